@@ -17,15 +17,24 @@ const LIMITS: Limits = Limits {
     record_ids: (0, 1),
 };
 /// Opcodes of both sides: commands, task management, logins, text, data, R2T, answers, and one that there is not.
-const OPCODES: [u8; 16] =
-    [0x01, 0x41, 0x02, 0x05, 0x43, 0x04, 0x00, 0x06, 0x21, 0x25, 0x31, 0x22, 0x23, 0x24, 0x3f, 0x13];
+const OPCODES: [u8; 16] = [
+    0x01, 0x41, 0x02, 0x05, 0x43, 0x04, 0x00, 0x06, 0x21, 0x25, 0x31, 0x22, 0x23, 0x24, 0x3f, 0x13,
+];
 
 fuzz_target!(|bytes: &[u8]| {
     let whole = run(bytes, usize::MAX);
     let cut = run(bytes, 7);
     let searched = |ledger: &Ledger| ledger.slow_mode_bytes + ledger.bytes_unclaimed + ledger.holes;
     if searched(&whole) + searched(&cut) == 0 {
-        let counts = |l: &Ledger| (l.calls, l.calls_answered, l.calls_aborted, l.replies, l.data_bytes);
+        let counts = |l: &Ledger| {
+            (
+                l.calls,
+                l.calls_answered,
+                l.calls_aborted,
+                l.replies,
+                l.data_bytes,
+            )
+        };
         assert_eq!(counts(&whole), counts(&cut), "by how segments are cut");
     }
 });
@@ -43,7 +52,10 @@ impl Wire {
         for payload in stream.chunks(self.segment_max.min(1400)) {
             let seq = self.next[connection][direction];
             self.next[connection][direction] = seq.wrapping_add(payload.len() as u32);
-            let ends = [([10, 0, 0, connection as u8], 1000u16), ([10, 0, 1, 1], 3260)];
+            let ends = [
+                ([10, 0, 0, connection as u8], 1000u16),
+                ([10, 0, 1, 1], 3260),
+            ];
             let (from, to) = (ends[direction], ends[1 - direction]);
             let mut packet = vec![0x45, 0];
             packet.extend(((40 + payload.len()) as u16).to_be_bytes());
@@ -58,7 +70,13 @@ impl Wire {
             packet.extend(payload);
             let wire_len = packet.len() as u32;
             let link = LinkType::Raw;
-            let seen = CapturedPacket { time_ns: self.time_ns, wire_len, interface: 0, link, bytes: &packet };
+            let seen = CapturedPacket {
+                time_ns: self.time_ns,
+                wire_len,
+                interface: 0,
+                link,
+                bytes: &packet,
+            };
             self.pipeline.on_packet(&seen);
         }
     }
@@ -66,7 +84,12 @@ impl Wire {
 
 fn run(mut script: &[u8], segment_max: usize) -> Ledger {
     let pipeline = Pipeline::new(Analysis::new(), LIMITS);
-    let mut wire = Wire { pipeline, next: [[1; 2]; 2], time_ns: 0, segment_max };
+    let mut wire = Wire {
+        pipeline,
+        next: [[1; 2]; 2],
+        time_ns: 0,
+        segment_max,
+    };
     while let Some((&[what, tag, flags, len, more], after)) = script.split_first_chunk::<5>() {
         let (own, after) = after.split_at(usize::from(more & 0x3f).min(after.len()));
         script = after;
@@ -83,7 +106,9 @@ fn run(mut script: &[u8], segment_max: usize) -> Ledger {
         header[19] = tag & 7;
         // What the script has of its own overwrites the rest.
         header[20..][..own.len().min(28)].copy_from_slice(&own[..own.len().min(28)]);
-        let data: Vec<u8> = (0..usize::from(len) * 5).map(|at| own.get(at).copied().unwrap_or(at as u8)).collect();
+        let data: Vec<u8> = (0..usize::from(len) * 5)
+            .map(|at| own.get(at).copied().unwrap_or(at as u8))
+            .collect();
         header[5..8].copy_from_slice(&(data.len() as u32).to_be_bytes()[1..]);
         let mut stream = header.to_vec();
         if more & 0x40 != 0 {
@@ -96,7 +121,10 @@ fn run(mut script: &[u8], segment_max: usize) -> Ledger {
         }
         wire.send(connection, direction, &stream);
     }
-    assert!(wire.pipeline.kept_bytes() <= LIMITS.kept_bytes, "more kept than allowed");
+    assert!(
+        wire.pipeline.kept_bytes() <= LIMITS.kept_bytes,
+        "more kept than allowed"
+    );
     if let Err(sum) = wire.pipeline.ledger().check() {
         panic!("before the end: {sum}");
     }

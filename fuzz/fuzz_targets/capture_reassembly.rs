@@ -16,14 +16,19 @@ const LIMITS: Limits = Limits {
 };
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some((&kind, rest)) = bytes.split_first() else { return };
+    let Some((&kind, rest)) = bytes.split_first() else {
+        return;
+    };
     let mut pipeline = Pipeline::new(Analysis::new(), LIMITS);
     if kind == 0 {
         file(rest, &mut pipeline)
     } else {
         script(rest, &mut pipeline)
     }
-    assert!(pipeline.kept_bytes() <= LIMITS.kept_bytes, "more kept than allowed");
+    assert!(
+        pipeline.kept_bytes() <= LIMITS.kept_bytes,
+        "more kept than allowed"
+    );
     if let Err(sum) = pipeline.ledger().check() {
         panic!("before the end: {sum}");
     }
@@ -55,18 +60,24 @@ fn script(mut rest: &[u8], pipeline: &mut Pipeline<Analysis>) {
     let mut next = [[1u32; 2]; 4];
     let mut packet = Vec::new();
     for time_ns in (0..).step_by(1000) {
-        let Some((&[what, jump, cut, len], after)) = rest.split_first_chunk::<4>() else { return };
+        let Some((&[what, jump, cut, len], after)) = rest.split_first_chunk::<4>() else {
+            return;
+        };
         let (payload, after) = after.split_at(usize::from(len).min(after.len()));
         rest = after;
         let (connection, direction) = (usize::from(what & 3), usize::from(what >> 2 & 1));
         let udp = what & 8 != 0;
-        let seq = next[connection][direction].wrapping_add((jump as i8 as i32 as u32).wrapping_mul(7));
+        let seq =
+            next[connection][direction].wrapping_add((jump as i8 as i32 as u32).wrapping_mul(7));
         if what & 16 == 0 {
             next[connection][direction] = seq.wrapping_add(payload.len() as u32);
         }
         // Half of the connections are NFS's, half iSCSI's.
         let port = if connection & 1 == 0 { 2049 } else { 3260 };
-        let ends = [([10, 0, 0, connection as u8], 1000u16), ([10, 0, 1, 1], port)];
+        let ends = [
+            ([10, 0, 0, connection as u8], 1000u16),
+            ([10, 0, 1, 1], port),
+        ];
         let (from, to) = (ends[direction], ends[1 - direction]);
         let header_len = if udp { 28 } else { 40 };
         packet.clear();

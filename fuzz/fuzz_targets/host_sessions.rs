@@ -71,12 +71,24 @@ fn controller(step: usize, bytes: &[u8]) {
     let (mut decoder, mut track, mut now) = (Decoder::default(), ClockTrack::default(), 1_000);
     session.watch("host", &Probes::default());
     session.put_fault(0, HostFault::Memory { bytes: 1 });
-    session.put_fault(1, HostFault::Cpu { share: 0.5, cores: vec![0] });
+    session.put_fault(
+        1,
+        HostFault::Cpu {
+            share: 0.5,
+            cores: vec![0],
+        },
+    );
     session.remove_fault(1);
     session.ask_bridge();
     session.prepare(
         assignment(),
-        HostPart { workers: 2, first_worker: 0, kinds: vec![OpKind::Read], records: true, journals: true },
+        HostPart {
+            workers: 2,
+            first_worker: 0,
+            kinds: vec![OpKind::Read],
+            records: true,
+            journals: true,
+        },
     );
     let (mut waits, mut journals) = (0, 0);
     let mut figures = Figures::of_kinds(&[OpKind::Read]);
@@ -99,7 +111,9 @@ fn controller(step: usize, bytes: &[u8]) {
                     session.more_requests();
                 }
                 Ok(HostNews::Requests(requests)) => {
-                    waits = waits.checked_sub(requests.len() as u64).expect("not more than it has");
+                    waits = waits
+                        .checked_sub(requests.len() as u64)
+                        .expect("not more than it has");
                     session.more_requests();
                 }
                 Ok(HostNews::Journals(lengths)) => {
@@ -108,7 +122,9 @@ fn controller(step: usize, bytes: &[u8]) {
                 }
                 Ok(HostNews::Journal(worker, bytes)) => {
                     assert!(worker < 2);
-                    journals = journals.checked_sub(bytes.len() as u128).expect("not more than it has");
+                    journals = journals
+                        .checked_sub(bytes.len() as u128)
+                        .expect("not more than it has");
                     session.more_journal();
                 }
                 Ok(_) => {}
@@ -127,7 +143,9 @@ fn controller(step: usize, bytes: &[u8]) {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some((side, rest)) = bytes.split_first() else { return };
+    let Some((side, rest)) = bytes.split_first() else {
+        return;
+    };
     let step = usize::from(side >> 1) + 1;
     match side & 1 {
         0 => agent(step, rest),

@@ -12,7 +12,9 @@ use libfuzzer_sys::fuzz_target;
 
 // The first byte chooses the configuration; the rest is what the target answers.
 fuzz_target!(|input: &[u8]| {
-    let Some((&choice, bytes)) = input.split_first() else { return };
+    let Some((&choice, bytes)) = input.split_first() else {
+        return;
+    };
     let (with_chap, discover) = (choice & 1 != 0, choice & 2 != 0);
     let config = LoginConfig {
         initiator_name: "iqn.2026-11.io.brunt:i0".to_string(),
@@ -22,7 +24,11 @@ fuzz_target!(|input: &[u8]| {
         wishes: Wishes::default(),
         isid: [0x80, 0, 0, 0, 0, 1],
     };
-    let Ok((mut login, first)) = Login::start(config, ConnectionPlace::default(), Challenge::random()) else { return };
+    let Ok((mut login, first)) =
+        Login::start(config, ConnectionPlace::default(), Challenge::random())
+    else {
+        return;
+    };
     check(&first, Opcode::LoginRequest);
     let mut discovery: Option<Discovery> = None;
     let mut rest = bytes;
@@ -49,7 +55,9 @@ fuzz_target!(|input: &[u8]| {
 fn split(bytes: &[u8]) -> Option<(&Bhs, &[u8], &[u8])> {
     let bhs = Bhs::peek(bytes)?;
     let data = bytes.get(BHS_BYTES..BHS_BYTES + bhs.data_len())?;
-    let next = bytes.get(BHS_BYTES + padded(bhs.data_len())..).unwrap_or(&[]);
+    let next = bytes
+        .get(BHS_BYTES + padded(bhs.data_len())..)
+        .unwrap_or(&[]);
     Some((bhs, data, next))
 }
 

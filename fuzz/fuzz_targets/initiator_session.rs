@@ -10,7 +10,9 @@ use std::time::Duration;
 use brunt_block::{Buf, BufPool, DeviceError, Op, Request};
 use brunt_core::Nanos;
 use brunt_iscsi::initiator::command::{Facts, UnmapBy};
-use brunt_iscsi::initiator::session::{Attachment, DataDestination, InitiatorSession, SessionConfig};
+use brunt_iscsi::initiator::session::{
+    Attachment, DataDestination, InitiatorSession, SessionConfig,
+};
 use brunt_iscsi::params::Wishes;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, padded};
 use libfuzzer_sys::fuzz_target;
@@ -20,7 +22,9 @@ const BLOCK: u64 = 4096;
 
 // Eight bytes choose the requests; the rest is what the target answers.
 fuzz_target!(|input: &[u8]| {
-    let Some((choices, bytes)) = input.split_first_chunk::<8>() else { return };
+    let Some((choices, bytes)) = input.split_first_chunk::<8>() else {
+        return;
+    };
     let pool = BufPool::new(64 << 10);
     let config = SessionConfig {
         lun: [0; 8],
@@ -31,7 +35,15 @@ fuzz_target!(|input: &[u8]| {
     };
     let mut session = InitiatorSession::new(config, facts(), pool);
     let connections = vec![(0, Wishes::default().values, 1)];
-    session.attach(Attachment { cmd_sn: 1, max_cmd_sn: 64, connections }, facts(), Nanos(0));
+    session.attach(
+        Attachment {
+            cmd_sn: 1,
+            max_cmd_sn: 64,
+            connections,
+        },
+        facts(),
+        Nanos(0),
+    );
     let mut outstanding: Vec<u64> = Vec::new();
     for (tag, &choice) in choices.iter().enumerate() {
         let request = request(tag as u64, choice);
@@ -48,15 +60,23 @@ fuzz_target!(|input: &[u8]| {
             tags.push(out.bhs.initiator_task_tag.get().to_be_bytes());
             if let Some(piece) = out.data {
                 let data = session.data(piece.task);
-                assert!(piece.start + piece.len <= data.len(), "sends past the buffer");
+                assert!(
+                    piece.start + piece.len <= data.len(),
+                    "sends past the buffer"
+                );
             }
         }
-        let Some((bhs, data, next)) = next_pdu(rest, &tags, session.exp_stat_sn(0)) else { break };
+        let Some((bhs, data, next)) = next_pdu(rest, &tags, session.exp_stat_sn(0)) else {
+            break;
+        };
         rest = next;
-        let Ok(payload) = session.on_header(0, &bhs) else { break };
+        let Ok(payload) = session.on_header(0, &bhs) else {
+            break;
+        };
         let short = match payload {
             DataDestination::Task(piece) => {
-                session.data(piece.task)[piece.start..piece.start + piece.len].copy_from_slice(data);
+                session.data(piece.task)[piece.start..piece.start + piece.len]
+                    .copy_from_slice(data);
                 &[]
             }
             DataDestination::Short => data,
@@ -77,7 +97,10 @@ fuzz_target!(|input: &[u8]| {
 fn retire(session: &mut InitiatorSession, outstanding: &mut Vec<u64>, now: u64) {
     while let Some(index) = session.next_answered() {
         if let Some(retired) = session.retire(index, Nanos(now)) {
-            let at = outstanding.iter().position(|&tag| tag == retired.tag).expect("completed twice");
+            let at = outstanding
+                .iter()
+                .position(|&tag| tag == retired.tag)
+                .expect("completed twice");
             outstanding.swap_remove(at);
         }
     }
@@ -92,11 +115,26 @@ fn request(tag: u64, choice: u8) -> Request {
         _ => (Op::WriteZeroes, 300),
     };
     let len = blocks * BLOCK;
-    let buf = if matches!(op, Op::Read | Op::Write) { Buf::zeroed(len as usize) } else { Buf::empty() };
-    Request { tag, op, offset: u64::from(choice) * BLOCK, len, buf, force_unit_access: choice & 0x80 != 0 }
+    let buf = if matches!(op, Op::Read | Op::Write) {
+        Buf::zeroed(len as usize)
+    } else {
+        Buf::empty()
+    };
+    Request {
+        tag,
+        op,
+        offset: u64::from(choice) * BLOCK,
+        len,
+        buf,
+        force_unit_access: choice & 0x80 != 0,
+    }
 }
 
-fn next_pdu<'a>(bytes: &'a [u8], tags: &[[u8; 4]], exp_stat_sn: u32) -> Option<(Bhs, &'a [u8], &'a [u8])> {
+fn next_pdu<'a>(
+    bytes: &'a [u8],
+    tags: &[[u8; 4]],
+    exp_stat_sn: u32,
+) -> Option<(Bhs, &'a [u8], &'a [u8])> {
     let bhs = Bhs::peek(bytes)?;
     let mut head: [u8; BHS_BYTES] = bhs.as_bytes().try_into().expect("48 bytes");
     if head[16] == 0xfe {

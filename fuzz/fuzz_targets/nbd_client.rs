@@ -18,8 +18,14 @@ const BLOCK: u64 = 512;
 
 // One byte chooses what is wished for, eight choose the requests; the rest is what the server sends.
 fuzz_target!(|input: &[u8]| {
-    let Some((choices, mut bytes)) = input.split_first_chunk::<9>() else { return };
-    let headers = [NbdHeaders::Simple, NbdHeaders::Structured, NbdHeaders::Extended][usize::from(choices[0] % 3)];
+    let Some((choices, mut bytes)) = input.split_first_chunk::<9>() else {
+        return;
+    };
+    let headers = [
+        NbdHeaders::Simple,
+        NbdHeaders::Structured,
+        NbdHeaders::Extended,
+    ][usize::from(choices[0] % 3)];
     let wishes = NbdWishes {
         export: "disk".to_string(),
         headers,
@@ -29,7 +35,9 @@ fuzz_target!(|input: &[u8]| {
     let mut haggling = NbdHaggling::new(wishes);
     let export: NbdExport = loop {
         let wants = haggling.wants();
-        let Some((now, later)) = bytes.split_at_checked(wants) else { return };
+        let Some((now, later)) = bytes.split_at_checked(wants) else {
+            return;
+        };
         bytes = later;
         match haggling.on_bytes(now) {
             Ok(NbdStep::More | NbdStep::Send(_)) => {}
@@ -38,8 +46,12 @@ fuzz_target!(|input: &[u8]| {
             Ok(NbdStep::Listed(..)) | Err(_) => return,
         }
     };
-    let config =
-        NbdSessionConfig { depth: 8, block_bytes: 512, timeout: Duration::from_secs(30), tries: 2 };
+    let config = NbdSessionConfig {
+        depth: 8,
+        block_bytes: 512,
+        timeout: Duration::from_secs(30),
+        tries: 2,
+    };
     let mut session = NbdSession::new(config, export.clone());
     session.attach(export, Nanos(0));
     let mut outstanding: Vec<u64> = Vec::new();
@@ -54,10 +66,14 @@ fuzz_target!(|input: &[u8]| {
         now += 1_000_000;
         while let Some(out) = session.pull() {
             let headers = session.export().headers;
-            let (request, ..) = NbdRequest::parse(&out.header, headers).expect("what is sent is a request");
+            let (request, ..) =
+                NbdRequest::parse(&out.header, headers).expect("what is sent is a request");
             cookies.push(request.cookie);
             if let Some(range) = out.data {
-                assert!(range.start + range.len <= session.data(range.task).len(), "sends past the buffer");
+                assert!(
+                    range.start + range.len <= session.data(range.task).len(),
+                    "sends past the buffer"
+                );
             }
         }
         let mut head = [0; 40];
@@ -68,17 +84,27 @@ fuzz_target!(|input: &[u8]| {
             let cookie = cookies[usize::from(head[9]) % cookies.len()];
             head[8..16].copy_from_slice(&cookie.to_be_bytes());
         }
-        let Ok((reply, header_len)) = NbdReply::parse(&head[..len], session.export().headers) else { break };
-        let Ok(payload) = session.on_header(&reply) else { break };
+        let Ok((reply, header_len)) = NbdReply::parse(&head[..len], session.export().headers)
+        else {
+            break;
+        };
+        let Ok(payload) = session.on_header(&reply) else {
+            break;
+        };
         let (payload_len, short) = match payload {
             NbdPayload::Short(len) => (len, true),
             NbdPayload::Task(range) => (range.len, false),
         };
-        let Some(data) = bytes.get(header_len..header_len + payload_len) else { break };
+        let Some(data) = bytes.get(header_len..header_len + payload_len) else {
+            break;
+        };
         if let NbdPayload::Task(range) = payload {
             session.data(range.task)[range.start..range.start + range.len].copy_from_slice(data);
         }
-        if session.on_reply(&reply, if short { data } else { &[] }, Nanos(now)).is_err() {
+        if session
+            .on_reply(&reply, if short { data } else { &[] }, Nanos(now))
+            .is_err()
+        {
             break;
         }
         bytes = &bytes[header_len + payload_len..];
@@ -97,7 +123,10 @@ fuzz_target!(|input: &[u8]| {
 fn retire(session: &mut NbdSession, outstanding: &mut Vec<u64>) {
     while let Some(index) = session.next_answered() {
         let retired = session.retire(index);
-        let at = outstanding.iter().position(|&tag| tag == retired.tag).expect("completed twice");
+        let at = outstanding
+            .iter()
+            .position(|&tag| tag == retired.tag)
+            .expect("completed twice");
         outstanding.swap_remove(at);
     }
 }
@@ -111,6 +140,17 @@ fn request(tag: u64, choice: u8) -> Request {
         _ => (Op::WriteZeroes, 300),
     };
     let len = blocks * BLOCK;
-    let buf = if matches!(op, Op::Read | Op::Write) { Buf::zeroed(len as usize) } else { Buf::empty() };
-    Request { tag, op, offset: u64::from(choice) * BLOCK, len, buf, force_unit_access: choice & 0x80 != 0 }
+    let buf = if matches!(op, Op::Read | Op::Write) {
+        Buf::zeroed(len as usize)
+    } else {
+        Buf::empty()
+    };
+    Request {
+        tag,
+        op,
+        offset: u64::from(choice) * BLOCK,
+        len,
+        buf,
+        force_unit_access: choice & 0x80 != 0,
+    }
 }

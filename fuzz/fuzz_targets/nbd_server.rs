@@ -16,7 +16,9 @@ fuzz_target!(|input: &[u8]| {
     let (mut offer, _) = NbdOffer::new(exports(), NbdTlsPolicy::Offered);
     let mut answer = Vec::new();
     let agreement = loop {
-        let Some((now, later)) = bytes.split_at_checked(offer.wants()) else { return };
+        let Some((now, later)) = bytes.split_at_checked(offer.wants()) else {
+            return;
+        };
         bytes = later;
         answer.clear();
         match offer.on_bytes(now, &mut answer) {
@@ -36,14 +38,22 @@ fuzz_target!(|input: &[u8]| {
     let headers = serving.headers();
     while let Ok((request, header_len, payload)) = NbdRequest::parse(bytes, headers) {
         let skip = header_len as u64 + payload;
-        let is_reply = |bytes: &[u8]| assert!(NbdReply::parse(bytes, headers).is_ok(), "an answer is a reply");
+        let is_reply = |bytes: &[u8]| {
+            assert!(
+                NbdReply::parse(bytes, headers).is_ok(),
+                "an answer is a reply"
+            )
+        };
         match serving.judge(&request) {
             NbdVerdict::Run { op: Op::Flush, .. } | NbdVerdict::Nothing => {
                 is_reply(&serving.done(request.cookie, request.offset));
             }
             NbdVerdict::Run { op, .. } => {
                 assert!(request.offset + request.len <= SIZE, "{op:?} past the end");
-                assert!((request.offset | request.len).is_multiple_of(512), "{op:?} of a part of a block");
+                assert!(
+                    (request.offset | request.len).is_multiple_of(512),
+                    "{op:?} of a part of a block"
+                );
                 is_reply(&serving.data(request.cookie, request.offset, request.len.max(1) as u32));
             }
             NbdVerdict::Status => {
@@ -55,7 +65,12 @@ fuzz_target!(|input: &[u8]| {
             }
             NbdVerdict::Leave => return,
         }
-        let Some(rest) = usize::try_from(skip).ok().and_then(|skip| bytes.get(skip..)) else { return };
+        let Some(rest) = usize::try_from(skip)
+            .ok()
+            .and_then(|skip| bytes.get(skip..))
+        else {
+            return;
+        };
         bytes = rest;
     }
 });
@@ -66,7 +81,14 @@ fn exports() -> Vec<NbdOffered> {
         description: "fuzzed".to_string(),
         size_bytes: SIZE,
         flags: export_flag::HAS_FLAGS | flags,
-        sizes: NbdBlockSizes { minimum: 512, preferred: 4096, payload_max: 1 << 20 },
+        sizes: NbdBlockSizes {
+            minimum: 512,
+            preferred: 4096,
+            payload_max: 1 << 20,
+        },
     };
-    vec![export("0", export_flag::SEND_TRIM), export("1", export_flag::READ_ONLY)]
+    vec![
+        export("0", export_flag::SEND_TRIM),
+        export("1", export_flag::READ_ONLY),
+    ]
 }

@@ -28,13 +28,18 @@ fn again<M: Serialize + DeserializeOwned>(message: &M) {
     }
     let mut decoder = Decoder::default();
     decoder.push(&first);
-    let read = decoder.take::<M>().expect("what was encoded is read").expect("all of it was pushed");
+    let read = decoder
+        .take::<M>()
+        .expect("what was encoded is read")
+        .expect("all of it was pushed");
     encode(&read, &mut second).expect("it was encoded before");
     assert_eq!(first, second);
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some((side, rest)) = bytes.split_first() else { return };
+    let Some((side, rest)) = bytes.split_first() else {
+        return;
+    };
     let step = usize::from(side >> 1) + 1;
     match side & 1 {
         0 => feed::<ToHost>(step, rest),

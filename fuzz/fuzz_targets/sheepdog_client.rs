@@ -22,14 +22,23 @@ const OBJECTS_MAX: u32 = 64;
 
 // Eight bytes choose the requests, the next one whether there is a cache; then come an inode, its map, and responses.
 fuzz_target!(|input: &[u8]| {
-    let Some((choices, bytes)) = input.split_first_chunk::<9>() else { return };
+    let Some((choices, bytes)) = input.split_first_chunk::<9>() else {
+        return;
+    };
     let inode = match SheepdogInode::parse(bytes) {
-        Ok(inode) if (1..=OBJECTS_MAX).contains(&inode.objects_count()) && inode.size_bytes >= 1 << 20 => inode,
+        Ok(inode)
+            if (1..=OBJECTS_MAX).contains(&inode.objects_count())
+                && inode.size_bytes >= 1 << 20 =>
+        {
+            inode
+        }
         Ok(_) | Err(_) => return,
     };
     let mut bytes = &bytes[FIELDS_BYTES..];
     let count = inode.objects_count();
-    let Ok(map) = parse_map(bytes, count) else { return };
+    let Ok(map) = parse_map(bytes, count) else {
+        return;
+    };
     bytes = &bytes[4 * count as usize..];
     let objects = Arc::new(SheepdogObjects::new(inode, map));
     let config = SheepdogSessionConfig {
@@ -55,22 +64,31 @@ fuzz_target!(|input: &[u8]| {
             let request = SheepdogRequest::parse(&out.header).expect("what is sent is a request");
             ids.push(request.id);
             if let Some(range) = out.data {
-                assert!(range.start + range.len <= session.data(range.task).len(), "sends past the buffer");
+                assert!(
+                    range.start + range.len <= session.data(range.task).len(),
+                    "sends past the buffer"
+                );
             }
         }
         retire(&mut session, &mut outstanding);
-        let Some(mut head) = bytes.first_chunk::<HEADER_BYTES>().copied() else { break };
+        let Some(mut head) = bytes.first_chunk::<HEADER_BYTES>().copied() else {
+            break;
+        };
         if head[8] == 0xfe {
             let id = ids[usize::from(head[9]) % ids.len()];
             head[8..12].copy_from_slice(&id.to_le_bytes());
         }
         let response = SheepdogResponse::parse(&head).expect("a whole header");
-        let Ok(payload) = session.on_header(&response) else { break };
+        let Ok(payload) = session.on_header(&response) else {
+            break;
+        };
         let len = match payload {
             SheepdogPayload::Discard(len) => len,
             SheepdogPayload::Task(range) => range.len,
         };
-        let Some(data) = bytes.get(HEADER_BYTES..HEADER_BYTES + len) else { break };
+        let Some(data) = bytes.get(HEADER_BYTES..HEADER_BYTES + len) else {
+            break;
+        };
         if let SheepdogPayload::Task(range) = payload {
             session.data(range.task)[range.start..range.start + range.len].copy_from_slice(data);
         }
@@ -92,7 +110,10 @@ fuzz_target!(|input: &[u8]| {
 fn retire(session: &mut SheepdogSession, outstanding: &mut Vec<u64>) {
     while let Some(index) = session.next_answered() {
         let retired = session.retire(index);
-        let at = outstanding.iter().position(|&tag| tag == retired.tag).expect("completed twice");
+        let at = outstanding
+            .iter()
+            .position(|&tag| tag == retired.tag)
+            .expect("completed twice");
         outstanding.swap_remove(at);
     }
 }
@@ -106,8 +127,23 @@ fn request(tag: u64, choice: u8) -> Request {
         3 => (Op::Unmap, 2048),
         _ => (Op::WriteZeroes, 300),
     };
-    let offset = if op == Op::Unmap { 0 } else { u64::from(choice) * BLOCK };
+    let offset = if op == Op::Unmap {
+        0
+    } else {
+        u64::from(choice) * BLOCK
+    };
     let len = blocks * BLOCK;
-    let buf = if matches!(op, Op::Read | Op::Write) { Buf::zeroed(len as usize) } else { Buf::empty() };
-    Request { tag, op, offset, len, buf, force_unit_access: choice & 0x80 != 0 }
+    let buf = if matches!(op, Op::Read | Op::Write) {
+        Buf::zeroed(len as usize)
+    } else {
+        Buf::empty()
+    };
+    Request {
+        tag,
+        op,
+        offset,
+        len,
+        buf,
+        force_unit_access: choice & 0x80 != 0,
+    }
 }

@@ -13,12 +13,15 @@ use brunt_block::Buf;
 use brunt_iscsi::params::Wishes;
 use brunt_iscsi::scsi::{CommandOutcome, DataIn, TransportCommand};
 use brunt_iscsi::target_node::connection::{
-    CommandBegun, TargetConnection, ConnectionIo, ConnectionContext, DataOut, Destination, IsDone, Received,
+    CommandBegun, ConnectionContext, ConnectionIo, DataOut, Destination, IsDone, Received,
+    TargetConnection,
 };
 use brunt_iscsi::target_node::session::{CommandWindow, Reach};
 use brunt_wire::iscsi::Opcode;
-use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, NopOut, R2t, RESERVED_TAG, ScsiCommand, code, padded};
-use brunt_wire::scsi::sense::{Sense, ScsiStatus, key};
+use brunt_wire::iscsi::pdu::{
+    BHS_BYTES, Bhs, NopOut, R2t, RESERVED_TAG, ScsiCommand, code, padded,
+};
+use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 use libfuzzer_sys::fuzz_target;
 
 /// One write may announce 256 MiB; the fuzzer's own memory is for finding leaks, not for that.
@@ -73,10 +76,17 @@ impl World {
         let numbered = match bhs.kind() {
             Opcode::R2t => {
                 let r2t = R2t::view(bhs);
-                let end =
-                    u64::from(r2t.buffer_offset.get()) + u64::from(r2t.desired_data_transfer_length.get());
-                let expected = self.expected.get(&r2t.initiator_task_tag.get()).copied().unwrap_or(0);
-                assert!(end <= u64::from(expected), "an R2T for more than was announced");
+                let end = u64::from(r2t.buffer_offset.get())
+                    + u64::from(r2t.desired_data_transfer_length.get());
+                let expected = self
+                    .expected
+                    .get(&r2t.initiator_task_tag.get())
+                    .copied()
+                    .unwrap_or(0);
+                assert!(
+                    end <= u64::from(expected),
+                    "an R2T for more than was announced"
+                );
                 false
             }
             Opcode::DataIn => bhs.flags & code::response::STATUS != 0,
@@ -100,7 +110,10 @@ impl ConnectionIo for World {
             return CommandBegun::Wants { len, inline: None };
         }
         if self.mood() & 1 == 1 {
-            return CommandBegun::Wants { len: 0, inline: None };
+            return CommandBegun::Wants {
+                len: 0,
+                inline: None,
+            };
         }
         CommandBegun::Done(self.outcome(command.tag))
     }
@@ -158,31 +171,53 @@ impl ConnectionIo for World {
     }
 
     fn describe_targets(&self) -> Vec<(String, Vec<String>)> {
-        vec![("iqn.2026-11.io.brunt:t0".into(), vec!["127.0.0.1:3260,1".into()])]
+        vec![(
+            "iqn.2026-11.io.brunt:t0".into(),
+            vec!["127.0.0.1:3260,1".into()],
+        )]
     }
 }
 
 // Sixteen bytes say how the logical unit behaves, over and over; the rest is what the peer sends.
 fuzz_target!(|input: &[u8]| {
-    let Some((moods, bytes)) = input.split_first_chunk::<16>() else { return };
+    let Some((moods, bytes)) = input.split_first_chunk::<16>() else {
+        return;
+    };
     let discovery = moods[0] == 0xff;
-    let mut world = World { moods: *moods, ..World::default() };
+    let mut world = World {
+        moods: *moods,
+        ..World::default()
+    };
     let mut window = CommandWindow::new(1);
     let params = Wishes::default().values;
     let mut connection = TargetConnection::new(1, 1, 0, discovery, params, 1);
     let mut rest = bytes;
     while let Some(bhs) = Bhs::peek(rest) {
         let at = BHS_BYTES + bhs.ahs_len();
-        let Some(ahs) = rest.get(BHS_BYTES..at) else { break };
+        let Some(ahs) = rest.get(BHS_BYTES..at) else {
+            break;
+        };
         if bhs.kind() == Opcode::ScsiCommand {
             let command = ScsiCommand::view(bhs);
-            world
-                .expected
-                .insert(command.initiator_task_tag.get(), command.expected_data_transfer_length.get());
+            world.expected.insert(
+                command.initiator_task_tag.get(),
+                command.expected_data_transfer_length.get(),
+            );
         }
-        let Ok(destination) = connection.on_header(bhs, ahs, &mut ConnectionContext { window: &mut window, io: &mut world }) else { break };
+        let Ok(destination) = connection.on_header(
+            bhs,
+            ahs,
+            &mut ConnectionContext {
+                window: &mut window,
+                io: &mut world,
+            },
+        ) else {
+            break;
+        };
         if bhs.data_len() > 0 {
-            let Some(data) = rest.get(at..at + bhs.data_len()) else { break };
+            let Some(data) = rest.get(at..at + bhs.data_len()) else {
+                break;
+            };
             let digest_ok = world.mood() != 0xff;
             let received = match destination {
                 Destination::None => panic!("a data segment that belongs nowhere"),
@@ -193,21 +228,42 @@ fuzz_target!(|input: &[u8]| {
                     Received::Buf(buf)
                 }
             };
-            connection.on_data(received, digest_ok, &mut ConnectionContext { window: &mut window, io: &mut world });
+            connection.on_data(
+                received,
+                digest_ok,
+                &mut ConnectionContext {
+                    window: &mut window,
+                    io: &mut world,
+                },
+            );
         }
         // The logical unit finishes some of what it has.
         if !world.running.is_empty() && world.mood() & 1 == 0 {
             let tag = world.running.remove(0);
             let outcome = world.outcome(tag);
-            connection.on_outcome(outcome, &mut ConnectionContext { window: &mut window, io: &mut world });
-            connection.look_at_functions(&mut ConnectionContext { window: &mut window, io: &mut world });
+            connection.on_outcome(
+                outcome,
+                &mut ConnectionContext {
+                    window: &mut window,
+                    io: &mut world,
+                },
+            );
+            connection.look_at_functions(&mut ConnectionContext {
+                window: &mut window,
+                io: &mut world,
+            });
         }
         assert!(connection.outstanding() <= 4096, "tasks are bounded");
         if connection.is_closing() {
             break;
         }
-        let Some(next) = rest.get(at + padded(bhs.data_len())..) else { break };
+        let Some(next) = rest.get(at + padded(bhs.data_len())..) else {
+            break;
+        };
         rest = next;
     }
-    connection.on_end(&mut ConnectionContext { window: &mut window, io: &mut world });
+    connection.on_end(&mut ConnectionContext {
+        window: &mut window,
+        io: &mut world,
+    });
 });

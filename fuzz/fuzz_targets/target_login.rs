@@ -16,12 +16,16 @@ use libfuzzer_sys::fuzz_target;
 
 // The first byte chooses the configuration; the rest is what the peer sends.
 fuzz_target!(|input: &[u8]| {
-    let Some((&choice, bytes)) = input.split_first() else { return };
+    let Some((&choice, bytes)) = input.split_first() else {
+        return;
+    };
     let with_chap = choice & 1 != 0;
     let mut target = ServedTarget::new("iqn.2026-11.io.brunt:t0", LunMap::new(Vec::new()));
     if with_chap {
         let own = Some(Credentials::new("target", "another secret"));
-        target = target.with_chap(Credentials::new("user", "a secret of 12+"), own).expect("two secrets");
+        target = target
+            .with_chap(Credentials::new("user", "a secret of 12+"), own)
+            .expect("two secrets");
     }
     let table = SessionTable::new(Directory::new(vec![target], None), 4);
     let mut login = TargetLogin::new(Arc::default(), 1, Challenge::random());

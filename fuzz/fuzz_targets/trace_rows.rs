@@ -2,7 +2,10 @@
 //! is read or counted.
 #![no_main]
 
-use brunt_trace::{BlockRequest, ColumnMap, DamagedRow, Devices, FORMATS, Format, FormatOptions, Summarizer, detect};
+use brunt_trace::{
+    BlockRequest, ColumnMap, DamagedRow, Devices, FORMATS, Format, FormatOptions, Summarizer,
+    detect,
+};
 use libfuzzer_sys::fuzz_target;
 
 fn decode(
@@ -13,28 +16,51 @@ fn decode(
 ) -> (Vec<BlockRequest>, Vec<DamagedRow>, Devices) {
     let (mut requests, mut damaged, mut devices) = (Vec::new(), Vec::new(), Devices::default());
     let mut decoder = (format.decoder)(options);
-    let used = decoder.decode(&bytes[..cut], false, &mut devices, &mut requests, &mut damaged);
+    let used = decoder.decode(
+        &bytes[..cut],
+        false,
+        &mut devices,
+        &mut requests,
+        &mut damaged,
+    );
     let rest = &bytes[used..];
-    assert_eq!(decoder.decode(rest, true, &mut devices, &mut requests, &mut damaged), rest.len());
+    assert_eq!(
+        decoder.decode(rest, true, &mut devices, &mut requests, &mut damaged),
+        rest.len()
+    );
     (requests, damaged, devices)
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some((cut, bytes)) = bytes.split_first() else { return };
+    let Some((cut, bytes)) = bytes.split_first() else {
+        return;
+    };
     let cut = bytes.len() * usize::from(*cut) / 256;
     let _ = detect(bytes, true);
     // A first line may be a map of columns.
-    let line = bytes.split(|byte| *byte == b'\n').next().and_then(|line| std::str::from_utf8(line).ok());
+    let line = bytes
+        .split(|byte| *byte == b'\n')
+        .next()
+        .and_then(|line| std::str::from_utf8(line).ok());
     let columns = line.and_then(|line| ColumnMap::parse(line).ok());
-    let options = FormatOptions { columns, ..FormatOptions::default() };
+    let options = FormatOptions {
+        columns,
+        ..FormatOptions::default()
+    };
     for format in FORMATS {
         let (requests, damaged, devices) = decode(format, &options, bytes, cut);
         let whole = decode(format, &options, bytes, 0);
         assert_eq!((&requests, damaged), (&whole.0, whole.1));
-        assert!(requests.iter().all(|request| (request.device as usize) < devices.names().len()));
+        assert!(
+            requests
+                .iter()
+                .all(|request| (request.device as usize) < devices.names().len())
+        );
         // Long requests take their time in a footprint.
         let mut short = requests;
-        short.iter_mut().for_each(|request| request.len_bytes &= 0xffff);
+        short
+            .iter_mut()
+            .for_each(|request| request.len_bytes &= 0xffff);
         let mut summarizer = Summarizer::default();
         summarizer.add(&short);
     }

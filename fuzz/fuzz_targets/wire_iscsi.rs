@@ -27,7 +27,10 @@ fuzz_target!(|bytes: &[u8]| {
             text::push_pair(&mut again, key, value);
             let _ = text::parse_number(value);
             if let Some(binary) = text::parse_binary(value) {
-                assert_eq!(text::parse_binary(&text::format_binary(&binary)), Some(binary));
+                assert_eq!(
+                    text::parse_binary(&text::format_binary(&binary)),
+                    Some(binary)
+                );
             }
         }
         assert_eq!(text::parse_pairs(&again).expect("what we wrote"), pairs);

@@ -1,11 +1,11 @@
 //! Captured bytes: packet files, frames, transport headers, RPC, NFSv3 and NFSv4 messages.
 #![no_main]
 
+use brunt_block::backends::tcp::frame;
 use brunt_wire::cursor::Cursor;
 use brunt_wire::net::{self, Frame};
 use brunt_wire::nfs::{mount, v3, v4};
 use brunt_wire::pcap::{LinkType, PacketFile, PacketStep};
-use brunt_block::backends::tcp::frame;
 use brunt_wire::rpc;
 use libfuzzer_sys::fuzz_target;
 
@@ -29,7 +29,11 @@ fuzz_target!(|bytes: &[u8]| {
         rest = next;
     }
     if let Ok(header) = frame::Header::parse(bytes) {
-        assert_eq!(header.encode(), bytes[..frame::HEADER_BYTES], "a raw header is what it was parsed from");
+        assert_eq!(
+            header.encode(),
+            bytes[..frame::HEADER_BYTES],
+            "a raw header is what it was parsed from"
+        );
     }
     message(bytes);
 });
@@ -38,11 +42,17 @@ fn frame(link: LinkType, bytes: &[u8]) {
     let mut frame = net::parse_frame(link, bytes, bytes.len() as u32);
     for _ in 0..net::TUNNELS_MAX {
         let inner = match &frame {
-            Ok(Frame::Ip(ip)) if ip.fragment.is_none() => match net::parse_transport(ip.protocol, ip.payload) {
-                Ok(net::IpPayload::Udp(udp)) => net::open_udp(udp.destination_port, udp.payload),
-                Ok(net::IpPayload::Other(protocol)) => net::open_ip(protocol, ip.payload).ok().flatten(),
-                _ => None,
-            },
+            Ok(Frame::Ip(ip)) if ip.fragment.is_none() => {
+                match net::parse_transport(ip.protocol, ip.payload) {
+                    Ok(net::IpPayload::Udp(udp)) => {
+                        net::open_udp(udp.destination_port, udp.payload)
+                    }
+                    Ok(net::IpPayload::Other(protocol)) => {
+                        net::open_ip(protocol, ip.payload).ok().flatten()
+                    }
+                    _ => None,
+                }
+            }
             Ok(Frame::Other { next, payload }) => {
                 assert_eq!(next.to_string().parse(), Ok(*next));
                 net::open_frame(*next, *payload).ok().flatten()
@@ -82,7 +92,11 @@ fn compounds(bytes: &[u8]) {
     if let Ok(call) = v4::CompoundArgs::parse(&mut Cursor::new(bytes)) {
         assert!(v4::Walk::new(&call, reply.as_ref()).count() <= call.count as usize);
     }
-    for result in reply.iter().flat_map(|reply| reply.operations()).map_while(Result::ok) {
+    for result in reply
+        .iter()
+        .flat_map(|reply| reply.operations())
+        .map_while(Result::ok)
+    {
         match result.body {
             v4::ResultBody::Getattr { attributes } => {
                 let _ = attributes.parse();

@@ -8,7 +8,9 @@ use brunt_wire::scsi::{alua, cdb, copy, opcodes, persistent, unmap};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
-    let Some((&choice, bytes)) = input.split_first() else { return };
+    let Some((&choice, bytes)) = input.split_first() else {
+        return;
+    };
     let padded = cdb::pad(bytes);
     let _ = cdb::Transfer::decode(&padded);
     let _ = cdb::list_length(&padded);

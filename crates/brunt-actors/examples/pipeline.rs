@@ -90,30 +90,44 @@ fn main() {
     let writer = system.spawn(Writer::default(), ActorOptions::named("writer"));
     let workers = (0..WORKERS)
         .map(|index| {
-            let worker = Worker { writer: writer.clone() };
+            let worker = Worker {
+                writer: writer.clone(),
+            };
             system.spawn(
                 worker,
-                ActorOptions::named(format!("worker-{index}")).on_scheduler(index).capacity(64),
+                ActorOptions::named(format!("worker-{index}"))
+                    .on_scheduler(index)
+                    .capacity(64),
             )
         })
         .collect();
-    let parser = system.spawn(Parser { workers }, ActorOptions::named("parser").capacity(64));
+    let parser = system.spawn(
+        Parser { workers },
+        ActorOptions::named("parser").capacity(64),
+    );
 
     let (pool, buffers): (_, Receiver<Vec<u8>>) = sync_channel(POOL_BUFFERS);
     for _ in 0..POOL_BUFFERS {
-        pool.send(vec![0; BUFFER_BYTES]).expect("the pool has room for all buffers");
+        pool.send(vec![0; BUFFER_BYTES])
+            .expect("the pool has room for all buffers");
     }
     let started = Instant::now();
     for number in 0..BATCHES {
         let mut bytes = buffers.recv().expect("buffers come back");
         bytes[0] = (number % 251) as u8;
-        let batch = Batch { bytes, pool: pool.clone() };
+        let batch = Batch {
+            bytes,
+            pool: pool.clone(),
+        };
         parser.send(batch).expect("the parser lives");
     }
     let report = system.shutdown(Shutdown::Drain(Duration::from_secs(60)));
     let elapsed = started.elapsed();
     let gigabits = BATCHES as f64 * BUFFER_BYTES as f64 * 8.0 / elapsed.as_secs_f64() / 1e9;
-    println!("{BATCHES} batches in {elapsed:.2?}: {gigabits:.1} Gb/s; drained: {}", report.drained);
+    println!(
+        "{BATCHES} batches in {elapsed:.2?}: {gigabits:.1} Gb/s; drained: {}",
+        report.drained
+    );
     for (index, scheduler) in report.snapshot.schedulers.iter().enumerate() {
         println!(
             "scheduler {index}: {} messages, {} steals, {} waits for room",
@@ -123,5 +137,9 @@ fn main() {
     for failure in report.failures {
         eprintln!("{failure}");
     }
-    assert_eq!(buffers.try_iter().count(), POOL_BUFFERS, "every buffer came back");
+    assert_eq!(
+        buffers.try_iter().count(),
+        POOL_BUFFERS,
+        "every buffer came back"
+    );
 }

@@ -52,30 +52,46 @@ pub const CAPACITY_DEFAULT: u32 = 1024;
 
 impl Default for ActorOptions {
     fn default() -> Self {
-        ActorOptions { name: None, capacity: CAPACITY_DEFAULT, home: None }
+        ActorOptions {
+            name: None,
+            capacity: CAPACITY_DEFAULT,
+            home: None,
+        }
     }
 }
 
 impl ActorOptions {
     /// A name for reports.
     pub fn named(name: impl Into<Box<str>>) -> Self {
-        ActorOptions { name: Some(name.into()), ..ActorOptions::default() }
+        ActorOptions {
+            name: Some(name.into()),
+            ..ActorOptions::default()
+        }
     }
 
     /// Most messages its inbox holds. Raised to `4 * (schedulers + 1)` when below: each
     /// scheduler and the outside need room for what is under way.
     pub fn capacity(self, messages: u32) -> Self {
-        ActorOptions { capacity: messages, ..self }
+        ActorOptions {
+            capacity: messages,
+            ..self
+        }
     }
 
     /// Make scheduler `index`, modulo their number, its home.
     pub fn on_scheduler(self, index: usize) -> Self {
-        ActorOptions { home: Some(Near::Scheduler(index)), ..self }
+        ActorOptions {
+            home: Some(Near::Scheduler(index)),
+            ..self
+        }
     }
 
     /// Give it the home of another actor that it talks with a lot.
     pub fn near<M: Send + 'static>(self, other: &Address<M>) -> Self {
-        ActorOptions { home: Some(Near::Other(other.id())), ..self }
+        ActorOptions {
+            home: Some(Near::Other(other.id())),
+            ..self
+        }
     }
 }
 
@@ -110,7 +126,11 @@ impl<M: Send + 'static> Context<'_, M> {
     /// Sends only when there is room now, and gives the message back otherwise: for a source
     /// that would rather drop and count than wait.
     #[inline]
-    pub fn try_send<T: Send + 'static>(&mut self, to: &Address<T>, message: T) -> Result<(), Refused<T>> {
+    pub fn try_send<T: Send + 'static>(
+        &mut self,
+        to: &Address<T>,
+        message: T,
+    ) -> Result<(), Refused<T>> {
         // Behind a message that waits, this one would overtake it.
         if !self.stash.is_empty() {
             return Err(Refused::Full(message));
@@ -120,7 +140,10 @@ impl<M: Send + 'static> Context<'_, M> {
 
     #[cold]
     fn hold<T: Send + 'static>(&mut self, to: &Address<T>, message: T) {
-        self.stash.push_back(Box::new(Held { to: to.clone(), message: Some(message) }));
+        self.stash.push_back(Box::new(Held {
+            to: to.clone(),
+            message: Some(message),
+        }));
     }
 
     /// The actor's own address.
@@ -150,7 +173,10 @@ impl<M: Send + 'static> Context<'_, M> {
     /// Starts another actor; near this one unless the options say otherwise.
     pub fn spawn<P: Actor>(&mut self, actor: P, options: ActorOptions) -> Address<P::Message> {
         let near = Near::Scheduler(usize::from(self.outbox.home));
-        let options = ActorOptions { home: options.home.or(Some(near)), ..options };
+        let options = ActorOptions {
+            home: options.home.or(Some(near)),
+            ..options
+        };
         spawn(&self.outbox.system, actor, options)
     }
 

@@ -35,7 +35,9 @@ impl<M> Refused<M> {
     /// The message.
     pub fn into_message(self) -> M {
         match self {
-            Refused::Full(message) | Refused::Closed(message) | Refused::InsideActor(message) => message,
+            Refused::Full(message) | Refused::Closed(message) | Refused::InsideActor(message) => {
+                message
+            }
         }
     }
 }
@@ -80,7 +82,10 @@ pub struct Address<M> {
 
 impl<M> Clone for Address<M> {
     fn clone(&self) -> Self {
-        Address { shared: self.shared.clone(), ..*self }
+        Address {
+            shared: self.shared.clone(),
+            ..*self
+        }
     }
 }
 
@@ -144,9 +149,17 @@ impl<M: Send + 'static> Address<M> {
         if under_way >= self.shared.window {
             return Err(Refused::Full(message));
         }
-        self.shared.outside_count.store(under_way + 1, Ordering::Relaxed);
-        self.shared.outside_ticket.store(inbound.next_take(), Ordering::Relaxed);
-        let envelope = LaneMessage { slot: self.slot, generation: self.generation, message };
+        self.shared
+            .outside_count
+            .store(under_way + 1, Ordering::Relaxed);
+        self.shared
+            .outside_ticket
+            .store(inbound.next_take(), Ordering::Relaxed);
+        let envelope = LaneMessage {
+            slot: self.slot,
+            generation: self.generation,
+            message,
+        };
         inbound.lanes.push(self.kind, envelope);
         home.ring(&mut inbound);
         Ok(())

@@ -100,7 +100,10 @@ impl Actor for Link {
 
 /// Runs one benchmark.
 pub fn run(config: BenchConfig) -> BenchOutcome {
-    let system = Builder::default().schedulers(config.schedulers).placement(config.placement).start();
+    let system = Builder::default()
+        .schedulers(config.schedulers)
+        .placement(config.placement)
+        .start();
     let (done, finished) = channel();
     let (actors, in_flight) = match config.pattern {
         BenchPattern::Ring | BenchPattern::RingAcross => (RING_ACTORS, RING_IN_FLIGHT),
@@ -109,7 +112,11 @@ pub fn run(config: BenchConfig) -> BenchOutcome {
     let addresses: Vec<Address<Hop>> = (0..actors)
         .map(|index| {
             let random = (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1;
-            let link = Link { peers: Arc::default(), random, done: done.clone() };
+            let link = Link {
+                peers: Arc::default(),
+                random,
+                done: done.clone(),
+            };
             let mut options = ActorOptions::named(format!("link-{index}"));
             if config.pattern == BenchPattern::RingAcross {
                 options = options.on_scheduler(index);
@@ -123,13 +130,17 @@ pub fn run(config: BenchConfig) -> BenchOutcome {
             BenchPattern::AllToAll => all.clone(),
             _ => Arc::new([addresses[(index + 1) % actors].clone()]),
         };
-        address.send(Hop::Peers(Box::new(peers))).expect("a fresh actor takes messages");
+        address
+            .send(Hop::Peers(Box::new(peers)))
+            .expect("a fresh actor takes messages");
     }
     let hops = (config.messages / in_flight as u64).max(1);
     let started = Instant::now();
     for start in 0..in_flight {
         let address = &addresses[start * actors / in_flight];
-        address.send(Hop::Left(hops - 1)).expect("a running actor takes messages");
+        address
+            .send(Hop::Left(hops - 1))
+            .expect("a running actor takes messages");
     }
     for _ in 0..in_flight {
         finished.recv().expect("the actors live until the end");
@@ -137,5 +148,9 @@ pub fn run(config: BenchConfig) -> BenchOutcome {
     let elapsed = started.elapsed();
     let snapshot = system.snapshot();
     system.shutdown(Shutdown::Abort);
-    BenchOutcome { messages: hops * in_flight as u64, elapsed, snapshot }
+    BenchOutcome {
+        messages: hops * in_flight as u64,
+        elapsed,
+        snapshot,
+    }
 }

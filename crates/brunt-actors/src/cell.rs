@@ -67,7 +67,9 @@ impl<P: Actor> ActorCell<P> {
         };
         let mut handled = 0;
         while handled < budget {
-            let Some(message) = self.inbox.pop_front() else { break };
+            let Some(message) = self.inbox.pop_front() else {
+                break;
+            };
             handled += 1;
             self.actor.handle(message, &mut context);
             if *context.stopping || !context.stash.is_empty() {
@@ -102,7 +104,9 @@ impl<P: Actor> ActorCell<P> {
         }
         while handled < budget && context.stash.is_empty() && !*context.stopping {
             let due = context.timers.pop(context.outbox.now);
-            let Some(message) = due.or_else(|| self.inbox.pop_front()) else { break };
+            let Some(message) = due.or_else(|| self.inbox.pop_front()) else {
+                break;
+            };
             handled += 1;
             self.actor.handle(message, &mut context);
         }
@@ -160,7 +164,9 @@ impl<P: Actor> Runnable for ActorCell<P> {
     }
 
     fn absorb(&mut self, late: &mut (dyn Any + Send)) -> u32 {
-        let late = late.downcast_mut::<VecDeque<P::Message>>().expect("an inbox has one type of message");
+        let late = late
+            .downcast_mut::<VecDeque<P::Message>>()
+            .expect("an inbox has one type of message");
         self.inbox.append(late);
         self.inbox.len() as u32
     }

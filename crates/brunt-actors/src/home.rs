@@ -56,7 +56,10 @@ impl Home {
     /// Publishes what waits and wakes the scheduler if it sleeps. Called with the inbound's lock.
     #[inline]
     pub fn ring(&self, inbound: &mut Inbound<HomeState>) {
-        self.waiting.store(inbound.lanes.count() + inbound.signals.len(), Ordering::Release);
+        self.waiting.store(
+            inbound.lanes.count() + inbound.signals.len(),
+            Ordering::Release,
+        );
         if inbound.sleeping {
             inbound.sleeping = false;
             self.bell.notify_all();
@@ -117,7 +120,12 @@ struct Rare {
 
 impl Default for Rare {
     fn default() -> Self {
-        Rare { armed: Nanos::MAX, late: None, late_count: 0, parks: 0 }
+        Rare {
+            armed: Nanos::MAX,
+            late: None,
+            late_count: 0,
+            parks: 0,
+        }
     }
 }
 
@@ -153,8 +161,14 @@ impl Accept for HomeState {
     /// Puts a message into its inbox. A message to an actor that has ended is undelivered.
     #[inline]
     fn accept<M: Send + 'static>(&mut self, envelope: LaneMessage<M>) {
-        let LaneMessage { slot: number, generation, message } = envelope;
-        let Some(slot) = self.slots[number as usize].as_mut().filter(|slot| slot.generation == generation)
+        let LaneMessage {
+            slot: number,
+            generation,
+            message,
+        } = envelope;
+        let Some(slot) = self.slots[number as usize]
+            .as_mut()
+            .filter(|slot| slot.generation == generation)
         else {
             self.counters.undelivered += 1;
             self.ended.push(Box::new(message));
@@ -172,7 +186,9 @@ impl Accept for HomeState {
             }
             None => {
                 let rare = slot.rare.get_or_insert_default();
-                let late = rare.late.get_or_insert_with(|| Box::new(VecDeque::<M>::new()));
+                let late = rare
+                    .late
+                    .get_or_insert_with(|| Box::new(VecDeque::<M>::new()));
                 late.downcast_mut::<VecDeque<M>>()
                     .expect("an address has its actor's type of message")
                     .push_back(message);
@@ -251,7 +267,9 @@ impl HomeState {
                 break;
             }
             self.timers.pop();
-            let Some(slot) = self.slots[number as usize].as_mut().filter(|s| s.generation == generation)
+            let Some(slot) = self.slots[number as usize]
+                .as_mut()
+                .filter(|s| s.generation == generation)
             else {
                 continue;
             };
@@ -264,7 +282,9 @@ impl HomeState {
     }
 
     fn signal(&mut self, number: u32, generation: u32, signal: Signal) {
-        let Some(slot) = self.slots[number as usize].as_mut().filter(|slot| slot.generation == generation)
+        let Some(slot) = self.slots[number as usize]
+            .as_mut()
+            .filter(|slot| slot.generation == generation)
         else {
             return;
         };
@@ -304,25 +324,45 @@ impl HomeState {
         let hot = count.min(self.hot.len());
         let queued = (count - hot).min(self.run_queue.len());
         for number in self.hot.drain(..hot).chain(self.run_queue.drain(..queued)) {
-            let slot = self.slots[number as usize].as_mut().expect("only living actors are queued");
+            let slot = self.slots[number as usize]
+                .as_mut()
+                .expect("only living actors are queued");
             let mut actor = slot.actor.take().expect("a queued actor is at home");
-            debug_assert!(slot.state == SlotState::Queued, "what is in a queue says so");
+            debug_assert!(
+                slot.state == SlotState::Queued,
+                "what is in a queue says so"
+            );
             slot.state = SlotState::Out;
             if std::mem::take(&mut slot.finish) {
                 actor.set_finish();
             }
-            batch.push(Taken { slot: number, actor, outcome: TurnOutcome::default(), panic: None });
+            batch.push(Taken {
+                slot: number,
+                actor,
+                outcome: TurnOutcome::default(),
+                panic: None,
+            });
         }
         self.out += hot + queued;
     }
 
     /// Takes an actor that ran back, and decides what it does next.
     pub fn put_back(&mut self, taken: Taken, system: &Inner) {
-        let Taken { slot: number, mut actor, outcome, panic } = taken;
+        let Taken {
+            slot: number,
+            mut actor,
+            outcome,
+            panic,
+        } = taken;
         debug_assert!(self.out > 0, "only what was taken is put back");
         self.out -= 1;
-        let slot = self.slots[number as usize].as_mut().expect("an actor that is out keeps its slot");
-        assert!(slot.state == SlotState::Out, "an actor that is put back was out");
+        let slot = self.slots[number as usize]
+            .as_mut()
+            .expect("an actor that is out keeps its slot");
+        assert!(
+            slot.state == SlotState::Out,
+            "an actor that is put back was out"
+        );
         debug_assert!(slot.actor.is_none(), "an actor is in one place");
         slot.handled += u64::from(outcome.handled);
         self.counters.messages += u64::from(outcome.handled);
@@ -343,7 +383,8 @@ impl HomeState {
                 && outcome.due < *armed
             {
                 *armed = outcome.due;
-                self.timers.push(Reverse((outcome.due, number, slot.generation)));
+                self.timers
+                    .push(Reverse((outcome.due, number, slot.generation)));
             }
             if outcome.stashed
                 && let Some(target) = actor.waits_for()
@@ -388,7 +429,9 @@ impl HomeState {
 
     /// Ends an actor that is at home.
     fn end(&mut self, number: u32, system: &Inner, failure: Option<(ActorFailureKind, String)>) {
-        let slot = self.slots[number as usize].take().expect("only a living actor ends");
+        let slot = self.slots[number as usize]
+            .take()
+            .expect("only a living actor ends");
         self.generations[number as usize] = slot.generation.wrapping_add(1);
         self.free.push(number);
         system.release(&slot.shared, CLOSED);
@@ -397,8 +440,12 @@ impl HomeState {
             self.ended.push(Box::new(actor));
         }
         if let Some((kind, what)) = failure {
-            let failure =
-                ActorFailure { id: slot.shared.id, actor: slot.shared.name.to_string(), kind, what };
+            let failure = ActorFailure {
+                id: slot.shared.id,
+                actor: slot.shared.name.to_string(),
+                kind,
+                what,
+            };
             system.report(failure);
         }
     }

@@ -33,7 +33,13 @@ pub(crate) struct Inbound<H> {
 
 impl<H> Default for Inbound<H> {
     fn default() -> Self {
-        Inbound { lanes: Lanes::default(), signals: Vec::new(), takes: 0, sleeping: false, poked: false }
+        Inbound {
+            lanes: Lanes::default(),
+            signals: Vec::new(),
+            takes: 0,
+            sleeping: false,
+            poked: false,
+        }
     }
 }
 
@@ -63,10 +69,16 @@ pub(crate) fn sleep<H: Accept + 'static>(
     guard.sleeping = true;
     while guard.sleeping {
         match longest {
-            None => guard = bell.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner),
+            None => {
+                guard = bell
+                    .wait(guard)
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+            }
             Some(longest) => {
-                guard =
-                    bell.wait_timeout(guard, longest).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+                guard = bell
+                    .wait_timeout(guard, longest)
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+                    .0;
                 guard.sleeping = false;
             }
         }

@@ -33,7 +33,13 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     /// An open one; as many schedulers send to it.
-    pub fn new(id: ActorId, serial: u64, name: Arc<str>, capacity: u32, schedulers: usize) -> Inbox {
+    pub fn new(
+        id: ActorId,
+        serial: u64,
+        name: Arc<str>,
+        capacity: u32,
+        schedulers: usize,
+    ) -> Inbox {
         Inbox {
             id,
             serial,
@@ -61,7 +67,10 @@ impl Inbox {
 
     /// Opens the gate again, or closes it for good.
     pub fn set_gate(&self, gate: u8) {
-        assert!(gate == OPEN || gate == CLOSED, "only `shut` says that an inbox is full");
+        assert!(
+            gate == OPEN || gate == CLOSED,
+            "only `shut` says that an inbox is full"
+        );
         assert_ne!(self.gate(), CLOSED, "an inbox that is gone stays gone");
         self.gate.store(gate, Ordering::Relaxed);
     }

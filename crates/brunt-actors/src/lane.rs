@@ -54,7 +54,10 @@ impl<H: Accept + 'static, M: Send + 'static> Lane<H> for TypedLane<M> {
 #[inline]
 fn typed<H: 'static, M: Send + 'static>(lane: &mut dyn Lane<H>) -> &mut Vec<LaneMessage<M>> {
     let lane: &mut dyn Any = lane;
-    &mut lane.downcast_mut::<TypedLane<M>>().expect("a lane's kind stands for one type").0
+    &mut lane
+        .downcast_mut::<TypedLane<M>>()
+        .expect("a lane's kind stands for one type")
+        .0
 }
 
 /// Lanes to one home, by kind of message.
@@ -65,7 +68,10 @@ pub(crate) struct Lanes<H> {
 
 impl<H> Default for Lanes<H> {
     fn default() -> Self {
-        Lanes { by_kind: Vec::new(), count: 0 }
+        Lanes {
+            by_kind: Vec::new(),
+            count: 0,
+        }
     }
 }
 
@@ -107,7 +113,9 @@ impl<H: Accept + 'static> Lanes<H> {
             to.by_kind.resize_with(self.by_kind.len(), || None);
         }
         for (from, into) in self.by_kind.iter_mut().zip(&mut to.by_kind) {
-            let Some(from) = from.as_mut().filter(|lane| lane.len() > 0) else { continue };
+            let Some(from) = from.as_mut().filter(|lane| lane.len() > 0) else {
+                continue;
+            };
             from.append_to(&mut **into.get_or_insert_with(|| from.fresh()));
         }
         to.count += std::mem::take(&mut self.count);
@@ -115,7 +123,12 @@ impl<H: Accept + 'static> Lanes<H> {
 
     pub fn deliver(&mut self, home: &mut H) {
         if self.count > 0 {
-            for lane in self.by_kind.iter_mut().flatten().filter(|lane| lane.len() > 0) {
+            for lane in self
+                .by_kind
+                .iter_mut()
+                .flatten()
+                .filter(|lane| lane.len() > 0)
+            {
                 lane.deliver(home);
             }
             self.count = 0;

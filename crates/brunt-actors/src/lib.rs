@@ -24,8 +24,8 @@ mod wait;
 pub use actor::{Actor, ActorOptions, CAPACITY_DEFAULT, Context};
 pub use address::{Address, Refused};
 pub use stats::{
-    ActorFailure, ActorFailureKind, ActorId, ActorState, ActorStats, FAILURES_MAX, SchedulerStats, Snapshot,
-    SystemReport,
+    ActorFailure, ActorFailureKind, ActorId, ActorState, ActorStats, FAILURES_MAX, SchedulerStats,
+    Snapshot, SystemReport,
 };
 pub use system::{Builder, Manual, Shutdown, System};
 pub use timers::TimerId;

@@ -47,7 +47,11 @@ pub(crate) struct MachinePlan {
 
 impl Inner {
     pub fn new(plan: MachinePlan) -> Arc<Inner> {
-        assert_eq!(plan.cpus_by_scheduler.len(), plan.schedulers, "CPUs for each scheduler");
+        assert_eq!(
+            plan.cpus_by_scheduler.len(),
+            plan.schedulers,
+            "CPUs for each scheduler"
+        );
         Arc::new(Inner {
             homes: (0..plan.schedulers).map(|_| Home::new()).collect(),
             cpus_by_scheduler: plan.cpus_by_scheduler,
@@ -74,7 +78,9 @@ impl Inner {
         lock(&self.graph).release(to, gate, |id| {
             let home = &self.homes[usize::from(id.home)];
             let mut inbound = lock(&home.inbound);
-            inbound.signals.push((id.slot, id.generation, Signal::Resume));
+            inbound
+                .signals
+                .push((id.slot, id.generation, Signal::Resume));
             home.ring(&mut inbound);
         });
     }
@@ -124,7 +130,11 @@ impl Inner {
                 yields: counters.yields,
                 runnable: state.runnable(),
                 inbound: home.waiting.load(Ordering::Relaxed),
-                cpus: if unpinned { Vec::new() } else { self.cpus_by_scheduler[index].cpus.clone() },
+                cpus: if unpinned {
+                    Vec::new()
+                } else {
+                    self.cpus_by_scheduler[index].cpus.clone()
+                },
             });
         }
         let graph = lock(&self.graph);
@@ -136,7 +146,10 @@ impl Inner {
     /// Nothing runs and nothing is under way. Exact: all homes are held at once.
     pub fn is_quiet(&self) -> bool {
         let states: Vec<_> = self.homes.iter().map(|home| lock(&home.state)).collect();
-        states.iter().zip(&self.homes).all(|(state, home)| state.is_quiet(&lock(&home.inbound)))
+        states
+            .iter()
+            .zip(&self.homes)
+            .all(|(state, home)| state.is_quiet(&lock(&home.inbound)))
     }
 
     /// Asks the living actor spawned last to finish. False when none lives.
@@ -144,9 +157,15 @@ impl Inner {
         let youngest = self
             .homes
             .iter()
-            .filter_map(|home| lock(&home.state).youngest().map(|youngest| (youngest, home)))
+            .filter_map(|home| {
+                lock(&home.state)
+                    .youngest()
+                    .map(|youngest| (youngest, home))
+            })
             .max_by_key(|(youngest, _)| *youngest);
-        let Some(((_, slot, generation), home)) = youngest else { return false };
+        let Some(((_, slot, generation), home)) = youngest else {
+            return false;
+        };
         let mut inbound = lock(&home.inbound);
         inbound.signals.push((slot, generation, Signal::Finish));
         home.ring(&mut inbound);

@@ -68,15 +68,29 @@ impl Outbox {
             .homes
             .iter()
             // Window numbers start at 1: a fresh entry of `windows` is of no window.
-            .map(|_| Staged { window_number: 1, ..Staged::default() })
+            .map(|_| Staged {
+                window_number: 1,
+                ..Staged::default()
+            })
             .collect();
         let now = system.clock.now();
-        Outbox { system, homes, windows: Vec::new(), now, undelivered: 0, home }
+        Outbox {
+            system,
+            homes,
+            windows: Vec::new(),
+            now,
+            undelivered: 0,
+            home,
+        }
     }
 
     /// Stages a message when the gate is open and the window has room.
     #[inline]
-    pub fn stage<M: Send + 'static>(&mut self, to: &Address<M>, message: M) -> Result<(), Refused<M>> {
+    pub fn stage<M: Send + 'static>(
+        &mut self,
+        to: &Address<M>,
+        message: M,
+    ) -> Result<(), Refused<M>> {
         match to.shared.gate() {
             OPEN => {}
             FULL => return Err(Refused::Full(message)),
@@ -89,17 +103,30 @@ impl Outbox {
         }
         let window = &mut self.windows[index];
         if window.number != staged.window_number {
-            *window = Window { number: staged.window_number, count: 0 };
+            *window = Window {
+                number: staged.window_number,
+                count: 0,
+            };
         }
         if window.count >= to.window {
             if !staged.reopen(&self.system.homes[usize::from(to.home)].admitted) {
                 return Err(Refused::Full(message));
             }
-            *window = Window { number: staged.window_number, count: 0 };
+            *window = Window {
+                number: staged.window_number,
+                count: 0,
+            };
         }
         window.count += 1;
         debug_assert!(window.count <= to.window, "a sender keeps its window");
-        staged.lanes.push(to.kind, LaneMessage { slot: to.slot, generation: to.generation, message });
+        staged.lanes.push(
+            to.kind,
+            LaneMessage {
+                slot: to.slot,
+                generation: to.generation,
+                message,
+            },
+        );
         Ok(())
     }
 
@@ -112,8 +139,14 @@ impl Outbox {
         if to.shared.gate() == CLOSED {
             return Err(Refused::Closed(message));
         }
-        let envelope = LaneMessage { slot: to.slot, generation: to.generation, message };
-        self.homes[usize::from(to.home)].lanes.push(to.kind, envelope);
+        let envelope = LaneMessage {
+            slot: to.slot,
+            generation: to.generation,
+            message,
+        };
+        self.homes[usize::from(to.home)]
+            .lanes
+            .push(to.kind, envelope);
         Ok(())
     }
 }

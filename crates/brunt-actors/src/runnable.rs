@@ -36,7 +36,13 @@ pub(crate) enum ActorEnd {
 impl Default for TurnOutcome {
     /// That of an actor that did not return: what it handled is not known, and it is not run again.
     fn default() -> Self {
-        TurnOutcome { handled: 0, left: 0, due: Nanos::MAX, stashed: false, end: ActorEnd::Failed }
+        TurnOutcome {
+            handled: 0,
+            left: 0,
+            due: Nanos::MAX,
+            stashed: false,
+            end: ActorEnd::Failed,
+        }
     }
 }
 
@@ -76,9 +82,14 @@ pub(crate) struct Held<T> {
 
 impl<T: Send + 'static> Stashed for Held<T> {
     fn retry(&mut self, outbox: &mut Outbox, granted: bool) -> Attempt {
-        let Some(message) = self.message.take() else { return Attempt::Sent };
-        let result =
-            if granted { outbox.stage_granted(&self.to, message) } else { outbox.stage(&self.to, message) };
+        let Some(message) = self.message.take() else {
+            return Attempt::Sent;
+        };
+        let result = if granted {
+            outbox.stage_granted(&self.to, message)
+        } else {
+            outbox.stage(&self.to, message)
+        };
         match result {
             Ok(()) => Attempt::Sent,
             Err(Refused::Full(message)) => {

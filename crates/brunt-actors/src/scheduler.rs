@@ -232,7 +232,10 @@ impl Scheduler {
             self.hot_since = self.tick;
             state.cool();
         }
-        assert!(self.batch.is_empty(), "a batch goes back before the next is taken");
+        assert!(
+            self.batch.is_empty(),
+            "a batch goes back before the next is taken"
+        );
         state.take(count, &mut self.batch);
         self.due = state.due();
         state.counters.rounds += 1;
@@ -288,7 +291,8 @@ impl Scheduler {
     fn look_out(&self) -> bool {
         let home = &self.outbox.system.homes[self.index];
         for _ in 0..LOOKS_A_ROUND {
-            if home.waiting.load(Ordering::Acquire) > 0 || home.runnable.load(Ordering::Acquire) > 0 {
+            if home.waiting.load(Ordering::Acquire) > 0 || home.runnable.load(Ordering::Acquire) > 0
+            {
                 return true;
             }
             std::hint::spin_loop();
@@ -300,7 +304,8 @@ impl Scheduler {
     /// nothing, so there is nothing to wait for before the next theft.
     fn robs_a_stalled(&self) -> bool {
         let homes = &self.outbox.system.homes;
-        self.robbed.is_some_and(|(victim, beat)| homes[victim].beat.load(Ordering::Relaxed) == beat)
+        self.robbed
+            .is_some_and(|(victim, beat)| homes[victim].beat.load(Ordering::Relaxed) == beat)
     }
 
     /// Takes half of what another home has to run, and runs it.
@@ -308,10 +313,13 @@ impl Scheduler {
         let system = self.outbox.system.clone();
         for &victim in &self.others {
             let home = &system.homes[victim];
-            if home.runnable.load(Ordering::SeqCst) == 0 && home.waiting.load(Ordering::SeqCst) == 0 {
+            if home.runnable.load(Ordering::SeqCst) == 0 && home.waiting.load(Ordering::SeqCst) == 0
+            {
                 continue;
             }
-            let Some(mut state) = try_lock(&home.state) else { continue };
+            let Some(mut state) = try_lock(&home.state) else {
+                continue;
+            };
             state.take_in(home, self.outbox.now);
             // Those that wait longest, not those that its own scheduler has in its cache.
             state.cool();
@@ -356,8 +364,9 @@ impl Scheduler {
     fn wake_sleeper(&self, home: usize) {
         let homes = &self.outbox.system.homes;
         let candidates = std::iter::once(home).chain(self.others.iter().copied());
-        if let Some(sleeper) =
-            candidates.into_iter().find(|&other| homes[other].asleep.load(Ordering::SeqCst))
+        if let Some(sleeper) = candidates
+            .into_iter()
+            .find(|&other| homes[other].asleep.load(Ordering::SeqCst))
         {
             homes[sleeper].asleep.store(false, Ordering::SeqCst);
             homes[sleeper].poke();
@@ -370,16 +379,17 @@ impl Scheduler {
         // First say so, then look; whoever adds work does it the other way round. One of the
         // two sees the other (both sequentially consistent).
         home.asleep.store(true, Ordering::SeqCst);
-        let work = system
-            .homes
-            .iter()
-            .any(|home| home.runnable.load(Ordering::SeqCst) > 0 || home.waiting.load(Ordering::SeqCst) > 0);
+        let work = system.homes.iter().any(|home| {
+            home.runnable.load(Ordering::SeqCst) > 0 || home.waiting.load(Ordering::SeqCst) > 0
+        });
         if system.stop.load(Ordering::SeqCst) {
             return;
         }
         let longest = match (work, &system.clock) {
             (true, _) => Some(NAP),
-            (false, Clock::Monotonic) if self.due != Nanos::MAX => Some(self.due.since(self.outbox.now)),
+            (false, Clock::Monotonic) if self.due != Nanos::MAX => {
+                Some(self.due.since(self.outbox.now))
+            }
             _ => None,
         };
         if !work {
@@ -401,5 +411,9 @@ const LOOKS_A_ROUND: u32 = if cfg!(feature = "model-check") { 1 } else { 32 };
 /// True when an idle scheduler has looked out for long enough: by time, or under the model, which
 /// has none, by count.
 fn patience(time: Duration, since: Nanos, count: u32, looks: u32) -> bool {
-    if cfg!(feature = "model-check") { looks >= count } else { Clock::Monotonic.now().since(since) >= time }
+    if cfg!(feature = "model-check") {
+        looks >= count
+    } else {
+        Clock::Monotonic.now().since(since) >= time
+    }
 }

@@ -18,7 +18,11 @@ use crate::sync::{Ordering, lock};
 const SPAWN_BLOCK: u64 = 16;
 
 /// Starts an actor at a home: the one that its options say, or the next.
-pub(crate) fn spawn<P: Actor>(system: &Arc<Inner>, actor: P, options: ActorOptions) -> Address<P::Message> {
+pub(crate) fn spawn<P: Actor>(
+    system: &Arc<Inner>,
+    actor: P,
+    options: ActorOptions,
+) -> Address<P::Message> {
     let count = system.homes.len();
     let serial = system.spawned.fetch_add(1, Ordering::Relaxed);
     let index = match options.home {
@@ -31,11 +35,24 @@ pub(crate) fn spawn<P: Actor>(system: &Arc<Inner>, actor: P, options: ActorOptio
     let home = &system.homes[index];
     let mut state = lock(&home.state);
     let (slot, generation) = state.reserve();
-    let id = ActorId { home: index as u16, slot, generation };
-    let name = options.name.unwrap_or_else(|| format!("actor-{serial}").into()).into();
+    let id = ActorId {
+        home: index as u16,
+        slot,
+        generation,
+    };
+    let name = options
+        .name
+        .unwrap_or_else(|| format!("actor-{serial}").into())
+        .into();
     let inbox = Inbox::new(id, serial, name, capacity, count);
-    let shared = Arc::new(SharedInbox { inbox, system: system.clone() });
-    state.install(shared.clone(), Box::new(ActorCell::new(actor, shared.clone(), kind)));
+    let shared = Arc::new(SharedInbox {
+        inbox,
+        system: system.clone(),
+    });
+    state.install(
+        shared.clone(),
+        Box::new(ActorCell::new(actor, shared.clone(), kind)),
+    );
     home.runnable.store(state.runnable(), Ordering::SeqCst);
     drop(state);
     home.poke();

@@ -123,7 +123,10 @@ pub struct Snapshot {
 impl Snapshot {
     /// Messages handled since the start.
     pub fn messages(&self) -> u64 {
-        self.schedulers.iter().map(|scheduler| scheduler.messages).sum()
+        self.schedulers
+            .iter()
+            .map(|scheduler| scheduler.messages)
+            .sum()
     }
 
     /// Messages handled per second between an earlier snapshot and this one.
@@ -161,7 +164,9 @@ pub struct ActorFailure {
 
 impl fmt::Display for ActorFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ActorFailure { id, actor, what, .. } = self;
+        let ActorFailure {
+            id, actor, what, ..
+        } = self;
         match self.kind {
             ActorFailureKind::Panic => write!(f, "actor {actor} ({id}) panicked: {what}"),
             ActorFailureKind::Circle => write!(

@@ -41,14 +41,22 @@ impl Default for Builder {
     /// 32 messages a turn.
     fn default() -> Self {
         let schedulers = topology::nodes().iter().map(Vec::len).sum::<usize>().max(1);
-        Builder { schedulers, placement: Placement::default(), clock: Clock::default(), budget: 32 }
+        Builder {
+            schedulers,
+            placement: Placement::default(),
+            clock: Clock::default(),
+            budget: 32,
+        }
     }
 }
 
 impl Builder {
     /// How many schedulers: at least one, at most 1,024.
     pub fn schedulers(self, count: usize) -> Self {
-        Builder { schedulers: count.clamp(1, 1024), ..self }
+        Builder {
+            schedulers: count.clamp(1, 1024),
+            ..self
+        }
     }
 
     /// Where they run.
@@ -63,11 +71,18 @@ impl Builder {
 
     /// Messages that an actor handles before it is another's turn; at least one.
     pub fn budget(self, messages: u32) -> Self {
-        Builder { budget: messages.max(1), ..self }
+        Builder {
+            budget: messages.max(1),
+            ..self
+        }
     }
 
     fn inner(self, threaded: bool) -> Arc<Inner> {
-        let nodes = if self.placement == Placement::Anywhere { Vec::new() } else { topology::nodes() };
+        let nodes = if self.placement == Placement::Anywhere {
+            Vec::new()
+        } else {
+            topology::nodes()
+        };
         Inner::new(MachinePlan {
             schedulers: self.schedulers,
             cpus_by_scheduler: topology::cpus_by_scheduler(self.placement, self.schedulers, &nodes),
@@ -107,7 +122,9 @@ impl Builder {
             self.clock = Clock::manual();
         }
         let inner = self.inner(false);
-        let schedulers = (0..inner.homes.len()).map(|index| Scheduler::new(inner.clone(), index)).collect();
+        let schedulers = (0..inner.homes.len())
+            .map(|index| Scheduler::new(inner.clone(), index))
+            .collect();
         Manual { inner, schedulers }
     }
 }
@@ -170,7 +187,10 @@ impl System {
     }
 
     fn drain(&self, within: Duration) -> bool {
-        assert!(!on_scheduler(), "an actor cannot drain the system it is part of");
+        assert!(
+            !on_scheduler(),
+            "an actor cannot drain the system it is part of"
+        );
         self.inner.close();
         let deadline = Clock::Monotonic.now().after(within);
         loop {
@@ -262,7 +282,13 @@ impl Manual {
         let end = clock.now().after(by);
         loop {
             self.run();
-            let due = self.inner.homes.iter().map(|home| lock(&home.state).due()).min().unwrap_or(Nanos::MAX);
+            let due = self
+                .inner
+                .homes
+                .iter()
+                .map(|home| lock(&home.state).due())
+                .min()
+                .unwrap_or(Nanos::MAX);
             let next = due.min(end);
             clock.advance(next.since(clock.now()));
             if due > end {

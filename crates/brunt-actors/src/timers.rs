@@ -19,7 +19,10 @@ pub(crate) struct TimerQueue<M> {
 
 impl<M> TimerQueue<M> {
     pub fn new() -> Self {
-        TimerQueue { queue: BTreeMap::new(), next: 0 }
+        TimerQueue {
+            queue: BTreeMap::new(),
+            next: 0,
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -42,11 +45,16 @@ impl<M> TimerQueue<M> {
     }
 
     pub fn due(&self) -> Nanos {
-        self.queue.first_key_value().map_or(Nanos::MAX, |((due, _), _)| *due)
+        self.queue
+            .first_key_value()
+            .map_or(Nanos::MAX, |((due, _), _)| *due)
     }
 
     pub fn pop(&mut self, now: Nanos) -> Option<M> {
-        let first = self.queue.first_entry().filter(|first| first.key().0 <= now)?;
+        let first = self
+            .queue
+            .first_entry()
+            .filter(|first| first.key().0 <= now)?;
         Some(first.remove())
     }
 }

@@ -33,7 +33,9 @@ pub(crate) struct SchedulerCpus {
 pub(crate) fn nodes() -> Vec<Vec<usize>> {
     let allowed = sched_getaffinity(None).ok();
     nodes_at(Path::new("/sys/devices/system/node"), |cpu| {
-        allowed.as_ref().is_none_or(|set| cpu < CpuSet::MAX_CPU && set.is_set(cpu))
+        allowed
+            .as_ref()
+            .is_none_or(|set| cpu < CpuSet::MAX_CPU && set.is_set(cpu))
     })
 }
 
@@ -43,7 +45,12 @@ fn nodes_at(root: &Path, allowed: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
         .flatten()
         .flatten()
         .filter_map(|entry| {
-            let number = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
+            let number = entry
+                .file_name()
+                .to_str()?
+                .strip_prefix("node")?
+                .parse()
+                .ok()?;
             let list = fs::read_to_string(entry.path().join("cpulist")).ok()?;
             let mut cpus = parse_cpu_list(&list);
             cpus.retain(|&cpu| allowed(cpu));
@@ -54,7 +61,12 @@ fn nodes_at(root: &Path, allowed: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
     if nodes.is_empty() {
         // No NUMA in this kernel: one node of all CPUs.
         let count = std::thread::available_parallelism().map_or(1, |count| count.get());
-        return vec![(0..CpuSet::MAX_CPU).filter(|&cpu| allowed(cpu)).take(count).collect()];
+        return vec![
+            (0..CpuSet::MAX_CPU)
+                .filter(|&cpu| allowed(cpu))
+                .take(count)
+                .collect(),
+        ];
     }
     nodes.into_iter().map(|(_, cpus)| cpus).collect()
 }
@@ -77,8 +89,11 @@ pub(crate) fn cpus_by_scheduler(
     count: usize,
     nodes: &[Vec<usize>],
 ) -> Vec<SchedulerCpus> {
-    let flat: Vec<(usize, usize)> =
-        nodes.iter().enumerate().flat_map(|(node, cpus)| cpus.iter().map(move |&cpu| (node, cpu))).collect();
+    let flat: Vec<(usize, usize)> = nodes
+        .iter()
+        .enumerate()
+        .flat_map(|(node, cpus)| cpus.iter().map(move |&cpu| (node, cpu)))
+        .collect();
     (0..count)
         .map(|index| {
             if placement == Placement::Anywhere || flat.is_empty() {
@@ -86,7 +101,11 @@ pub(crate) fn cpus_by_scheduler(
             }
             // As many schedulers as CPUs: one each, in order. Fewer: the first CPUs. More: round again.
             let (node, cpu) = flat[index % flat.len()];
-            let cpus = if placement == Placement::Core { vec![cpu] } else { nodes[node].clone() };
+            let cpus = if placement == Placement::Core {
+                vec![cpu]
+            } else {
+                nodes[node].clone()
+            };
             SchedulerCpus { cpus, node }
         })
         .collect()
@@ -125,12 +144,23 @@ mod tests {
         let nodes = [vec![0, 2], vec![1, 3]];
         let check = |placement, count, expected: &[(&[usize], usize)]| {
             let got = cpus_by_scheduler(placement, count, &nodes);
-            let got: Vec<_> = got.iter().map(|own| (own.cpus.as_slice(), own.node)).collect();
+            let got: Vec<_> = got
+                .iter()
+                .map(|own| (own.cpus.as_slice(), own.node))
+                .collect();
             assert_eq!(got, expected, "{placement:?} {count}");
         };
         check(Placement::Anywhere, 2, &[(&[], 0), (&[], 0)]);
         check(Placement::Core, 3, &[(&[0], 0), (&[2], 0), (&[1], 1)]);
-        check(Placement::Node, 3, &[(&[0, 2], 0), (&[0, 2], 0), (&[1, 3], 1)]);
-        check(Placement::Core, 5, &[(&[0], 0), (&[2], 0), (&[1], 1), (&[3], 1), (&[0], 0)]);
+        check(
+            Placement::Node,
+            3,
+            &[(&[0, 2], 0), (&[0, 2], 0), (&[1, 3], 1)],
+        );
+        check(
+            Placement::Core,
+            5,
+            &[(&[0], 0), (&[2], 0), (&[1], 1), (&[3], 1), (&[0], 0)],
+        );
     }
 }

@@ -57,9 +57,14 @@ impl WaitGraph {
             self.circles += 1;
             return Parking::Granted;
         }
-        let before = self.waits.insert(sender.id, (target.id, target.name.clone()));
+        let before = self
+            .waits
+            .insert(sender.id, (target.id, target.name.clone()));
         assert!(before.is_none(), "an actor that waits sends nothing more");
-        self.waiters.entry(target.id).or_default().push(Waiter::Actor(sender.id));
+        self.waiters
+            .entry(target.id)
+            .or_default()
+            .push(Waiter::Actor(sender.id));
         Parking::Parked
     }
 
@@ -81,7 +86,10 @@ impl WaitGraph {
         if target.gate() != FULL {
             return false;
         }
-        self.waiters.entry(target.id).or_default().push(Waiter::Outside(gate.clone()));
+        self.waiters
+            .entry(target.id)
+            .or_default()
+            .push(Waiter::Outside(gate.clone()));
         true
     }
 
@@ -95,7 +103,10 @@ impl WaitGraph {
                 Waiter::Outside(gate) => gate.open(),
                 Waiter::Actor(id) => {
                     let waited = self.waits.remove(&id);
-                    assert!(waited.is_some_and(|(id, _)| id == target.id), "one waits where it said");
+                    assert!(
+                        waited.is_some_and(|(id, _)| id == target.id),
+                        "one waits where it said"
+                    );
                     resume(id);
                 }
             }
@@ -132,7 +143,10 @@ impl Gate {
     pub fn wait(&self) {
         let mut open = lock(&self.open);
         while !*open {
-            open = self.bell.wait(open).unwrap_or_else(std::sync::PoisonError::into_inner);
+            open = self
+                .bell
+                .wait(open)
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }
 }

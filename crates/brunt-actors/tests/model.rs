@@ -14,8 +14,11 @@ fn check(iterations: usize, scenario: impl Fn() + Send + Sync + 'static) {
     config.stack_size = 1 << 20;
     let scenario = std::sync::Arc::new(scenario);
     let random = scenario.clone();
-    shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new(iterations), config.clone())
-        .run(move || random());
+    shuttle::Runner::new(
+        shuttle::scheduler::RandomScheduler::new(iterations),
+        config.clone(),
+    )
+    .run(move || random());
     shuttle::Runner::new(shuttle::scheduler::PctScheduler::new(3, iterations), config)
         .run(move || scenario());
 }
@@ -55,15 +58,29 @@ fn pipeline(stages: usize, messages: u32, capacity: u32, home: fn(usize) -> usiz
     let (done, results) = channel();
     let mut next = None;
     for stage in 0..stages {
-        let pass = Pass { next, expected: 0, done: done.clone() };
-        next = Some(system.spawn(pass, ActorOptions::default().capacity(capacity).on_scheduler(home(stage))));
+        let pass = Pass {
+            next,
+            expected: 0,
+            done: done.clone(),
+        };
+        next = Some(
+            system.spawn(
+                pass,
+                ActorOptions::default()
+                    .capacity(capacity)
+                    .on_scheduler(home(stage)),
+            ),
+        );
     }
     let first = next.unwrap();
     for message in 0..messages {
         first.send(message).unwrap();
     }
     let report = drained(system);
-    assert_eq!(results.try_iter().collect::<Vec<_>>(), vec![messages; stages]);
+    assert_eq!(
+        results.try_iter().collect::<Vec<_>>(),
+        vec![messages; stages]
+    );
     for actor in report.snapshot.actors {
         assert!(actor.queued_max <= actor.capacity);
     }
@@ -119,7 +136,10 @@ fn a_circle_never_stands() {
     check(150, || {
         let system = Builder::default().schedulers(2).budget(2).start();
         let spawn = |index| {
-            system.spawn(Both { peer: None }, ActorOptions::default().capacity(12).on_scheduler(index))
+            system.spawn(
+                Both { peer: None },
+                ActorOptions::default().capacity(12).on_scheduler(index),
+            )
         };
         let (left, right) = (spawn(0), spawn(1));
         left.send(Play::Peer(right.clone())).unwrap();
@@ -136,7 +156,11 @@ fn an_abort_always_ends() {
     check(200, || {
         let system = Builder::default().schedulers(2).start();
         let (done, _results) = channel();
-        let pass = Pass { next: None, expected: 0, done };
+        let pass = Pass {
+            next: None,
+            expected: 0,
+            done,
+        };
         let address = system.spawn(pass, ActorOptions::default().capacity(12));
         let sender = shuttle::thread::spawn(move || {
             for message in 0..20 {

@@ -5,8 +5,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use brunt_actors::{
-    Actor, ActorFailureKind, ActorOptions, ActorState, Address, Builder, Context, Placement, Refused,
-    Shutdown,
+    Actor, ActorFailureKind, ActorOptions, ActorState, Address, Builder, Context, Placement,
+    Refused, Shutdown,
 };
 
 const SOON: Duration = Duration::from_secs(600);
@@ -35,7 +35,10 @@ impl Actor for InOrder {
     type Message = (u64, u64);
 
     fn handle(&mut self, (from, message): (u64, u64), _: &mut Context<'_, (u64, u64)>) {
-        assert_eq!(message, self.next[from as usize], "messages of sender {from} overtook each other");
+        assert_eq!(
+            message, self.next[from as usize],
+            "messages of sender {from} overtook each other"
+        );
         self.next[from as usize] += 1;
     }
 
@@ -49,16 +52,36 @@ impl Actor for InOrder {
 /// ever holds more than its capacity.
 #[test]
 fn nothing_is_lost_or_overtaken() {
-    for (schedulers, placement) in [(1, Placement::Anywhere), (2, Placement::Core), (4, Placement::Node)] {
-        let system = Builder::default().schedulers(schedulers).placement(placement).start();
+    for (schedulers, placement) in [
+        (1, Placement::Anywhere),
+        (2, Placement::Core),
+        (4, Placement::Node),
+    ] {
+        let system = Builder::default()
+            .schedulers(schedulers)
+            .placement(placement)
+            .start();
         let (result, results) = channel();
         let (senders, messages) = (20, 5_000);
-        let sink = system
-            .spawn(InOrder { next: vec![0; senders], result }, ActorOptions::named("sink").capacity(40));
+        let sink = system.spawn(
+            InOrder {
+                next: vec![0; senders],
+                result,
+            },
+            ActorOptions::named("sink").capacity(40),
+        );
         let forwards: Vec<_> = (0..senders)
             .map(|number| {
-                let forward = Forward { number: number as u64, next: sink.clone() };
-                system.spawn(forward, ActorOptions::named("forward").capacity(25).on_scheduler(number))
+                let forward = Forward {
+                    number: number as u64,
+                    next: sink.clone(),
+                };
+                system.spawn(
+                    forward,
+                    ActorOptions::named("forward")
+                        .capacity(25)
+                        .on_scheduler(number),
+                )
             })
             .collect();
         for message in 0..messages {
@@ -119,10 +142,16 @@ impl Actor for Count {
 fn capacity_is_never_passed() {
     for schedulers in [1, 3] {
         let mut system = Builder::default().schedulers(schedulers).budget(3).manual();
-        let sink = system.spawn(Count, ActorOptions::named("sink").capacity(16).on_scheduler(0));
+        let sink = system.spawn(
+            Count,
+            ActorOptions::named("sink").capacity(16).on_scheduler(0),
+        );
         let bursts: Vec<_> = (0..5)
             .map(|index| {
-                let burst = Burst { count: 100, next: sink.clone() };
+                let burst = Burst {
+                    count: 100,
+                    next: sink.clone(),
+                };
                 system.spawn(burst, ActorOptions::named("burst").on_scheduler(index))
             })
             .collect();
@@ -136,7 +165,11 @@ fn capacity_is_never_passed() {
         }
         system.run();
         let snapshot = system.snapshot();
-        let sink = snapshot.actors.iter().find(|actor| actor.name == "sink").unwrap();
+        let sink = snapshot
+            .actors
+            .iter()
+            .find(|actor| actor.name == "sink")
+            .unwrap();
         assert_eq!(sink.handled, 500);
         assert!(sink.queued_max <= 16, "{sink:?}");
         assert_eq!(snapshot.circles, 0);
@@ -149,7 +182,10 @@ fn capacity_is_never_passed() {
 #[test]
 fn a_full_inbox_refuses() {
     let mut system = Builder::default().schedulers(1).manual();
-    let slow = system.spawn(Slow { delay: SOON }, ActorOptions::named("slow").capacity(8));
+    let slow = system.spawn(
+        Slow { delay: SOON },
+        ActorOptions::named("slow").capacity(8),
+    );
     system.run();
     let mut taken = 0;
     let refused = loop {
@@ -264,18 +300,28 @@ impl Actor for Fragile {
 fn a_panic_is_contained_and_reported() {
     let mut system = Builder::default().schedulers(1).manual();
     let sink = system.spawn(Count, ActorOptions::named("sink"));
-    let fragile = system.spawn(Fragile { next: sink.clone() }, ActorOptions::named("fragile"));
+    let fragile = system.spawn(
+        Fragile { next: sink.clone() },
+        ActorOptions::named("fragile"),
+    );
     for message in 0..6 {
         fragile.send(message).unwrap();
     }
     system.run();
     let failures = system.failures();
     assert_eq!(failures.len(), 1);
-    assert_eq!((failures[0].actor.as_str(), failures[0].kind), ("fragile", ActorFailureKind::Panic));
+    assert_eq!(
+        (failures[0].actor.as_str(), failures[0].kind),
+        ("fragile", ActorFailureKind::Panic)
+    );
     assert!(failures[0].what.contains("three is too many"));
     assert!(fragile.is_closed());
     assert!(matches!(fragile.try_send(7), Err(Refused::Closed(7))));
-    assert_eq!(system.snapshot().undelivered, 2, "4 and 5 were in the inbox");
+    assert_eq!(
+        system.snapshot().undelivered,
+        2,
+        "4 and 5 were in the inbox"
+    );
     sink.send((0, 0)).unwrap();
     system.run();
     let snapshot = system.snapshot();
@@ -295,7 +341,9 @@ impl Actor for Alarm {
 
     fn start(&mut self, context: &mut Context<'_, u64>) {
         for seconds in [3, 1, 2] {
-            context.after(Duration::from_secs(seconds), seconds).unwrap();
+            context
+                .after(Duration::from_secs(seconds), seconds)
+                .unwrap();
         }
         let never = context.after(Duration::from_secs(2), 99).unwrap();
         assert_eq!(context.cancel(never), Some(99));
@@ -319,10 +367,19 @@ impl Actor for Alarm {
 fn timers_follow_the_clock() {
     let (result, results) = channel();
     let mut system = Builder::default().schedulers(2).manual();
-    system.spawn(Alarm { fired: Vec::new(), result }, ActorOptions::named("alarm"));
+    system.spawn(
+        Alarm {
+            fired: Vec::new(),
+            result,
+        },
+        ActorOptions::named("alarm"),
+    );
     system.advance(Duration::from_secs(3600));
     system.shutdown(Shutdown::Drain(SOON));
-    assert_eq!(results.recv().unwrap(), [(1, 1), (2, 2), (3, 3), (3600, 3600)]);
+    assert_eq!(
+        results.recv().unwrap(),
+        [(1, 1), (2, 2), (3, 3), (3600, 3600)]
+    );
 }
 
 /// Real timers wake a sleeping scheduler.
@@ -376,7 +433,12 @@ fn draining_goes_down_the_pipeline() {
     let system = Builder::default().schedulers(2).start();
     let mut next = None;
     for name in ["writer", "parser", "source"] {
-        let stage = Holding { held: None, next, result: result.clone(), name };
+        let stage = Holding {
+            held: None,
+            next,
+            result: result.clone(),
+            name,
+        };
         next = Some(system.spawn(stage, ActorOptions::named(name)));
     }
     let source = next.unwrap();
@@ -429,14 +491,21 @@ fn an_idle_scheduler_steals() {
         let system = Builder::default().schedulers(2).start();
         let (ran, threads) = channel();
         for _ in 0..20 {
-            system.spawn(Spin(ran.clone()), ActorOptions::default().on_scheduler(0)).send(20).unwrap();
+            system
+                .spawn(Spin(ran.clone()), ActorOptions::default().on_scheduler(0))
+                .send(20)
+                .unwrap();
         }
         drop(ran);
         let report = system.shutdown(Shutdown::Drain(SOON));
         let threads: std::collections::HashSet<_> = threads.try_iter().collect();
         let schedulers = report.snapshot.schedulers;
         assert_eq!(schedulers[0].stolen, schedulers[1].steals);
-        assert_eq!(threads.len() == 2, schedulers[1].steals > 0, "{schedulers:?}");
+        assert_eq!(
+            threads.len() == 2,
+            schedulers[1].steals > 0,
+            "{schedulers:?}"
+        );
         if threads.len() == 2 {
             return;
         }
@@ -459,7 +528,15 @@ fn old_addresses_do_not_reach_a_new_actor() {
     assert!(matches!(old.try_send(0), Err(Refused::Closed(0))));
     new.send(1).unwrap();
     system.run();
-    assert_eq!(system.snapshot().actors.iter().map(|actor| actor.handled).sum::<u64>(), 2);
+    assert_eq!(
+        system
+            .snapshot()
+            .actors
+            .iter()
+            .map(|actor| actor.handled)
+            .sum::<u64>(),
+        2
+    );
 }
 
 /// An actor that spawns others keeps them near, and they work.
@@ -469,14 +546,26 @@ fn actors_spawn_actors() {
     impl Actor for Parent {
         type Message = u64;
         fn handle(&mut self, number: u64, context: &mut Context<'_, u64>) {
-            let child = context.spawn(Forward { number, next: self.0.clone() }, ActorOptions::named("child"));
+            let child = context.spawn(
+                Forward {
+                    number,
+                    next: self.0.clone(),
+                },
+                ActorOptions::named("child"),
+            );
             assert_eq!(child.id().home, context.this().id().home);
             context.send(&child, 0);
         }
     }
     let (result, results) = channel();
     let system = Builder::default().schedulers(2).start();
-    let sink = system.spawn(InOrder { next: vec![0; 100], result }, ActorOptions::named("sink"));
+    let sink = system.spawn(
+        InOrder {
+            next: vec![0; 100],
+            result,
+        },
+        ActorOptions::named("sink"),
+    );
     let parent = system.spawn(Parent(sink), ActorOptions::named("parent").on_scheduler(1));
     for number in 0..100 {
         parent.send(number).unwrap();
@@ -499,6 +588,9 @@ fn a_blocking_send_inside_an_actor_is_refused() {
     let (result, results) = channel();
     let system = Builder::default().schedulers(1).start();
     let sink = system.spawn(Count, ActorOptions::default());
-    system.spawn(Wrong(sink, result), ActorOptions::default()).send(()).unwrap();
+    system
+        .spawn(Wrong(sink, result), ActorOptions::default())
+        .send(())
+        .unwrap();
     assert!(results.recv_timeout(SOON).unwrap());
 }

@@ -63,7 +63,10 @@ impl ActorsBench {
     /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let peers = Peers::build(output)?;
-        let mut contestants = vec![Contestant::Ours(Placement::Anywhere), Contestant::Ours(Placement::Core)];
+        let mut contestants = vec![
+            Contestant::Ours(Placement::Anywhere),
+            Contestant::Ours(Placement::Core),
+        ];
         contestants.extend(peers.go.as_ref().map(|_| Contestant::Go));
         contestants.extend(peers.erlang.as_ref().map(|_| Contestant::Erlang));
         output.line(format_args!(
@@ -82,10 +85,17 @@ impl ActorsBench {
                     for _ in 0..self.runs {
                         for (contestant, rates) in contestants.iter().zip(&mut rates) {
                             if output.is_interrupted() {
-                                return Err(BenchError::failed("interrupted before all runs were done"));
+                                return Err(BenchError::failed(
+                                    "interrupted before all runs were done",
+                                ));
                             }
                             let _hog = load.then(Hog::start);
-                            rates.push(peers.measure(*contestant, pattern, threads, self.messages)?);
+                            rates.push(peers.measure(
+                                *contestant,
+                                pattern,
+                                threads,
+                                self.messages,
+                            )?);
                         }
                     }
                     let rates: Vec<_> = contestants.iter().copied().zip(rates).collect();
@@ -106,10 +116,13 @@ fn row(
     rates: &[(Contestant, Vec<f64>)],
 ) -> Value {
     let rate = |who: &str| {
-        let found = rates.iter().find(|(contestant, _)| contestant.name() == who);
+        let found = rates
+            .iter()
+            .find(|(contestant, _)| contestant.name() == who);
         found.map(|(_, rates)| median(rates))
     };
-    let million = |who| rate(who).map_or_else(|| "-".to_string(), |rate| format!("{:.1}", rate / 1e6));
+    let million =
+        |who| rate(who).map_or_else(|| "-".to_string(), |rate| format!("{:.1}", rate / 1e6));
     let ratio = |who| Some(rate(who)? / rate("go")?);
     let times = |who| ratio(who).map_or_else(|| "-".to_string(), |ratio| format!("{ratio:.2}x"));
     let name = program_name(pattern);
@@ -150,13 +163,18 @@ struct Peers {
 
 impl Peers {
     fn build(output: &dyn Console) -> Result<Peers, BenchError> {
-        let mut peers = Peers { go: None, erlang: None, scratch: Scratch::new(None, "actors")? };
+        let mut peers = Peers {
+            go: None,
+            erlang: None,
+            scratch: Scratch::new(None, "actors")?,
+        };
         let folder = peers.scratch.path();
         let written = fs::write(folder.join("actors.go"), GO_SOURCE)
             .and_then(|()| fs::write(folder.join("go.mod"), GO_MODULE))
             .and_then(|()| fs::write(folder.join("actors.erl"), ERLANG_SOURCE));
-        written
-            .map_err(|error| BenchError::failed(format!("cannot write to {}: {error}", folder.display())))?;
+        written.map_err(|error| {
+            BenchError::failed(format!("cannot write to {}: {error}", folder.display()))
+        })?;
         if compile(
             Command::new("go").args(["build", "-o", "actors", "."]),
             folder,
@@ -166,7 +184,13 @@ impl Peers {
         )? {
             peers.go = Some(folder.join("actors"));
         }
-        if compile(Command::new("erlc").arg("actors.erl"), folder, "erlc", "erlang-base", output)? {
+        if compile(
+            Command::new("erlc").arg("actors.erl"),
+            folder,
+            "erlc",
+            "erlang-base",
+            output,
+        )? {
             peers.erlang = Some(folder.to_path_buf());
         }
         Ok(peers)
@@ -184,7 +208,13 @@ impl Peers {
         match who {
             Contestant::Ours(placement) => {
                 let schedulers = usize::from(threads);
-                Ok(bench::run(BenchConfig { pattern, schedulers, placement, messages }).rate())
+                Ok(bench::run(BenchConfig {
+                    pattern,
+                    schedulers,
+                    placement,
+                    messages,
+                })
+                .rate())
             }
             Contestant::Go => {
                 let program = self.go.as_ref().expect("only built peers take part");
@@ -196,8 +226,16 @@ impl Peers {
             Contestant::Erlang => {
                 let folder = self.erlang.as_ref().expect("only built peers take part");
                 let mut command = Command::new("erl");
-                command.args(["+S", &format!("{threads}:{threads}"), "-noshell", "-pa"]).arg(folder);
-                command.args(["-run", "actors", "main", name, &(messages / ERLANG_SHARE).to_string()]);
+                command
+                    .args(["+S", &format!("{threads}:{threads}"), "-noshell", "-pa"])
+                    .arg(folder);
+                command.args([
+                    "-run",
+                    "actors",
+                    "main",
+                    name,
+                    &(messages / ERLANG_SHARE).to_string(),
+                ]);
                 peer_rate(&mut command, "Erlang")
             }
         }
@@ -219,7 +257,9 @@ fn compile(
             String::from_utf8_lossy(&done.stderr).trim()
         ))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            output.note(format_args!("left out: {tool} is not installed (Debian package {package})"));
+            output.note(format_args!(
+                "left out: {tool} is not installed (Debian package {package})"
+            ));
             Ok(false)
         }
         Err(error) => Err(BenchError::failed(format!("cannot run {tool}: {error}"))),
@@ -231,21 +271,25 @@ fn peer_rate(command: &mut Command, peer: &str) -> Result<f64, BenchError> {
         .output()
         .map_err(|error| BenchError::failed(format!("cannot run {peer}'s program: {error}")))?;
     let text = String::from_utf8_lossy(&done.stdout);
-    parse_rate(&text).filter(|_| done.status.success()).ok_or_else(|| {
-        let stderr = String::from_utf8_lossy(&done.stderr);
-        BenchError::failed(format!(
-            "{peer}'s program failed ({}): {}{}",
-            done.status,
-            text.trim(),
-            stderr.trim()
-        ))
-    })
+    parse_rate(&text)
+        .filter(|_| done.status.success())
+        .ok_or_else(|| {
+            let stderr = String::from_utf8_lossy(&done.stderr);
+            BenchError::failed(format!(
+                "{peer}'s program failed ({}): {}{}",
+                done.status,
+                text.trim(),
+                stderr.trim()
+            ))
+        })
 }
 
 /// Reads `messages N seconds S`.
 fn parse_rate(text: &str) -> Option<f64> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let ["messages", messages, "seconds", seconds] = words[..] else { return None };
+    let ["messages", messages, "seconds", seconds] = words[..] else {
+        return None;
+    };
     let (messages, seconds): (f64, f64) = (messages.parse().ok()?, seconds.parse().ok()?);
     (messages > 0.0 && seconds > 0.0).then(|| messages / seconds)
 }
@@ -268,7 +312,10 @@ impl Hog {
                 }
             }
         });
-        Hog { stop, thread: Some(thread) }
+        Hog {
+            stop,
+            thread: Some(thread),
+        }
     }
 }
 
@@ -299,7 +346,8 @@ mod tests {
     /// The median is the middle, of two the mean.
     #[test]
     fn medians() {
-        let check = |values: &[f64], expected: f64| assert!((median(values) - expected).abs() < 1e-9);
+        let check =
+            |values: &[f64], expected: f64| assert!((median(values) - expected).abs() < 1e-9);
         check(&[3.0], 3.0);
         check(&[9.0, 1.0, 2.0], 2.0);
         check(&[4.0, 1.0, 2.0, 9.0], 3.0);

@@ -43,8 +43,13 @@ pub fn measure(
     };
     let answering = std::thread::spawn(move || serve(server, request, response));
     let sample = ask(client, &vec![0; request], response, depth, time);
-    let target_cpu = answering.join().expect("the answering thread does not panic")?;
-    sample.map(|sample| RunSample { target_cpu: Some(target_cpu), ..sample })
+    let target_cpu = answering
+        .join()
+        .expect("the answering thread does not panic")?;
+    sample.map(|sample| RunSample {
+        target_cpu: Some(target_cpu),
+        ..sample
+    })
 }
 
 /// Answers whole requests until the peer closes; its own CPU time.
@@ -85,7 +90,12 @@ pub fn ask(
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         requests += whole as u64;
-        let more = || io::Error::new(io::ErrorKind::InvalidData, "more was answered than was asked");
+        let more = || {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "more was answered than was asked",
+            )
+        };
         outstanding = outstanding.checked_sub(whole).ok_or_else(more)?;
         elapsed = begin.elapsed();
         if elapsed < time {
@@ -94,7 +104,12 @@ pub fn ask(
         }
     }
     let client_cpu = ResourceUsage::of_thread().since(cpu).cpu();
-    Ok(RunSample { requests, elapsed, client_cpu: Some(client_cpu), ..RunSample::default() })
+    Ok(RunSample {
+        requests,
+        elapsed,
+        client_cpu: Some(client_cpu),
+        ..RunSample::default()
+    })
 }
 
 /// Sends `count` copies of a message in as few calls as it takes.
@@ -123,7 +138,12 @@ struct Counter {
 
 impl Counter {
     fn new(message: usize) -> Counter {
-        Counter { message, have: 0, buffer: vec![0; 256 << 10], ended: false }
+        Counter {
+            message,
+            have: 0,
+            buffer: vec![0; 256 << 10],
+            ended: false,
+        }
     }
 
     fn receive(&mut self, socket: &mut impl Read) -> io::Result<usize> {

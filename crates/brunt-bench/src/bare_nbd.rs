@@ -31,23 +31,40 @@ pub fn measure(
     time: Duration,
 ) -> io::Result<RunSample> {
     let connection = connect::connect(export).map_err(io::Error::other)?;
-    let Socket::Unix(server) = connection.socket else { return Err(io::ErrorKind::Unsupported.into()) };
+    let Socket::Unix(server) = connection.socket else {
+        return Err(io::ErrorKind::Unsupported.into());
+    };
     let (command, sent, received) = match direction {
         PayloadDirection::Read => (NbdCommand::Read, 0, size),
         PayloadDirection::Write => (NbdCommand::Write, size, 0),
     };
-    let header = NbdRequest { flags: 0, command, cookie: 0, offset: 0, len: size as u64 };
+    let header = NbdRequest {
+        flags: 0,
+        command,
+        cookie: 0,
+        offset: 0,
+        len: size as u64,
+    };
     let mut request = header.encode(NbdHeaders::Simple).to_vec();
     request.resize(request.len() + sent, 0);
     server.set_nonblocking(true)?;
-    bare::ask(Polling(server), &request, REPLY_BYTES + received, depth, time)
+    bare::ask(
+        Polling(server),
+        &request,
+        REPLY_BYTES + received,
+        depth,
+        time,
+    )
 }
 
 /// A socket that is looked at until it has something, as the ring of our client does: sleeping would cost more.
 struct Polling(UnixStream);
 
 impl Polling {
-    fn until_ready<T>(&mut self, mut call: impl FnMut(&mut UnixStream) -> io::Result<T>) -> io::Result<T> {
+    fn until_ready<T>(
+        &mut self,
+        mut call: impl FnMut(&mut UnixStream) -> io::Result<T>,
+    ) -> io::Result<T> {
         loop {
             match call(&mut self.0) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::hint::spin_loop(),

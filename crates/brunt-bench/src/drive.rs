@@ -27,7 +27,9 @@ pub fn measure(
     time: Duration,
 ) -> io::Result<RunSample> {
     let ring = Ring::new(RingConfig::default())?;
-    let mut device = backend.open(&ring, depth).map_err(|error| failed(backend, error))?;
+    let mut device = backend
+        .open(&ring, depth)
+        .map_err(|error| failed(backend, error))?;
     let places = device.info().size_bytes / size as u64;
     let op = match direction {
         PayloadDirection::Read => Op::Read,
@@ -42,13 +44,23 @@ pub fn measure(
         buf,
         force_unit_access: false,
     };
-    let mut batch: VecDeque<Request> = (0..depth).map(|_| request(ring.pool().take(size))).collect();
+    let mut batch: VecDeque<Request> = (0..depth)
+        .map(|_| request(ring.pool().take(size)))
+        .collect();
     let (mut none, mut done) = (VecDeque::new(), Vec::with_capacity(depth as usize));
-    let (begin, cpu, calls) = (Instant::now(), ResourceUsage::of_thread(), ring.stats().system_calls);
+    let (begin, cpu, calls) = (
+        Instant::now(),
+        ResourceUsage::of_thread(),
+        ring.stats().system_calls,
+    );
     let mut requests = 0;
     let mut elapsed = Duration::ZERO;
     while elapsed < time || device.outstanding() > 0 {
-        let due = if elapsed < time { &mut batch } else { &mut none };
+        let due = if elapsed < time {
+            &mut batch
+        } else {
+            &mut none
+        };
         turn(&ring, &mut *device, due, &mut done)?;
         elapsed = begin.elapsed();
         for completion in done.drain(..) {
@@ -73,7 +85,9 @@ pub fn measure(
 pub fn fill(backend: &Arc<dyn Backend>) -> io::Result<()> {
     const SIZE: u64 = 256 << 10;
     let ring = Ring::new(RingConfig::default())?;
-    let mut device = backend.open(&ring, 8).map_err(|error| failed(backend, error))?;
+    let mut device = backend
+        .open(&ring, 8)
+        .map_err(|error| failed(backend, error))?;
     let mut offset = 0;
     let mut batch = VecDeque::new();
     let mut free: Vec<_> = (0..8).map(|_| ring.pool().take(SIZE as usize)).collect();

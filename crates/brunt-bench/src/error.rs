@@ -30,11 +30,19 @@ pub type BenchResult = Result<(), BenchError>;
 
 impl BenchError {
     pub(crate) fn failed(what: impl Display) -> BenchError {
-        BenchError { kind: BenchErrorKind::Failed, what: what.to_string(), advice: None }
+        BenchError {
+            kind: BenchErrorKind::Failed,
+            what: what.to_string(),
+            advice: None,
+        }
     }
 
     pub(crate) fn usage(what: impl Display) -> BenchError {
-        BenchError { kind: BenchErrorKind::Usage, what: what.to_string(), advice: None }
+        BenchError {
+            kind: BenchErrorKind::Usage,
+            what: what.to_string(),
+            advice: None,
+        }
     }
 
     pub(crate) fn advise(mut self, advice: impl Display) -> BenchError {

@@ -16,16 +16,20 @@ use crate::BenchError;
 /// fio is not installed.
 pub fn version() -> Result<String, BenchError> {
     let said = Command::new("fio").arg("--version").output();
-    said.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_string()).map_err(|error| {
-        BenchError::failed(format!("cannot run fio: {error}")).advise("install it: apt-get install fio")
-    })
+    said.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_string())
+        .map_err(|error| {
+            BenchError::failed(format!("cannot run fio: {error}"))
+                .advise("install it: apt-get install fio")
+        })
 }
 
 /// Whether fio is there and has an engine.
 pub fn has_engine(name: &str) -> bool {
     let engines = Command::new("fio").arg("--enghelp").output();
     engines.is_ok_and(|said| {
-        String::from_utf8_lossy(&said.stdout).split_whitespace().any(|engine| engine == name)
+        String::from_utf8_lossy(&said.stdout)
+            .split_whitespace()
+            .any(|engine| engine == name)
     })
 }
 
@@ -51,6 +55,8 @@ pub fn run_with(arguments: &[String], environment: &[(&str, &Path)]) -> Result<V
     let text = String::from_utf8_lossy(&said.stdout);
     // Warnings may come before the answer.
     let answer: Value = serde_json::from_str(text.get(text.find('{').unwrap_or(0)..).unwrap_or(""))
-        .map_err(|_| BenchError::failed(format!("fio: {}", String::from_utf8_lossy(&said.stderr))))?;
+        .map_err(|_| {
+            BenchError::failed(format!("fio: {}", String::from_utf8_lossy(&said.stderr)))
+        })?;
     Ok(answer["jobs"][0].clone())
 }

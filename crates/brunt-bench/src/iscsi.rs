@@ -90,11 +90,18 @@ impl IscsiBench {
     /// # Errors
     /// The settings are wrong, something that is needed is missing, or the figures are not what they have to be.
     pub fn run(self, output: &dyn Console) -> BenchResult {
-        let (rounds, time) =
-            if self.quick { (1, Duration::from_millis(300)) } else { (self.rounds, self.time) };
+        let (rounds, time) = if self.quick {
+            (1, Duration::from_millis(300))
+        } else {
+            (self.rounds, self.time)
+        };
         let rows: Vec<&Row> = ROWS
             .iter()
-            .filter(|row| self.row.as_ref().is_none_or(|text| row.name.contains(text.as_str())))
+            .filter(|row| {
+                self.row
+                    .as_ref()
+                    .is_none_or(|text| row.name.contains(text.as_str()))
+            })
             .collect();
         if rows.is_empty() {
             let names: Vec<_> = ROWS.iter().map(|row| row.name).collect();
@@ -134,7 +141,11 @@ impl IscsiBench {
             }
             table.push(report(row, &contestants, &samples, output));
         }
-        let calls = if self.quick { None } else { Some(target_calls(time).map_err(failed)?) };
+        let calls = if self.quick {
+            None
+        } else {
+            Some(target_calls(time).map_err(failed)?)
+        };
         if let Some(calls) = calls {
             output.line(format!(
                 "the target makes {calls:.2} system calls for a 4 KiB read at depth 32 (null)"
@@ -148,7 +159,8 @@ impl IscsiBench {
 impl Contestant {
     /// `None` where this contestant has nothing to say to the row.
     fn measure(&self, row: &Row, time: Duration) -> io::Result<Option<RunSample>> {
-        let said = |error: io::Error| io::Error::other(format!("{} ({}): {error}", self.name, row.name));
+        let said =
+            |error: io::Error| io::Error::other(format!("{} ({}): {error}", self.name, row.name));
         let sample = match &self.kind {
             Kind::Bare => bare::measure(row.direction, row.size, row.depth as usize, time)?,
             Kind::RawTcp if row.size < 64 << 10 => return Ok(None),
@@ -162,16 +174,21 @@ impl Contestant {
             }
             Kind::Device { backend, pid } => {
                 let cpu = process_cpu(*pid);
-                let sample =
-                    drive::measure(backend, row.direction, row.size, row.depth, time).map_err(said)?;
-                RunSample { target_cpu: process_cpu(*pid).checked_sub(cpu), ..sample }
+                let sample = drive::measure(backend, row.direction, row.size, row.depth, time)
+                    .map_err(said)?;
+                RunSample {
+                    target_cpu: process_cpu(*pid).checked_sub(cpu),
+                    ..sample
+                }
             }
             Kind::Qemu { url } => {
                 // A first short run tells how many requests fill the time.
                 let write = row.direction == PayloadDirection::Write;
-                let probe = peers::qemu_img_bench(url, write, row.size, row.depth, 2000).map_err(said)?;
+                let probe =
+                    peers::qemu_img_bench(url, write, row.size, row.depth, 2000).map_err(said)?;
                 let count = (probe * time.as_secs_f64()).max(2000.0) as u64;
-                let rate = peers::qemu_img_bench(url, write, row.size, row.depth, count).map_err(said)?;
+                let rate =
+                    peers::qemu_img_bench(url, write, row.size, row.depth, count).map_err(said)?;
                 RunSample {
                     requests: count,
                     elapsed: Duration::from_secs_f64(count as f64 / rate),
@@ -189,10 +206,20 @@ fn target_calls(time: Duration) -> io::Result<f64> {
     let device = open(&format!("{}/0", target.url)).map_err(io::Error::other)?;
     drive::measure(&device, PayloadDirection::Read, 4 << 10, 32, time)?;
     drop(device);
-    let pid = i32::try_from(target.process.id()).ok().and_then(rustix::process::Pid::from_raw);
-    rustix::process::kill_process(pid.expect("a child has a process id"), rustix::process::Signal::TERM)?;
+    let pid = i32::try_from(target.process.id())
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(
+        pid.expect("a child has a process id"),
+        rustix::process::Signal::TERM,
+    )?;
     let mut said = String::new();
-    target.process.stdout.take().expect("piped").read_to_string(&mut said)?;
+    target
+        .process
+        .stdout
+        .take()
+        .expect("piped")
+        .read_to_string(&mut said)?;
     let stats: Value = serde_json::from_str(&said).map_err(io::Error::other)?;
     match (stats["system_calls"].as_f64(), stats["commands"].as_f64()) {
         (Some(calls), Some(commands)) if commands > 0.0 => Ok(calls / commands),
@@ -221,7 +248,10 @@ impl OwnSink {
             .spawn()?;
         let mut portal = String::new();
         BufReader::new(process.stdout.as_mut().expect("piped")).read_line(&mut portal)?;
-        Ok(OwnSink { process, url: format!("tcp://{}", portal.trim()) })
+        Ok(OwnSink {
+            process,
+            url: format!("tcp://{}", portal.trim()),
+        })
     }
 }
 
@@ -239,24 +269,40 @@ impl OwnTarget {
         let size = SIZE_BYTES >> 20;
         let mut process = Command::new(std::env::current_exe()?)
             .args(["target", "--portal", "127.0.0.1:0", "--name", NAME])
-            .args(["--lun", &format!("null:{size}MiB"), "--lun", &format!("memory:{size}MiB")])
+            .args([
+                "--lun",
+                &format!("null:{size}MiB"),
+                "--lun",
+                &format!("memory:{size}MiB"),
+            ])
             .args(json.then_some("--json"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(if json { Stdio::piped() } else { Stdio::inherit() })
+            .stderr(if json {
+                Stdio::piped()
+            } else {
+                Stdio::inherit()
+            })
             .spawn()?;
         let mut portal = String::new();
         // The address comes first, and with --json on the other stream.
         match process.stderr.take() {
             Some(stderr) => BufReader::new(stderr).read_line(&mut portal)?,
-            None => BufReader::new(process.stdout.as_mut().expect("piped")).read_line(&mut portal)?,
+            None => {
+                BufReader::new(process.stdout.as_mut().expect("piped")).read_line(&mut portal)?
+            }
         };
         let portal = portal.split_whitespace().last().unwrap_or_default();
         if portal.is_empty() {
             let _ = process.kill();
-            return Err(io::Error::other("Brunt's target did not start; see its output above"));
+            return Err(io::Error::other(
+                "Brunt's target did not start; see its output above",
+            ));
         }
-        Ok(OwnTarget { url: format!("iscsi://{portal}/{NAME}"), process })
+        Ok(OwnTarget {
+            url: format!("iscsi://{portal}/{NAME}"),
+            process,
+        })
     }
 }
 
@@ -272,7 +318,13 @@ fn open(url: &str) -> Result<Arc<dyn Backend>, OpenError> {
 }
 
 fn device(name: &'static str, url: &str, pid: u32) -> Result<Contestant, BenchError> {
-    Ok(Contestant { name, kind: Kind::Device { backend: open(url)?, pid } })
+    Ok(Contestant {
+        name,
+        kind: Kind::Device {
+            backend: open(url)?,
+            pid,
+        },
+    })
 }
 
 const OURS_NULL: &str = "ours, null";
@@ -286,7 +338,10 @@ const DEVICE_TCP: &str = "our tcp device and sink";
 fn contestants_of_ours(own: &OwnTarget) -> Result<Vec<Contestant>, BenchError> {
     let pid = own.process.id();
     Ok(vec![
-        Contestant { name: BARE, kind: Kind::Bare },
+        Contestant {
+            name: BARE,
+            kind: Kind::Bare,
+        },
         device(OURS_NULL, &format!("{}/0", own.url), pid)?,
         device(OURS_MEMORY, &format!("{}/1", own.url), pid)?,
     ])
@@ -302,27 +357,41 @@ fn add_peers(
     let with = |program: &str, package: &str| {
         let there = peers::have(program);
         if !there {
-            output
-                .note(format!("{program} is not installed (Debian package {package}): its rows are missing"));
+            output.note(format!(
+                "{program} is not installed (Debian package {package}): its rows are missing"
+            ));
         }
         there
     };
     if with("iperf3", "iperf3") {
-        contestants.push(Contestant { name: RAW_TCP, kind: Kind::RawTcp });
+        contestants.push(Contestant {
+            name: RAW_TCP,
+            kind: Kind::RawTcp,
+        });
     }
     let qemu = with("qemu-img", "qemu-utils and qemu-block-extra");
     if qemu {
         contestants.push(Contestant {
             name: "libiscsi on ours, null",
-            kind: Kind::Qemu { url: format!("{}/0", own.url) },
+            kind: Kind::Qemu {
+                url: format!("{}/0", own.url),
+            },
         });
     }
     if !with("tgtd", "tgt") {
         return Ok(());
     }
     for (name, medium, tuning) in [
-        ("tgt shipped, our initiator, null", Medium::Null, TgtTuning::Shipped),
-        ("tgt shipped, our initiator, memory", Medium::Memory, TgtTuning::Shipped),
+        (
+            "tgt shipped, our initiator, null",
+            Medium::Null,
+            TgtTuning::Shipped,
+        ),
+        (
+            "tgt shipped, our initiator, memory",
+            Medium::Memory,
+            TgtTuning::Shipped,
+        ),
         (TUNED_NULL, Medium::Null, TgtTuning::Tuned),
         (TUNED_MEMORY, Medium::Memory, TgtTuning::Tuned),
     ] {
@@ -336,7 +405,10 @@ fn add_peers(
         contestants.push(device(name, tgt.url(), tgt.pid())?);
         if qemu && name == TUNED_NULL {
             let url = tgt.url().to_string();
-            contestants.push(Contestant { name: "tgt tuned, libiscsi, null", kind: Kind::Qemu { url } });
+            contestants.push(Contestant {
+                name: "tgt tuned, libiscsi, null",
+                kind: Kind::Qemu { url },
+            });
         }
         tgts.push(tgt);
     }
@@ -344,18 +416,29 @@ fn add_peers(
 }
 
 /// Prints a row's block; the same as JSON.
-fn report(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>], output: &dyn Console) -> Value {
+fn report(
+    row: &Row,
+    contestants: &[Contestant],
+    samples: &[Vec<RunSample>],
+    output: &dyn Console,
+) -> Value {
     output.line(row.name);
     output.line(format!(
         "  {:<34} {:>9} {:>17} {:>9} {:>6} {:>6} {:>6}",
         "", "req/s", "min..max", "MB/s", "µs c", "µs t", "calls"
     ));
     let mut lines = Vec::new();
-    for (contestant, samples) in contestants.iter().zip(samples).filter(|(_, samples)| !samples.is_empty()) {
+    for (contestant, samples) in contestants
+        .iter()
+        .zip(samples)
+        .filter(|(_, samples)| !samples.is_empty())
+    {
         let rates: Vec<f64> = samples.iter().map(RunSample::rate).collect();
         let each = |pick: fn(&RunSample) -> Option<f64>| {
-            let values: Vec<f64> =
-                samples.iter().filter_map(|s| pick(s).map(|value| value / s.requests as f64)).collect();
+            let values: Vec<f64> = samples
+                .iter()
+                .filter_map(|s| pick(s).map(|value| value / s.requests as f64))
+                .collect();
             (!values.is_empty()).then(|| median(&values))
         };
         let client = each(|s| s.client_cpu.map(|cpu| cpu.as_secs_f64() * 1e6));
@@ -363,7 +446,8 @@ fn report(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>], out
         let calls = each(|s| s.client_calls.map(|calls| calls as f64));
         let rate = median(&rates);
         let (low, high) = extremes(&rates);
-        let show = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.2}"));
+        let show =
+            |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.2}"));
         output.line(format!(
             "  {:<34} {:>9.0} {:>17} {:>9.0} {:>6} {:>6} {:>6}",
             contestant.name,
@@ -384,8 +468,10 @@ fn report(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>], out
         output.line(format!("  = {}", verdict.text));
     }
     output.line("");
-    let goals: Vec<Value> =
-        verdicts.iter().map(|v| json!({ "goal": v.text, "ratio": v.ratio, "reached": v.reached })).collect();
+    let goals: Vec<Value> = verdicts
+        .iter()
+        .map(|v| json!({ "goal": v.text, "ratio": v.ratio, "reached": v.reached }))
+        .collect();
     json!({ "row": row.name, "contestants": lines, "goals": goals })
 }
 
@@ -399,12 +485,18 @@ struct Verdict {
 /// drifts, and their median is what counts.
 fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>]) -> Vec<Verdict> {
     let rates = |name: &str| -> Option<Vec<f64>> {
-        let index = contestants.iter().position(|contestant| contestant.name == name)?;
+        let index = contestants
+            .iter()
+            .position(|contestant| contestant.name == name)?;
         let rates: Vec<f64> = samples[index].iter().map(RunSample::rate).collect();
         (!rates.is_empty()).then_some(rates)
     };
     let ratio = |ours: &str, other: &str| -> Option<f64> {
-        let pairs: Vec<f64> = rates(ours)?.iter().zip(rates(other)?).map(|(a, b)| a / b).collect();
+        let pairs: Vec<f64> = rates(ours)?
+            .iter()
+            .zip(rates(other)?)
+            .map(|(a, b)| a / b)
+            .collect();
         Some(median(&pairs))
     };
     let at_least = |ours: &str, other: &str, goal: f64| {
@@ -415,7 +507,10 @@ fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>]) -
         })
     };
     // The bare pair throws payloads away where a device brings each to its request's buffer.
-    let network = [at_least(DEVICE_TCP, BARE, 0.5), at_least(DEVICE_TCP, RAW_TCP, 0.85)];
+    let network = [
+        at_least(DEVICE_TCP, BARE, 0.5),
+        at_least(DEVICE_TCP, RAW_TCP, 0.85),
+    ];
     let found = match row.goal {
         Goal::TimesTgt(goal) => {
             vec![
@@ -429,7 +524,9 @@ fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>]) -
             memory.and_then(|goal| at_least(OURS_MEMORY, RAW_TCP, goal)),
         ],
         Goal::LatencyOfBare(goal) => vec![ratio(BARE, OURS_NULL).map(|ratio| Verdict {
-            text: format!("a request takes {ratio:.2} of the bare pair's time; goal at most {goal:.2}"),
+            text: format!(
+                "a request takes {ratio:.2} of the bare pair's time; goal at most {goal:.2}"
+            ),
             ratio,
             reached: ratio <= goal,
         })],
@@ -439,7 +536,11 @@ fn verdicts(row: &Row, contestants: &[Contestant], samples: &[Vec<RunSample>]) -
         .chain(network)
         .flatten()
         .map(|v| Verdict {
-            text: format!("{} ({})", v.text, if v.reached { "reached" } else { "missed" }),
+            text: format!(
+                "{} ({})",
+                v.text,
+                if v.reached { "reached" } else { "missed" }
+            ),
             ..v
         })
         .collect()

@@ -71,7 +71,9 @@ impl LinkBench {
         let mut result = json!({ "seed": self.seed });
         let mut wrong = Vec::new();
         if !self.no_accuracy {
-            output.line("round trips (UDP, both ways half)      set ms  median ms   error us  allowed us");
+            output.line(
+                "round trips (UDP, both ways half)      set ms  median ms   error us  allowed us",
+            );
             let mut rows = Vec::new();
             for round_trip_ms in ROUND_TRIPS_MS {
                 rows.push(self.round_trip(round_trip_ms, output, &mut wrong)?);
@@ -200,7 +202,9 @@ impl Pair {
             let mut senders = Vec::new();
             let mut receivers = Vec::new();
             for _ in 0..flows {
-                let mut socket = self.a.run(|| TcpStream::connect_timeout(&address, PATIENCE))?;
+                let mut socket = self
+                    .a
+                    .run(|| TcpStream::connect_timeout(&address, PATIENCE))?;
                 let (mut other, _) = listener.accept()?;
                 other.set_read_timeout(Some(PATIENCE))?;
                 socket.set_write_timeout(Some(PATIENCE))?;
@@ -226,13 +230,19 @@ impl Pair {
             std::thread::sleep(time / 4);
             let (start, before) = (Instant::now(), received.load(Ordering::Relaxed));
             std::thread::sleep(time);
-            let rate = (received.load(Ordering::Relaxed) - before) as f64 / start.elapsed().as_secs_f64();
+            let rate =
+                (received.load(Ordering::Relaxed) - before) as f64 / start.elapsed().as_secs_f64();
             stop.store(true, Ordering::Relaxed);
             for thread in senders.into_iter().chain(receivers) {
-                thread.join().expect("a flow does not panic").or_else(|error| match error.kind() {
-                    ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::NotConnected => Ok(()),
-                    _ => Err(error),
-                })?;
+                thread
+                    .join()
+                    .expect("a flow does not panic")
+                    .or_else(|error| match error.kind() {
+                        ErrorKind::ConnectionReset
+                        | ErrorKind::BrokenPipe
+                        | ErrorKind::NotConnected => Ok(()),
+                        _ => Err(error),
+                    })?;
             }
             Ok(rate)
         })
@@ -267,7 +277,12 @@ fn send_numbered(from: &UdpSocket, packets: u64, highest: &AtomicU64) -> io::Res
     Ok(())
 }
 
-fn receive(to: &UdpSocket, packets: u64, highest: &AtomicU64, done: &AtomicBool) -> io::Result<Arrived> {
+fn receive(
+    to: &UdpSocket,
+    packets: u64,
+    highest: &AtomicU64,
+    done: &AtomicBool,
+) -> io::Result<Arrived> {
     let mut counts = vec![0u8; packets as usize];
     let mut arrived = Arrived::default();
     let mut latest = None;
@@ -293,7 +308,9 @@ fn receive(to: &UdpSocket, packets: u64, highest: &AtomicU64, done: &AtomicBool)
             highest.store(number, Ordering::Release);
         }
     }
-    arrived.missing = (0..packets).filter(|number| counts[*number as usize] == 0).collect();
+    arrived.missing = (0..packets)
+        .filter(|number| counts[*number as usize] == 0)
+        .collect();
     Ok(arrived)
 }
 
@@ -307,7 +324,10 @@ fn poll(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<usize>> {
 }
 
 fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
 }
 
 impl LinkBench {
@@ -318,25 +338,40 @@ impl LinkBench {
         wrong: &mut Vec<String>,
     ) -> Result<Value, BenchError> {
         let set = Duration::from_millis(set_ms);
-        let settings = Settings { delay: Span(set / 2), ..Settings::default() };
+        let settings = Settings {
+            delay: Span(set / 2),
+            ..Settings::default()
+        };
         let pair = Pair::new(&settings, Carrier::Brunt, self.seed).map_err(BenchError::failed)?;
-        let times = pair.ping(if set_ms > 50 { 40 } else { 200 }).map_err(BenchError::failed)?;
+        let times = pair
+            .ping(if set_ms > 50 { 40 } else { 200 })
+            .map_err(BenchError::failed)?;
         let middle = times[times.len() / 2];
         let error_us = (middle - set.as_secs_f64()) * 1e6;
-        let allowed_us = (set.as_secs_f64() * ROUND_TRIP_SLACK.1).max(ROUND_TRIP_SLACK.0.as_secs_f64()) * 1e6;
+        let allowed_us =
+            (set.as_secs_f64() * ROUND_TRIP_SLACK.1).max(ROUND_TRIP_SLACK.0.as_secs_f64()) * 1e6;
         output.line(format_args!(
             "  {:<36} {set_ms:>6} {:>10.3} {error_us:>10.1} {allowed_us:>11.0}",
             "",
             middle * 1e3
         ));
         if error_us.abs() > allowed_us {
-            wrong.push(format!("a round trip of {set_ms} ms is {error_us:.0} us off"));
+            wrong.push(format!(
+                "a round trip of {set_ms} ms is {error_us:.0} us off"
+            ));
         }
-        Ok(json!({ "set_ms": set_ms, "median_ms": middle * 1e3, "error_us": error_us,
-            "least_ms": times[0] * 1e3, "most_ms": times[times.len() - 1] * 1e3 }))
+        Ok(
+            json!({ "set_ms": set_ms, "median_ms": middle * 1e3, "error_us": error_us,
+            "least_ms": times[0] * 1e3, "most_ms": times[times.len() - 1] * 1e3 }),
+        )
     }
 
-    fn share(&self, what: &str, output: &dyn Console, wrong: &mut Vec<String>) -> Result<Value, BenchError> {
+    fn share(
+        &self,
+        what: &str,
+        output: &dyn Console,
+        wrong: &mut Vec<String>,
+    ) -> Result<Value, BenchError> {
         let mut settings = Settings::default();
         let share = match what {
             "loss" => 0.027,
@@ -366,23 +401,39 @@ impl LinkBench {
             share * self.packets as f64
         ));
         if !(least..=most).contains(&seen) {
-            wrong.push(format!("{what}: {seen} of {}, outside {least} to {most}", self.packets));
+            wrong.push(format!(
+                "{what}: {seen} of {}, outside {least} to {most}",
+                self.packets
+            ));
         }
         if report.there.unmeant() > 0 {
             wrong.push(format!("{what}: {}", joined(&report.trouble())));
         }
-        Ok(json!({ "what": what, "share": share, "packets": self.packets, "seen": seen,
-            "least": least, "most": most, "unmeant": report.there.unmeant() }))
+        Ok(
+            json!({ "what": what, "share": share, "packets": self.packets, "seen": seen,
+            "least": least, "most": most, "unmeant": report.there.unmeant() }),
+        )
     }
 
-    fn same_losses(&self, output: &dyn Console, wrong: &mut Vec<String>) -> Result<bool, BenchError> {
-        let settings = Settings { loss: 0.027, ..Settings::default() };
+    fn same_losses(
+        &self,
+        output: &dyn Console,
+        wrong: &mut Vec<String>,
+    ) -> Result<bool, BenchError> {
+        let settings = Settings {
+            loss: 0.027,
+            ..Settings::default()
+        };
         let packets = self.packets / 10;
         let lost = |seed| -> Result<BTreeSet<u64>, BenchError> {
             let pair = Pair::new(&settings, Carrier::Brunt, seed).map_err(BenchError::failed)?;
             Ok(pair.flood(packets).map_err(BenchError::failed)?.missing)
         };
-        let (first, again, other) = (lost(self.seed)?, lost(self.seed)?, lost(self.seed.wrapping_add(1))?);
+        let (first, again, other) = (
+            lost(self.seed)?,
+            lost(self.seed)?,
+            lost(self.seed.wrapping_add(1))?,
+        );
         let same = first == again && first != other;
         output.line(format_args!(
             "the same seed loses the same {} of {packets} packets: {}",
@@ -399,15 +450,26 @@ impl LinkBench {
     fn speed(&self, output: &dyn Console, wrong: &mut Vec<String>) -> Result<Value, BenchError> {
         let time = Duration::from_secs(self.seconds);
         let clear = Settings::default();
-        let delayed = Settings { delay: Span(Duration::from_millis(10)), ..clear.clone() };
-        let lined = Settings { rate: Some(BitRate(1_000_000_000)), ..clear.clone() };
+        let delayed = Settings {
+            delay: Span(Duration::from_millis(10)),
+            ..clear.clone()
+        };
+        let lined = Settings {
+            rate: Some(BitRate(1_000_000_000)),
+            ..clear.clone()
+        };
         let plain = Carrier::Prototype { wire_size: false };
         let subjects = [
             (BARE, Carrier::Bare, &clear, 1),
             ("prototype", plain, &clear, 1),
             ("brunt", Carrier::Brunt, &clear, 1),
             ("netem", Carrier::Netem, &clear, 1),
-            ("prototype_wire_size", Carrier::Prototype { wire_size: true }, &clear, 1),
+            (
+                "prototype_wire_size",
+                Carrier::Prototype { wire_size: true },
+                &clear,
+                1,
+            ),
             ("brunt_wire_size", Carrier::BruntWireSize, &clear, 1),
             ("prototype_10ms_8_flows", plain, &delayed, FLOWS),
             ("brunt_10ms_8_flows", Carrier::Brunt, &delayed, FLOWS),
@@ -451,8 +513,12 @@ impl LinkBench {
             }
             let speed = Speed::median(&figures[index]);
             let all = figures[index].iter().map(|run| run.gigabits);
-            let (least, most) = (all.clone().fold(f64::MAX, f64::min), all.fold(0.0, f64::max));
-            let (over_bare, added_us) = (speed.gigabits / bare.gigabits, speed.ping_us - bare.ping_us);
+            let (least, most) = (
+                all.clone().fold(f64::MAX, f64::min),
+                all.fold(0.0, f64::max),
+            );
+            let (over_bare, added_us) =
+                (speed.gigabits / bare.gigabits, speed.ping_us - bare.ping_us);
             output.line(format_args!(
                 "  {name:<22} {:>6.2} Gb/s ({least:.2} to {most:.2}, {over_bare:.2}x bare) {:>8.0} packets/s  \
                  ping {:>8.1} us ({added_us:+.1})  busy {:.0}%",
@@ -501,16 +567,29 @@ fn speed_of(
 fn goals(medians: &[(&str, Speed)], output: &dyn Console, wrong: &mut Vec<String>) -> Vec<Value> {
     let mut goals = Vec::new();
     for goal in GOALS {
-        let of = |name: &str| medians.iter().find(|(known, _)| *known == name).map(|(_, speed)| *speed);
-        let (Some(this), Some(peer)) = (of(goal.subject), of(goal.beside)) else { continue };
+        let of = |name: &str| {
+            medians
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, speed)| *speed)
+        };
+        let (Some(this), Some(peer)) = (of(goal.subject), of(goal.beside)) else {
+            continue;
+        };
         let (seen, asked) = ((goal.seen)(&this, &peer), (goal.asked)(&peer));
-        let reached = if goal.at_most { seen <= asked } else { seen >= asked };
+        let reached = if goal.at_most {
+            seen <= asked
+        } else {
+            seen >= asked
+        };
         let word = if reached { "reached" } else { "MISSED" };
         let sign = if goal.at_most { "<=" } else { ">=" };
         let text = format!("{}: {seen:.2} {sign} {asked:.2} {}", goal.what, goal.unit);
         output.line(format_args!("  goal {word}: {text}"));
-        goals.push(json!({ "what": goal.what, "seen": seen, "asked": asked, "unit": goal.unit,
-            "reached": reached }));
+        goals.push(
+            json!({ "what": goal.what, "seen": seen, "asked": asked, "unit": goal.unit,
+            "reached": reached }),
+        );
         if !reached {
             wrong.push(format!("missed: {text}"));
         }

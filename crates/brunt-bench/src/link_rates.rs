@@ -17,8 +17,12 @@ use super::sample::median;
 use crate::{BenchError, Console};
 
 /// Lines that are tried, in bits a second, and whether a shortfall that nobody mentions fails the bench.
-const RATES: [(u64, bool); 4] =
-    [(10_000_000, true), (100_000_000, true), (1_000_000_000, true), (10_000_000_000, false)];
+const RATES: [(u64, bool); 4] = [
+    (10_000_000, true),
+    (100_000_000, true),
+    (1_000_000_000, true),
+    (10_000_000_000, false),
+];
 /// TCP payload of a full packet at an MTU of 1500, with timestamps, of what the packet takes on the wire.
 const PAYLOAD_SHARE: f64 = 1448.0 / 1538.0;
 /// A line that carries less than this share of theory falls short.
@@ -52,7 +56,9 @@ impl Hogs {
 impl Drop for Hogs {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        self.threads
+            .drain(..)
+            .for_each(|thread| drop(thread.join()));
     }
 }
 
@@ -64,7 +70,11 @@ fn queue(rate: u64) -> Size {
 
 impl LinkBench {
     /// What lines of each rate carry; those that fall short in silence are added to `wrong`.
-    pub(super) fn rates(&self, output: &dyn Console, wrong: &mut Vec<String>) -> Result<Value, BenchError> {
+    pub(super) fn rates(
+        &self,
+        output: &dyn Console,
+        wrong: &mut Vec<String>,
+    ) -> Result<Value, BenchError> {
         output.line(format_args!(
             "lines with a rate, medians of {} runs of {} s: TCP payload, Mb/s      theory      seen",
             self.runs, self.seconds
@@ -88,16 +98,27 @@ impl LinkBench {
         output: &dyn Console,
         wrong: &mut Vec<String>,
     ) -> Result<Value, BenchError> {
-        let settings =
-            Settings { rate: Some(BitRate(rate)), queue: Some(queue(rate)), ..Settings::default() };
+        let settings = Settings {
+            rate: Some(BitRate(rate)),
+            queue: Some(queue(rate)),
+            ..Settings::default()
+        };
         let (mut seen, mut said, mut runs) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.runs {
             if output.is_interrupted() {
                 return Err(BenchError::failed("interrupted before all runs were done"));
             }
-            let pair = Pair::new(&settings, Carrier::Brunt, self.seed).map_err(BenchError::failed)?;
-            let bytes = pair.tcp(1, Duration::from_secs(self.seconds)).map_err(BenchError::failed)?;
-            let doubts: Vec<String> = pair.report()?.trouble().into_iter().map(|doubt| doubt.what).collect();
+            let pair =
+                Pair::new(&settings, Carrier::Brunt, self.seed).map_err(BenchError::failed)?;
+            let bytes = pair
+                .tcp(1, Duration::from_secs(self.seconds))
+                .map_err(BenchError::failed)?;
+            let doubts: Vec<String> = pair
+                .report()?
+                .trouble()
+                .into_iter()
+                .map(|doubt| doubt.what)
+                .collect();
             seen.push(bytes * 8.0 / 1e6);
             runs.push(json!({ "seen_megabits": bytes * 8.0 / 1e6, "said": doubts }));
             said.push(doubts);
@@ -121,8 +142,10 @@ impl LinkBench {
                 share * 100.0
             ));
         }
-        Ok(json!({ "rate_bits": rate, "busy": busy, "theory_megabits": theory, "seen_megabits": seen,
-            "share": share, "said": said, "short": short.count, "short_and_said": short.said, "runs": runs }))
+        Ok(
+            json!({ "rate_bits": rate, "busy": busy, "theory_megabits": theory, "seen_megabits": seen,
+            "share": share, "said": said, "short": short.count, "short_and_said": short.said, "runs": runs }),
+        )
     }
 }
 
@@ -134,8 +157,15 @@ struct Shortfalls {
 
 impl Shortfalls {
     fn of(seen: &[f64], said: &[Vec<String>], theory: f64) -> Shortfalls {
-        let short = || seen.iter().zip(said).filter(|(seen, _)| **seen < theory * KEPT);
-        Shortfalls { count: short().count(), said: short().filter(|(_, said)| !said.is_empty()).count() }
+        let short = || {
+            seen.iter()
+                .zip(said)
+                .filter(|(seen, _)| **seen < theory * KEPT)
+        };
+        Shortfalls {
+            count: short().count(),
+            said: short().filter(|(_, said)| !said.is_empty()).count(),
+        }
     }
 }
 
@@ -155,13 +185,26 @@ mod tests {
     /// A run is short below 95 % of theory, and counts as said when it says anything.
     #[test]
     fn shortfalls() {
-        let line = |said: &str| if said.is_empty() { Vec::new() } else { vec![said.to_string()] };
+        let line = |said: &str| {
+            if said.is_empty() {
+                Vec::new()
+            } else {
+                vec![said.to_string()]
+            }
+        };
         let check = |runs: &[(f64, &str)], expected: &str| {
             let seen: Vec<f64> = runs.iter().map(|run| run.0).collect();
             let said: Vec<_> = runs.iter().map(|run| line(run.1)).collect();
-            assert_eq!(Shortfalls::of(&seen, &said, 100.0).to_string(), expected, "{runs:?}");
+            assert_eq!(
+                Shortfalls::of(&seen, &said, 100.0).to_string(),
+                expected,
+                "{runs:?}"
+            );
         };
         check(&[(96.0, ""), (99.0, "late")], "");
-        check(&[(94.0, ""), (90.0, "late"), (99.0, "late")], "2 short, of which 1 said so; ");
+        check(
+            &[(94.0, ""), (90.0, "late"), (99.0, "late")],
+            "2 short, of which 1 said so; ",
+        );
     }
 }

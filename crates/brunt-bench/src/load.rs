@@ -67,11 +67,18 @@ impl LoadBench {
             return Err(BenchError::usage("--seconds takes 0.01 to 3600"));
         }
         let version = fio::version()?;
-        let folders: Result<Vec<Scratch>, BenchError> =
-            self.dir.iter().map(|dir| Scratch::new(Some(dir), "load")).collect();
+        let folders: Result<Vec<Scratch>, BenchError> = self
+            .dir
+            .iter()
+            .map(|dir| Scratch::new(Some(dir), "load"))
+            .collect();
         let folders = folders?;
         let jobs = self.jobs(&folders);
-        let wanted = |job: &Job| self.only.as_ref().is_none_or(|only| job.name.contains(only.as_str()));
+        let wanted = |job: &Job| {
+            self.only
+                .as_ref()
+                .is_none_or(|only| job.name.contains(only.as_str()))
+        };
         let mut answers = Vec::new();
         for job in jobs.iter().filter(|job| wanted(job)) {
             // Before fio comes and makes one of its own.
@@ -81,14 +88,20 @@ impl LoadBench {
                 write_file(path)?;
             }
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-            let base = self.fio(job, Duration::from_millis(1), 0.0).map(|(_, cpu)| cpu).unwrap_or(0.0);
+            let base = self
+                .fio(job, Duration::from_millis(1), 0.0)
+                .map(|(_, cpu)| cpu)
+                .unwrap_or(0.0);
             for (side, _) in interleaved(2, self.rounds as usize, 1) {
                 if output.is_interrupted() {
                     return Err(BenchError::failed("interrupted"));
                 }
                 match side {
                     0 => ours.push(self.ours(job)?),
-                    _ => theirs.push(self.fio(job, Duration::from_secs_f64(self.seconds), base)?.0),
+                    _ => theirs.push(
+                        self.fio(job, Duration::from_secs_f64(self.seconds), base)?
+                            .0,
+                    ),
                 }
             }
             answers.push(print(output, job, &version, &ours, &theirs));
@@ -118,14 +131,26 @@ impl LoadBench {
                 fio.push(format!("--size={FILE_BYTES}"));
                 fio.push(format!("--iodepth={depth}"));
                 if depth > 1 {
-                    fio.extend(words("--iodepth_batch_submit=32 --iodepth_batch_complete_min=1"));
+                    fio.extend(words(
+                        "--iodepth_batch_submit=32 --iodepth_batch_complete_min=1",
+                    ));
                     fio.push("--iodepth_batch_complete_max=32".into());
                 }
-                let reaping =
-                    if reap_batch > 1 { format!(", reaping {reap_batch} at once") } else { String::new() };
+                let reaping = if reap_batch > 1 {
+                    format!(", reaping {reap_batch} at once")
+                } else {
+                    String::new()
+                };
                 let name = format!("{}, depth {depth}{reaping}", dir.display());
                 let (url, file) = (format!("file:{}", path.display()), Some(path.clone()));
-                jobs.push(Job { name, url, depth, reap_batch, file, fio });
+                jobs.push(Job {
+                    name,
+                    url,
+                    depth,
+                    reap_batch,
+                    file,
+                    fio,
+                });
             }
         }
         jobs
@@ -156,14 +181,17 @@ impl LoadBench {
             system_calls: Some(outcome.figures.cost.system_calls as f64 / count),
             switches: cost.switches() as f64 / count,
             mean_nanos: response.mean().unwrap_or(f64::NAN),
-            p99_nanos: response.percentile(99.0).map_or(f64::NAN, |nanos| nanos.0 as f64),
+            p99_nanos: response
+                .percentile(99.0)
+                .map_or(f64::NAN, |nanos| nanos.0 as f64),
         })
     }
 
     /// A run of fio; its figures, and its processor time in nanoseconds, less `base`.
     fn fio(&self, job: &Job, time: Duration, base: f64) -> Result<(Figures, f64), BenchError> {
         let before = ResourceUsage::of_children();
-        let words = ["--rw=randread", "--bs=4k", "--norandommap", "--time_based"].map(str::to_string);
+        let words =
+            ["--rw=randread", "--bs=4k", "--norandommap", "--time_based"].map(str::to_string);
         let mut arguments = [&words[..], &job.fio].concat();
         arguments.push(format!("--runtime={}ms", time.as_millis()));
         let answer = fio::run(&arguments)?;
@@ -196,8 +224,15 @@ fn write_file(path: &Path) -> BenchResult {
     file.sync_all().map_err(failed)
 }
 
-fn print(output: &dyn Console, job: &Job, version: &str, ours: &[Figures], theirs: &[Figures]) -> Value {
-    let of = |runs: &[Figures], get: fn(&Figures) -> f64| runs.iter().map(get).collect::<Vec<f64>>();
+fn print(
+    output: &dyn Console,
+    job: &Job,
+    version: &str,
+    ours: &[Figures],
+    theirs: &[Figures],
+) -> Value {
+    let of =
+        |runs: &[Figures], get: fn(&Figures) -> f64| runs.iter().map(get).collect::<Vec<f64>>();
     output.line(format_args!("{}: 4 KiB random read", job.name));
     output.line(
         "             requests/s    CPU ns   calls  switches    mean us     p99 us   (medians of runs)",
@@ -205,7 +240,9 @@ fn print(output: &dyn Console, job: &Job, version: &str, ours: &[Figures], their
     let mut sides = Vec::new();
     for (who, runs) in [("brunt", ours), (version, theirs)] {
         let middle = |get: fn(&Figures) -> f64| median(&of(runs, get));
-        let calls = runs[0].system_calls.map(|_| middle(|run| run.system_calls.unwrap_or(f64::NAN)));
+        let calls = runs[0]
+            .system_calls
+            .map(|_| middle(|run| run.system_calls.unwrap_or(f64::NAN)));
         output.line(format_args!(
             "  {who:<9} {:>11.0} {:>9.0} {:>7} {:>9.4} {:>10.2} {:>10.2}",
             middle(|run| run.per_second),

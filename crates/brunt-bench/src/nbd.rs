@@ -91,7 +91,11 @@ impl NbdBench {
     /// # Errors
     /// The settings are wrong, nbdkit is missing, or a request fails.
     pub fn run(self, output: &dyn Console) -> BenchResult {
-        let wanted = |row: &&NbdRow| self.row.as_ref().is_none_or(|text| row.name.contains(text.as_str()));
+        let wanted = |row: &&NbdRow| {
+            self.row
+                .as_ref()
+                .is_none_or(|text| row.name.contains(text.as_str()))
+        };
         let rows: Vec<&NbdRow> = NBD_ROWS.iter().filter(wanted).collect();
         if rows.is_empty() {
             let names: Vec<_> = NBD_ROWS.iter().map(|row| row.name).collect();
@@ -99,7 +103,8 @@ impl NbdBench {
                 .advise(format!("rows are: {}", names.join(", "))));
         }
         if !peers::have("nbdkit") {
-            return Err(BenchError::failed("cannot run nbdkit").advise("install it: apt-get install nbdkit"));
+            return Err(BenchError::failed("cannot run nbdkit")
+                .advise("install it: apt-get install nbdkit"));
         }
         let failed = |error: io::Error| BenchError::failed(error);
         let folder = Scratch::new(None, "nbd")?;
@@ -122,7 +127,9 @@ impl NbdBench {
             }
             table.push(report(row, &contestants, &samples, output));
         }
-        output.object(&json!({ "rounds": self.rounds, "seconds": self.time.as_secs_f64(), "rows": table }));
+        output.object(
+            &json!({ "rounds": self.rounds, "seconds": self.time.as_secs_f64(), "rows": table }),
+        );
         Ok(())
     }
 }
@@ -134,8 +141,12 @@ fn contestants(
     output: &dyn Console,
 ) -> Result<Vec<Contestant>, BenchError> {
     let url = |socket: &Path| format!("nbd+unix:///?socket={}", socket.display());
-    let on =
-        |(socket, server): (&Path, u32), name, client| Contestant { name, client, url: url(socket), server };
+    let on = |(socket, server): (&Path, u32), name, client| Contestant {
+        name,
+        client,
+        url: url(socket),
+        server,
+    };
     let ours = |server: (&Path, u32), name, options: &str| -> Result<Contestant, BenchError> {
         let url = format!("{}{options}", url(server.0));
         let backend = open_url_with(&url, brunt_store::BACKENDS, false)?;
@@ -156,14 +167,16 @@ fn contestants(
     }
     match fio::has_engine("nbd") {
         true => all.push(on(theirs, FIO, Client::Fio)),
-        false => output.note("there is no fio with an nbd engine (Debian package fio): its rows are missing"),
+        false => output
+            .note("there is no fio with an nbd engine (Debian package fio): its rows are missing"),
     }
     Ok(all)
 }
 
 impl Contestant {
     fn measure(&self, row: &NbdRow, time: Duration) -> io::Result<RunSample> {
-        let said = |error: io::Error| io::Error::other(format!("{} ({}): {error}", self.name, row.name));
+        let said =
+            |error: io::Error| io::Error::other(format!("{} ({}): {error}", self.name, row.name));
         let write = row.direction == PayloadDirection::Write;
         let sample = |count: u64, rate: f64, client_cpu, target_cpu| RunSample {
             requests: count,
@@ -176,27 +189,35 @@ impl Contestant {
         let server = |since: Duration| process_cpu(self.server).saturating_sub(since);
         match &self.client {
             Client::Ours(backend) => {
-                let sample =
-                    drive::measure(backend, row.direction, row.size, row.depth, time).map_err(said)?;
-                Ok(RunSample { target_cpu: Some(server(before)), ..sample })
+                let sample = drive::measure(backend, row.direction, row.size, row.depth, time)
+                    .map_err(said)?;
+                Ok(RunSample {
+                    target_cpu: Some(server(before)),
+                    ..sample
+                })
             }
             Client::Bare(export) => {
                 let depth = row.depth as usize;
                 let sample = bare_nbd::measure(export, row.direction, row.size, depth, time);
-                Ok(RunSample { target_cpu: Some(server(before)), ..sample.map_err(said)? })
+                Ok(RunSample {
+                    target_cpu: Some(server(before)),
+                    ..sample.map_err(said)?
+                })
             }
             Client::Qemu => {
                 let run = |count| {
                     let before = ResourceUsage::of_children();
                     let rate = peers::qemu_img_bench(&self.url, write, row.size, row.depth, count);
-                    rate.map(|rate| (rate, ResourceUsage::of_children().since(before).cpu())).map_err(said)
+                    rate.map(|rate| (rate, ResourceUsage::of_children().since(before).cpu()))
+                        .map_err(said)
                 };
                 // A first short run tells how many requests fill the time, and what starting costs.
                 let (rate, first) = run(FIRST_REQUESTS)?;
                 let count = ((rate * time.as_secs_f64()) as u64).max(2 * FIRST_REQUESTS);
                 let before = process_cpu(self.server);
                 let (rate, cpu) = run(count)?;
-                let more = cpu.saturating_sub(first).as_secs_f64() / (count - FIRST_REQUESTS) as f64;
+                let more =
+                    cpu.saturating_sub(first).as_secs_f64() / (count - FIRST_REQUESTS) as f64;
                 let cpu = Duration::from_secs_f64(more * count as f64);
                 Ok(sample(count, rate, Some(cpu), server(before)))
             }
@@ -225,7 +246,10 @@ impl Contestant {
                         });
                         Ok(sample(count, rate, cpu, server(before)))
                     }
-                    _ => Err(said(io::Error::other(format!("fio did nothing: error {}", answer["error"])))),
+                    _ => Err(said(io::Error::other(format!(
+                        "fio did nothing: error {}",
+                        answer["error"]
+                    )))),
                 }
             }
         }
@@ -242,7 +266,9 @@ fn start_nbdkit(socket: &Path) -> io::Result<Guarded> {
         if child.try_wait()?.is_some() || begin.elapsed() > Duration::from_secs(10) {
             let _ = child.kill();
             let _ = child.wait();
-            return Err(io::Error::other("nbdkit did not start; see its output above"));
+            return Err(io::Error::other(
+                "nbdkit did not start; see its output above",
+            ));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -254,7 +280,9 @@ fn is_listened_at(socket: &Path) -> bool {
     // __SO_ACCEPTCON in the fourth column (proc(5)).
     let end = format!(" {}", socket.display());
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    sockets.lines().any(|line| line.ends_with(&end) && line.split(' ').nth(3) == Some("00010000"))
+    sockets
+        .lines()
+        .any(|line| line.ends_with(&end) && line.split(' ').nth(3) == Some("00010000"))
 }
 
 /// `brunt target --nbd` as its own process, with a null LUN.
@@ -275,7 +303,9 @@ impl OwnNbdServer {
         let server = OwnNbdServer(child);
         match url? {
             Some(line) if line.starts_with("nbd") => Ok(server),
-            _ => Err(io::Error::other("Brunt's target did not start; see its output above")),
+            _ => Err(io::Error::other(
+                "Brunt's target did not start; see its output above",
+            )),
         }
     }
 }
@@ -295,7 +325,10 @@ fn report(
     output: &dyn Console,
 ) -> Value {
     output.line(format_args!("{}", row.name));
-    let rates: Vec<Vec<f64>> = samples.iter().map(|all| all.iter().map(RunSample::rate).collect()).collect();
+    let rates: Vec<Vec<f64>> = samples
+        .iter()
+        .map(|all| all.iter().map(RunSample::rate).collect())
+        .collect();
     let mut who = Vec::new();
     for ((contestant, samples), rates) in contestants.iter().zip(samples).zip(&rates) {
         let (least, most) = extremes(rates);
@@ -318,18 +351,32 @@ fn report(
         }));
     }
     let of = |name: &str| {
-        contestants.iter().position(|contestant| contestant.name == name).map(|index| &rates[index])
+        contestants
+            .iter()
+            .position(|contestant| contestant.name == name)
+            .map(|index| &rates[index])
     };
     let ours = of(OURS).expect("ours is always measured");
     let mut ratios = Vec::new();
     if let Some(ratio) = of(BARE).and_then(|bare| Ratio::of(bare, ours, 1)) {
-        output.line(format_args!("  {OURS} is {} of {BARE}", ratio_words(Some(&ratio), 2)));
+        output.line(format_args!(
+            "  {OURS} is {} of {BARE}",
+            ratio_words(Some(&ratio), 2)
+        ));
         ratios.push(json!({ "of": BARE, "ratio": ratio }));
     }
     for (name, goal) in [(QEMU, row.of_qemu), (FIO, Some(row.of_fio))] {
-        let (Some(theirs), Some(goal)) = (of(name), goal) else { continue };
-        let Some(ratio) = Ratio::of(theirs, ours, 1) else { continue };
-        let reached = if ratio.ratio >= goal { "reached" } else { "missed" };
+        let (Some(theirs), Some(goal)) = (of(name), goal) else {
+            continue;
+        };
+        let Some(ratio) = Ratio::of(theirs, ours, 1) else {
+            continue;
+        };
+        let reached = if ratio.ratio >= goal {
+            "reached"
+        } else {
+            "missed"
+        };
         output.line(format_args!(
             "  {OURS} is {} of {name}; goal {goal:.2} ({reached})",
             ratio_words(Some(&ratio), 2)
@@ -341,9 +388,9 @@ fn report(
 
 /// Processor time of one side in microseconds a request, of each round where it is known.
 fn cpu_us(samples: &[RunSample], side: impl Fn(&RunSample) -> Option<Duration>) -> Vec<f64> {
-    let each = samples
-        .iter()
-        .filter_map(|sample| side(sample).map(|cpu| cpu.as_secs_f64() * 1e6 / sample.requests as f64));
+    let each = samples.iter().filter_map(|sample| {
+        side(sample).map(|cpu| cpu.as_secs_f64() * 1e6 / sample.requests as f64)
+    });
     each.collect()
 }
 
@@ -372,7 +419,11 @@ mod tests {
             client_cpu: millis.map(Duration::from_millis),
             ..RunSample::default()
         };
-        let samples = [sample(1000, Some(2)), sample(500, None), sample(100, Some(1))];
+        let samples = [
+            sample(1000, Some(2)),
+            sample(500, None),
+            sample(100, Some(1)),
+        ];
         assert_eq!(cpu_us(&samples, |sample| sample.client_cpu), [2.0, 10.0]);
         assert!(cpu_us(&samples, |sample| sample.target_cpu).is_empty());
     }

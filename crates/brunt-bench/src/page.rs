@@ -79,7 +79,10 @@ impl PageBench {
         );
         fs::write(&experiment, text).map_err(BenchError::failed)?;
         let mut sides: [Vec<PageSample>; 3] = Default::default();
-        for (number, (side, _)) in interleaved(SIDES.len(), self.rounds as usize, 1).into_iter().enumerate() {
+        for (number, (side, _)) in interleaved(SIDES.len(), self.rounds as usize, 1)
+            .into_iter()
+            .enumerate()
+        {
             if output.is_interrupted() {
                 return Err(BenchError::failed("interrupted"));
             }
@@ -97,7 +100,11 @@ impl PageBench {
         let mut answers = serde_json::Map::new();
         for (name, runs) in SIDES.iter().zip(&sides) {
             let of = |get: fn(&PageSample) -> f64| runs.iter().map(get).collect::<Vec<f64>>();
-            let (rates, cpu, shares) = (of(|run| run.rate), of(|run| run.cpu_ns), of(|run| run.page_share));
+            let (rates, cpu, shares) = (
+                of(|run| run.rate),
+                of(|run| run.cpu_ns),
+                of(|run| run.page_share),
+            );
             let most = shares.iter().copied().fold(0.0, f64::max);
             let lost: u64 = runs.iter().map(|run| run.lost).sum();
             output.line(format_args!(
@@ -117,21 +124,40 @@ impl PageBench {
                 Ratio::of(&of(before), &of(with), 1)
             };
             let (rate, cpu) = (ratio(|run| run.rate), ratio(|run| run.cpu_ns));
-            output.line(format_args!("{what}: rate x {}, CPU x {}", shown(rate), shown(cpu)));
-            answers.insert(format!("ratio of {what}"), json!({ "rate": rate, "cpu": cpu }));
+            output.line(format_args!(
+                "{what}: rate x {}, CPU x {}",
+                shown(rate),
+                shown(cpu)
+            ));
+            answers.insert(
+                format!("ratio of {what}"),
+                json!({ "rate": rate, "cpu": cpu }),
+            );
         }
         output.object(&Value::Object(answers));
         Ok(())
     }
 
     /// One run of a side.
-    fn once(&self, experiment: &Path, folder: &Path, side: usize) -> Result<PageSample, BenchError> {
+    fn once(
+        &self,
+        experiment: &Path,
+        folder: &Path,
+        side: usize,
+    ) -> Result<PageSample, BenchError> {
         let mut command = Command::new(&self.program);
-        command.args(["--json", "run"]).arg(experiment).arg("--out").arg(folder);
+        command
+            .args(["--json", "run"])
+            .arg(experiment)
+            .arg("--out")
+            .arg(folder);
         if side > 0 {
             command.args(["--serve", "127.0.0.1:0"]);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut run = PageRun(command.spawn().map_err(BenchError::failed)?);
         let threads = PageThreads::of(run.0.id());
         let mut said = BufReader::new(run.0.stderr.take().expect("piped"));
@@ -144,26 +170,47 @@ impl PageBench {
         // What else it says has to go somewhere.
         let rest = std::thread::spawn(move || {
             let mut text = String::new();
-            said.read_to_string(&mut text).map(|_| text).unwrap_or_default()
+            said.read_to_string(&mut text)
+                .map(|_| text)
+                .unwrap_or_default()
         });
         let mut answer = String::new();
-        run.0.stdout.take().expect("piped").read_to_string(&mut answer).map_err(BenchError::failed)?;
+        run.0
+            .stdout
+            .take()
+            .expect("piped")
+            .read_to_string(&mut answer)
+            .map_err(BenchError::failed)?;
         let cpu = run.ended();
         let page = threads.total()?;
         let said = rest.join().unwrap_or_default();
         let mut lost = 0;
         for viewer in viewers {
-            lost += viewer.join().map_err(|_| BenchError::failed("a viewer panicked"))??;
+            lost += viewer
+                .join()
+                .map_err(|_| BenchError::failed("a viewer panicked"))??;
         }
         let failed = || BenchError::failed(format!("a run failed: {}", said.trim()));
         let answer: Value = serde_json::from_str(&answer).map_err(|_| failed())?;
         let run = &answer["points"][0]["runs"][0];
-        let rate = run["requests_per_second"].as_f64().filter(|rate| *rate > 0.0).ok_or_else(failed)?;
-        let completed: u64 =
-            run["ops"].as_array().into_iter().flatten().filter_map(|op| op["completed"].as_u64()).sum();
+        let rate = run["requests_per_second"]
+            .as_f64()
+            .filter(|rate| *rate > 0.0)
+            .ok_or_else(failed)?;
+        let completed: u64 = run["ops"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|op| op["completed"].as_u64())
+            .sum();
         let cpu_ns = cpu.as_nanos() as f64 / completed.max(1) as f64;
         let page_share = page.as_secs_f64() / cpu.as_secs_f64().max(f64::MIN_POSITIVE);
-        Ok(PageSample { rate, cpu_ns, page_share, lost })
+        Ok(PageSample {
+            rate,
+            cpu_ns,
+            page_share,
+            lost,
+        })
     }
 }
 
@@ -176,8 +223,12 @@ fn address(said: &mut impl BufRead) -> Result<String, BenchError> {
     let mut first = String::new();
     said.read_line(&mut first).map_err(BenchError::failed)?;
     let rest = first.split_once("http://").map(|(_, rest)| rest);
-    let address = rest.and_then(|rest| rest.split('/').next()).filter(|address| !address.is_empty());
-    address.map(str::to_string).ok_or_else(|| BenchError::failed(format!("no live page: {}", first.trim())))
+    let address = rest
+        .and_then(|rest| rest.split('/').next())
+        .filter(|address| !address.is_empty());
+    address
+        .map(str::to_string)
+        .ok_or_else(|| BenchError::failed(format!("no live page: {}", first.trim())))
 }
 
 /// A viewer: reads all frames; how many it lost.
@@ -192,12 +243,19 @@ fn look(address: String) -> JoinHandle<Result<u64, BenchError>> {
             let line = line.map_err(broken)?;
             // Not parsed, but for what is counted: a browser's work is not to be measured here.
             over |= line.starts_with(b"data: {\"frame\":\"ends\"");
-            if let Some(text) = line.strip_prefix(b"data: ").filter(|text| text.starts_with(LOST)) {
+            if let Some(text) = line
+                .strip_prefix(b"data: ")
+                .filter(|text| text.starts_with(LOST))
+            {
                 let frame: Value = serde_json::from_slice(text).map_err(BenchError::failed)?;
                 lost += frame["frames"].as_u64().unwrap_or(0);
             }
         }
-        if over { Ok(lost) } else { Err(BenchError::failed("a viewer was cut off before the end")) }
+        if over {
+            Ok(lost)
+        } else {
+            Err(BenchError::failed("a viewer was cut off before the end"))
+        }
     })
 }
 
@@ -222,19 +280,31 @@ impl PageThreads {
 
     fn total(self) -> Result<Duration, BenchError> {
         drop(self.stop);
-        let times =
-            self.reader.join().map_err(|_| BenchError::failed("a reader of threads' times panicked"))?;
+        let times = self
+            .reader
+            .join()
+            .map_err(|_| BenchError::failed("a reader of threads' times panicked"))?;
         Ok(times.values().sum())
     }
 }
 
 /// Times by a thread's id, from `/proc/PID/task/TID/schedstat`, whose first field is nanoseconds on a processor.
 fn read_times(pid: u32, times: &mut HashMap<String, Duration>) {
-    for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+    for task in fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         let of = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
-        let spent = of("schedstat").split_whitespace().next().and_then(|field| field.parse().ok());
+        let spent = of("schedstat")
+            .split_whitespace()
+            .next()
+            .and_then(|field| field.parse().ok());
         if let Some(spent) = spent.filter(|_| of("comm").starts_with(PAGE_THREADS)) {
-            times.insert(task.file_name().to_string_lossy().into_owned(), Duration::from_nanos(spent));
+            times.insert(
+                task.file_name().to_string_lossy().into_owned(),
+                Duration::from_nanos(spent),
+            );
         }
     }
 }
@@ -249,7 +319,9 @@ impl PageRun {
         // Whoever has ended and was not waited for yet still has its times (proc(5), state Z).
         loop {
             let text = fs::read_to_string(&stat).unwrap_or_default();
-            let state = text.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+            let state = text
+                .rsplit_once(')')
+                .and_then(|(_, rest)| rest.split_whitespace().next());
             if state.is_none_or(|state| state == "Z") {
                 break;
             }

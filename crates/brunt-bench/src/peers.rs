@@ -21,7 +21,9 @@ pub fn have(program: &str) -> bool {
 pub fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin")).stdin(Stdio::null());
+    command
+        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+        .stdin(Stdio::null());
     command
 }
 
@@ -98,14 +100,22 @@ impl Tgt {
         // Control sockets are numbered up to 32,767; our process and a free port make a number of our own.
         let control = (port % 32_768).to_string();
         let child = command("tgtd")
-            .args(["-f", "-C", &control, "--iscsi", &format!("portal=127.0.0.1:{port}")])
+            .args([
+                "-f",
+                "-C",
+                &control,
+                "--iscsi",
+                &format!("portal=127.0.0.1:{port}"),
+            ])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
         let process = Guarded(child);
         let admin = |args: &str| -> io::Result<()> {
-            let output =
-                command("tgtadm").args(["-C", &control, "--lld", "iscsi"]).args(args.split(' ')).output()?;
+            let output = command("tgtadm")
+                .args(["-C", &control, "--lld", "iscsi"])
+                .args(args.split(' '))
+                .output()?;
             if output.status.success() {
                 return Ok(());
             }
@@ -115,7 +125,9 @@ impl Tgt {
         let begin = Instant::now();
         while admin("--op show --mode sys").is_err() {
             if begin.elapsed() > Duration::from_secs(5) {
-                return Err(io::Error::other("tgtd did not answer within 5 s (it must be run as root)"));
+                return Err(io::Error::other(
+                    "tgtd did not answer within 5 s (it must be run as root)",
+                ));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -132,7 +144,10 @@ impl Tgt {
                 let path = Path::new("/dev/shm").join(format!("brunt-bench-tgt-{port}"));
                 let backing = Backing(path.clone());
                 std::fs::File::create(&path)?.set_len(size_bytes)?;
-                admin(&format!("--op new --mode logicalunit --tid 1 --lun 1 -b {}", path.display()))?;
+                admin(&format!(
+                    "--op new --mode logicalunit --tid 1 --lun 1 -b {}",
+                    path.display()
+                ))?;
                 Some(backing)
             }
         };
@@ -149,7 +164,11 @@ impl Tgt {
             }
         }
         admin("--op bind --mode target --tid 1 -I ALL")?;
-        Ok(Tgt { process, url: format!("iscsi://127.0.0.1:{port}/{TGT_NAME}/1"), _backing: backing })
+        Ok(Tgt {
+            process,
+            url: format!("iscsi://127.0.0.1:{port}/{TGT_NAME}/1"),
+            _backing: backing,
+        })
     }
 
     /// Where its LUN is.
@@ -178,10 +197,19 @@ pub fn iperf3(size: usize, time: Duration) -> io::Result<f64> {
     let begin = Instant::now();
     loop {
         let output = command("iperf3")
-            .args(["-c", "127.0.0.1", "-p", &port, "-J", "-l", &size.to_string()])
+            .args([
+                "-c",
+                "127.0.0.1",
+                "-p",
+                &port,
+                "-J",
+                "-l",
+                &size.to_string(),
+            ])
             .args(["-t", &time.as_secs().max(1).to_string()])
             .output()?;
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout).map_err(io::Error::other)?;
+        let report: serde_json::Value =
+            serde_json::from_slice(&output.stdout).map_err(io::Error::other)?;
         if let Some(bits) = report["end"]["sum_received"]["bits_per_second"].as_f64() {
             return Ok(bits / 8.0);
         }
@@ -197,17 +225,45 @@ pub fn iperf3(size: usize, time: Duration) -> io::Result<f64> {
 ///
 /// # Errors
 /// It does not run, or fails on the target.
-pub fn qemu_img_bench(url: &str, write: bool, size: usize, depth: u32, count: u64) -> io::Result<f64> {
+pub fn qemu_img_bench(
+    url: &str,
+    write: bool,
+    size: usize,
+    depth: u32,
+    count: u64,
+) -> io::Result<f64> {
     let mut bench = command("qemu-img");
-    bench.args(["bench", "-f", "raw", "-t", "none", "-c", &count.to_string(), "-d", &depth.to_string()]);
+    bench.args([
+        "bench",
+        "-f",
+        "raw",
+        "-t",
+        "none",
+        "-c",
+        &count.to_string(),
+        "-d",
+        &depth.to_string(),
+    ]);
     bench.args(["-s", &size.to_string()]);
     if write {
         bench.arg("-w");
     }
-    let mut child = bench.arg(url).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut child = bench
+        .arg(url)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
     let (mut said, mut complained) = (String::new(), String::new());
-    child.stdout.take().expect("piped").read_to_string(&mut said)?;
-    child.stderr.take().expect("piped").read_to_string(&mut complained)?;
+    child
+        .stdout
+        .take()
+        .expect("piped")
+        .read_to_string(&mut said)?;
+    child
+        .stderr
+        .take()
+        .expect("piped")
+        .read_to_string(&mut complained)?;
     child.wait()?;
     // "Run completed in 1.234 seconds."
     let seconds = said

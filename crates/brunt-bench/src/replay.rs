@@ -84,18 +84,28 @@ impl ReplayBench {
             ));
         }
         let scratch = Scratch::new(None, "replay")?;
-        let [even, fast, iolog] = ["even.vscsi", "fast.vscsi", "even.iolog"].map(|name| scratch.join(name));
+        let [even, fast, iolog] =
+            ["even.vscsi", "fast.vscsi", "even.iolog"].map(|name| scratch.join(name));
         write_trace(&even, VSCSI, reads(self.requests, self.gap_us))?;
         write_trace(&fast, VSCSI, reads(self.fast_requests, 1))?;
         write_trace(&iolog, "iolog3", reads(self.requests, self.gap_us))?;
         let fio = fio::version().ok();
         if fio.is_none() {
-            output.note("fio is not installed, so nothing is compared with it: apt-get install fio");
+            output
+                .note("fio is not installed, so nothing is compared with it: apt-get install fio");
         }
         let mut sides = vec![Side::Bare, Side::Ours(&even)];
         sides.extend(fio.is_some().then_some(Side::Fio(&iolog)));
-        let blkreplay = self.blkreplay.as_deref().map(PeerReplayer::blkreplay).transpose()?;
-        let hfplayer = self.hfplayer.as_deref().map(PeerReplayer::hfplayer).transpose()?;
+        let blkreplay = self
+            .blkreplay
+            .as_deref()
+            .map(PeerReplayer::blkreplay)
+            .transpose()?;
+        let hfplayer = self
+            .hfplayer
+            .as_deref()
+            .map(PeerReplayer::hfplayer)
+            .transpose()?;
         for peer in blkreplay.into_iter().chain(hfplayer) {
             peer.prepare(&scratch, SPAN_BYTES, reads(self.requests, self.gap_us))?;
             sides.push(Side::Peer(peer));
@@ -104,7 +114,10 @@ impl ReplayBench {
         let rates = self.rates(output, &fast)?;
         let peak = memory_peak();
         if let Some(bytes) = peak {
-            output.line(format_args!("memory of this process at its peak: {}", Size(bytes)));
+            output.line(format_args!(
+                "memory of this process at its peak: {}",
+                Size(bytes)
+            ));
         }
         output.object(&json!({
             "fio": fio, "rounds": self.rounds, "requests": self.requests, "gap_us": self.gap_us,
@@ -113,7 +126,12 @@ impl ReplayBench {
         Ok(())
     }
 
-    fn times(&self, output: &dyn Console, scratch: &Scratch, sides: &[Side]) -> Result<Value, BenchError> {
+    fn times(
+        &self,
+        output: &dyn Console,
+        scratch: &Scratch,
+        sides: &[Side],
+    ) -> Result<Value, BenchError> {
         let mut kept: Vec<Vec<KeptTimes>> = sides.iter().map(|_| Vec::new()).collect();
         for (side, _) in interleaved(sides.len(), self.rounds as usize, 1) {
             if output.is_interrupted() {
@@ -139,8 +157,15 @@ impl ReplayBench {
                 let values: Vec<f64> = runs.iter().filter_map(get).collect();
                 (!values.is_empty()).then(|| median(&values))
             };
-            let (name, drift) = (side.name(), middle(&|run| Some(run.drift)).unwrap_or(f64::NAN));
-            let errors = [middle(&|run| run.p50_us), middle(&|run| run.p99_us), middle(&|run| run.max_us)];
+            let (name, drift) = (
+                side.name(),
+                middle(&|run| Some(run.drift)).unwrap_or(f64::NAN),
+            );
+            let errors = [
+                middle(&|run| run.p50_us),
+                middle(&|run| run.p99_us),
+                middle(&|run| run.max_us),
+            ];
             let shown = errors.map(|error| error.map_or("-".into(), |us| format!("{us:.1}")));
             let reordered = middle(&|run| run.reordered.map(|requests| requests as f64));
             let [p50, p99, max] = &shown;
@@ -217,7 +242,13 @@ impl ReplayBench {
         let took_ms = answer["read"]["runtime"].as_f64();
         let took_ms = took_ms.ok_or_else(|| BenchError::failed("fio says no runtime"))?;
         let drift = took_ms / 1e3 / span_s - 1.0;
-        Ok(KeptTimes { drift, p50_us: None, p99_us: None, max_us: None, reordered: None })
+        Ok(KeptTimes {
+            drift,
+            p50_us: None,
+            p99_us: None,
+            max_us: None,
+            reordered: None,
+        })
     }
 
     fn rates(&self, output: &dyn Console, fast: &Path) -> Result<Value, BenchError> {
@@ -245,7 +276,10 @@ impl ReplayBench {
         let workload = Workload {
             queue_depth: DEPTH,
             interval: Span(Duration::ZERO),
-            stop: StopCondition { requests: Some(self.fast_requests.into()), ..StopCondition::default() },
+            stop: StopCondition {
+                requests: Some(self.fast_requests.into()),
+                ..StopCondition::default()
+            },
             ..Workload::default()
         };
         let outcome = Session::new(workload, null()?, 1)

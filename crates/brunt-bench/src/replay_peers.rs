@@ -43,7 +43,8 @@ impl KeptTimes {
         let (first, last) = (requests[0], requests[requests.len() - 1]);
         let mut errors: Vec<i64> = requests.iter().map(|request| request.error_ns).collect();
         errors.sort_unstable();
-        let us = |share: f64| errors[((errors.len() - 1) as f64 * share).round() as usize] as f64 / 1e3;
+        let us =
+            |share: f64| errors[((errors.len() - 1) as f64 * share).round() as usize] as f64 / 1e3;
         let mut latest = i64::MIN;
         let reordered = requests.iter().filter(|request| {
             let sent = request.due_ns + request.error_ns;
@@ -98,7 +99,12 @@ impl PeerReplayer {
     /// # Errors
     /// There is no program in it.
     pub fn blkreplay(command: &str) -> Result<PeerReplayer, BenchError> {
-        Ok(PeerReplayer { name: "blkreplay", command: words(command)?, format: "blkreplay", run: blkreplay })
+        Ok(PeerReplayer {
+            name: "blkreplay",
+            command: words(command)?,
+            format: "blkreplay",
+            run: blkreplay,
+        })
     }
 
     /// hfplayer (University of Minnesota), started with this command line.
@@ -106,7 +112,12 @@ impl PeerReplayer {
     /// # Errors
     /// There is no program in it.
     pub fn hfplayer(command: &str) -> Result<PeerReplayer, BenchError> {
-        Ok(PeerReplayer { name: "hfplayer", command: words(command)?, format: "hfplayer", run: hfplayer })
+        Ok(PeerReplayer {
+            name: "hfplayer",
+            command: words(command)?,
+            format: "hfplayer",
+            run: hfplayer,
+        })
     }
 
     /// Writes its trace, and a file of `span_bytes` that it takes for a device.
@@ -120,10 +131,13 @@ impl PeerReplayer {
         requests: impl Iterator<Item = BlockRequest>,
     ) -> BenchResult {
         let folder = scratch.join(self.name);
-        let failed = |error: io::Error| BenchError::failed(format!("{}: {error}", folder.display()));
+        let failed =
+            |error: io::Error| BenchError::failed(format!("{}: {error}", folder.display()));
         fs::create_dir_all(&folder).map_err(failed)?;
         write_trace(&folder.join("trace"), self.format, requests)?;
-        File::create(folder.join("device")).and_then(|file| file.set_len(span_bytes)).map_err(failed)
+        File::create(folder.join("device"))
+            .and_then(|file| file.set_len(span_bytes))
+            .map_err(failed)
     }
 
     /// Replays the trace once, of so many requests over so long.
@@ -140,13 +154,25 @@ impl PeerReplayer {
         let folder = scratch.join(self.name);
         let (trace, device) = (folder.join("trace"), folder.join("device"));
         let (command, trace, device, folder) = (&self.command[..], &trace, &device, &folder);
-        (self.run)(&Turn { command, trace, device, folder, requests, span, output })
+        (self.run)(&Turn {
+            command,
+            trace,
+            device,
+            folder,
+            requests,
+            span,
+            output,
+        })
     }
 }
 
 fn words(command: &str) -> Result<Vec<String>, BenchError> {
     let words: Vec<String> = command.split_whitespace().map(String::from).collect();
-    if words.is_empty() { Err(BenchError::usage("a replayer's command line is empty")) } else { Ok(words) }
+    if words.is_empty() {
+        Err(BenchError::usage("a replayer's command line is empty"))
+    } else {
+        Ok(words)
+    }
 }
 
 impl Turn<'_> {
@@ -159,23 +185,39 @@ impl Turn<'_> {
         let io = |error: io::Error| self.failed(error);
         let said = self.folder.join("said");
         let mut command = Command::new(&self.command[0]);
-        command.args(&self.command[1..]).args(arguments).current_dir(self.folder).process_group(0);
-        command.stdout(File::create(&said).map_err(io)?).stderr(Stdio::null());
-        command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+        command
+            .args(&self.command[1..])
+            .args(arguments)
+            .current_dir(self.folder)
+            .process_group(0);
+        command
+            .stdout(File::create(&said).map_err(io)?)
+            .stderr(Stdio::null());
+        command.stdin(if input.is_some() {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        });
         let mut program = Group(command.spawn().map_err(io)?);
         let pipe = program.0.stdin.take();
         let deadline = Instant::now() + START_MAX + self.span * TIMES_MAX;
         let status = std::thread::scope(|scope| {
             if let (Some(input), Some(mut pipe)) = (input, pipe) {
                 // A program that ends early leaves a broken pipe; its status and its output say why.
-                scope.spawn(move || File::open(input).and_then(|mut file| io::copy(&mut file, &mut pipe)));
+                scope.spawn(move || {
+                    File::open(input).and_then(|mut file| io::copy(&mut file, &mut pipe))
+                });
             }
             let ended = loop {
                 match program.0.try_wait().map_err(io)? {
                     Some(status) => break Ok(status),
-                    None if self.output.is_interrupted() => break Err(BenchError::failed("interrupted")),
+                    None if self.output.is_interrupted() => {
+                        break Err(BenchError::failed("interrupted"));
+                    }
                     None if Instant::now() > deadline => {
-                        break Err(self.failed(format!("did not end within {TIMES_MAX} times the trace")));
+                        break Err(
+                            self.failed(format!("did not end within {TIMES_MAX} times the trace"))
+                        );
                     }
                     None => std::thread::sleep(Duration::from_millis(20)),
                 }
@@ -189,8 +231,14 @@ impl Turn<'_> {
         if status.success() {
             return Ok(lines);
         }
-        let last = lines.iter().rev().find(|line| line.chars().any(char::is_alphanumeric));
-        Err(self.failed(format!("{status}: {}", last.map_or("said nothing", |line| line.trim()))))
+        let last = lines
+            .iter()
+            .rev()
+            .find(|line| line.chars().any(char::is_alphanumeric));
+        Err(self.failed(format!(
+            "{status}: {}",
+            last.map_or("said nothing", |line| line.trim())
+        )))
     }
 
     fn times(&self, requests: &[IssuedRequest]) -> Result<KeptTimes, BenchError> {
@@ -223,8 +271,14 @@ impl Drop for Group {
 fn blkreplay(turn: &Turn) -> Result<KeptTimes, BenchError> {
     let device = turn.device.to_string_lossy();
     // It counts the time of the trace from the end of a grace period, in which it starts its processes.
-    let lines = turn.run(&["--start-grace=3", "--dry-run", "--no-o-direct", &device], Some(turn.trace))?;
-    let mut requests: Vec<IssuedRequest> = lines.iter().filter_map(|line| blkreplay_row(line)).collect();
+    let lines = turn.run(
+        &["--start-grace=3", "--dry-run", "--no-o-direct", &device],
+        Some(turn.trace),
+    )?;
+    let mut requests: Vec<IssuedRequest> = lines
+        .iter()
+        .filter_map(|line| blkreplay_row(line))
+        .collect();
     requests.sort_by_key(|request| request.due_ns);
     turn.times(&requests)
 }
@@ -232,32 +286,56 @@ fn blkreplay(turn: &Turn) -> Result<KeptTimes, BenchError> {
 /// `orig_start ; sector; length ; op ;  replay_delay; replay_duration`, in seconds.
 fn blkreplay_row(line: &str) -> Option<IssuedRequest> {
     let fields: Vec<&str> = line.split(';').map(str::trim).collect();
-    let [start, _, _, _, delay, _] = fields[..] else { return None };
-    Some(IssuedRequest { due_ns: nanos(start)?, error_ns: nanos(delay)? })
+    let [start, _, _, _, delay, _] = fields[..] else {
+        return None;
+    };
+    Some(IssuedRequest {
+        due_ns: nanos(start)?,
+        error_ns: nanos(delay)?,
+    })
 }
 
 fn nanos(seconds: &str) -> Option<i64> {
     let (whole, nanos) = seconds.split_once('.')?;
     // Its negative seconds are printed without a sign: 18446744073709551615 is -1.
     let whole: u64 = whole.parse().ok()?;
-    let nanos = Some(nanos).filter(|nanos| nanos.len() == 9)?.parse::<i64>().ok()?;
-    whole.cast_signed().checked_mul(1_000_000_000)?.checked_add(nanos)
+    let nanos = Some(nanos)
+        .filter(|nanos| nanos.len() == 9)?
+        .parse::<i64>()
+        .ok()?;
+    whole
+        .cast_signed()
+        .checked_mul(1_000_000_000)?
+        .checked_add(nanos)
 }
 
 /// hfplayer says how long it took, from 100 ms before the first request; when it sent what is in `Timing-Log.csv` if it was
 /// compiled with `DEBUG_TIMING`.
 fn hfplayer(turn: &Turn) -> Result<KeptTimes, BenchError> {
     let io = |error: io::Error| turn.failed(error);
-    let (map, log, padded) =
-        (turn.folder.join("map.csv"), turn.folder.join("Timing-Log.csv"), turn.folder.join("padded"));
+    let (map, log, padded) = (
+        turn.folder.join("map.csv"),
+        turn.folder.join("Timing-Log.csv"),
+        turn.folder.join("padded"),
+    );
     let columns = "#LUN_SSID.I,START_OFFSET.I,RANGE_NBYTES.I,NREQS.I,OFFSET_SHIFT.I,OFFSET_SCALE.D,IOSIZE_SCALE.D,\
                    START_USECS.I,NUM_USECS.I,SLACK_SCALE.D,AWAIT_REPLY.I,FILE.S";
     let all = i64::MAX;
-    fs::write(&map, format!("{columns}\n0,0,{all},1,0,1,1,0,{all},1,1,{}\n", turn.device.display()))
-        .map_err(io)?;
+    fs::write(
+        &map,
+        format!(
+            "{columns}\n0,0,{all},1,0,1,1,0,{all},1,1,{}\n",
+            turn.device.display()
+        ),
+    )
+    .map_err(io)?;
     // It skips these lines, but counts them.
     let mut trace = fs::read(turn.trace).map_err(io)?;
-    trace.extend("#\n".repeat(HFPLAYER_LINES_MIN.saturating_sub(turn.requests) as usize).into_bytes());
+    trace.extend(
+        "#\n"
+            .repeat(HFPLAYER_LINES_MIN.saturating_sub(turn.requests) as usize)
+            .into_bytes(),
+    );
     fs::write(&padded, trace).map_err(io)?;
     if log.exists() {
         fs::remove_file(&log).map_err(io)?;
@@ -279,21 +357,34 @@ fn hfplayer(turn: &Turn) -> Result<KeptTimes, BenchError> {
     }
     let span_s = turn.span.as_secs_f64();
     let drift = (took_s - 0.1) / span_s - 1.0;
-    Ok(KeptTimes { drift, p50_us: None, p99_us: None, max_us: None, reordered: None })
+    Ok(KeptTimes {
+        drift,
+        p50_us: None,
+        p99_us: None,
+        max_us: None,
+        reordered: None,
+    })
 }
 
 /// `THREAD_ID , DepParentComompletionTimeNano, slackTimeNano , depStartTime , issueTime , depWaitTimeStart, WaitTime`.
 fn hfplayer_row(line: &str) -> Option<IssuedRequest> {
     let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-    let [_, _, _, due, issued, _, _] = fields[..] else { return None };
+    let [_, _, _, due, issued, _, _] = fields[..] else {
+        return None;
+    };
     let (due_ns, issued) = (due.parse::<i64>().ok()?, issued.parse::<i64>().ok()?);
-    Some(IssuedRequest { due_ns, error_ns: issued - due_ns })
+    Some(IssuedRequest {
+        due_ns,
+        error_ns: issued - due_ns,
+    })
 }
 
 /// `Completed 40000 IO in 4.135 seconds, 9673.2 IOPS`: requests, and seconds.
 fn hfplayer_total(line: &str) -> Option<(u32, f64)> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let ["Completed", sent, "IO", "in", took_s, "seconds,", ..] = words[..] else { return None };
+    let ["Completed", sent, "IO", "in", took_s, "seconds,", ..] = words[..] else {
+        return None;
+    };
     Some((sent.parse().ok()?, took_s.parse().ok()?))
 }
 
@@ -306,7 +397,13 @@ mod tests {
     #[test]
     fn rows_of_both_programs() {
         let row = "   6.555258210 ;   43841760 ;  16 ; W ;   0.000204988 ;   0.000011559";
-        assert_eq!(blkreplay_row(row), Some(IssuedRequest { due_ns: 6_555_258_210, error_ns: 204_988 }));
+        assert_eq!(
+            blkreplay_row(row),
+            Some(IssuedRequest {
+                due_ns: 6_555_258_210,
+                error_ns: 204_988
+            })
+        );
         let early = "6.5 ; 4 ; 16 ; W ; 18446744073709551615.999990000 ; 0.000011559";
         assert_eq!(
             blkreplay_row(&early.replace("6.5", "6.500000000")).map(|row| row.error_ns),
@@ -321,20 +418,36 @@ mod tests {
         }
         assert_eq!(
             hfplayer_row("0, 100100000, 0, 100100000, 116000226 , 116000226 , 0 "),
-            Some(IssuedRequest { due_ns: 100_100_000, error_ns: 15_900_226 })
+            Some(IssuedRequest {
+                due_ns: 100_100_000,
+                error_ns: 15_900_226
+            })
         );
-        assert_eq!(hfplayer_row(" THREAD_ID , A, b , depStartTime , issueTime , c, WaitTime"), None);
+        assert_eq!(
+            hfplayer_row(" THREAD_ID , A, b , depStartTime , issueTime , c, WaitTime"),
+            None
+        );
         let total = "Completed 40000 IO in 22.892002 seconds, 1747.335170 IOPS";
         assert_eq!(hfplayer_total(total), Some((40_000, 22.892_002)));
-        assert_eq!(hfplayer_total(&total.replace("IO in", "IO Bundles in")), None);
+        assert_eq!(
+            hfplayer_total(&total.replace("IO in", "IO Bundles in")),
+            None
+        );
     }
 
     #[test]
     fn times_are_those_of_the_requests() {
-        let request =
-            |due_us: i64, error_us: i64| IssuedRequest { due_ns: due_us * 1000, error_ns: error_us * 1000 };
+        let request = |due_us: i64, error_us: i64| IssuedRequest {
+            due_ns: due_us * 1000,
+            error_ns: error_us * 1000,
+        };
         // The third goes out before the second.
-        let kept = KeptTimes::of(&[request(0, 5), request(100, 150), request(200, 6), request(300, 8)]);
+        let kept = KeptTimes::of(&[
+            request(0, 5),
+            request(100, 150),
+            request(200, 6),
+            request(300, 8),
+        ]);
         assert_eq!(kept.reordered, Some(1));
         assert_eq!((kept.p50_us, kept.max_us), (Some(8.0), Some(150.0)));
         assert!((kept.drift - 0.01).abs() < 1e-12, "{}", kept.drift);
@@ -354,15 +467,28 @@ mod tests {
         let turn = |command: &str| {
             let peer = PeerReplayer::blkreplay(command).unwrap();
             peer.prepare(&scratch, 4096, std::iter::empty()).unwrap();
-            peer.turn(&scratch, 2, Duration::from_millis(1), &Unread).map(|kept| kept.max_us)
+            peer.turn(&scratch, 2, Duration::from_millis(1), &Unread)
+                .map(|kept| kept.max_us)
         };
         let what = |command: &str| turn(command).unwrap_err().what;
-        let two = program("two", &format!("echo '{row}'; echo '{row}' | sed s/1.0/2.0/"));
+        let two = program(
+            "two",
+            &format!("echo '{row}'; echo '{row}' | sed s/1.0/2.0/"),
+        );
         assert_eq!(turn(&two).unwrap(), Some(1.0));
         let one = what(&program("one", &format!("echo '{row}'")));
-        assert!(one.ends_with("sent 1 of 2 requests, by its own output"), "{one}");
-        let fails = what(&program("fails", "echo Not enough cores; echo ====; exit 3"));
-        assert!(fails.ends_with("exit status: 3: Not enough cores"), "{fails}");
+        assert!(
+            one.ends_with("sent 1 of 2 requests, by its own output"),
+            "{one}"
+        );
+        let fails = what(&program(
+            "fails",
+            "echo Not enough cores; echo ====; exit 3",
+        ));
+        assert!(
+            fails.ends_with("exit status: 3: Not enough cores"),
+            "{fails}"
+        );
         assert!(PeerReplayer::hfplayer(" ").is_err());
         assert!(what("/no/such/program").contains("/no/such/program"));
     }

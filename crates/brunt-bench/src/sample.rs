@@ -34,8 +34,12 @@ pub fn process_cpu(pid: u32) -> Duration {
     // The second field, the name, is in parentheses and may hold anything; utime and stime are the
     // 14th and 15th, in ticks of USER_HZ, which is 100 on every Linux (proc(5)).
     let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks: u64 =
-        after_name.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    let ticks: u64 = after_name
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum();
     Duration::from_millis(ticks * 10)
 }
 
@@ -58,7 +62,9 @@ fn memory(name: &str) -> Option<u64> {
 
 /// A ratio with its interval, with so many decimals; `-` if there is none.
 pub fn ratio_words(ratio: Option<&Ratio>, decimals: usize) -> String {
-    let words = |Ratio { ratio, low, high, .. }: &Ratio| {
+    let words = |Ratio {
+                     ratio, low, high, ..
+                 }: &Ratio| {
         format!("{ratio:.decimals$} ({low:.decimals$} to {high:.decimals$})")
     };
     ratio.map_or_else(|| "-".into(), words)
@@ -72,12 +78,18 @@ pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
+    if sorted.len() % 2 == 1 {
+        sorted[middle]
+    } else {
+        f64::midpoint(sorted[middle - 1], sorted[middle])
+    }
 }
 
 /// The least and the most.
 pub fn extremes(values: &[f64]) -> (f64, f64) {
-    values.iter().fold((f64::MAX, 0.0), |(least, most), value| (value.min(least), value.max(most)))
+    values.iter().fold((f64::MAX, 0.0), |(least, most), value| {
+        (value.min(least), value.max(most))
+    })
 }
 
 #[cfg(test)]

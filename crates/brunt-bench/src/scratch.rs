@@ -20,7 +20,8 @@ impl Scratch {
         let made = fs::create_dir_all(&parent).and_then(|()| fs::create_dir(&folder));
         // Programs that are measured may run in folders of their own.
         let made = made.and_then(|()| folder.canonicalize());
-        made.map(Scratch).map_err(|error| BenchError::usage(format!("{}: {error}", folder.display())))
+        made.map(Scratch)
+            .map_err(|error| BenchError::usage(format!("{}: {error}", folder.display())))
     }
 
     /// A path in it.

@@ -69,7 +69,10 @@ impl StoreBench {
     /// The settings are wrong, the image does not open, fio has no such engine, or a request fails.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let wanted = |row: &&StoreRow| {
-            let named = self.row.as_ref().is_none_or(|text| row.name.contains(text.as_str()));
+            let named = self
+                .row
+                .as_ref()
+                .is_none_or(|text| row.name.contains(text.as_str()));
             named && (self.overwrite || row.direction == PayloadDirection::Read)
         };
         let rows: Vec<&StoreRow> = STORE_ROWS.iter().filter(wanted).collect();
@@ -86,7 +89,9 @@ impl StoreBench {
             let what = format!("there is no fio with the engine {}", fio.engine);
             return Err(BenchError::failed(what).advise("install it: apt-get install fio"));
         }
-        let size_bytes = open_url_with(&self.url, brunt_store::BACKENDS, true)?.info().size_bytes;
+        let size_bytes = open_url_with(&self.url, brunt_store::BACKENDS, true)?
+            .info()
+            .size_bytes;
         fio.arguments.push(format!("--size={size_bytes}"));
         if fio.ceph_conf.is_none() && self.overwrite {
             output.note(
@@ -108,18 +113,25 @@ impl StoreBench {
                         "interrupted: rows printed so far are complete, the others were not measured",
                     ));
                 }
-                rates[index].push(if index == 0 { self.ours(row)? } else { fio.measure(row, self.time)? });
+                rates[index].push(if index == 0 {
+                    self.ours(row)?
+                } else {
+                    fio.measure(row, self.time)?
+                });
             }
             table.push(report(row, fio.engine, &rates, output));
         }
-        output.object(&json!({ "rounds": self.rounds, "seconds": self.time.as_secs_f64(), "rows": table }));
+        output.object(
+            &json!({ "rounds": self.rounds, "seconds": self.time.as_secs_f64(), "rows": table }),
+        );
         Ok(())
     }
 
     /// fio's arguments for the image.
     fn peer(&self, folder: &Scratch) -> Result<FioPeer, BenchError> {
         let cannot = |what: &str| {
-            Err(BenchError::usage(format!("fio's engine takes no {what}")).advise("measure an image without"))
+            Err(BenchError::usage(format!("fio's engine takes no {what}"))
+                .advise("measure an image without"))
         };
         if let Some(config) = RbdConfig::of_url(&self.url) {
             let config = config?;
@@ -129,17 +141,27 @@ impl StoreBench {
                 (.., true) => return cannot("cache=yes"),
                 (None, None, false) => {}
             }
-            let conf = config.conf.unwrap_or_else(|| format!("/etc/ceph/{}.conf", config.cluster).into());
+            let conf = config
+                .conf
+                .unwrap_or_else(|| format!("/etc/ceph/{}.conf", config.cluster).into());
             let without_cache = folder.join("ceph.conf");
-            let written = fs::read_to_string(&conf)
-                .and_then(|text| fs::write(&without_cache, format!("{text}\n[client]\nrbd_cache = false\n")));
+            let written = fs::read_to_string(&conf).and_then(|text| {
+                fs::write(
+                    &without_cache,
+                    format!("{text}\n[client]\nrbd_cache = false\n"),
+                )
+            });
             written.map_err(|error| BenchError::usage(format!("{}: {error}", conf.display())))?;
             let arguments = vec![
                 format!("--clientname={}", config.id),
                 format!("--pool={}", config.pool),
                 format!("--rbdname={}", config.image),
             ];
-            return Ok(FioPeer { engine: "rbd", arguments, ceph_conf: Some(without_cache) });
+            return Ok(FioPeer {
+                engine: "rbd",
+                arguments,
+                ceph_conf: Some(without_cache),
+            });
         }
         if let Some(config) = GlusterConfig::of_url(&self.url) {
             let config = config?;
@@ -154,10 +176,17 @@ impl StoreBench {
                 format!("--filename={}", config.path),
                 "--direct=1".to_string(),
             ];
-            return Ok(FioPeer { engine: "gfapi_async", arguments, ceph_conf: None });
+            return Ok(FioPeer {
+                engine: "gfapi_async",
+                arguments,
+                ceph_conf: None,
+            });
         }
-        Err(BenchError::usage(format!("'{}' is neither an RBD image nor a file on GlusterFS", self.url))
-            .advise("write rbd:pool/image?conf=PATH or gluster://host/volume/path"))
+        Err(BenchError::usage(format!(
+            "'{}' is neither an RBD image nor a file on GlusterFS",
+            self.url
+        ))
+        .advise("write rbd:pool/image?conf=PATH or gluster://host/volume/path"))
     }
 
     fn ours(&self, row: &StoreRow) -> Result<f64, BenchError> {
@@ -165,14 +194,20 @@ impl StoreBench {
         let backend = open_url_with(&self.url, brunt_store::BACKENDS, read_only)?;
         let sample = drive::measure(&backend, row.direction, row.size, row.depth, self.time);
         Ok(sample
-            .map_err(|error: io::Error| BenchError::failed(format!("ours ({}): {error}", row.name)))?
+            .map_err(|error: io::Error| {
+                BenchError::failed(format!("ours ({}): {error}", row.name))
+            })?
             .rate())
     }
 }
 
 impl FioPeer {
     fn measure(&self, row: &StoreRow, time: Duration) -> Result<f64, BenchError> {
-        let direction = if row.direction == PayloadDirection::Write { "write" } else { "read" };
+        let direction = if row.direction == PayloadDirection::Write {
+            "write"
+        } else {
+            "read"
+        };
         let mut arguments = vec![
             format!("--ioengine={}", self.engine),
             format!("--rw=rand{direction}"),
@@ -184,14 +219,18 @@ impl FioPeer {
             format!("--runtime={}ms", time.as_millis()),
         ];
         arguments.extend(self.arguments.iter().cloned());
-        let environment: Vec<(&str, &Path)> =
-            self.ceph_conf.iter().map(|path| ("CEPH_CONF", path.as_path())).collect();
+        let environment: Vec<(&str, &Path)> = self
+            .ceph_conf
+            .iter()
+            .map(|path| ("CEPH_CONF", path.as_path()))
+            .collect();
         let answer = fio::run_with(&arguments, &environment)?;
         match answer[direction]["iops"].as_f64() {
             Some(rate) if rate > 0.0 && answer["error"] == 0 => Ok(rate),
-            _ => {
-                Err(BenchError::failed(format!("fio did nothing ({}): error {}", row.name, answer["error"])))
-            }
+            _ => Err(BenchError::failed(format!(
+                "fio did nothing ({}): error {}",
+                row.name, answer["error"]
+            ))),
         }
     }
 }
@@ -200,13 +239,23 @@ impl FioPeer {
 fn report(row: &StoreRow, engine: &str, rates: &[Vec<f64>; 2], output: &dyn Console) -> Value {
     let [ours, theirs] = rates;
     output.line(format_args!("{}", row.name));
-    for (who, rates) in [("ours".to_string(), ours), (format!("fio's {engine} engine"), theirs)] {
+    for (who, rates) in [
+        ("ours".to_string(), ours),
+        (format!("fio's {engine} engine"), theirs),
+    ] {
         let (least, most) = extremes(rates);
-        output.line(format_args!("  {who:<28} {:>9.0} requests/s ({least:.0} to {most:.0})", median(rates)));
+        output.line(format_args!(
+            "  {who:<28} {:>9.0} requests/s ({least:.0} to {most:.0})",
+            median(rates)
+        ));
     }
     let ratio = Ratio::of(theirs, ours, 1);
     if let Some(ratio) = &ratio {
-        let reached = if ratio.high >= 1.0 { "reached" } else { "missed" };
+        let reached = if ratio.high >= 1.0 {
+            "reached"
+        } else {
+            "missed"
+        };
         output.line(format_args!(
             "  ours is {} of fio's; goal: not slower ({reached})",
             ratio_words(Some(ratio), 2)

@@ -61,7 +61,12 @@ struct Contestant {
 impl Contestant {
     fn new(name: &'static str, goal: f64, command: &[&str]) -> Contestant {
         let command = Some(command.iter().map(|word| word.to_string()).collect());
-        Contestant { name, command, goal, idle: 0.0 }
+        Contestant {
+            name,
+            command,
+            goal,
+            idle: 0.0,
+        }
     }
 
     fn is_awk(&self) -> bool {
@@ -143,13 +148,19 @@ impl TraceBench {
                 long.push(self.long(output, format)?);
             }
         }
-        output.object(&json!({ "rows": self.rows, "rounds": self.rounds, "formats": answers, "long": long }));
+        output.object(
+            &json!({ "rows": self.rows, "rounds": self.rounds, "formats": answers, "long": long }),
+        );
         Ok(())
     }
 
     /// What Python and DuckDB take to start, in seconds, if they are there: that is not theirs to answer for.
     fn duckdb(&self) -> Option<f64> {
-        let command = [self.python.clone(), "-c".into(), "import duckdb; duckdb.connect()".into()];
+        let command = [
+            self.python.clone(),
+            "-c".into(),
+            "import duckdb; duckdb.connect()".into(),
+        ];
         run("duckdb", &command).ok()?;
         let began = Instant::now();
         run("duckdb", &command).ok()?;
@@ -158,14 +169,25 @@ impl TraceBench {
 
     fn contestants(&self, subject: &TraceSubject, duckdb: Option<f64>) -> Vec<Contestant> {
         let path = subject.path.display().to_string();
-        let mut all = vec![Contestant { name: "brunt", command: None, goal: 1.0, idle: 0.0 }];
+        let mut all = vec![Contestant {
+            name: "brunt",
+            command: None,
+            goal: 1.0,
+            idle: 0.0,
+        }];
         let Some(shape) = TextShape::of(subject.format.name) else {
             let cat = format!("cat '{path}' | wc -c");
-            all.push(Contestant::new("cat | wc -c", CAT_SHARE_MIN, &["sh", "-c", &cat]));
+            all.push(Contestant::new(
+                "cat | wc -c",
+                CAT_SHARE_MIN,
+                &["sh", "-c", &cat],
+            ));
             return all;
         };
         let awks = AWKS.into_iter().filter(|awk| have(awk));
-        all.extend(awks.map(|awk| Contestant::new(awk, AWK_TIMES_MIN, &[awk, &shape.awk(), &path])));
+        all.extend(
+            awks.map(|awk| Contestant::new(awk, AWK_TIMES_MIN, &[awk, &shape.awk(), &path])),
+        );
         if let (Some(idle), Some(query)) = (duckdb, shape.duckdb(&subject.path)) {
             let text = format!(
                 "import duckdb; c = duckdb.connect(); c.execute('set threads = 1'); c.execute(\"{query}\").fetchall()"
@@ -189,7 +211,9 @@ impl TraceBench {
             if output.is_interrupted() {
                 return Err(BenchError::failed("interrupted"));
             }
-            let (contestant, Some(took)) = (&contestants[index], &mut seconds[index]) else { continue };
+            let (contestant, Some(took)) = (&contestants[index], &mut seconds[index]) else {
+                continue;
+            };
             let began = Instant::now();
             match &contestant.command {
                 None => read(subject)?,
@@ -204,7 +228,9 @@ impl TraceBench {
             took.push((began.elapsed().as_secs_f64() - contestant.idle).max(1e-6));
         }
         let there = contestants.iter().zip(seconds);
-        Ok(there.filter_map(|(contestant, took)| Some((contestant, took?))).unzip())
+        Ok(there
+            .filter_map(|(contestant, took)| Some((contestant, took?)))
+            .unzip())
     }
 
     fn measure(
@@ -217,21 +243,42 @@ impl TraceBench {
         let name = subject.format.name;
         let (contestants, seconds) = self.turns(output, subject, contestants)?;
         // Of several awks, the fastest is the one to beat.
-        let awks = contestants.iter().zip(&seconds).filter(|(contestant, _)| contestant.is_awk());
+        let awks = contestants
+            .iter()
+            .zip(&seconds)
+            .filter(|(contestant, _)| contestant.is_awk());
         let fastest_awk = awks.min_by(|(_, a), (_, b)| median(a).total_cmp(&median(b)));
         let to_beat = fastest_awk.map(|(awk, _)| awk.name);
         let mut answers = Vec::new();
         for (contestant, took) in contestants.iter().zip(&seconds) {
             let middle = median(took);
-            let (rows, rate) = (subject.requests as f64 / middle / 1e6, subject.bytes as f64 / middle / 1e6);
+            let (rows, rate) = (
+                subject.requests as f64 / middle / 1e6,
+                subject.bytes as f64 / middle / 1e6,
+            );
             // How many times as fast as this one we are.
-            let ratio = contestant.command.as_ref().and_then(|_| Ratio::of(&seconds[0], took, 1));
+            let ratio = contestant
+                .command
+                .as_ref()
+                .and_then(|_| Ratio::of(&seconds[0], took, 1));
             let counts = !contestant.is_awk() || to_beat == Some(contestant.name);
-            let verdict = ratio.as_ref().map(|ratio| GoalVerdict::of(ratio, contestant.goal));
+            let verdict = ratio
+                .as_ref()
+                .map(|ratio| GoalVerdict::of(ratio, contestant.goal));
             let verdict = verdict.filter(|_| counts);
-            judged.extend(verdict.map(|verdict| Judged { format: name, against: contestant.name, verdict }));
+            judged.extend(verdict.map(|verdict| Judged {
+                format: name,
+                against: contestant.name,
+                verdict,
+            }));
             let shown = ratio.as_ref().map_or_else(
-                || if subject.repeated { "; rows of an example, repeated".into() } else { String::new() },
+                || {
+                    if subject.repeated {
+                        "; rows of an example, repeated".into()
+                    } else {
+                        String::new()
+                    }
+                },
                 |Ratio { ratio, low, high }| {
                     let goal = verdict.map_or("; another awk is faster".to_string(), |verdict| {
                         format!(", goal {}: {}", contestant.goal, verdict.name())
@@ -266,9 +313,14 @@ impl TraceBench {
         let rows = self.long_rows;
         let (from, to) = std::io::pipe().map_err(BenchError::failed)?;
         let maker = std::thread::spawn(move || write_to(Box::new(to), format, rows));
-        let options = ReadOptions { format: format_named(format), strict: true, ..ReadOptions::default() };
+        let options = ReadOptions {
+            format: format_named(format),
+            strict: true,
+            ..ReadOptions::default()
+        };
         let reader = TraceReader::from_reader_with("a pipe".into(), Box::new(from), &options);
-        let (mut reader, mut summarizer) = (reader.map_err(BenchError::failed)?, Summarizer::default());
+        let (mut reader, mut summarizer) =
+            (reader.map_err(BenchError::failed)?, Summarizer::default());
         let began = Instant::now();
         let (mut early, mut peak) = (None, 0);
         while let Some(requests) = reader.next_requests().map_err(BenchError::failed)? {
@@ -282,14 +334,19 @@ impl TraceBench {
             }
             peak = peak.max(memory_now().unwrap_or(0));
         }
-        maker.join().map_err(|_| BenchError::failed("the maker of the trace panicked"))??;
+        maker
+            .join()
+            .map_err(|_| BenchError::failed("the maker of the trace panicked"))??;
         let seconds = began.elapsed().as_secs_f64();
         let info = summarizer.finish(&reader);
         assert_eq!(info.ledger.requests, rows, "all rows were read");
         let growth = early.map(|early| peak.saturating_sub(early));
         let grown = growth.map_or("-".to_string(), |bytes| Size(bytes).to_string());
-        let met =
-            if growth.is_some_and(|bytes| bytes <= GROWTH_BYTES_MAX) { "" } else { ", more than it may" };
+        let met = if growth.is_some_and(|bytes| bytes <= GROWTH_BYTES_MAX) {
+            ""
+        } else {
+            ", more than it may"
+        };
         output.line(format_args!(
             "{format:<13} {} M rows through a pipe, all figures of `trace info`: {:.2} M rows/s; resident memory grew by \
              {grown} after the first hundredth{met}; {} at its peak",
@@ -308,7 +365,9 @@ impl TraceBench {
 fn summarize(output: &dyn Console, judged: &[Judged]) {
     let of = |verdict: GoalVerdict| -> Vec<String> {
         let these = judged.iter().filter(|one| one.verdict == verdict);
-        these.map(|one| format!("{} against {}", one.format, one.against)).collect()
+        these
+            .map(|one| format!("{} against {}", one.format, one.against))
+            .collect()
     };
     let met = of(GoalVerdict::Met).len();
     output.line(format_args!("goals met: {met} of {}", judged.len()));
@@ -339,18 +398,29 @@ fn read(subject: &TraceSubject) -> BenchResult {
         }
     }
     std::hint::black_box(sums);
-    assert_eq!(rows, subject.requests, "all rows of {} were read", subject.format.name);
+    assert_eq!(
+        rows, subject.requests,
+        "all rows of {} were read",
+        subject.format.name
+    );
     Ok(())
 }
 
 fn run(name: &str, command: &[String]) -> BenchResult {
+    let answer = Command::new(&command[0])
+        .args(&command[1..])
+        .env("LC_ALL", "C")
+        .stdout(Stdio::null())
+        .output();
     let answer =
-        Command::new(&command[0]).args(&command[1..]).env("LC_ALL", "C").stdout(Stdio::null()).output();
-    let answer = answer.map_err(|error| BenchError::failed(format!("cannot run {name}: {error}")))?;
+        answer.map_err(|error| BenchError::failed(format!("cannot run {name}: {error}")))?;
     if answer.status.success() {
         return Ok(());
     }
-    Err(BenchError::failed(format!("{name} failed: {}", String::from_utf8_lossy(&answer.stderr))))
+    Err(BenchError::failed(format!(
+        "{name} failed: {}",
+        String::from_utf8_lossy(&answer.stderr)
+    )))
 }
 
 #[cfg(test)]
@@ -360,7 +430,18 @@ mod tests {
     #[test]
     fn a_goal_is_judged_by_the_interval() {
         let check = |low: f64, high: f64, expected| {
-            assert_eq!(GoalVerdict::of(&Ratio { ratio: 3.1, low, high }, 3.0), expected, "{low} to {high}");
+            assert_eq!(
+                GoalVerdict::of(
+                    &Ratio {
+                        ratio: 3.1,
+                        low,
+                        high
+                    },
+                    3.0
+                ),
+                expected,
+                "{low} to {high}"
+            );
         };
         check(3.0, 3.2, GoalVerdict::Met);
         check(2.9, 3.2, GoalVerdict::Unclear);
@@ -369,8 +450,15 @@ mod tests {
 
     #[test]
     fn a_command_can_be_typed_again() {
-        let awk = Contestant::new("mawk", 3.0, &["mawk", "{ print \"it's\" }", "/dev/shm/x.csv"]);
+        let awk = Contestant::new(
+            "mawk",
+            3.0,
+            &["mawk", "{ print \"it's\" }", "/dev/shm/x.csv"],
+        );
         let expected = "LC_ALL=C mawk '{ print \"it'\\''s\" }' /dev/shm/x.csv";
-        assert_eq!((awk.command_line().as_deref(), awk.is_awk()), (Some(expected), true));
+        assert_eq!(
+            (awk.command_line().as_deref(), awk.is_awk()),
+            (Some(expected), true)
+        );
     }
 }

@@ -21,10 +21,19 @@ const BATCH: usize = 4096;
 ///
 /// # Panics
 /// See [`write_to`].
-pub fn write_trace(path: &Path, format: &str, requests: impl Iterator<Item = BlockRequest>) -> BenchResult {
+pub fn write_trace(
+    path: &Path,
+    format: &str,
+    requests: impl Iterator<Item = BlockRequest>,
+) -> BenchResult {
     let failed = |error: std::io::Error| BenchError::failed(format!("{}: {error}", path.display()));
     let file = File::create(path).map_err(failed)?;
-    write_to(&path.display().to_string(), Box::new(file), format, requests)
+    write_to(
+        &path.display().to_string(),
+        Box::new(file),
+        format,
+        requests,
+    )
 }
 
 /// The same to anything.

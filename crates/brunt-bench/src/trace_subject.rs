@@ -8,7 +8,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use brunt_core::random::Random;
-use brunt_trace::{BlockRequest, ColumnMap, Devices, FORMATS, Format, FormatOptions, TraceOp, writer_named};
+use brunt_trace::{
+    BlockRequest, ColumnMap, Devices, FORMATS, Format, FormatOptions, TraceOp, writer_named,
+};
 
 use crate::scratch::Scratch;
 use crate::trace_file::write_trace;
@@ -46,7 +48,14 @@ const fn shape(
     numbers: [&'static str; 3],
     duckdb: Option<(u32, &'static str, [&'static str; 3])>,
 ) -> TextShape {
-    TextShape { format, separator, op, read, numbers, duckdb }
+    TextShape {
+        format,
+        separator,
+        op,
+        read,
+        numbers,
+        duckdb,
+    }
 }
 
 /// All text formats.
@@ -95,7 +104,13 @@ pub const SHAPES: &[TextShape] = &[
         Some((0, "column2", ["column4", "column3", "column1"])),
     ),
     // A process's name may have blanks, so awk counts from the end.
-    shape("fiu", " ", ("$(NF-3)", "R"), ["$(NF-4)", "$(NF-5)", "$1"], None),
+    shape(
+        "fiu",
+        " ",
+        ("$(NF-3)", "R"),
+        ["$(NF-4)", "$(NF-5)", "$1"],
+        None,
+    ),
     shape(
         "cloudphysics",
         ",",
@@ -130,7 +145,13 @@ impl TextShape {
 
     /// Sums in awk what we read: bytes by operation, addresses and times.
     pub fn awk(&self) -> String {
-        let TextShape { separator, op, read, numbers: [size, address, time], .. } = self;
+        let TextShape {
+            separator,
+            op,
+            read,
+            numbers: [size, address, time],
+            ..
+        } = self;
         // awk knows a single blank as any number of them.
         format!(
             "BEGIN {{ FS = \"{separator}\" }} {{ if ({op} == \"{read}\") r += {size}; else w += {size}; o += {address}; \
@@ -152,7 +173,11 @@ impl TextShape {
 
 /// What a format leaves open.
 pub fn options() -> FormatOptions {
-    FormatOptions { op: Some(TraceOp::Read), columns: Some(ColumnMap::SAMPLE), ..FormatOptions::default() }
+    FormatOptions {
+        op: Some(TraceOp::Read),
+        columns: Some(ColumnMap::SAMPLE),
+        ..FormatOptions::default()
+    }
 }
 
 impl TraceSubject {
@@ -160,9 +185,14 @@ impl TraceSubject {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn make(format: &'static Format, rows: u64, scratch: &Scratch) -> Result<TraceSubject, BenchError> {
+    pub fn make(
+        format: &'static Format,
+        rows: u64,
+        scratch: &Scratch,
+    ) -> Result<TraceSubject, BenchError> {
         let path = scratch.join(format.name);
-        let failed = |error: std::io::Error| BenchError::failed(format!("{}: {error}", path.display()));
+        let failed =
+            |error: std::io::Error| BenchError::failed(format!("{}: {error}", path.display()));
         let repeated = writer_named(format.name).is_none();
         let requests = if repeated {
             repeat_example(format, rows, &path).map_err(failed)?
@@ -171,7 +201,13 @@ impl TraceSubject {
             rows
         };
         let bytes = std::fs::metadata(&path).map_err(failed)?.len();
-        Ok(TraceSubject { format, path, bytes, requests, repeated })
+        Ok(TraceSubject {
+            format,
+            path,
+            bytes,
+            requests,
+            repeated,
+        })
     }
 }
 
@@ -180,10 +216,20 @@ pub fn requests(rows: u64) -> impl Iterator<Item = BlockRequest> + Send {
     let (mut random, mut time_ns) = (Random::new(1), 0);
     (0..rows).map(move |_| {
         time_ns += random.below(2000) * 1000;
-        let op = if random.chance(0.6) { TraceOp::Read } else { TraceOp::Write };
-        let (offset, bytes) = (random.below(1 << 30) * 512, 512 * (1 + random.below(128)) as u32);
+        let op = if random.chance(0.6) {
+            TraceOp::Read
+        } else {
+            TraceOp::Write
+        };
+        let (offset, bytes) = (
+            random.below(1 << 30) * 512,
+            512 * (1 + random.below(128)) as u32,
+        );
         let response_ns = Some(random.below(100_000) * 100);
-        BlockRequest { response_ns, ..BlockRequest::new(time_ns, 0, op, offset, bytes) }
+        BlockRequest {
+            response_ns,
+            ..BlockRequest::new(time_ns, 0, op, offset, bytes)
+        }
     })
 }
 
@@ -203,7 +249,10 @@ fn head_bytes(format: &Format) -> usize {
         whole && decoded(format, &[example, &example[*head..]].concat()) == (once * 2, 0)
     };
     // The last such place: a line of names between rows is passed over, so it might as well be repeated, but not for others.
-    (0..example.len()).rev().find(fits).expect("an example has rows")
+    (0..example.len())
+        .rev()
+        .find(fits)
+        .expect("an example has rows")
 }
 
 /// Writes the rows of the example until there are so many requests; says how many there are.
@@ -229,7 +278,8 @@ pub fn formats_named(names: &[String]) -> Result<Vec<&'static Format>, BenchErro
         return Ok(FORMATS.iter().collect());
     }
     let named = names.iter().map(|name| {
-        brunt_trace::format_named(name).ok_or_else(|| BenchError::usage(format!("there is no format {name}")))
+        brunt_trace::format_named(name)
+            .ok_or_else(|| BenchError::usage(format!("there is no format {name}")))
     });
     named.collect()
 }
@@ -256,7 +306,12 @@ mod tests {
             let subject = TraceSubject::make(format, 1000, &scratch).unwrap();
             let bytes = std::fs::read(&subject.path).unwrap();
             assert!(subject.requests >= 1000 && subject.bytes == bytes.len() as u64);
-            assert_eq!(decoded(format, &bytes), (subject.requests as usize, 0), "{}", format.name);
+            assert_eq!(
+                decoded(format, &bytes),
+                (subject.requests as usize, 0),
+                "{}",
+                format.name
+            );
             assert_eq!(
                 TextShape::of(format.name).is_some(),
                 bytes.is_ascii() && format.name != "dtb",

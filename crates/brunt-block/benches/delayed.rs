@@ -15,10 +15,14 @@ fn main() {
         "{:>8} {:>10} {:>10} {:>10} {:>9} {:>8}",
         "delay", "mean us", "p50 us", "p99 us", "error us", "error"
     );
-    for (delay, delay_us, count) in
-        [("10us", 10.0, 50_000), ("100us", 100.0, 10_000), ("1ms", 1000.0, 1500), ("10ms", 10_000.0, 200)]
-    {
-        let backend = open_url(&format!("null:1GiB?delay=const:{delay}")).expect("the URL is right");
+    for (delay, delay_us, count) in [
+        ("10us", 10.0, 50_000),
+        ("100us", 100.0, 10_000),
+        ("1ms", 1000.0, 1500),
+        ("10ms", 10_000.0, 200),
+    ] {
+        let backend =
+            open_url(&format!("null:1GiB?delay=const:{delay}")).expect("the URL is right");
         let ring = Ring::new(RingConfig::default()).expect("a ring");
         let mut device = backend.open(&ring, 1).expect("a device");
         let (mut batch, mut done) = (VecDeque::new(), Vec::new());

@@ -43,7 +43,11 @@ struct Latencies {
 
 impl Latencies {
     fn new() -> Latencies {
-        Latencies { buckets: vec![0; 64 * 32], sum: 0, count: 0 }
+        Latencies {
+            buckets: vec![0; 64 * 32],
+            sum: 0,
+            count: 0,
+        }
     }
 
     #[inline]
@@ -80,7 +84,10 @@ fn usage(whose: libc::c_int) -> (f64, i64) {
         usage
     };
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    (seconds(usage.ru_utime) + seconds(usage.ru_stime), usage.ru_nvcsw + usage.ru_nivcsw)
+    (
+        seconds(usage.ru_utime) + seconds(usage.ru_stime),
+        usage.ru_nvcsw + usage.ru_nivcsw,
+    )
 }
 
 /// The loop that a load engine runs: refill, submit, wait, reap, record.
@@ -96,8 +103,9 @@ fn drive(
     let blocks = backend.info().size_bytes / BLOCK_BYTES;
     let mut random = Random::new(1);
     let mut started = vec![0u64; depth as usize];
-    let mut idle: Vec<(u64, Buf)> =
-        (0..u64::from(depth)).map(|tag| (tag, ring.pool().take(BLOCK_BYTES as usize))).collect();
+    let mut idle: Vec<(u64, Buf)> = (0..u64::from(depth))
+        .map(|tag| (tag, ring.pool().take(BLOCK_BYTES as usize)))
+        .collect();
     let mut batch = VecDeque::with_capacity(depth as usize);
     let mut done = Vec::with_capacity(depth as usize);
     let mut latencies = Latencies::new();
@@ -122,7 +130,8 @@ fn drive(
             });
         }
         device.submit(&mut batch);
-        ring.enter_for(batch_count, device.deadline()).expect("the ring works");
+        ring.enter_for(batch_count, device.deadline())
+            .expect("the ring works");
         device.poll(&mut done);
         now = clock.now();
         for one in done.drain(..) {
@@ -154,7 +163,10 @@ fn fio_arguments(file: &Path, depth: u32, time: Duration, batched: bool) -> Vec<
     .map(str::to_string)
     .collect();
     arguments.push(format!("--filename={}", file.display()));
-    arguments.push(format!("--size={}", parse_size(FILE_BYTES).expect("a size")));
+    arguments.push(format!(
+        "--size={}",
+        parse_size(FILE_BYTES).expect("a size")
+    ));
     arguments.push(format!("--iodepth={depth}"));
     arguments.push(format!("--runtime={}ms", time.as_millis()));
     if batched {
@@ -168,14 +180,23 @@ fn fio_arguments(file: &Path, depth: u32, time: Duration, batched: bool) -> Vec<
 /// What fio wrote, and below perf how often it called the ring.
 fn fio_figures(output: &Output, cpu_seconds: f64) -> Option<Figures> {
     let text = String::from_utf8_lossy(&output.stdout).to_string();
-    let line = text.lines().find(|line| line.starts_with("3;"))?.to_string();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("3;"))?
+        .to_string();
     let fields: Vec<&str> = line.split(';').collect();
-    let number = |index: usize| fields.get(index).and_then(|field| field.trim_end_matches('%').parse().ok());
+    let number = |index: usize| {
+        fields
+            .get(index)
+            .and_then(|field| field.trim_end_matches('%').parse().ok())
+    };
     // Terse version 3: 5 total KiB, 7 IOPS, 8 runtime in ms, 39 mean latency in us, 89 context
     // switches.
     let requests = number(5)? * 1024.0 / BLOCK_BYTES as f64;
     let seconds = number(8)? / 1000.0;
-    let percentile = fields.iter().find_map(|field| field.strip_prefix("99.000000%=")?.parse::<f64>().ok());
+    let percentile = fields
+        .iter()
+        .find_map(|field| field.strip_prefix("99.000000%=")?.parse::<f64>().ok());
     let calls = String::from_utf8_lossy(&output.stderr)
         .lines()
         .find(|line| line.contains("sys_enter_io_uring_enter"))
@@ -195,7 +216,13 @@ fn fio(file: &Path, depth: u32, time: Duration) -> Option<Figures> {
     let run = |batched: bool, counted: bool| {
         let arguments = fio_arguments(file, depth, time, batched);
         let mut command = Command::new("perf");
-        command.args(["stat", "-x,", "-e", "syscalls:sys_enter_io_uring_enter", "fio"]);
+        command.args([
+            "stat",
+            "-x,",
+            "-e",
+            "syscalls:sys_enter_io_uring_enter",
+            "fio",
+        ]);
         // fio's own CPU figure leaves out the kernel's workers; what it spends on starting and ending is
         // taken off by a run of a millisecond.
         let cpu_of = |arguments: &[String]| {
@@ -206,17 +233,16 @@ fn fio(file: &Path, depth: u32, time: Duration) -> Option<Figures> {
         let (cpu_seconds, output) = match counted {
             true => (f64::NAN, command.args(&arguments).output().ok()?),
             false => {
-                let short: Vec<_> =
-                    arguments
-                        .iter()
-                        .map(|one| {
-                            if one.starts_with("--runtime") {
-                                "--runtime=1ms".to_string()
-                            } else {
-                                one.clone()
-                            }
-                        })
-                        .collect();
+                let short: Vec<_> = arguments
+                    .iter()
+                    .map(|one| {
+                        if one.starts_with("--runtime") {
+                            "--runtime=1ms".to_string()
+                        } else {
+                            one.clone()
+                        }
+                    })
+                    .collect();
                 let start_seconds = cpu_of(&short)?.0;
                 let (seconds, output) = cpu_of(&arguments)?;
                 (seconds - start_seconds, output)
@@ -226,7 +252,9 @@ fn fio(file: &Path, depth: u32, time: Duration) -> Option<Figures> {
     };
     let plain = run(false, false)?;
     let batched = if depth > 1 { run(true, false) } else { None };
-    let batch_wins = batched.as_ref().is_some_and(|batched| batched.per_second > plain.per_second);
+    let batch_wins = batched
+        .as_ref()
+        .is_some_and(|batched| batched.per_second > plain.per_second);
     let mut best = if batch_wins { batched? } else { plain };
     best.system_calls = run(batch_wins, true).and_then(|figures| figures.system_calls);
     Some(best)
@@ -254,7 +282,9 @@ fn middle(runs: &[Figures]) -> Figures {
 }
 
 fn print(who: &str, figures: &Figures) {
-    let calls = figures.system_calls.map_or("     -".to_string(), |calls| format!("{calls:6.3}"));
+    let calls = figures
+        .system_calls
+        .map_or("     -".to_string(), |calls| format!("{calls:6.3}"));
     println!(
         "  {who:<22} {:>9.1} {:>7.3} {calls:>7} {:>7.4} {:>9.2} {:>9.2}",
         figures.per_second / 1000.0,
@@ -278,7 +308,10 @@ struct Job {
 impl Job {
     /// The same over an array of so many members.
     fn in_array(mut self, members: usize) -> Job {
-        self.url = format!("array:raid0,chunk=64k{}", format!(",[{}]", self.url).repeat(members));
+        self.url = format!(
+            "array:raid0,chunk=64k{}",
+            format!(",[{}]", self.url).repeat(members)
+        );
         self
     }
 }
@@ -335,7 +368,10 @@ fn layers() -> Vec<Job> {
     vec![
         alone("null device", ""),
         alone("null device, idle fault layer", "?fault=off"),
-        alone("null device, fault of other requests", "?fault=busy,op=write"),
+        alone(
+            "null device, fault of other requests",
+            "?fault=busy,op=write",
+        ),
         alone("null device, fault that never hits", "?fault=busy,p=0"),
         alone("null device, retry layer", "?retry=3"),
         alone("null device, raid0 of 2", "").in_array(2),
@@ -344,7 +380,10 @@ fn layers() -> Vec<Job> {
 
 /// What our ring costs on a file in this folder.
 fn of_file(folder: &Path, file: &Path) -> Vec<Job> {
-    let sqpoll = RingConfig { sqpoll_idle_ms: Some(100), ..RingConfig::default() };
+    let sqpoll = RingConfig {
+        sqpoll_idle_ms: Some(100),
+        ..RingConfig::default()
+    };
     let ways = [
         ("", 32, 1, RingConfig::default()),
         (", waiting for 12", 32, 12, RingConfig::default()),
@@ -368,13 +407,23 @@ impl Job {
     fn measure(&self, rounds: u32, time: Duration) {
         let backend = open_url(&self.url).expect("the file opens");
         println!("{} {}", self.name, backend.info().notes.join("; "));
-        let bare = self.file.is_none().then(|| open_url(&format!("null:{FILE_BYTES}")).expect("it opens"));
+        let bare = self
+            .file
+            .is_none()
+            .then(|| open_url(&format!("null:{FILE_BYTES}")).expect("it opens"));
         let beside = if bare.is_some() { "bare" } else { "fio" };
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            theirs.extend(bare.iter().map(|bare| drive(&**bare, &self.config, self.depth, self.batch, time)));
+            theirs.extend(
+                bare.iter()
+                    .map(|bare| drive(&**bare, &self.config, self.depth, self.batch, time)),
+            );
             ours.push(drive(&*backend, &self.config, self.depth, self.batch, time));
-            theirs.extend(self.file.as_ref().and_then(|file| fio(file, self.depth, time)));
+            theirs.extend(
+                self.file
+                    .as_ref()
+                    .and_then(|file| fio(file, self.depth, time)),
+            );
         }
         let ours = middle(&ours);
         print("brunt", &ours);
@@ -403,5 +452,9 @@ fn fill(file: &Path) {
         std::io::Write::write_all(&mut out, &chunk).expect("the folder has room for the file");
     }
     out.sync_all().expect("the file can be synced");
-    eprintln!("{} filled in {:.1} s", file.display(), begin.elapsed().as_secs_f64());
+    eprintln!(
+        "{} filled in {:.1} s",
+        file.display(),
+        begin.elapsed().as_secs_f64()
+    );
 }

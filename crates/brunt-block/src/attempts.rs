@@ -49,14 +49,26 @@ pub fn in_attempts<T, E>(
     let (mut retries, mut trouble) = (0, None);
     loop {
         let left = limit.saturating_sub(start.elapsed());
-        let time = (FIRST_ATTEMPT * 2_u32.pow(retries)).min(left).max(Duration::from_millis(1));
+        let time = (FIRST_ATTEMPT * 2_u32.pow(retries))
+            .min(left)
+            .max(Duration::from_millis(1));
         let last = match attempt(time) {
-            Ok(value) => return Ok(Attempted { value, retries, trouble }),
+            Ok(value) => {
+                return Ok(Attempted {
+                    value,
+                    retries,
+                    trouble,
+                });
+            }
             Err(error) => error,
         };
         let attempts = retries + 1;
         if !is_transient(&last) || start.elapsed() + PAUSE >= limit || attempts == ATTEMPTS_MAX {
-            return Err(GaveUp { last, attempts, time: start.elapsed() });
+            return Err(GaveUp {
+                last,
+                attempts,
+                time: start.elapsed(),
+            });
         }
         std::thread::sleep(PAUSE);
         (retries, trouble) = (attempts, Some(last));
@@ -74,11 +86,18 @@ mod tests {
         let mut made = 0;
         let mut third = |time: Duration| {
             made += 1;
-            assert_eq!(time, FIRST_ATTEMPT * 2_u32.pow(made - 1), "each may take twice as long");
+            assert_eq!(
+                time,
+                FIRST_ATTEMPT * 2_u32.pow(made - 1),
+                "each may take twice as long"
+            );
             if made == 3 { Ok(made) } else { Err(made) }
         };
         let opened = in_attempts(LONG, |_| true, &mut third).unwrap();
-        assert_eq!((opened.value, opened.retries, opened.trouble), (3, 2, Some(2)));
+        assert_eq!(
+            (opened.value, opened.retries, opened.trouble),
+            (3, 2, Some(2))
+        );
         let gave_up = in_attempts(LONG, |_| true, |_| Err::<(), _>("no")).unwrap_err();
         assert_eq!((gave_up.last, gave_up.attempts), ("no", ATTEMPTS_MAX));
         let refused = in_attempts(LONG, |_| false, |_| Err::<(), _>("refused")).unwrap_err();

@@ -24,7 +24,11 @@ impl Bell {
     /// # Errors
     /// There is no descriptor left.
     pub fn new(ring: &Ring) -> io::Result<Bell> {
-        let bell = Bell { port: ring.attach(), waker: Waker::new()?, count: Box::default() };
+        let bell = Bell {
+            port: ring.attach(),
+            waker: Waker::new()?,
+            count: Box::default(),
+        };
         bell.listen();
         Ok(bell)
     }
@@ -45,7 +49,8 @@ impl Bell {
 
     fn listen(&self) {
         let fd = types::Fd(self.waker.raw_fd());
-        let read = opcode::Read::new(fd, self.count.as_ptr().cast(), size_of::<u64>() as u32).build();
+        let read =
+            opcode::Read::new(fd, self.count.as_ptr().cast(), size_of::<u64>() as u32).build();
         // SAFETY: the count is boxed, and the bell keeps it and the descriptor until the port is idle; if it never is, it
         // leaks both.
         unsafe { self.port.push(read, 0) };

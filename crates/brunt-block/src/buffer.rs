@@ -42,12 +42,24 @@ struct Memory {
 impl Buf {
     /// No bytes.
     pub const fn empty() -> Buf {
-        Buf { memory: Memory { ptr: NonNull::dangling(), capacity: 0, in_arena: false }, len: 0, pool: None }
+        Buf {
+            memory: Memory {
+                ptr: NonNull::dangling(),
+                capacity: 0,
+                in_arena: false,
+            },
+            len: 0,
+            pool: None,
+        }
     }
 
     /// `len` zeros from the heap, in no pool.
     pub fn zeroed(len: usize) -> Buf {
-        Buf { memory: heap_memory(len), len, pool: None }
+        Buf {
+            memory: heap_memory(len),
+            len,
+            pool: None,
+        }
     }
 
     /// Room behind the length: [`Buf::set_len`] goes up to here.
@@ -60,7 +72,11 @@ impl Buf {
     /// # Panics
     /// When `len` is over the capacity.
     pub fn set_len(&mut self, len: usize) {
-        assert!(len <= self.memory.capacity, "{len} bytes do not fit in {}", self.memory.capacity);
+        assert!(
+            len <= self.memory.capacity,
+            "{len} bytes do not fit in {}",
+            self.memory.capacity
+        );
         self.len = len;
     }
 
@@ -160,13 +176,21 @@ impl BufPool {
         let memory = match memory {
             Some(memory) => {
                 if !memory.in_arena {
-                    inner.kept_bytes.set(inner.kept_bytes.get() - memory.capacity);
+                    inner
+                        .kept_bytes
+                        .set(inner.kept_bytes.get() - memory.capacity);
                 }
                 memory
             }
-            None => inner.carve(class_bytes(class)).unwrap_or_else(|| heap_memory(class_bytes(class))),
+            None => inner
+                .carve(class_bytes(class))
+                .unwrap_or_else(|| heap_memory(class_bytes(class))),
         };
-        Buf { memory, len, pool: Some(Rc::clone(inner)) }
+        Buf {
+            memory,
+            len,
+            pool: Some(Rc::clone(inner)),
+        }
     }
 
     /// Size of the registered part, in bytes.
@@ -177,12 +201,18 @@ impl BufPool {
     /// Whether a buffer is a piece of this pool's arena (and not of another ring's).
     #[inline]
     pub(crate) fn is_in_arena(&self, buf: &Buf) -> bool {
-        buf.memory.in_arena && buf.pool.as_ref().is_some_and(|pool| Rc::ptr_eq(pool, &self.inner))
+        buf.memory.in_arena
+            && buf
+                .pool
+                .as_ref()
+                .is_some_and(|pool| Rc::ptr_eq(pool, &self.inner))
     }
 
     /// The arena, for the ring to register.
     pub(crate) fn arena(&self) -> Option<(*mut u8, usize)> {
-        self.inner.arena.map(|arena| (arena.ptr.as_ptr(), arena.capacity))
+        self.inner
+            .arena
+            .map(|arena| (arena.ptr.as_ptr(), arena.capacity))
     }
 }
 
@@ -197,7 +227,11 @@ impl PoolInner {
         self.arena_used.set(at + bytes);
         // SAFETY: `at + bytes <= capacity`, so the pointer stays inside the arena's allocation.
         let ptr = unsafe { arena.ptr.add(at) };
-        Some(Memory { ptr, capacity: bytes, in_arena: true })
+        Some(Memory {
+            ptr,
+            capacity: bytes,
+            in_arena: true,
+        })
     }
 
     fn take_back(&self, memory: Memory) {
@@ -217,7 +251,13 @@ impl PoolInner {
 impl Drop for PoolInner {
     fn drop(&mut self) {
         // Every Buf holds its pool, so all of them are back by now.
-        for memory in self.free.get_mut().iter().flatten().filter(|memory| !memory.in_arena) {
+        for memory in self
+            .free
+            .get_mut()
+            .iter()
+            .flatten()
+            .filter(|memory| !memory.in_arena)
+        {
             free_heap_memory(*memory);
         }
         if let Some(arena) = self.arena {
@@ -227,8 +267,11 @@ impl Drop for PoolInner {
 }
 
 fn class_of(len: usize) -> Option<usize> {
-    let class =
-        len.max(CLASS_BYTES_MIN).next_power_of_two().trailing_zeros() - CLASS_BYTES_MIN.trailing_zeros();
+    let class = len
+        .max(CLASS_BYTES_MIN)
+        .next_power_of_two()
+        .trailing_zeros()
+        - CLASS_BYTES_MIN.trailing_zeros();
     ((class as usize) < CLASSES).then_some(class as usize)
 }
 
@@ -247,7 +290,11 @@ fn heap_memory(capacity: usize) -> Memory {
     // SAFETY: the layout has a non-zero size.
     let ptr = unsafe { alloc_zeroed(layout(capacity)) };
     let ptr = NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout(capacity)));
-    Memory { ptr, capacity, in_arena: false }
+    Memory {
+        ptr,
+        capacity,
+        in_arena: false,
+    }
 }
 
 fn free_heap_memory(memory: Memory) {

@@ -139,7 +139,9 @@ type Connect<T, E> = dyn Fn(Duration) -> Result<T, E> + Send + Sync;
 
 impl<T, E> Debug for Comeback<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Comeback").field("trouble", &self.trouble).finish_non_exhaustive()
+        f.debug_struct("Comeback")
+            .field("trouble", &self.trouble)
+            .finish_non_exhaustive()
     }
 }
 
@@ -183,7 +185,15 @@ impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
         connect: impl Fn(Duration) -> Result<T, E> + Send + Sync + 'static,
     ) -> Comeback<T, E> {
         let (ring, connect) = (ring.clone(), Arc::new(connect));
-        Comeback { state: State::Up, limit, timeout, ring, connect, trouble: None, reconnects: 0 }
+        Comeback {
+            state: State::Up,
+            limit,
+            timeout,
+            ring,
+            connect,
+            trouble: None,
+            reconnects: 0,
+        }
     }
 
     /// Why it was lost, or did not come back, the last time.
@@ -230,14 +240,22 @@ impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
         self.trouble = Some(why);
         self.state = match self.limit.is_zero() {
             true => State::Dead,
-            false => State::Waiting { until: now.after(wait), lost: now, backoff: BACKOFF_MIN },
+            false => State::Waiting {
+                until: now.after(wait),
+                lost: now,
+                backoff: BACKOFF_MIN,
+            },
         };
     }
 
     /// The next step. It is dead when the time is over.
     fn step(&mut self, now: Nanos) -> Step<T, E> {
         match &mut self.state {
-            State::Waiting { until, lost, backoff } if now >= *until => {
+            State::Waiting {
+                until,
+                lost,
+                backoff,
+            } if now >= *until => {
                 let (lost, backoff) = (*lost, *backoff);
                 let left = lost.after(self.limit).since(now);
                 if left.is_zero() {
@@ -257,7 +275,12 @@ impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
                         waker.wake();
                     }
                 });
-                self.state = State::Connecting { answer, bell, lost, backoff };
+                self.state = State::Connecting {
+                    answer,
+                    bell,
+                    lost,
+                    backoff,
+                };
                 Step::Wait
             }
             State::Connecting { answer, bell, .. } => {
@@ -295,7 +318,11 @@ impl<T: Send + 'static, E: Send + 'static> Comeback<T, E> {
             true => State::Dead,
             false => {
                 let backoff_next = (2 * backoff).min(BACKOFF_MAX);
-                State::Waiting { until: now.after(backoff), lost, backoff: backoff_next }
+                State::Waiting {
+                    until: now.after(backoff),
+                    lost,
+                    backoff: backoff_next,
+                }
             }
         };
     }
@@ -329,7 +356,10 @@ mod tests {
     fn attempts_until_the_time_is_over() {
         let ring = Ring::new(RingConfig::default()).unwrap();
         let mut link = comeback(&ring, Duration::from_secs(1), Err("no"));
-        assert_eq!((link.is_up(), link.rank(), link.deadline()), (true, 0, Nanos::MAX));
+        assert_eq!(
+            (link.is_up(), link.rank(), link.deadline()),
+            (true, 0, Nanos::MAX)
+        );
         let step = |link: &mut Comeback<u32, &'static str>, now: Nanos| loop {
             match link.step(now) {
                 Step::Wait if matches!(link.state, State::Connecting { .. }) => {
@@ -339,7 +369,10 @@ mod tests {
             }
         };
         link.lost("cut".into(), Duration::from_millis(10), at(Duration::ZERO));
-        assert!(matches!(step(&mut link, at(Duration::from_millis(9))), Step::Wait));
+        assert!(matches!(
+            step(&mut link, at(Duration::from_millis(9))),
+            Step::Wait
+        ));
         let mut now = at(Duration::from_millis(10));
         let mut pauses = Vec::new();
         while !link.is_dead() {
@@ -359,7 +392,10 @@ mod tests {
         assert!(matches!(step(&mut link, now), Step::Came(7)));
         link.arrived();
         assert!(link.is_up());
-        assert!(!ring.take_woken(), "a worker's ring could never sleep again");
+        assert!(
+            !ring.take_woken(),
+            "a worker's ring could never sleep again"
+        );
         let mut never = comeback(&ring, Duration::ZERO, Ok(7));
         never.lost("cut".into(), Duration::ZERO, now);
         assert!(never.is_dead(), "no attempt is wanted");

@@ -94,8 +94,13 @@ impl Congestion {
     /// The kernel does not have it, or not for this user.
     pub fn check(self) -> Result<(), CongestionError> {
         let failed = |source| CongestionError::Io { name: self, source };
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-            .map_err(|error| failed(error.into()))?;
+        let socket = socket_with(
+            AddressFamily::INET,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|error| failed(error.into()))?;
         self.set_on(&socket)
     }
 
@@ -105,11 +110,18 @@ impl Congestion {
     /// As for [`Congestion::check`].
     pub fn set_on(self, socket: impl AsFd) -> Result<(), CongestionError> {
         sockopt::set_tcp_congestion(socket, self.name()).map_err(|error| match error {
-            rustix::io::Errno::NOENT => {
-                CongestionError::Unknown { name: self, available: known("available") }
-            }
-            rustix::io::Errno::PERM => CongestionError::Forbidden { name: self, allowed: known("allowed") },
-            error => CongestionError::Io { name: self, source: error.into() },
+            rustix::io::Errno::NOENT => CongestionError::Unknown {
+                name: self,
+                available: known("available"),
+            },
+            rustix::io::Errno::PERM => CongestionError::Forbidden {
+                name: self,
+                allowed: known("allowed"),
+            },
+            error => CongestionError::Io {
+                name: self,
+                source: error.into(),
+            },
         })
     }
 
@@ -127,7 +139,12 @@ impl Congestion {
     /// # Errors
     /// No socket can be opened.
     pub fn of_kernel() -> io::Result<Congestion> {
-        Congestion::of(socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+        Congestion::of(socket_with(
+            AddressFamily::INET,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?)
     }
 }
 
@@ -135,7 +152,10 @@ impl Congestion {
 fn known(list: &str) -> String {
     let text = read_to_string(format!("/proc/sys/net/ipv4/tcp_{list}_congestion_control"));
     let names = text.map(|text| text.split_whitespace().collect::<Vec<_>>().join(", "));
-    names.ok().filter(|names| !names.is_empty()).unwrap_or_else(|| "none that it names".to_string())
+    names
+        .ok()
+        .filter(|names| !names.is_empty())
+        .unwrap_or_else(|| "none that it names".to_string())
 }
 
 impl FromStr for Congestion {
@@ -148,7 +168,10 @@ impl FromStr for Congestion {
         }
         let mut bytes = [0; NAME_BYTES_MAX];
         bytes[..name.len()].copy_from_slice(name.as_bytes());
-        Ok(Congestion { bytes, len: name.len() as u8 })
+        Ok(Congestion {
+            bytes,
+            len: name.len() as u8,
+        })
     }
 }
 
@@ -187,9 +210,17 @@ mod tests {
     fn sockets_use_what_they_are_told() {
         let reno: Congestion = "reno".parse().unwrap();
         reno.check().unwrap();
-        let socket =
-            socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
-        assert_eq!(Congestion::of(&socket).unwrap(), Congestion::of_kernel().unwrap());
+        let socket = socket_with(
+            AddressFamily::INET,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        assert_eq!(
+            Congestion::of(&socket).unwrap(),
+            Congestion::of_kernel().unwrap()
+        );
         reno.set_on(&socket).unwrap();
         assert_eq!(Congestion::of(&socket).unwrap(), reno);
     }
@@ -200,7 +231,10 @@ mod tests {
         let nonsense: Congestion = "no-such-thing".parse().unwrap();
         let error = nonsense.check().unwrap_err();
         assert!(matches!(error, CongestionError::Unknown { .. }), "{error}");
-        assert!(error.to_string().contains("reno") && error.advice().is_some(), "{error}");
+        assert!(
+            error.to_string().contains("reno") && error.advice().is_some(),
+            "{error}"
+        );
     }
 
     #[test]

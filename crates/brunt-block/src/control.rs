@@ -84,21 +84,32 @@ impl dyn Controllable {
             command: name.to_string(),
             known: list(self.commands().iter().map(|entry| entry.name)),
         })?;
-        let unknown = |(key, _): &&(String, Value)| entry.arguments.iter().all(|(known, _)| known != key);
+        let unknown =
+            |(key, _): &&(String, Value)| entry.arguments.iter().all(|(known, _)| known != key);
         let missing = |(key, _): &&(&'static str, &'static str)| arguments.get(key).is_none();
-        let argument = match (arguments.0.iter().find(unknown), entry.arguments.iter().find(missing)) {
+        let argument = match (
+            arguments.0.iter().find(unknown),
+            entry.arguments.iter().find(missing),
+        ) {
             (None, None) => return self.command(name, arguments),
             (Some((key, _)), _) => key.clone(),
             (None, Some((key, _))) => key.to_string(),
         };
         let takes = list(entry.arguments.iter().map(|(key, _)| *key));
-        Err(CommandError::Argument { argument, wanted: format!("'{name}' takes {takes}") })
+        Err(CommandError::Argument {
+            argument,
+            wanted: format!("'{name}' takes {takes}"),
+        })
     }
 }
 
 fn list(names: impl Iterator<Item = &'static str>) -> String {
     let names: Vec<_> = names.collect();
-    if names.is_empty() { "none".to_string() } else { names.join(", ") }
+    if names.is_empty() {
+        "none".to_string()
+    } else {
+        names.join(", ")
+    }
 }
 
 /// A command that a part takes.
@@ -130,7 +141,12 @@ pub enum Value {
 impl Value {
     /// A list of words.
     pub fn texts(words: impl IntoIterator<Item = impl Into<String>>) -> Value {
-        Value::List(words.into_iter().map(|word| Value::Text(word.into())).collect())
+        Value::List(
+            words
+                .into_iter()
+                .map(|word| Value::Text(word.into()))
+                .collect(),
+        )
     }
 }
 
@@ -141,7 +157,10 @@ pub struct Arguments(pub Vec<(String, Value)>);
 impl Arguments {
     /// The value of an argument.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value)
+        self.0
+            .iter()
+            .find(|(known, _)| known == key)
+            .map(|(_, value)| value)
     }
 
     /// A whole number.
@@ -210,7 +229,10 @@ pub enum CommandError {
 impl CommandError {
     /// An argument that is not what it should be.
     pub fn argument(argument: &str, wanted: &str) -> CommandError {
-        CommandError::Argument { argument: argument.to_string(), wanted: wanted.to_string() }
+        CommandError::Argument {
+            argument: argument.to_string(),
+            wanted: wanted.to_string(),
+        }
     }
 }
 
@@ -219,7 +241,9 @@ pub fn find<'a, T>(layers: &'a [(String, T)], name: &str) -> Option<&'a T> {
     if let Some((_, layer)) = layers.iter().find(|(known, _)| known == name) {
         return Some(layer);
     }
-    let mut ending = layers.iter().filter(|(known, _)| known.rsplit('/').next() == Some(name));
+    let mut ending = layers
+        .iter()
+        .filter(|(known, _)| known.rsplit('/').next() == Some(name));
     match (ending.next(), ending.next()) {
         (Some((_, layer)), None) => Some(layer),
         _ => None,
@@ -232,7 +256,12 @@ mod tests {
     use crate::open_url;
 
     fn arguments(pairs: &[(&str, Value)]) -> Arguments {
-        Arguments(pairs.iter().map(|(key, value)| (key.to_string(), value.clone())).collect())
+        Arguments(
+            pairs
+                .iter()
+                .map(|(key, value)| (key.to_string(), value.clone()))
+                .collect(),
+        )
     }
 
     #[test]
@@ -241,14 +270,25 @@ mod tests {
         let handles = backend.handles();
         let retry = find(&handles, "retry").unwrap();
         let refusal = |name: &str, given: &[(&str, Value)]| {
-            retry.carry_out(name, &arguments(given)).unwrap_err().to_string()
+            retry
+                .carry_out(name, &arguments(given))
+                .unwrap_err()
+                .to_string()
         };
-        assert_eq!(refusal("fail", &[]), "a retry layer has no command 'fail'; its commands are retry");
+        assert_eq!(
+            refusal("fail", &[]),
+            "a retry layer has no command 'fail'; its commands are retry"
+        );
         assert_eq!(refusal("retry", &[]), "on: 'retry' takes on");
         let given = [("on", Value::Flag(true)), ("off", Value::Flag(true))];
         assert_eq!(refusal("retry", &given), "off: 'retry' takes on");
-        assert_eq!(refusal("retry", &[("on", Value::Count(1))]), "on: true or false");
-        retry.carry_out("retry", &arguments(&[("on", Value::Flag(false))])).unwrap();
+        assert_eq!(
+            refusal("retry", &[("on", Value::Count(1))]),
+            "on: true or false"
+        );
+        retry
+            .carry_out("retry", &arguments(&[("on", Value::Flag(false))]))
+            .unwrap();
         assert_eq!(retry.status()[0], ("on", Value::Flag(false)));
     }
 
@@ -256,23 +296,43 @@ mod tests {
     #[test]
     fn parts_describe_themselves() {
         let member = "[memory:1MiB?fault=off]";
-        let backend = open_url(&format!("array:raid1,{member},{member}?fault=off&retry=2")).unwrap();
+        let backend =
+            open_url(&format!("array:raid1,{member},{member}?fault=off&retry=2")).unwrap();
         let handles = backend.handles();
-        let kinds: Vec<_> = handles.iter().map(|(name, part)| (name.as_str(), part.kind())).collect();
+        let kinds: Vec<_> = handles
+            .iter()
+            .map(|(name, part)| (name.as_str(), part.kind()))
+            .collect();
         let fault = "fault";
-        let expected =
-            [("retry", "retry"), (fault, fault), ("array", "array"), ("0/fault", fault), ("1/fault", fault)];
+        let expected = [
+            ("retry", "retry"),
+            (fault, fault),
+            ("array", "array"),
+            ("0/fault", fault),
+            ("1/fault", fault),
+        ];
         assert_eq!(kinds, expected);
         for (_, part) in &handles {
             assert!(!part.status().is_empty());
             for entry in part.commands() {
                 assert!(!entry.help.is_empty() && !entry.help.contains('\n'));
-                assert!(entry.arguments.iter().all(|(name, help)| !name.is_empty() && !help.is_empty()));
+                assert!(
+                    entry
+                        .arguments
+                        .iter()
+                        .all(|(name, help)| !name.is_empty() && !help.is_empty())
+                );
                 // What it lists it knows: the answer is never that there is no such command.
-                let given: Vec<_> =
-                    entry.arguments.iter().map(|(name, _)| (*name, Value::List(Vec::new()))).collect();
+                let given: Vec<_> = entry
+                    .arguments
+                    .iter()
+                    .map(|(name, _)| (*name, Value::List(Vec::new())))
+                    .collect();
                 let answer = part.carry_out(entry.name, &arguments(&given));
-                assert!(!matches!(answer, Err(CommandError::Unknown { .. })), "{answer:?}");
+                assert!(
+                    !matches!(answer, Err(CommandError::Unknown { .. })),
+                    "{answer:?}"
+                );
             }
         }
     }

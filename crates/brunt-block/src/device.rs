@@ -131,7 +131,10 @@ pub trait Backend: Send + Sync {
     /// Looks at the medium again: files and disks grow, shrink and are deleted while they are served. May wait for
     /// the file system: not for the thread of a connection that has nothing wrong with it.
     fn look(&self) -> MediumLook {
-        MediumLook { size_bytes: self.info().size_bytes, deleted: false }
+        MediumLook {
+            size_bytes: self.info().size_bytes,
+            deleted: false,
+        }
     }
 
     /// Makes the medium longer or shorter; [`Backend::look`] tells the size from then on.
@@ -213,10 +216,16 @@ impl Health {
             (self.retries, "requests sent again by the device"),
             (self.timeouts, "requests not answered in time"),
         ];
-        let said =
-            counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{what}: {count}"));
+        let said = counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{what}: {count}"));
         let mut words: Vec<String> = said.collect();
-        words.extend(self.trouble.as_ref().map(|trouble| format!("last: {trouble}")));
+        words.extend(
+            self.trouble
+                .as_ref()
+                .map(|trouble| format!("last: {trouble}")),
+        );
         (!words.is_empty()).then(|| words.join(", "))
     }
 }

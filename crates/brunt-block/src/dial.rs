@@ -29,7 +29,9 @@ pub enum DialError {
 
 /// What is left until then; never nothing, which sockets take for "for ever".
 pub fn left(deadline: Instant) -> Duration {
-    deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+    deadline
+        .saturating_duration_since(Instant::now())
+        .max(Duration::from_millis(1))
 }
 
 /// The addresses of a host.
@@ -44,14 +46,21 @@ pub fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<Socke
     let (found, told) = channel();
     let name = host.to_string();
     let look_up = move || {
-        let addresses = (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<SocketAddr>>);
+        let addresses = (name.as_str(), port)
+            .to_socket_addrs()
+            .map(Iterator::collect::<Vec<SocketAddr>>);
         let _ = found.send(addresses);
     };
-    std::thread::Builder::new().name("resolve".into()).spawn(look_up)?;
+    std::thread::Builder::new()
+        .name("resolve".into())
+        .spawn(look_up)?;
     let slow = || io::Error::new(io::ErrorKind::TimedOut, "the name was not resolved in time");
     let addresses = told.recv_timeout(left(deadline)).map_err(|_| slow())??;
     match addresses.is_empty() {
-        true => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
+        true => Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "the name has no address",
+        )),
         false => Ok(addresses),
     }
 }
@@ -99,7 +108,10 @@ pub fn unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
             // The queue is full (unix(7)).
             Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(TRY_EVERY),
             Err(Errno::AGAIN) => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "its queue of connections stays full"));
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "its queue of connections stays full",
+                ));
             }
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -126,12 +138,25 @@ mod tests {
     fn whoever_listens_is_reached() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert_eq!(tcp("127.0.0.1", port, late()).unwrap().peer_addr().unwrap().port(), port);
+        assert_eq!(
+            tcp("127.0.0.1", port, late())
+                .unwrap()
+                .peer_addr()
+                .unwrap()
+                .port(),
+            port
+        );
         // One of its addresses may be of another family.
         tcp("localhost", port, late()).unwrap();
         drop(listener);
-        assert!(matches!(tcp("127.0.0.1", port, late()), Err(DialError::Connect(_))));
-        assert!(matches!(tcp("no such name", 1, late()), Err(DialError::Resolve(_))));
+        assert!(matches!(
+            tcp("127.0.0.1", port, late()),
+            Err(DialError::Connect(_))
+        ));
+        assert!(matches!(
+            tcp("no such name", 1, late()),
+            Err(DialError::Resolve(_))
+        ));
     }
 
     /// Somebody who takes no more connections holds up nobody for longer than the deadline, and is reached once he does.
@@ -154,6 +179,9 @@ mod tests {
         let taker = std::thread::spawn(move || listener.accept().map(|_| listener));
         unix(&path, late()).unwrap();
         drop(taker.join().unwrap());
-        assert_eq!(unix(&path, late()).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(
+            unix(&path, late()).unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
     }
 }

@@ -42,12 +42,21 @@ pub enum DeviceError {
 impl DeviceError {
     /// A refusal of which nothing but its kind is known.
     pub const fn refused(kind: RefusalKind) -> DeviceError {
-        DeviceError::Refused { kind, said: Said::Nothing }
+        DeviceError::Refused {
+            kind,
+            said: Said::Nothing,
+        }
     }
 
     /// Whether the request was done all the same, and its data is good.
     pub fn is_recovered(&self) -> bool {
-        matches!(self, DeviceError::Refused { kind: RefusalKind::Recovered, .. })
+        matches!(
+            self,
+            DeviceError::Refused {
+                kind: RefusalKind::Recovered,
+                ..
+            }
+        )
     }
 }
 
@@ -161,7 +170,11 @@ impl fmt::Display for Words {
             Said::Nothing => f.write_str(self.kind.words()),
             Said::Block(block) => write!(f, "{} at block {block}", self.kind.words()),
             Said::Code([key, code, qualifier]) => {
-                write!(f, "{} ({key:x}/{code:02x}/{qualifier:02x})", self.kind.words())
+                write!(
+                    f,
+                    "{} ({key:x}/{code:02x}/{qualifier:02x})",
+                    self.kind.words()
+                )
             }
             Said::Words { language, bytes } => (language.write)(bytes, f),
         }
@@ -174,17 +187,39 @@ mod tests {
 
     #[test]
     fn a_refusal_prints_what_is_known() {
-        static MORSE: Language = Language { name: "morse", write: |bytes, f| write!(f, "dit {}", bytes[0]) };
+        static MORSE: Language = Language {
+            name: "morse",
+            write: |bytes, f| write!(f, "dit {}", bytes[0]),
+        };
         let text = |kind, said| DeviceError::Refused { kind, said }.to_string();
         assert_eq!(text(RefusalKind::Busy, Said::Nothing), "busy");
-        assert_eq!(text(RefusalKind::MediumError, Said::Block(7)), "medium error at block 7");
-        assert_eq!(text(RefusalKind::NotReady, Said::Code([2, 4, 1])), "not ready (2/04/01)");
+        assert_eq!(
+            text(RefusalKind::MediumError, Said::Block(7)),
+            "medium error at block 7"
+        );
+        assert_eq!(
+            text(RefusalKind::NotReady, Said::Code([2, 4, 1])),
+            "not ready (2/04/01)"
+        );
         let bytes = [5; WORDS_BYTES];
-        assert_eq!(text(RefusalKind::Other, Said::Words { language: &MORSE, bytes }), "dit 5");
+        assert_eq!(
+            text(
+                RefusalKind::Other,
+                Said::Words {
+                    language: &MORSE,
+                    bytes
+                }
+            ),
+            "dit 5"
+        );
     }
 
     #[test]
     fn an_error_is_small_enough_to_travel_with_each_completion() {
-        assert!(size_of::<Result<(), DeviceError>>() <= 32, "{}", size_of::<Result<(), DeviceError>>());
+        assert!(
+            size_of::<Result<(), DeviceError>>() <= 32,
+            "{}",
+            size_of::<Result<(), DeviceError>>()
+        );
     }
 }

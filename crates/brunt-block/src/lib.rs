@@ -16,7 +16,10 @@ pub mod attempts;
 pub mod backends;
 #[allow(unsafe_code, reason = "a read of the ring into memory of the bell")]
 pub mod bell;
-#[allow(unsafe_code, reason = "page-aligned memory that is handed to the kernel and back")]
+#[allow(
+    unsafe_code,
+    reason = "page-aligned memory that is handed to the kernel and back"
+)]
 pub mod buffer;
 pub mod comeback;
 pub mod congestion;
@@ -32,9 +35,15 @@ pub mod reception;
 pub mod ring;
 pub mod signature;
 pub mod socket;
-#[allow(unsafe_code, reason = "a mapping larger than memory, shared as a disk is")]
+#[allow(
+    unsafe_code,
+    reason = "a mapping larger than memory, shared as a disk is"
+)]
 pub mod sparse;
-#[allow(unsafe_code, reason = "the vectors of sendmsg and receives into memory of others")]
+#[allow(
+    unsafe_code,
+    reason = "the vectors of sendmsg and receives into memory of others"
+)]
 pub mod stream;
 pub mod table;
 pub mod turn;
@@ -44,7 +53,9 @@ pub use buffer::{Buf, BufPool};
 pub use comeback::{Comeback, ReconnectError, Returning, hand_out};
 pub use congestion::{Congestion, CongestionError};
 pub use control::{Controllable, Handles};
-pub use device::{Backend, Completion, Device, DeviceInfo, Health, Inline, MediumLook, Op, Request};
+pub use device::{
+    Backend, Completion, Device, DeviceInfo, Health, Inline, MediumLook, Op, Request,
+};
 pub use error::{DeviceError, RefusalKind, Said};
 pub use open_error::OpenError;
 pub use ring::{Port, Ring, RingConfig, RingStats, Waker};

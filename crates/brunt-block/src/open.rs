@@ -112,7 +112,10 @@ impl UrlOptions {
             }
             pairs.push((key.to_string(), value.to_string()));
         }
-        Ok(UrlOptions { pairs, ..UrlOptions::default() })
+        Ok(UrlOptions {
+            pairs,
+            ..UrlOptions::default()
+        })
     }
 
     /// Opens a device that is part of this one, by its URL.
@@ -121,7 +124,9 @@ impl UrlOptions {
     /// See [`OpenError`]; and more than [`NESTING_MAX`] are within each other.
     pub fn open(&self, url: &str) -> Opened {
         if self.nesting + 1 >= NESTING_MAX {
-            return Err(OpenError::Refused(format!("more than {NESTING_MAX} devices within each other")));
+            return Err(OpenError::Refused(format!(
+                "more than {NESTING_MAX} devices within each other"
+            )));
         }
         open_within(url, &self.tables, self.read_only, self.nesting + 1)
     }
@@ -157,18 +162,32 @@ impl UrlOptions {
     /// # Errors
     /// It is not a size.
     pub fn size(&mut self, key: &str) -> Result<Option<u64>, OpenError> {
-        self.take(key).map(|value| Ok(parse_size(&value)?)).transpose()
+        self.take(key)
+            .map(|value| Ok(parse_size(&value)?))
+            .transpose()
     }
 
     /// A number between two others.
     ///
     /// # Errors
     /// It is none, or not between them.
-    pub fn number(&mut self, key: &str, default: u64, min: u64, max: u64) -> Result<u64, OpenError> {
-        let Some(value) = self.take(key) else { return Ok(default) };
+    pub fn number(
+        &mut self,
+        key: &str,
+        default: u64,
+        min: u64,
+        max: u64,
+    ) -> Result<u64, OpenError> {
+        let Some(value) = self.take(key) else {
+            return Ok(default);
+        };
         match value.parse() {
             Ok(number) if (min..=max).contains(&number) => Ok(number),
-            _ => Err(bad_value(key, &value, &format!("write a number from {min} to {max}"))),
+            _ => Err(bad_value(
+                key,
+                &value,
+                &format!("write a number from {min} to {max}"),
+            )),
         }
     }
 
@@ -176,11 +195,22 @@ impl UrlOptions {
     ///
     /// # Errors
     /// It is none, or shorter.
-    pub fn time(&mut self, key: &str, default: Duration, min: Duration) -> Result<Duration, OpenError> {
-        let Some(value) = self.take(key) else { return Ok(default) };
+    pub fn time(
+        &mut self,
+        key: &str,
+        default: Duration,
+        min: Duration,
+    ) -> Result<Duration, OpenError> {
+        let Some(value) = self.take(key) else {
+            return Ok(default);
+        };
         match parse_duration(&value)? {
             time if time >= min => Ok(time),
-            _ => Err(bad_value(key, &value, &format!("write a time of at least {}", format_duration(min)))),
+            _ => Err(bad_value(
+                key,
+                &value,
+                &format!("write a time of at least {}", format_duration(min)),
+            )),
         }
     }
 
@@ -192,14 +222,22 @@ impl UrlOptions {
         self.take("block")
             .map(|value| match parse_size(&value) {
                 Ok(bytes @ (512 | 4096)) => Ok(bytes as u32),
-                _ => Err(bad_value("block", &value, "logical blocks have 512 or 4096 bytes")),
+                _ => Err(bad_value(
+                    "block",
+                    &value,
+                    "logical blocks have 512 or 4096 bytes",
+                )),
             })
             .transpose()
     }
 }
 
 pub(crate) fn bad_value(option: &str, value: &str, wanted: &str) -> OpenError {
-    OpenError::BadValue { option: option.to_string(), value: value.to_string(), wanted: wanted.to_string() }
+    OpenError::BadValue {
+        option: option.to_string(),
+        value: value.to_string(),
+        wanted: wanted.to_string(),
+    }
 }
 
 /// Reads `host[:port]` or `[v6][:port]`. The port is not 0.
@@ -219,7 +257,11 @@ pub fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
 /// What stands before a URL's options, and they.
 pub(crate) fn split_options(text: &str) -> (&str, &str) {
     // Options of a device in brackets are its own.
-    let outside = if text.ends_with(']') { None } else { Some(text.rfind(']').map_or(0, |at| at + 1)) };
+    let outside = if text.ends_with(']') {
+        None
+    } else {
+        Some(text.rfind(']').map_or(0, |at| at + 1))
+    };
     match outside.and_then(|from| Some(from + text[from..].rfind('?')?)) {
         // A path may have a question mark of its own; options have an equals sign.
         Some(at) if text[at..].contains('=') => (&text[..at], &text[at + 1..]),
@@ -270,7 +312,12 @@ pub(crate) fn parse<'a>(
         options.set("read_only", "yes");
     }
     refuse_unknown(entry, &options, tables)?;
-    Ok(Parsed { entry, argument, options, layers })
+    Ok(Parsed {
+        entry,
+        argument,
+        options,
+        layers,
+    })
 }
 
 /// Opens what a URL names, `nesting` devices deep in others.
@@ -278,7 +325,12 @@ pub(crate) fn parse<'a>(
 /// # Errors
 /// See [`OpenError`].
 pub(crate) fn open_within(text: &str, tables: &Tables, read_only: bool, nesting: u32) -> Opened {
-    let Parsed { entry, argument, mut options, layers } = parse(text, tables, read_only, nesting)?;
+    let Parsed {
+        entry,
+        argument,
+        mut options,
+        layers,
+    } = parse(text, tables, read_only, nesting)?;
     if let Some(permit) = &tables.permit {
         permit.check(entry.name, argument)?;
         for (layer, value) in &layers {
@@ -288,7 +340,11 @@ pub(crate) fn open_within(text: &str, tables: &Tables, read_only: bool, nesting:
         }
     }
     let mut backend = (entry.open)(argument, &mut options)?;
-    assert!(options.pairs.is_empty(), "{} lists an option that it does not take: {options:?}", entry.name);
+    assert!(
+        options.pairs.is_empty(),
+        "{} lists an option that it does not take: {options:?}",
+        entry.name
+    );
     for (layer, value) in layers {
         backend = (layer.wrap)(backend, &value)?;
     }
@@ -296,9 +352,16 @@ pub(crate) fn open_within(text: &str, tables: &Tables, read_only: bool, nesting:
 }
 
 /// The backend that a URL's place is for, and its argument.
-fn entry_of<'a>(text: &str, place: &'a str, tables: &Tables) -> Result<(&'a str, BackendEntry), OpenError> {
+fn entry_of<'a>(
+    text: &str,
+    place: &'a str,
+    tables: &Tables,
+) -> Result<(&'a str, BackendEntry), OpenError> {
     let path = tables.path.expect("the table says what a plain path is");
-    let Some((scheme, argument)) = place.split_once(':').filter(|(scheme, _)| !scheme.contains('/')) else {
+    let Some((scheme, argument)) = place
+        .split_once(':')
+        .filter(|(scheme, _)| !scheme.contains('/'))
+    else {
         return Ok((place, path));
     };
     match tables.backends.iter().find(|entry| entry.name == scheme) {
@@ -308,19 +371,36 @@ fn entry_of<'a>(text: &str, place: &'a str, tables: &Tables) -> Result<(&'a str,
         None => Err(OpenError::UnknownBackend {
             url: text.to_string(),
             scheme: scheme.to_string(),
-            known: tables.backends.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
+            known: tables
+                .backends
+                .iter()
+                .map(|entry| entry.name)
+                .collect::<Vec<_>>()
+                .join(", "),
         }),
     }
 }
 
-fn refuse_unknown(entry: BackendEntry, options: &UrlOptions, tables: &Tables) -> Result<(), OpenError> {
+fn refuse_unknown(
+    entry: BackendEntry,
+    options: &UrlOptions,
+    tables: &Tables,
+) -> Result<(), OpenError> {
     let is_unknown = |key: &str| entry.options.iter().all(|(known, _)| *known != key);
-    let Some((option, _)) = options.pairs.iter().find(|(key, _)| is_unknown(key)) else { return Ok(()) };
+    let Some((option, _)) = options.pairs.iter().find(|(key, _)| is_unknown(key)) else {
+        return Ok(());
+    };
     let own = entry.options.iter().map(|(key, _)| *key);
-    let known: Vec<_> = own.chain(tables.layers.iter().map(|layer| layer.name)).collect();
+    let known: Vec<_> = own
+        .chain(tables.layers.iter().map(|layer| layer.name))
+        .collect();
     Err(OpenError::UnknownOption {
         backend: entry.name.to_string(),
         option: option.clone(),
-        known: if known.is_empty() { "none".to_string() } else { known.join(", ") },
+        known: if known.is_empty() {
+            "none".to_string()
+        } else {
+            known.join(", ")
+        },
     })
 }

@@ -107,7 +107,11 @@ impl ReceptionListener {
 
 impl fmt::Debug for ReceptionListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "ReceptionListener" } else { "no ReceptionListener" })
+        f.write_str(if self.0.is_some() {
+            "ReceptionListener"
+        } else {
+            "no ReceptionListener"
+        })
     }
 }
 
@@ -177,21 +181,37 @@ impl Reception {
             broken: AtomicU64::new(0),
         });
         let accepting = Arc::clone(&state);
-        let acceptor =
-            std::thread::Builder::new().name(name.into()).spawn(move || accept(&accepting, &door, &woken))?;
-        Ok(Reception { state, acceptor: Some(acceptor), wake })
+        let acceptor = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || accept(&accepting, &door, &woken))?;
+        Ok(Reception {
+            state,
+            acceptor: Some(acceptor),
+            wake,
+        })
     }
 
     /// How many came so far.
     pub fn counts(&self) -> ReceptionCounts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let State { connections, refused, broken, .. } = &*self.state;
-        ReceptionCounts { connections: get(connections), refused: get(refused), broken: get(broken) }
+        let State {
+            connections,
+            refused,
+            broken,
+            ..
+        } = &*self.state;
+        ReceptionCounts {
+            connections: get(connections),
+            refused: get(refused),
+            broken: get(broken),
+        }
     }
 
     /// Closes everything.
     pub fn close(&mut self) {
-        let Some(acceptor) = self.acceptor.take() else { return };
+        let Some(acceptor) = self.acceptor.take() else {
+            return;
+        };
         self.state.stop.store(true, Ordering::Release);
         // A full line wakes as well.
         let _ = self.wake.write(&[1]);
@@ -200,7 +220,10 @@ impl Reception {
         for (_, socket) in live.iter() {
             let _ = socket.shutdown(Shutdown::Both);
         }
-        let _ = self.state.ended.wait_timeout_while(live, END_TIME, |live| !live.is_empty());
+        let _ = self
+            .state
+            .ended
+            .wait_timeout_while(live, END_TIME, |live| !live.is_empty());
     }
 }
 
@@ -218,7 +241,10 @@ impl State {
 
 fn accept(state: &Arc<State>, door: &ReceptionDoor, woken: &UnixStream) {
     while !state.stop.load(Ordering::Acquire) {
-        let mut polled = [PollFd::new(door, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
+        let mut polled = [
+            PollFd::new(door, PollFlags::IN),
+            PollFd::new(woken, PollFlags::IN),
+        ];
         if poll(&mut polled, None).is_err() {
             // EINTR, or ENOMEM in passing: look again, not at once.
             std::thread::sleep(Duration::from_millis(10));
@@ -247,14 +273,22 @@ fn admit(state: &Arc<State>, socket: Socket) {
     drop(live);
     state.connections.fetch_add(1, Ordering::Relaxed);
     let of_thread = Arc::clone(state);
-    let spawned = std::thread::Builder::new().name(format!("{} {number}", state.name)).spawn(move || {
-        // The place is given back also when this thread panics.
-        let _leave = Leave { state: Arc::clone(&of_thread), number };
-        (of_thread.serve)(&of_thread, number, socket);
-    });
+    let spawned = std::thread::Builder::new()
+        .name(format!("{} {number}", state.name))
+        .spawn(move || {
+            // The place is given back also when this thread panics.
+            let _leave = Leave {
+                state: Arc::clone(&of_thread),
+                number,
+            };
+            (of_thread.serve)(&of_thread, number, socket);
+        });
     if spawned.is_err() {
         // No thread to be had: the peer sees the connection close.
-        drop(Leave { state: Arc::clone(state), number });
+        drop(Leave {
+            state: Arc::clone(state),
+            number,
+        });
     }
 }
 
@@ -265,7 +299,9 @@ struct Leave {
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        self.state.live().retain(|(number, _)| *number != self.number);
+        self.state
+            .live()
+            .retain(|(number, _)| *number != self.number);
         self.state.ended.notify_all();
     }
 }
@@ -302,7 +338,14 @@ mod tests {
         assert_eq!(byte, *b"x");
         let mut second = UnixStream::connect(&path).unwrap();
         assert_eq!(second.read(&mut byte).unwrap(), 0, "one too many");
-        assert_eq!(reception.counts(), ReceptionCounts { connections: 1, refused: 1, broken: 0 });
+        assert_eq!(
+            reception.counts(),
+            ReceptionCounts {
+                connections: 1,
+                refused: 1,
+                broken: 0
+            }
+        );
         assert!(ReceptionDoor::unix(path.clone()).is_err(), "it is taken");
         reception.close();
         assert_eq!(first.read(&mut byte).unwrap(), 0);

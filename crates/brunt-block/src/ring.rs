@@ -201,7 +201,10 @@ impl Ring {
         })?;
         let pool = BufPool::new(config.arena_bytes);
         let arena_registered = pool.arena().is_some_and(|(base, len)| {
-            let arena = libc::iovec { iov_base: base.cast(), iov_len: len };
+            let arena = libc::iovec {
+                iov_base: base.cast(),
+                iov_len: len,
+            };
             // SAFETY: the pool keeps the arena until it drops, and the ring holds the pool.
             unsafe { uring.submitter().register_buffers(&[arena]) }.is_ok()
         });
@@ -213,7 +216,11 @@ impl Ring {
         // SAFETY: prctl with two integers.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
         let lingers = uring.params().is_feature_min_timeout();
-        let wake = if config.iopoll { None } else { Some(Wake::new()?) };
+        let wake = if config.iopoll {
+            None
+        } else {
+            Some(Wake::new()?)
+        };
         Ok(Ring {
             inner: Rc::new(RingInner {
                 uring: RefCell::new(uring),
@@ -265,14 +272,22 @@ impl Ring {
     /// A door of one's own.
     pub(crate) fn attach(&self) -> Port {
         let mut ports = self.inner.ports.borrow_mut();
-        let free = ports.iter().position(|port| port.closed && port.in_flight == 0);
+        let free = ports
+            .iter()
+            .position(|port| port.closed && port.in_flight == 0);
         let index = free.unwrap_or(ports.len());
         if index == ports.len() {
             ports.push(PortState::default());
         }
-        assert!((index as u64) < WAKE_PORT, "a thread has fewer than 65,535 devices and connections");
+        assert!(
+            (index as u64) < WAKE_PORT,
+            "a thread has fewer than 65,535 devices and connections"
+        );
         ports[index] = PortState::default();
-        Port { ring: self.clone(), index }
+        Port {
+            ring: self.clone(),
+            index,
+        }
     }
 
     /// Registers a file so that the kernel need not look it up for each request; `None` when the
@@ -281,7 +296,10 @@ impl Ring {
         let mut files = self.inner.files.borrow_mut();
         let slot = files.slots.iter().position(|used| !used)?;
         let uring = self.inner.uring.borrow();
-        uring.submitter().register_files_update(slot as u32, &[fd]).ok()?;
+        uring
+            .submitter()
+            .register_files_update(slot as u32, &[fd])
+            .ok()?;
         files.slots[slot] = true;
         Some(types::Fixed(slot as u32))
     }
@@ -333,13 +351,19 @@ impl Ring {
         self.wait(count, until)?;
         // Counted from the end of the polling: what that would have had to add to catch this one.
         let limit = u128::from(self.inner.config.busy_poll_nanos);
-        self.inner.poll_pays.set(Clock::Monotonic.now().since(begin).as_nanos() <= limit);
+        self.inner
+            .poll_pays
+            .set(Clock::Monotonic.now().since(begin).as_nanos() <= limit);
         Ok(())
     }
 
     /// Sleeps until there are `count` completions, a wake, or `until`.
     fn wait(&self, count: u32, until: Nanos) -> io::Result<()> {
-        let count = if self.inner.lingers { count.min(self.inner.in_flight.get()).max(1) } else { 1 };
+        let count = if self.inner.lingers {
+            count.min(self.inner.in_flight.get()).max(1)
+        } else {
+            1
+        };
         loop {
             let left = match until {
                 Nanos::MAX if count == 1 => {
@@ -350,7 +374,10 @@ impl Ring {
             };
             match left {
                 0..=SPIN_NANOS => self.submit(Wait::No)?,
-                _ => self.submit(Wait::Until { count, nanos: (left - SPIN_NANOS).min(WAIT_NANOS_MAX) })?,
+                _ => self.submit(Wait::Until {
+                    count,
+                    nanos: (left - SPIN_NANOS).min(WAIT_NANOS_MAX),
+                })?,
             }
             if self.is_done() || left == 0 {
                 return Ok(());
@@ -368,7 +395,9 @@ impl Ring {
             self.inner.poll_pause.set(left);
             return Ok(false);
         }
-        let Some(_turn) = PollTurn::take() else { return Ok(false) };
+        let Some(_turn) = PollTurn::take() else {
+            return Ok(false);
+        };
         self.look(Duration::from_nanos(nanos), until, true)
     }
 
@@ -423,12 +452,20 @@ impl Ring {
 
     /// Whether there is something for the loop to do.
     fn is_done(&self) -> bool {
-        self.inner.ready.get() > 0 || self.inner.wake.as_ref().is_some_and(|wake| wake.woken.get())
+        self.inner.ready.get() > 0
+            || self
+                .inner
+                .wake
+                .as_ref()
+                .is_some_and(|wake| wake.woken.get())
     }
 
     /// Whether a [`Waker`] called since the last time this was asked.
     pub fn take_woken(&self) -> bool {
-        self.inner.wake.as_ref().is_some_and(|wake| wake.woken.replace(false))
+        self.inner
+            .wake
+            .as_ref()
+            .is_some_and(|wake| wake.woken.replace(false))
     }
 
     /// How other threads end this ring's wait.
@@ -436,8 +473,14 @@ impl Ring {
     /// # Panics
     /// On a ring made with `iopoll`, which cannot be woken.
     pub fn waker(&self) -> Waker {
-        let wake = self.inner.wake.as_ref().expect("a ring with iopoll has no waker");
-        Waker { fd: Arc::clone(&wake.fd) }
+        let wake = self
+            .inner
+            .wake
+            .as_ref()
+            .expect("a ring with iopoll has no waker");
+        Waker {
+            fd: Arc::clone(&wake.fd),
+        }
     }
 
     /// One system call, or none when there is nothing to submit, wait for, or let run.
@@ -451,7 +494,8 @@ impl Ring {
         let sqpoll = self.inner.config.sqpoll_idle_ms.is_some();
         let made = self.inner.stats.get().submitted;
         let wakes = needs_wakeup && self.inner.woken_for.get() != made;
-        let calls = waits || task_work || self.inner.config.iopoll || (queued > 0 && (!sqpoll || wakes));
+        let calls =
+            waits || task_work || self.inner.config.iopoll || (queued > 0 && (!sqpoll || wakes));
         if calls {
             let submitter = uring.submitter();
             let outcome = match wait {
@@ -464,10 +508,18 @@ impl Ring {
                     let argument = EnterArgument {
                         signals: 0,
                         signals_len: 0,
-                        min_wait_us: if count > 1 { LINGER.as_micros() as u32 } else { 0 },
+                        min_wait_us: if count > 1 {
+                            LINGER.as_micros() as u32
+                        } else {
+                            0
+                        },
                         time: &raw const time,
                     };
-                    let wakeup = if sqpoll && needs_wakeup { ENTER_SQ_WAKEUP } else { 0 };
+                    let wakeup = if sqpoll && needs_wakeup {
+                        ENTER_SQ_WAKEUP
+                    } else {
+                        0
+                    };
                     let flags = ENTER_GETEVENTS | ENTER_EXT_ARG | wakeup;
                     // SAFETY: the argument has the layout that ENTER_EXT_ARG asks for, and it and its
                     // time live until the call returns.
@@ -523,7 +575,10 @@ impl Ring {
             }
             if !port.closed {
                 let user = user_data & ((1 << USER_BITS) - 1);
-                port.done.push_back(RingCompletion { user, result: entry.result() });
+                port.done.push_back(RingCompletion {
+                    user,
+                    result: entry.result(),
+                });
                 ready += 1;
             }
         }
@@ -539,7 +594,11 @@ impl Ring {
         if wake.armed.replace(true) {
             return;
         }
-        let read = opcode::Read::new(types::Fd(wake.fd.as_raw_fd()), wake.count.as_ptr().cast(), 8);
+        let read = opcode::Read::new(
+            types::Fd(wake.fd.as_raw_fd()),
+            wake.count.as_ptr().cast(),
+            8,
+        );
         // SAFETY: the count is boxed and owned by the ring, which closes before it is freed.
         unsafe { self.push_raw(&read.build().user_data(WAKE_PORT << USER_BITS)) };
     }
@@ -570,12 +629,18 @@ impl Drop for RingInner {
         if let Some(wake) = &self.wake
             && wake.armed.get()
         {
-            let _ = Waker { fd: Arc::clone(&wake.fd) }.try_wake();
+            let _ = Waker {
+                fd: Arc::clone(&wake.fd),
+            }
+            .try_wake();
             let uring = self.uring.get_mut();
             // Others' completions may come first.
             for _ in 0..100 {
                 let _ = uring.submit_and_wait(1);
-                if uring.completion().any(|entry| entry.user_data() >> USER_BITS == WAKE_PORT) {
+                if uring
+                    .completion()
+                    .any(|entry| entry.user_data() >> USER_BITS == WAKE_PORT)
+                {
                     return;
                 }
             }
@@ -605,15 +670,23 @@ impl Port {
     pub(crate) unsafe fn push(&self, entry: squeue::Entry, user: u64) {
         assert!(user >> USER_BITS == 0, "user data has 48 bits");
         self.ring.inner.ports.borrow_mut()[self.index].in_flight += 1;
-        self.ring.inner.in_flight.set(self.ring.inner.in_flight.get() + 1);
+        self.ring
+            .inner
+            .in_flight
+            .set(self.ring.inner.in_flight.get() + 1);
         // SAFETY: passed on to the caller.
-        unsafe { self.ring.push_raw(&entry.user_data((self.index as u64) << USER_BITS | user)) }
+        unsafe {
+            self.ring
+                .push_raw(&entry.user_data((self.index as u64) << USER_BITS | user))
+        }
     }
 
     /// The next completion.
     #[inline]
     pub(crate) fn pop(&self) -> Option<RingCompletion> {
-        let done = self.ring.inner.ports.borrow_mut()[self.index].done.pop_front();
+        let done = self.ring.inner.ports.borrow_mut()[self.index]
+            .done
+            .pop_front();
         if done.is_some() {
             self.ring.inner.ready.set(self.ring.inner.ready.get() - 1);
         }
@@ -624,8 +697,14 @@ impl Port {
     #[inline]
     pub(crate) fn take_all(&self, into: &mut VecDeque<RingCompletion>) {
         debug_assert!(into.is_empty());
-        std::mem::swap(&mut self.ring.inner.ports.borrow_mut()[self.index].done, into);
-        self.ring.inner.ready.set(self.ring.inner.ready.get() - into.len());
+        std::mem::swap(
+            &mut self.ring.inner.ports.borrow_mut()[self.index].done,
+            into,
+        );
+        self.ring
+            .inner
+            .ready
+            .set(self.ring.inner.ready.get() - into.len());
     }
 
     /// Requests that the kernel still has.
@@ -637,12 +716,21 @@ impl Port {
     /// has: if not, the caller has to leak what the requests point to. For clients that go away; a
     /// socket is shut down first, so that its requests end.
     pub(crate) fn wait_idle(&self) -> bool {
-        let deadline = Clock::Monotonic.now().after(std::time::Duration::from_secs(1));
+        let deadline = Clock::Monotonic
+            .now()
+            .after(std::time::Duration::from_secs(1));
         while self.in_flight() > 0 {
             if Clock::Monotonic.now() >= deadline {
                 return false;
             }
-            if self.ring.submit(Wait::Until { count: 1, nanos: 10_000_000 }).is_err() {
+            if self
+                .ring
+                .submit(Wait::Until {
+                    count: 1,
+                    nanos: 10_000_000,
+                })
+                .is_err()
+            {
                 return false;
             }
         }
@@ -655,7 +743,10 @@ impl Drop for Port {
         let mut ports = self.ring.inner.ports.borrow_mut();
         ports[self.index].closed = true;
         let left = ports[self.index].done.len();
-        self.ring.inner.ready.set(self.ring.inner.ready.get() - left);
+        self.ring
+            .inner
+            .ready
+            .set(self.ring.inner.ready.get() - left);
         ports[self.index].done.clear();
     }
 }
@@ -675,7 +766,8 @@ impl Waker {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a fresh descriptor that nobody else owns.
-        Ok(Waker { fd: Arc::new(unsafe { OwnedFd::from_raw_fd(fd) }) })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Waker { fd: Arc::new(fd) })
     }
 
     /// The counter, for a read on the ring.
@@ -693,14 +785,23 @@ impl Waker {
         let one = 1u64;
         // SAFETY: eight bytes of ours to an eventfd that we hold open.
         let written = unsafe { libc::write(self.fd.as_raw_fd(), (&raw const one).cast(), 8) };
-        if written == 8 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if written == 8 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 }
 
 impl Wake {
     fn new() -> io::Result<Wake> {
         let Waker { fd } = Waker::new()?;
-        Ok(Wake { fd, count: Box::default(), armed: Cell::new(false), woken: Cell::new(false) })
+        Ok(Wake {
+            fd,
+            count: Box::default(),
+            armed: Cell::new(false),
+            woken: Cell::new(false),
+        })
     }
 }
 
@@ -709,8 +810,9 @@ impl Wake {
 struct PollTurn;
 
 static POLLING: AtomicU32 = AtomicU32::new(0);
-static POLLING_MAX: LazyLock<u32> =
-    LazyLock::new(|| std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32 / 2));
+static POLLING_MAX: LazyLock<u32> = LazyLock::new(|| {
+    std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32 / 2)
+});
 
 impl PollTurn {
     fn take() -> Option<PollTurn> {
@@ -735,7 +837,10 @@ fn build(config: &RingConfig) -> io::Result<IoUring> {
         let mut builder = IoUring::builder();
         builder.setup_cqsize(config.entries * 4).setup_clamp();
         if deferred {
-            builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+            builder
+                .setup_single_issuer()
+                .setup_defer_taskrun()
+                .setup_taskrun_flag();
         }
         if let Some(idle) = config.sqpoll_idle_ms {
             builder.setup_sqpoll(idle);

@@ -48,7 +48,11 @@ const MAGICS: &[(usize, &[u8], &str)] = &[
     (1024, b"\xe2\xe1\xf5\xe0", "an EROFS file system"),
     (0, b"hsqs", "a SquashFS file system"),
     (4096 - 10, b"SWAPSPACE2", "swap space"),
-    (4096 - 10, b"S1SUSPEND", "swap space with a suspended system"),
+    (
+        4096 - 10,
+        b"S1SUSPEND",
+        "swap space with a suspended system",
+    ),
     (65536 - 10, b"SWAPSPACE2", "swap space"),
     (0x8001, b"CD001", "an ISO 9660 file system"),
     (0x8001, b"BEA01", "a UDF file system"),
@@ -58,7 +62,11 @@ const MAGICS: &[(usize, &[u8], &str)] = &[
     (32, b"NXSB", "an APFS container"),
     (1024, b"H+", "an HFS+ file system"),
     (1024, b"HX", "an HFS+ file system"),
-    (4096 + 24, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81", "a bcache device"),
+    (
+        4096 + 24,
+        b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81",
+        "a bcache device",
+    ),
     (
         4096 + 24,
         b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef",
@@ -82,7 +90,11 @@ pub fn look(backend: &dyn Backend) -> Result<Option<&'static str>, LookError> {
     let whole = |bytes: u64| bytes.min(size) / block * block;
     let (first_bytes, last_bytes) = (whole(FIRST_BYTES), whole(LAST_BYTES));
 
-    let config = RingConfig { entries: 8, arena_bytes: 0, ..RingConfig::default() };
+    let config = RingConfig {
+        entries: 8,
+        arena_bytes: 0,
+        ..RingConfig::default()
+    };
     let ring = Ring::new(config).map_err(LookError::Ring)?;
     let mut device = backend.open(&ring, 2).map_err(io::Error::other)?;
     let read = |tag, offset, len| Request {
@@ -93,7 +105,10 @@ pub fn look(backend: &dyn Backend) -> Result<Option<&'static str>, LookError> {
         buf: ring.pool().take(len as usize),
         force_unit_access: false,
     };
-    let mut batch = VecDeque::from([read(0, 0, first_bytes), read(1, size - last_bytes, last_bytes)]);
+    let mut batch = VecDeque::from([
+        read(0, 0, first_bytes),
+        read(1, size - last_bytes, last_bytes),
+    ]);
     let mut done = Vec::new();
     while !batch.is_empty() || device.outstanding() > 0 {
         turn(&ring, &mut *device, &mut batch, &mut done)?;
@@ -107,32 +122,49 @@ pub fn look(backend: &dyn Backend) -> Result<Option<&'static str>, LookError> {
 
 /// What is known by the first and the last bytes of `size` bytes.
 fn find(first: &[u8], last: &[u8], size: u64) -> Option<&'static str> {
-    let magic = MAGICS.iter().find(|(offset, bytes, _)| has(first, *offset as u64, bytes));
+    let magic = MAGICS
+        .iter()
+        .find(|(offset, bytes, _)| has(first, *offset as u64, bytes));
     if let Some((_, _, what)) = magic {
         return Some(what);
     }
     // An uberblock each KiB (or a multiple) of the label's second half, in either byte order.
     for slot in (128 << 10..256 << 10).step_by(1024) {
-        if has(first, slot, b"\x0c\xb1\xba\0\0\0\0\0") || has(first, slot, b"\0\0\0\0\0\xba\xb1\x0c") {
+        if has(first, slot, b"\x0c\xb1\xba\0\0\0\0\0")
+            || has(first, slot, b"\0\0\0\0\0\xba\xb1\x0c")
+        {
             return Some("a ZFS pool");
         }
     }
     let start = size - last.len() as u64;
     let at_end = |offset: Option<u64>, bytes: &[u8]| {
-        offset.and_then(|offset| offset.checked_sub(start)).is_some_and(|offset| has(last, offset, bytes))
+        offset
+            .and_then(|offset| offset.checked_sub(start))
+            .is_some_and(|offset| has(last, offset, bytes))
     };
     // The second copy of a GPT is in the last logical block.
-    if [512, 4096].iter().any(|block| at_end(size.checked_sub(*block), b"EFI PART")) {
+    if [512, 4096]
+        .iter()
+        .any(|block| at_end(size.checked_sub(*block), b"EFI PART"))
+    {
         return Some("a GPT partition table (its second copy)");
     }
     // md: 1.0 sits 8 to 12 KiB before the end on 4 KiB, 0.90 at the last whole 64 KiB but one.
     let md = b"\xfc\x4e\x2b\xa9";
-    let places = [size.checked_sub(8192).map(|at| at & !4095), (size & !0xffff).checked_sub(0x1_0000)];
-    places.iter().any(|at| at_end(*at, md)).then_some("a member of an md array")
+    let places = [
+        size.checked_sub(8192).map(|at| at & !4095),
+        (size & !0xffff).checked_sub(0x1_0000),
+    ];
+    places
+        .iter()
+        .any(|at| at_end(*at, md))
+        .then_some("a member of an md array")
 }
 
 fn has(bytes: &[u8], offset: u64, magic: &[u8]) -> bool {
-    bytes.get(offset as usize..).is_some_and(|rest| rest.starts_with(magic))
+    bytes
+        .get(offset as usize..)
+        .is_some_and(|rest| rest.starts_with(magic))
 }
 
 #[cfg(test)]
@@ -157,11 +189,31 @@ mod tests {
             for (offset, bytes, what) in MAGICS {
                 check(*offset as u64, bytes, Some(what));
             }
-            check((128 << 10) + 5 * 1024, b"\x0c\xb1\xba\0\0\0\0\0", Some("a ZFS pool"));
-            check(size - 512, b"EFI PART", Some("a GPT partition table (its second copy)"));
-            check(size - 4096, b"EFI PART", Some("a GPT partition table (its second copy)"));
-            check(size - 8192, b"\xfc\x4e\x2b\xa9", Some("a member of an md array"));
-            check(size - 65536, b"\xfc\x4e\x2b\xa9", Some("a member of an md array"));
+            check(
+                (128 << 10) + 5 * 1024,
+                b"\x0c\xb1\xba\0\0\0\0\0",
+                Some("a ZFS pool"),
+            );
+            check(
+                size - 512,
+                b"EFI PART",
+                Some("a GPT partition table (its second copy)"),
+            );
+            check(
+                size - 4096,
+                b"EFI PART",
+                Some("a GPT partition table (its second copy)"),
+            );
+            check(
+                size - 8192,
+                b"\xfc\x4e\x2b\xa9",
+                Some("a member of an md array"),
+            );
+            check(
+                size - 65536,
+                b"\xfc\x4e\x2b\xa9",
+                Some("a member of an md array"),
+            );
         }
     }
 
@@ -171,7 +223,10 @@ mod tests {
         let backend = MemoryBackend::new(512, 512).unwrap();
         assert_eq!(look(&backend).unwrap(), None);
         backend.memory().write(510, b"\x55\xaa");
-        assert_eq!(look(&backend).unwrap(), Some("an MBR partition table or a boot sector"));
+        assert_eq!(
+            look(&backend).unwrap(),
+            Some("an MBR partition table or a boot sector")
+        );
     }
 
     /// What the real tools write is found.
@@ -203,7 +258,10 @@ mod tests {
         use std::io::Write;
         use std::process::Stdio;
         // Where administrators' programs are; not on everybody's PATH.
-        let search = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+        let search = format!(
+            "{}:/usr/sbin:/sbin",
+            std::env::var("PATH").unwrap_or_default()
+        );
         let child = Command::new(program)
             .args(arguments)
             .arg(path)
@@ -213,7 +271,11 @@ mod tests {
             .stderr(Stdio::null())
             .spawn();
         let Ok(mut child) = child else { return false };
-        let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
+        let _ = child
+            .stdin
+            .take()
+            .expect("piped")
+            .write_all(input.as_bytes());
         child.wait().is_ok_and(|status| status.success())
     }
 }

@@ -49,7 +49,8 @@ impl Socket {
     /// # Errors
     /// The kernel's.
     pub fn set_nodelay(&self, no_delay: bool) -> io::Result<()> {
-        self.as_tcp().map_or(Ok(()), |socket| socket.set_nodelay(no_delay))
+        self.as_tcp()
+            .map_or(Ok(()), |socket| socket.set_nodelay(no_delay))
     }
 
     /// Whether calls return instead of waiting.
@@ -69,12 +70,12 @@ impl Socket {
     /// The kernel's.
     pub fn set_timeouts(&self, limit: Option<Duration>) -> io::Result<()> {
         match self {
-            Socket::Tcp(socket) => {
-                socket.set_read_timeout(limit).and_then(|()| socket.set_write_timeout(limit))
-            }
-            Socket::Unix(socket) => {
-                socket.set_read_timeout(limit).and_then(|()| socket.set_write_timeout(limit))
-            }
+            Socket::Tcp(socket) => socket
+                .set_read_timeout(limit)
+                .and_then(|()| socket.set_write_timeout(limit)),
+            Socket::Unix(socket) => socket
+                .set_read_timeout(limit)
+                .and_then(|()| socket.set_write_timeout(limit)),
         }
     }
 
@@ -175,18 +176,26 @@ impl SocketOptions {
         let mut size = |key: &str| match options.size(key)? {
             None => Ok(None),
             Some(bytes @ 1..=BUFFER_BYTES_MAX) => Ok(Some(bytes as usize)),
-            Some(bytes) => {
-                Err(crate::open::bad_value(key, &bytes.to_string(), "write a size from 1 byte to 1 GiB"))
-            }
+            Some(bytes) => Err(crate::open::bad_value(
+                key,
+                &bytes.to_string(),
+                "write a size from 1 byte to 1 GiB",
+            )),
         };
-        let (send_buffer_bytes, receive_buffer_bytes) = (size("send_buffer")?, size("receive_buffer")?);
+        let (send_buffer_bytes, receive_buffer_bytes) =
+            (size("send_buffer")?, size("receive_buffer")?);
         let no_delay = options.flag("no_delay")?.unwrap_or(true);
         let asked = |name: String| -> Result<Congestion, OpenError> {
             Congestion::usable(&name)
                 .map_err(|error| crate::open::bad_value("congestion", &name, &error.to_string()))
         };
         let congestion = options.take("congestion").map(asked).transpose()?;
-        Ok(SocketOptions { send_buffer_bytes, receive_buffer_bytes, no_delay, congestion })
+        Ok(SocketOptions {
+            send_buffer_bytes,
+            receive_buffer_bytes,
+            no_delay,
+            congestion,
+        })
     }
 
     /// Sets them on a TCP socket.
@@ -222,15 +231,20 @@ impl SocketOptions {
             let (asked, got) = (asked?, got.ok()? / 2);
             (got < asked).then_some((asked, got))
         };
-        let send =
-            granted(self.send_buffer_bytes, sockopt::socket_send_buffer_size(socket).map_err(Into::into));
-        let receive =
-            granted(self.receive_buffer_bytes, sockopt::socket_recv_buffer_size(socket).map_err(Into::into));
+        let send = granted(
+            self.send_buffer_bytes,
+            sockopt::socket_send_buffer_size(socket).map_err(Into::into),
+        );
+        let receive = granted(
+            self.receive_buffer_bytes,
+            sockopt::socket_recv_buffer_size(socket).map_err(Into::into),
+        );
         let say = |what: &str, key: &str, found: Option<(usize, usize)>| {
             found.map(|(asked, got)| {
                 format!("the kernel grants a {what} buffer of {got} bytes, not {asked}: see sysctl {key}")
             })
         };
-        say("send", "net.core.wmem_max", send).or_else(|| say("receive", "net.core.rmem_max", receive))
+        say("send", "net.core.wmem_max", send)
+            .or_else(|| say("receive", "net.core.rmem_max", receive))
     }
 }

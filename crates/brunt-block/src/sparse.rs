@@ -51,8 +51,15 @@ impl SparseMemory {
     pub fn new(len: u64) -> io::Result<SparseMemory> {
         let map_words = len.div_ceil(GRAIN_BYTES).div_ceil(64) as usize;
         let base = map_anonymous(len as usize)?;
-        let map = map_anonymous(map_words * 8).inspect_err(|_| unmap_anonymous(base, len as usize))?;
-        Ok(SparseMemory { base, len: len.into(), room: len, map: map.cast(), map_words })
+        let map =
+            map_anonymous(map_words * 8).inspect_err(|_| unmap_anonymous(base, len as usize))?;
+        Ok(SparseMemory {
+            base,
+            len: len.into(),
+            room: len,
+            map: map.cast(),
+            map_words,
+        })
     }
 
     /// The same, with addresses to grow to `room` bytes where the system has so many: they cost nothing.
@@ -91,7 +98,9 @@ impl SparseMemory {
     pub fn resize(&self, len: u64) -> io::Result<()> {
         if len > self.room {
             let most = brunt_core::units::format_size(self.room);
-            return Err(io::Error::other(format!("this memory can grow to {most} and no further")));
+            return Err(io::Error::other(format!(
+                "this memory can grow to {most} and no further"
+            )));
         }
         let before = self.len.swap(len, Ordering::Relaxed);
         if len < before {
@@ -150,7 +159,9 @@ impl SparseMemory {
     pub fn allocation(&self, offset: u64) -> (Allocation, u64) {
         let first = offset / GRAIN_BYTES;
         let grains = (self.len() / GRAIN_BYTES).min(first + RUN_BYTES_MAX / GRAIN_BYTES);
-        let bit = |grain: u64| self.word((grain / 64) as usize).load(Ordering::Relaxed) >> (grain % 64) & 1;
+        let bit = |grain: u64| {
+            self.word((grain / 64) as usize).load(Ordering::Relaxed) >> (grain % 64) & 1
+        };
         let state = bit(first);
         let uniform = if state == 1 { u64::MAX } else { 0 };
         let mut end = first + 1;
@@ -167,8 +178,15 @@ impl SparseMemory {
                 break;
             }
         }
-        let state = if state == 1 { Allocation::Mapped } else { Allocation::Deallocated };
-        (state, (end * GRAIN_BYTES).min(self.len()).saturating_sub(offset))
+        let state = if state == 1 {
+            Allocation::Mapped
+        } else {
+            Allocation::Deallocated
+        };
+        (
+            state,
+            (end * GRAIN_BYTES).min(self.len()).saturating_sub(offset),
+        )
     }
 
     /// Says that the range was written by the kernel, for a socket.
@@ -176,11 +194,15 @@ impl SparseMemory {
         if len == 0 {
             return;
         }
-        self.for_words(offset / GRAIN_BYTES, (offset + len).div_ceil(GRAIN_BYTES), |word, mask| {
-            if word.load(Ordering::Relaxed) & mask != mask {
-                word.fetch_or(mask, Ordering::Relaxed);
-            }
-        });
+        self.for_words(
+            offset / GRAIN_BYTES,
+            (offset + len).div_ceil(GRAIN_BYTES),
+            |word, mask| {
+                if word.load(Ordering::Relaxed) & mask != mask {
+                    word.fetch_or(mask, Ordering::Relaxed);
+                }
+            },
+        );
     }
 
     /// Where the kernel may read or write `len` bytes for a socket.
@@ -216,7 +238,11 @@ impl SparseMemory {
         unsafe {
             std::ptr::write_bytes(start, 0, (first_page - offset) as usize);
             let pages = self.base.as_ptr().add(first_page as usize);
-            libc::madvise(pages.cast(), (end_page - first_page) as usize, libc::MADV_DONTNEED);
+            libc::madvise(
+                pages.cast(),
+                (end_page - first_page) as usize,
+                libc::MADV_DONTNEED,
+            );
             std::ptr::write_bytes(
                 self.base.as_ptr().add(end_page as usize),
                 0,
@@ -227,9 +253,13 @@ impl SparseMemory {
 
     fn mapped_anywhere(&self, offset: u64, len: u64) -> bool {
         let mut any = false;
-        self.for_words(offset / GRAIN_BYTES, (offset + len).div_ceil(GRAIN_BYTES), |word, mask| {
-            any |= word.load(Ordering::Relaxed) & mask != 0;
-        });
+        self.for_words(
+            offset / GRAIN_BYTES,
+            (offset + len).div_ceil(GRAIN_BYTES),
+            |word, mask| {
+                any |= word.load(Ordering::Relaxed) & mask != 0;
+            },
+        );
         any
     }
 
@@ -238,7 +268,11 @@ impl SparseMemory {
         let mut grain = first;
         while grain < end {
             let count = (64 - grain % 64).min(end - grain);
-            let ones = if count == 64 { u64::MAX } else { (1 << count) - 1 };
+            let ones = if count == 64 {
+                u64::MAX
+            } else {
+                (1 << count) - 1
+            };
             f(self.word((grain / 64) as usize), ones << (grain % 64));
             grain += count;
         }
@@ -299,8 +333,14 @@ mod tests {
         let mut out = [1; 8192];
         memory.read((16 << 40) - 8192, &mut out);
         assert!(out[..4096].iter().all(|&b| b == 0) && out[4096..].iter().all(|&b| b == 7));
-        assert_eq!(memory.allocation(0), (Allocation::Deallocated, RUN_BYTES_MAX));
-        assert_eq!(memory.allocation((16 << 40) - 8192), (Allocation::Deallocated, 4096));
+        assert_eq!(
+            memory.allocation(0),
+            (Allocation::Deallocated, RUN_BYTES_MAX)
+        );
+        assert_eq!(
+            memory.allocation((16 << 40) - 8192),
+            (Allocation::Deallocated, 4096)
+        );
     }
 
     /// What was cut off reads as zeros when it comes back, and nothing grows beyond its room.
@@ -323,7 +363,8 @@ mod tests {
     #[test]
     fn allocation_follows_writes() {
         let memory = SparseMemory::new(1 << 20).unwrap();
-        let check = |offset, state, run| assert_eq!(memory.allocation(offset), (state, run), "at {offset}");
+        let check =
+            |offset, state, run| assert_eq!(memory.allocation(offset), (state, run), "at {offset}");
         check(0, Allocation::Deallocated, 1 << 20);
         memory.write(1024, &[1; 512]);
         check(0, Allocation::Deallocated, 1024);

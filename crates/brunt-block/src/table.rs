@@ -23,8 +23,14 @@ pub use crate::open::{
 use crate::{Backend, DeviceInfo};
 
 /// All backends of this crate. Others ([`open_url_with`]) come from the crates above.
-pub static BACKENDS: &[BackendEntry] =
-    &[null::ENTRY, memory::ENTRY, file::ENTRY, tcp::ENTRY, array::ENTRY, join::ENTRY];
+pub static BACKENDS: &[BackendEntry] = &[
+    null::ENTRY,
+    memory::ENTRY,
+    file::ENTRY,
+    tcp::ENTRY,
+    array::ENTRY,
+    join::ENTRY,
+];
 
 /// All layers.
 pub static LAYERS: &[LayerEntry] = &[
@@ -43,7 +49,11 @@ pub fn help(more: &[BackendEntry]) -> String {
     for entry in BACKENDS.iter().chain(more) {
         text += &format!("\n  {}\n      {}", entry.example, entry.help);
         // Kinds that share their options stand together, and the first has the list.
-        let options = if std::ptr::eq(entry.options, listed) { &[] } else { entry.options };
+        let options = if std::ptr::eq(entry.options, listed) {
+            &[]
+        } else {
+            entry.options
+        };
         listed = entry.options;
         for (key, help) in options {
             text += &format!("\n      {key}: {help}");
@@ -51,7 +61,10 @@ pub fn help(more: &[BackendEntry]) -> String {
     }
     text += "\nLayers (options of any device; can be repeated; the first one is closest to the device):";
     for layer in LAYERS {
-        text += &format!("\n  ?{}={}\n      {}", layer.name, layer.example, layer.help);
+        text += &format!(
+            "\n  ?{}={}\n      {}",
+            layer.name, layer.example, layer.help
+        );
     }
     text
 }
@@ -83,7 +96,15 @@ pub fn open_url_permitted(
     read_only: bool,
     permit: Arc<dyn Permit>,
 ) -> Opened {
-    open::open_within(text, &Tables { permit: Some(permit), ..tables(more) }, read_only, 0)
+    open::open_within(
+        text,
+        &Tables {
+            permit: Some(permit),
+            ..tables(more)
+        },
+        read_only,
+        0,
+    )
 }
 
 /// What can be said of a URL without opening what it names or asking anybody: mistakes in its text, and the size of
@@ -91,9 +112,19 @@ pub fn open_url_permitted(
 ///
 /// # Errors
 /// See [`OpenError`].
-pub fn foresee_url_with(text: &str, more: &[BackendEntry]) -> Result<Option<DeviceInfo>, OpenError> {
-    let Parsed { entry, argument, mut options, layers } = open::parse(text, &tables(more), false, 0)?;
-    let Some(known) = (entry.foresee)(argument, &mut options)? else { return Ok(None) };
+pub fn foresee_url_with(
+    text: &str,
+    more: &[BackendEntry],
+) -> Result<Option<DeviceInfo>, OpenError> {
+    let Parsed {
+        entry,
+        argument,
+        mut options,
+        layers,
+    } = open::parse(text, &tables(more), false, 0)?;
+    let Some(known) = (entry.foresee)(argument, &mut options)? else {
+        return Ok(None);
+    };
     // Layers look at sizes and blocks only, so any device of these will do to find out whether they fit.
     let mut stand_in: Arc<dyn Backend> =
         Arc::new(null::NullBackend::new(known.size_bytes, known.block_bytes));
@@ -101,12 +132,21 @@ pub fn foresee_url_with(text: &str, more: &[BackendEntry]) -> Result<Option<Devi
         stand_in = layer.foresee.unwrap_or(layer.wrap)(stand_in, &value)?;
     }
     let (name, info) = (text.trim().to_string(), stand_in.info().clone());
-    Ok(Some(DeviceInfo { name, read_only: info.read_only || known.read_only, ..info }))
+    Ok(Some(DeviceInfo {
+        name,
+        read_only: info.read_only || known.read_only,
+        ..info
+    }))
 }
 
 fn tables(more: &[BackendEntry]) -> Tables {
     let backends = BACKENDS.iter().chain(more).copied().collect();
-    Tables { backends, path: Some(file::ENTRY), layers: LAYERS, permit: None }
+    Tables {
+        backends,
+        path: Some(file::ENTRY),
+        layers: LAYERS,
+        permit: None,
+    }
 }
 
 #[cfg(test)]
@@ -145,12 +185,23 @@ mod tests {
             format!("array:raid1,[memory:1MiB],[{made}]"),
             format!("array:raid0,[array:raid1,[memory:1MiB],[{made}]],[memory:1MiB]"),
         ] {
-            assert!(matches!(open(&url), Err(OpenError::NotAllowed { .. })), "{url}");
+            assert!(
+                matches!(open(&url), Err(OpenError::NotAllowed { .. })),
+                "{url}"
+            );
         }
-        assert!(!file.exists(), "a file that may not be opened is not made either");
+        assert!(
+            !file.exists(),
+            "a file that may not be opened is not made either"
+        );
         let url = format!("memory:1MiB?stics={}", file.display());
-        let error = open_url_permitted(&url, &[], false, Arc::new(MemoryOnly)).err().expect("refused");
-        assert!(matches!(error, OpenError::NotAllowed { .. }) && !file.exists(), "a layer's file: {error}");
+        let error = open_url_permitted(&url, &[], false, Arc::new(MemoryOnly))
+            .err()
+            .expect("refused");
+        assert!(
+            matches!(error, OpenError::NotAllowed { .. }) && !file.exists(),
+            "a layer's file: {error}"
+        );
     }
 
     /// Every line of the help can be used.
@@ -162,28 +213,53 @@ mod tests {
         for entry in BACKENDS {
             assert!(names.insert(entry.name), "{} is there twice", entry.name);
             assert!(!entry.help.is_empty() && !entry.help.contains('\n'));
-            assert!(entry.options.iter().all(|(key, help)| !key.is_empty() && !help.is_empty()));
+            assert!(
+                entry
+                    .options
+                    .iter()
+                    .all(|(key, help)| !key.is_empty() && !help.is_empty())
+            );
             assert!(entry.example.starts_with(entry.name));
-            let example = entry.example.replace("/tmp", folder.path().to_str().unwrap());
+            let example = entry
+                .example
+                .replace("/tmp", folder.path().to_str().unwrap());
             let example = example.replace("127.0.0.1:5260", &sink.address().to_string());
             let foreseen = foresee_url_with(&example, &[]).unwrap();
             let backend = open_url(&example).unwrap();
             assert!(backend.info().size_bytes > 0 && !backend.info().name.is_empty());
-            let same = |info: DeviceInfo| assert_eq!(info.size_bytes, backend.info().size_bytes, "{example}");
+            let same = |info: DeviceInfo| {
+                assert_eq!(info.size_bytes, backend.info().size_bytes, "{example}")
+            };
             foreseen.into_iter().for_each(same);
             for (key, _) in entry.options {
-                assert!(LAYERS.iter().all(|layer| layer.name != *key), "{key} is an option and a layer");
+                assert!(
+                    LAYERS.iter().all(|layer| layer.name != *key),
+                    "{key} is an option and a layer"
+                );
             }
         }
         for layer in LAYERS {
             assert!(names.insert(layer.name), "{} is there twice", layer.name);
             assert!(!layer.help.is_empty() && !layer.help.contains('\n'));
-            let example = layer.example.replace("/tmp", folder.path().to_str().unwrap());
+            let example = layer
+                .example
+                .replace("/tmp", folder.path().to_str().unwrap());
             let url = format!("null:1MiB?{}={example}", layer.name);
-            foresee_url_with(&url, &[]).unwrap().expect("its size is in its URL");
-            assert!(layer.file.is_none_or(|file| !std::path::Path::new(file(&example)).exists()), "{url}");
+            foresee_url_with(&url, &[])
+                .unwrap()
+                .expect("its size is in its URL");
+            assert!(
+                layer
+                    .file
+                    .is_none_or(|file| !std::path::Path::new(file(&example)).exists()),
+                "{url}"
+            );
             let backend = open_url(&url).unwrap();
-            assert!(matches!(backend.inline(), crate::Inline::No), "data must not pass {} by", layer.name);
+            assert!(
+                matches!(backend.inline(), crate::Inline::No),
+                "data must not pass {} by",
+                layer.name
+            );
         }
     }
 
@@ -191,8 +267,15 @@ mod tests {
     #[test]
     fn help_is_whole() {
         let text = help(&[]);
-        for name in BACKENDS.iter().map(|entry| entry.name).chain(LAYERS.iter().map(|layer| layer.name)) {
-            assert!(text.contains(&format!("  {name}:")) || text.contains(&format!("  ?{name}=")), "{name}");
+        for name in BACKENDS
+            .iter()
+            .map(|entry| entry.name)
+            .chain(LAYERS.iter().map(|layer| layer.name))
+        {
+            assert!(
+                text.contains(&format!("  {name}:")) || text.contains(&format!("  ?{name}=")),
+                "{name}"
+            );
         }
         assert!(text.contains("spare=[URL]") && text.contains("reservation-conflict"));
     }
@@ -201,8 +284,14 @@ mod tests {
     #[test]
     fn mistakes() {
         let check = |url: &str, words: &str| {
-            let error = open_url(url).err().unwrap_or_else(|| panic!("{url} opened")).to_string();
-            assert!(error.contains(words), "{url}: '{error}' does not say '{words}'");
+            let error = open_url(url)
+                .err()
+                .unwrap_or_else(|| panic!("{url} opened"))
+                .to_string();
+            assert!(
+                error.contains(words),
+                "{url}: '{error}' does not say '{words}'"
+            );
         };
         check("nul:1GiB", "use null, memory, file, tcp");
         check("http://host/disk", "unknown backend 'http'");
@@ -211,7 +300,10 @@ mod tests {
         check("null:1Q", "use ");
         check("null:100", "less than one block");
         check("null:1GiB?block=1000", "512 or 4096");
-        check("null:1GiB?direct=no", "null has no option 'direct'; its options are block");
+        check(
+            "null:1GiB?direct=no",
+            "null has no option 'direct'; its options are block",
+        );
         check("null:1GiB?block=512&block=4096", "twice");
         check("memory:1GiB?block=512&x", "key=value");
         check("/nowhere/at/all", "cannot open /nowhere/at/all");
@@ -224,19 +316,32 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.img");
         let file = path.display();
-        let size = |url: &str| foresee_url_with(url, &[]).unwrap().map(|info| info.size_bytes);
+        let size = |url: &str| {
+            foresee_url_with(url, &[])
+                .unwrap()
+                .map(|info| info.size_bytes)
+        };
         assert_eq!(size("null:1280MiB?retry=3"), Some(1_342_177_280));
         assert_eq!(size("memory:1000000"), Some(999_936));
-        assert_eq!(size(&format!("file:{file}?size=8MiB&create=yes")), Some(8 << 20));
+        assert_eq!(
+            size(&format!("file:{file}?size=8MiB&create=yes")),
+            Some(8 << 20)
+        );
         assert!(!path.exists(), "nothing is made");
         std::fs::write(&path, vec![0; 5000]).unwrap();
         assert_eq!(size(&format!("{file}")), Some(4608));
         assert_eq!(size("array:raid1,[memory:1GiB],[memory:1GiB]"), None);
-        let read_only = foresee_url_with(&format!("file:{file}?read_only=yes"), &[]).unwrap().unwrap();
+        let read_only = foresee_url_with(&format!("file:{file}?read_only=yes"), &[])
+            .unwrap()
+            .unwrap();
         assert!(read_only.read_only);
-        for url in
-            ["nul:1GiB", "null:1GiB?direct=no", "null:1GiB?delay=maybe", "null:1MiB?fault=nonsense", "null:7"]
-        {
+        for url in [
+            "nul:1GiB",
+            "null:1GiB?direct=no",
+            "null:1GiB?delay=maybe",
+            "null:1MiB?fault=nonsense",
+            "null:7",
+        ] {
             assert!(foresee_url_with(url, &[]).is_err(), "{url}");
         }
         let missing = foresee_url_with("/nowhere/at/all", &[]).unwrap_err();

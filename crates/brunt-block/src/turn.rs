@@ -45,7 +45,11 @@ pub fn turn_until(
     let (before, queued, known) = (device.outstanding() as usize, batch.len(), done.len());
     device.submit(batch);
     let taken = queued - batch.len();
-    debug_assert_eq!(device.outstanding() as usize, before + taken, "a request that is taken is outstanding");
+    debug_assert_eq!(
+        device.outstanding() as usize,
+        before + taken,
+        "a request that is taken is outstanding"
+    );
     ring.enter(device.deadline().min(until))?;
     device.poll(done);
     let completed = done.len() - known;
@@ -65,7 +69,11 @@ pub fn turn_until(
 /// # Panics
 /// When the device has requests under way, or takes none.
 pub fn one(ring: &Ring, device: &mut dyn Device, request: Request) -> io::Result<Completion> {
-    assert_eq!(device.outstanding(), 0, "a device with no other request under way");
+    assert_eq!(
+        device.outstanding(),
+        0,
+        "a device with no other request under way"
+    );
     let tag = request.tag;
     let (mut batch, mut done) = (VecDeque::from([request]), Vec::with_capacity(1));
     while done.is_empty() {
@@ -73,6 +81,9 @@ pub fn one(ring: &Ring, device: &mut dyn Device, request: Request) -> io::Result
         assert!(batch.is_empty(), "an idle device takes a request");
     }
     let completion = done.pop().expect("it is done");
-    assert!(done.is_empty() && completion.tag == tag, "one request has one completion, with its tag");
+    assert!(
+        done.is_empty() && completion.tag == tag,
+        "one request has one completion, with its tag"
+    );
     Ok(completion)
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use brunt_block::backends::tcp::{SinkConfig, TcpSink};
 use brunt_block::turn::turn;
 use brunt_block::{
-    Backend, Buf, Completion, Device, DeviceError, Inline, Op, OpenError, Request, Ring, RingConfig, open_url,
+    Backend, Buf, Completion, Device, DeviceError, Inline, Op, OpenError, Request, Ring,
+    RingConfig, open_url,
 };
 use brunt_core::Nanos;
 use brunt_core::random::Random;
@@ -32,7 +33,10 @@ impl Bench {
     }
 
     fn on(ring: Ring, backend: &dyn Backend, depth: u32) -> Bench {
-        Bench { device: backend.open(&ring, depth).unwrap(), ring }
+        Bench {
+            device: backend.open(&ring, depth).unwrap(),
+            ring,
+        }
     }
 
     fn request(&self, tag: u64, op: Op, offset: u64, len: u64) -> Request {
@@ -40,7 +44,14 @@ impl Bench {
             Op::Read | Op::Write => self.ring.pool().take(len as usize),
             _ => Buf::empty(),
         };
-        Request { tag, op, offset, len, buf, force_unit_access: false }
+        Request {
+            tag,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access: false,
+        }
     }
 
     /// One round of the loop that every owner of a ring runs.
@@ -78,8 +89,9 @@ fn conforms(url: &str) {
     let info = backend.info();
     assert_eq!(info.size_bytes, SIZE_BYTES, "{url}");
     println!("{url}: {:?}", info.notes);
-    let zeros =
-        matches!(backend.inline(), Inline::Zeros) || url.starts_with("null:") || url.starts_with("tcp:");
+    let zeros = matches!(backend.inline(), Inline::Zeros)
+        || url.starts_with("null:")
+        || url.starts_with("tcp:");
     limits(url, &*backend);
     wrong_requests(url, &*backend);
     boundaries(url, &*backend, zeros);
@@ -92,34 +104,58 @@ fn conforms(url: &str) {
 /// A device takes as many as its depth, leaves the rest in order, answers each once.
 fn limits(url: &str, backend: &dyn Backend) {
     let mut bench = Bench::new(backend, DEPTH);
-    let mut batch: VecDeque<_> =
-        (0..u64::from(DEPTH) + 7).map(|tag| bench.request(tag, Op::Read, tag * 4096, 4096)).collect();
+    let mut batch: VecDeque<_> = (0..u64::from(DEPTH) + 7)
+        .map(|tag| bench.request(tag, Op::Read, tag * 4096, 4096))
+        .collect();
     assert_eq!(bench.device.outstanding(), 0);
     bench.device.submit(&mut batch);
     assert_eq!(bench.device.outstanding(), DEPTH, "{url}");
     let left: Vec<_> = batch.iter().map(|request| request.tag).collect();
-    assert_eq!(left, (u64::from(DEPTH)..u64::from(DEPTH) + 7).collect::<Vec<_>>(), "{url}");
+    assert_eq!(
+        left,
+        (u64::from(DEPTH)..u64::from(DEPTH) + 7).collect::<Vec<_>>(),
+        "{url}"
+    );
     bench.device.submit(&mut batch);
-    assert_eq!((bench.device.outstanding(), batch.len()), (DEPTH, 7), "{url}");
+    assert_eq!(
+        (bench.device.outstanding(), batch.len()),
+        (DEPTH, 7),
+        "{url}"
+    );
     let mut done = Vec::new();
     while bench.device.outstanding() > 0 {
         bench.turn(&mut done);
         bench.device.submit(&mut batch);
     }
     let tags: HashSet<_> = done.iter().map(|one| one.tag).collect();
-    assert_eq!((done.len(), tags.len()), (DEPTH as usize + 7, DEPTH as usize + 7), "{url}");
-    assert!(done.iter().all(|one| one.result.is_ok() && one.buf.len() == 4096), "{url}");
+    assert_eq!(
+        (done.len(), tags.len()),
+        (DEPTH as usize + 7, DEPTH as usize + 7),
+        "{url}"
+    );
+    assert!(
+        done.iter()
+            .all(|one| one.result.is_ok() && one.buf.len() == 4096),
+        "{url}"
+    );
 }
 
 /// What lies outside, is not aligned, or has no buffer fails alone; no bytes at all are
 /// fine anywhere.
 fn wrong_requests(url: &str, backend: &dyn Backend) {
     let mut bench = Bench::new(backend, DEPTH);
-    let (block, size) = (u64::from(backend.info().block_bytes), backend.info().size_bytes);
+    let (block, size) = (
+        u64::from(backend.info().block_bytes),
+        backend.info().size_bytes,
+    );
     let ops = [Op::Read, Op::Write, Op::Unmap, Op::WriteZeroes];
     let mut check = |offset: u64, len: u64, expected: Result<(), DeviceError>| {
         let request = |op: Op, tag: usize| bench.request(tag as u64, op, offset, len);
-        let requests = ops.iter().enumerate().map(|(tag, op)| request(*op, tag)).collect();
+        let requests = ops
+            .iter()
+            .enumerate()
+            .map(|(tag, op)| request(*op, tag))
+            .collect();
         for (op, one) in ops.iter().zip(bench.run(requests)) {
             assert_eq!(one.result, expected, "{url}: {op:?} of {len} at {offset}");
         }
@@ -134,41 +170,85 @@ fn wrong_requests(url: &str, backend: &dyn Backend) {
     check(size, 0, Ok(()));
     let mut short = bench.request(9, Op::Read, 0, block);
     short.buf = Buf::empty();
-    assert_eq!(bench.run(vec![short])[0].result, Err(DeviceError::OutOfRange), "{url}");
+    assert_eq!(
+        bench.run(vec![short])[0].result,
+        Err(DeviceError::OutOfRange),
+        "{url}"
+    );
     assert_eq!(bench.one(Op::Flush, 0, 0, 0).result, Ok(()), "{url}");
 }
 
 /// The first and the last block are blocks like others, and one request may be long.
 fn boundaries(url: &str, backend: &dyn Backend, zeros: bool) {
     let mut bench = Bench::new(backend, DEPTH);
-    let (block, size) = (u64::from(backend.info().block_bytes), backend.info().size_bytes);
-    for (offset, len, fill) in [(0, size, 0x11), (0, block, 0x22), (size - block, block, 0x33)] {
-        assert_eq!(bench.one(Op::Write, offset, len, fill).result, Ok(()), "{url}");
+    let (block, size) = (
+        u64::from(backend.info().block_bytes),
+        backend.info().size_bytes,
+    );
+    for (offset, len, fill) in [
+        (0, size, 0x11),
+        (0, block, 0x22),
+        (size - block, block, 0x33),
+    ] {
+        assert_eq!(
+            bench.one(Op::Write, offset, len, fill).result,
+            Ok(()),
+            "{url}"
+        );
         assert_eq!(bench.one(Op::Flush, 0, 0, 0).result, Ok(()), "{url}");
         let read = bench.one(Op::Read, offset, len, 0xee);
         assert_eq!(read.result, Ok(()), "{url}");
         let expected = if zeros { 0 } else { fill };
-        assert!(read.buf.iter().all(|&byte| byte == expected), "{url}: {len} at {offset}");
+        assert!(
+            read.buf.iter().all(|&byte| byte == expected),
+            "{url}: {len} at {offset}"
+        );
     }
     for op in [Op::Unmap, Op::WriteZeroes] {
         assert_eq!(bench.one(Op::Write, 0, size, 0x44).result, Ok(()), "{url}");
-        assert_eq!(bench.one(op, block, size - 2 * block, 0).result, Ok(()), "{url}: {op:?}");
+        assert_eq!(
+            bench.one(op, block, size - 2 * block, 0).result,
+            Ok(()),
+            "{url}: {op:?}"
+        );
         let read = bench.one(Op::Read, 0, size, 0xee);
-        let (edge, inner) = (block as usize, &read.buf[block as usize..(size - block) as usize]);
+        let (edge, inner) = (
+            block as usize,
+            &read.buf[block as usize..(size - block) as usize],
+        );
         assert!(inner.iter().all(|&byte| byte == 0), "{url}: {op:?}");
         let kept = if zeros { 0 } else { 0x44 };
-        assert!(read.buf[..edge].iter().all(|&byte| byte == kept), "{url}: {op:?}");
-        assert!(read.buf[size as usize - edge..].iter().all(|&byte| byte == kept), "{url}: {op:?}");
+        assert!(
+            read.buf[..edge].iter().all(|&byte| byte == kept),
+            "{url}: {op:?}"
+        );
+        assert!(
+            read.buf[size as usize - edge..]
+                .iter()
+                .all(|&byte| byte == kept),
+            "{url}: {op:?}"
+        );
     }
 }
 
 /// A depth far above the ring's queue works.
 fn more_than_the_ring_holds(url: &str, backend: &dyn Backend) {
-    let ring = Ring::new(RingConfig { entries: 16, ..RingConfig::default() }).unwrap();
+    let ring = Ring::new(RingConfig {
+        entries: 16,
+        ..RingConfig::default()
+    })
+    .unwrap();
     let mut bench = Bench::on(ring, backend, 2048);
-    let requests = (0..5000).map(|tag| bench.request(tag, Op::Read, tag % 2048 * 4096, 4096)).collect();
+    let requests = (0..5000)
+        .map(|tag| bench.request(tag, Op::Read, tag % 2048 * 4096, 4096))
+        .collect();
     let done = bench.run(requests);
-    assert!(done.iter().enumerate().all(|(tag, one)| one.tag == tag as u64 && one.result.is_ok()), "{url}");
+    assert!(
+        done.iter()
+            .enumerate()
+            .all(|(tag, one)| one.tag == tag as u64 && one.result.is_ok()),
+        "{url}"
+    );
     assert_eq!(done.len(), 5000, "{url}");
 }
 
@@ -195,17 +275,27 @@ fn model(url: &str, backend: &dyn Backend, zeros: bool, seed: u64) {
                 14 => Op::WriteZeroes,
                 _ => Op::Flush,
             };
-            let count = if random.chance(0.1) { 1 + random.below(256) } else { 1 + random.below(16) };
+            let count = if random.chance(0.1) {
+                1 + random.below(256)
+            } else {
+                1 + random.below(16)
+            };
             let first = random.below(blocks);
             let range = first * block..(first + count).min(blocks) * block;
             let clash = |(_, other, taken): &(u64, Op, Range<u64>)| {
-                taken.start < range.end && range.start < taken.end && (op != Op::Read || *other != Op::Read)
+                taken.start < range.end
+                    && range.start < taken.end
+                    && (op != Op::Read || *other != Op::Read)
             };
             if op != Op::Flush && flying.iter().any(clash) {
                 skipped += 1;
                 continue;
             }
-            let (offset, len) = if op == Op::Flush { (0, 0) } else { (range.start, range.end - range.start) };
+            let (offset, len) = if op == Op::Flush {
+                (0, 0)
+            } else {
+                (range.start, range.end - range.start)
+            };
             let mut request = bench.request(tag, op, offset, len);
             request.force_unit_access = random.chance(0.2);
             let there = &mut medium[range.start as usize..range.end as usize];
@@ -232,7 +322,10 @@ fn model(url: &str, backend: &dyn Backend, zeros: bool, seed: u64) {
             assert_eq!(one.result, Ok(()), "{url}, seed {seed}: {op:?} {tag}");
             if op == Op::Read {
                 let expected = &medium[range.start as usize..range.end as usize];
-                assert!(one.buf[..] == *expected, "{url}, seed {seed}: request {tag} at {range:?}");
+                assert!(
+                    one.buf[..] == *expected,
+                    "{url}, seed {seed}: request {tag} at {range:?}"
+                );
             }
             ended += 1;
         }
@@ -249,8 +342,9 @@ fn dropped_in_flight(url: &str, backend: &dyn Backend) {
     for round in 0..30 {
         let mut bench = Bench::on(ring.clone(), backend, DEPTH);
         let op = if round % 3 == 0 { Op::Write } else { Op::Read };
-        let mut batch: VecDeque<_> =
-            (0..u64::from(DEPTH)).map(|tag| bench.request(1000 + tag, op, tag * 65536, 65536)).collect();
+        let mut batch: VecDeque<_> = (0..u64::from(DEPTH))
+            .map(|tag| bench.request(1000 + tag, op, tag * 65536, 65536))
+            .collect();
         bench.device.submit(&mut batch);
         if round % 2 == 0 {
             ring.enter(Nanos(0)).unwrap();
@@ -290,7 +384,9 @@ fn memory_with_faults() {
     conforms("memory:8MiB?retry=3,off");
     conforms("memory:8MiB?fault=aborted-command,p=0.5,seed=1;medium-error,every=7&retry=200");
     conforms("memory:8MiB?fault=recovered-error,p=0.5&delay=uniform:1us-20us&retry=3,delay=10us");
-    conforms("memory:8MiB?fault=not-ready,p=0.2,seed=2;task-set-full,p=0.2,seed=3;unit-attention&retry=200");
+    conforms(
+        "memory:8MiB?fault=not-ready,p=0.2,seed=2;task-set-full,p=0.2,seed=3;unit-attention&retry=200",
+    );
     conforms("memory:8MiB?fault=sense:b/4b/04,p=0.3,seed=4;errno:EIO,p=0.1,seed=5&retry=200");
     conforms("memory:8MiB?fault=flaky:2ms/1ms&retry=1000,delay=1ms");
     conforms("memory:8MiB?fault=bad-blocks,lba=99999999;misdirect,p=0&retry=1");
@@ -304,14 +400,32 @@ fn arrays() {
         one.repeat(count as usize)
     };
     conforms(&format!("array:raid0,chunk=64k{}", members(2, "4MiB", "")));
-    conforms(&format!("array:raid1,chunk=64k{}", members(2, "8MiB", "?delay=uniform:1us-20us")));
+    conforms(&format!(
+        "array:raid1,chunk=64k{}",
+        members(2, "8MiB", "?delay=uniform:1us-20us")
+    ));
     conforms(&format!("array:raid5,chunk=64k{}", members(5, "2MiB", "")));
-    conforms(&format!("array:raid5,chunk=4k{}", members(3, "4MiB", "?fault=busy,op=read,p=0.01&retry=20")));
+    conforms(&format!(
+        "array:raid5,chunk=4k{}",
+        members(3, "4MiB", "?fault=busy,op=read,p=0.01&retry=20")
+    ));
     let dead = "?fault=hardware-error";
-    conforms(&format!("array:raid1,chunk=64k{}{}", members(1, "8MiB", ""), members(1, "8MiB", dead)));
-    conforms(&format!("array:raid5,chunk=64k{}{}", members(2, "4MiB", ""), members(1, "4MiB", dead)));
+    conforms(&format!(
+        "array:raid1,chunk=64k{}{}",
+        members(1, "8MiB", ""),
+        members(1, "8MiB", dead)
+    ));
+    conforms(&format!(
+        "array:raid5,chunk=64k{}{}",
+        members(2, "4MiB", ""),
+        members(1, "4MiB", dead)
+    ));
     let spare = ",spare=[memory:4MiB],rebuild=10MB";
-    conforms(&format!("array:raid5,chunk=64k{}{}{spare}", members(1, "4MiB", dead), members(2, "4MiB", "")));
+    conforms(&format!(
+        "array:raid5,chunk=64k{}{}{spare}",
+        members(1, "4MiB", dead),
+        members(2, "4MiB", "")
+    ));
 }
 
 fn file_in(parent: &Path) {
@@ -326,7 +440,10 @@ fn file_in(parent: &Path) {
     .iter()
     .enumerate()
     {
-        conforms(&format!("file:{}/{index}.img?size=8MiB&create=yes{options}", folder.path().display()));
+        conforms(&format!(
+            "file:{}/{index}.img?size=8MiB&create=yes{options}",
+            folder.path().display()
+        ));
     }
 }
 
@@ -352,10 +469,14 @@ fn tcp() {
     let sink = TcpSink::start(SinkConfig::default()).unwrap();
     let url = format!("tcp://{}?size=8MiB", sink.address());
     conforms(&url);
-    conforms(&format!("{url}&connections=3&block=4096&send_buffer=64k&receive_buffer=64k"));
+    conforms(&format!(
+        "{url}&connections=3&block=4096&send_buffer=64k&receive_buffer=64k"
+    ));
     let stats = sink.shutdown();
     assert_eq!(stats.broken, 0, "{stats:?}");
-    assert!(stats.requests > 10_000 && stats.received_bytes > 1 << 20 && stats.sent_bytes > 1 << 20);
+    assert!(
+        stats.requests > 10_000 && stats.received_bytes > 1 << 20 && stats.sent_bytes > 1 << 20
+    );
 }
 
 /// A read-only file answers writes with an error and everything else as ever.
@@ -368,9 +489,18 @@ fn read_only() {
     assert!(backend.info().read_only);
     let mut bench = Bench::new(&*backend, 4);
     for op in [Op::Write, Op::Unmap, Op::WriteZeroes] {
-        assert_eq!(bench.one(op, 0, 4096, 1).result, Err(DeviceError::Os(libc::EROFS)));
+        assert_eq!(
+            bench.one(op, 0, 4096, 1).result,
+            Err(DeviceError::Os(libc::EROFS))
+        );
     }
-    assert!(bench.one(Op::Read, 0, 65536, 1).buf.iter().all(|&byte| byte == 7));
+    assert!(
+        bench
+            .one(Op::Read, 0, 65536, 1)
+            .buf
+            .iter()
+            .all(|&byte| byte == 7)
+    );
     assert_eq!(bench.one(Op::Flush, 0, 0, 0).result, Ok(()));
 }
 
@@ -378,7 +508,10 @@ fn read_only() {
 #[test]
 fn two_threads() {
     let folder = tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let file = format!("file:{}/disk.img?size=8MiB&create=yes&write_back=yes", folder.path().display());
+    let file = format!(
+        "file:{}/disk.img?size=8MiB&create=yes&write_back=yes",
+        folder.path().display()
+    );
     for url in ["memory:8MiB", &file] {
         let backend = open_url(url).unwrap();
         let threads: Vec<_> = (0..2u64)
@@ -388,7 +521,10 @@ fn two_threads() {
                     let mut bench = Bench::new(&*backend, DEPTH);
                     for round in 0..50u8 {
                         let offset = half * (SIZE_BYTES / 2) + u64::from(round) * 16384;
-                        assert_eq!(bench.one(Op::Write, offset, 16384, round + 1).result, Ok(()));
+                        assert_eq!(
+                            bench.one(Op::Write, offset, 16384, round + 1).result,
+                            Ok(())
+                        );
                         let read = bench.one(Op::Read, offset, 16384, 0);
                         assert!(read.buf.iter().all(|&byte| byte == round + 1));
                     }
@@ -405,30 +541,52 @@ fn two_threads() {
 #[test]
 fn other_rings() {
     let folder = tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let url = format!("file:{}/disk.img?size=8MiB&create=yes&write_back=yes", folder.path().display());
+    let url = format!(
+        "file:{}/disk.img?size=8MiB&create=yes&write_back=yes",
+        folder.path().display()
+    );
     let backend = open_url(&url).unwrap();
-    let sqpoll = RingConfig { sqpoll_idle_ms: Some(2), ..RingConfig::default() };
-    let iopoll = RingConfig { iopoll: true, ..RingConfig::default() };
+    let sqpoll = RingConfig {
+        sqpoll_idle_ms: Some(2),
+        ..RingConfig::default()
+    };
+    let iopoll = RingConfig {
+        iopoll: true,
+        ..RingConfig::default()
+    };
     for config in [sqpoll, iopoll] {
         let mut bench = Bench::on(Ring::new(config.clone()).unwrap(), &*backend, DEPTH);
         let probe = bench.one(Op::Read, 0, 4096, 0);
         if config.iopoll && probe.result == Err(DeviceError::Os(libc::EOPNOTSUPP)) {
             return skip("a file system with polled I/O");
         }
-        let mut writes: Vec<_> =
-            (0..200).map(|tag| bench.request(tag, Op::Write, tag * 8192, 8192)).collect();
+        let mut writes: Vec<_> = (0..200)
+            .map(|tag| bench.request(tag, Op::Write, tag * 8192, 8192))
+            .collect();
         for write in &mut writes {
             write.buf.fill(write.tag as u8);
         }
-        assert!(bench.run(writes).iter().all(|one| one.result.is_ok()), "{config:?}");
+        assert!(
+            bench.run(writes).iter().all(|one| one.result.is_ok()),
+            "{config:?}"
+        );
         // Long enough for the kernel's thread to fall asleep.
         std::thread::sleep(std::time::Duration::from_millis(20));
-        let reads = (0..200).map(|tag| bench.request(tag, Op::Read, tag * 8192, 8192)).collect();
+        let reads = (0..200)
+            .map(|tag| bench.request(tag, Op::Read, tag * 8192, 8192))
+            .collect();
         for one in bench.run(reads) {
-            assert!(one.result.is_ok() && one.buf.iter().all(|&byte| byte == one.tag as u8), "{config:?}");
+            assert!(
+                one.result.is_ok() && one.buf.iter().all(|&byte| byte == one.tag as u8),
+                "{config:?}"
+            );
         }
         let flush = bench.one(Op::Flush, 0, 0, 0).result;
-        let expected = if config.iopoll { Err(DeviceError::Unsupported) } else { Ok(()) };
+        let expected = if config.iopoll {
+            Err(DeviceError::Unsupported)
+        } else {
+            Ok(())
+        };
         assert_eq!(flush, expected, "{config:?}");
     }
 }
@@ -436,7 +594,10 @@ fn other_rings() {
 /// Runs a program; its output when it succeeded.
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
 /// A loop device, detached afterwards.
@@ -444,7 +605,17 @@ struct Loop(String);
 
 impl Loop {
     fn new(file: &Path, block_bytes: &str) -> Option<Loop> {
-        run("losetup", &["--find", "--show", "--sector-size", block_bytes, file.to_str()?]).map(Loop)
+        run(
+            "losetup",
+            &[
+                "--find",
+                "--show",
+                "--sector-size",
+                block_bytes,
+                file.to_str()?,
+            ],
+        )
+        .map(Loop)
     }
 }
 
@@ -460,20 +631,27 @@ fn block_device() {
     let folder = tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for block in ["512", "4096"] {
         let file = folder.path().join(format!("{block}.img"));
-        std::fs::File::create(&file).unwrap().set_len(SIZE_BYTES).unwrap();
+        std::fs::File::create(&file)
+            .unwrap()
+            .set_len(SIZE_BYTES)
+            .unwrap();
         let Some(device) = Loop::new(&file, block) else {
             return skip("root and loop devices");
         };
         let backend = open_url(&device.0).unwrap();
         assert_eq!(backend.info().block_bytes.to_string(), block);
         assert!(backend.info().unmap);
-        let error = open_url(&device.0).err().expect("the second writer is refused");
+        let error = open_url(&device.0)
+            .err()
+            .expect("the second writer is refused");
         assert!(matches!(error, OpenError::InUse { .. }), "{error}");
         open_url(&format!("{}?read_only=yes", device.0)).unwrap();
         open_url(&format!("{}?force=yes", device.0)).unwrap();
         drop(backend);
         if block == "4096" {
-            let error = open_url(&format!("{}?block=512", device.0)).err().expect("blocks are too small");
+            let error = open_url(&format!("{}?block=512", device.0))
+                .err()
+                .expect("blocks are too small");
             assert!(error.to_string().contains("use block=4096"), "{error}");
         }
         // `conforms` opens for itself.
@@ -503,6 +681,15 @@ fn no_space() {
     let backend = open_url(&format!("file:{path}/disk.img?size=8MiB&create=yes")).unwrap();
     let mut bench = Bench::new(&*backend, 4);
     assert_eq!(bench.one(Op::Write, 0, 65536, 1).result, Ok(()));
-    assert_eq!(bench.one(Op::Write, 1 << 20, 4 << 20, 1).result, Err(DeviceError::Os(libc::ENOSPC)));
-    assert!(bench.one(Op::Read, 0, 65536, 0).buf.iter().all(|&byte| byte == 1));
+    assert_eq!(
+        bench.one(Op::Write, 1 << 20, 4 << 20, 1).result,
+        Err(DeviceError::Os(libc::ENOSPC))
+    );
+    assert!(
+        bench
+            .one(Op::Read, 0, 65536, 0)
+            .buf
+            .iter()
+            .all(|&byte| byte == 1)
+    );
 }

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use brunt_capture::trace::{TraceOptions, TraceRecorder};
-use brunt_capture::{Analysis, ChecksumRun, FileSource, Limits, Operation, PacketBatch, Sink, run_file};
+use brunt_capture::{
+    Analysis, ChecksumRun, FileSource, Limits, Operation, PacketBatch, Sink, run_file,
+};
 
 /// Takes operations and does nothing with them.
 struct Nothing;
@@ -17,14 +19,19 @@ impl Sink for Nothing {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let path = arguments.next().ok_or("usage: speed FILE [REPEATS [PASS]]")?;
+    let path = arguments
+        .next()
+        .ok_or("usage: speed FILE [REPEATS [PASS]]")?;
     let repeats: u32 = arguments.next().map_or(Ok(3), |n| n.parse())?;
     let path = Path::new(&path);
     let read = |path: &Path| -> Result<(u64, u64), Box<dyn std::error::Error>> {
         let (mut source, mut batch) = (FileSource::open(path)?, PacketBatch::default());
         let mut bytes = 0;
         while source.fill(&mut batch)? {
-            bytes += batch.packets().map(|packet| u64::from(packet.wire_len)).sum::<u64>();
+            bytes += batch
+                .packets()
+                .map(|packet| u64::from(packet.wire_len))
+                .sum::<u64>();
         }
         Ok((bytes, 0))
     };
@@ -41,7 +48,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let folder = path.with_extension("trace");
         let _ = std::fs::remove_dir_all(&folder);
         let recorder = TraceRecorder::create(&folder, &TraceOptions::default())?;
-        let mut outcome = run_file(path, (Analysis::new(), recorder), Limits::default(), || false)?;
+        let mut outcome = run_file(path, (Analysis::new(), recorder), Limits::default(), || {
+            false
+        })?;
         let (analysis, recorder) = outcome.sink;
         let (summary, error) = recorder.finish(&mut outcome.ledger);
         if let Some(error) = error {
@@ -49,7 +58,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         let report = analysis.report(&outcome.ledger);
         let smaller = outcome.ledger.wire_bytes as f64 / summary.bytes as f64;
-        println!("{} rows, {} bytes: {smaller:.1} times smaller", summary.rows, summary.bytes);
+        println!(
+            "{} rows, {} bytes: {smaller:.1} times smaller",
+            summary.rows, summary.bytes
+        );
         Ok((report.ledger.of("wire_bytes"), report.operations))
     };
     type Pass<'a> = &'a dyn Fn(&Path) -> Result<(u64, u64), Box<dyn std::error::Error>>;
@@ -61,7 +73,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ];
     let mut base = 0.0;
     let only: Option<usize> = arguments.next().map(|n| n.parse()).transpose()?;
-    for (_, (name, pass)) in (1..).zip(passes).filter(|(number, _)| only.is_none_or(|only| only == *number)) {
+    for (_, (name, pass)) in (1..)
+        .zip(passes)
+        .filter(|(number, _)| only.is_none_or(|only| only == *number))
+    {
         let mut best = f64::INFINITY;
         let mut seen = (0, 0);
         for _ in 0..repeats.max(1) {

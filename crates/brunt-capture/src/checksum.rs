@@ -114,7 +114,9 @@ impl BlockSums {
     fn flush(&mut self, emit: &mut impl FnMut(u64, &[u64])) {
         if !self.sums.is_empty() {
             emit(self.run_at, &self.sums);
-            self.run_at = self.run_at.wrapping_add((self.sums.len() * BLOCK_BYTES) as u64);
+            self.run_at = self
+                .run_at
+                .wrapping_add((self.sums.len() * BLOCK_BYTES) as u64);
             self.sums.clear();
         }
     }
@@ -137,7 +139,12 @@ mod tests {
         (0..)
             .map(|i| first + i * 512)
             .take_while(|at| (at + 512 - offset) as usize <= range.end)
-            .map(|at| (at, sum(data[(at - offset) as usize..][..512].try_into().unwrap())))
+            .map(|at| {
+                (
+                    at,
+                    sum(data[(at - offset) as usize..][..512].try_into().unwrap()),
+                )
+            })
             .collect()
     }
 
@@ -151,7 +158,11 @@ mod tests {
             for _ in 0..20 {
                 let mut seen = Vec::new();
                 let mut emit = |at: u64, sums: &[u64]| {
-                    seen.extend(sums.iter().enumerate().map(|(i, s)| (at + i as u64 * 512, *s)));
+                    seen.extend(
+                        sums.iter()
+                            .enumerate()
+                            .map(|(i, s)| (at + i as u64 * 512, *s)),
+                    );
                 };
                 let mut sums = BlockSums::default();
                 sums.start(offset);
@@ -174,7 +185,11 @@ mod tests {
         for (from, to) in [(0, 1), (511, 512), (512, 1024), (700, 5000), (8000, 8192)] {
             let mut seen = Vec::new();
             let mut emit = |at: u64, sums: &[u64]| {
-                seen.extend(sums.iter().enumerate().map(|(i, s)| (at + i as u64 * 512, *s)));
+                seen.extend(
+                    sums.iter()
+                        .enumerate()
+                        .map(|(i, s)| (at + i as u64 * 512, *s)),
+                );
             };
             let mut sums = BlockSums::default();
             sums.start(100);

@@ -51,7 +51,8 @@ impl Defragmenter {
         now_ns: u64,
     ) -> Defragmented {
         let mut dropped = self.partial.len() as u64;
-        self.partial.retain(|p| now_ns.saturating_sub(p.since_ns) <= WAIT_NS_MAX);
+        self.partial
+            .retain(|p| now_ns.saturating_sub(p.since_ns) <= WAIT_NS_MAX);
         dropped -= self.partial.len() as u64;
         let from = fragment.offset;
         let to = from.saturating_add(payload.wire_len as u32);
@@ -63,7 +64,13 @@ impl Defragmenter {
                     dropped += 1;
                 }
                 let bytes = std::mem::take(&mut self.spare);
-                self.partial.push(Partial { key, since_ns: now_ns, bytes, ranges: Vec::new(), total: None });
+                self.partial.push(Partial {
+                    key,
+                    since_ns: now_ns,
+                    bytes,
+                    ranges: Vec::new(),
+                    total: None,
+                });
                 self.partial.len() - 1
             }
         };
@@ -127,19 +134,40 @@ mod tests {
     }
 
     fn add(d: &mut Defragmenter, id: u32, offset: u32, more: bool, text: &str) -> Defragmented {
-        let fragment = Fragment { identification: id, offset, more };
-        d.add(key(id), fragment, Payload { bytes: text.as_bytes(), wire_len: text.len() }, 0)
+        let fragment = Fragment {
+            identification: id,
+            offset,
+            more,
+        };
+        d.add(
+            key(id),
+            fragment,
+            Payload {
+                bytes: text.as_bytes(),
+                wire_len: text.len(),
+            },
+            0,
+        )
     }
 
     /// Any order gives the packet; repeats are harmless; overlaps lose it.
     #[test]
     fn fragments() {
         let mut d = Defragmenter::default();
-        assert_eq!(add(&mut d, 1, 8, true, "ijklmnop"), Defragmented::Waiting(0));
+        assert_eq!(
+            add(&mut d, 1, 8, true, "ijklmnop"),
+            Defragmented::Waiting(0)
+        );
         assert_eq!(add(&mut d, 1, 16, false, "q"), Defragmented::Waiting(0));
         assert_eq!(add(&mut d, 1, 16, false, "q"), Defragmented::Waiting(0));
-        assert_eq!(add(&mut d, 1, 0, true, "abcdefgh"), Defragmented::Whole(b"abcdefghijklmnopq".to_vec()));
-        assert_eq!(add(&mut d, 2, 0, true, "abcdefgh"), Defragmented::Waiting(0));
+        assert_eq!(
+            add(&mut d, 1, 0, true, "abcdefgh"),
+            Defragmented::Whole(b"abcdefghijklmnopq".to_vec())
+        );
+        assert_eq!(
+            add(&mut d, 2, 0, true, "abcdefgh"),
+            Defragmented::Waiting(0)
+        );
         assert_eq!(add(&mut d, 2, 4, true, "xxxxxxxx"), Defragmented::Lost);
         assert_eq!(d.waiting(), 0);
     }

@@ -55,5 +55,10 @@ pub fn run_file<S: Sink>(
         return Err(error);
     }
     let (sink, ledger) = pipeline.finish();
-    Ok(FileOutcome { sink, ledger, damage, cut_bytes: source.cut_bytes() })
+    Ok(FileOutcome {
+        sink,
+        ledger,
+        damage,
+        cut_bytes: source.cut_bytes(),
+    })
 }

@@ -28,15 +28,33 @@ impl FlowKey {
     #[inline]
     pub fn new(source: Endpoint, destination: Endpoint, transport: Transport) -> (FlowKey, u8) {
         if source <= destination {
-            (FlowKey { low: source, high: destination, transport }, 0)
+            (
+                FlowKey {
+                    low: source,
+                    high: destination,
+                    transport,
+                },
+                0,
+            )
         } else {
-            (FlowKey { low: destination, high: source, transport }, 1)
+            (
+                FlowKey {
+                    low: destination,
+                    high: source,
+                    transport,
+                },
+                1,
+            )
         }
     }
 
     /// Who sends in `direction`, and who receives.
     pub fn ends(&self, direction: u8) -> (Endpoint, Endpoint) {
-        if direction == 0 { (self.low, self.high) } else { (self.high, self.low) }
+        if direction == 0 {
+            (self.low, self.high)
+        } else {
+            (self.high, self.low)
+        }
     }
 
     /// The same for both directions: chooses the pipeline of a connection.
@@ -49,9 +67,11 @@ impl FlowKey {
 impl Hash for FlowKey {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let word = |address: IpAddress| (address.0 as u64) ^ ((address.0 >> 64) as u64).rotate_left(23);
-        let ports =
-            u64::from(self.low.port) << 32 | u64::from(self.high.port) << 8 | u64::from(self.transport as u8);
+        let word =
+            |address: IpAddress| (address.0 as u64) ^ ((address.0 >> 64) as u64).rotate_left(23);
+        let ports = u64::from(self.low.port) << 32
+            | u64::from(self.high.port) << 8
+            | u64::from(self.transport as u8);
         state.write_u64(word(self.low.address));
         state.write_u64(word(self.high.address));
         state.write_u64(ports);
@@ -73,8 +93,14 @@ struct Hint {
 impl Hint {
     /// No connection has this one.
     const NONE: Hint = Hint {
-        source: Endpoint { address: IpAddress(0), port: 0 },
-        destination: Endpoint { address: IpAddress(0), port: 0 },
+        source: Endpoint {
+            address: IpAddress(0),
+            port: 0,
+        },
+        destination: Endpoint {
+            address: IpAddress(0),
+            port: 0,
+        },
         index: u32::MAX,
         direction: 0,
     };
@@ -84,7 +110,8 @@ impl Hint {
         let ports = u64::from(source.port) << 16 | u64::from(destination.port);
         let addresses = source.address.0 as u64 ^ (destination.address.0 as u64).rotate_left(32);
         // The golden ratio spreads over the upper bits.
-        ((addresses ^ ports << 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HINTS.ilog2())) as usize
+        ((addresses ^ ports << 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HINTS.ilog2()))
+            as usize
     }
 }
 
@@ -152,20 +179,35 @@ impl FlowTable {
     }
 
     /// The place of a TCP connection, made when it is not there, and the direction.
-    pub fn find_tcp(&mut self, source: Endpoint, destination: Endpoint, now_ns: u64) -> (FlowLookup, u8) {
+    pub fn find_tcp(
+        &mut self,
+        source: Endpoint,
+        destination: Endpoint,
+        now_ns: u64,
+    ) -> (FlowLookup, u8) {
         let (key, direction) = FlowKey::new(source, destination, Transport::Tcp);
         let found = self.find(key, now_ns);
         let index = match &found {
-            FlowLookup::Old(index) | FlowLookup::New(index) | FlowLookup::Evicted(index, _) => *index as u32,
+            FlowLookup::Old(index) | FlowLookup::New(index) | FlowLookup::Evicted(index, _) => {
+                *index as u32
+            }
         };
-        self.hints[Hint::place(source, destination)] = Hint { source, destination, index, direction };
+        self.hints[Hint::place(source, destination)] = Hint {
+            source,
+            destination,
+            index,
+            direction,
+        };
         (found, direction)
     }
 
     /// The place of a connection, made when it is not there.
     pub fn find(&mut self, key: FlowKey, now_ns: u64) -> FlowLookup {
         let hash = self.hasher.hash_one(key);
-        if let Some(&index) = self.table.find(hash, |&i| self.connections[i as usize].key == key) {
+        if let Some(&index) = self
+            .table
+            .find(hash, |&i| self.connections[i as usize].key == key)
+        {
             return FlowLookup::Old(index as usize);
         }
         self.insert(key, hash, now_ns)
@@ -177,7 +219,13 @@ impl FlowTable {
             key,
             flows: [0, 1].map(|direction| {
                 let (source, destination) = key.ends(direction);
-                Flow::new(source, destination, key.transport, self.next_number, direction)
+                Flow::new(
+                    source,
+                    destination,
+                    key.transport,
+                    self.next_number,
+                    direction,
+                )
             }),
             last_ns: now_ns,
             carried_data: false,
@@ -205,7 +253,9 @@ impl FlowTable {
             (index, Some(old))
         };
         let (connections, hasher) = (&self.connections, &self.hasher);
-        self.table.insert_unique(hash, index as u32, |&i| hasher.hash_one(connections[i as usize].key));
+        self.table.insert_unique(hash, index as u32, |&i| {
+            hasher.hash_one(connections[i as usize].key)
+        });
         match evicted {
             None => FlowLookup::New(index),
             Some(old) => FlowLookup::Evicted(index, Box::new(old)),
@@ -215,7 +265,12 @@ impl FlowTable {
     fn victim(&mut self) -> usize {
         let count = self.connections.len();
         let sample = (0..EVICTION_SAMPLE.min(count)).map(|i| (self.hand + i) % count);
-        let victim = sample.min_by_key(|&i| (self.connections[i].carried_data, self.connections[i].last_ns));
+        let victim = sample.min_by_key(|&i| {
+            (
+                self.connections[i].carried_data,
+                self.connections[i].last_ns,
+            )
+        });
         self.hand = (self.hand + EVICTION_SAMPLE) % count;
         victim.expect("the table is not empty")
     }
@@ -233,7 +288,10 @@ impl FlowTable {
 
     /// Gives a connection another number: its ports are used again.
     pub fn renumber(&mut self, index: usize) {
-        self.connections[index].flows.iter_mut().for_each(|flow| flow.connection = self.next_number);
+        self.connections[index]
+            .flows
+            .iter_mut()
+            .for_each(|flow| flow.connection = self.next_number);
         self.next_number = self.next_number.wrapping_add(1) & 0x7fff_ffff;
     }
 }
@@ -243,7 +301,10 @@ mod tests {
     use super::*;
 
     fn key(port: u16) -> (FlowKey, u8) {
-        let end = |last, port| Endpoint { address: IpAddress::v4([10, 0, 0, last]), port };
+        let end = |last, port| Endpoint {
+            address: IpAddress::v4([10, 0, 0, last]),
+            port,
+        };
         FlowKey::new(end(2, port), end(1, 2049), Transport::Tcp)
     }
 
@@ -251,7 +312,9 @@ mod tests {
     #[test]
     fn finds_and_evicts() {
         let mut flows = FlowTable::new(4);
-        let FlowLookup::New(first) = flows.find(key(1).0, 0) else { panic!() };
+        let FlowLookup::New(first) = flows.find(key(1).0, 0) else {
+            panic!()
+        };
         flows.at(first).carried_data = true;
         assert!(matches!(flows.find(key(1).0, 1), FlowLookup::Old(i) if i == first));
         let (low_high, direction) = key(1);
@@ -273,9 +336,19 @@ mod tests {
         let mut flows = FlowTable::new(64);
         for round in 0..20_000u64 {
             // Of 100 connections 64 have room.
-            let client = Endpoint { address: IpAddress::v4([10, 0, 0, 2]), port: (round * 37 % 100) as u16 };
-            let server = Endpoint { address: IpAddress::v4([10, 0, 0, 1]), port: 2049 };
-            let ends = if round % 3 == 0 { (server, client) } else { (client, server) };
+            let client = Endpoint {
+                address: IpAddress::v4([10, 0, 0, 2]),
+                port: (round * 37 % 100) as u16,
+            };
+            let server = Endpoint {
+                address: IpAddress::v4([10, 0, 0, 1]),
+                port: 2049,
+            };
+            let ends = if round % 3 == 0 {
+                (server, client)
+            } else {
+                (client, server)
+            };
             let known = flows.known_tcp(ends.0, ends.1);
             let (found, direction) = flows.find_tcp(ends.0, ends.1, round);
             if let Some(known) = known {

@@ -27,7 +27,9 @@ pub struct Peers {
 }
 
 /// A file of a server, as 64 bits: a hash of the server's address and the handle.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 pub struct FileKey(pub u64);
 
 impl FileKey {

@@ -38,7 +38,8 @@ pub use ledger::Ledger;
 pub use limits::Limits;
 pub use live::{LiveCapture, LiveError, LiveOptions, LiveReport, Transmitter};
 pub use operation::{
-    ChecksumRun, FileKey, Operation, OperationKind, OperationSummary, Peers, Protocol, Sink, Transport,
+    ChecksumRun, FileKey, Operation, OperationKind, OperationSummary, Peers, Protocol, Sink,
+    Transport,
 };
 pub use parallel::{FileShares, ParallelError, Parsers, Shares, run_file_parallel};
 pub use pipeline::Pipeline;

@@ -18,7 +18,11 @@ pub struct Memory {
 impl Memory {
     /// A budget of `max` bytes.
     pub fn new(max: usize) -> Memory {
-        Memory { used: 0, max, spares: Vec::new() }
+        Memory {
+            used: 0,
+            max,
+            spares: Vec::new(),
+        }
     }
 
     /// Bytes in use.
@@ -51,7 +55,10 @@ impl Memory {
     /// Takes a buffer back.
     pub fn release(&mut self, mut buffer: Vec<u8>) {
         self.used -= buffer.len();
-        if buffer.capacity() > 0 && buffer.capacity() <= SPARE_BYTES_MAX && self.spares.len() < SPARES_MAX {
+        if buffer.capacity() > 0
+            && buffer.capacity() <= SPARE_BYTES_MAX
+            && self.spares.len() < SPARES_MAX
+        {
             buffer.clear();
             self.spares.push(buffer);
         }

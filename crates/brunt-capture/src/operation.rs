@@ -73,8 +73,11 @@ impl Serialize for OperationKind {
 impl<'de> Deserialize<'de> for OperationKind {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OperationKind, D::Error> {
         let (dissector, name) = <(String, String)>::deserialize(deserializer)?;
-        let found = OperationKind::all().find(|kind| kind.dissector() == dissector && kind.name() == name);
-        found.ok_or_else(|| D::Error::custom(format!("no operation {name} of {dissector} is known here")))
+        let found =
+            OperationKind::all().find(|kind| kind.dissector() == dissector && kind.name() == name);
+        found.ok_or_else(|| {
+            D::Error::custom(format!("no operation {name} of {dissector} is known here"))
+        })
     }
 }
 
@@ -266,7 +269,8 @@ pub trait Sink {
 impl<S: Sink> Sink for Option<S> {
     #[inline]
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        self.iter_mut().for_each(|sink| sink.on_operation(operation));
+        self.iter_mut()
+            .for_each(|sink| sink.on_operation(operation));
     }
     #[inline]
     fn on_checksums(&mut self, run: &ChecksumRun<'_>) {
@@ -274,19 +278,23 @@ impl<S: Sink> Sink for Option<S> {
     }
     #[inline]
     fn on_packet(&mut self, time_ns: u64, wire_len: u32) {
-        self.iter_mut().for_each(|sink| sink.on_packet(time_ns, wire_len));
+        self.iter_mut()
+            .for_each(|sink| sink.on_packet(time_ns, wire_len));
     }
     fn on_not_understood(&mut self, next: NextHeader, wire_len: u32) {
-        self.iter_mut().for_each(|sink| sink.on_not_understood(next, wire_len));
+        self.iter_mut()
+            .for_each(|sink| sink.on_not_understood(next, wire_len));
     }
     #[inline]
     fn on_batch_end(&mut self, now_ns: u64, ledger: &Ledger) {
-        self.iter_mut().for_each(|sink| sink.on_batch_end(now_ns, ledger));
+        self.iter_mut()
+            .for_each(|sink| sink.on_batch_end(now_ns, ledger));
     }
     const PACKETS: bool = S::PACKETS;
     #[inline]
     fn on_packet_parsed(&mut self, packet: &Packet) {
-        self.iter_mut().for_each(|sink| sink.on_packet_parsed(packet));
+        self.iter_mut()
+            .for_each(|sink| sink.on_packet_parsed(packet));
     }
 }
 

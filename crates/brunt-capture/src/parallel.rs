@@ -106,13 +106,23 @@ impl<S: Sink + Send + 'static> Parsers<S> {
             .zip(sinks)
             .map(|(index, sink)| {
                 let pipeline = Pipeline::new(sink, limits.share(index, count));
-                let parser = Parser { index, pipeline: Some(pipeline), results: sender.clone() };
+                let parser = Parser {
+                    index,
+                    pipeline: Some(pipeline),
+                    results: sender.clone(),
+                };
                 // An inbox refuses from half its capacity on; the pool is what bounds it.
                 let options = ActorOptions::named(format!("parser {index}")).on_scheduler(index);
                 system.spawn(parser, options.capacity(4 * parcels as u32))
             })
             .collect();
-        Parsers { system, addresses, results, router: Router::default(), tap: None }
+        Parsers {
+            system,
+            addresses,
+            results,
+            router: Router::default(),
+            tap: None,
+        }
     }
 
     /// Shows every parcel to a lane that keeps packets, too.
@@ -140,7 +150,11 @@ impl<S: Sink + Send + 'static> Parsers<S> {
             tap.offer(&parcel);
         }
         for (index, address) in self.addresses.iter().enumerate() {
-            if parcel.count(index) > 0 && address.send(PipelineMessage::Parcel(parcel.clone())).is_err() {
+            if parcel.count(index) > 0
+                && address
+                    .send(PipelineMessage::Parcel(parcel.clone()))
+                    .is_err()
+            {
                 return Err(self.failure());
             }
         }
@@ -162,7 +176,11 @@ impl<S: Sink + Send + 'static> Parsers<S> {
 
     fn failure(&self) -> ParallelError {
         let failures = self.system.failures();
-        ParallelError::Parser(failures.first().map_or("it is gone".into(), ToString::to_string))
+        ParallelError::Parser(
+            failures
+                .first()
+                .map_or("it is gone".into(), ToString::to_string),
+        )
     }
 
     /// Works off what is under way and ends.
@@ -181,7 +199,10 @@ impl<S: Sink + Send + 'static> Parsers<S> {
         shares.sort_by_key(|(index, ..)| *index);
         let mut ledger = Ledger::default();
         shares.iter().for_each(|(.., share)| ledger.merge(share));
-        Ok(Shares { sinks: shares.into_iter().map(|(_, sink, _)| sink).collect(), ledger })
+        Ok(Shares {
+            sinks: shares.into_iter().map(|(_, sink, _)| sink).collect(),
+            ledger,
+        })
     }
 }
 
@@ -233,13 +254,20 @@ pub fn run_file_parallel<S: Sink + Send + 'static>(
         }
         // The first part of the next packet goes along to the next chunk.
         let mut next = pool.take();
-        source.carry(parcel.chunk().expect("as above"), next.chunk().expect("as above"));
+        source.carry(
+            parcel.chunk().expect("as above"),
+            next.chunk().expect("as above"),
+        );
         parsers.deliver(parcel)?;
         parcel = next;
     }
     let shares = parsers.finish()?;
     match damage {
         Some(error) if !seen => Err(error.into()),
-        damage => Ok(FileShares { shares, damage, cut_bytes: source.cut_bytes() }),
+        damage => Ok(FileShares {
+            shares,
+            damage,
+            cut_bytes: source.cut_bytes(),
+        }),
     }
 }

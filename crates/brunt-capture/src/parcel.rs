@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use brunt_wire::net::{
-    Endpoint, Fragment, FragmentKey, Frame, IpPacket, IpPayload, Payload, TUNNELS_MAX, TunnelPayload,
-    open_frame, open_ip, open_udp, parse_frame, parse_transport,
+    Endpoint, Fragment, FragmentKey, Frame, IpPacket, IpPayload, Payload, TUNNELS_MAX,
+    TunnelPayload, open_frame, open_ip, open_udp, parse_frame, parse_transport,
 };
 use brunt_wire::pcap::CapturedPacket;
 use foldhash::fast::RandomState;
@@ -56,7 +56,9 @@ impl Parcel {
     /// The packets for parser `index`.
     #[inline]
     pub fn packets(&self, index: usize) -> impl Iterator<Item = CapturedPacket<'_>> {
-        self.parts.lists[index].iter().map(|packet| self.packet(packet))
+        self.parts.lists[index]
+            .iter()
+            .map(|packet| self.packet(packet))
     }
 
     #[inline]
@@ -72,10 +74,17 @@ impl Parcel {
 
     /// All packets, by time; those of one parser stay in the order of capture whatever their times are.
     pub fn in_order(&self) -> impl Iterator<Item = CapturedPacket<'_>> {
-        let mut lists: Vec<_> = self.parts.lists.iter().map(|list| list.iter().peekable()).collect();
+        let mut lists: Vec<_> = self
+            .parts
+            .lists
+            .iter()
+            .map(|list| list.iter().peekable())
+            .collect();
         std::iter::from_fn(move || {
             let heads = lists.iter_mut().enumerate();
-            let (_, index) = heads.filter_map(|(index, list)| Some((list.peek()?.time_ns, index))).min()?;
+            let (_, index) = heads
+                .filter_map(|(index, list)| Some((list.peek()?.time_ns, index)))
+                .min()?;
             lists[index].next().map(|packet| self.packet(packet))
         })
     }
@@ -98,10 +107,13 @@ impl Parcel {
 
     /// The piece of a file that this parcel owns, for a reader to fill.
     pub fn chunk(&mut self) -> Option<&mut Vec<u8>> {
-        self.parts.regions.iter_mut().find_map(|region| match region {
-            PacketMemory::Chunk(bytes) => Some(bytes),
-            PacketMemory::Live(_) => None,
-        })
+        self.parts
+            .regions
+            .iter_mut()
+            .find_map(|region| match region {
+                PacketMemory::Chunk(bytes) => Some(bytes),
+                PacketMemory::Live(_) => None,
+            })
     }
 
     /// Puts a packet on the list of the parser that its connection belongs to.
@@ -123,7 +135,9 @@ impl Parcel {
 impl Drop for Parcel {
     fn drop(&mut self) {
         let mut parts = std::mem::take(&mut self.parts);
-        parts.regions.retain(|region| matches!(region, PacketMemory::Chunk(_)));
+        parts
+            .regions
+            .retain(|region| matches!(region, PacketMemory::Chunk(_)));
         parts.lists.iter_mut().for_each(Vec::clear);
         match self.home.try_send(parts) {
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
@@ -149,8 +163,12 @@ impl Pool {
                 0 => Vec::new(),
                 bytes => vec![PacketMemory::Chunk(vec![0; bytes])],
             };
-            let parts = Parts { regions, lists: vec![Vec::new(); parsers] };
-            back.send(parts).expect("the channel has room for all parcels");
+            let parts = Parts {
+                regions,
+                lists: vec![Vec::new(); parsers],
+            };
+            back.send(parts)
+                .expect("the channel has room for all parcels");
         }
         Pool { back, free, count }
     }
@@ -163,18 +181,26 @@ impl Pool {
     /// An empty parcel; waits while all are under way.
     pub fn take(&self) -> Parcel {
         let parts = self.free.recv().expect("the pool holds one end itself");
-        Parcel { parts, home: self.back.clone() }
+        Parcel {
+            parts,
+            home: self.back.clone(),
+        }
     }
 
     /// An empty parcel, if one comes back in time.
     pub fn take_within(&self, time: Duration) -> Option<Parcel> {
         let parts = self.free.recv_timeout(time).ok()?;
-        Some(Parcel { parts, home: self.back.clone() })
+        Some(Parcel {
+            parts,
+            home: self.back.clone(),
+        })
     }
 
     /// Waits until all parcels are back; `false` when they are not, in time.
     pub fn wait_whole(&self, time: Duration) -> bool {
-        let parcels: Vec<Parcel> = (0..self.count).map_while(|_| self.take_within(time)).collect();
+        let parcels: Vec<Parcel> = (0..self.count)
+            .map_while(|_| self.take_within(time))
+            .collect();
         parcels.len() == self.count
     }
 }
@@ -192,7 +218,10 @@ pub struct Router {
 
 impl Default for Router {
     fn default() -> Router {
-        Router { hasher: RandomState::default(), fragmented: vec![None; FRAGMENTED_MAX].into() }
+        Router {
+            hasher: RandomState::default(),
+            fragmented: vec![None; FRAGMENTED_MAX].into(),
+        }
     }
 }
 
@@ -230,8 +259,14 @@ impl Router {
             },
             _ => [0, 0],
         };
-        let source = Endpoint { address: ip.source, port: ports[0] };
-        let destination = Endpoint { address: ip.destination, port: ports[1] };
+        let source = Endpoint {
+            address: ip.source,
+            port: ports[0],
+        };
+        let destination = Endpoint {
+            address: ip.destination,
+            port: ports[1],
+        };
         let (key, _) = FlowKey::new(source, destination, Transport::Tcp);
         // The upper half, as a share of the parsers.
         let hash = key.symmetric_hash(&self.hasher);
@@ -273,7 +308,10 @@ impl Router {
             return (known == key).then_some(usize::from(index));
         }
         // Its headers speak of the whole packet.
-        let payload = Payload { bytes: ip.payload.bytes, wire_len: usize::from(u16::MAX) };
+        let payload = Payload {
+            bytes: ip.payload.bytes,
+            wire_len: usize::from(u16::MAX),
+        };
         let inner = match parse_transport(ip.protocol, payload).ok()? {
             IpPayload::Udp(udp) => open_udp(udp.destination_port, udp.payload)?,
             IpPayload::Other(protocol) => open_ip(protocol, payload).ok()??,

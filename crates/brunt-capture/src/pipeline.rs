@@ -5,8 +5,8 @@
 use brunt_wire::ParseError;
 use brunt_wire::net::{
     Endpoint, FragmentKey, Frame, IpPacket, IpPayload, NextHeader, PROTOCOL_TCP, Payload, PlainTcp,
-    TUNNELS_MAX, TcpSegment, TunnelPayload, UdpDatagram, open_frame, open_ip, open_udp, parse_frame,
-    parse_plain_tcp, parse_transport,
+    TUNNELS_MAX, TcpSegment, TunnelPayload, UdpDatagram, open_frame, open_ip, open_udp,
+    parse_frame, parse_plain_tcp, parse_transport,
 };
 use brunt_wire::pcap::CapturedPacket;
 
@@ -57,8 +57,17 @@ impl<S: Sink> StreamSink for DirectionStream<'_, S> {
     fn piece(&mut self, piece: Piece<'_>, time_ns: u64, ledger: &mut Ledger, memory: &mut Memory) {
         let gap = match piece {
             Piece::Data(bytes) => {
-                let Protocols { dissectors, ids, sink } = &mut *self.protocols;
-                let mut out = Out { sink, ids, ledger, memory };
+                let Protocols {
+                    dissectors,
+                    ids,
+                    sink,
+                } = &mut *self.protocols;
+                let mut out = Out {
+                    sink,
+                    ids,
+                    ledger,
+                    memory,
+                };
                 return dissectors.on_bytes(self.conversation, self.flow, bytes, time_ns, &mut out);
             }
             Piece::Hole(len) => Gap::Hole(len),
@@ -71,8 +80,17 @@ impl<S: Sink> StreamSink for DirectionStream<'_, S> {
 impl<S: Sink> DirectionStream<'_, S> {
     #[cold]
     fn on_gap(&mut self, gap: Gap, ledger: &mut Ledger, memory: &mut Memory) {
-        let Protocols { dissectors, ids, sink } = &mut *self.protocols;
-        let mut out = Out { sink, ids, ledger, memory };
+        let Protocols {
+            dissectors,
+            ids,
+            sink,
+        } = &mut *self.protocols;
+        let mut out = Out {
+            sink,
+            ids,
+            ledger,
+            memory,
+        };
         dissectors.on_gap(self.conversation, self.flow, gap, &mut out);
     }
 }
@@ -124,7 +142,10 @@ impl<S: Sink> Pipeline<S> {
         let stages = &mut self.stages;
         let (dissectors, mut out) = stages.split();
         dissectors.expire(self.now_ns, &mut out);
-        stages.protocols.sink.on_batch_end(self.now_ns, &stages.ledger);
+        stages
+            .protocols
+            .sink
+            .on_batch_end(self.now_ns, &stages.ledger);
     }
 
     /// The capture is over: gives up what waits; hands back the sink and the counters.
@@ -136,7 +157,10 @@ impl<S: Sink> Pipeline<S> {
         stages.ledger.fragmented_packets_lost += self.defragmenter.waiting() as u64;
         let (dissectors, mut out) = stages.split();
         dissectors.finish(&mut out);
-        stages.protocols.sink.on_batch_end(self.now_ns, &stages.ledger);
+        stages
+            .protocols
+            .sink
+            .on_batch_end(self.now_ns, &stages.ledger);
         (self.stages.protocols.sink, self.stages.ledger)
     }
 
@@ -148,7 +172,10 @@ impl<S: Sink> Pipeline<S> {
         ledger.packets += 1;
         ledger.wire_bytes += u64::from(packet.wire_len);
         ledger.packets_cut += u64::from((packet.bytes.len() as u32) < packet.wire_len);
-        self.stages.protocols.sink.on_packet(packet.time_ns, packet.wire_len);
+        self.stages
+            .protocols
+            .sink
+            .on_packet(packet.time_ns, packet.wire_len);
         match parse_plain_tcp(packet.link, packet.bytes) {
             Some(plain) => self.on_plain_tcp(packet, &plain),
             None => self.on_other_packet(packet),
@@ -159,8 +186,14 @@ impl<S: Sink> Pipeline<S> {
     #[inline(always)]
     fn on_plain_tcp(&mut self, packet: &CapturedPacket<'_>, plain: &PlainTcp<'_>) {
         let tcp = &plain.tcp;
-        let source = Endpoint { address: plain.source, port: tcp.source_port };
-        let destination = Endpoint { address: plain.destination, port: tcp.destination_port };
+        let source = Endpoint {
+            address: plain.source,
+            port: tcp.source_port,
+        };
+        let destination = Endpoint {
+            address: plain.destination,
+            port: tcp.destination_port,
+        };
         let in_message = self.on_tcp(source, destination, tcp, packet.time_ns);
         if S::PACKETS {
             self.stages.protocols.sink.on_packet_parsed(&Packet {
@@ -189,7 +222,11 @@ impl<S: Sink> Pipeline<S> {
             missing: packet.wire_len.saturating_sub(packet.bytes.len() as u32),
             ..Packet::default()
         };
-        self.on_frame(parse_frame(packet.link, packet.bytes, packet.wire_len), 0, &mut seen);
+        self.on_frame(
+            parse_frame(packet.link, packet.bytes, packet.wire_len),
+            0,
+            &mut seen,
+        );
         let sink = &mut self.stages.protocols.sink;
         if let Some(next) = seen.not_understood {
             sink.on_not_understood(next, packet.wire_len);
@@ -249,11 +286,17 @@ impl<S: Sink> Pipeline<S> {
             identification: fragment.identification,
             protocol: ip.protocol,
         };
-        match self.defragmenter.add(key, fragment, ip.payload, seen.time_ns) {
+        match self
+            .defragmenter
+            .add(key, fragment, ip.payload, seen.time_ns)
+        {
             Defragmented::Waiting(dropped) => ledger.fragmented_packets_lost += dropped,
             Defragmented::Lost => ledger.fragmented_packets_lost += 1,
             Defragmented::Whole(bytes) => {
-                let payload = Payload { bytes: &bytes, wire_len: bytes.len() };
+                let payload = Payload {
+                    bytes: &bytes,
+                    wire_len: bytes.len(),
+                };
                 // The packet is a piece; what the whole is stands elsewhere.
                 let mut whole = *seen;
                 self.on_ip(ip, payload, depth, &mut whole);
@@ -267,8 +310,14 @@ impl<S: Sink> Pipeline<S> {
     fn on_ip(&mut self, ip: &IpPacket<'_>, payload: Payload<'_>, depth: usize, seen: &mut Packet) {
         match parse_transport(ip.protocol, payload) {
             Ok(IpPayload::Tcp(tcp)) => {
-                let source = Endpoint { address: ip.source, port: tcp.source_port };
-                let destination = Endpoint { address: ip.destination, port: tcp.destination_port };
+                let source = Endpoint {
+                    address: ip.source,
+                    port: tcp.source_port,
+                };
+                let destination = Endpoint {
+                    address: ip.destination,
+                    port: tcp.destination_port,
+                };
                 seen.ends = Some((source, destination, ip.protocol));
                 seen.tcp = Some((tcp.seq, tcp.flags.0));
                 seen.payload_len = Some(tcp.payload.wire_len as u32);
@@ -278,8 +327,14 @@ impl<S: Sink> Pipeline<S> {
                 if let Some(inner) = open_udp(udp.destination_port, udp.payload) {
                     return self.on_inner(&inner, depth, seen);
                 }
-                let source = Endpoint { address: ip.source, port: udp.source_port };
-                let destination = Endpoint { address: ip.destination, port: udp.destination_port };
+                let source = Endpoint {
+                    address: ip.source,
+                    port: udp.source_port,
+                };
+                let destination = Endpoint {
+                    address: ip.destination,
+                    port: udp.destination_port,
+                };
                 seen.ends = Some((source, destination, ip.protocol));
                 seen.payload_len = Some(udp.payload.wire_len as u32);
                 seen.in_message = self.on_udp(source, destination, &udp, seen.time_ns);
@@ -313,7 +368,12 @@ impl<S: Sink> Pipeline<S> {
     }
 
     #[cold]
-    fn unknown_tcp(&mut self, source: Endpoint, destination: Endpoint, time_ns: u64) -> (usize, u8) {
+    fn unknown_tcp(
+        &mut self,
+        source: Endpoint,
+        destination: Endpoint,
+        time_ns: u64,
+    ) -> (usize, u8) {
         let (found, direction) = self.flows.find_tcp(source, destination, time_ns);
         (self.place(found), direction)
     }
@@ -327,34 +387,62 @@ impl<S: Sink> Pipeline<S> {
         time_ns: u64,
     ) -> bool {
         let known = self.flows.known_tcp(source, destination);
-        let (mut index, direction) = known.unwrap_or_else(|| self.unknown_tcp(source, destination, time_ns));
+        let (mut index, direction) =
+            known.unwrap_or_else(|| self.unknown_tcp(source, destination, time_ns));
         let mut seq = tcp.seq;
         if tcp.flags.syn() {
             index = self.on_syn(index, direction, tcp);
             seq = seq.wrapping_add(1);
         }
-        let Stages { protocols, ledger, memory } = &mut self.stages;
+        let Stages {
+            protocols,
+            ledger,
+            memory,
+        } = &mut self.stages;
         let connection = self.flows.at(index);
         connection.last_ns = time_ns;
         let (conversation, flows) = (&mut connection.conversation, &connection.flows);
         let (low, high) = connection.streams.split_at_mut(1);
-        let (mine, other) =
-            if direction == 0 { (&mut low[0], &mut high[0]) } else { (&mut high[0], &mut low[0]) };
+        let (mine, other) = if direction == 0 {
+            (&mut low[0], &mut high[0])
+        } else {
+            (&mut high[0], &mut low[0])
+        };
         if tcp.flags.ack() && other.on_ack(tcp.ack) {
             let flow = &flows[usize::from(direction ^ 1)];
-            let mut stream = DirectionStream { conversation, protocols, flow };
-            other.settle(&mut StreamContext { out: &mut stream, ledger, memory });
+            let mut stream = DirectionStream {
+                conversation,
+                protocols,
+                flow,
+            };
+            other.settle(&mut StreamContext {
+                out: &mut stream,
+                ledger,
+                memory,
+            });
         }
         if tcp.payload.wire_len == 0 {
             return false;
         }
         connection.carried_data = true;
-        let mut stream = DirectionStream { conversation, protocols, flow: &flows[usize::from(direction)] };
-        let mut to = StreamContext { out: &mut stream, ledger, memory };
+        let mut stream = DirectionStream {
+            conversation,
+            protocols,
+            flow: &flows[usize::from(direction)],
+        };
+        let mut to = StreamContext {
+            out: &mut stream,
+            ledger,
+            memory,
+        };
         mine.on_segment(seq, tcp.payload, time_ns, &mut to);
         let standing = stream.conversation.standing(direction);
         if standing == Standing::GaveUp {
-            stream.protocols.dissectors.claim_again(stream.conversation, stream.flow, tcp.payload.bytes);
+            stream.protocols.dissectors.claim_again(
+                stream.conversation,
+                stream.flow,
+                tcp.payload.bytes,
+            );
         }
         standing == Standing::Framed
     }
@@ -389,7 +477,12 @@ impl<S: Sink> Pipeline<S> {
         let (key, direction) = FlowKey::new(source, destination, Transport::Udp);
         let mut flow = Flow::new(source, destination, Transport::Udp, 0, direction);
         // Not worth a place in the table: DNS and the like.
-        if !self.stages.protocols.dissectors.claims_datagram(&flow, udp.payload.bytes) {
+        if !self
+            .stages
+            .protocols
+            .dissectors
+            .claims_datagram(&flow, udp.payload.bytes)
+        {
             self.stages.ledger.bytes_unclaimed += udp.payload.wire_len as u64;
             return false;
         }
@@ -399,7 +492,11 @@ impl<S: Sink> Pipeline<S> {
         connection.last_ns = time_ns;
         connection.carried_data = true;
         flow.connection = connection.flows[0].connection;
-        let datagram = Datagram { bytes: udp.payload.bytes, wire_len: udp.payload.wire_len as u32, time_ns };
+        let datagram = Datagram {
+            bytes: udp.payload.bytes,
+            wire_len: udp.payload.wire_len as u32,
+            time_ns,
+        };
         let (dissectors, mut out) = self.stages.split();
         dissectors.on_datagram(&flow, &datagram, &mut out)
     }
@@ -408,8 +505,25 @@ impl<S: Sink> Pipeline<S> {
 impl<S: Sink> Stages<S> {
     /// The dissectors, and where their findings go.
     fn split(&mut self) -> (&mut Dissectors, Out<'_, S>) {
-        let Stages { protocols: Protocols { dissectors, ids, sink }, ledger, memory } = self;
-        (dissectors, Out { sink, ids, ledger, memory })
+        let Stages {
+            protocols:
+                Protocols {
+                    dissectors,
+                    ids,
+                    sink,
+                },
+            ledger,
+            memory,
+        } = self;
+        (
+            dissectors,
+            Out {
+                sink,
+                ids,
+                ledger,
+                memory,
+            },
+        )
     }
 
     fn finish_connection(&mut self, connection: &mut Connection) {
@@ -417,9 +531,17 @@ impl<S: Sink> Stages<S> {
             let flow = &connection.flows[direction];
             let mine = &mut connection.streams[direction];
             let (conversation, protocols) = (&mut connection.conversation, &mut self.protocols);
-            let mut stream = DirectionStream { conversation, protocols, flow };
+            let mut stream = DirectionStream {
+                conversation,
+                protocols,
+                flow,
+            };
             let (ledger, memory) = (&mut self.ledger, &mut self.memory);
-            mine.finish(&mut StreamContext { out: &mut stream, ledger, memory });
+            mine.finish(&mut StreamContext {
+                out: &mut stream,
+                ledger,
+                memory,
+            });
             let (dissectors, mut out) = self.split();
             dissectors.on_end(&mut connection.conversation, flow, &mut out);
             mine.release(&mut self.memory);

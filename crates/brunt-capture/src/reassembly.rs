@@ -100,7 +100,9 @@ impl Run {
     }
 
     fn last_ns(&self) -> u64 {
-        self.others.last().map_or(self.first_ns, |(_, time_ns)| *time_ns)
+        self.others
+            .last()
+            .map_or(self.first_ns, |(_, time_ns)| *time_ns)
     }
 
     /// Whether this segment, so far from the run's beginning, can be its next one: nothing of either was cut.
@@ -161,7 +163,9 @@ impl Reassembly {
     /// [`Reassembly::settle`] may hand it on.
     #[inline(always)]
     pub fn on_ack(&mut self, ack: u32) -> bool {
-        if !self.synchronized || ahead(ack, self.acked) <= 0 || ahead(ack, self.next) > JUMP_BYTES_MAX as i32
+        if !self.synchronized
+            || ahead(ack, self.acked) <= 0
+            || ahead(ack, self.next) > JUMP_BYTES_MAX as i32
         {
             return false;
         }
@@ -282,7 +286,9 @@ impl Reassembly {
             || !to.memory.append(&mut bytes, payload.bytes)
         {
             let oldest = self.waiting.first_key_value().map(|(oldest, _)| oldest.0);
-            let until = oldest.filter(|oldest| ahead(*oldest, seq) < 0).unwrap_or(seq);
+            let until = oldest
+                .filter(|oldest| ahead(*oldest, seq) < 0)
+                .unwrap_or(seq);
             self.give_up_for_room(until, time_ns, to);
             let known = ahead(self.next, seq);
             if known >= 0 {
@@ -295,7 +301,13 @@ impl Reassembly {
         self.waiting_bytes += bytes.len();
         to.ledger.segments_reordered += 1;
         self.waiting_segments += 1;
-        let run = Run { wire_len, bytes, first_len: wire_len, first_ns: time_ns, others: Vec::new() };
+        let run = Run {
+            wire_len,
+            bytes,
+            first_len: wire_len,
+            first_ns: time_ns,
+            others: Vec::new(),
+        };
         if let Some(shorter) = self.waiting.insert(Seq(seq), run) {
             self.waiting_bytes -= shorter.bytes.len();
             self.waiting_segments -= shorter.segments();
@@ -305,11 +317,20 @@ impl Reassembly {
 
     /// Gives up what is missing before `until`, and hands on what follows that.
     #[cold]
-    fn give_up_for_room(&mut self, until: u32, time_ns: u64, to: &mut StreamContext<'_, impl StreamSink>) {
+    fn give_up_for_room(
+        &mut self,
+        until: u32,
+        time_ns: u64,
+        to: &mut StreamContext<'_, impl StreamSink>,
+    ) {
         to.ledger.gaps_no_room += 1;
         to.ledger.gap_bytes_no_room += u64::from(until.wrapping_sub(self.next));
         self.hole(until, time_ns, to);
-        while self.waiting.first_key_value().is_some_and(|(first, _)| ahead(first.0, self.next) <= 0) {
+        while self
+            .waiting
+            .first_key_value()
+            .is_some_and(|(first, _)| ahead(first.0, self.next) <= 0)
+        {
             self.hand_on_first(to);
         }
     }
@@ -333,12 +354,16 @@ impl Reassembly {
     }
 
     fn is_full(&self) -> bool {
-        self.waiting_segments > SEGMENTS_WAITING_MAX || self.waiting_bytes > BYTES_WAITING_MAX - (1 << 16)
+        self.waiting_segments > SEGMENTS_WAITING_MAX
+            || self.waiting_bytes > BYTES_WAITING_MAX - (1 << 16)
     }
 
     /// Whether the first gap has been open for too long, when what follows it came at `since_ns`.
     fn is_too_old(&self, since_ns: u64) -> bool {
-        let last = self.waiting.last_key_value().map_or(since_ns, |(_, last)| last.last_ns());
+        let last = self
+            .waiting
+            .last_key_value()
+            .map_or(since_ns, |(_, last)| last.last_ns());
         let age_ns = last.saturating_sub(since_ns);
         let is_one_sided = self.acked == self.start;
         age_ns > GAP_NS_MAX
@@ -348,13 +373,18 @@ impl Reassembly {
 
     /// Hands on the first run that waits, which begins where the stream is, or before.
     fn hand_on_first(&mut self, to: &mut StreamContext<'_, impl StreamSink>) {
-        let Some((Seq(seq), run)) = self.waiting.pop_first() else { return };
+        let Some((Seq(seq), run)) = self.waiting.pop_first() else {
+            return;
+        };
         self.waiting_bytes -= run.bytes.len();
         self.waiting_segments -= run.segments();
         let mut begin = 0;
         for (end, time_ns) in std::iter::once((run.first_len, run.first_ns)).chain(run.others) {
             // What of the segment came before, in others that overlap with it.
-            let known = self.next.wrapping_sub(seq.wrapping_add(begin)).min(end - begin);
+            let known = self
+                .next
+                .wrapping_sub(seq.wrapping_add(begin))
+                .min(end - begin);
             if known < end - begin {
                 let of_segment = &run.bytes[..run.bytes.len().min(end as usize)];
                 let bytes = of_segment.get((begin + known) as usize..).unwrap_or(&[]);
@@ -413,7 +443,11 @@ mod tests {
         ledger: &'a mut Ledger,
         memory: &'a mut Memory,
     ) -> StreamContext<'a, Collect> {
-        StreamContext { out, ledger, memory }
+        StreamContext {
+            out,
+            ledger,
+            memory,
+        }
     }
 
     enum Step {
@@ -431,7 +465,10 @@ mod tests {
         tcp.on_syn(start.wrapping_sub(1), &mut memory);
         for step in steps {
             let mut segment = |at: u32, text: &str, wire_len| {
-                let payload = Payload { bytes: text.as_bytes(), wire_len };
+                let payload = Payload {
+                    bytes: text.as_bytes(),
+                    wire_len,
+                };
                 tcp.on_segment(
                     start.wrapping_add(at),
                     payload,
@@ -460,15 +497,46 @@ mod tests {
         for start in [1, 0xffff_fffe] {
             check(start, &[Segment(0, "abc"), Segment(3, "de")], "abcde");
             check(start, &[Segment(3, "de"), Segment(0, "abc")], "abcde");
-            check(start, &[Segment(0, "abc"), Segment(0, "abc"), Segment(3, "d")], "abcd");
+            check(
+                start,
+                &[Segment(0, "abc"), Segment(0, "abc"), Segment(3, "d")],
+                "abcd",
+            );
             check(start, &[Segment(0, "abc"), Segment(1, "bcde")], "abcde");
-            check(start, &[Segment(4, "e"), Segment(2, "cd"), Segment(0, "ab"), Segment(5, "f")], "abcdef");
+            check(
+                start,
+                &[
+                    Segment(4, "e"),
+                    Segment(2, "cd"),
+                    Segment(0, "ab"),
+                    Segment(5, "f"),
+                ],
+                "abcdef",
+            );
             // The receiver waits for the gap, so does the watcher; overlaps are trimmed.
-            check(start, &[Segment(2, "cde"), Segment(3, "def"), Segment(0, "abc")], "abcdef");
+            check(
+                start,
+                &[Segment(2, "cde"), Segment(3, "def"), Segment(0, "abc")],
+                "abcdef",
+            );
             // Acknowledged and never seen: a hole, at once.
             check(start, &[Segment(0, "a"), Ack(3), Segment(3, "d")], "a-2d");
-            check(start, &[Segment(0, "a"), Segment(3, "d"), Ack(4), Segment(4, "e")], "a-2de");
-            check(start, &[Segment(0, "a"), Segment(3, "d"), Ack(1), Segment(4, "e"), Finish], "a-2de");
+            check(
+                start,
+                &[Segment(0, "a"), Segment(3, "d"), Ack(4), Segment(4, "e")],
+                "a-2de",
+            );
+            check(
+                start,
+                &[
+                    Segment(0, "a"),
+                    Segment(3, "d"),
+                    Ack(1),
+                    Segment(4, "e"),
+                    Finish,
+                ],
+                "a-2de",
+            );
             // Cut by the snap length.
             check(start, &[Cut(0, "ab", 5), Segment(5, "f")], "ab-3f");
             check(start, &[Cut(5, "f", 9), Segment(0, "abcde")], "abcdef-8");
@@ -482,8 +550,16 @@ mod tests {
         let (mut tcp, mut out) = (Reassembly::default(), Collect::default());
         tcp.on_syn(0, &mut memory);
         for i in 0..100_000u32 {
-            let payload = Payload { bytes: b"x", wire_len: 1 };
-            tcp.on_segment(2 + i, payload, 0, &mut to(&mut out, &mut ledger, &mut memory));
+            let payload = Payload {
+                bytes: b"x",
+                wire_len: 1,
+            };
+            tcp.on_segment(
+                2 + i,
+                payload,
+                0,
+                &mut to(&mut out, &mut ledger, &mut memory),
+            );
         }
         assert_eq!(ledger.holes, 1);
         assert!(memory.used() <= SEGMENTS_WAITING_MAX);
@@ -498,14 +574,26 @@ mod tests {
             let (mut ledger, mut memory) = (Ledger::default(), Memory::new(memory_bytes));
             let (mut tcp, mut out) = (Reassembly::default(), Collect::default());
             let text = "0123456789".repeat(100);
-            let payload = Payload { bytes: text.as_bytes(), wire_len: text.len() };
+            let payload = Payload {
+                bytes: text.as_bytes(),
+                wire_len: text.len(),
+            };
             for index in 0..10_000u32 {
                 if index % 100 != 50 {
-                    tcp.on_segment(index * 1000, payload, 0, &mut to(&mut out, &mut ledger, &mut memory));
+                    tcp.on_segment(
+                        index * 1000,
+                        payload,
+                        0,
+                        &mut to(&mut out, &mut ledger, &mut memory),
+                    );
                 }
             }
             tcp.finish(&mut to(&mut out, &mut ledger, &mut memory));
-            assert_eq!((ledger.holes, ledger.hole_bytes), (100, 100_000), "{memory_bytes} bytes of memory");
+            assert_eq!(
+                (ledger.holes, ledger.hole_bytes),
+                (100, 100_000),
+                "{memory_bytes} bytes of memory"
+            );
             assert_eq!(out.0.iter().filter(|piece| **piece == text).count(), 9900);
             let for_room = ledger.gap_bytes_no_room;
             assert_eq!(
@@ -524,8 +612,9 @@ mod tests {
         for seed in 0..50 {
             let mut random = Random::new(seed);
             let start = random.next_u64() as u32;
-            let mut cuts: Vec<(u32, usize)> =
-                (0..300).map(|at| (at, 1 + (random.next_u64() % 3) as usize)).collect();
+            let mut cuts: Vec<(u32, usize)> = (0..300)
+                .map(|at| (at, 1 + (random.next_u64() % 3) as usize))
+                .collect();
             for place in (1..cuts.len()).rev() {
                 cuts.swap(place, (random.next_u64() % (place as u64 + 1)) as usize);
             }
@@ -537,7 +626,10 @@ mod tests {
             tcp.acked = start.wrapping_sub(1);
             for (at, len) in &cuts {
                 let bytes = &text[*at as usize..*at as usize + len];
-                let payload = Payload { bytes, wire_len: bytes.len() };
+                let payload = Payload {
+                    bytes,
+                    wire_len: bytes.len(),
+                };
                 tcp.on_segment(
                     start.wrapping_add(*at),
                     payload,
@@ -546,7 +638,10 @@ mod tests {
                 );
             }
             let (all, expected) = (out.0.concat(), String::from_utf8(text.clone()).unwrap());
-            assert!(all.len() >= 300 && expected.starts_with(&all), "seed {seed}: {all}");
+            assert!(
+                all.len() >= 300 && expected.starts_with(&all),
+                "seed {seed}: {all}"
+            );
             assert_eq!((ledger.holes, memory.used()), (0, 0));
         }
     }
@@ -554,8 +649,15 @@ mod tests {
     /// A jump beyond every window is a new start, not a hole of a gigabyte.
     #[test]
     fn jump() {
-        let ledger =
-            check(1, &[Segment(0, "a"), Segment(0x6000_0000, "b"), Segment(0x6000_0001, "c")], "a!bc");
+        let ledger = check(
+            1,
+            &[
+                Segment(0, "a"),
+                Segment(0x6000_0000, "b"),
+                Segment(0x6000_0001, "c"),
+            ],
+            "a!bc",
+        );
         assert_eq!((ledger.stream_jumps, ledger.holes), (1, 0));
     }
 }

@@ -34,7 +34,10 @@ const STEP_NS: u64 = 1000;
 
 /// Packet `index` of a capture, with its number as its time.
 pub fn numbered<'a>(index: u64, packet: &CapturedPacket<'a>) -> CapturedPacket<'a> {
-    CapturedPacket { time_ns: index * STEP_NS, ..*packet }
+    CapturedPacket {
+        time_ns: index * STEP_NS,
+        ..*packet
+    }
 }
 
 /// The packets that a tap loses: each with the same probability, the same ones for the same seed.
@@ -47,7 +50,10 @@ pub struct Loss {
 impl Loss {
     /// `share` of the packets go, from 0 to 1.
     pub fn new(seed: u64, share: f64) -> Loss {
-        Loss { random: Random::new(seed), share }
+        Loss {
+            random: Random::new(seed),
+            share,
+        }
     }
 
     /// Whether the next packet is kept.
@@ -106,7 +112,11 @@ pub struct Recovery {
 impl Recovery {
     /// Recovered of possible; 1 when nothing was possible.
     pub fn share(&self) -> f64 {
-        if self.possible == 0 { 1.0 } else { self.recovered as f64 / self.possible as f64 }
+        if self.possible == 0 {
+            1.0
+        } else {
+            self.recovered as f64 / self.possible as f64
+        }
     }
 }
 
@@ -117,7 +127,9 @@ impl FoundOperations {
         let is_kept = |packet: u64| kept.get(packet as usize).copied().unwrap_or(false);
         let (mut possible, mut whole) = (Vec::new(), 0);
         for (id, seen) in &self.operations {
-            let Some(reply) = seen.reply.filter(|reply| *reply < end) else { continue };
+            let Some(reply) = seen.reply.filter(|reply| *reply < end) else {
+                continue;
+            };
             whole += 1;
             if is_kept(seen.call) && is_kept(reply) {
                 possible.push(*id);
@@ -131,7 +143,11 @@ impl FoundOperations {
     /// which nothing was sent again.
     pub fn compare(&self, found: &FoundOperations, kept: &[bool], strictly: bool) -> Recovery {
         let (possible, whole) = self.possible(kept, u64::MAX);
-        let mut recovery = Recovery { whole, possible: possible.len() as u64, ..Recovery::default() };
+        let mut recovery = Recovery {
+            whole,
+            possible: possible.len() as u64,
+            ..Recovery::default()
+        };
         for id in possible {
             let truth = &self.operations[&id];
             recovery.recovered += u64::from(found.operations.get(&id).is_some_and(|seen| {
@@ -143,7 +159,9 @@ impl FoundOperations {
             let wrong = match self.operations.get(id) {
                 None => "an operation that never was",
                 Some(truth) if seen.kind != truth.kind => "another kind",
-                Some(truth) if seen.status != truth.status && seen.status.and(truth.status).is_some() => {
+                Some(truth)
+                    if seen.status != truth.status && seen.status.and(truth.status).is_some() =>
+                {
                     "another status"
                 }
                 Some(truth) if strictly && seen.call != truth.call => "another call",
@@ -164,31 +182,59 @@ mod tests {
     use crate::dissect::rpc::{GETATTR, WRITE};
 
     fn found(operations: &[(u32, SeenOperation)]) -> FoundOperations {
-        let operations = operations.iter().map(|(xid, seen)| ((1, 1, *xid), *seen)).collect();
-        FoundOperations { operations, ..FoundOperations::default() }
+        let operations = operations
+            .iter()
+            .map(|(xid, seen)| ((1, 1, *xid), *seen))
+            .collect();
+        FoundOperations {
+            operations,
+            ..FoundOperations::default()
+        }
     }
 
     /// What could be found is counted as possible, and what was not so is told.
     #[test]
     fn possible_recovered_invented() {
-        let seen = |call, reply| SeenOperation { kind: GETATTR, call, reply, status: Some(0) };
-        let truth =
-            found(&[(1, seen(0, Some(1))), (2, seen(2, Some(3))), (3, seen(4, Some(5))), (4, seen(6, None))]);
+        let seen = |call, reply| SeenOperation {
+            kind: GETATTR,
+            call,
+            reply,
+            status: Some(0),
+        };
+        let truth = found(&[
+            (1, seen(0, Some(1))),
+            (2, seen(2, Some(3))),
+            (3, seen(4, Some(5))),
+            (4, seen(6, None)),
+        ]);
         // The second call's packet is lost.
         let kept = [true, true, false, true, true, true, true];
         let check = |operations: &[(u32, SeenOperation)], recovered: u64, invented: &[&str]| {
             let recovery = truth.compare(&found(operations), &kept, true);
-            assert_eq!((recovery.whole, recovery.possible, recovery.recovered), (3, 2, recovered));
+            assert_eq!(
+                (recovery.whole, recovery.possible, recovery.recovered),
+                (3, 2, recovered)
+            );
             assert_eq!(recovery.invented.len(), invented.len(), "{recovery:?}");
             invented.iter().for_each(|what| {
-                assert!(recovery.invented.iter().any(|line| line.starts_with(what)), "{recovery:?}");
+                assert!(
+                    recovery.invented.iter().any(|line| line.starts_with(what)),
+                    "{recovery:?}"
+                );
             });
         };
         check(&[(1, seen(0, Some(1))), (3, seen(4, Some(5)))], 2, &[]);
         check(&[(1, seen(0, Some(1))), (3, seen(4, None))], 1, &[]);
         check(&[(1, seen(0, Some(3)))], 0, &["another reply"]);
-        check(&[(1, seen(0, Some(1))), (9, seen(0, Some(1)))], 1, &["an operation that never was"]);
-        let other = SeenOperation { kind: WRITE, ..seen(0, Some(1)) };
+        check(
+            &[(1, seen(0, Some(1))), (9, seen(0, Some(1)))],
+            1,
+            &["an operation that never was"],
+        );
+        let other = SeenOperation {
+            kind: WRITE,
+            ..seen(0, Some(1))
+        };
         check(&[(1, other)], 0, &["another kind"]);
         assert_eq!(truth.possible(&kept, 5).0.len(), 1);
     }

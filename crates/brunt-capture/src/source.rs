@@ -137,9 +137,15 @@ impl FileSource {
     /// It cannot be opened or read.
     pub fn open(path: &Path) -> Result<FileSource, SourceError> {
         let name = path.display().to_string();
-        let io = |source| SourceError::Io { path: name.clone(), source };
-        let input: Box<dyn Read + Send> =
-            if name == "-" { Box::new(io::stdin()) } else { Box::new(File::open(path).map_err(io)?) };
+        let io = |source| SourceError::Io {
+            path: name.clone(),
+            source,
+        };
+        let input: Box<dyn Read + Send> = if name == "-" {
+            Box::new(io::stdin())
+        } else {
+            Box::new(File::open(path).map_err(io)?)
+        };
         FileSource::from_reader(name.clone(), input)
     }
 
@@ -147,11 +153,26 @@ impl FileSource {
     ///
     /// # Errors
     /// The first bytes cannot be read, or a decompressor cannot be made.
-    pub fn from_reader(path: String, input: Box<dyn Read + Send>) -> Result<FileSource, SourceError> {
+    pub fn from_reader(
+        path: String,
+        input: Box<dyn Read + Send>,
+    ) -> Result<FileSource, SourceError> {
         let unpacked = brunt_unpack::unpacked(input);
-        let input = unpacked.map_err(|source| SourceError::Io { path: path.clone(), source })?;
+        let input = unpacked.map_err(|source| SourceError::Io {
+            path: path.clone(),
+            source,
+        })?;
         let format = PacketFile::new();
-        Ok(FileSource { path, input, format, filled: 0, used: 0, done: false, cut_bytes: 0, packets: 0 })
+        Ok(FileSource {
+            path,
+            input,
+            format,
+            filled: 0,
+            used: 0,
+            done: false,
+            cut_bytes: 0,
+            packets: 0,
+        })
     }
 
     /// Bytes after the last whole packet: the file was cut while it was written.
@@ -223,7 +244,11 @@ impl FileSource {
         let path = self.path.clone();
         match self.packets {
             0 => SourceError::NoCapture { path, reason },
-            packets => SourceError::Damaged { path, packets, reason },
+            packets => SourceError::Damaged {
+                path,
+                packets,
+                reason,
+            },
         }
     }
 
@@ -246,7 +271,10 @@ impl FileSource {
                         | io::ErrorKind::InvalidInput
                         | io::ErrorKind::UnexpectedEof
                         | io::ErrorKind::Other => self.damage(Damage::Packed(source)),
-                        _ => SourceError::Io { path: self.path.clone(), source },
+                        _ => SourceError::Io {
+                            path: self.path.clone(),
+                            source,
+                        },
                     });
                 }
             }
@@ -255,7 +283,11 @@ impl FileSource {
     }
 
     /// Lists the packets that were read as a whole; how many bytes the next one needs.
-    fn walk(&mut self, bytes: &mut [u8], packets: &mut Vec<PacketRef>) -> Result<usize, SourceError> {
+    fn walk(
+        &mut self,
+        bytes: &mut [u8],
+        packets: &mut Vec<PacketRef>,
+    ) -> Result<usize, SourceError> {
         loop {
             match self.format.next(&bytes[self.used..self.filled]) {
                 Ok(PacketStep::Packet(used, packet)) => {
@@ -304,16 +336,32 @@ mod tests {
     /// What ends before it shows to be a capture is not one; a capture without packets is.
     #[test]
     fn ends_before_it_begins() {
-        let header: &[u8; 24] = b"\xd4\xc3\xb2\xa1\x02\x00\x04\x00\0\0\0\0\0\0\0\0\0\0\x04\x00\x01\0\0\0";
+        let header: &[u8; 24] =
+            b"\xd4\xc3\xb2\xa1\x02\x00\x04\x00\0\0\0\0\0\0\0\0\0\0\x04\x00\x01\0\0\0";
         assert!(matches!(fill(header), Ok(false)));
-        assert!(matches!(fill(b""), Err(SourceError::NoCapture { reason: Damage::Empty, .. })));
+        assert!(matches!(
+            fill(b""),
+            Err(SourceError::NoCapture {
+                reason: Damage::Empty,
+                ..
+            })
+        ));
         for end in 1..header.len() {
             let error = fill(&header[..end]).expect_err("cut");
-            let SourceError::NoCapture { reason: Damage::CutInHeader { bytes }, .. } = &error else {
+            let SourceError::NoCapture {
+                reason: Damage::CutInHeader { bytes },
+                ..
+            } = &error
+            else {
                 panic!("{error}")
             };
             assert_eq!(*bytes, end);
-            assert!(error.to_string().contains(&format!("ends after {end} bytes")), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .contains(&format!("ends after {end} bytes")),
+                "{error}"
+            );
         }
     }
 }

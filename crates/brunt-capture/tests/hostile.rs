@@ -15,7 +15,11 @@ fn tcp(port: u32, back: bool, seq: u32, ack: u32, flags: u8, payload: &[u8]) -> 
     let client = [10, (port >> 24) as u8, (port >> 16) as u8, 1];
     let server = [192, 168, 0, 2];
     let ports = ((port as u16).to_be_bytes(), 2049u16.to_be_bytes());
-    let (source, destination) = if back { (server, client) } else { (client, server) };
+    let (source, destination) = if back {
+        (server, client)
+    } else {
+        (client, server)
+    };
     packet.extend(source);
     packet.extend(destination);
     let (from, to) = if back { (ports.1, ports.0) } else { ports };
@@ -54,7 +58,10 @@ fn half_open_flood() {
     let syns = (0..1_000_000u32).map(|i| tcp(i.wrapping_mul(65_537), false, i, 0, SYN, &[]));
     let (ledger, pipeline) = run(syns);
     assert!(ledger.connections > 900_000);
-    assert_eq!(ledger.connections - ledger.connections_evicted, Limits::default().connections as u64);
+    assert_eq!(
+        ledger.connections - ledger.connections_evicted,
+        Limits::default().connections as u64
+    );
     assert_eq!(pipeline.kept_bytes(), 0);
 }
 
@@ -77,12 +84,19 @@ fn nonsense_marks() {
         let mut payload = vec![0; 1 + random.below(1400) as usize];
         random.fill(&mut payload);
         if payload.len() > 28 && random.chance(0.5) {
-            let mark = [0xffff_ffff, 0x7fff_ffff, 0x8000_0000, 0, 0x8000_0400, 0x0100_0000]
-                [random.below(6) as usize];
+            let mark = [
+                0xffff_ffff,
+                0x7fff_ffff,
+                0x8000_0000,
+                0,
+                0x8000_0400,
+                0x0100_0000,
+            ][random.below(6) as usize];
             payload[..4].copy_from_slice(&u32::to_be_bytes(mark));
             // Now and then a call that looks right up to its credentials.
-            payload[8..28]
-                .copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x86, 0xa3, 0, 0, 0, 3, 0, 0, 0, 7]);
+            payload[8..28].copy_from_slice(&[
+                0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x86, 0xa3, 0, 0, 0, 3, 0, 0, 0, 7,
+            ]);
         }
         let seq = at[port as usize];
         at[port as usize] = seq.wrapping_add(payload.len() as u32);
@@ -163,15 +177,22 @@ fn segmentation_does_not_matter() {
             for (index, piece) in payload.chunks(size).enumerate() {
                 let mut segment = bytes[..header].to_vec();
                 segment.extend(piece);
-                segment[16..18].copy_from_slice(&((header - 14 + piece.len()) as u16).to_be_bytes());
-                segment[38..42].copy_from_slice(&seq.wrapping_add((index * size) as u32).to_be_bytes());
+                segment[16..18]
+                    .copy_from_slice(&((header - 14 + piece.len()) as u16).to_be_bytes());
+                segment[38..42]
+                    .copy_from_slice(&seq.wrapping_add((index * size) as u32).to_be_bytes());
                 feed(&mut pipeline, &segment);
             }
         }
         let (_, ledger) = pipeline.finish();
         // Not `replies`: the capture starts in the middle of connections, and how many replies
         // without calls are passed over before the first record is found depends on segments.
-        [ledger.calls, ledger.calls_answered, ledger.data_bytes, ledger.bodies_malformed]
+        [
+            ledger.calls,
+            ledger.calls_answered,
+            ledger.data_bytes,
+            ledger.bodies_malformed,
+        ]
     };
     let whole = run_with(None);
     for size in [1, 2, 3, 7, 100] {

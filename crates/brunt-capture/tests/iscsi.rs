@@ -28,33 +28,81 @@ fn read(tag: u32, lun: u8) -> Vec<u8> {
     let mut cdb = [0; 16];
     (cdb[0], cdb[8]) = (0x28, 8);
     let flags = code::command::FINAL | code::command::READ | SIMPLE;
-    let command = pdu::ScsiCommand { flags, initiator_task_tag: tag.into(), cdb, ..Default::default() };
+    let command = pdu::ScsiCommand {
+        flags,
+        initiator_task_tag: tag.into(),
+        cdb,
+        ..Default::default()
+    };
     let expected_data_transfer_length = 4096.into();
-    pdu(pdu::ScsiCommand { lun: [0, lun, 0, 0, 0, 0, 0, 0], expected_data_transfer_length, ..command }, &[])
+    pdu(
+        pdu::ScsiCommand {
+            lun: [0, lun, 0, 0, 0, 0, 0, 0],
+            expected_data_transfer_length,
+            ..command
+        },
+        &[],
+    )
 }
 
 fn response(tag: u32) -> Vec<u8> {
-    pdu(pdu::ScsiResponse { flags: 0x80, initiator_task_tag: tag.into(), ..Default::default() }, &[])
+    pdu(
+        pdu::ScsiResponse {
+            flags: 0x80,
+            initiator_task_tag: tag.into(),
+            ..Default::default()
+        },
+        &[],
+    )
 }
 
 fn manage(tag: u32, function: u8, lun: u8, referenced: u32) -> Vec<u8> {
-    let request = pdu::TaskManagementRequest { function: 0x80 | function, ..Default::default() };
+    let request = pdu::TaskManagementRequest {
+        function: 0x80 | function,
+        ..Default::default()
+    };
     let (initiator_task_tag, referenced_task_tag) = (tag.into(), referenced.into());
     let lun = [0, lun, 0, 0, 0, 0, 0, 0];
-    pdu(pdu::TaskManagementRequest { lun, initiator_task_tag, referenced_task_tag, ..request }, &[])
+    pdu(
+        pdu::TaskManagementRequest {
+            lun,
+            initiator_task_tag,
+            referenced_task_tag,
+            ..request
+        },
+        &[],
+    )
 }
 
 fn managed(tag: u32, response: u8) -> Vec<u8> {
-    let answer = pdu::TaskManagementResponse { flags: 0x80, response, ..Default::default() };
-    pdu(pdu::TaskManagementResponse { initiator_task_tag: tag.into(), ..answer }, &[])
+    let answer = pdu::TaskManagementResponse {
+        flags: 0x80,
+        response,
+        ..Default::default()
+    };
+    pdu(
+        pdu::TaskManagementResponse {
+            initiator_task_tag: tag.into(),
+            ..answer
+        },
+        &[],
+    )
 }
 
 fn login(tag: u32, cid: u16) -> [Vec<u8>; 2] {
     let flags = 0x87;
     let text = b"InitiatorName=iqn.a\0TargetName=iqn.b\0SessionType=Normal\0";
-    let request =
-        pdu::LoginRequest { flags, initiator_task_tag: tag.into(), cid: cid.into(), ..Default::default() };
-    let response = pdu::LoginResponse { flags, initiator_task_tag: tag.into(), ..Default::default() };
+    let request = pdu::LoginRequest {
+        flags,
+        initiator_task_tag: tag.into(),
+        cid: cid.into(),
+        ..Default::default()
+    };
+    let response = pdu::LoginResponse {
+        flags,
+        initiator_task_tag: tag.into(),
+        ..Default::default()
+    };
     [pdu(request, text), pdu(response, b"HeaderDigest=None\0")]
 }
 
@@ -68,11 +116,20 @@ struct Tap {
 impl Tap {
     fn new(connections: usize) -> Tap {
         let pipeline = Pipeline::new(FoundOperations::default(), Limits::default());
-        Tap { pipeline, sent: vec![[1; 2]; connections], packets: 0 }
+        Tap {
+            pipeline,
+            sent: vec![[1; 2]; connections],
+            packets: 0,
+        }
     }
 
     fn see(&mut self, connection: usize, from_target: bool, bytes: &[u8]) {
-        let packet = packet(connection as u16, from_target, &mut self.sent[connection], bytes);
+        let packet = packet(
+            connection as u16,
+            from_target,
+            &mut self.sent[connection],
+            bytes,
+        );
         self.pipeline.on_packet(&CapturedPacket {
             time_ns: self.packets * 1000,
             wire_len: packet.len() as u32,
@@ -102,8 +159,15 @@ fn packet(connection: u16, from_target: bool, sent: &mut [u32; 2], payload: &[u8
     let mut packet = vec![0x45, 0];
     packet.extend(((40 + payload.len()) as u16).to_be_bytes());
     packet.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
-    let ends = [([10u8, 0, 0, 1], 40_000 + connection), ([10, 0, 0, 2], 3260)];
-    let [from, to] = if from_target { [ends[1], ends[0]] } else { ends };
+    let ends = [
+        ([10u8, 0, 0, 1], 40_000 + connection),
+        ([10, 0, 0, 2], 3260),
+    ];
+    let [from, to] = if from_target {
+        [ends[1], ends[0]]
+    } else {
+        ends
+    };
     packet.extend(from.0);
     packet.extend(to.0);
     packet.extend(from.1.to_be_bytes());
@@ -133,23 +197,51 @@ fn ended_tasks_are_counted_and_have_no_latency() {
         // Immediate functions overtake: this one was sent after it.
         tap.asks(0, &read(13, 0));
         tap.answers(0, &managed(20, answer));
-        for tag in [10, 11, 12, 13].into_iter().filter(|tag| !aborted.contains(tag)) {
+        for tag in [10, 11, 12, 13]
+            .into_iter()
+            .filter(|tag| !aborted.contains(tag))
+        {
             tap.answers(0, &response(tag));
         }
         let (found, ledger) = tap.end();
-        let counts = (ledger.calls, ledger.calls_answered, ledger.calls_aborted, ledger.replies_unmatched);
-        assert_eq!(counts, (5, 5 - aborted.len() as u64, aborted.len() as u64, 0), "{asked} {answer}");
+        let counts = (
+            ledger.calls,
+            ledger.calls_answered,
+            ledger.calls_aborted,
+            ledger.replies_unmatched,
+        );
+        assert_eq!(
+            counts,
+            (5, 5 - aborted.len() as u64, aborted.len() as u64, 0),
+            "{asked} {answer}"
+        );
         for ((_, _, tag), operation) in &found.operations {
-            assert_eq!(operation.reply.is_none(), aborted.contains(tag), "{asked} {answer}: {tag}");
+            assert_eq!(
+                operation.reply.is_none(),
+                aborted.contains(tag),
+                "{asked} {answer}: {tag}"
+            );
         }
         assert_eq!(found.operations.len(), 5);
     };
     check(function::ABORT_TASK, function::FUNCTION_COMPLETE, &[11]);
     check(function::ABORT_TASK, function::TASK_DOES_NOT_EXIST, &[]);
-    check(function::ABORT_TASK_SET, function::FUNCTION_COMPLETE, &[10, 11]);
-    check(function::LOGICAL_UNIT_RESET, function::FUNCTION_COMPLETE, &[10, 11]);
+    check(
+        function::ABORT_TASK_SET,
+        function::FUNCTION_COMPLETE,
+        &[10, 11],
+    );
+    check(
+        function::LOGICAL_UNIT_RESET,
+        function::FUNCTION_COMPLETE,
+        &[10, 11],
+    );
     check(function::LOGICAL_UNIT_RESET, function::REJECTED, &[]);
-    check(function::TARGET_WARM_RESET, function::FUNCTION_COMPLETE, &[10, 11, 12]);
+    check(
+        function::TARGET_WARM_RESET,
+        function::FUNCTION_COMPLETE,
+        &[10, 11, 12],
+    );
     check(function::CLEAR_ACA, function::FUNCTION_COMPLETE, &[]);
 }
 
@@ -176,14 +268,22 @@ fn resets_reach_the_session() {
     assert_eq!(tap.pipeline.ledger().calls_aborted, 2);
     tap.answers(2, &response(10));
     let (_, ledger) = tap.end();
-    assert_eq!((ledger.calls, ledger.calls_answered, ledger.calls_aborted), (5, 3, 2));
+    assert_eq!(
+        (ledger.calls, ledger.calls_answered, ledger.calls_aborted),
+        (5, 3, 2)
+    );
 }
 
 /// Captures of real sessions (`tools/iscsi-captures.sh`).
 fn stored() -> Vec<PathBuf> {
-    let folder = common::small_piece().parent().expect("testdata").join("iscsi");
-    let mut stored: Vec<PathBuf> =
-        std::fs::read_dir(folder).expect("captures").map(|file| file.expect("a file").path()).collect();
+    let folder = common::small_piece()
+        .parent()
+        .expect("testdata")
+        .join("iscsi");
+    let mut stored: Vec<PathBuf> = std::fs::read_dir(folder)
+        .expect("captures")
+        .map(|file| file.expect("a file").path())
+        .collect();
     stored.sort();
     assert!(stored.len() >= 8);
     stored
@@ -191,7 +291,11 @@ fn stored() -> Vec<PathBuf> {
 
 fn run(packets: &[common::Packet], keeps: impl Fn(usize) -> bool) -> (FoundOperations, Ledger) {
     let mut pipeline = Pipeline::new(FoundOperations::default(), Limits::default());
-    for (index, packet) in packets.iter().enumerate().filter(|(index, _)| keeps(*index)) {
+    for (index, packet) in packets
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| keeps(*index))
+    {
         pipeline.on_packet(&common::numbered(index, packet));
     }
     let (found, ledger) = pipeline.finish();
@@ -202,11 +306,21 @@ fn run(packets: &[common::Packet], keeps: impl Fn(usize) -> bool) -> (FoundOpera
 /// The kernel's initiator resets a unit and a target that work on a READ each: the only commands without an answer.
 #[test]
 fn resets_of_a_real_initiator() {
-    let path =
-        stored().into_iter().find(|path| path.ends_with("brunt-tasks.pcapng.zst")).expect("it is stored");
+    let path = stored()
+        .into_iter()
+        .find(|path| path.ends_with("brunt-tasks.pcapng.zst"))
+        .expect("it is stored");
     let (_, ledger) = run(&common::packets(&path), |_| true);
     let open = ledger.calls_open_at_end + ledger.calls_timed_out + ledger.calls_evicted;
-    assert_eq!((ledger.calls, ledger.calls_answered, ledger.calls_aborted, open), (56, 54, 2, 0));
+    assert_eq!(
+        (
+            ledger.calls,
+            ledger.calls_answered,
+            ledger.calls_aborted,
+            open
+        ),
+        (56, 54, 2, 0)
+    );
 }
 
 /// Without its beginning a capture has the commands that came after it, but for one of a connection at most, until it is
@@ -217,14 +331,21 @@ fn captures_begun_in_the_middle() {
         let name = path.file_name().expect("a file").display().to_string();
         let packets = common::packets(&path);
         let (truth, _) = run(&packets, |_| true);
-        let connections: HashSet<_> =
-            truth.operations.keys().map(|(client, port, _)| (client, port)).collect();
+        let connections: HashSet<_> = truth
+            .operations
+            .keys()
+            .map(|(client, port, _)| (client, port))
+            .collect();
         let (mut possible, mut lost) = (0, 0);
         for cut in (1..packets.len()).step_by(packets.len() / 64 + 1) {
             let kept: Vec<bool> = (0..packets.len()).map(|index| index >= cut).collect();
             let (found, ledger) = run(&packets, |index| kept[index]);
             let recovery = truth.compare(&found, &kept, true);
-            assert_eq!(recovery.invented, Vec::<String>::new(), "{name} from packet {cut} on");
+            assert_eq!(
+                recovery.invented,
+                Vec::<String>::new(),
+                "{name} from packet {cut} on"
+            );
             let missing = recovery.possible - recovery.recovered;
             assert!(
                 missing <= connections.len() as u64,
@@ -233,9 +354,15 @@ fn captures_begun_in_the_middle() {
             );
             (possible, lost) = (possible + recovery.possible, lost + missing);
             let is_cut = |call: u64, reply: u64| call < cut as u64 && reply >= cut as u64;
-            if truth.operations.values().any(|seen| seen.reply.is_some_and(|reply| is_cut(seen.call, reply)))
+            if truth
+                .operations
+                .values()
+                .any(|seen| seen.reply.is_some_and(|reply| is_cut(seen.call, reply)))
             {
-                assert!(ledger.replies_unmatched + ledger.slow_mode_bytes > 0, "{name} from packet {cut} on");
+                assert!(
+                    ledger.replies_unmatched + ledger.slow_mode_bytes > 0,
+                    "{name} from packet {cut} on"
+                );
             }
         }
         println!("{name}: {lost} of {possible} commands lost");
@@ -253,7 +380,13 @@ fn floods() {
         let packet = packet(connection as u16, from_target, &mut sent[connection], bytes);
         let len = packet.len() as u32;
         let link = LinkType::Raw;
-        pipeline.on_packet(&CapturedPacket { time_ns: 1, wire_len: len, interface: 0, link, bytes: &packet });
+        pipeline.on_packet(&CapturedPacket {
+            time_ns: 1,
+            wire_len: len,
+            interface: 0,
+            link,
+            bytes: &packet,
+        });
     };
     // More tasks than are kept, then resets of another unit: each would look at all of them.
     for tag in 0..100_000 {
@@ -262,8 +395,16 @@ fn floods() {
     for tag in 200_000..300_000 {
         // The last is of the unit with the tasks: too many were looked at before it.
         let unit = u8::from(tag != 299_999);
-        feed(0, false, &manage(tag, code::task_management::LOGICAL_UNIT_RESET, unit, 0));
-        feed(0, true, &managed(tag, code::task_management::FUNCTION_COMPLETE));
+        feed(
+            0,
+            false,
+            &manage(tag, code::task_management::LOGICAL_UNIT_RESET, unit, 0),
+        );
+        feed(
+            0,
+            true,
+            &managed(tag, code::task_management::FUNCTION_COMPLETE),
+        );
     }
     let mut payload = [0; 1400];
     for round in 0..20_000usize {
@@ -277,7 +418,9 @@ fn floods() {
     }
     let ledger = pipeline.ledger().clone();
     ledger.check().unwrap();
-    assert!(ledger.calls_evicted > 0 && ledger.calls_aborted == 0 && ledger.slow_mode_bytes > 10 << 20);
+    assert!(
+        ledger.calls_evicted > 0 && ledger.calls_aborted == 0 && ledger.slow_mode_bytes > 10 << 20
+    );
     assert!(pipeline.kept_bytes() <= Limits::default().kept_bytes);
     pipeline.finish().1.check().unwrap();
 }

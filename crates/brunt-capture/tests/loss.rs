@@ -9,7 +9,10 @@ use brunt_capture::recovery::{FoundOperations, Loss};
 use brunt_capture::{Analysis, Ledger, Limits, Pipeline};
 
 fn run(packets: &[common::Packet], keep: impl Fn(usize) -> bool) -> (FoundOperations, Ledger) {
-    let found = FoundOperations { sums: Some(HashSet::new()), ..FoundOperations::default() };
+    let found = FoundOperations {
+        sums: Some(HashSet::new()),
+        ..FoundOperations::default()
+    };
     let mut pipeline = Pipeline::new(found, Limits::default());
     for (index, packet) in packets.iter().enumerate().filter(|(index, _)| keep(*index)) {
         pipeline.on_packet(&common::numbered(index, packet));
@@ -30,10 +33,17 @@ fn is_to_server(packet: &common::Packet) -> bool {
 #[test]
 fn one_direction_with_losses() {
     let all = common::packets(&common::small_piece());
-    let packets: Vec<_> = all.iter().filter(|packet| is_to_server(packet)).cloned().collect();
+    let packets: Vec<_> = all
+        .iter()
+        .filter(|packet| is_to_server(packet))
+        .cloned()
+        .collect();
     let calls = |kept_bytes: usize, lose: bool| {
         let mut losing = Loss::new(1, 0.01);
-        let limits = Limits { kept_bytes, ..Limits::default() };
+        let limits = Limits {
+            kept_bytes,
+            ..Limits::default()
+        };
         let mut pipeline = Pipeline::new(FoundOperations::default(), limits);
         let mut lost_bytes = 0;
         for (index, packet) in packets.iter().enumerate() {
@@ -44,7 +54,11 @@ fn one_direction_with_losses() {
             }
         }
         let (_, ledger) = pipeline.finish();
-        assert!(ledger.hole_bytes <= lost_bytes, "{} of {lost_bytes} bytes", ledger.hole_bytes);
+        assert!(
+            ledger.hole_bytes <= lost_bytes,
+            "{} of {lost_bytes} bytes",
+            ledger.hole_bytes
+        );
         assert_eq!(ledger.replies, 0);
         ledger.calls
     };
@@ -52,7 +66,10 @@ fn one_direction_with_losses() {
     assert!(whole > 200, "{whole} calls");
     for kept_bytes in [48 << 20, 64 << 10, 4 << 10] {
         let found = calls(kept_bytes, true);
-        assert!(found * 100 >= whole * 95, "{found} of {whole} calls with {kept_bytes} bytes of memory");
+        assert!(
+            found * 100 >= whole * 95,
+            "{found} of {whole} calls with {kept_bytes} bytes of memory"
+        );
     }
 }
 
@@ -61,13 +78,24 @@ fn one_direction_with_losses() {
 fn replies_alone_are_named() {
     let all = common::packets(&common::small_piece());
     let mut pipeline = Pipeline::new(Analysis::new(), Limits::default());
-    for (index, packet) in all.iter().enumerate().filter(|(_, packet)| !is_to_server(packet)) {
+    for (index, packet) in all
+        .iter()
+        .enumerate()
+        .filter(|(_, packet)| !is_to_server(packet))
+    {
         pipeline.on_packet(&common::numbered(index, packet));
     }
     let (analysis, ledger) = pipeline.finish();
     assert_eq!(ledger.calls, 0);
     let report = analysis.report(&ledger);
-    assert!(report.findings.iter().any(|finding| finding.kind == "one-sided"), "{:?}", report.findings);
+    assert!(
+        report
+            .findings
+            .iter()
+            .any(|finding| finding.kind == "one-sided"),
+        "{:?}",
+        report.findings
+    );
 }
 
 /// Calls alone have no latencies, errors or numbers at a time: the text shows no zeros for them.
@@ -75,15 +103,25 @@ fn replies_alone_are_named() {
 fn calls_alone_have_no_latency() {
     let all = common::packets(&common::small_piece());
     let mut pipeline = Pipeline::new(Analysis::new(), Limits::default());
-    for (index, packet) in all.iter().enumerate().filter(|(_, packet)| is_to_server(packet)) {
+    for (index, packet) in all
+        .iter()
+        .enumerate()
+        .filter(|(_, packet)| is_to_server(packet))
+    {
         pipeline.on_packet(&common::numbered(index, packet));
     }
     let (analysis, ledger) = pipeline.finish();
     let report = analysis.report(&ledger);
     assert!(report.operations > 200 && !report.is_answered());
     let text = brunt_capture::analysis::report::text(&report);
-    assert!(!text.contains(" ns") && !text.contains("at a time"), "{text}");
-    let getattr = text.lines().find(|line| line.starts_with("GETATTR")).expect("a row");
+    assert!(
+        !text.contains(" ns") && !text.contains("at a time"),
+        "{text}"
+    );
+    let getattr = text
+        .lines()
+        .find(|line| line.starts_with("GETATTR"))
+        .expect("a row");
     let cells: Vec<&str> = getattr.split_whitespace().collect();
     assert_eq!(cells[3..], ["-"; 5], "{getattr}");
 }
@@ -106,7 +144,8 @@ fn check(path: &Path, recovered_min: f64, exact: bool) {
         for key in &sums(&found) {
             assert!(had.contains(key), "a sum that the data never had: {key:?}");
         }
-        let (recovered, possible, share) = (recovery.recovered, recovery.possible, recovery.share());
+        let (recovered, possible, share) =
+            (recovery.recovered, recovery.possible, recovery.share());
         println!(
             "{} loss {loss}: {recovered} of {possible} = {share:.5}; {} unmatched, {} searches over {} bytes",
             path.display(),

@@ -37,7 +37,12 @@ fn check(path: &Path) {
     for parsers in [1, 2, 5] {
         let together = without_concurrency(report(path, parsers));
         for (key, value) in alone.as_object().unwrap() {
-            assert_eq!(&together[key], value, "{key} of {} by {parsers}", path.display());
+            assert_eq!(
+                &together[key],
+                value,
+                "{key} of {} by {parsers}",
+                path.display()
+            );
         }
     }
 }
@@ -71,5 +76,9 @@ fn stopped_early() {
     });
     let ledger = outcome.unwrap().shares.ledger;
     ledger.check().unwrap();
-    assert!(ledger.packets > 0 && ledger.packets < 2000, "{}", ledger.packets);
+    assert!(
+        ledger.packets > 0 && ledger.packets < 2000,
+        "{}",
+        ledger.packets
+    );
 }

@@ -51,18 +51,25 @@ fn cut_while_packed() {
     );
     let text = error.to_string();
     assert!(
-        text.contains(&format!("beyond its packet {packets}")) && text.contains("truncated or damaged"),
+        text.contains(&format!("beyond its packet {packets}"))
+            && text.contains("truncated or damaged"),
         "{text}"
     );
     std::fs::write(&path, &packed[..20]).unwrap();
-    assert!(matches!(read(&path), (0, Some(SourceError::NoCapture { .. }))));
+    assert!(matches!(
+        read(&path),
+        (0, Some(SourceError::NoCapture { .. }))
+    ));
 }
 
 /// What Wireshark's editcap writes in other formats is read as the same packets, or refused by name.
 #[test]
 fn formats_of_editcap() {
     let folder = tempdir().unwrap();
-    let (plain, other) = (folder.path().join("plain.pcap"), folder.path().join("other"));
+    let (plain, other) = (
+        folder.path().join("plain.pcap"),
+        folder.path().join("other"),
+    );
     std::fs::write(&plain, plain_bytes()).unwrap();
     // Most of these have microseconds.
     let without_nanoseconds = |packets: Vec<common::Packet>| {
@@ -72,9 +79,21 @@ fn formats_of_editcap() {
             .collect::<Vec<_>>()
     };
     let expected = without_nanoseconds(common::packets(&plain));
-    for format in ["pcap", "nsecpcap", "pcapng", "modpcap", "suse6_3pcap", "snoop", "nokiapcap", "rh6_1pcap"]
-    {
-        let run = Command::new("editcap").args(["-F", format]).arg(&plain).arg(&other).output();
+    for format in [
+        "pcap",
+        "nsecpcap",
+        "pcapng",
+        "modpcap",
+        "suse6_3pcap",
+        "snoop",
+        "nokiapcap",
+        "rh6_1pcap",
+    ] {
+        let run = Command::new("editcap")
+            .args(["-F", format])
+            .arg(&plain)
+            .arg(&other)
+            .output();
         let Some(run) = run.ok().filter(|run| run.status.success()) else {
             assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none(), "editcap");
             println!("skipped: needs editcap (Debian package wireshark-common)");
@@ -88,7 +107,10 @@ fn formats_of_editcap() {
         };
         match (refused, read(&other)) {
             (None, (_, None)) => {
-                assert!(without_nanoseconds(common::packets(&other)) == expected, "{format}");
+                assert!(
+                    without_nanoseconds(common::packets(&other)) == expected,
+                    "{format}"
+                );
             }
             (Some(name), (0, Some(error))) => assert!(error.to_string().contains(name), "{error}"),
             (_, (packets, error)) => panic!("{format}: {packets} packets, {error:?}"),

@@ -88,7 +88,12 @@ fn of_call(call: &v4::CompoundArgs<'_>) -> Fields {
                 add(f, "nfs.offset4", offset);
                 add(f, "nfs.write.data_length", data.len);
             }
-            v4::Args::Setattr { attributes: list, .. } | v4::Args::Create { attributes: list, .. } => {
+            v4::Args::Setattr {
+                attributes: list, ..
+            }
+            | v4::Args::Create {
+                attributes: list, ..
+            } => {
                 attributes(f, &list);
             }
             v4::Args::Open {
@@ -131,11 +136,17 @@ fn of_reply(reply: &v4::CompoundResults<'_>) -> Fields {
 
 impl Sink for Collect {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        let Some(Body::Nfs4 { call: Some(call), reply }) = operation.rpc().map(|rpc| rpc.body) else {
+        let Some(Body::Nfs4 {
+            call: Some(call),
+            reply,
+        }) = operation.rpc().map(|rpc| rpc.body)
+        else {
             return;
         };
         for args in call.operations() {
-            self.counts.entry(args.unwrap().op().unwrap() as u32).or_default()[0] += 1;
+            self.counts
+                .entry(args.unwrap().op().unwrap() as u32)
+                .or_default()[0] += 1;
         }
         let id = (operation.peers.client.port.to_string(), operation.tag);
         self.calls.insert(id.clone(), of_call(call));
@@ -150,12 +161,21 @@ impl Sink for Collect {
 }
 
 fn collect() -> Collect {
-    let outcome =
-        run_file(&common::small_compounds(), Collect::default(), Limits::default(), || false).unwrap();
+    let outcome = run_file(
+        &common::small_compounds(),
+        Collect::default(),
+        Limits::default(),
+        || false,
+    )
+    .unwrap();
     let ledger = outcome.ledger;
     ledger.check().unwrap();
     let unparsed = |name: &str| name == "compounds_unparsed" || name == "attributes_unparsed";
-    let not_understood: u64 = ledger.named().filter(|(name, _)| unparsed(name)).map(|(_, count)| count).sum();
+    let not_understood: u64 = ledger
+        .named()
+        .filter(|(name, _)| unparsed(name))
+        .map(|(_, count)| count)
+        .sum();
     assert_eq!((ledger.bodies_malformed, not_understood), (0, 0));
     assert_eq!((ledger.records_lost, ledger.bytes_unclaimed), (0, 0));
     outcome.sink
@@ -170,7 +190,10 @@ fn counts_equal_tsharks() {
         .skip(1)
         .map(|line| {
             let fields: Vec<&str> = line.split('\t').collect();
-            (fields[0].parse().unwrap(), [fields[2].parse().unwrap(), fields[3].parse().unwrap()])
+            (
+                fields[0].parse().unwrap(),
+                [fields[2].parse().unwrap(), fields[3].parse().unwrap()],
+            )
         })
         .collect();
     assert_eq!(collect().counts, truth);
@@ -186,25 +209,47 @@ fn fields_equal_tsharks() {
         let mut compared = 0;
         for row in tshark(&common::small_compounds(), filter, &asked)? {
             // A frame with several messages prints their fields together: not told apart.
-            let Ok(xid) = u32::from_str_radix(row[1].trim_start_matches("0x"), 16) else { continue };
+            let Ok(xid) = u32::from_str_radix(row[1].trim_start_matches("0x"), 16) else {
+                continue;
+            };
             // NULL has no fields.
             let Some(mine) = ours.get(&(row[0].clone(), xid)) else {
-                assert!(row[2..].iter().all(String::is_empty), "tshark has {row:?}, and here it is not");
+                assert!(
+                    row[2..].iter().all(String::is_empty),
+                    "tshark has {row:?}, and here it is not"
+                );
                 continue;
             };
             for (name, theirs) in names.iter().zip(&row[2..]) {
                 let mine = mine.get(name).map_or("", String::as_str);
-                assert_eq!(mine, theirs, "{name} of port {} xid {xid:#x}: ours, then tshark's", row[0]);
+                assert_eq!(
+                    mine, theirs,
+                    "{name} of port {} xid {xid:#x}: ours, then tshark's",
+                    row[0]
+                );
             }
             compared += 1;
         }
         Some(compared)
     };
-    let calls = compare("nfs && rpc.msgtyp == 0", "tcp.srcport", &CALL_FIELDS, &ours.calls);
-    let replies = compare("nfs && rpc.msgtyp == 1", "tcp.dstport", &REPLY_FIELDS, &ours.replies);
+    let calls = compare(
+        "nfs && rpc.msgtyp == 0",
+        "tcp.srcport",
+        &CALL_FIELDS,
+        &ours.calls,
+    );
+    let replies = compare(
+        "nfs && rpc.msgtyp == 1",
+        "tcp.dstport",
+        &REPLY_FIELDS,
+        &ours.replies,
+    );
     if let (Some(calls), Some(replies)) = (calls, replies) {
         println!("{calls} calls and {replies} replies compared");
-        assert!(calls >= 500 && replies >= 500, "{calls} calls, {replies} replies compared");
+        assert!(
+            calls >= 500 && replies >= 500,
+            "{calls} calls, {replies} replies compared"
+        );
     }
 }
 
@@ -221,8 +266,17 @@ fn names_and_bytes() {
         // 60,894 bytes written, and read twice.
         assert_eq!(big.bytes, 3 * 60_894, "4.{minor}");
     }
-    let row = |name: &str| report.by_operation.iter().find(|row| row.name == name).unwrap();
+    let row = |name: &str| {
+        report
+            .by_operation
+            .iter()
+            .find(|row| row.name == name)
+            .unwrap()
+    };
     assert_eq!(report.profile.read.operations, row("READ").calls);
     assert!(report.duplicates.blocks_read > 300 && report.duplicates.blocks_written > 300);
-    assert!(report.duplicates.duplicate_share > 0.5, "the same data in three files");
+    assert!(
+        report.duplicates.duplicate_share > 0.5,
+        "the same data in three files"
+    );
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// A point on the monotonic time line, or a distance on it, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
@@ -17,7 +19,10 @@ impl Nanos {
 
     /// This time and `duration` later, staying at the end of the line when it overflows.
     pub fn after(self, duration: Duration) -> Nanos {
-        Nanos(self.0.saturating_add(duration.as_nanos().min(u128::from(u64::MAX)) as u64))
+        Nanos(
+            self.0
+                .saturating_add(duration.as_nanos().min(u128::from(u64::MAX)) as u64),
+        )
     }
 
     /// How long after `earlier` this is; zero when it is not.
@@ -68,7 +73,10 @@ impl Clock {
 
 #[allow(unsafe_code)]
 fn monotonic_now() -> Nanos {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `time` is a valid timespec for the call to fill; CLOCK_MONOTONIC always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
@@ -85,7 +93,10 @@ mod tests {
         let other = clock.clone();
         clock.advance(Duration::from_secs(3600));
         assert_eq!(other.now(), Nanos(3_600_000_000_000));
-        assert_eq!(other.now().since(Nanos(5)), Duration::from_nanos(3_599_999_999_995));
+        assert_eq!(
+            other.now().since(Nanos(5)),
+            Duration::from_nanos(3_599_999_999_995)
+        );
     }
 
     /// The real clock does not go back.

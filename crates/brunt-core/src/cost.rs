@@ -47,8 +47,9 @@ impl ResourceUsage {
     }
 
     fn from_usage(usage: &libc::rusage) -> ResourceUsage {
-        let time =
-            |t: libc::timeval| Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64);
+        let time = |t: libc::timeval| {
+            Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64)
+        };
         ResourceUsage {
             user: time(usage.ru_utime),
             system: time(usage.ru_stime),
@@ -62,8 +63,12 @@ impl ResourceUsage {
         ResourceUsage {
             user: self.user.saturating_sub(earlier.user),
             system: self.system.saturating_sub(earlier.system),
-            voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
-            involuntary_switches: self.involuntary_switches.saturating_sub(earlier.involuntary_switches),
+            voluntary_switches: self
+                .voluntary_switches
+                .saturating_sub(earlier.voluntary_switches),
+            involuntary_switches: self
+                .involuntary_switches
+                .saturating_sub(earlier.involuntary_switches),
         }
     }
 
@@ -142,12 +147,21 @@ mod tests {
     #[test]
     fn a_program_that_ended() {
         let run = |script: &str| {
-            Spent::wait(std::process::Command::new("sh").args(["-c", script]).spawn().unwrap()).unwrap()
+            Spent::wait(
+                std::process::Command::new("sh")
+                    .args(["-c", script])
+                    .spawn()
+                    .unwrap(),
+            )
+            .unwrap()
         };
         let idle = run("exit 3");
         assert_eq!(idle.status.code(), Some(3));
         let busy = run("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done");
-        assert!(busy.status.success() && busy.cost.cpu() > idle.cost.cpu(), "{busy:?} {idle:?}");
+        assert!(
+            busy.status.success() && busy.cost.cpu() > idle.cost.cpu(),
+            "{busy:?} {idle:?}"
+        );
         assert!(busy.resident_bytes_max > 100 << 10, "{busy:?}");
     }
 }

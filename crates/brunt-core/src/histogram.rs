@@ -73,7 +73,14 @@ fn ends(bucket: usize) -> (u64, u64) {
 impl Histogram {
     /// An empty one.
     pub const fn new() -> Histogram {
-        Histogram { first: 0, counts: Vec::new(), count: 0, sum: 0, min: u64::MAX, max: 0 }
+        Histogram {
+            first: 0,
+            counts: Vec::new(),
+            count: 0,
+            sum: 0,
+            min: u64::MAX,
+            max: 0,
+        }
     }
 
     /// Counts one latency. Allocates when its octave is the first of its kind.
@@ -92,8 +99,14 @@ impl Histogram {
     /// # Errors
     /// All counts together are more than [`COUNT_READ_MAX`]; this one is not counted.
     pub fn record_bucket(&mut self, latency: Nanos, count: u64) -> Result<(), HistogramError> {
-        let all = self.count.checked_add(count).filter(|all| *all <= COUNT_READ_MAX);
-        self.count = all.ok_or(HistogramError::TooMany { counted: self.count, more: count })?;
+        let all = self
+            .count
+            .checked_add(count)
+            .filter(|all| *all <= COUNT_READ_MAX);
+        self.count = all.ok_or(HistogramError::TooMany {
+            counted: self.count,
+            more: count,
+        })?;
         if count > 0 {
             *self.bucket(bucket_of(latency.0)) += count;
             self.sum += u128::from(latency.0) * u128::from(count);
@@ -106,7 +119,10 @@ impl Histogram {
     /// Asks for the counter that `latency` will change.
     #[inline]
     pub fn prefetch(&self, latency: Nanos) {
-        if let Some(count) = self.counts.get(bucket_of(latency.0).wrapping_sub(self.first)) {
+        if let Some(count) = self
+            .counts
+            .get(bucket_of(latency.0).wrapping_sub(self.first))
+        {
             prefetch(count);
         }
     }
@@ -129,7 +145,8 @@ impl Histogram {
             self.first = low;
         }
         if low < self.first {
-            self.counts.splice(..0, std::iter::repeat_n(0, self.first - low));
+            self.counts
+                .splice(..0, std::iter::repeat_n(0, self.first - low));
             self.first = low;
         }
         if end > self.first + self.counts.len() {
@@ -197,7 +214,8 @@ impl Histogram {
         if percent <= 0.0 {
             return self.min();
         }
-        let rank = ((percent / 100.0 * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
+        let rank =
+            ((percent / 100.0 * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
         // Stretches of buckets are added up, which is quick; only the one with the rank in it is searched.
         let (mut below, mut start) = (0, 0);
         for stretch in self.counts.chunks(64) {
@@ -216,7 +234,9 @@ impl Histogram {
 
     /// The share of latencies at or below `limit`, 0 to 1; `None` when empty.
     pub fn share_at_or_below(&self, limit: Nanos) -> Option<f64> {
-        let end = (bucket_of(limit.0) + 1).saturating_sub(self.first).min(self.counts.len());
+        let end = (bucket_of(limit.0) + 1)
+            .saturating_sub(self.first)
+            .min(self.counts.len());
         let below: u64 = self.counts[..end].iter().sum();
         (!self.is_empty()).then(|| below as f64 / self.count as f64)
     }
@@ -237,7 +257,11 @@ impl Histogram {
     /// Every bucket that counted something, shortest first: its longest latency and its count. What
     /// a file keeps, and what [`Histogram::record_bucket`] takes back.
     pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u64)> + '_ {
-        let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        let counted = self
+            .counts
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0);
         counted.map(|(i, &count)| (Nanos(ends(self.first + i).1), count))
     }
 
@@ -264,18 +288,36 @@ struct Sparse {
 impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let (sum_high, sum_low) = ((self.sum >> 64) as u64, self.sum as u64);
-        let buckets = self.buckets().map(|(latency, count)| (latency.0, count)).collect();
-        Sparse { sum_high, sum_low, min: self.min, max: self.max, buckets }.serialize(to)
+        let buckets = self
+            .buckets()
+            .map(|(latency, count)| (latency.0, count))
+            .collect();
+        Sparse {
+            sum_high,
+            sum_low,
+            min: self.min,
+            max: self.max,
+            buckets,
+        }
+        .serialize(to)
     }
 }
 
 /// The same histogram again, to the bit. Takes up to 280 KiB: who reads from a peer limits how many.
 impl<'de> Deserialize<'de> for Histogram {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Histogram, D::Error> {
-        let Sparse { sum_high, sum_low, min, max, buckets } = Sparse::deserialize(from)?;
+        let Sparse {
+            sum_high,
+            sum_low,
+            min,
+            max,
+            buckets,
+        } = Sparse::deserialize(from)?;
         let mut histogram = Histogram::new();
         for (latency, count) in buckets {
-            histogram.record_bucket(Nanos(latency), count).map_err(serde::de::Error::custom)?;
+            histogram
+                .record_bucket(Nanos(latency), count)
+                .map_err(serde::de::Error::custom)?;
         }
         histogram.sum = u128::from(sum_high) << 64 | u128::from(sum_low);
         (histogram.min, histogram.max) = (min, max);
@@ -303,8 +345,18 @@ impl Default for Histogram {
 impl std::fmt::Debug for Histogram {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let percentile = |percent| self.percentile(percent).map(|nanos| nanos.0);
-        write!(f, "Histogram({} recorded, p50 {:?} ns, ", self.count(), percentile(50.0))?;
-        write!(f, "p99 {:?} ns, max {:?} ns)", percentile(99.0), self.max().map(|nanos| nanos.0))
+        write!(
+            f,
+            "Histogram({} recorded, p50 {:?} ns, ",
+            self.count(),
+            percentile(50.0)
+        )?;
+        write!(
+            f,
+            "p99 {:?} ns, max {:?} ns)",
+            percentile(99.0),
+            self.max().map(|nanos| nanos.0)
+        )
     }
 }
 
@@ -317,14 +369,19 @@ mod tests {
     #[test]
     fn percentiles_are_within_a_thousandth() {
         let mut random = Random::new(1);
-        let mut all: Vec<u64> = (0..100_000).map(|_| random.exponential(250_000.0) as u64 + 1).collect();
+        let mut all: Vec<u64> = (0..100_000)
+            .map(|_| random.exponential(250_000.0) as u64 + 1)
+            .collect();
         let mut histogram = Histogram::new();
         all.iter().for_each(|&nanos| histogram.record(Nanos(nanos)));
         all.sort_unstable();
         for percent in [0.0, 1.0, 50.0, 90.0, 99.0, 99.9, 99.99, 100.0] {
             let rank = ((percent / 100.0 * all.len() as f64).ceil() as usize).clamp(1, all.len());
             let (exact, told) = (all[rank - 1], histogram.percentile(percent).unwrap().0);
-            assert!(told >= exact && told as f64 <= exact as f64 * 1.001, "p{percent}: {told} for {exact}");
+            assert!(
+                told >= exact && told as f64 <= exact as f64 * 1.001,
+                "p{percent}: {told} for {exact}"
+            );
         }
         let mean = all.iter().sum::<u64>() as f64 / all.len() as f64;
         assert!((histogram.mean().unwrap() - mean).abs() < 1e-6 * mean);
@@ -336,15 +393,27 @@ mod tests {
         let mut next = 0;
         for bucket in 0..=bucket_of(NANOS_MAX) {
             let (low, high) = ends(bucket);
-            assert!(low == next && high >= low, "{bucket}: {low} to {high} after {next}");
-            assert!((high - low) as f64 <= low as f64 * 0.001, "{bucket}: {low} to {high}");
+            assert!(
+                low == next && high >= low,
+                "{bucket}: {low} to {high} after {next}"
+            );
+            assert!(
+                (high - low) as f64 <= low as f64 * 0.001,
+                "{bucket}: {low} to {high}"
+            );
             assert_eq!([low, high.min(NANOS_MAX)].map(bucket_of), [bucket, bucket]);
             next = high + 1;
         }
         assert_eq!(bucket_of(u64::MAX), bucket_of(NANOS_MAX));
-        let edges = [0, 2047, 2048, 1_000_000, 5_000_000_000].map(|latency| ends(bucket_of(latency)));
-        let frozen =
-            [(0, 0), (2047, 2047), (2048, 2049), (999_936, 1_000_447), (4_999_610_368, 5_003_804_671)];
+        let edges =
+            [0, 2047, 2048, 1_000_000, 5_000_000_000].map(|latency| ends(bucket_of(latency)));
+        let frozen = [
+            (0, 0),
+            (2047, 2047),
+            (2048, 2049),
+            (999_936, 1_000_447),
+            (4_999_610_368, 5_003_804_671),
+        ];
         assert_eq!(edges, frozen);
     }
 
@@ -353,11 +422,19 @@ mod tests {
     fn memory_is_that_of_what_was_counted() {
         let mut histogram = Histogram::new();
         assert_eq!(histogram.counts.capacity(), 0);
-        for (i, nanos) in [70_000, 90_000, 3_000_000, 40, NANOS_MAX, 0, 70_000].into_iter().enumerate() {
+        for (i, nanos) in [70_000, 90_000, 3_000_000, 40, NANOS_MAX, 0, 70_000]
+            .into_iter()
+            .enumerate()
+        {
             histogram.record(Nanos(nanos));
-            assert_eq!(histogram.buckets().map(|(_, count)| count).sum::<u64>(), i as u64 + 1);
+            assert_eq!(
+                histogram.buckets().map(|(_, count)| count).sum::<u64>(),
+                i as u64 + 1
+            );
             // Of a latency without memory nothing is asked for.
-            [nanos, 2_000].into_iter().for_each(|nanos| histogram.prefetch(Nanos(nanos)));
+            [nanos, 2_000]
+                .into_iter()
+                .for_each(|nanos| histogram.prefetch(Nanos(nanos)));
             if i == 1 {
                 assert_eq!(histogram.counts.len(), OCTAVE);
             }
@@ -381,9 +458,13 @@ mod tests {
         merged.merge(&second);
         merged.merge(&Histogram::new());
         let mut read = Histogram::new();
-        all.buckets().for_each(|(nanos, count)| read.record_bucket(nanos, count).unwrap());
+        all.buckets()
+            .for_each(|(nanos, count)| read.record_bucket(nanos, count).unwrap());
         assert!(merged.buckets().eq(all.buckets()) && read.buckets().eq(all.buckets()));
-        assert_eq!((merged.min(), merged.max(), merged.mean()), (all.min(), all.max(), all.mean()));
+        assert_eq!(
+            (merged.min(), merged.max(), merged.mean()),
+            (all.min(), all.max(), all.mean())
+        );
         let mut end = None;
         for (high, _) in all.buckets() {
             let low = all.bucket_low(high);
@@ -403,7 +484,10 @@ mod tests {
             let read: Histogram = serde_json::from_str(&text).unwrap();
             assert_eq!(read, *histogram);
             assert_eq!(serde_json::to_string(&read).unwrap(), text);
-            assert_eq!(read.mean().map(f64::to_bits), histogram.mean().map(f64::to_bits));
+            assert_eq!(
+                read.mean().map(f64::to_bits),
+                histogram.mean().map(f64::to_bits)
+            );
         };
         check(&histogram);
         for nanos in [0, 1, NANOS_MAX, NANOS_MAX + 1, u64::MAX, u64::MAX] {
@@ -423,24 +507,40 @@ mod tests {
     #[test]
     fn counts_that_overflow_are_refused() {
         let read = |buckets: &str| {
-            let text = format!(r#"{{"sum_high":0,"sum_low":5,"min":1,"max":9000,"buckets":[{buckets}]}}"#);
+            let text =
+                format!(r#"{{"sum_high":0,"sum_low":5,"min":1,"max":9000,"buckets":[{buckets}]}}"#);
             serde_json::from_str::<Histogram>(&text)
         };
         let half = 1u64 << 63;
-        for buckets in [format!("[5,{half}],[9000,{half}]"), format!("[5,1],[5,{}]", u64::MAX)] {
+        for buckets in [
+            format!("[5,{half}],[9000,{half}]"),
+            format!("[5,1],[5,{}]", u64::MAX),
+        ] {
             let error = read(&buckets).unwrap_err().to_string();
-            assert!(error.contains("at most 281474976710656 are read"), "{error}");
+            assert!(
+                error.contains("at most 281474976710656 are read"),
+                "{error}"
+            );
         }
         let mut most = read(&format!("[5,{}],[9000,1]", COUNT_READ_MAX - 1)).unwrap();
         assert_eq!(
             most.record_bucket(Nanos(5), 1),
-            Err(HistogramError::TooMany { counted: COUNT_READ_MAX, more: 1 })
+            Err(HistogramError::TooMany {
+                counted: COUNT_READ_MAX,
+                more: 1
+            })
         );
         let again = most.clone();
         (0..1000).for_each(|_| most.merge(&again));
         assert_eq!(most.percentile(100.0), Some(Nanos(9000)));
-        assert!(most.share_at_or_below(Nanos(9000)) == Some(1.0) && most.count() == 1001 * COUNT_READ_MAX);
-        assert_eq!(most.counts_up_to([1 << 20].into_iter()).collect::<Vec<_>>(), [most.count()]);
+        assert!(
+            most.share_at_or_below(Nanos(9000)) == Some(1.0)
+                && most.count() == 1001 * COUNT_READ_MAX
+        );
+        assert_eq!(
+            most.counts_up_to([1 << 20].into_iter()).collect::<Vec<_>>(),
+            [most.count()]
+        );
     }
 
     /// A latency beyond the range is counted, and its true length is kept.
@@ -449,7 +549,10 @@ mod tests {
         let mut histogram = Histogram::new();
         histogram.record(Nanos(0));
         histogram.record(Nanos(NANOS_MAX * 3));
-        assert_eq!((histogram.count(), histogram.max()), (2, Some(Nanos(NANOS_MAX * 3))));
+        assert_eq!(
+            (histogram.count(), histogram.max()),
+            (2, Some(Nanos(NANOS_MAX * 3)))
+        );
         assert_eq!(histogram.min(), Some(Nanos(0)));
     }
 }

@@ -75,7 +75,9 @@ impl<'de> Deserialize<'de> for Size {
                 Ok(Size(bytes))
             }
             fn visit_i64<E: Error>(self, bytes: i64) -> Result<Size, E> {
-                u64::try_from(bytes).map(Size).map_err(|_| E::custom("a size is not negative"))
+                u64::try_from(bytes)
+                    .map(Size)
+                    .map_err(|_| E::custom("a size is not negative"))
             }
         }
         deserializer.deserialize_any(SizeVisitor)
@@ -136,9 +138,22 @@ mod tests {
         let sizes = [0, 1, 511, 4096, 1_610_612_736, 1_234_567_890_123, u64::MAX];
         for bytes in sizes.map(Size) {
             let text = serde_json::to_string(&bytes).unwrap();
-            assert_eq!(serde_json::from_str::<Size>(&text).unwrap(), bytes, "{text}");
+            assert_eq!(
+                serde_json::from_str::<Size>(&text).unwrap(),
+                bytes,
+                "{text}"
+            );
         }
-        let nanos = [0, 1, 999, 1_000, 1_500, 10_000_000, 1_500_000_000, 3_600_000_000_001];
+        let nanos = [
+            0,
+            1,
+            999,
+            1_000,
+            1_500,
+            10_000_000,
+            1_500_000_000,
+            3_600_000_000_001,
+        ];
         for span in nanos.map(|nanos| Span(Duration::from_nanos(nanos))) {
             let text = serde_json::to_string(&span).unwrap();
             assert_eq!(serde_json::from_str::<Span>(&text).unwrap(), span, "{text}");
@@ -150,7 +165,17 @@ mod tests {
     fn durations_need_their_unit() {
         assert_eq!(serde_json::from_str::<Size>("4096").unwrap(), Size(4096));
         assert!(serde_json::from_str::<Size>("-1").is_err());
-        assert!(serde_json::from_str::<Span>("10").unwrap_err().to_string().contains("10ms"));
-        assert!(serde_json::from_str::<Size>("\"4q\"").unwrap_err().to_string().contains("KiB"));
+        assert!(
+            serde_json::from_str::<Span>("10")
+                .unwrap_err()
+                .to_string()
+                .contains("10ms")
+        );
+        assert!(
+            serde_json::from_str::<Size>("\"4q\"")
+                .unwrap_err()
+                .to_string()
+                .contains("KiB")
+        );
     }
 }

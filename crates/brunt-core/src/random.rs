@@ -13,7 +13,9 @@ impl Random {
     /// A generator whose whole sequence follows from `seed`.
     pub fn new(seed: u64) -> Random {
         let mut mix = seed;
-        Random { state: std::array::from_fn(|_| split_mix(&mut mix)) }
+        Random {
+            state: std::array::from_fn(|_| split_mix(&mut mix)),
+        }
     }
 
     /// A generator for part `index` of a thing seeded with `seed` (a worker, a direction of
@@ -151,7 +153,14 @@ mod tests {
         let mut random = Random::new(42);
         let first: [u64; 3] = std::array::from_fn(|_| random.next_u64());
         // The authors' xoshiro256starstar.c, seeded with splitmix64.c from 42.
-        assert_eq!(first, [1546998764402558742, 6990951692964543102, 12544586762248559009]);
+        assert_eq!(
+            first,
+            [
+                1546998764402558742,
+                6990951692964543102,
+                12544586762248559009
+            ]
+        );
     }
 
     /// So are the distributions, to the last bit.
@@ -177,7 +186,10 @@ mod tests {
     /// Parts of one seed have sequences of their own.
     #[test]
     fn parts_differ() {
-        assert_ne!(Random::for_part(1, 0).next_u64(), Random::for_part(1, 1).next_u64());
+        assert_ne!(
+            Random::for_part(1, 0).next_u64(),
+            Random::for_part(1, 1).next_u64()
+        );
     }
 
     #[test]

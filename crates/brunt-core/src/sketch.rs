@@ -23,14 +23,19 @@ pub struct HyperLogLog<const REGISTERS: usize = REGISTERS_DEFAULT> {
 impl<const REGISTERS: usize> Default for HyperLogLog<REGISTERS> {
     fn default() -> Self {
         const { assert!(REGISTERS.is_power_of_two() && REGISTERS > 1 && REGISTERS <= 1 << 16) };
-        HyperLogLog { registers: Box::new([0; REGISTERS]) }
+        HyperLogLog {
+            registers: Box::new([0; REGISTERS]),
+        }
     }
 }
 
 /// As it is sent and kept: the registers that saw something.
 impl<const REGISTERS: usize> From<HyperLogLog<REGISTERS>> for Vec<(u16, u8)> {
     fn from(sketch: HyperLogLog<REGISTERS>) -> Vec<(u16, u8)> {
-        (0..=u16::MAX).zip(sketch.registers.iter().copied()).filter(|(_, rank)| *rank > 0).collect()
+        (0..=u16::MAX)
+            .zip(sketch.registers.iter().copied())
+            .filter(|(_, rank)| *rank > 0)
+            .collect()
     }
 }
 
@@ -43,7 +48,10 @@ impl<const REGISTERS: usize> TryFrom<Vec<(u16, u8)>> for HyperLogLog<REGISTERS> 
             if usize::from(rank) > Self::RANK_LAST {
                 return Err("a rank that no hash has");
             }
-            *sketch.registers.get_mut(usize::from(index)).ok_or("a register that is none")? = rank;
+            *sketch
+                .registers
+                .get_mut(usize::from(index))
+                .ok_or("a register that is none")? = rank;
         }
         Ok(sketch)
     }
@@ -87,7 +95,9 @@ impl<const REGISTERS: usize> HyperLogLog<REGISTERS> {
     /// About how many different ones there were (Ertl, algorithm 6).
     pub fn estimate(&self) -> f64 {
         let mut ranks = [0u32; RANK_MAX + 1];
-        self.registers.iter().for_each(|rank| ranks[usize::from(*rank)] += 1);
+        self.registers
+            .iter()
+            .for_each(|rank| ranks[usize::from(*rank)] += 1);
         let m = REGISTERS as f64;
         let mut z = m * tau(1.0 - f64::from(ranks[Self::RANK_LAST]) / m);
         for rank in (1..Self::RANK_LAST).rev() {
@@ -151,7 +161,10 @@ mod tests {
         }
         let (found, wanted) = (sketch.estimate(), wanted as f64);
         let allowed = (wanted * sketch.standard_error() * 4.0).max(0.5);
-        assert!((found - wanted).abs() <= allowed, "{wanted} in {REGISTERS} registers: {found}");
+        assert!(
+            (found - wanted).abs() <= allowed,
+            "{wanted} in {REGISTERS} registers: {found}"
+        );
     }
 
     /// From nothing to millions; what comes twice counts once.
@@ -169,14 +182,27 @@ mod tests {
         let [mut whole, mut a, mut b] = [(); 3].map(|()| HyperLogLog::<64>::default());
         for number in 1..10_000 {
             whole.insert(spread(number));
-            if number % 3 == 0 { a.insert(spread(number)) } else { b.insert(spread(number)) }
+            if number % 3 == 0 {
+                a.insert(spread(number))
+            } else {
+                b.insert(spread(number))
+            }
         }
         a.merge(&b);
-        assert_eq!((a.estimate(), a.count()), (whole.estimate(), whole.estimate().round() as u64));
+        assert_eq!(
+            (a.estimate(), a.count()),
+            (whole.estimate(), whole.estimate().round() as u64)
+        );
         let stored = serde_json::to_string(&whole).unwrap();
         let back: HyperLogLog<64> = serde_json::from_str(&stored).unwrap();
         assert_eq!(back.estimate(), whole.estimate());
-        assert!(serde_json::from_str::<HyperLogLog<32>>(&stored).is_err(), "of another size");
-        assert!(serde_json::from_str::<HyperLogLog<64>>("[[0, 60]]").is_err(), "a rank that no hash has");
+        assert!(
+            serde_json::from_str::<HyperLogLog<32>>(&stored).is_err(),
+            "of another size"
+        );
+        assert!(
+            serde_json::from_str::<HyperLogLog<64>>("[[0, 60]]").is_err(),
+            "a rank that no hash has"
+        );
     }
 }

@@ -66,8 +66,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     if text.trim() == "0" {
         return Ok(Duration::ZERO);
     }
-    parse(text, TIMES, "\"10ms\" or \"1.5s\"", "ns, us, ms, s, min, h, d", "nanoseconds")
-        .map(Duration::from_nanos)
+    parse(
+        text,
+        TIMES,
+        "\"10ms\" or \"1.5s\"",
+        "ns, us, ms, s, min, h, d",
+        "nanoseconds",
+    )
+    .map(Duration::from_nanos)
 }
 
 fn parse(
@@ -78,7 +84,9 @@ fn parse(
     grain: &'static str,
 ) -> Result<u64, UnitError> {
     let trimmed = text.trim();
-    let digits = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(trimmed.len());
+    let digits = trimmed
+        .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')
+        .unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(digits);
     let number = number.replace('_', "");
     let unit = unit.trim().to_lowercase();
@@ -91,9 +99,19 @@ fn parse(
     let out_of_range = || UnitError::OutOfRange(text.to_string(), grain);
     // Exact decimal arithmetic: 1.1T as a float would be a byte off.
     let (whole, fraction) = number.split_once('.').unwrap_or((&number, ""));
-    let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| out_of_range())? };
-    let power = 10u128.checked_pow(fraction.len() as u32).ok_or_else(out_of_range)?;
-    let part: u128 = if fraction.is_empty() { 0 } else { fraction.parse().map_err(|_| out_of_range())? };
+    let whole: u128 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().map_err(|_| out_of_range())?
+    };
+    let power = 10u128
+        .checked_pow(fraction.len() as u32)
+        .ok_or_else(out_of_range)?;
+    let part: u128 = if fraction.is_empty() {
+        0
+    } else {
+        fraction.parse().map_err(|_| out_of_range())?
+    };
     let scaled = whole
         .checked_mul(power)
         .and_then(|w| w.checked_add(part))
@@ -130,7 +148,10 @@ pub fn format_size_exact(bytes: u64) -> String {
     }
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let whole = |scale: &usize| bytes.is_multiple_of(1 << (10 * scale));
-    let scale = (0..units.len()).rev().find(whole).expect("every size is a whole number of bytes");
+    let scale = (0..units.len())
+        .rev()
+        .find(whole)
+        .expect("every size is a whole number of bytes");
     format!("{}{}", bytes >> (10 * scale), units[scale])
 }
 
@@ -138,7 +159,12 @@ pub fn format_size_exact(bytes: u64) -> String {
 /// decimals (`1.5s`, `250us`).
 pub fn format_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
-    let units: [(u128, &str); 4] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
+    let units: [(u128, &str); 4] = [
+        (1_000_000_000, "s"),
+        (1_000_000, "ms"),
+        (1_000, "us"),
+        (1, "ns"),
+    ];
     for (scale, unit) in units {
         if nanos >= scale && (nanos % scale * 1000).is_multiple_of(scale) {
             let (whole, thousandths) = (nanos / scale, nanos % scale * 1000 / scale);
@@ -167,7 +193,11 @@ pub fn format_grouped(value: f64) -> String {
 
 /// `1 run`, `1,200 runs`: a number of things that have a plural in s.
 pub fn counted(number: usize, word: &str) -> String {
-    format!("{} {word}{}", format_grouped(number as f64), if number == 1 { "" } else { "s" })
+    format!(
+        "{} {word}{}",
+        format_grouped(number as f64),
+        if number == 1 { "" } else { "s" }
+    )
 }
 
 #[cfg(test)]
@@ -202,15 +232,27 @@ mod tests {
         assert!(matches!(parse_size("-4k"), Err(UnitError::NoNumber(..))));
         assert!(matches!(parse_size("4q"), Err(UnitError::UnknownUnit(..))));
         assert!(matches!(parse_size("1.2.3k"), Err(UnitError::NoNumber(..))));
-        assert!(matches!(parse_size("99999999P"), Err(UnitError::OutOfRange(..))));
+        assert!(matches!(
+            parse_size("99999999P"),
+            Err(UnitError::OutOfRange(..))
+        ));
         assert!(matches!(parse_size("0.5"), Err(UnitError::OutOfRange(..))));
-        assert!(matches!(parse_duration("10"), Err(UnitError::UnknownUnit(..))));
+        assert!(matches!(
+            parse_duration("10"),
+            Err(UnitError::UnknownUnit(..))
+        ));
     }
 
     /// Durations keep their unit.
     #[test]
     fn durations() {
-        let check = |text, nanos| assert_eq!(parse_duration(text), Ok(Duration::from_nanos(nanos)), "{text}");
+        let check = |text, nanos| {
+            assert_eq!(
+                parse_duration(text),
+                Ok(Duration::from_nanos(nanos)),
+                "{text}"
+            )
+        };
         check("0", 0);
         check("10us", 10_000);
         check("1.5 s", 1_500_000_000);
@@ -225,10 +267,15 @@ mod tests {
         check(1_610_612_736, "1.5GiB");
         check(1000, "1000B");
         check((1 << 60) + (1 << 50), "1025PiB");
-        let sizes =
-            (0..64).flat_map(|bit| [-1, 0, 1, 511].map(|more| (1u64 << bit).wrapping_add_signed(more)));
+        let sizes = (0..64)
+            .flat_map(|bit| [-1, 0, 1, 511].map(|more| (1u64 << bit).wrapping_add_signed(more)));
         for bytes in sizes.chain([u64::MAX, 5 << 60, 10_000_000_000]) {
-            assert_eq!(parse_size(&format_size_exact(bytes)), Ok(bytes), "{}", format_size_exact(bytes));
+            assert_eq!(
+                parse_size(&format_size_exact(bytes)),
+                Ok(bytes),
+                "{}",
+                format_size_exact(bytes)
+            );
         }
     }
 
@@ -242,7 +289,10 @@ mod tests {
         assert_eq!(format_size(1_342_177_280), "1.2GiB");
         assert_eq!(format_duration(Duration::ZERO), "0");
         assert_eq!(format_duration(Duration::from_micros(1500)), "1.5ms");
-        assert_eq!(format_duration(Duration::from_nanos(1_000_000_001)), "1000000.001us");
+        assert_eq!(
+            format_duration(Duration::from_nanos(1_000_000_001)),
+            "1000000.001us"
+        );
         assert_eq!(format_grouped(0.0), "0");
         assert_eq!(format_grouped(999.4), "999");
         assert_eq!(format_grouped(1_234_567.0), "1,234,567");

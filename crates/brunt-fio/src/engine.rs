@@ -49,7 +49,9 @@ pub fn engine(name: &str) -> Engine {
         "libhdfs" => Elsewhere("reads and writes files of HDFS"),
         "dfs" => Elsewhere("reads and writes files of DAOS"),
         "http" => Elsewhere("reads and writes objects over HTTP"),
-        "net" | "netsplice" => Elsewhere("sends data over a network; compare targets with serve = \"tcp\""),
+        "net" | "netsplice" => {
+            Elsewhere("sends data over a network; compare targets with serve = \"tcp\"")
+        }
         "rdma" => Elsewhere("sends data over RDMA"),
         "cpuio" => Elsewhere("burns processor time; compare the fault cpu = 0.5"),
         "exec" => Elsewhere("runs a program"),

@@ -17,18 +17,25 @@ pub struct Location {
 
 impl Location {
     pub(crate) fn file(file: &Path) -> Location {
-        Location { file: file.to_path_buf(), line: None }
+        Location {
+            file: file.to_path_buf(),
+            line: None,
+        }
     }
 
     pub(crate) fn line(file: &Path, line: usize) -> Location {
-        Location { file: file.to_path_buf(), line: Some(line) }
+        Location {
+            file: file.to_path_buf(),
+            line: Some(line),
+        }
     }
 }
 
 impl Display for Location {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{}", self.file.display())?;
-        self.line.map_or(Ok(()), |line| write!(formatter, ":{line}"))
+        self.line
+            .map_or(Ok(()), |line| write!(formatter, ":{line}"))
     }
 }
 
@@ -137,7 +144,10 @@ pub enum Cause {
 
 impl Cause {
     pub(crate) fn at(self, location: Location) -> FioError {
-        FioError { location, cause: self }
+        FioError {
+            location,
+            cause: self,
+        }
     }
 }
 
@@ -148,13 +158,17 @@ impl FioError {
         match &self.cause {
             Cause::Include(inner) => inner.advice(),
             Cause::NotText => Some("name a job file of fio"),
-            Cause::TooManyIncludes { .. } => Some("remove the 'include' that includes its own file"),
-            Cause::UnknownVariable(_) => Some("set it before brunt is started, or write the value"),
-            Cause::NoUri { .. } => Some("add uri=nbd://host/export, or uri=nbd+unix:///export?socket=PATH"),
-            Cause::NoSize { .. } => Some("add size=1g, or a filename"),
-            Cause::Loss { .. } => {
-                Some("change it, or give --lossy: then the rest is imported, and each loss is listed")
+            Cause::TooManyIncludes { .. } => {
+                Some("remove the 'include' that includes its own file")
             }
+            Cause::UnknownVariable(_) => Some("set it before brunt is started, or write the value"),
+            Cause::NoUri { .. } => {
+                Some("add uri=nbd://host/export, or uri=nbd+unix:///export?socket=PATH")
+            }
+            Cause::NoSize { .. } => Some("add size=1g, or a filename"),
+            Cause::Loss { .. } => Some(
+                "change it, or give --lossy: then the rest is imported, and each loss is listed",
+            ),
             Cause::BlockSize { .. } => Some("write a block size such as bs=4k"),
             Cause::Experiment(error) => error.help_text(),
             _ => None,

@@ -54,12 +54,16 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
             jobs.push(job);
         }
     }
-    jobs.iter().for_each(|job| translate::zoned_device(job, &mut remarks));
+    jobs.iter()
+        .for_each(|job| translate::zoned_device(job, &mut remarks));
     refuse_losses(&remarks, lossy)?;
     if jobs.is_empty() {
         return Err(Cause::NothingLeft.at(Location::file(path)));
     }
-    let name = path.file_stem().map_or_else(|| "fio".to_string(), |stem| stem.to_string_lossy().into_owned());
+    let name = path.file_stem().map_or_else(
+        || "fio".to_string(),
+        |stem| stem.to_string_lossy().into_owned(),
+    );
     let mut experiment = Experiment::parse(
         "new",
         "name = \"new\"\nrepetitions = 4\n[targets.t]\nurl = \"null:1GiB\"\n[workloads.w]\nstop = { requests = 1 }\n",
@@ -84,7 +88,10 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
         let first = stretch.jobs[0].index;
         let parts: &Vec<PlacedJob> = &made[first];
         match (&stretch.jobs[..], &parts[..]) {
-            ([_], [only]) => alone.entry(only.target.clone()).or_default().push(only.workload.clone()),
+            ([_], [only]) => alone
+                .entry(only.target.clone())
+                .or_default()
+                .push(only.workload.clone()),
             _ => {
                 let name = together(&mut experiment, stretch, &jobs, &made, &mut remarks);
                 let why = if stretch.jobs.len() == 1 {
@@ -102,15 +109,19 @@ pub fn import(path: &Path, lossy: bool) -> Result<Import, FioError> {
     }
     run_alone(&mut experiment, alone);
     if let Some(second) = stretches.get(1) {
-        let why =
-            "jobs become points, repeated and interleaved in random order; fio runs them in the file's order";
+        let why = "jobs become points, repeated and interleaved in random order; fio runs them in the file's order";
         remarks.push(of_job(jobs[second.jobs[0].index], false, why.to_string()));
     }
     refuse_losses(&remarks, lossy)?;
     let whole = |cause: Cause| cause.at(Location::file(path));
     let text = write(&experiment, path, &remarks).map_err(|error| whole(error.into()))?;
-    Experiment::parse(&path.display().to_string(), &text).map_err(|error| whole(Cause::Experiment(error)))?;
-    Ok(Import { experiment, text, remarks })
+    Experiment::parse(&path.display().to_string(), &text)
+        .map_err(|error| whole(Cause::Experiment(error)))?;
+    Ok(Import {
+        experiment,
+        text,
+        remarks,
+    })
 }
 
 /// Says which workloads run alone, by target.
@@ -135,17 +146,35 @@ fn add(experiment: &mut Experiment, job: &Job, copies: Vec<(String, Workload)>) 
     let name = plain(&job.name);
     let mut own: Vec<(String, Workload)> = Vec::new();
     let place = |(url, workload): (String, Workload)| {
-        let known = experiment.targets.iter().find(|(_, target)| target.url == url);
-        let target = known.map_or_else(|| unused(&experiment.targets, &name), |(known, _)| known.clone());
-        experiment.targets.entry(target.clone()).or_insert_with(|| Target { url, ..Target::default() });
-        let known = own.iter().find(|(_, same)| *same == workload).map(|(known, _)| known.clone());
+        let known = experiment
+            .targets
+            .iter()
+            .find(|(_, target)| target.url == url);
+        let target = known.map_or_else(
+            || unused(&experiment.targets, &name),
+            |(known, _)| known.clone(),
+        );
+        experiment
+            .targets
+            .entry(target.clone())
+            .or_insert_with(|| Target {
+                url,
+                ..Target::default()
+            });
+        let known = own
+            .iter()
+            .find(|(_, same)| *same == workload)
+            .map(|(known, _)| known.clone());
         let name = known.unwrap_or_else(|| {
             let name = unused(&experiment.workloads, &name);
             experiment.workloads.insert(name.clone(), workload.clone());
             own.push((name.clone(), workload));
             name
         });
-        PlacedJob { workload: name, target }
+        PlacedJob {
+            workload: name,
+            target,
+        }
     };
     copies.into_iter().map(place).collect()
 }
@@ -154,7 +183,9 @@ fn add(experiment: &mut Experiment, job: &Job, copies: Vec<(String, Workload)>) 
 fn unused<T>(taken: &BTreeMap<String, T>, name: &str) -> String {
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     let mut names = std::iter::once(name.to_string()).chain(numbered);
-    names.find(|name| !taken.contains_key(name)).expect("there are more names than jobs")
+    names
+        .find(|name| !taken.contains_key(name))
+        .expect("there are more names than jobs")
 }
 
 /// Adds a group of jobs that run at once; its name. Their intervals become such that each begins with one.
@@ -182,11 +213,21 @@ fn together(
     let exit_all = stretch.jobs.iter().all(|job| job.ends_run);
     let mut entries: BTreeMap<String, JobEntry> = BTreeMap::new();
     let mut order = Vec::new();
-    for StretchJob { index, delay, ends_run, ends_group } in &stretch.jobs {
+    for StretchJob {
+        index,
+        delay,
+        ends_run,
+        ends_group,
+    } in &stretch.jobs
+    {
         let (parts, name) = (&made[*index], plain(&jobs[*index].name));
         if parts.len() > 1 && *ends_group {
-            let why = "the end of one copy of this job ends the others, while other jobs run on".to_string();
-            remarks.push(Remark { key: "exitall".into(), ..of_job(jobs[*index], true, why) });
+            let why = "the end of one copy of this job ends the others, while other jobs run on"
+                .to_string();
+            remarks.push(Remark {
+                key: "exitall".into(),
+                ..of_job(jobs[*index], true, why)
+            });
         }
         for (copy, part) in parts.iter().enumerate() {
             if let Some(workload) = experiment.workloads.get_mut(&part.workload) {
@@ -195,10 +236,17 @@ fn together(
                 let search = workload.depth_search.take().map(|_| "latency_target");
                 for key in steady.into_iter().chain(search) {
                     let why = "what all jobs that run at once do to each other is not judged for one of them";
-                    remarks.push(Remark { key: key.into(), ..of_job(jobs[*index], true, why.into()) });
+                    remarks.push(Remark {
+                        key: key.into(),
+                        ..of_job(jobs[*index], true, why.into())
+                    });
                 }
             }
-            let own = if parts.len() > 1 { format!("{name}-{}", copy + 1) } else { part.workload.clone() };
+            let own = if parts.len() > 1 {
+                format!("{name}-{}", copy + 1)
+            } else {
+                part.workload.clone()
+            };
             let own = unused(&entries, &own);
             let entry = JobEntry {
                 workload: part.workload.clone(),
@@ -211,8 +259,13 @@ fn together(
             order.push(own);
         }
     }
-    let jobs = order.iter().filter_map(|name| entries.remove(name)).collect();
-    experiment.together.insert(name.clone(), TogetherEntry { jobs, exit_all });
+    let jobs = order
+        .iter()
+        .filter_map(|name| entries.remove(name))
+        .collect();
+    experiment
+        .together
+        .insert(name.clone(), TogetherEntry { jobs, exit_all });
     name
 }
 
@@ -220,7 +273,10 @@ fn together(
 fn interval(begins: &[Duration]) -> Duration {
     let first = begins.iter().min().copied().unwrap_or_default();
     let mut nanos = Workload::default().interval.0.as_nanos() as u64;
-    for apart in begins.iter().map(|begin| (*begin - first).as_nanos() as u64) {
+    for apart in begins
+        .iter()
+        .map(|begin| (*begin - first).as_nanos() as u64)
+    {
         let (mut rest, mut divisor) = (apart, nanos);
         while rest > 0 {
             (divisor, rest) = (rest, divisor % rest);
@@ -228,32 +284,60 @@ fn interval(begins: &[Duration]) -> Duration {
         nanos = divisor;
     }
     let interval = Duration::from_nanos(nanos);
-    if interval < INTERVAL_MIN { Duration::ZERO } else { interval }
+    if interval < INTERVAL_MIN {
+        Duration::ZERO
+    } else {
+        interval
+    }
 }
 
 /// A remark on a job as a whole.
 fn of_job(job: &Job, loss: bool, why: String) -> Remark {
-    Remark { location: job.location.clone(), key: format!("[{}]", job.name), why, loss }
+    Remark {
+        location: job.location.clone(),
+        key: format!("[{}]", job.name),
+        why,
+        loss,
+    }
 }
 
 /// Blames the first loss, unless losses are fine.
 fn refuse_losses(remarks: &[Remark], lossy: bool) -> Result<(), FioError> {
     let mut losses = remarks.iter().filter(|remark| remark.loss && !lossy);
-    let Some(Remark { location, key, why, .. }) = losses.next() else { return Ok(()) };
+    let Some(Remark {
+        location, key, why, ..
+    }) = losses.next()
+    else {
+        return Ok(());
+    };
     // What is refused for one reason counts once, whatever options and jobs it is.
-    let others: BTreeSet<&str> =
-        losses.filter(|other| other.why != *why).map(|other| other.why.as_str()).collect();
+    let others: BTreeSet<&str> = losses
+        .filter(|other| other.why != *why)
+        .map(|other| other.why.as_str())
+        .collect();
     let (option, why, more) = (key.clone(), why.clone(), others.len());
     Err(Cause::Loss { option, why, more }.at(location.clone()))
 }
 
 /// A name without what TOML or a shell would trip over.
 fn plain(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '-' }).collect()
+    name.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "-_".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect()
 }
 
 /// The experiment as a file, without what is the default anyway.
-fn write(experiment: &Experiment, path: &Path, remarks: &[Remark]) -> Result<String, toml::ser::Error> {
+fn write(
+    experiment: &Experiment,
+    path: &Path,
+    remarks: &[Remark],
+) -> Result<String, toml::ser::Error> {
     let mut root = toml::Table::try_from(experiment)?;
     for key in ["allow_overwrite", "sweep", "probes", "seed"] {
         let empty = match root.get(key) {
@@ -267,13 +351,25 @@ fn write(experiment: &Experiment, path: &Path, remarks: &[Remark]) -> Result<Str
         }
     }
     let usual = toml::Table::try_from(Workload::default())?;
-    if let Some(workloads) = root.get_mut("workloads").and_then(toml::Value::as_table_mut) {
-        for workload in workloads.iter_mut().filter_map(|(_, workload)| workload.as_table_mut()) {
+    if let Some(workloads) = root
+        .get_mut("workloads")
+        .and_then(toml::Value::as_table_mut)
+    {
+        for workload in workloads
+            .iter_mut()
+            .filter_map(|(_, workload)| workload.as_table_mut())
+        {
             workload.retain(|key, value| usual.get(key) != Some(value));
         }
     }
     let mut text = format!("# From {} by brunt import-fio.\n", path.display());
-    for Remark { location, key, why, loss } in remarks {
+    for Remark {
+        location,
+        key,
+        why,
+        loss,
+    } in remarks
+    {
         let lost = if *loss { "LOST: " } else { "" };
         text += &format!("# {lost}{location}: {key}: {why}\n");
     }

@@ -39,7 +39,12 @@ pub struct Job {
 /// # Errors
 /// The file, or one that it includes, cannot be read or is not a job file.
 pub fn read(path: &Path) -> Result<Vec<Job>, FioError> {
-    let mut jobs = Jobs { global: Vec::new(), jobs: Vec::new(), in_job: false, files: 0 };
+    let mut jobs = Jobs {
+        global: Vec::new(),
+        jobs: Vec::new(),
+        in_job: false,
+        files: 0,
+    };
     jobs.file(path)?;
     if jobs.jobs.is_empty() {
         return Err(Cause::NoJob.at(Location::file(path)));
@@ -57,10 +62,13 @@ struct Jobs {
 
 impl Jobs {
     fn file(&mut self, path: &Path) -> Result<(), FioError> {
-        let text = self.text(path).map_err(|cause| cause.at(Location::file(path)))?;
+        let text = self
+            .text(path)
+            .map_err(|cause| cause.at(Location::file(path)))?;
         for (index, line) in text.lines().enumerate() {
             let location = Location::line(path, index + 1);
-            self.line(&location, line.trim()).map_err(|cause| cause.at(location))?;
+            self.line(&location, line.trim())
+                .map_err(|cause| cause.at(location))?;
         }
         Ok(())
     }
@@ -68,11 +76,16 @@ impl Jobs {
     fn text(&mut self, path: &Path) -> Result<String, Cause> {
         self.files += 1;
         if self.files > INCLUDES_MAX {
-            return Err(Cause::TooManyIncludes { limit: INCLUDES_MAX });
+            return Err(Cause::TooManyIncludes {
+                limit: INCLUDES_MAX,
+            });
         }
         let bytes = std::fs::metadata(path)?.len();
         if bytes > FILE_BYTES_MAX {
-            return Err(Cause::TooLarge { bytes, limit: FILE_BYTES_MAX });
+            return Err(Cause::TooLarge {
+                bytes,
+                limit: FILE_BYTES_MAX,
+            });
         }
         String::from_utf8(std::fs::read(path)?).map_err(|_| Cause::NotText)
     }
@@ -84,23 +97,40 @@ impl Jobs {
             return Ok(());
         }
         if let Some(rest) = line.strip_prefix('[') {
-            let name = rest.strip_suffix(']').filter(|name| !name.is_empty()).ok_or(Cause::SectionName)?;
+            let name = rest
+                .strip_suffix(']')
+                .filter(|name| !name.is_empty())
+                .ok_or(Cause::SectionName)?;
             self.in_job = !name.starts_with("global");
             if self.in_job {
                 let settings = self.global.clone();
-                self.jobs.push(Job { name: name.to_string(), location: location.clone(), settings });
+                self.jobs.push(Job {
+                    name: name.to_string(),
+                    location: location.clone(),
+                    settings,
+                });
             }
             return Ok(());
         }
         if let Some(other) = line.strip_prefix("include ") {
             let other = PathBuf::from(other.trim());
-            let other = location.file.parent().map_or(other.clone(), |folder| folder.join(&other));
-            return self.file(&other).map_err(|error| Cause::Include(Box::new(error)));
+            let other = location
+                .file
+                .parent()
+                .map_or(other.clone(), |folder| folder.join(&other));
+            return self
+                .file(&other)
+                .map_err(|error| Cause::Include(Box::new(error)));
         }
         let (key, value) = line.split_once('=').unwrap_or((line, ""));
         let (value, unset) = keyword::replace(value.trim())?;
         let key = key.trim().to_ascii_lowercase();
-        let setting = Setting { key, value, location: location.clone(), unset };
+        let setting = Setting {
+            key,
+            value,
+            location: location.clone(),
+            unset,
+        };
         let settings = match self.jobs.last_mut() {
             Some(job) if self.in_job => &mut job.settings,
             _ => &mut self.global,
@@ -114,7 +144,10 @@ impl Jobs {
 impl Job {
     /// What it says, by key.
     pub fn by_key(&self) -> HashMap<&str, &Setting> {
-        self.settings.iter().map(|setting| (setting.key.as_str(), setting)).collect()
+        self.settings
+            .iter()
+            .map(|setting| (setting.key.as_str(), setting))
+            .collect()
     }
 }
 
@@ -135,14 +168,27 @@ mod tests {
         let text = "; comment\n[global]; all\nbs=4k;c\nDIRECT=1\t# why\n[a] # it\nrw=read\n[global]\nbs=16k\n\n[b]\ninclude common.inc\ntime_based\n";
         let jobs = read(&file("x.fio", text)).unwrap();
         let show = |job: &Job| {
-            let settings: Vec<_> = job.settings.iter().map(|s| format!("{}={}", s.key, s.value)).collect();
+            let settings: Vec<_> = job
+                .settings
+                .iter()
+                .map(|s| format!("{}={}", s.key, s.value))
+                .collect();
             format!("{}: {}", job.name, settings.join(" "))
         };
         let shown: Vec<_> = jobs.iter().map(show).collect();
-        assert_eq!(shown, ["a: bs=4k direct=1 rw=read", "b: direct=1 bs=8k time_based="]);
+        assert_eq!(
+            shown,
+            ["a: bs=4k direct=1 rw=read", "b: direct=1 bs=8k time_based="]
+        );
         let location = |index: usize, key: &str| jobs[index].by_key()[key].location.clone();
-        assert_eq!(location(0, "rw"), Location::line(&folder.path().join("x.fio"), 6));
-        assert_eq!(location(1, "bs"), Location::line(&folder.path().join("common.inc"), 1));
+        assert_eq!(
+            location(0, "rw"),
+            Location::line(&folder.path().join("x.fio"), 6)
+        );
+        assert_eq!(
+            location(1, "bs"),
+            Location::line(&folder.path().join("common.inc"), 1)
+        );
     }
 
     /// A mistake names its file and line, also through includes.
@@ -153,17 +199,30 @@ mod tests {
         let check = |text: &str, words: &str, kind: fn(&Cause) -> bool| {
             std::fs::write(&path, text).unwrap();
             let error = read(&path).unwrap_err();
-            assert!(kind(&error.cause) && error.to_string().contains(words), "{text}: {error}");
+            assert!(
+                kind(&error.cause) && error.to_string().contains(words),
+                "{text}: {error}"
+            );
         };
-        check("[global]\nbs=4k\n", "bad.fio: it contains no job", |cause| matches!(cause, Cause::NoJob));
-        check("[a\n", "bad.fio:1: a section", |cause| matches!(cause, Cause::SectionName));
+        check(
+            "[global]\nbs=4k\n",
+            "bad.fio: it contains no job",
+            |cause| matches!(cause, Cause::NoJob),
+        );
+        check("[a\n", "bad.fio:1: a section", |cause| {
+            matches!(cause, Cause::SectionName)
+        });
         check("[a]\nbs=${X\n", "'${' without a matching '}'", |cause| {
             matches!(cause, Cause::UnclosedVariable)
         });
         let expression = "[a]\nnumjobs=2*$ncpus*\n";
-        check(expression, "bad.fio:2: 2*$ncpus*: ", |cause| matches!(cause, Cause::Expression(_)));
+        check(expression, "bad.fio:2: 2*$ncpus*: ", |cause| {
+            matches!(cause, Cause::Expression(_))
+        });
         let circle = "[a]\ninclude bad.fio\n";
-        check(circle, "include one another", |cause| matches!(cause, Cause::Include(_)));
+        check(circle, "include one another", |cause| {
+            matches!(cause, Cause::Include(_))
+        });
         let nowhere = "[a]\ninclude nowhere.fio\n";
         check(nowhere, "nowhere.fio", |cause| match cause {
             Cause::Include(inner) => matches!(inner.cause, Cause::Io(_)),

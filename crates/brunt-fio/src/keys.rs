@@ -82,7 +82,8 @@ const MOOT: &[&str] = &[
 ];
 
 /// Why a zoned device cannot be loaded.
-pub const ZONED: &str = "zoned devices are not supported: nothing follows write pointers or resets zones";
+pub const ZONED: &str =
+    "zoned devices are not supported: nothing follows write pointers or resets zones";
 
 /// Whether a key is off with this value. Zero is also the name of a processor, of a memory node and of a byte.
 pub fn is_off(key: &str, value: &str) -> bool {
@@ -115,12 +116,16 @@ pub fn fate(key: &str) -> Fate {
         "write_iolog" => Differs("write record_requests = true"),
         "serialize_overlap" => Cannot("requests that overlap are not held back"),
         "rate_min" | "rate_iops_min" => Cannot("compare results with brunt compare --fail-if"),
-        "max_latency" => Cannot("no request ends a run; compare results with brunt compare --fail-if"),
+        "max_latency" => {
+            Cannot("no request ends a run; compare results with brunt compare --fail-if")
+        }
         "latency_run" => Cannot("a run has one queue depth, which was looked for before it"),
         "file_append" | "opendir" => Cannot("a target is one file or device"),
         "fill_device" => Cannot("a run ends by requests, bytes or time, not by a full device"),
         "sync_file_range" | "end_fsync" | "fsync_on_close" | "end_syncfs" | "write_barrier" => {
-            Cannot("write flush_every = 100 or force_unit_access = true, or [filesystems.x] with fsync")
+            Cannot(
+                "write flush_every = 100 or force_unit_access = true, or [filesystems.x] with fsync",
+            )
         }
         "zonecapacity"
         | "max_open_zones"
@@ -167,9 +172,9 @@ pub fn fate(key: &str) -> Fate {
         "flow" => Cannot("the share of one load in another is not controlled"),
         "fdp" | "dataplacement" => Cannot("writes carry no hint for their placement"),
         "sprandom" => Cannot("writes that leave the invalid blocks of a used SSD are not computed"),
-        "md_per_io_size" => {
-            Cannot("blocks have no metadata; fio has this option for engines xnvme and io_uring_cmd")
-        }
+        "md_per_io_size" => Cannot(
+            "blocks have no metadata; fio has this option for engines xnvme and io_uring_cmd",
+        ),
         _ => Cannot("it has no equivalent"),
     }
 }

@@ -29,16 +29,20 @@ pub fn replace(value: &str) -> Result<(String, Option<String>), Cause> {
     }
     text += rest;
     let mut computed = false;
-    for (word, number) in
-        [("$pagesize", page_bytes as fn() -> u64), ("$mb_memory", memory_mb), ("$ncpus", processors)]
-    {
+    for (word, number) in [
+        ("$pagesize", page_bytes as fn() -> u64),
+        ("$mb_memory", memory_mb),
+        ("$ncpus", processors),
+    ] {
         if text.contains(word) {
             computed = true;
             text = text.replace(word, &number().to_string());
         }
     }
     if computed && text.contains(['+', '-', '*', '/']) {
-        text = evaluate(&text).ok_or_else(|| Cause::Expression(value.to_string()))?.to_string();
+        text = evaluate(&text)
+            .ok_or_else(|| Cause::Expression(value.to_string()))?
+            .to_string();
     }
     Ok((text, unset))
 }
@@ -56,7 +60,11 @@ fn sum(text: &[u8], depth: usize) -> Parsed<'_> {
     let (mut value, mut rest) = product(text, depth)?;
     while let [sign @ (b'+' | b'-'), behind @ ..] = rest {
         let (other, behind) = product(behind, depth)?;
-        value = if *sign == b'+' { value.checked_add(other)? } else { value.checked_sub(other)? };
+        value = if *sign == b'+' {
+            value.checked_add(other)?
+        } else {
+            value.checked_sub(other)?
+        };
         rest = behind;
     }
     Some((value, rest))
@@ -66,7 +74,11 @@ fn product(text: &[u8], depth: usize) -> Parsed<'_> {
     let (mut value, mut rest) = factor(text, depth)?;
     while let [sign @ (b'*' | b'/'), behind @ ..] = rest {
         let (other, behind) = factor(behind, depth)?;
-        value = if *sign == b'*' { value.checked_mul(other)? } else { value.checked_div(other)? };
+        value = if *sign == b'*' {
+            value.checked_mul(other)?
+        } else {
+            value.checked_div(other)?
+        };
         rest = behind;
     }
     Some((value, rest))
@@ -74,7 +86,11 @@ fn product(text: &[u8], depth: usize) -> Parsed<'_> {
 
 fn factor(text: &[u8], depth: usize) -> Parsed<'_> {
     if let [b'(', inner @ ..] = text {
-        let (value, rest) = if depth < NESTING_MAX { sum(inner, depth + 1)? } else { None? };
+        let (value, rest) = if depth < NESTING_MAX {
+            sum(inner, depth + 1)?
+        } else {
+            None?
+        };
         return Some((value, rest.strip_prefix(b")")?));
     }
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -85,8 +101,9 @@ fn factor(text: &[u8], depth: usize) -> Parsed<'_> {
 /// Of the kernel's auxiliary vector: pairs of words, AT_PAGESZ is 6 (getauxval(3)).
 fn page_bytes() -> u64 {
     let vector = std::fs::read("/proc/self/auxv").unwrap_or_default();
-    let mut words =
-        vector.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
+    let mut words = vector
+        .chunks_exact(8)
+        .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
     while let (Some(kind), Some(value)) = (words.next(), words.next()) {
         if kind == 6 {
             return value;
@@ -98,16 +115,25 @@ fn page_bytes() -> u64 {
 fn memory_mb() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) / 1024
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+        .unwrap_or(0)
+        / 1024
 }
 
 /// Those that are configured, whether they work or not.
 fn processors() -> u64 {
     let is_processor = |name: &str| {
-        name.strip_prefix("cpu").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        name.strip_prefix("cpu")
+            .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
     };
-    let folder = std::fs::read_dir(Path::new("/sys/devices/system/cpu")).into_iter().flatten().flatten();
-    folder.filter(|entry| entry.file_name().to_str().is_some_and(is_processor)).count().max(1) as u64
+    let folder = std::fs::read_dir(Path::new("/sys/devices/system/cpu"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    folder
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_processor))
+        .count()
+        .max(1) as u64
 }
 
 #[cfg(test)]
@@ -132,7 +158,8 @@ mod tests {
 
     #[test]
     fn words_are_replaced_and_only_then_computed() {
-        let check = |text: &str, expected: &str| assert_eq!(replace(text).unwrap().0, expected, "{text}");
+        let check =
+            |text: &str, expected: &str| assert_eq!(replace(text).unwrap().0, expected, "{text}");
         let (page, cpus) = (page_bytes(), processors());
         assert!(page.is_power_of_two() && page >= 4096 && cpus >= 1 && memory_mb() > 0);
         check("$pagesize", &page.to_string());
@@ -140,7 +167,10 @@ mod tests {
         check("$ncpus", &cpus.to_string());
         check("zoned:50/5:30/15:20/", "zoned:50/5:30/15:20/");
         check("4096*2", "4096*2");
-        assert_eq!(replace("a${NO_SUCH_VARIABLE}b").unwrap(), ("ab".into(), Some("NO_SUCH_VARIABLE".into())));
+        assert_eq!(
+            replace("a${NO_SUCH_VARIABLE}b").unwrap(),
+            ("ab".into(), Some("NO_SUCH_VARIABLE".into()))
+        );
         assert!(matches!(replace("$ncpus*many"), Err(Cause::Expression(_))));
         assert!(matches!(replace("${X"), Err(Cause::UnclosedVariable)));
     }

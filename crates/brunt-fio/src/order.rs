@@ -37,8 +37,12 @@ pub struct StretchJob {
 /// A delay is no time.
 pub fn stretches(jobs: &[&Job], remarks: &mut Vec<Remark>) -> Result<Vec<JobStretch>, FioError> {
     // It is a switch of the whole file: fio keeps one flag.
-    let exit_all = jobs.iter().find_map(|job| setting(job, "exitall").filter(|set| is_on(set)));
-    let walls: Vec<usize> = (0..jobs.len()).filter(|index| *index == 0 || is_walled(jobs[*index])).collect();
+    let exit_all = jobs
+        .iter()
+        .find_map(|job| setting(job, "exitall").filter(|set| is_on(set)));
+    let walls: Vec<usize> = (0..jobs.len())
+        .filter(|index| *index == 0 || is_walled(jobs[*index]))
+        .collect();
     let ends = walls.iter().skip(1).copied().chain([jobs.len()]);
     let mut stretches = Vec::new();
     let groups = groups(jobs);
@@ -46,14 +50,25 @@ pub fn stretches(jobs: &[&Job], remarks: &mut Vec<Remark>) -> Result<Vec<JobStre
         let indexes = start..end;
         let waits = |index: usize| {
             let named = setting(jobs[index], "wait_for");
-            named.filter(|named| jobs[start..end].iter().any(|other| other.name == named.value))
+            named.filter(|named| {
+                jobs[start..end]
+                    .iter()
+                    .any(|other| other.name == named.value)
+            })
         };
-        let in_turn = |index: &usize| waits(*index).is_some_and(|named| named.value == jobs[index - 1].name);
+        let in_turn =
+            |index: &usize| waits(*index).is_some_and(|named| named.value == jobs[index - 1].name);
         if indexes.clone().skip(1).all(|index| in_turn(&index)) {
             // Alone nobody notices a delay.
             let (delay, ends_run) = (Duration::ZERO, exit_all.is_some());
-            let alone =
-                |index| JobStretch { jobs: vec![StretchJob { index, delay, ends_run, ends_group: false }] };
+            let alone = |index| JobStretch {
+                jobs: vec![StretchJob {
+                    index,
+                    delay,
+                    ends_run,
+                    ends_group: false,
+                }],
+            };
             stretches.extend(indexes.map(alone));
             continue;
         }
@@ -69,7 +84,12 @@ pub fn stretches(jobs: &[&Job], remarks: &mut Vec<Remark>) -> Result<Vec<JobStre
                 None => false,
             };
             let ends_group = exit_all.is_some() && !ends_run;
-            at_once.push(StretchJob { index, delay, ends_run, ends_group });
+            at_once.push(StretchJob {
+                index,
+                delay,
+                ends_run,
+                ends_group,
+            });
         }
         stretches.push(JobStretch { jobs: at_once });
     }
@@ -85,12 +105,19 @@ fn is_on(setting: &Setting) -> bool {
 }
 
 fn is_walled(job: &Job) -> bool {
-    ["stonewall", "wait_for_previous"].iter().any(|key| setting(job, key).is_some_and(is_on))
+    ["stonewall", "wait_for_previous"]
+        .iter()
+        .any(|key| setting(job, key).is_some_and(is_on))
 }
 
 fn lose(remarks: &mut Vec<Remark>, setting: &Setting, why: &str) {
     let (location, key) = (setting.location.clone(), setting.key.clone());
-    let remark = Remark { location, key, why: why.to_string(), loss: true };
+    let remark = Remark {
+        location,
+        key,
+        why: why.to_string(),
+        loss: true,
+    };
     if !remarks.contains(&remark) {
         remarks.push(remark);
     }
@@ -102,15 +129,28 @@ fn delay(job: &Job, late: bool, remarks: &mut Vec<Remark>) -> Result<Duration, F
         return Ok(Duration::ZERO);
     };
     if set.value.contains('-') {
-        lose(remarks, set, "a random delay is not supported: write one time");
+        lose(
+            remarks,
+            set,
+            "a random delay is not supported: write one time",
+        );
         return Ok(Duration::ZERO);
     }
     if late {
-        lose(remarks, set, "fio counts it from its own start, not from that of the jobs behind a stonewall");
+        lose(
+            remarks,
+            set,
+            "fio counts it from its own start, not from that of the jobs behind a stonewall",
+        );
     }
     units::time(&set.value, Duration::from_secs(1)).ok_or_else(|| {
         let (option, value) = (set.key.clone(), set.value.clone());
-        Cause::Value { option, value, expected: "a time such as 30s" }.at(set.location.clone())
+        Cause::Value {
+            option,
+            value,
+            expected: "a time such as 30s",
+        }
+        .at(set.location.clone())
     })
 }
 
@@ -152,14 +192,19 @@ fn ends_all(
         None | Some((_, "group")) => {
             let members = at_once.iter().filter(|group| **group == own).count();
             if members > 1 && members < at_once.len() {
-                let why = "it ends the jobs of one reporting group (new_group), while others run on";
+                let why =
+                    "it ends the jobs of one reporting group (new_group), while others run on";
                 lose(remarks, switch, why);
             }
             Ok(members == at_once.len())
         }
         Some((what, _)) => {
             let (option, value) = (what.key.clone(), what.value.clone());
-            let cause = Cause::Value { option, value, expected: "group, stonewall or all" };
+            let cause = Cause::Value {
+                option,
+                value,
+                expected: "group, stonewall or all",
+            };
             Err(cause.at(what.location.clone()))
         }
     }
@@ -189,7 +234,10 @@ mod tests {
             });
             each.collect::<Vec<String>>().join("+")
         });
-        let lost = remarks.iter().filter(|remark| remark.loss).map(|remark| remark.key.clone());
+        let lost = remarks
+            .iter()
+            .filter(|remark| remark.loss)
+            .map(|remark| remark.key.clone());
         let mut lost: Vec<String> = lost.collect();
         lost.dedup();
         (shown.collect::<Vec<String>>().join(", "), lost)
@@ -213,21 +261,39 @@ mod tests {
         check("[a]\nexitall\n[b]\n[c]\nstonewall", "a!+b!, c!");
         check("[a]\n[b]\nexitall=0", "a+b");
         check("[global]\nexitall\nexit_what=all\n[a]\n[b]", "a!+b!");
-        check("[global]\nexitall\n[a]\nexit_what=stonewall\n[b]\nnew_group\n[c]\nstonewall", "a!+b, c!");
-        check("[global]\nexitall\n[a]\n[b]\nstonewall\nexit_what=all\n[c]", "a!, b!+c!");
+        check(
+            "[global]\nexitall\n[a]\nexit_what=stonewall\n[b]\nnew_group\n[c]\nstonewall",
+            "a!+b, c!",
+        );
+        check(
+            "[global]\nexitall\n[a]\n[b]\nstonewall\nexit_what=all\n[c]",
+            "a!, b!+c!",
+        );
         check("[a]\n[b]\nnew_group\nexitall", "a+b");
     }
 
     #[test]
     fn what_is_lost_is_blamed_on_its_option() {
         let check = |text: &str, expected: &str, lost: &str| {
-            assert_eq!(shown(text), (expected.to_string(), vec![lost.to_string()]), "{text}");
+            assert_eq!(
+                shown(text),
+                (expected.to_string(), vec![lost.to_string()]),
+                "{text}"
+            );
         };
         check("[a]\n[b]\nwait_for=a\n[c]\nwait_for=a", "a+b+c", "wait_for");
         check("[a]\n[b]\nwait_for=a\n[c]", "a+b+c", "wait_for");
         check("[a]\n[b]\nstartdelay=1-9", "a+b", "startdelay");
-        check("[a]\n[b]\nstonewall\n[c]\nstartdelay=1", "a, b+c@1", "startdelay");
+        check(
+            "[a]\n[b]\nstonewall\n[c]\nstartdelay=1",
+            "a, b+c@1",
+            "startdelay",
+        );
         check("[a]\nexitall\n[b]\n[c]\nnew_group", "a+b+c", "exitall");
-        check("[global]\nexitall\nexit_what=all\n[a]\n[b]\n[c]\nstonewall", "a!+b!, c!", "exit_what");
+        check(
+            "[global]\nexitall\nexit_what=all\n[a]\n[b]\n[c]\nstonewall",
+            "a!+b!, c!",
+            "exit_what",
+        );
     }
 }

@@ -21,17 +21,29 @@ use brunt_study::observe::{Event, JobEvent, Observer, RunInfo};
 use serde_json::{Map, Value, json};
 
 /// fio's default list, in percent.
-const PERCENTILES: [f64; 17] =
-    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+const PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];
 /// The upper ends of fio's coarse buckets, in each unit.
 const LATENCIES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
-const DEPTHS: [(u32, &str); 7] =
-    [(1, "1"), (2, "2"), (4, "4"), (8, "8"), (16, "16"), (32, "32"), (u32::MAX, ">=64")];
+const DEPTHS: [(u32, &str); 7] = [
+    (1, "1"),
+    (2, "2"),
+    (4, "4"),
+    (8, "8"),
+    (16, "16"),
+    (32, "32"),
+    (u32::MAX, ">=64"),
+];
 const SUBMITTED: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 
 /// fio's sections and the kinds of operations that they are of. Zeros that are written without sending any have none.
-const DIRECTIONS: [(&str, OpKind); 3] =
-    [("read", OpKind::Read), ("write", OpKind::Write), ("trim", OpKind::Unmap)];
+const DIRECTIONS: [(&str, OpKind); 3] = [
+    ("read", OpKind::Read),
+    ("write", OpKind::Write),
+    ("trim", OpKind::Unmap),
+];
 
 /// (iops, bytes/s) of each direction in an interval.
 type Sample = [(f64, f64); DIRECTIONS.len()];
@@ -80,21 +92,39 @@ impl FioJson {
             };
             (index, job)
         };
-        let groups = plan.heads().into_iter().enumerate().flat_map(|(group, head)| {
-            let jobs = plan.jobs_of(head);
-            let points = if jobs.is_empty() { head..head + 1 } else { jobs };
-            points.map(move |point| (point, group))
-        });
+        let groups = plan
+            .heads()
+            .into_iter()
+            .enumerate()
+            .flat_map(|(group, head)| {
+                let jobs = plan.jobs_of(head);
+                let points = if jobs.is_empty() {
+                    head..head + 1
+                } else {
+                    jobs
+                };
+                points.map(move |point| (point, group))
+            });
         let jobs = groups.map(job).collect();
         let (current, open) = (0, BTreeMap::new());
-        FioJson(Arc::new(Mutex::new(State { jobs, current, began_ms: 0, open, bins })))
+        FioJson(Arc::new(Mutex::new(State {
+            jobs,
+            current,
+            began_ms: 0,
+            open,
+            bins,
+        })))
     }
 
     /// The document so far.
     pub fn document(&self, version: &str) -> Value {
         let state = self.state();
         let now = since_1970();
-        let jobs: Vec<Value> = state.jobs.values().map(|job| job.json(state.bins)).collect();
+        let jobs: Vec<Value> = state
+            .jobs
+            .values()
+            .map(|job| job.json(state.bins))
+            .collect();
         json!({
             "fio version": format!("brunt-{version}"),
             "timestamp": now.as_secs(),
@@ -122,7 +152,8 @@ impl Observer for FioJson {
             }
             Event::Interval(interval) => state.interval(state.current, interval),
             Event::Job(run, JobEvent::Interval(interval)) => state.interval(*run, interval),
-            Event::RunEnds(info, run, figures) | Event::Job(_, JobEvent::RunEnds(info, run, figures)) => {
+            Event::RunEnds(info, run, figures)
+            | Event::Job(_, JobEvent::RunEnds(info, run, figures)) => {
                 state.ends(info, run, figures);
             }
             _ => {}
@@ -139,13 +170,18 @@ impl State {
                 Some(op) => (op.completed as f64 / seconds, op.bytes as f64 / seconds),
                 None => (0.0, 0.0),
             };
-            self.open.entry(run).or_default().push(DIRECTIONS.map(|(_, kind)| rates(kind)));
+            self.open
+                .entry(run)
+                .or_default()
+                .push(DIRECTIONS.map(|(_, kind)| rates(kind)));
         }
     }
 
     fn ends(&mut self, info: &RunInfo, run: &RunSummary, figures: &Figures) {
         let samples = self.open.remove(&info.order).unwrap_or_default();
-        let Some(job) = self.jobs.get_mut(&(info.point as usize)) else { return };
+        let Some(job) = self.jobs.get_mut(&(info.point as usize)) else {
+            return;
+        };
         job.error |= run.first_error.is_some();
         job.start_ms.get_or_insert(self.began_ms);
         if run.is_complete() {
@@ -158,7 +194,12 @@ impl State {
 
 impl ReportedJob {
     fn json(&self, bins: bool) -> Value {
-        let ReportedJob { point, figures, measured_s, .. } = self;
+        let ReportedJob {
+            point,
+            figures,
+            measured_s,
+            ..
+        } = self;
         let thread_s = (measured_s * f64::from(workload(point).workers_of_all())).max(1e-9);
         let share = |nanos: u64| nanos as f64 / 1e9 / thread_s * 100.0;
         let all = figures.response();
@@ -192,7 +233,10 @@ impl ReportedJob {
             job[*name] = self.direction(direction, bins);
         }
         let shares = coarse(&all);
-        for (unit, shares) in ["latency_ns", "latency_us", "latency_ms"].into_iter().zip(shares) {
+        for (unit, shares) in ["latency_ns", "latency_us", "latency_ms"]
+            .into_iter()
+            .zip(shares)
+        {
             job[unit] = Value::Object(shares);
         }
         job
@@ -204,7 +248,9 @@ impl ReportedJob {
             Some(op) => {
                 json!({ "total_ios": op.completed, "lat_ns": latency(&op.response, Some(true), bins) })
             }
-            None => json!({ "total_ios": 0, "lat_ns": latency(&Histogram::new(), Some(false), false) }),
+            None => {
+                json!({ "total_ios": 0, "lat_ns": latency(&Histogram::new(), Some(false), false) })
+            }
         }
     }
 
@@ -212,13 +258,26 @@ impl ReportedJob {
     fn direction(&self, direction: usize, bins: bool) -> Value {
         let none = OpFigures::default();
         let op = self.figures.op(DIRECTIONS[direction].1).unwrap_or(&none);
-        let seconds = if op.completed > 0 { self.measured_s } else { 0.0 };
-        let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let seconds = if op.completed > 0 {
+            self.measured_s
+        } else {
+            0.0
+        };
+        let rate = |count: u64| {
+            if seconds > 0.0 {
+                count as f64 / seconds
+            } else {
+                0.0
+            }
+        };
         let samples = |pick: fn(&(f64, f64)) -> f64| -> Vec<f64> {
             let all = self.samples.iter().filter(|_| op.completed > 0);
             all.map(|sample| pick(&sample[direction])).collect()
         };
-        let (iops, bw) = (spread(&samples(|sample| sample.0)), spread(&samples(|sample| sample.1 / 1024.0)));
+        let (iops, bw) = (
+            spread(&samples(|sample| sample.0)),
+            spread(&samples(|sample| sample.1 / 1024.0)),
+        );
         json!({
             "io_bytes": op.bytes,
             "io_kbytes": op.bytes / 1024,
@@ -253,8 +312,10 @@ fn latency(histogram: &Histogram, percentiles: Option<bool>, bins: bool) -> Valu
     let at = |nanos: Option<brunt_core::Nanos>| nanos.map_or(0, |nanos| nanos.0);
     let mean = histogram.mean().unwrap_or(0.0);
     let count = histogram.count();
-    let squares: f64 =
-        histogram.buckets().map(|(nanos, count)| (nanos.0 as f64 - mean).powi(2) * count as f64).sum();
+    let squares: f64 = histogram
+        .buckets()
+        .map(|(nanos, count)| (nanos.0 as f64 - mean).powi(2) * count as f64)
+        .sum();
     let mut told = json!({
         "min": at(histogram.min()),
         "max": at(histogram.max()),
@@ -263,10 +324,17 @@ fn latency(histogram: &Histogram, percentiles: Option<bool>, bins: bool) -> Valu
         "N": count,
     });
     if percentiles == Some(true) && count > 0 {
-        let each = |percent: &f64| (format!("{percent:.6}"), json!(at(histogram.percentile(*percent))));
+        let each = |percent: &f64| {
+            (
+                format!("{percent:.6}"),
+                json!(at(histogram.percentile(*percent))),
+            )
+        };
         told["percentile"] = Value::Object(PERCENTILES.iter().map(each).collect());
         if bins {
-            let bins = histogram.buckets().map(|(nanos, count)| (nanos.0.to_string(), json!(count)));
+            let bins = histogram
+                .buckets()
+                .map(|(nanos, count)| (nanos.0.to_string(), json!(count)));
             told["bins"] = Value::Object(bins.collect());
         }
     }
@@ -277,37 +345,62 @@ fn latency(histogram: &Histogram, percentiles: Option<bool>, bins: bool) -> Valu
 fn coarse(histogram: &Histogram) -> [Map<String, Value>; 3] {
     let mut ends: Vec<(usize, String, u64)> = Vec::new();
     for (unit, nanos) in [1, 1_000, 1_000_000].into_iter().enumerate() {
-        ends.extend(LATENCIES.iter().map(|end| (unit, end.to_string(), end * nanos)));
+        ends.extend(
+            LATENCIES
+                .iter()
+                .map(|end| (unit, end.to_string(), end * nanos)),
+        );
     }
     ends.push((2, "2000".to_string(), 2_000_000_000));
     ends.push((2, ">=2000".to_string(), u64::MAX));
     let mut counts = vec![0u64; ends.len()];
     for (nanos, count) in histogram.buckets() {
-        let index = ends.partition_point(|(_, _, end)| *end <= nanos.0).min(ends.len() - 1);
+        let index = ends
+            .partition_point(|(_, _, end)| *end <= nanos.0)
+            .min(ends.len() - 1);
         counts[index] += count;
     }
     let mut shares = [Map::new(), Map::new(), Map::new()];
     for ((unit, name, _), count) in ends.into_iter().zip(counts) {
-        shares[unit].insert(name, json!(count as f64 * 100.0 / histogram.count().max(1) as f64));
+        shares[unit].insert(
+            name,
+            json!(count as f64 * 100.0 / histogram.count().max(1) as f64),
+        );
     }
     shares
 }
 
 /// A closed loop keeps its depth; how many an open loop has outstanding is not recorded.
 fn depths(point: &Point) -> Value {
-    let Workload { queue_depth: depth, arrival, .. } = workload(point);
+    let Workload {
+        queue_depth: depth,
+        arrival,
+        ..
+    } = workload(point);
     let closed = matches!(arrival, Arrival::Closed {});
     // fio counts a depth under the largest of these that it reaches.
-    let level = DEPTHS.iter().rposition(|(level, _)| *level <= depth).unwrap_or(0);
+    let level = DEPTHS
+        .iter()
+        .rposition(|(level, _)| *level <= depth)
+        .unwrap_or(0);
     let level = if depth >= 64 { DEPTHS.len() - 1 } else { level };
     let share = |index| if closed && index == level { 100.0 } else { 0.0 };
     Value::Object(
-        DEPTHS.iter().enumerate().map(|(index, (_, name))| (name.to_string(), json!(share(index)))).collect(),
+        DEPTHS
+            .iter()
+            .enumerate()
+            .map(|(index, (_, name))| (name.to_string(), json!(share(index))))
+            .collect(),
     )
 }
 
 fn nothing<const N: usize>(names: [&str; N]) -> Value {
-    Value::Object(names.into_iter().map(|name| (name.to_string(), json!(0.0))).collect())
+    Value::Object(
+        names
+            .into_iter()
+            .map(|name| (name.to_string(), json!(0.0)))
+            .collect(),
+    )
 }
 
 /// The workload of a point; fio's language has no loads of another kind.
@@ -333,9 +426,10 @@ fn options(point: &Point) -> Value {
     let total: f64 = workload.blocks.iter().map(|block| block.weight).sum();
     let sizes: Vec<String> = match workload.blocks.as_slice() {
         [one] => vec![one.size.0.to_string()],
-        many => {
-            many.iter().map(|block| format!("{}/{:.0}", block.size.0, block.weight / total * 100.0)).collect()
-        }
+        many => many
+            .iter()
+            .map(|block| format!("{}/{:.0}", block.size.0, block.weight / total * 100.0))
+            .collect(),
     };
     json!({
         "name": point.label,
@@ -363,7 +457,11 @@ fn spread(values: &[f64]) -> Spread {
         min: values.iter().copied().reduce(f64::min).unwrap_or(0.0),
         max: values.iter().copied().reduce(f64::max).unwrap_or(0.0),
         mean,
-        deviation: if count > 1 { (squares / (count - 1) as f64).sqrt() } else { 0.0 },
+        deviation: if count > 1 {
+            (squares / (count - 1) as f64).sqrt()
+        } else {
+            0.0
+        },
         count,
     }
 }
@@ -371,15 +469,22 @@ fn spread(values: &[f64]) -> Spread {
 /// What the depth was to keep: the latency in nanoseconds, for which share of requests, over so many microseconds. fio's
 /// values where there is no such goal.
 fn latency_search(workload: &Workload) -> (u64, f64, u64) {
-    let goal =
-        workload.depth_search.and_then(|search| Some((search.limit?, search.percentile?, search.time)));
+    let goal = workload
+        .depth_search
+        .and_then(|search| Some((search.limit?, search.percentile?, search.time)));
     goal.map_or((0, 100.0, 0), |(limit, percentile, time)| {
-        (limit.0.as_nanos() as u64, percentile, time.0.as_micros() as u64)
+        (
+            limit.0.as_nanos() as u64,
+            percentile,
+            time.0.as_micros() as u64,
+        )
     })
 }
 
 fn since_1970() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 fn milliseconds(seconds: f64) -> u64 {
@@ -389,8 +494,9 @@ fn milliseconds(seconds: f64) -> u64 {
 /// `Sun Nov 22 01:17:52 2026`, UTC. Days to a date by Howard Hinnant's civil_from_days.
 fn calendar(seconds: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"]; // 1 January 1970 was a Thursday
-    const MONTHS: [&str; 12] =
-        ["Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan", "Feb"];
+    const MONTHS: [&str; 12] = [
+        "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan", "Feb",
+    ];
     let (day, second) = (seconds / 86_400, seconds % 86_400);
     let shifted = day + 719_468; // from 1 March of year 0
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
@@ -427,11 +533,16 @@ mod tests {
     #[test]
     fn goals_of_depth_searches() {
         let check = |text: &str, expected| {
-            assert_eq!(latency_search(&toml::from_str(text).unwrap()), expected, "{text}");
+            assert_eq!(
+                latency_search(&toml::from_str(text).unwrap()),
+                expected,
+                "{text}"
+            );
         };
         check("queue_depth = 4", (0, 100.0, 0));
         check("depth_search = { max = 64, time = \"2s\" }", (0, 100.0, 0));
-        let goal = "depth_search = { max = 64, time = \"100ms\", percentile = 99, limit = \"5ms\" }";
+        let goal =
+            "depth_search = { max = 64, time = \"100ms\", percentile = 99, limit = \"5ms\" }";
         check(goal, (5_000_000, 99.0, 100_000));
     }
 
@@ -443,8 +554,14 @@ mod tests {
             histogram.record(Nanos(nanos));
         }
         let [ns, us, ms] = coarse(&histogram);
-        assert_eq!((&ns["2"], &ns["4"], &us["2"]), (&json!(20.0), &json!(20.0), &json!(20.0)));
-        assert_eq!((&ms["4"], &ms[">=2000"], &ms["2000"]), (&json!(20.0), &json!(20.0), &json!(0.0)));
+        assert_eq!(
+            (&ns["2"], &ns["4"], &us["2"]),
+            (&json!(20.0), &json!(20.0), &json!(20.0))
+        );
+        assert_eq!(
+            (&ms["4"], &ms[">=2000"], &ms["2000"]),
+            (&json!(20.0), &json!(20.0), &json!(0.0))
+        );
         let told = latency(&histogram, Some(true), true);
         assert_eq!(told["N"], json!(5));
         assert_eq!(told["percentile"].as_object().map(Map::len), Some(17));

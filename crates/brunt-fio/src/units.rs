@@ -9,15 +9,23 @@ use std::time::Duration;
 pub fn size(text: &str, kb_base: u64) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     if let Some(inner) = text.strip_prefix('(') {
-        return inner.strip_suffix(')').and_then(|inner| product(inner, kb_base));
+        return inner
+            .strip_suffix(')')
+            .and_then(|inner| product(inner, kb_base));
     }
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (digits, unit) = match text.strip_prefix("0x") {
         Some(hex) => return u64::from_str_radix(hex, 16).ok(),
         None => text.split_at(end),
     };
     let other_base = if kb_base == 1024 { 1000 } else { 1024 };
-    let base: u64 = if unit.ends_with("ib") { other_base } else { kb_base };
+    let base: u64 = if unit.ends_with("ib") {
+        other_base
+    } else {
+        kb_base
+    };
     let power = match unit.trim_end_matches("ib").trim_end_matches(['b', 'i']) {
         "" => 0,
         "k" => 1,
@@ -27,7 +35,10 @@ pub fn size(text: &str, kb_base: u64) -> Option<u64> {
         "p" => 5,
         _ => return None,
     };
-    digits.parse::<u64>().ok()?.checked_mul(base.checked_pow(power)?)
+    digits
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(base.checked_pow(power)?)
 }
 
 /// `4k*10`, of what fio computes in parentheses the part that job files use.
@@ -42,7 +53,9 @@ fn product(text: &str, kb_base: u64) -> Option<u64> {
 /// A time; a bare number counts `bare`.
 pub fn time(text: &str, bare: Duration) -> Option<Duration> {
     let text = text.trim().to_ascii_lowercase();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let unit = match unit.trim() {
         "" => bare,
@@ -65,7 +78,8 @@ mod tests {
     /// Numbers mean what they mean to fio 3.33.
     #[test]
     fn sizes_and_times() {
-        let check = |text: &str, base, expected| assert_eq!(size(text, base), expected, "{text} {base}");
+        let check =
+            |text: &str, base, expected| assert_eq!(size(text, base), expected, "{text} {base}");
         check("4096", 1024, Some(4096));
         check("4k", 1024, Some(4096));
         check("4K", 1000, Some(4000));
@@ -85,7 +99,9 @@ mod tests {
         check("4x", 1024, None);
         check("", 1024, None);
         check("99999999999p", 1024, None);
-        let check = |text: &str, expected| assert_eq!(time(text, Duration::from_secs(1)), expected, "{text}");
+        let check = |text: &str, expected| {
+            assert_eq!(time(text, Duration::from_secs(1)), expected, "{text}")
+        };
         check("30", Some(Duration::from_secs(30)));
         check("30s", Some(Duration::from_secs(30)));
         check("5m", Some(Duration::from_secs(300)));

@@ -75,7 +75,10 @@ impl FromStr for HostAddress {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<HostAddress, AddressError> {
-        let wrong = |what| AddressError { text: text.to_string(), what };
+        let wrong = |what| AddressError {
+            text: text.to_string(),
+            what,
+        };
         match text.split_once(':') {
             None if text == "local" => Ok(HostAddress::Local),
             Some(("ssh", destination)) => {
@@ -87,16 +90,27 @@ impl FromStr for HostAddress {
                 {
                     return Err(wrong("write ssh:user@host, as for ssh itself"));
                 }
-                Ok(HostAddress::Ssh { destination: destination.to_string() })
+                Ok(HostAddress::Ssh {
+                    destination: destination.to_string(),
+                })
             }
             Some(("agent", rest)) => {
-                let bare = |host: &str| host.trim_start_matches('[').trim_end_matches(']').to_string();
-                let parts = rest.rsplit_once(':').filter(|(host, _)| !bare(host).is_empty());
+                let bare = |host: &str| {
+                    host.trim_start_matches('[')
+                        .trim_end_matches(']')
+                        .to_string()
+                };
+                let parts = rest
+                    .rsplit_once(':')
+                    .filter(|(host, _)| !bare(host).is_empty());
                 let parts = parts.and_then(|(host, port)| Some((bare(host), port.parse().ok()?)));
-                let (host, port) = parts.ok_or_else(|| wrong("write agent:host:port; [::1] for IPv6"))?;
+                let (host, port) =
+                    parts.ok_or_else(|| wrong("write agent:host:port; [::1] for IPv6"))?;
                 Ok(HostAddress::Agent { host, port })
             }
-            _ => Err(wrong("write ssh:user@host, agent:host:port, or local for this machine")),
+            _ => Err(wrong(
+                "write ssh:user@host, agent:host:port, or local for this machine",
+            )),
         }
     }
 }
@@ -108,7 +122,9 @@ impl fmt::Display for HostAddress {
             HostAddress::Lab { name } => write!(f, "lab:{name}"),
             HostAddress::Guest { service } => write!(f, "guest:{service}"),
             HostAddress::Ssh { destination } => write!(f, "ssh:{destination}"),
-            HostAddress::Agent { host, port } if host.contains(':') => write!(f, "agent:[{host}]:{port}"),
+            HostAddress::Agent { host, port } if host.contains(':') => {
+                write!(f, "agent:[{host}]:{port}")
+            }
             HostAddress::Agent { host, port } => write!(f, "agent:{host}:{port}"),
         }
     }
@@ -120,7 +136,13 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_written() {
-        for text in ["local", "ssh:root@10.0.0.1", "ssh:node7", "agent:node7:7420", "agent:[fe80::1]:1"] {
+        for text in [
+            "local",
+            "ssh:root@10.0.0.1",
+            "ssh:node7",
+            "agent:node7:7420",
+            "agent:[fe80::1]:1",
+        ] {
             assert_eq!(text.parse::<HostAddress>().unwrap().to_string(), text);
         }
         let hosts = [

@@ -10,8 +10,8 @@ use brunt_core::{Nanos, Span};
 use brunt_load::LoadCommand;
 use brunt_probe::Probes;
 use brunt_result::message::{
-    Assignment, FailureKind, FrameError, FromHost, HostFault, HostRole, HostService, Moment, RoleOrder,
-    ToHost,
+    Assignment, FailureKind, FrameError, FromHost, HostFault, HostRole, HostService, Moment,
+    RoleOrder, ToHost,
 };
 
 use crate::session::plain;
@@ -112,7 +112,14 @@ impl AgentSession {
     pub fn new(lease: Duration, now: Nanos) -> AgentSession {
         assert!(!lease.is_zero(), "a lease has a length");
         let (faults, roles) = Default::default();
-        AgentSession { greeted: false, lease, heard: now, run: RunState::None, faults, roles }
+        AgentSession {
+            greeted: false,
+            lease,
+            heard: now,
+            run: RunState::None,
+            faults,
+            roles,
+        }
     }
 
     /// When the lease is over.
@@ -124,7 +131,11 @@ impl AgentSession {
     ///
     /// # Errors
     /// The conversation ends: the first message is no greeting of this version.
-    pub fn on_message(&mut self, message: ToHost, now: Nanos) -> Result<Option<AgentAction>, FrameError> {
+    pub fn on_message(
+        &mut self,
+        message: ToHost,
+        now: Nanos,
+    ) -> Result<Option<AgentAction>, FrameError> {
         if !self.greeted {
             message.check_greeting()?;
             self.greeted = true;
@@ -134,9 +145,12 @@ impl AgentSession {
         self.heard = now;
         Ok(match message {
             ToHost::AskClock { round } => Some(AgentAction::AnswerClock { round, heard: now }),
-            ToHost::Watch { name, interval_ms, only, processes } => {
-                Some(watch(plain(&name), interval_ms, only, processes))
-            }
+            ToHost::Watch {
+                name,
+                interval_ms,
+                only,
+                processes,
+            } => Some(watch(plain(&name), interval_ms, only, processes)),
             ToHost::WatchFrom(first) => Some(AgentAction::WatchFrom(first)),
             ToHost::Unwatch => Some(AgentAction::Unwatch),
             ToHost::Renew => None,
@@ -149,23 +163,27 @@ impl AgentSession {
             ToHost::MoreRequests => {
                 Some(self.more_of_run(AgentAction::SendRequests, "no run has a record of requests"))
             }
-            ToHost::MoreJournal => {
-                Some(self.more_of_run(AgentAction::SendJournal, "no run has journals of acknowledged writes"))
-            }
+            ToHost::MoreJournal => Some(self.more_of_run(
+                AgentAction::SendJournal,
+                "no run has journals of acknowledged writes",
+            )),
             ToHost::Release => Some(self.release()),
             ToHost::PutFault { fault, what } => Some(self.put_fault(fault, what)),
             ToHost::AskBridge => Some(AgentAction::TellBridge),
             ToHost::RemoveFault { fault } => self.remove_fault(fault),
-            ToHost::Role { role, order: RoleOrder::Start(wish) } => {
-                Some(self.begin_role(role, AgentAction::StartRole(role, wish)))
-            }
-            ToHost::Role { role, order: RoleOrder::Admit(service) } => {
-                Some(self.begin_role(role, AgentAction::AdmitService(role, service)))
-            }
+            ToHost::Role {
+                role,
+                order: RoleOrder::Start(wish),
+            } => Some(self.begin_role(role, AgentAction::StartRole(role, wish))),
+            ToHost::Role {
+                role,
+                order: RoleOrder::Admit(service),
+            } => Some(self.begin_role(role, AgentAction::AdmitService(role, service))),
             // What comes when the role has gone came too late, which is nobody's fault.
-            ToHost::Role { role, order } => {
-                self.roles.contains(&role).then_some(AgentAction::TellRole(role, order))
-            }
+            ToHost::Role { role, order } => self
+                .roles
+                .contains(&role)
+                .then_some(AgentAction::TellRole(role, order)),
             ToHost::TracePart { .. } => Some(refuse("this agent replays no traces")),
         })
     }
@@ -175,7 +193,11 @@ impl AgentSession {
     /// # Panics
     /// When none was.
     pub fn released(&mut self) {
-        assert_eq!(self.run, RunState::Releasing, "a run that was not released has gone");
+        assert_eq!(
+            self.run,
+            RunState::Releasing,
+            "a run that was not released has gone"
+        );
         self.run = RunState::None;
     }
 
@@ -184,7 +206,10 @@ impl AgentSession {
     /// # Panics
     /// When it was not asked for.
     pub fn fault_over(&mut self, fault: u32) {
-        assert!(self.faults.remove(&fault).is_some(), "a fault that nobody asked for has gone");
+        assert!(
+            self.faults.remove(&fault).is_some(),
+            "a fault that nobody asked for has gone"
+        );
     }
 
     /// Nothing of a role is left.
@@ -192,7 +217,10 @@ impl AgentSession {
     /// # Panics
     /// When it was not asked for.
     pub fn role_over(&mut self, role: u32) {
-        assert!(self.roles.remove(&role), "a role that nobody asked for has gone");
+        assert!(
+            self.roles.remove(&role),
+            "a role that nobody asked for has gone"
+        );
     }
 
     fn begin_role(&mut self, role: u32, action: AgentAction) -> AgentAction {
@@ -240,7 +268,8 @@ impl AgentSession {
 
     /// What comes when the run is gone came too late, which is nobody's fault.
     fn command(&self, command: LoadCommand) -> Option<AgentAction> {
-        matches!(self.run, RunState::Prepared | RunState::Started).then_some(AgentAction::Command(command))
+        matches!(self.run, RunState::Prepared | RunState::Started)
+            .then_some(AgentAction::Command(command))
     }
 
     /// Whether there are any is known to the run.
@@ -265,7 +294,12 @@ impl AgentSession {
 
 fn watch(name: String, interval_ms: u64, only: Vec<String>, processes: Vec<String>) -> AgentAction {
     let interval = Span(Duration::from_millis(interval_ms));
-    let probes = Probes { interval, only, processes, hosts: None };
+    let probes = Probes {
+        interval,
+        only,
+        processes,
+        hosts: None,
+    };
     match probes.check() {
         Ok(()) if probes.is_on() => AgentAction::Watch(probes, name),
         Ok(()) => refuse("an interval of zero"),
@@ -274,7 +308,10 @@ fn watch(name: String, interval_ms: u64, only: Vec<String>, processes: Vec<Strin
 }
 
 fn refuse(what: &str) -> AgentAction {
-    AgentAction::Send(Box::new(FromHost::Failed { kind: FailureKind::Refused, what: what.to_string() }))
+    AgentAction::Send(Box::new(FromHost::Failed {
+        kind: FailureKind::Refused,
+        what: what.to_string(),
+    }))
 }
 
 #[cfg(test)]
@@ -284,12 +321,20 @@ mod tests {
     use brunt_result::message::{LoadStep, Secret, TraceDigest, VERSION};
 
     fn hello(version: u32) -> ToHost {
-        ToHost::Hello { version, program: "brunt 1".into() }
+        ToHost::Hello {
+            version,
+            program: "brunt 1".into(),
+        }
     }
 
     fn watch(interval_ms: u64, only: &[&str]) -> ToHost {
         let only = only.iter().map(|name| (*name).into()).collect();
-        ToHost::Watch { name: "a".into(), interval_ms, only, processes: vec![] }
+        ToHost::Watch {
+            name: "a".into(),
+            interval_ms,
+            only,
+            processes: vec![],
+        }
     }
 
     fn greeted() -> AgentSession {
@@ -301,15 +346,26 @@ mod tests {
     /// Before a greeting of this version nothing is done.
     #[test]
     fn nothing_is_done_without_a_greeting() {
-        let first = [ToHost::AskClock { round: 1 }, watch(100, &[]), ToHost::Renew];
+        let first = [
+            ToHost::AskClock { round: 1 },
+            watch(100, &[]),
+            ToHost::Renew,
+        ];
         for message in first {
             let mut session = AgentSession::new(Duration::from_secs(5), Nanos(0));
-            assert!(matches!(session.on_message(message, Nanos(1)), Err(FrameError::NoGreeting)));
+            assert!(matches!(
+                session.on_message(message, Nanos(1)),
+                Err(FrameError::NoGreeting)
+            ));
         }
         let mut session = AgentSession::new(Duration::from_secs(5), Nanos(0));
-        let error = session.on_message(hello(VERSION + 1), Nanos(1)).unwrap_err().to_string();
+        let error = session
+            .on_message(hello(VERSION + 1), Nanos(1))
+            .unwrap_err()
+            .to_string();
         assert!(
-            error.contains(&format!("version {}", VERSION + 1)) && error.contains(&format!("one {VERSION}"))
+            error.contains(&format!("version {}", VERSION + 1))
+                && error.contains(&format!("one {VERSION}"))
         );
     }
 
@@ -320,7 +376,10 @@ mod tests {
             let said = format!("{action:?}");
             assert!(said.contains(expected), "{said}");
         };
-        check(ToHost::AskClock { round: 3 }, "AnswerClock { round: 3, heard: Nanos(7) }");
+        check(
+            ToHost::AskClock { round: 3 },
+            "AnswerClock { round: 3, heard: Nanos(7) }",
+        );
         check(watch(100, &["cpu"]), "Watch(Probes {");
         check(watch(1, &[]), "Refused, what: \"interval: 1ms: write 10ms");
         check(watch(0, &[]), "an interval of zero");
@@ -342,11 +401,20 @@ mod tests {
         check(ToHost::Release, "Released");
         check(ToHost::MoreRequests, "no run has a record");
         check(ToHost::MoreJournal, "no run has journals");
-        check(ToHost::TracePart { trace: TraceDigest("0".into()), bytes: vec![] }, "replays no traces");
+        check(
+            ToHost::TracePart {
+                trace: TraceDigest("0".into()),
+                bytes: vec![],
+            },
+            "replays no traces",
+        );
     }
 
     fn moment() -> Moment {
-        Moment { clock: ClockName("a".into()), at: Nanos(9) }
+        Moment {
+            clock: ClockName("a".into()),
+            at: Nanos(9),
+        }
     }
 
     fn assignment() -> ToHost {
@@ -373,7 +441,10 @@ mod tests {
         let mut session = greeted();
         let mut check = |message: ToHost, expected: &str| {
             let said = format!("{:?}", session.on_message(message, Nanos(2)).unwrap());
-            assert!(said.contains(expected) && !said.contains("hush"), "{expected}: {said}");
+            assert!(
+                said.contains(expected) && !said.contains("hush"),
+                "{expected}: {said}"
+            );
             if expected == "Release" {
                 session.released();
             }
@@ -391,7 +462,10 @@ mod tests {
         check(assignment(), "Prepare(Assignment");
         let mut session = greeted();
         session.on_message(assignment(), Nanos(2)).unwrap();
-        assert_eq!(session.on_message(ToHost::Release, Nanos(3)).unwrap(), Some(AgentAction::Release));
+        assert_eq!(
+            session.on_message(ToHost::Release, Nanos(3)).unwrap(),
+            Some(AgentAction::Release)
+        );
         let said = format!("{:?}", session.on_message(assignment(), Nanos(4)).unwrap());
         assert!(
             said.contains("a run is already prepared"),
@@ -407,7 +481,10 @@ mod tests {
             let said = format!("{:?}", session.on_message(message, Nanos(2)).unwrap());
             assert!(said.contains(expected), "{expected}: {said}");
         };
-        let put = |fault| ToHost::PutFault { fault, what: HostFault::Memory { bytes: 1 } };
+        let put = |fault| ToHost::PutFault {
+            fault,
+            what: HostFault::Memory { bytes: 1 },
+        };
         check(ToHost::RemoveFault { fault: 1 }, "None");
         check(put(1), "PutFault(1");
         check(put(1), "two faults of one number");
@@ -415,7 +492,10 @@ mod tests {
         check(ToHost::RemoveFault { fault: 1 }, "None");
         session.fault_over(1);
         for fault in 0..64 {
-            assert!(matches!(session.on_message(put(fault), Nanos(3)), Ok(Some(AgentAction::PutFault(..)))));
+            assert!(matches!(
+                session.on_message(put(fault), Nanos(3)),
+                Ok(Some(AgentAction::PutFault(..)))
+            ));
         }
         let said = format!("{:?}", session.on_message(put(64), Nanos(3)).unwrap());
         assert!(said.contains("more than 64 faults"), "{said}");
@@ -427,7 +507,10 @@ mod tests {
         let mut session = greeted();
         let mut check = |message: ToHost, expected: &str| {
             let said = format!("{:?}", session.on_message(message, Nanos(2)).unwrap());
-            assert!(said.contains(expected) && !said.contains("hush"), "{expected}: {said}");
+            assert!(
+                said.contains(expected) && !said.contains("hush"),
+                "{expected}: {said}"
+            );
             if expected == "Stop" {
                 session.role_over(1);
             }
@@ -439,12 +522,21 @@ mod tests {
             congestion: None,
             login: Some(Secret("me:hush".into())),
         };
-        let start = |role| ToHost::Role { role, order: RoleOrder::Start(Box::new(wish.clone())) };
-        let stop = |role| ToHost::Role { role, order: RoleOrder::Stop };
+        let start = |role| ToHost::Role {
+            role,
+            order: RoleOrder::Start(Box::new(wish.clone())),
+        };
+        let stop = |role| ToHost::Role {
+            role,
+            order: RoleOrder::Stop,
+        };
         check(stop(1), "None");
         check(start(1), "StartRole(1");
         check(start(1), "two roles of one number");
-        let run = |role| ToHost::Role { role, order: RoleOrder::Run([].into()) };
+        let run = |role| ToHost::Role {
+            role,
+            order: RoleOrder::Run([].into()),
+        };
         check(run(2), "None");
         check(run(1), "TellRole(1, Run(");
         check(stop(1), "Stop");
@@ -458,7 +550,9 @@ mod tests {
     fn the_lease_is_renewed_by_whatever_is_heard() {
         let mut session = greeted();
         assert_eq!(session.deadline(), Nanos(5_000_000_001));
-        session.on_message(ToHost::Renew, Nanos(3_000_000_000)).unwrap();
+        session
+            .on_message(ToHost::Renew, Nanos(3_000_000_000))
+            .unwrap();
         assert_eq!(session.deadline(), Nanos(8_000_000_000));
     }
 }

@@ -27,7 +27,10 @@ impl AgentThread {
     /// There is no thread.
     pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<AgentThread> {
         let thread = Builder::new().name(name.into()).spawn(work)?;
-        Ok(AgentThread { thread, left: false })
+        Ok(AgentThread {
+            thread,
+            left: false,
+        })
     }
 
     /// Whether it has ended, also by a panic.

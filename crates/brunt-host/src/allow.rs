@@ -49,7 +49,9 @@ const SERVICE: &str = "service:";
 
 /// A fault that this agent does not inject, an address at which it serves nothing, or that it starts no services.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its agent does not allow {wanted} (what it allows: {allowed}); start it with --allow {wanted}")]
+#[error(
+    "its agent does not allow {wanted} (what it allows: {allowed}); start it with --allow {wanted}"
+)]
 pub struct FaultNotAllowed {
     /// What would have to be allowed.
     pub wanted: String,
@@ -61,7 +63,9 @@ pub struct FaultNotAllowed {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllowError {
     /// A path that depends on where the agent was started.
-    #[error("'{0}' is neither an absolute path nor a kind of device; write /dev/sdb, /srv/test or memory:")]
+    #[error(
+        "'{0}' is neither an absolute path nor a kind of device; write /dev/sdb, /srv/test or memory:"
+    )]
     Relative(String),
     /// No such fault.
     #[error("'{text}': there is no such fault; there are {known}")]
@@ -72,7 +76,9 @@ pub enum AllowError {
         known: String,
     },
     /// No address.
-    #[error("'{0}': write serve: for any address of this host, or one address, such as serve:10.0.0.9")]
+    #[error(
+        "'{0}': write serve: for any address of this host, or one address, such as serve:10.0.0.9"
+    )]
     NoAddress(String),
     /// No such backend.
     #[error("'{text}': there is no such kind of device; there are {known}")]
@@ -119,30 +125,43 @@ impl AllowList {
             if text == SERVICE {
                 return Ok(Allowed::Service);
             }
-            let Some(name) = text.strip_suffix(':') else { return Err(AllowError::Relative(text.into())) };
+            let Some(name) = text.strip_suffix(':') else {
+                return Err(AllowError::Relative(text.into()));
+            };
             match known().any(|entry| entry == name) {
                 true => Ok(Allowed::Backend(name.into())),
                 false => {
                     let known: Vec<String> = known().map(|name| format!("{name}:")).collect();
-                    Err(AllowError::Unknown { text: text.into(), known: known.join(", ") })
+                    Err(AllowError::Unknown {
+                        text: text.into(),
+                        known: known.join(", "),
+                    })
                 }
             }
         };
-        Ok(AllowList { only: Some(texts.into_iter().map(read).collect::<Result<_, _>>()?) })
+        Ok(AllowList {
+            only: Some(texts.into_iter().map(read).collect::<Result<_, _>>()?),
+        })
     }
 
     /// Whether a fault of this kind may be injected, of a process or before an interface if it is about one.
     ///
     /// # Errors
     /// It may not.
-    pub(crate) fn check_fault(&self, kind: &str, about: Option<&str>) -> Result<(), FaultNotAllowed> {
+    pub(crate) fn check_fault(
+        &self,
+        kind: &str,
+        about: Option<&str>,
+    ) -> Result<(), FaultNotAllowed> {
         let is_it = |allowed: &Allowed| match allowed {
             Allowed::Fault(name, None) => *name == kind,
             Allowed::Fault(name, Some(only)) => *name == kind && about == Some(only),
             _ => false,
         };
         self.check_any(is_it, || {
-            about.map_or(format!("{FAULT}{kind}"), |about| format!("{FAULT}{kind}={about}"))
+            about.map_or(format!("{FAULT}{kind}"), |about| {
+                format!("{FAULT}{kind}={about}")
+            })
         })
     }
 
@@ -172,7 +191,10 @@ impl AllowList {
     /// # Errors
     /// They may not.
     pub(crate) fn check_services(&self) -> Result<(), FaultNotAllowed> {
-        self.check_any(|allowed| *allowed == Allowed::Service, || SERVICE.to_string())
+        self.check_any(
+            |allowed| *allowed == Allowed::Service,
+            || SERVICE.to_string(),
+        )
     }
 
     /// Whether this file may be used.
@@ -194,9 +216,10 @@ impl AllowList {
         wanted: impl Fn() -> String,
     ) -> Result<(), FaultNotAllowed> {
         match &self.only {
-            Some(only) if !only.iter().any(is_it) => {
-                Err(FaultNotAllowed { wanted: wanted(), allowed: self.to_string() })
-            }
+            Some(only) if !only.iter().any(is_it) => Err(FaultNotAllowed {
+                wanted: wanted(),
+                allowed: self.to_string(),
+            }),
             _ => Ok(()),
         }
     }
@@ -213,16 +236,21 @@ impl AllowList {
 
 /// A fault, as `text` has it behind its first word.
 fn read_fault(text: &str, fault: &str) -> Result<Allowed, AllowError> {
-    let (name, about) = fault.split_once('=').map_or((fault, None), |(name, about)| (name, Some(about)));
-    let known = FAULTS
-        .iter()
-        .find(|(known, of)| *known == name && about.is_none_or(|about| of.is_some() && !about.is_empty()));
+    let (name, about) = fault
+        .split_once('=')
+        .map_or((fault, None), |(name, about)| (name, Some(about)));
+    let known = FAULTS.iter().find(|(known, of)| {
+        *known == name && about.is_none_or(|about| of.is_some() && !about.is_empty())
+    });
     let Some((name, _)) = known else {
         let known = FAULTS.map(|(name, of)| match of {
             None => format!("{FAULT}{name}"),
             Some(of) => format!("{FAULT}{name}[={of}]"),
         });
-        return Err(AllowError::NoFault { text: text.into(), known: known.join(", ") });
+        return Err(AllowError::NoFault {
+            text: text.into(),
+            known: known.join(", "),
+        });
     };
     Ok(Allowed::Fault(name, about.map(str::to_string)))
 }
@@ -237,10 +265,15 @@ fn leads_into(path: &Path, allowed: &Path) -> bool {
         if path.symlink_metadata().is_ok() {
             return None;
         }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         Some(folder.canonicalize().ok()?.join(path.file_name()?))
     });
-    let allowed = allowed.canonicalize().unwrap_or_else(|_| allowed.to_path_buf());
+    let allowed = allowed
+        .canonicalize()
+        .unwrap_or_else(|_| allowed.to_path_buf());
     whole.is_some_and(|whole| whole.starts_with(allowed))
 }
 
@@ -250,8 +283,15 @@ impl Permit for AllowList {
             return Ok(());
         }
         // What stands behind another colon may have a password in it.
-        let device = if backend == FILE { argument.to_string() } else { format!("{backend}:") };
-        Err(OpenError::NotAllowed { device, allowed: self.to_string() })
+        let device = if backend == FILE {
+            argument.to_string()
+        } else {
+            format!("{backend}:")
+        };
+        Err(OpenError::NotAllowed {
+            device,
+            allowed: self.to_string(),
+        })
     }
 }
 
@@ -272,7 +312,9 @@ impl fmt::Display for Allowed {
 
 impl fmt::Display for AllowList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(only) = &self.only else { return f.write_str("everything") };
+        let Some(only) = &self.only else {
+            return f.write_str("everything");
+        };
         if only.is_empty() {
             return f.write_str("nothing: the agent was started without --allow");
         }
@@ -304,7 +346,11 @@ mod tests {
         symlink(at("inside-not"), at("in/folder")).unwrap();
         let list = AllowList::only([at("in").as_str(), "memory:"], &[]).unwrap();
         let check = |backend: &str, argument: &str, allowed: bool| {
-            assert_eq!(list.check(backend, argument).is_ok(), allowed, "{backend}:{argument}");
+            assert_eq!(
+                list.check(backend, argument).is_ok(),
+                allowed,
+                "{backend}:{argument}"
+            );
         };
         check("file", &at("in/disk"), true);
         check("file", &at("way-in"), true);
@@ -321,7 +367,10 @@ mod tests {
         check("memory", "1GiB", true);
         check("null", "1GiB", false);
         check("iscsi", &format!("//me%hush@host{}", at("in/disk")), false);
-        let said = list.check("iscsi", "//me%hush@host/t/0").unwrap_err().to_string();
+        let said = list
+            .check("iscsi", "//me%hush@host/t/0")
+            .unwrap_err()
+            .to_string();
         assert!(said.contains("memory:") && !said.contains("hush"), "{said}");
     }
 
@@ -331,29 +380,67 @@ mod tests {
         let nothing = AllowList::only([], &[]).unwrap();
         let said = nothing.check("null", "1GiB").unwrap_err().to_string();
         assert!(said.contains("without --allow"), "{said}");
-        assert!(matches!(AllowList::only(["disk.img"], &[]), Err(AllowError::Relative(_))));
-        let nonsense = ["fault:", "fault:reboot", "fault:cpu=1", "fault:kill=", "fault:cpu:"];
+        assert!(matches!(
+            AllowList::only(["disk.img"], &[]),
+            Err(AllowError::Relative(_))
+        ));
+        let nonsense = [
+            "fault:",
+            "fault:reboot",
+            "fault:cpu=1",
+            "fault:kill=",
+            "fault:cpu:",
+        ];
         for text in nonsense {
             let said = AllowList::only([text], &[]).unwrap_err().to_string();
             assert!(said.contains("fault:netem[=an interface]"), "{said}");
         }
         let list = AllowList::only(["fault:cpu", "fault:kill=tgtd"], &[]).unwrap();
-        assert!(list.check_fault("cpu", None).is_ok() && list.check_fault("kill", Some("tgtd")).is_ok());
+        assert!(
+            list.check_fault("cpu", None).is_ok() && list.check_fault("kill", Some("tgtd")).is_ok()
+        );
         assert!(list.check_kind("kill").is_ok() && list.check_kind("freeze").is_err());
-        let said = list.check_fault("kill", Some("sshd")).unwrap_err().to_string();
+        let said = list
+            .check_fault("kill", Some("sshd"))
+            .unwrap_err()
+            .to_string();
         assert!(
             said.contains("--allow fault:kill=sshd") && said.contains("fault:cpu, fault:kill=tgtd"),
             "{said}"
         );
         assert!(list.check("null", "1GiB").is_err(), "a fault opens nothing");
-        let words = ["/srv", "memory:", "fault:kill=tgtd", "serve:", "serve:fe80::1", "service:"];
-        assert_eq!(AllowList::only(words, &[]).unwrap().words(), words, "as they were written");
+        let words = [
+            "/srv",
+            "memory:",
+            "fault:kill=tgtd",
+            "serve:",
+            "serve:fe80::1",
+            "service:",
+        ];
+        assert_eq!(
+            AllowList::only(words, &[]).unwrap().words(),
+            words,
+            "as they were written"
+        );
         assert!(AllowList::everything().words().is_empty());
         assert!(AllowList::everything().check_services().is_ok());
-        assert!(AllowList::only(["service:"], &[]).unwrap().check_services().is_ok());
-        let said = AllowList::only(["serve:", "memory:"], &[]).unwrap().check_services().unwrap_err();
-        assert!(said.to_string().ends_with("start it with --allow service:"), "{said}");
-        let said = AllowList::only(["serve:node7"], &[]).unwrap_err().to_string();
+        assert!(
+            AllowList::only(["service:"], &[])
+                .unwrap()
+                .check_services()
+                .is_ok()
+        );
+        let said = AllowList::only(["serve:", "memory:"], &[])
+            .unwrap()
+            .check_services()
+            .unwrap_err();
+        assert!(
+            said.to_string().ends_with("start it with --allow service:"),
+            "{said}"
+        );
+        let said = AllowList::only(["serve:node7"], &[])
+            .unwrap_err()
+            .to_string();
         assert!(said.contains("serve:10.0.0.9"), "{said}");
         let said = AllowList::only(["memroy:"], &[]).unwrap_err().to_string();
         assert!(said.contains("memory:"), "{said}");

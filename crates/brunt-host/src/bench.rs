@@ -85,9 +85,17 @@ pub(crate) enum WorkError {
     #[error("{0}")]
     Load(#[from] LoadError),
     #[error("cannot {what} the record of requests in {}: {source}; TMPDIR of the agent names another folder", .folder.display())]
-    Record { what: &'static str, folder: PathBuf, source: std::io::Error },
+    Record {
+        what: &'static str,
+        folder: PathBuf,
+        source: std::io::Error,
+    },
     #[error("cannot {what} the journals of acknowledged writes in {}: {source}; TMPDIR of the agent names another folder", .folder.display())]
-    Journals { what: &'static str, folder: PathBuf, source: std::io::Error },
+    Journals {
+        what: &'static str,
+        folder: PathBuf,
+        source: std::io::Error,
+    },
 }
 
 impl WorkError {
@@ -107,25 +115,45 @@ impl WorkError {
 }
 
 impl AgentBench {
-    pub fn new(allow: Arc<AllowList>, backends: &'static [BackendEntry], shift_ns: i64) -> AgentBench {
+    pub fn new(
+        allow: Arc<AllowList>,
+        backends: &'static [BackendEntry],
+        shift_ns: i64,
+    ) -> AgentBench {
         let (open, files, replays) = (Mutex::default(), Mutex::default(), Mutex::default());
-        AgentBench { allow, backends, shift_ns, open, files, replays }
+        AgentBench {
+            allow,
+            backends,
+            shift_ns,
+            open,
+            files,
+            replays,
+        }
     }
 
     /// The load of an assignment, of a kind and with keys that work on other hosts, and what it runs on.
     pub fn assigned(&self, assignment: &Assignment) -> Result<AssignedLoad, WorkError> {
-        let kind = load_kind(&assignment.kind).ok_or_else(|| WorkError::Kind(assignment.kind.clone()))?;
+        let kind =
+            load_kind(&assignment.kind).ok_or_else(|| WorkError::Kind(assignment.kind.clone()))?;
         if kind.name == brunt_load::file::KIND {
             // One speaks for all of its threads.
             let (load, on) = (self.phase(assignment)?, LoadTarget::default());
-            return Ok(AssignedLoad { load, on, notes: Vec::new(), workers: 1, records: false });
+            return Ok(AssignedLoad {
+                load,
+                on,
+                notes: Vec::new(),
+                workers: 1,
+                records: false,
+            });
         }
         if kind.name == brunt_load::replay::KIND {
             return self.replay(assignment);
         }
         let load = (kind.read)(&assignment.load)?.pop().map(|(_, load)| load);
         // Others name folders and files of this host, which nobody allowed.
-        let load = load.filter(|load| load.any().is::<BlockLoad>()).ok_or(WorkError::NotHere(kind.name))?;
+        let load = load
+            .filter(|load| load.any().is::<BlockLoad>())
+            .ok_or(WorkError::NotHere(kind.name))?;
         let mut records = false;
         if let Some(BlockLoad { workload, .. }) = load.any().downcast_ref() {
             workload.check_elsewhere()?;
@@ -134,19 +162,37 @@ impl AgentBench {
         let (workers, writes) = (load.info().workers, load.info().writes);
         let device = self.device(&assignment.target, assignment.overwrite, writes)?;
         let notes = device.info().remarks().cloned().collect();
-        Ok(AssignedLoad { load, on: LoadTarget::of(device), notes, workers, records })
+        Ok(AssignedLoad {
+            load,
+            on: LoadTarget::of(device),
+            notes,
+            workers,
+            records,
+        })
     }
 
     /// A replay, with what was read of its trace before.
     fn replay(&self, assignment: &Assignment) -> Result<AssignedLoad, WorkError> {
-        let kind = load_kind(&assignment.kind).ok_or_else(|| WorkError::Kind(assignment.kind.clone()))?;
+        let kind =
+            load_kind(&assignment.kind).ok_or_else(|| WorkError::Kind(assignment.kind.clone()))?;
         let load = (kind.read)(&assignment.load)?.pop().map(|(_, load)| load);
-        let load = load.as_ref().and_then(|load| load.any().downcast_ref::<ReplayLoad>());
+        let load = load
+            .as_ref()
+            .and_then(|load| load.any().downcast_ref::<ReplayLoad>());
         let load = load.ok_or(WorkError::NotHere(kind.name))?;
-        let names: Vec<String> = assignment.joined.iter().map(|target| target.name.clone()).collect();
+        let names: Vec<String> = assignment
+            .joined
+            .iter()
+            .map(|target| target.name.clone())
+            .collect();
         let load = ReplayLoad::new(load.workload().clone(), &names);
         load.workload().check_elsewhere()?;
-        let Workload { trace, workers, record_requests, .. } = load.workload().clone();
+        let Workload {
+            trace,
+            workers,
+            record_requests,
+            ..
+        } = load.workload().clone();
         if let Some(trace) = trace {
             self.allow.check(FILE, &trace.display().to_string())?;
         }
@@ -165,13 +211,24 @@ impl AgentBench {
             false => self.joined(&assignment.joined, &load)?,
         };
         let load = Arc::new(load) as Arc<dyn Load>;
-        Ok(AssignedLoad { load, on, notes: Vec::new(), workers, records: record_requests })
+        Ok(AssignedLoad {
+            load,
+            on,
+            notes: Vec::new(),
+            workers,
+            records: record_requests,
+        })
     }
 
     /// The targets of a replay as one device, with the part that each of them has.
     fn joined(&self, targets: &[JoinedTarget], load: &ReplayLoad) -> Result<LoadTarget, WorkError> {
         let (mut devices, mut changes) = (Vec::new(), Vec::new());
-        for JoinedTarget { name, url, overwrite } in targets {
+        for JoinedTarget {
+            name,
+            url,
+            overwrite,
+        } in targets
+        {
             let writes = load.changes_target(name)?;
             devices.push(self.device(url, *overwrite, writes)?);
             changes.push(writes);
@@ -179,12 +236,21 @@ impl AgentBench {
         if let [device] = &devices[..] {
             return Ok(LoadTarget::of(Arc::clone(device)));
         }
-        let joined = JoinedBackend::written_at(devices, |number| changes[number]).map_err(LoadError::from)?;
-        Ok(LoadTarget { parts: joined.ranges(), ..LoadTarget::of(Arc::new(joined)) })
+        let joined = JoinedBackend::written_at(devices, |number| changes[number])
+            .map_err(LoadError::from)?;
+        Ok(LoadTarget {
+            parts: joined.ranges(),
+            ..LoadTarget::of(Arc::new(joined))
+        })
     }
 
     /// A device. What holds something is not written unless that was allowed.
-    fn device(&self, url: &Secret, overwrite: bool, writes: bool) -> Result<Arc<dyn Backend>, WorkError> {
+    fn device(
+        &self,
+        url: &Secret,
+        overwrite: bool,
+        writes: bool,
+    ) -> Result<Arc<dyn Backend>, WorkError> {
         let url = &url.0;
         let key = (url.clone(), writes, overwrite);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,7 +267,12 @@ impl AgentBench {
             match signature::look(device.as_ref()) {
                 Ok(None) => {}
                 Ok(Some(what)) => return Err(WorkError::Holds { name: name(), what }),
-                Err(source) => return Err(WorkError::Look { name: name(), source }),
+                Err(source) => {
+                    return Err(WorkError::Look {
+                        name: name(),
+                        source,
+                    });
+                }
             }
         }
         open.insert(key, Arc::clone(&device));
@@ -210,14 +281,23 @@ impl AgentBench {
 
     /// A phase on a file system: of those that were read before, if they have the same settings.
     fn phase(&self, assignment: &Assignment) -> Result<Arc<dyn Load>, WorkError> {
-        let Assignment { kind, load: text, member, .. } = assignment;
+        let Assignment {
+            kind,
+            load: text,
+            member,
+            ..
+        } = assignment;
         let kind = load_kind(kind).ok_or_else(|| WorkError::Kind(kind.clone()))?;
         let mut files = self.files();
         if !files.contains_key(text) {
             let phases = (kind.read)(text)?;
             for (_, phase) in &phases {
-                let phase = phase.any().downcast_ref::<FileLoad>().ok_or(WorkError::NotHere(kind.name))?;
-                self.allow.check(FILE, &phase.settings().directory.display().to_string())?;
+                let phase = phase
+                    .any()
+                    .downcast_ref::<FileLoad>()
+                    .ok_or(WorkError::NotHere(kind.name))?;
+                self.allow
+                    .check(FILE, &phase.settings().directory.display().to_string())?;
             }
             if files.len() >= OPEN_MAX {
                 // What they made goes with them.
@@ -226,14 +306,20 @@ impl AgentBench {
             files.insert(text.clone(), phases);
         }
         let phase = files[text].iter().find(|(name, _)| name == member);
-        let phase = phase.ok_or_else(|| WorkError::Member { kind: kind.name, member: member.clone() })?;
+        let phase = phase.ok_or_else(|| WorkError::Member {
+            kind: kind.name,
+            member: member.clone(),
+        })?;
         Ok(Arc::clone(&phase.1))
     }
 
     /// Takes away what the runs of a load shared. Nothing, if there is nothing.
     pub fn close(&self, assignment: &Assignment) -> Result<(), WorkError> {
         let phases = self.files().remove(&assignment.load);
-        Ok(phases.iter().flatten().try_for_each(|(_, phase)| phase.close())?)
+        Ok(phases
+            .iter()
+            .flatten()
+            .try_for_each(|(_, phase)| phase.close())?)
     }
 
     fn files(&self) -> MutexGuard<'_, BTreeMap<String, Vec<NamedLoad>>> {
@@ -243,7 +329,12 @@ impl AgentBench {
     /// How many hold a device that is open.
     #[cfg(test)]
     pub fn holders(&self) -> Option<usize> {
-        self.open.lock().unwrap().values().next().map(Arc::strong_count)
+        self.open
+            .lock()
+            .unwrap()
+            .values()
+            .next()
+            .map(Arc::strong_count)
     }
 
     fn shifted(&self, at: Nanos) -> Nanos {
@@ -260,10 +351,21 @@ impl AgentBench {
     }
 
     pub fn shifted_request(&self, request: RequestRecord) -> RequestRecord {
-        let RequestRecord { intended, sent, completed, .. } = request;
+        let RequestRecord {
+            intended,
+            sent,
+            completed,
+            ..
+        } = request;
         let shifted = |at: Option<Nanos>| at.map(|at| self.shifted(at));
-        let (intended, sent, completed) = (self.shifted(intended), shifted(sent), shifted(completed));
-        RequestRecord { intended, sent, completed, ..request }
+        let (intended, sent, completed) =
+            (self.shifted(intended), shifted(sent), shifted(completed));
+        RequestRecord {
+            intended,
+            sent,
+            completed,
+            ..request
+        }
     }
 
     pub fn shifted_outcome(&self, outcome: Outcome) -> Box<Outcome> {

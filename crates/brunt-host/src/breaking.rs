@@ -9,7 +9,9 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 
 use brunt_block::OpenError;
 use brunt_core::Clock;
-use brunt_lab::faults::{CpuHog, FreezeOther, KillOther, MemoryHog, Netem, OtherProcess, ProcessError};
+use brunt_lab::faults::{
+    CpuHog, FreezeOther, KillOther, MemoryHog, Netem, OtherProcess, ProcessError,
+};
 use brunt_lab::link::Settings;
 use brunt_lab::{Fault, FaultError};
 use brunt_result::message::{FromHost, HostFault, HostFaultFailure, HostProcess};
@@ -63,7 +65,9 @@ enum BreakError {
 impl BreakError {
     fn kind(&self) -> HostFaultFailure {
         match self {
-            BreakError::NotAllowed(_) | BreakError::PathNotAllowed(_) => HostFaultFailure::NotAllowed,
+            BreakError::NotAllowed(_) | BreakError::PathNotAllowed(_) => {
+                HostFaultFailure::NotAllowed
+            }
             BreakError::Fault(error) => failure(error),
             _ => HostFaultFailure::Refused,
         }
@@ -108,7 +112,10 @@ impl AgentFault {
             });
             let mut fault = match put {
                 Ok((fault, proof)) => {
-                    let _ = sender.send(FromHost::FaultPut { fault: number, proof: proof.dated(shifted) });
+                    let _ = sender.send(FromHost::FaultPut {
+                        fault: number,
+                        proof: proof.dated(shifted),
+                    });
                     fault
                 }
                 Err(error) => return drop(sender.send(failed(error))),
@@ -118,7 +125,10 @@ impl AgentFault {
                 return;
             }
             let news = match fault.remove(&Clock::Monotonic) {
-                Ok(proof) => FromHost::FaultRemoved { fault: number, proof: proof.dated(shifted) },
+                Ok(proof) => FromHost::FaultRemoved {
+                    fault: number,
+                    proof: proof.dated(shifted),
+                },
                 Err(error) => failed(error.into()),
             };
             // Gone also where that could not be proven, before it is said.
@@ -126,7 +136,13 @@ impl AgentFault {
             let _ = sender.send(news);
         };
         let thread = AgentThread::spawn("fault", work)?;
-        Ok(AgentFault { remove, news, number, shown: false, thread })
+        Ok(AgentFault {
+            remove,
+            news,
+            number,
+            shown: false,
+            thread,
+        })
     }
 
     /// Its thread, which was told to remove it without a word.
@@ -159,7 +175,10 @@ impl AgentFault {
 fn panicked(fault: u32, shown: bool) -> FromHost {
     let (kind, when) = match shown {
         false => (HostFaultFailure::Refused, "before it showed"),
-        true => (HostFaultFailure::NotGone, "while it was removed; check whether it is gone"),
+        true => (
+            HostFaultFailure::NotGone,
+            "while it was removed; check whether it is gone",
+        ),
     };
     let what = format!("the fault's thread panicked {when}; the agent's standard error says where");
     FromHost::FaultFailed { fault, kind, what }
@@ -168,11 +187,19 @@ fn panicked(fault: u32, shown: bool) -> FromHost {
 /// What is said of one for which there is no thread.
 pub(crate) fn no_thread(fault: u32, error: &std::io::Error) -> FromHost {
     let what = format!("no thread for it: {error}");
-    FromHost::FaultFailed { fault, kind: HostFaultFailure::Refused, what }
+    FromHost::FaultFailed {
+        fault,
+        kind: HostFaultFailure::Refused,
+        what,
+    }
 }
 
 /// What a controller wishes for, judged by what is allowed here.
-fn make(what: &HostFault, allow: &AllowList, bridge: &AgentBridge) -> Result<Box<dyn Fault>, BreakError> {
+fn make(
+    what: &HostFault,
+    allow: &AllowList,
+    bridge: &AgentBridge,
+) -> Result<Box<dyn Fault>, BreakError> {
     Ok(match what {
         HostFault::Cpu { share, cores } => {
             allow.check_fault("cpu", None)?;
@@ -183,7 +210,11 @@ fn make(what: &HostFault, allow: &AllowList, bridge: &AgentBridge) -> Result<Box
             if let Some(core) = cores.iter().find(|core| **core >= all) {
                 return Err(BreakError::Core(*core, all));
             }
-            let cores = if cores.is_empty() { (0..all).collect() } else { cores.clone() };
+            let cores = if cores.is_empty() {
+                (0..all).collect()
+            } else {
+                cores.clone()
+            };
             Box::new(CpuHog::new(*share, &cores))
         }
         HostFault::Memory { bytes } => {
@@ -197,20 +228,40 @@ fn make(what: &HostFault, allow: &AllowList, bridge: &AgentBridge) -> Result<Box
             let process = find("freeze", process, allow)?;
             Box::new(FreezeOther::new(process))
         }
-        HostFault::Kill { process, comes_back } => {
+        HostFault::Kill {
+            process,
+            comes_back,
+        } => {
             let process = find("kill", process, allow)?;
             Box::new(KillOther::new(process, *comes_back))
         }
-        HostFault::Netem { interface, settings } => {
+        HostFault::Netem {
+            interface,
+            settings,
+        } => {
             allow.check_fault("netem", Some(interface))?;
             check_name(interface)?;
             Box::new(Netem::new(interface, read_settings(settings)?))
         }
-        HostFault::Bridge { interfaces, seed, capture } => {
+        HostFault::Bridge {
+            interfaces,
+            seed,
+            capture,
+        } => {
             allow.check_fault("bridge", Some(&interfaces[0]))?;
-            interfaces.iter().try_for_each(|interface| check_name(interface))?;
-            let capture = capture.as_deref().map(|path| check_new_file(path, allow)).transpose()?;
-            Box::new(Forwarding::new(bridge.clone(), interfaces.clone(), *seed, capture))
+            interfaces
+                .iter()
+                .try_for_each(|interface| check_name(interface))?;
+            let capture = capture
+                .as_deref()
+                .map(|path| check_new_file(path, allow))
+                .transpose()?;
+            Box::new(Forwarding::new(
+                bridge.clone(),
+                interfaces.clone(),
+                *seed,
+                capture,
+            ))
         }
         HostFault::Impair { settings } => {
             allow.check_kind("bridge")?;
@@ -241,12 +292,18 @@ fn check_new_file(path: &str, allow: &AllowList) -> Result<PathBuf, BreakError> 
 fn read_settings(settings: &serde_json::Value) -> Result<Settings, BreakError> {
     let settings =
         Settings::deserialize(settings).map_err(|error| BreakError::Settings(error.to_string()))?;
-    settings.check().map_err(|error| BreakError::Settings(error.to_string()))?;
+    settings
+        .check()
+        .map_err(|error| BreakError::Settings(error.to_string()))?;
     Ok(settings)
 }
 
 /// A process, judged by its name whatever it was asked for by.
-fn find(fault: &'static str, wanted: &HostProcess, allow: &AllowList) -> Result<OtherProcess, BreakError> {
+fn find(
+    fault: &'static str,
+    wanted: &HostProcess,
+    allow: &AllowList,
+) -> Result<OtherProcess, BreakError> {
     allow.check_kind(fault)?;
     let process = OtherProcess::find(wanted)?;
     allow.check_fault(fault, Some(process.name()))?;
@@ -274,7 +331,14 @@ mod tests {
 
     /// What a fault says first.
     fn first(what: HostFault, allow: &AllowList) -> FromHost {
-        let fault = AgentFault::begin(3, what, &Arc::new(allow.clone()), &AgentBridge::default(), 0).unwrap();
+        let fault = AgentFault::begin(
+            3,
+            what,
+            &Arc::new(allow.clone()),
+            &AgentBridge::default(),
+            0,
+        )
+        .unwrap();
         fault.news.recv().unwrap()
     }
 
@@ -283,17 +347,27 @@ mod tests {
     fn a_fault_from_its_wish_to_its_end() {
         let child = Sleeper(Command::new("sleep").arg("60").spawn().unwrap());
         let process = HostProcess::Numbered(child.0.id());
-        let what = HostFault::Kill { process, comes_back: false };
+        let what = HostFault::Kill {
+            process,
+            comes_back: false,
+        };
         let allow = Arc::new(AllowList::everything());
         let before = Clock::Monotonic.now();
-        let fault = AgentFault::begin(7, what, &allow, &AgentBridge::default(), 1_000_000_000_000).unwrap();
+        let fault =
+            AgentFault::begin(7, what, &allow, &AgentBridge::default(), 1_000_000_000_000).unwrap();
         let FromHost::FaultPut { fault: 7, proof } = fault.news.recv().unwrap() else {
             panic!("it is put in")
         };
         let ahead = proof.at.since(before).as_secs();
-        assert!((1000..1100).contains(&ahead) && proof.what.ends_with("is dead"), "{proof:?}");
+        assert!(
+            (1000..1100).contains(&ahead) && proof.what.ends_with("is dead"),
+            "{proof:?}"
+        );
         fault.remove();
-        assert!(matches!(fault.news.recv().unwrap(), FromHost::FaultRemoved { fault: 7, .. }));
+        assert!(matches!(
+            fault.news.recv().unwrap(),
+            FromHost::FaultRemoved { fault: 7, .. }
+        ));
     }
 
     /// A fault whose thread is gone without a word is one that failed, and its host goes on.
@@ -306,19 +380,47 @@ mod tests {
             while !thread.is_over() {
                 std::thread::sleep(END_LOOK);
             }
-            AgentFault { remove: channel().0, news: receiver, number: 5, shown: false, thread }
+            AgentFault {
+                remove: channel().0,
+                news: receiver,
+                number: 5,
+                shown: false,
+                thread,
+            }
         };
         let kind = |news: &FromHost| match news {
-            FromHost::FaultFailed { fault: 5, kind, what } if what.contains("panicked") => Some(*kind),
+            FromHost::FaultFailed {
+                fault: 5,
+                kind,
+                what,
+            } if what.contains("panicked") => Some(*kind),
             _ => None,
         };
         let (news, over) = fault(Vec::new()).news();
-        assert!(over && news.len() == 1 && kind(&news[0]) == Some(HostFaultFailure::Refused), "{news:?}");
-        let proof = Proof { at: Nanos(1), seen: Nanos(2), what: String::new(), value: None };
-        let (news, over) = fault(vec![FromHost::FaultPut { fault: 5, proof: proof.clone() }]).news();
-        assert!(over && news.len() == 2 && kind(&news[1]) == Some(HostFaultFailure::NotGone), "{news:?}");
+        assert!(
+            over && news.len() == 1 && kind(&news[0]) == Some(HostFaultFailure::Refused),
+            "{news:?}"
+        );
+        let proof = Proof {
+            at: Nanos(1),
+            seen: Nanos(2),
+            what: String::new(),
+            value: None,
+        };
+        let (news, over) = fault(vec![FromHost::FaultPut {
+            fault: 5,
+            proof: proof.clone(),
+        }])
+        .news();
+        assert!(
+            over && news.len() == 2 && kind(&news[1]) == Some(HostFaultFailure::NotGone),
+            "{news:?}"
+        );
         let (news, over) = fault(vec![FromHost::FaultRemoved { fault: 5, proof }]).news();
-        assert!(over && news.len() == 1 && kind(&news[0]).is_none(), "{news:?}");
+        assert!(
+            over && news.len() == 1 && kind(&news[0]).is_none(),
+            "{news:?}"
+        );
     }
 
     #[test]
@@ -330,33 +432,92 @@ mod tests {
                 ["everything"] => AllowList::everything(),
                 some => AllowList::only(some.iter().copied(), &[]).unwrap(),
             };
-            let FromHost::FaultFailed { fault: 3, kind, what } = first(what, &allow) else {
+            let FromHost::FaultFailed {
+                fault: 3,
+                kind,
+                what,
+            } = first(what, &allow)
+            else {
                 panic!("{words}")
             };
-            assert!(kind == expected && what.contains(words), "{words}: {kind:?} {what}");
+            assert!(
+                kind == expected && what.contains(words),
+                "{words}: {kind:?} {what}"
+            );
         };
         use HostFaultFailure::{NotAllowed, Refused};
-        let cpu = |share| HostFault::Cpu { share, cores: vec![] };
+        let cpu = |share| HostFault::Cpu {
+            share,
+            cores: vec![],
+        };
         let freeze = |process| HostFault::Freeze { process };
         let numbered = HostProcess::Numbered(pid);
         check(cpu(0.5), &[], NotAllowed, "--allow fault:cpu");
-        check(cpu(0.5), &["memory:", "fault:kill"], NotAllowed, "--allow fault:cpu");
-        check(HostFault::Memory { bytes: 1 }, &["fault:cpu"], NotAllowed, "fault:memory");
-        check(freeze(numbered.clone()), &["fault:kill"], NotAllowed, "fault:freeze");
-        check(freeze(numbered), &["fault:freeze=tgtd"], NotAllowed, "fault:freeze=sleep");
+        check(
+            cpu(0.5),
+            &["memory:", "fault:kill"],
+            NotAllowed,
+            "--allow fault:cpu",
+        );
+        check(
+            HostFault::Memory { bytes: 1 },
+            &["fault:cpu"],
+            NotAllowed,
+            "fault:memory",
+        );
+        check(
+            freeze(numbered.clone()),
+            &["fault:kill"],
+            NotAllowed,
+            "fault:freeze",
+        );
+        check(
+            freeze(numbered),
+            &["fault:freeze=tgtd"],
+            NotAllowed,
+            "fault:freeze=sleep",
+        );
         let named = HostProcess::Named("no such process".into());
-        check(freeze(named), &["fault:freeze"], Refused, "no process is called");
-        check(freeze(HostProcess::Numbered(1)), &["everything"], Refused, "not touched");
+        check(
+            freeze(named),
+            &["fault:freeze"],
+            Refused,
+            "no process is called",
+        );
+        check(
+            freeze(HostProcess::Numbered(1)),
+            &["everything"],
+            Refused,
+            "not touched",
+        );
         check(cpu(7.0), &["everything"], Refused, "0.01 to 1");
-        let cores = HostFault::Cpu { share: 0.5, cores: vec![100_000] };
+        let cores = HostFault::Cpu {
+            share: 0.5,
+            cores: vec![100_000],
+        };
         check(cores, &["fault:cpu"], Refused, "core 100000");
         let netem = |interface: &str, settings: &str| HostFault::Netem {
             interface: interface.into(),
             settings: settings.into(),
         };
-        check(netem("eth0", "x"), &["fault:netem=eth1"], NotAllowed, "fault:netem=eth0");
-        check(netem("eth0/../x", "x"), &["fault:netem"], Refused, "no name of an interface");
-        check(netem("eth0", "x"), &["fault:netem=eth0"], Refused, "cannot be read");
+        check(
+            netem("eth0", "x"),
+            &["fault:netem=eth1"],
+            NotAllowed,
+            "fault:netem=eth0",
+        );
+        check(
+            netem("eth0/../x", "x"),
+            &["fault:netem"],
+            Refused,
+            "no name of an interface",
+        );
+        check(
+            netem("eth0", "x"),
+            &["fault:netem=eth0"],
+            Refused,
+            "cannot be read",
+        );
         let interfaces = ["nosuch0".to_string(), "nosuch1".to_string()];
         let folder = tempfile::tempdir().unwrap();
         let kept = folder.path().join("kept.pcapng");
@@ -366,9 +527,24 @@ mod tests {
             seed: 1,
             capture: capture.map(str::to_string),
         };
-        check(bridge(None), &["fault:bridge=eth0"], NotAllowed, "fault:bridge=nosuch0");
-        check(bridge(None), &["fault:bridge"], Refused, "no interface nosuch0");
-        check(bridge(Some("kept.pcapng")), &["fault:bridge", &allowed], Refused, "absolute path");
+        check(
+            bridge(None),
+            &["fault:bridge=eth0"],
+            NotAllowed,
+            "fault:bridge=nosuch0",
+        );
+        check(
+            bridge(None),
+            &["fault:bridge"],
+            Refused,
+            "no interface nosuch0",
+        );
+        check(
+            bridge(Some("kept.pcapng")),
+            &["fault:bridge", &allowed],
+            Refused,
+            "absolute path",
+        );
         let at = kept.to_str().unwrap();
         check(
             bridge(Some(at)),
@@ -376,13 +552,30 @@ mod tests {
             NotAllowed,
             "not among what may be opened here",
         );
-        check(bridge(Some(at)), &["fault:bridge", &allowed], Refused, "no interface nosuch0");
+        check(
+            bridge(Some(at)),
+            &["fault:bridge", &allowed],
+            Refused,
+            "no interface nosuch0",
+        );
         assert!(!kept.exists(), "a capture of nothing is of no use");
         std::fs::write(&kept, "precious").unwrap();
-        check(bridge(Some(at)), &["fault:bridge", &allowed], Refused, "cannot save packets");
+        check(
+            bridge(Some(at)),
+            &["fault:bridge", &allowed],
+            Refused,
+            "cannot save packets",
+        );
         assert_eq!(std::fs::read(&kept).unwrap(), b"precious");
-        let impair = HostFault::Impair { settings: Box::new([serde_json::json!({}), serde_json::json!({})]) };
-        check(impair, &["fault:bridge=eth0"], Refused, "there is no bridge");
+        let impair = HostFault::Impair {
+            settings: Box::new([serde_json::json!({}), serde_json::json!({})]),
+        };
+        check(
+            impair,
+            &["fault:bridge=eth0"],
+            Refused,
+            "there is no bridge",
+        );
         assert!(child.0.id() == pid && std::path::Path::new(&format!("/proc/{pid}")).exists());
     }
 }

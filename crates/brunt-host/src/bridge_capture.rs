@@ -33,12 +33,29 @@ impl BridgeCapture {
     /// # Errors
     /// It is there already, or cannot be made.
     pub fn start(path: &Path, interfaces: &[String; 2], tell: Tell) -> io::Result<BegunCapture> {
-        let is_ng = path.extension().is_some_and(|extension| extension == WITH_INTERFACES);
-        let interfaces = if is_ng { interfaces.to_vec() } else { Vec::new() };
-        let options = PcapOptions { interfaces, tell, ..PcapOptions::new(path.to_path_buf()) };
+        let is_ng = path
+            .extension()
+            .is_some_and(|extension| extension == WITH_INTERFACES);
+        let interfaces = if is_ng {
+            interfaces.to_vec()
+        } else {
+            Vec::new()
+        };
+        let options = PcapOptions {
+            interfaces,
+            tell,
+            ..PcapOptions::new(path.to_path_buf())
+        };
         let (lane, feed) = PacketLane::with_feed(options)?;
         let status = lane.status();
-        Ok((BridgeCapture { path: path.to_path_buf(), lane, status }, Box::new(FeedWatcher(feed))))
+        Ok((
+            BridgeCapture {
+                path: path.to_path_buf(),
+                lane,
+                status,
+            },
+            Box::new(FeedWatcher(feed)),
+        ))
     }
 
     /// Where it is written.

@@ -33,7 +33,10 @@ impl fmt::Debug for HeldBridge {
 
 impl HeldBridge {
     fn report(&mut self) -> LinkReport {
-        LinkReport { captured: self.capture.as_ref().map(BridgeCapture::counts), ..self.bridge.report() }
+        LinkReport {
+            captured: self.capture.as_ref().map(BridgeCapture::counts),
+            ..self.bridge.report()
+        }
     }
 }
 
@@ -44,7 +47,10 @@ impl AgentBridge {
 
     /// What went through it so far; `None` when there is none, or it has ended because an interface is gone.
     pub fn report(&self) -> Option<LinkReport> {
-        self.held().as_mut().filter(|held| !held.bridge.has_ended()).map(HeldBridge::report)
+        self.held()
+            .as_mut()
+            .filter(|held| !held.bridge.has_ended())
+            .map(HeldBridge::report)
     }
 }
 
@@ -66,29 +72,46 @@ impl Forwarding {
         seed: u64,
         capture: Option<PathBuf>,
     ) -> Forwarding {
-        Forwarding { bridge, interfaces, seed, capture, started: false }
+        Forwarding {
+            bridge,
+            interfaces,
+            seed,
+            capture,
+            started: false,
+        }
     }
 
     /// Begins the file, if there is to be one.
     fn start_capture(&self) -> Result<Option<BegunCapture>, FaultError> {
-        let Some(path) = &self.capture else { return Ok(None) };
+        let Some(path) = &self.capture else {
+            return Ok(None);
+        };
         // A full disk ends the file, so nothing is ever to be told.
         let started = BridgeCapture::start(path, &self.interfaces, Arc::new(|_| {}));
         started.map(Some).map_err(|error| {
             let what = format!("cannot save packets to {}", path.display());
-            let advice = "name a file that is not there yet, in a folder that is, with capture".to_string();
+            let advice =
+                "name a file that is not there yet, in a folder that is, with capture".to_string();
             self.refused(&what, error, advice)
         })
     }
 
     fn refused(&self, what: &str, source: io::Error, advice: String) -> FaultError {
-        FaultError::Refused { fault: self.describe(), what: what.to_string(), source, advice }
+        FaultError::Refused {
+            fault: self.describe(),
+            what: what.to_string(),
+            source,
+            advice,
+        }
     }
 }
 
 impl Fault for Forwarding {
     fn describe(&self) -> String {
-        format!("bridge of {} and {}", self.interfaces[0], self.interfaces[1])
+        format!(
+            "bridge of {} and {}",
+            self.interfaces[0], self.interfaces[1]
+        )
     }
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
@@ -107,27 +130,43 @@ impl Fault for Forwarding {
         };
         let started = WireBridge::start(config).map_err(|error| {
             // A capture of nothing is of no use.
-            capture.iter().for_each(|capture| drop(std::fs::remove_file(capture.path())));
+            capture
+                .iter()
+                .for_each(|capture| drop(std::fs::remove_file(capture.path())));
             let advice = error.advice();
             self.refused("cannot forward", io::Error::other(error), advice)
         })?;
         let notes = started.notes().join("; ");
-        *held = Some(HeldBridge { bridge: started, capture });
+        *held = Some(HeldBridge {
+            bridge: started,
+            capture,
+        });
         self.started = true;
         let at = clock.now();
-        Ok(Proof { at, seen: at, what: notes, value: None })
+        Ok(Proof {
+            at,
+            seen: at,
+            what: notes,
+            value: None,
+        })
     }
 
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         let fault = self.describe();
         self.started = false;
         let Some(HeldBridge { bridge, capture }) = self.bridge.held().take() else {
-            return Err(FaultError::Misuse { fault, what: "it does not forward" });
+            return Err(FaultError::Misuse {
+                fault,
+                what: "it does not forward",
+            });
         };
         let end = bridge.stop();
         let saved = capture.map(saved).unwrap_or_default();
         if let Some(error) = end.error {
-            return Err(FaultError::NotShown { fault, seen: format!("an interface is gone: {error}") });
+            return Err(FaultError::NotShown {
+                fault,
+                seen: format!("an interface is gone: {error}"),
+            });
         }
         let at = clock.now();
         let packets = end.report.there.packets + end.report.back.packets;
@@ -135,7 +174,12 @@ impl Fault for Forwarding {
             "{packets} packets came in all; {} were under way at its end{saved}",
             end.left.iter().sum::<u64>()
         );
-        Ok(Proof { at, seen: at, what, value: None })
+        Ok(Proof {
+            at,
+            seen: at,
+            what,
+            value: None,
+        })
     }
 }
 
@@ -157,7 +201,10 @@ fn saved(capture: BridgeCapture) -> String {
     let path = capture.path().display().to_string();
     let (summary, error) = capture.finish();
     let why = error.map(|error| format!(" ({error})")).unwrap_or_default();
-    format!("; {} of them are in {path}, {} are missing{why}", summary.packets, summary.packets_lost)
+    format!(
+        "; {} of them are in {path}, {} are missing{why}",
+        summary.packets, summary.packets_lost
+    )
 }
 
 /// What is done to packets of the bridge meanwhile.
@@ -170,11 +217,18 @@ pub(crate) struct Impairment {
 impl Impairment {
     /// With these settings of a link, there and back.
     pub fn new(bridge: AgentBridge, settings: [Settings; 2]) -> Impairment {
-        Impairment { bridge, settings, before: None }
+        Impairment {
+            bridge,
+            settings,
+            before: None,
+        }
     }
 
     /// Changes the bridge; since when, and what it had counted.
-    fn change(&self, settings: [Settings; 2]) -> Result<(brunt_core::Nanos, LinkReport), FaultError> {
+    fn change(
+        &self,
+        settings: [Settings; 2],
+    ) -> Result<(brunt_core::Nanos, LinkReport), FaultError> {
         let mut held = self.bridge.held();
         let Some(held) = held.as_mut().filter(|held| !held.bridge.has_ended()) else {
             return Err(FaultError::Misuse {
@@ -184,8 +238,9 @@ impl Impairment {
         };
         let report = held.report();
         let changed = held.bridge.change(settings);
-        let at = changed
-            .map_err(|error| FaultError::refused(self.describe(), "cannot change the bridge", error))?;
+        let at = changed.map_err(|error| {
+            FaultError::refused(self.describe(), "cannot change the bridge", error)
+        })?;
         Ok((at, report))
     }
 }
@@ -199,26 +254,51 @@ impl Fault for Impairment {
         let (at, before) = self.change(self.settings.clone())?;
         self.before = Some(before);
         let what = "the bridge's thread does so to what comes since then".to_string();
-        Ok(Proof { at, seen: clock.now(), what, value: None })
+        Ok(Proof {
+            at,
+            seen: clock.now(),
+            what,
+            value: None,
+        })
     }
 
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         let fault = self.describe();
         let Some(before) = self.before.take() else {
-            return Err(FaultError::Misuse { fault, what: "it was not injected" });
+            return Err(FaultError::Misuse {
+                fault,
+                what: "it was not injected",
+            });
         };
         let (at, after) = self.change(Default::default())?;
         let seen = after.since(&before);
-        let ways = [(&seen.there, &self.settings[0]), (&seen.back, &self.settings[1])];
-        let impaired = ways.iter().filter(|(_, settings)| !settings.is_clear()).map(|(counts, _)| **counts);
+        let ways = [
+            (&seen.there, &self.settings[0]),
+            (&seen.back, &self.settings[1]),
+        ];
+        let impaired = ways
+            .iter()
+            .filter(|(_, settings)| !settings.is_clear())
+            .map(|(counts, _)| **counts);
         let packets: u64 = impaired.clone().map(|counts| counts.packets).sum();
         if packets == 0 {
             let seen = "no packet came over the bridge meanwhile".to_string();
             return Err(FaultError::NotShown { fault, seen });
         }
-        let lost: u64 = impaired.clone().map(|counts| counts.lost + counts.queue_full).sum();
-        let what = format!("{packets} packets came meanwhile: {}", what_happened(impaired));
-        Ok(Proof { at, seen: clock.now(), what, value: Some(lost as f64) })
+        let lost: u64 = impaired
+            .clone()
+            .map(|counts| counts.lost + counts.queue_full)
+            .sum();
+        let what = format!(
+            "{packets} packets came meanwhile: {}",
+            what_happened(impaired)
+        );
+        Ok(Proof {
+            at,
+            seen: clock.now(),
+            what,
+            value: Some(lost as f64),
+        })
     }
 }
 
@@ -244,6 +324,9 @@ fn what_happened(all: impl Iterator<Item = LinkCounts> + Clone) -> String {
         (sum(|counts| counts.ecn_marked), "marked"),
         (sum(|counts| counts.fins_held), "ends of connections held"),
     ];
-    let said = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let said = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"));
     said.collect::<Vec<_>>().join(", ")
 }

@@ -58,7 +58,9 @@ pub struct ClockRound {
 impl ClockRound {
     /// What the round spent on its way, both ways together.
     pub fn round_trip(&self) -> Duration {
-        self.back.since(self.sent).saturating_sub(self.answered.since(self.heard))
+        self.back
+            .since(self.sent)
+            .saturating_sub(self.answered.since(self.heard))
     }
 }
 
@@ -176,11 +178,14 @@ impl ClockTrack {
     pub fn add(&mut self, round: ClockRound) -> Result<(), ClockError> {
         let offset = |theirs: Nanos, ours: Nanos| {
             let offset = i128::from(theirs.0) - i128::from(ours.0);
-            i64::try_from(offset).ok().filter(|offset| offset.abs() <= OFFSET_MAX)
+            i64::try_from(offset)
+                .ok()
+                .filter(|offset| offset.abs() <= OFFSET_MAX)
         };
         let bounds = offset(round.answered, round.back).zip(offset(round.heard, round.sent));
         // An empty interval: the host claims to have spent more time than the whole round took.
-        let Some((low, high)) = bounds.filter(|(low, high)| low <= high && round.heard <= round.answered)
+        let Some((low, high)) =
+            bounds.filter(|(low, high)| low <= high && round.heard <= round.answered)
         else {
             self.impossible += 1;
             return Err(ClockError::Impossible(round));
@@ -194,7 +199,10 @@ impl ClockTrack {
         keep(&mut self.at_most, place(round.sent, high));
         keep(&mut self.at_least, place(round.back, low));
         self.rounds += 1;
-        self.shortest = Some(self.shortest.map_or(round.round_trip(), |least| least.min(round.round_trip())));
+        self.shortest = Some(
+            self.shortest
+                .map_or(round.round_trip(), |least| least.min(round.round_trip())),
+        );
         Ok(())
     }
 
@@ -225,8 +233,16 @@ impl ClockTrack {
         };
         // Outwards: an interval is never narrower for being written in whole nanoseconds.
         let whole = |part: f64| (part as i64).saturating_add(origin_offset);
-        let offset = ClockOffset { low: whole(offset[0].floor()), high: whole(offset[1].ceil()) };
-        Some(ClockEstimate { at, offset, rate, model })
+        let offset = ClockOffset {
+            low: whole(offset[0].floor()),
+            high: whole(offset[1].ceil()),
+        };
+        Some(ClockEstimate {
+            at,
+            offset,
+            rate,
+            model,
+        })
     }
 
     /// The least and the most that lines between all bounds say about a moment, and how steep they are.
@@ -234,11 +250,17 @@ impl ClockTrack {
         let aged = |bound: &Bound| RATE_WANDER * (bound.at - here).abs();
         // Of the lines of one slope, the highest and the lowest at that moment: concave and convex in the slope.
         let ceiling = |slope: f64| {
-            let values = self.at_most.iter().map(|one| one.offset + aged(one) - slope * (one.at - here));
+            let values = self
+                .at_most
+                .iter()
+                .map(|one| one.offset + aged(one) - slope * (one.at - here));
             values.fold(f64::INFINITY, f64::min)
         };
         let floor = |slope: f64| {
-            let values = self.at_least.iter().map(|one| one.offset - aged(one) - slope * (one.at - here));
+            let values = self
+                .at_least
+                .iter()
+                .map(|one| one.offset - aged(one) - slope * (one.at - here));
             values.fold(f64::NEG_INFINITY, f64::max)
         };
         let room = |slope: f64| ceiling(slope) - floor(slope);
@@ -256,8 +278,16 @@ impl ClockTrack {
     /// What all bounds say about a moment if nothing but [`RATE_MAX`] holds.
     fn cone(&self, here: f64) -> Option<[f64; 2]> {
         let aged = |bound: &Bound| RATE_MAX * (bound.at - here).abs();
-        let high = self.at_most.iter().map(|one| one.offset + aged(one)).fold(f64::INFINITY, f64::min);
-        let low = self.at_least.iter().map(|one| one.offset - aged(one)).fold(f64::NEG_INFINITY, f64::max);
+        let high = self
+            .at_most
+            .iter()
+            .map(|one| one.offset + aged(one))
+            .fold(f64::INFINITY, f64::min);
+        let low = self
+            .at_least
+            .iter()
+            .map(|one| one.offset - aged(one))
+            .fold(f64::NEG_INFINITY, f64::max);
         (low <= high).then_some([low, high])
     }
 }
@@ -282,7 +312,11 @@ fn highest(function: impl Fn(f64) -> f64, mut from: f64, mut to: f64) -> f64 {
     for _ in 0..SEARCH_STEPS {
         let third = (to - from) / 3.0;
         let (left, right) = (from + third, to - third);
-        if function(left) < function(right) { from = left } else { to = right }
+        if function(left) < function(right) {
+            from = left
+        } else {
+            to = right
+        }
     }
     (from + to) / 2.0
 }
@@ -295,7 +329,11 @@ fn edge(function: impl Fn(f64) -> f64, mut inside: f64, mut outside: f64) -> f64
     }
     for _ in 0..SEARCH_STEPS {
         let middle = (inside + outside) / 2.0;
-        if function(middle) >= 0.0 { inside = middle } else { outside = middle }
+        if function(middle) >= 0.0 {
+            inside = middle
+        } else {
+            outside = middle
+        }
     }
     outside
 }

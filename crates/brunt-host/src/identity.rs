@@ -9,8 +9,8 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -86,16 +86,29 @@ impl Identity {
     /// It cannot be read, others may read it, or it holds something else.
     pub fn read(path: &Path) -> Result<Identity, IdentityError> {
         let text = read_private(path)?;
-        let wrong = |what| IdentityError::Content { path: path.to_path_buf(), what };
+        let wrong = |what| IdentityError::Content {
+            path: path.to_path_buf(),
+            what,
+        };
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-        let mut certificates = certificates.map_err(|_| wrong("a certificate is damaged"))?.into_iter();
-        let (Some(certificate), Some(authority), None) =
-            (certificates.next(), certificates.next(), certificates.next())
-        else {
+        let mut certificates = certificates
+            .map_err(|_| wrong("a certificate is damaged"))?
+            .into_iter();
+        let (Some(certificate), Some(authority), None) = (
+            certificates.next(),
+            certificates.next(),
+            certificates.next(),
+        ) else {
             return Err(wrong("it needs its own certificate and the authority's"));
         };
-        let key = PrivateKeyDer::from_pem_slice(&text).map_err(|_| wrong("it has no private key"))?;
-        Ok(Identity { path: path.to_path_buf(), certificate, key, authority })
+        let key =
+            PrivateKeyDer::from_pem_slice(&text).map_err(|_| wrong("it has no private key"))?;
+        Ok(Identity {
+            path: path.to_path_buf(),
+            certificate,
+            key,
+            authority,
+        })
     }
 
     pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
@@ -111,7 +124,10 @@ impl Identity {
     }
 
     pub(crate) fn unusable(&self, source: rustls::Error) -> IdentityError {
-        IdentityError::Unusable { path: self.path.clone(), source }
+        IdentityError::Unusable {
+            path: self.path.clone(),
+            source,
+        }
     }
 }
 
@@ -128,27 +144,49 @@ impl Authority {
     /// # Errors
     /// The folder cannot be made, or what is in it is no authority.
     pub fn in_folder(folder: &Path) -> Result<Authority, IdentityError> {
-        std::fs::create_dir_all(folder)
-            .map_err(|source| IdentityError::Io { path: folder.to_path_buf(), source })?;
+        std::fs::create_dir_all(folder).map_err(|source| IdentityError::Io {
+            path: folder.to_path_buf(),
+            source,
+        })?;
         let path = folder.join(AUTHORITY);
-        let make = |source| IdentityError::Make { path: path.clone(), source };
+        let make = |source| IdentityError::Make {
+            path: path.clone(),
+            source,
+        };
         let params = authority_params().map_err(make)?;
         let (key, pem) = if path.exists() {
             let text = read_private(&path)?;
-            let wrong = |what| IdentityError::Content { path: path.clone(), what };
+            let wrong = |what| IdentityError::Content {
+                path: path.clone(),
+                what,
+            };
             let text = String::from_utf8(text).map_err(|_| wrong("it is no text"))?;
             let end = "-----END CERTIFICATE-----\n";
-            let pem = text.split_inclusive(end).next().filter(|pem| pem.ends_with(end));
-            let pem = pem.ok_or_else(|| wrong("it has no certificate"))?.to_string();
-            let key = KeyPair::from_pem(&text[pem.len()..]).map_err(|_| wrong("it has no private key"))?;
+            let pem = text
+                .split_inclusive(end)
+                .next()
+                .filter(|pem| pem.ends_with(end));
+            let pem = pem
+                .ok_or_else(|| wrong("it has no certificate"))?
+                .to_string();
+            let key = KeyPair::from_pem(&text[pem.len()..])
+                .map_err(|_| wrong("it has no private key"))?;
             (key, pem)
         } else {
             let key = KeyPair::generate().map_err(make)?;
-            let pem = params.self_signed(&key).map_err(make)?.pem().replace("\r\n", "\n");
+            let pem = params
+                .self_signed(&key)
+                .map_err(make)?
+                .pem()
+                .replace("\r\n", "\n");
             write_private(&path, &format!("{pem}{}", key.serialize_pem()))?;
             (key, pem)
         };
-        Ok(Authority { folder: folder.to_path_buf(), issuer: Issuer::new(params, key), pem })
+        Ok(Authority {
+            folder: folder.to_path_buf(),
+            issuer: Issuer::new(params, key),
+            pem,
+        })
     }
 
     /// Makes the controller's identity unless it is there; its file.
@@ -159,7 +197,12 @@ impl Authority {
         let path = self.folder.join(CONTROLLER);
         if !path.exists() {
             let params = CertificateParams::new(Vec::new());
-            self.sign(&path, params, "Brunt controller", ExtendedKeyUsagePurpose::ClientAuth)?;
+            self.sign(
+                &path,
+                params,
+                "Brunt controller",
+                ExtendedKeyUsagePurpose::ClientAuth,
+            )?;
         }
         Ok(path)
     }
@@ -186,7 +229,10 @@ impl Authority {
         name: &str,
         purpose: ExtendedKeyUsagePurpose,
     ) -> Result<(), IdentityError> {
-        let make = |source| IdentityError::Make { path: path.to_path_buf(), source };
+        let make = |source| IdentityError::Make {
+            path: path.to_path_buf(),
+            source,
+        };
         let mut params = params.map_err(make)?;
         params.distinguished_name = common_name(name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -195,7 +241,10 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate().map_err(make)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(make)?;
-        write_private(path, &format!("{}{}{}", certificate.pem(), key.serialize_pem(), self.pem))
+        write_private(
+            path,
+            &format!("{}{}{}", certificate.pem(), key.serialize_pem(), self.pem),
+        )
     }
 }
 
@@ -215,19 +264,37 @@ fn authority_params() -> Result<CertificateParams, rcgen::Error> {
 }
 
 fn read_private(path: &Path) -> Result<Vec<u8>, IdentityError> {
-    let io = |source| IdentityError::Io { path: path.to_path_buf(), source };
+    let io = |source| IdentityError::Io {
+        path: path.to_path_buf(),
+        source,
+    };
     let file = File::open(path).map_err(io)?;
     let mode = file.metadata().map_err(io)?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
-        return Err(IdentityError::Open { path: path.to_path_buf(), mode });
+        return Err(IdentityError::Open {
+            path: path.to_path_buf(),
+            mode,
+        });
     }
     let mut text = Vec::new();
-    file.take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(io)?;
+    file.take(FILE_BYTES_MAX)
+        .read_to_end(&mut text)
+        .map_err(io)?;
     Ok(text)
 }
 
 fn write_private(path: &Path, text: &str) -> Result<(), IdentityError> {
-    let io = |source| IdentityError::Io { path: path.to_path_buf(), source };
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(io)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io)
+    let io = |source| IdentityError::Io {
+        path: path.to_path_buf(),
+        source,
+    };
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(io)?;
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .map_err(io)
 }

@@ -43,9 +43,13 @@ pub(crate) enum KeepError {
     NeedsRoot,
     #[error("'{0}' is no name of a folder")]
     Name(String),
-    #[error("cannot make its folder: {0}; set TMPDIR of the agent to a folder that can be written to")]
+    #[error(
+        "cannot make its folder: {0}; set TMPDIR of the agent to a folder that can be written to"
+    )]
     Folder(io::Error),
-    #[error("no thread for its log: {0}; end other processes there, or raise the limit (ulimit -u)")]
+    #[error(
+        "no thread for its log: {0}; end other processes there, or raise the limit (ulimit -u)"
+    )]
     Log(io::Error),
     #[error("{0}")]
     Failure(#[from] RoleFailure),
@@ -91,7 +95,8 @@ impl KeptService {
             return Err(KeepError::NeedsRoot);
         }
         let parts: Vec<Component<'_>> = Path::new(&service.folder).components().collect();
-        let is_plain = matches!(parts[..], [Component::Normal(name)] if name == service.folder.as_str());
+        let is_plain =
+            matches!(parts[..], [Component::Normal(name)] if name == service.folder.as_str());
         let is_odd = service.folder.starts_with('.') || service.folder.contains(char::is_control);
         if !is_plain || is_odd || service.folder.len() > NAME_BYTES_MAX {
             return Err(KeepError::Name(service.folder));
@@ -103,7 +108,11 @@ impl KeptService {
         }
         let path = logs.join(&service.folder);
         let log = SentLog::start(path, log).map_err(KeepError::Log)?;
-        Ok(KeptService { service, folders, log })
+        Ok(KeptService {
+            service,
+            folders,
+            log,
+        })
     }
 
     /// Its folder.
@@ -120,7 +129,12 @@ impl KeptService {
         more: BTreeMap<String, String>,
         unwanted: Arc<AtomicBool>,
     ) -> Result<RoleProcess, KeepError> {
-        let HostService { folder, address, program, .. } = &self.service;
+        let HostService {
+            folder,
+            address,
+            program,
+            ..
+        } = &self.service;
         let mut program = program.clone();
         program.environment.extend(more);
         let manner = RoleManner::keeping(&program);
@@ -157,13 +171,20 @@ impl SentLog {
         let (file, whole) = (path.clone(), Arc::clone(&is_whole));
         let work = move || drop(pass_on(&file, &whole, &to));
         let thread = Some(Builder::new().name("log".into()).spawn(work)?);
-        Ok(SentLog { path, is_whole, thread })
+        Ok(SentLog {
+            path,
+            is_whole,
+            thread,
+        })
     }
 
     /// Waits until all of it was taken, or nobody takes it any more.
     fn finish(mut self) {
         self.is_whole.store(true, Ordering::Relaxed);
-        self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
+        self.thread
+            .take()
+            .into_iter()
+            .for_each(|thread| drop(thread.join()));
     }
 }
 
@@ -205,18 +226,33 @@ mod tests {
     use super::*;
 
     fn service(folder: &str, needs_root: bool) -> HostService {
-        let ready = ReadyWhen { port: None, line: None, command: None, within: Duration::from_secs(1) };
+        let ready = ReadyWhen {
+            port: None,
+            line: None,
+            command: None,
+            within: Duration::from_secs(1),
+        };
         let program = ServiceProgram {
             command: vec!["true".into()],
             prepare: None,
             environment: BTreeMap::new(),
             daemon: false,
             ready,
-            limits: KeeperLimits { memory_bytes: None, files: None, log_bytes: 4096 },
+            limits: KeeperLimits {
+                memory_bytes: None,
+                files: None,
+                log_bytes: 4096,
+            },
             stop_within: Duration::from_secs(1),
         };
         let address = "127.0.0.1".parse().unwrap();
-        HostService { name: "service x".into(), folder: folder.into(), address, program, needs_root }
+        HostService {
+            name: "service x".into(),
+            folder: folder.into(),
+            address,
+            program,
+            needs_root,
+        }
     }
 
     /// What is not allowed, or would be outside of the folder of services, has no folder.
@@ -224,15 +260,24 @@ mod tests {
     fn what_is_not_allowed_is_not_admitted() {
         let check = |allow: &AllowList, folder: &str, words: &str| {
             let (folders, (sender, _log)) = (ServiceFolders::default(), sync_channel(1));
-            let refused = KeptService::new(service(folder, false), allow, &folders, sender).unwrap_err();
+            let refused =
+                KeptService::new(service(folder, false), allow, &folders, sender).unwrap_err();
             assert!(refused.to_string().contains(words), "{refused}");
             assert!(folders.0.lock().unwrap().upgrade().is_none());
         };
-        check(&AllowList::only(["serve:", "memory:"], &[]).unwrap(), "store", "--allow service:");
+        check(
+            &AllowList::only(["serve:", "memory:"], &[]).unwrap(),
+            "store",
+            "--allow service:",
+        );
         for odd in ["", ".", "..", ".logs", "a/b", "/tmp/a", "a/", "a\n"] {
             check(&AllowList::everything(), odd, "is no name of a folder");
         }
-        check(&AllowList::everything(), &"a".repeat(NAME_BYTES_MAX + 1), "is no name of a folder");
+        check(
+            &AllowList::everything(),
+            &"a".repeat(NAME_BYTES_MAX + 1),
+            "is no name of a folder",
+        );
     }
 
     /// All that is written arrives, in parts that fit into messages, also what was written just before the end.
@@ -243,14 +288,20 @@ mod tests {
         let (sender, parts) = sync_channel(1);
         let log = SentLog::start(path.clone(), sender).unwrap();
         let mut file = File::create(&path).unwrap();
-        let written: Vec<u8> = (0..3 * LOG_BYTES_MAX + 7).map(|index| index as u8).collect();
+        let written: Vec<u8> = (0..3 * LOG_BYTES_MAX + 7)
+            .map(|index| index as u8)
+            .collect();
         let taking = std::thread::spawn(move || parts.iter().collect::<Vec<_>>());
         for part in written.chunks(10_000) {
             file.write_all(part).unwrap();
         }
         log.finish();
         let parts = taking.join().unwrap();
-        assert!(parts.iter().all(|part| (1..=LOG_BYTES_MAX).contains(&part.len())));
+        assert!(
+            parts
+                .iter()
+                .all(|part| (1..=LOG_BYTES_MAX).contains(&part.len()))
+        );
         assert_eq!(parts.concat(), written);
     }
 }

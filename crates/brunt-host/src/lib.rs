@@ -49,18 +49,21 @@ pub use agent::{AgentAction, AgentEnd, AgentSession};
 pub use allow::{AllowError, AllowList, FaultNotAllowed};
 pub use bridge_capture::{BegunCapture, BridgeCapture};
 pub use clock::{
-    ClockError, ClockEstimate, ClockOffset, ClockRound, ClockTrack, RATE_MAX, RATE_WANDER, RateModel,
+    ClockError, ClockEstimate, ClockOffset, ClockRound, ClockTrack, RATE_MAX, RATE_WANDER,
+    RateModel,
 };
 pub use fleet::{
-    FarRole, FarRoleError, FaultEnd, Fleet, FleetError, HostBridgeError, HostLoad, HostPlace, HostedTarget,
-    HostedUrl, Lane, SILENCE_MAX, TargetUrl, WatchEnd, WatchTask,
+    FarRole, FarRoleError, FaultEnd, Fleet, FleetError, HostBridgeError, HostLoad, HostPlace,
+    HostedTarget, HostedUrl, Lane, SILENCE_MAX, TargetUrl, WatchEnd, WatchTask,
 };
 pub use identity::{Authority, Identity, IdentityError};
 pub use lines::keep_lines;
 pub use listen::{AgentListener, ListenStats};
 pub use name::clock_name;
 pub use remote::{ConnectOptions, HostError, RemoteHost, is_plain_word};
-pub use role_process::{MakeRole, RoleDeath, RoleFailure, RoleLine, RoleManner, RoleProcess, last_words};
+pub use role_process::{
+    MakeRole, RoleDeath, RoleFailure, RoleLine, RoleManner, RoleProcess, last_words,
+};
 pub use run_rules::{HostPart, RunNewsError};
 pub use sampling::instance_of_role;
 pub use serve::{AgentConfig, serve};

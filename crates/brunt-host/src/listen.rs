@@ -45,11 +45,20 @@ impl AgentListener {
     ///
     /// # Errors
     /// It is taken, or the address is not this machine's.
-    pub fn bind(address: SocketAddr, tls: AgentTls, config: AgentConfig) -> io::Result<AgentListener> {
+    pub fn bind(
+        address: SocketAddr,
+        tls: AgentTls,
+        config: AgentConfig,
+    ) -> io::Result<AgentListener> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        Ok(AgentListener { listener, address, tls, config })
+        Ok(AgentListener {
+            listener,
+            address,
+            tls,
+            config,
+        })
     }
 
     /// Where it listens.
@@ -85,7 +94,9 @@ impl AgentListener {
                     }
                     open.fetch_sub(1, Ordering::Relaxed);
                 };
-                let started = std::thread::Builder::new().name("agent".into()).spawn_scoped(scope, converse);
+                let started = std::thread::Builder::new()
+                    .name("agent".into())
+                    .spawn_scoped(scope, converse);
                 if let Err(error) = started {
                     open.fetch_sub(1, Ordering::Relaxed);
                     note(format!("{peer}: no thread: {error}"));

@@ -11,6 +11,10 @@ pub fn clock_name(shift_ns: i64) -> ClockName {
     };
     let (host, boot) = (kernel("hostname"), kernel("random/boot_id"));
     let boot = boot.split('-').next().unwrap_or_default();
-    let shifted = if shift_ns == 0 { String::new() } else { format!(" shifted by {shift_ns} ns") };
+    let shifted = if shift_ns == 0 {
+        String::new()
+    } else {
+        format!(" shifted by {shift_ns} ns")
+    };
     ClockName(format!("monotonic of {host} since {boot}{shifted}").into())
 }

@@ -126,7 +126,9 @@ pub enum HostError {
         ours: &'static str,
     },
     /// No line of ours came among what the far shell printed.
-    #[error("the far shell prints too much before the agent starts; is its login script made for terminals?")]
+    #[error(
+        "the far shell prints too much before the agent starts; is its login script made for terminals?"
+    )]
     Chatter,
     /// The copy of this program is not there in time.
     #[error(
@@ -134,7 +136,9 @@ pub enum HostError {
     )]
     Slow(Duration),
     /// It takes none of the copy.
-    #[error("the host accepted nothing of this program's copy for {0:?}; is it frozen, or is its disk?")]
+    #[error(
+        "the host accepted nothing of this program's copy for {0:?}; is it frozen, or is its disk?"
+    )]
     Stalled(Duration),
     /// It says nothing.
     #[error("nothing was heard of it for {0:?}")]
@@ -167,8 +171,14 @@ pub enum HostError {
 }
 
 fn ended(status: &Option<std::process::ExitStatus>, lines: &[String]) -> String {
-    let status = status.map(|status| format!(" ({status})")).unwrap_or_default();
-    if lines.is_empty() { status } else { format!("{status}: {}", lines.join("; ")) }
+    let status = status
+        .map(|status| format!(" ({status})"))
+        .unwrap_or_default();
+    if lines.is_empty() {
+        status
+    } else {
+        format!("{status}: {}", lines.join("; "))
+    }
 }
 
 /// A process that leads to an agent: ssh, or the agent itself. Dropping it ends it.
@@ -184,18 +194,31 @@ impl AgentProcess {
     /// Starts it; its standard output is the second.
     pub fn spawn(mut command: Command) -> Result<(AgentProcess, OwnedFd), HostError> {
         use std::os::unix::process::CommandExt;
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         // Ctrl-C is for us, who end it when it is not wanted any more.
         command.process_group(0);
-        let mut child =
-            command.spawn().map_err(|source| HostError::Os { what: "start the agent or ssh", source })?;
+        let mut child = command.spawn().map_err(|source| HostError::Os {
+            what: "start the agent or ssh",
+            source,
+        })?;
         let lines = Arc::default();
         let kept = Arc::clone(&lines);
         let stderr = child.stderr.take().expect("piped");
         let reader = std::thread::spawn(move || keep_lines(BufReader::new(stderr), &kept));
         let output = child.stdout.take().expect("piped").into();
         let input = child.stdin.take();
-        Ok((AgentProcess { child, input, lines, reader: Some(reader) }, output))
+        Ok((
+            AgentProcess {
+                child,
+                input,
+                lines,
+                reader: Some(reader),
+            },
+            output,
+        ))
     }
 
     /// Its number on this machine.
@@ -206,7 +229,10 @@ impl AgentProcess {
     /// Its standard input, before it becomes a stream.
     pub fn input(&mut self) -> Result<&mut ChildStdin, HostError> {
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
-        self.input.as_mut().ok_or_else(|| HostError::Os { what: "write to ssh", source: gone() })
+        self.input.as_mut().ok_or_else(|| HostError::Os {
+            what: "write to ssh",
+            source: gone(),
+        })
     }
 
     /// The conversation over its input and output, of which some was read already.
@@ -223,16 +249,28 @@ impl AgentProcess {
         drop(self.input.take());
         let status = self.wait(END_TIME);
         if let (None, Some(source)) = (status, because) {
-            return HostError::Os { what: "write to ssh", source };
+            return HostError::Os {
+                what: "write to ssh",
+                source,
+            };
         }
         // What it said last is read by now, or nearly; a process that it left behind may hold its end for ever.
         let begin = Instant::now();
-        while self.reader.as_ref().is_some_and(|reader| !reader.is_finished())
+        while self
+            .reader
+            .as_ref()
+            .is_some_and(|reader| !reader.is_finished())
             && begin.elapsed() < LAST_WORDS_TIME
         {
             std::thread::sleep(END_LOOK);
         }
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+        let lines = self
+            .lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .cloned()
+            .collect();
         HostError::Ended { status, lines }
     }
 
@@ -282,24 +320,36 @@ impl RemoteHost {
     ///
     /// # Errors
     /// It is not reached, or its agent is of another version.
-    pub fn connect(address: &HostAddress, options: &ConnectOptions) -> Result<RemoteHost, HostError> {
+    pub fn connect(
+        address: &HostAddress,
+        options: &ConnectOptions,
+    ) -> Result<RemoteHost, HostError> {
         // For the connection, for who both sides are, and for its greeting together; a copy of the program has a time of its own.
         let until = Instant::now() + options.answer_max;
         let (process, stream) = match address {
             HostAddress::Local => own_agent(None, options)?,
             HostAddress::Lab { name } => {
-                let host = options.lab_host.as_ref().ok_or_else(|| HostError::NoLab(name.clone()))?;
+                let host = options
+                    .lab_host
+                    .as_ref()
+                    .ok_or_else(|| HostError::NoLab(name.clone()))?;
                 own_agent(Some(host), options)?
             }
             HostAddress::Guest { service } => {
-                let folder =
-                    options.services.as_ref().ok_or_else(|| HostError::NoService(service.clone()))?;
+                let folder = options
+                    .services
+                    .as_ref()
+                    .ok_or_else(|| HostError::NoService(service.clone()))?;
                 (None, guest_agent(&folder.join(service).join(GUEST_SOCKET))?)
             }
-            HostAddress::Agent { host, port } => (None, listening_agent(host, *port, until, options)?),
+            HostAddress::Agent { host, port } => {
+                (None, listening_agent(host, *port, until, options)?)
+            }
             HostAddress::Ssh { destination } => {
                 let program = options.far_program.as_deref();
-                let words = program.into_iter().chain(options.arguments.iter().map(String::as_str));
+                let words = program
+                    .into_iter()
+                    .chain(options.arguments.iter().map(String::as_str));
                 if let Some(word) = words.into_iter().find(|word| !is_plain_word(word)) {
                     return Err(HostError::FarProgram(word.to_string()));
                 }
@@ -340,7 +390,9 @@ impl RemoteHost {
         };
         let until = host.clock.now().after(greeting_max);
         while host.program.is_empty() {
-            let Some(news) = host.hear(until)? else { return Err(HostError::Silent(options.answer_max)) };
+            let Some(news) = host.hear(until)? else {
+                return Err(HostError::Silent(options.answer_max));
+            };
             if let HostNews::Greeted(program) = news {
                 host.program = program;
             }
@@ -365,7 +417,10 @@ impl RemoteHost {
 
     /// The name of its clock.
     pub fn clock_name(&self) -> &str {
-        self.session.clock().map(|name| &*name.0).unwrap_or_default()
+        self.session
+            .clock()
+            .map(|name| &*name.0)
+            .unwrap_or_default()
     }
 
     /// What is known of its `CLOCK_MONOTONIC` against ours.
@@ -564,7 +619,10 @@ impl RemoteHost {
             if let Some(message) = self.stream.take()? {
                 return self.take_in(message, now).map(Some);
             }
-            let lost = self.session.asked_since().map(|asked| asked.after(self.silence_max));
+            let lost = self
+                .session
+                .asked_since()
+                .map(|asked| asked.after(self.silence_max));
             let left = until.min(lost.unwrap_or(until)).since(now).min(WAIT_MAX);
             let state = self.stream.wait(left)?;
             now = self.clock.now();
@@ -587,7 +645,10 @@ impl RemoteHost {
 
     /// Whether an answer has not come although there was time for it, and for all that may have come before it.
     fn is_overdue(&mut self, now: Nanos) -> bool {
-        let due = self.session.asked_since().map(|asked| asked.after(self.silence_max));
+        let due = self
+            .session
+            .asked_since()
+            .map(|asked| asked.after(self.silence_max));
         if due.is_none_or(|due| now < due) {
             self.overdue = None;
             return false;
@@ -611,7 +672,10 @@ impl RemoteHost {
     fn closed(&mut self) -> HostError {
         match &mut self.process {
             Some(process) => process.ended(None),
-            None => HostError::Ended { status: None, lines: Vec::new() },
+            None => HostError::Ended {
+                status: None,
+                lines: Vec::new(),
+            },
         }
     }
 }
@@ -626,7 +690,8 @@ fn own_agent(
     let mut command = Command::new(std::env::current_exe().map_err(os("find this program"))?);
     command.args(["agent", "--stdio"]).args(&options.arguments);
     if let Some(host) = host {
-        host.place(&mut command).map_err(os("place the agent on a host of the lab"))?;
+        host.place(&mut command)
+            .map_err(os("place the agent on a host of the lab"))?;
     }
     let (mut process, output) = AgentProcess::spawn(command)?;
     let stream = process.stream(output, &[])?;
@@ -643,7 +708,11 @@ fn listening_agent(
     let tls = options.tls.as_ref().ok_or(HostError::NoIdentity)?;
     let socket = dial::tcp(host, port, until).map_err(|error| {
         let (DialError::Resolve(source) | DialError::Connect(source)) = error;
-        HostError::Connect { host: host.to_string(), port, source }
+        HostError::Connect {
+            host: host.to_string(),
+            port,
+            source,
+        }
     })?;
     let mut stream = MessageStream::sealed(socket, tls.seal(host).map_err(StreamError::from)?)?;
     stream.greet(left(until))?;
@@ -652,7 +721,10 @@ fn listening_agent(
 
 /// The agent in a virtual machine, by a socket that leads to it.
 fn guest_agent(path: &Path) -> Result<MessageStream, HostError> {
-    let guest = |source| HostError::Guest { path: path.to_path_buf(), source };
+    let guest = |source| HostError::Guest {
+        path: path.to_path_buf(),
+        source,
+    };
     let input = UnixStream::connect(path).map_err(guest)?;
     let output = input.try_clone().map_err(guest)?;
     Ok(MessageStream::new(input.into(), output.into()))
@@ -689,9 +761,20 @@ mod tests {
             overdue: None,
         };
         let mut far = MessageStream::new(to.0, from.1);
-        let now = Moment { clock: ClockName("far".into()), at: Nanos(1) };
-        far.send(&FromHost::Hello { version: VERSION, program: "brunt 1".into(), now }).unwrap();
-        assert!(matches!(host.hear(Nanos::MAX), Ok(Some(HostNews::Greeted(_)))));
+        let now = Moment {
+            clock: ClockName("far".into()),
+            at: Nanos(1),
+        };
+        far.send(&FromHost::Hello {
+            version: VERSION,
+            program: "brunt 1".into(),
+            now,
+        })
+        .unwrap();
+        assert!(matches!(
+            host.hear(Nanos::MAX),
+            Ok(Some(HostNews::Greeted(_)))
+        ));
         (host, far)
     }
 
@@ -700,11 +783,23 @@ mod tests {
     fn an_answer_that_waited_for_us_is_heard() {
         let (mut host, mut far) = host();
         host.ask_clock().unwrap();
-        far.send(&FromHost::Clock { round: 1, heard: Nanos(5), wall_ns: 5, answered: Nanos(6) }).unwrap();
+        far.send(&FromHost::Clock {
+            round: 1,
+            heard: Nanos(5),
+            wall_ns: 5,
+            answered: Nanos(6),
+        })
+        .unwrap();
         std::thread::sleep(2 * SILENCE);
-        assert!(matches!(host.hear(Nanos::MAX), Ok(Some(HostNews::Clock { .. }))));
+        assert!(matches!(
+            host.hear(Nanos::MAX),
+            Ok(Some(HostNews::Clock { .. }))
+        ));
         host.ask_clock().unwrap();
-        assert!(matches!(host.hear(Nanos::MAX), Err(HostError::Silent(SILENCE))));
+        assert!(matches!(
+            host.hear(Nanos::MAX),
+            Err(HostError::Silent(SILENCE))
+        ));
     }
 
     /// Its lease may be shorter than the time that it has for an answer.
@@ -715,7 +810,11 @@ mod tests {
         host.ask_clock().unwrap();
         let mut heard = Vec::<ToHost>::new();
         while heard.len() < 2 {
-            assert_eq!(far.wait(Duration::from_secs(60)).unwrap(), StreamState::Heard, "{heard:?}");
+            assert_eq!(
+                far.wait(Duration::from_secs(60)).unwrap(),
+                StreamState::Heard,
+                "{heard:?}"
+            );
             heard.extend(std::iter::from_fn(|| far.take().unwrap()));
         }
         assert_eq!(heard, [ToHost::AskClock { round: 1 }, ToHost::Renew]);
@@ -757,7 +856,10 @@ mod tests {
         let until = host.clock.now().after(SILENCE);
         assert!(matches!(host.hear(until), Ok(None)));
         host.ask_clock().unwrap();
-        assert!(matches!(host.hear(Nanos::MAX), Err(HostError::Silent(SILENCE))));
+        assert!(matches!(
+            host.hear(Nanos::MAX),
+            Err(HostError::Silent(SILENCE))
+        ));
         drop(host);
         dribble.join().unwrap();
     }
@@ -770,6 +872,9 @@ mod tests {
         drop(far);
         host.ask_clock().unwrap();
         assert!(matches!(host.hear(Nanos::MAX), Ok(Some(HostNews::Note(_)))));
-        assert!(matches!(host.hear(Nanos::MAX), Err(HostError::Ended { .. })));
+        assert!(matches!(
+            host.hear(Nanos::MAX),
+            Err(HostError::Ended { .. })
+        ));
     }
 }

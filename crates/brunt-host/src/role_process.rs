@@ -49,7 +49,11 @@ pub struct RoleManner {
 impl Default for RoleManner {
     /// It plays the role itself.
     fn default() -> RoleManner {
-        RoleManner { keeps: false, start_time: START_TIME, end_time: END_TIME }
+        RoleManner {
+            keeps: false,
+            start_time: START_TIME,
+            end_time: END_TIME,
+        }
     }
 }
 
@@ -90,7 +94,11 @@ pub enum RoleFailure {
 
 /// What a role said last, behind how it ended.
 pub fn last_words(lines: &[String]) -> String {
-    if lines.is_empty() { ", without output".to_string() } else { format!(": {}", lines.join("; ")) }
+    if lines.is_empty() {
+        ", without output".to_string()
+    } else {
+        format!(": {}", lines.join("; "))
+    }
 }
 
 /// How a role ended that nobody had ended.
@@ -161,7 +169,15 @@ impl RoleProcess {
         let lines = Arc::default();
         let (process, control, address) = launch(&make, manner, 0, &lines, &unwanted)?;
         let (process, control) = (Mutex::new(process), Mutex::new(control));
-        Ok(RoleProcess { make, manner, unwanted, address, process, control, lines })
+        Ok(RoleProcess {
+            make,
+            manner,
+            unwanted,
+            address,
+            process,
+            control,
+            lines,
+        })
     }
 
     /// From now on it is waited for when it is started again, whatever becomes of the flag that it was started with.
@@ -193,11 +209,21 @@ impl RoleProcess {
         if process.ended {
             return Ok(None);
         }
-        let Some(status) = process.child.try_wait()? else { return Ok(None) };
-        process.readers.drain(..).for_each(|reader| drop(reader.join()));
-        let starved =
-            (starved_processes() > process.starved_before).then(brunt_lab::available_memory).flatten();
-        Ok(Some(RoleDeath { status, at: process.silent_since.get().copied(), starved }))
+        let Some(status) = process.child.try_wait()? else {
+            return Ok(None);
+        };
+        process
+            .readers
+            .drain(..)
+            .for_each(|reader| drop(reader.join()));
+        let starved = (starved_processes() > process.starved_before)
+            .then(brunt_lab::available_memory)
+            .flatten();
+        Ok(Some(RoleDeath {
+            status,
+            at: process.silent_since.get().copied(),
+            starved,
+        }))
     }
 
     /// Stops it where it is, or lets it go on.
@@ -207,7 +233,9 @@ impl RoleProcess {
     pub fn freeze(&self, frozen: bool) -> io::Result<()> {
         let mut process = self.process();
         let gone = || io::Error::new(io::ErrorKind::NotFound, "it was stopped");
-        let pid = pid_of(&process.child).filter(|_| !process.ended).ok_or_else(gone)?;
+        let pid = pid_of(&process.child)
+            .filter(|_| !process.ended)
+            .ok_or_else(gone)?;
         kill_process(pid, if frozen { Signal::STOP } else { Signal::CONT })?;
         process.frozen = frozen;
         Ok(())
@@ -230,8 +258,13 @@ impl RoleProcess {
     pub fn restart(&self) -> Result<(), RoleFailure> {
         let mut process = self.process();
         process.end();
-        let (next, control, _) =
-            launch(&self.make, self.manner, self.address.port(), &self.lines, &self.unwanted)?;
+        let (next, control, _) = launch(
+            &self.make,
+            self.manner,
+            self.address.port(),
+            &self.lines,
+            &self.unwanted,
+        )?;
         *process = next;
         *lock(&self.control) = control;
         Ok(())
@@ -247,7 +280,9 @@ impl RoleProcess {
                 let _ = kill_process(pid, Signal::CONT);
             }
             let begin = Instant::now();
-            while begin.elapsed() < self.manner.end_time && matches!(process.child.try_wait(), Ok(None)) {
+            while begin.elapsed() < self.manner.end_time
+                && matches!(process.child.try_wait(), Ok(None))
+            {
                 std::thread::sleep(END_LOOK);
             }
         }
@@ -281,7 +316,11 @@ impl RoleLine<'_> {
     pub fn say(&mut self, line: &[u8]) -> io::Result<()> {
         // What came too late for an earlier order answers nobody.
         while self.0.answers.try_recv().is_ok() {}
-        let orders = self.0.orders.as_mut().ok_or_else(|| io::Error::other("it accepts no commands"))?;
+        let orders = self
+            .0
+            .orders
+            .as_mut()
+            .ok_or_else(|| io::Error::other("it accepts no commands"))?;
         orders.write_all(line)
     }
 
@@ -305,7 +344,9 @@ impl Process {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.readers.drain(..).for_each(|reader| drop(reader.join()));
+        self.readers
+            .drain(..)
+            .for_each(|reader| drop(reader.join()));
     }
 }
 
@@ -325,8 +366,10 @@ fn launch(
     lines: &Arc<Mutex<VecDeque<String>>>,
     unwanted: &AtomicBool,
 ) -> Result<(Process, ControlLine, SocketAddr), RoleFailure> {
-    let mut command =
-        make(port).map_err(|source| RoleFailure::Os { what: "be placed on its host", source })?;
+    let mut command = make(port).map_err(|source| RoleFailure::Os {
+        what: "be placed on its host",
+        source,
+    })?;
     command
         .args(["--parent", &std::process::id().to_string()])
         .stdin(Stdio::piped())
@@ -335,11 +378,16 @@ fn launch(
         // Ctrl-C is for the experiment, which ends its roles when it has no more use for them.
         .process_group(0);
     let starved_before = starved_processes();
-    let mut child = spawn(command).map_err(|source| RoleFailure::Os { what: "be started", source })?;
+    let mut child = spawn(command).map_err(|source| RoleFailure::Os {
+        what: "be started",
+        source,
+    })?;
     lock(lines).clear();
     let stderr = child.stderr.take().expect("piped");
     let kept = Arc::clone(lines);
-    let mut readers = vec![std::thread::spawn(move || keep_lines(BufReader::new(stderr), &kept))];
+    let mut readers = vec![std::thread::spawn(move || {
+        keep_lines(BufReader::new(stderr), &kept)
+    })];
     let (sender, first) = channel();
     let stdout = child.stdout.take().expect("piped");
     let silent_since = Arc::new(OnceLock::new());
@@ -349,9 +397,19 @@ fn launch(
         let _ = silent.set(Clock::Monotonic.now());
     }));
     let orders = child.stdin.take();
-    let RoleManner { keeps, start_time, .. } = manner;
+    let RoleManner {
+        keeps, start_time, ..
+    } = manner;
     let (ended, frozen) = (false, false);
-    let process = Process { child, keeps, ended, frozen, readers, silent_since, starved_before };
+    let process = Process {
+        child,
+        keeps,
+        ended,
+        frozen,
+        readers,
+        silent_since,
+        starved_before,
+    };
     let fail = |mut process: Process, what: String| {
         process.end();
         let lines = lock(lines).iter().cloned().collect();
@@ -360,19 +418,36 @@ fn launch(
     let line = match first_line(&first, start_time, unwanted) {
         Ok(line) => line,
         Err(RecvTimeoutError::Timeout) if unwanted.load(Ordering::Relaxed) => {
-            return fail(process, "it was no longer wanted before it listened".to_string());
+            return fail(
+                process,
+                "it was no longer wanted before it listened".to_string(),
+            );
         }
         Err(RecvTimeoutError::Timeout) => {
             return fail(process, format!("it did not listen within {start_time:?}"));
         }
         Err(RecvTimeoutError::Disconnected) => {
-            let what = if keeps { "it did not start" } else { "it ended before it listened" };
+            let what = if keeps {
+                "it did not start"
+            } else {
+                "it ended before it listened"
+            };
             return fail(process, what.to_string());
         }
     };
     match line.trim().parse() {
-        Ok(address) => Ok((process, ControlLine { orders, answers: first }, address)),
-        Err(_) => fail(process, format!("its first line is not an address: '{}'", line.trim())),
+        Ok(address) => Ok((
+            process,
+            ControlLine {
+                orders,
+                answers: first,
+            },
+            address,
+        )),
+        Err(_) => fail(
+            process,
+            format!("its first line is not an address: '{}'", line.trim()),
+        ),
     }
 }
 
@@ -395,7 +470,11 @@ fn first_line(
 /// Sends every whole line, and reads on until the end, so that the role never waits for us.
 fn tell_lines(mut stdout: impl BufRead, sender: &Sender<String>) {
     let mut line = Vec::new();
-    while let Ok(count) = stdout.by_ref().take(ANSWER_BYTES_MAX as u64).read_until(b'\n', &mut line) {
+    while let Ok(count) = stdout
+        .by_ref()
+        .take(ANSWER_BYTES_MAX as u64)
+        .read_until(b'\n', &mut line)
+    {
         if count == 0 {
             return;
         }
@@ -410,7 +489,9 @@ fn tell_lines(mut stdout: impl BufRead, sender: &Sender<String>) {
 fn starved_processes() -> u64 {
     let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
-    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    count
+        .and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 /// Starts processes from one thread that lives as long as this program: the kernel ends a role (PR_SET_PDEATHSIG)
@@ -432,6 +513,8 @@ type Birth = (Command, Sender<io::Result<Child>>);
 fn spawn(command: Command) -> io::Result<Child> {
     let (sender, answer) = channel();
     let failed = || io::Error::other("the thread that starts processes is gone");
-    lock(&SPAWNER).send((command, sender)).map_err(|_| failed())?;
+    lock(&SPAWNER)
+        .send((command, sender))
+        .map_err(|_| failed())?;
     answer.recv().map_err(|_| failed())?
 }

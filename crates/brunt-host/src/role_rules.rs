@@ -39,13 +39,20 @@ impl RoleRules {
     /// When one of this number is there already.
     pub fn ask(&mut self, role: u32, order: &RoleOrder) {
         let asked = match order {
-            RoleOrder::Start(wish) => AskedRole { address: wish.address, log_left: 0 },
-            RoleOrder::Admit(service) => {
-                AskedRole { address: service.address, log_left: service.program.limits.log_bytes }
-            }
+            RoleOrder::Start(wish) => AskedRole {
+                address: wish.address,
+                log_left: 0,
+            },
+            RoleOrder::Admit(service) => AskedRole {
+                address: service.address,
+                log_left: service.program.limits.log_bytes,
+            },
             _ => return,
         };
-        assert!(self.roles.insert(role, asked).is_none(), "each role has its own number");
+        assert!(
+            self.roles.insert(role, asked).is_none(),
+            "each role has its own number"
+        );
     }
 
     /// Takes news of a role.
@@ -53,7 +60,10 @@ impl RoleRules {
     /// # Errors
     /// Nobody asked for it, it listens elsewhere, or there is more of its log than there may be.
     pub fn take(&mut self, role: u32, news: RoleNews) -> Result<RoleNews, SessionError> {
-        let asked = self.roles.get_mut(&role).ok_or(SessionError::Unasked("news of a role"))?;
+        let asked = self
+            .roles
+            .get_mut(&role)
+            .ok_or(SessionError::Unasked("news of a role"))?;
         match &news {
             RoleNews::Listens { address, .. } if address.ip() != asked.address => {
                 return Err(SessionError::Unasked("an address of a role"));
@@ -62,9 +72,12 @@ impl RoleRules {
                 return Err(SessionError::Unasked("a folder that is none"));
             }
             RoleNews::Log(part) => {
-                let left =
-                    asked.log_left.checked_sub(part.len() as u64).filter(|_| part.len() <= LOG_BYTES_MAX);
-                asked.log_left = left.ok_or(SessionError::Unasked("more of a log than it may have"))?;
+                let left = asked
+                    .log_left
+                    .checked_sub(part.len() as u64)
+                    .filter(|_| part.len() <= LOG_BYTES_MAX);
+                asked.log_left =
+                    left.ok_or(SessionError::Unasked("more of a log than it may have"))?;
             }
             _ => {}
         }
@@ -72,12 +85,24 @@ impl RoleRules {
             self.roles.remove(&role);
         }
         Ok(match news {
-            RoleNews::Refused { kind, what } => RoleNews::Refused { kind, what: plain(&what) },
+            RoleNews::Refused { kind, what } => RoleNews::Refused {
+                kind,
+                what: plain(&what),
+            },
             RoleNews::Said(line) => RoleNews::Said(plain_line(&line)),
             RoleNews::Away(proof) => RoleNews::Away(plain_proof(proof)),
-            RoleNews::Back { proof, pid } => RoleNews::Back { proof: plain_proof(proof), pid },
-            RoleNews::NotDone { kind, what } => RoleNews::NotDone { kind, what: plain(&what) },
-            RoleNews::Died(end) => RoleNews::Died(RoleEnd { lines: plain_list(&end.lines), ..end }),
+            RoleNews::Back { proof, pid } => RoleNews::Back {
+                proof: plain_proof(proof),
+                pid,
+            },
+            RoleNews::NotDone { kind, what } => RoleNews::NotDone {
+                kind,
+                what: plain(&what),
+            },
+            RoleNews::Died(end) => RoleNews::Died(RoleEnd {
+                lines: plain_list(&end.lines),
+                ..end
+            }),
             news @ (RoleNews::Listens { .. }
             | RoleNews::Admitted { .. }
             | RoleNews::Log(_)
@@ -94,17 +119,24 @@ fn is_folder(text: &str) -> bool {
 
 /// A role's line: JSON whose texts may be shown, or nothing.
 fn plain_line(line: &str) -> String {
-    let value = (line.len() <= LINE_BYTES_MAX).then(|| serde_json::from_str::<Value>(line).ok()).flatten();
-    value.map(plain_value).map_or_else(String::new, |value| value.to_string())
+    let value = (line.len() <= LINE_BYTES_MAX)
+        .then(|| serde_json::from_str::<Value>(line).ok())
+        .flatten();
+    value
+        .map(plain_value)
+        .map_or_else(String::new, |value| value.to_string())
 }
 
 fn plain_value(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(plain(&text)),
         Value::Array(values) => Value::Array(values.into_iter().map(plain_value).collect()),
-        Value::Object(fields) => {
-            Value::Object(fields.into_iter().map(|(key, value)| (plain(&key), plain_value(value))).collect())
-        }
+        Value::Object(fields) => Value::Object(
+            fields
+                .into_iter()
+                .map(|(key, value)| (plain(&key), plain_value(value)))
+                .collect(),
+        ),
         value => value,
     }
 }
@@ -134,13 +166,28 @@ mod tests {
             prepare: None,
             environment: BTreeMap::new(),
             daemon: false,
-            ready: ReadyWhen { port: None, line: None, command: None, within },
-            limits: KeeperLimits { memory_bytes: None, files: None, log_bytes },
+            ready: ReadyWhen {
+                port: None,
+                line: None,
+                command: None,
+                within,
+            },
+            limits: KeeperLimits {
+                memory_bytes: None,
+                files: None,
+                log_bytes,
+            },
             stop_within: within,
         };
         let (name, folder) = ("service store".to_string(), "store".to_string());
         let address = "10.0.0.9".parse().unwrap();
-        RoleOrder::Admit(Box::new(HostService { name, folder, address, program, needs_root: false }))
+        RoleOrder::Admit(Box::new(HostService {
+            name,
+            folder,
+            address,
+            program,
+            needs_root: false,
+        }))
     }
 
     /// A service's log has its limit here as well, and its folder is put into URLs, so it is a path and nothing else.
@@ -148,16 +195,31 @@ mod tests {
     fn a_service_writes_no_more_than_it_may() {
         let mut rules = RoleRules::default();
         rules.ask(1, &admit(LOG_BYTES_MAX as u64 + 5));
-        for odd in ["", "tmp/store", "/tmp/\u{1b}[2J", &format!("/{}", "a".repeat(FOLDER_BYTES_MAX))] {
-            let admitted = RoleNews::Admitted { folder: odd.to_string() };
+        for odd in [
+            "",
+            "tmp/store",
+            "/tmp/\u{1b}[2J",
+            &format!("/{}", "a".repeat(FOLDER_BYTES_MAX)),
+        ] {
+            let admitted = RoleNews::Admitted {
+                folder: odd.to_string(),
+            };
             assert!(rules.take(1, admitted).is_err(), "{odd}");
         }
-        let admitted = RoleNews::Admitted { folder: "/tmp/brunt-1-0/store".into() };
+        let admitted = RoleNews::Admitted {
+            folder: "/tmp/brunt-1-0/store".into(),
+        };
         assert_eq!(rules.take(1, admitted.clone()).unwrap(), admitted);
         rules.ask(1, &RoleOrder::Run(BTreeMap::new()));
         let part = |bytes: usize| RoleNews::Log(vec![7; bytes]);
-        assert!(rules.take(1, part(LOG_BYTES_MAX + 1)).is_err(), "longer than a part");
-        assert_eq!(rules.take(1, part(LOG_BYTES_MAX)).unwrap(), part(LOG_BYTES_MAX));
+        assert!(
+            rules.take(1, part(LOG_BYTES_MAX + 1)).is_err(),
+            "longer than a part"
+        );
+        assert_eq!(
+            rules.take(1, part(LOG_BYTES_MAX)).unwrap(),
+            part(LOG_BYTES_MAX)
+        );
         assert!(rules.take(1, part(6)).is_err(), "more than its limit");
         assert_eq!(rules.take(1, part(5)).unwrap(), part(5));
         rules.ask(2, &start("10.0.0.9"));
@@ -167,23 +229,48 @@ mod tests {
     #[test]
     fn a_role_is_heard_from_its_start_to_its_end() {
         let mut rules = RoleRules::default();
-        assert!(rules.take(1, RoleNews::Lives).is_err(), "nobody asked for it");
+        assert!(
+            rules.take(1, RoleNews::Lives).is_err(),
+            "nobody asked for it"
+        );
         rules.ask(1, &start("10.0.0.9"));
         rules.ask(1, &RoleOrder::Look);
-        let listens = |address: &str| RoleNews::Listens { address: address.parse().unwrap(), pid: 7 };
-        let said = rules.take(1, listens("10.0.0.8:3260")).unwrap_err().to_string();
+        let listens = |address: &str| RoleNews::Listens {
+            address: address.parse().unwrap(),
+            pid: 7,
+        };
+        let said = rules
+            .take(1, listens("10.0.0.8:3260"))
+            .unwrap_err()
+            .to_string();
         assert!(said.contains("an address of a role"), "{said}");
-        assert_eq!(rules.take(1, listens("10.0.0.9:1")).unwrap(), listens("10.0.0.9:1"));
+        assert_eq!(
+            rules.take(1, listens("10.0.0.9:1")).unwrap(),
+            listens("10.0.0.9:1")
+        );
         let line = "{\"answer\":\"refused\",\"why\":\"a\\u001b[2Jb\"}\n";
-        let RoleNews::Said(line) = rules.take(1, RoleNews::Said(line.into())).unwrap() else { panic!() };
+        let RoleNews::Said(line) = rules.take(1, RoleNews::Said(line.into())).unwrap() else {
+            panic!()
+        };
         assert_eq!(line, "{\"answer\":\"refused\",\"why\":\"a[2Jb\"}");
-        assert_eq!(rules.take(1, RoleNews::Said("no JSON\x1b".into())).unwrap(), RoleNews::Said("".into()));
+        assert_eq!(
+            rules.take(1, RoleNews::Said("no JSON\x1b".into())).unwrap(),
+            RoleNews::Said("".into())
+        );
         rules.take(1, RoleNews::Stopped).unwrap();
         assert!(rules.take(1, RoleNews::Lives).is_err(), "it has ended");
         rules.ask(2, &start("::1"));
-        let refused = RoleNews::Refused { kind: FailureKind::NotAllowed, what: "no\x1b".into() };
-        let RoleNews::Refused { what, .. } = rules.take(2, refused).unwrap() else { panic!() };
+        let refused = RoleNews::Refused {
+            kind: FailureKind::NotAllowed,
+            what: "no\x1b".into(),
+        };
+        let RoleNews::Refused { what, .. } = rules.take(2, refused).unwrap() else {
+            panic!()
+        };
         assert_eq!(what, "no");
-        assert!(rules.take(2, RoleNews::Lives).is_err(), "it was never there");
+        assert!(
+            rules.take(2, RoleNews::Lives).is_err(),
+            "it was never there"
+        );
     }
 }

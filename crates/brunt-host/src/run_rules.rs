@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use brunt_result::message::{JOURNAL_BYTES_MAX, REQUESTS_MAX, RecordEnd};
-use brunt_result::{Cost, Figures, Interval, OpFigures, OpKind, Outcome, RequestRecord, RequestStatus};
+use brunt_result::{
+    Cost, Figures, Interval, OpFigures, OpKind, Outcome, RequestRecord, RequestStatus,
+};
 
 /// Above every count and number of bytes that a worker reaches in a run: 2^53 bytes at 10 GB/s take ten days. Those of 2^10
 /// workers can be added.
@@ -120,7 +122,11 @@ impl RunRules {
         let sums = self.figures(worker, &interval.figures)?;
         let all = &mut self.sums[worker as usize];
         all.add(&sums);
-        if all.are_possible() { Ok(()) } else { Err(RunNewsError::Figures(worker)) }
+        if all.are_possible() {
+            Ok(())
+        } else {
+            Err(RunNewsError::Figures(worker))
+        }
     }
 
     /// A worker ended.
@@ -160,12 +166,22 @@ impl RunRules {
     /// It came.
     pub fn requests(&mut self, requests: &[RequestRecord]) -> Result<(), RunNewsError> {
         self.asked = self.asked.checked_sub(1).ok_or(RunNewsError::Order)?;
-        let HostPart { workers, first_worker, kinds, .. } = &self.part;
+        let HostPart {
+            workers,
+            first_worker,
+            kinds,
+            ..
+        } = &self.part;
         let own = |request: &RequestRecord| {
-            request.worker.checked_sub(*first_worker).is_some_and(|worker| worker < *workers)
+            request
+                .worker
+                .checked_sub(*first_worker)
+                .is_some_and(|worker| worker < *workers)
                 && kinds.contains(&request.op)
         };
-        let left = self.record.and_then(|left| left.checked_sub(requests.len() as u64));
+        let left = self
+            .record
+            .and_then(|left| left.checked_sub(requests.len() as u64));
         let whole = (1..=REQUESTS_MAX).contains(&requests.len()) && requests.iter().all(own);
         self.record = Some(left.filter(|_| whole).ok_or(RunNewsError::Record)?);
         Ok(())
@@ -191,9 +207,15 @@ impl RunRules {
 
     /// It came.
     pub fn journal(&mut self, worker: u32, bytes: &[u8]) -> Result<(), RunNewsError> {
-        self.journal_asked = self.journal_asked.checked_sub(1).ok_or(RunNewsError::Order)?;
+        self.journal_asked = self
+            .journal_asked
+            .checked_sub(1)
+            .ok_or(RunNewsError::Order)?;
         let left = self.journals.as_mut().ok_or(RunNewsError::Order)?;
-        let first = left.iter().position(|left| *left > 0).ok_or(RunNewsError::Journal)?;
+        let first = left
+            .iter()
+            .position(|left| *left > 0)
+            .ok_or(RunNewsError::Journal)?;
         let expected = left[first].min(JOURNAL_BYTES_MAX as u64);
         if (first, expected) != (worker as usize, bytes.len() as u64) {
             return Err(RunNewsError::Journal);
@@ -216,16 +238,26 @@ impl RunRules {
         if !self.ready {
             return Err(RunNewsError::Order);
         }
-        self.next.get_mut(worker as usize).and_then(Option::as_mut).ok_or(RunNewsError::Worker(worker))
+        self.next
+            .get_mut(worker as usize)
+            .and_then(Option::as_mut)
+            .ok_or(RunNewsError::Worker(worker))
     }
 
     /// What they come to, if they are possible.
     fn figures(&self, worker: u32, figures: &Figures) -> Result<Sums, RunNewsError> {
-        let same = figures.ops().map(|(kind, _)| kind).eq(self.part.kinds.iter().copied());
+        let same = figures
+            .ops()
+            .map(|(kind, _)| kind)
+            .eq(self.part.kinds.iter().copied());
         let whole = |op: &OpFigures| op.late <= op.completed && op.late_bytes <= op.bytes;
         let sums = Sums::of(figures);
         let possible = same && figures.ops().all(|(_, op)| whole(op)) && sums.are_possible();
-        if possible { Ok(sums) } else { Err(RunNewsError::Figures(worker)) }
+        if possible {
+            Ok(sums)
+        } else {
+            Err(RunNewsError::Figures(worker))
+        }
     }
 }
 
@@ -242,21 +274,49 @@ struct Sums {
 impl Sums {
     fn of(figures: &Figures) -> Sums {
         let in_flight = u128::from(figures.in_flight_nanos);
-        let mut sums =
-            Sums { statuses: figures.counts.by_status, nanos: [0, 0, in_flight], ..Sums::default() };
-        let Cost { cpu_user_nanos, cpu_system_nanos, voluntary_switches, involuntary_switches, system_calls } =
-            figures.cost;
-        let costs =
-            [cpu_user_nanos, cpu_system_nanos, voluntary_switches, involuntary_switches, system_calls];
+        let mut sums = Sums {
+            statuses: figures.counts.by_status,
+            nanos: [0, 0, in_flight],
+            ..Sums::default()
+        };
+        let Cost {
+            cpu_user_nanos,
+            cpu_system_nanos,
+            voluntary_switches,
+            involuntary_switches,
+            system_calls,
+        } = figures.cost;
+        let costs = [
+            cpu_user_nanos,
+            cpu_system_nanos,
+            voluntary_switches,
+            involuntary_switches,
+            system_calls,
+        ];
         sums.numbers[8..].copy_from_slice(&costs);
         for (_, op) in figures.ops() {
-            let OpFigures { completed, bytes, late, late_bytes, retries, timeouts, service, response } = op;
+            let OpFigures {
+                completed,
+                bytes,
+                late,
+                late_bytes,
+                retries,
+                timeouts,
+                service,
+                response,
+            } = op;
             let latencies = [service.count(), response.count()];
             let numbers = [*completed, *bytes, *late, *late_bytes, *retries, *timeouts];
             let more = numbers.into_iter().chain(latencies);
-            sums.numbers.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.saturating_add(more));
+            sums.numbers
+                .iter_mut()
+                .zip(more)
+                .for_each(|(sum, more)| *sum = sum.saturating_add(more));
             let nanos = [service.sum_nanos(), response.sum_nanos()];
-            sums.nanos.iter_mut().zip(nanos).for_each(|(sum, more)| *sum = sum.saturating_add(more));
+            sums.nanos
+                .iter_mut()
+                .zip(nanos)
+                .for_each(|(sum, more)| *sum = sum.saturating_add(more));
         }
         sums
     }
@@ -265,11 +325,17 @@ impl Sums {
         let own = self.numbers.iter_mut().chain(&mut self.statuses);
         own.zip(more.numbers.iter().chain(&more.statuses))
             .for_each(|(sum, more)| *sum = sum.saturating_add(*more));
-        self.nanos.iter_mut().zip(more.nanos).for_each(|(sum, more)| *sum = sum.saturating_add(more));
+        self.nanos
+            .iter_mut()
+            .zip(more.nanos)
+            .for_each(|(sum, more)| *sum = sum.saturating_add(more));
     }
 
     fn are_possible(&self) -> bool {
-        self.numbers.iter().chain(&self.statuses).all(|number| *number <= NUMBER_MAX)
+        self.numbers
+            .iter()
+            .chain(&self.statuses)
+            .all(|number| *number <= NUMBER_MAX)
             && self.nanos.iter().all(|nanos| *nanos <= NANOS_MAX)
     }
 }
@@ -281,11 +347,22 @@ mod tests {
 
     fn interval(index: u64) -> Interval {
         let figures = Figures::of_kinds(&[OpKind::Read]);
-        Interval { index, start: Nanos(1), end: Nanos(2), figures }
+        Interval {
+            index,
+            start: Nanos(1),
+            end: Nanos(2),
+            figures,
+        }
     }
 
     fn part(workers: u32) -> HostPart {
-        HostPart { workers, first_worker: 4, kinds: vec![OpKind::Read], records: true, journals: true }
+        HostPart {
+            workers,
+            first_worker: 4,
+            kinds: vec![OpKind::Read],
+            records: true,
+            journals: true,
+        }
     }
 
     fn ready() -> RunRules {
@@ -295,7 +372,10 @@ mod tests {
     }
 
     fn outcome() -> Outcome {
-        Outcome { figures: Figures::of_kinds(&[OpKind::Read]), ..Outcome::interrupted() }
+        Outcome {
+            figures: Figures::of_kinds(&[OpKind::Read]),
+            ..Outcome::interrupted()
+        }
     }
 
     #[test]
@@ -307,16 +387,43 @@ mod tests {
         assert_eq!(rules.interval(0, &interval(0)), Ok(()));
         // An interval in which nothing happened is not sent.
         assert_eq!(rules.interval(0, &interval(2)), Ok(()));
-        assert_eq!(rules.interval(0, &interval(2)), Err(RunNewsError::Interval { worker: 0, index: 2 }));
+        assert_eq!(
+            rules.interval(0, &interval(2)),
+            Err(RunNewsError::Interval {
+                worker: 0,
+                index: 2
+            })
+        );
         let last = interval(u64::MAX);
-        assert_eq!(rules.interval(1, &last), Err(RunNewsError::Interval { worker: 1, index: u64::MAX }));
-        assert_eq!(rules.interval(2, &interval(0)), Err(RunNewsError::Worker(2)));
+        assert_eq!(
+            rules.interval(1, &last),
+            Err(RunNewsError::Interval {
+                worker: 1,
+                index: u64::MAX
+            })
+        );
+        assert_eq!(
+            rules.interval(2, &interval(0)),
+            Err(RunNewsError::Worker(2))
+        );
         assert_eq!(rules.ended(0, &outcome()), Ok(()));
-        assert_eq!(rules.interval(0, &interval(9)), Err(RunNewsError::Worker(0)));
+        assert_eq!(
+            rules.interval(0, &interval(9)),
+            Err(RunNewsError::Worker(0))
+        );
         assert_eq!(rules.done(), Err(RunNewsError::Order));
         let mut rules = ready();
-        assert_eq!([rules.ended(0, &outcome()), rules.ended(1, &Outcome::interrupted())], [Ok(()); 2]);
-        assert_eq!([rules.done(), rules.done()], [Ok(()), Err(RunNewsError::Order)]);
+        assert_eq!(
+            [
+                rules.ended(0, &outcome()),
+                rules.ended(1, &Outcome::interrupted())
+            ],
+            [Ok(()); 2]
+        );
+        assert_eq!(
+            [rules.done(), rules.done()],
+            [Ok(()), Err(RunNewsError::Order)]
+        );
     }
 
     /// A record comes in pieces that were asked for, of this host's workers, and never more than was announced.
@@ -334,50 +441,99 @@ mod tests {
             retries: 0,
             status: RequestStatus::Good,
         };
-        let end = |kept| RecordEnd { kept, lost: 0, why: String::new() };
+        let end = |kept| RecordEnd {
+            kept,
+            lost: 0,
+            why: String::new(),
+        };
         let ended = || {
             let mut rules = ready();
             (0..2).for_each(|worker| rules.ended(worker, &outcome()).unwrap());
             rules
         };
-        assert_eq!(ready().recorded(&end(1)), Err(RunNewsError::Order), "workers have not ended");
+        assert_eq!(
+            ready().recorded(&end(1)),
+            Err(RunNewsError::Order),
+            "workers have not ended"
+        );
         assert_eq!(ended().recorded(&end(u64::MAX)), Err(RunNewsError::Record));
         let mut rules = ended();
-        assert_eq!([rules.recorded(&end(3)), rules.recorded(&end(3))], [Ok(()), Err(RunNewsError::Order)]);
+        assert_eq!(
+            [rules.recorded(&end(3)), rules.recorded(&end(3))],
+            [Ok(()), Err(RunNewsError::Order)]
+        );
         assert_eq!(rules.done(), Ok(()));
-        assert_eq!(rules.requests(&[request(4)]), Err(RunNewsError::Order), "nobody asked");
+        assert_eq!(
+            rules.requests(&[request(4)]),
+            Err(RunNewsError::Order),
+            "nobody asked"
+        );
         rules.ask_for_requests();
         assert_eq!(rules.requests(&[request(4), request(5)]), Ok(()));
         let refused = |change: fn(RequestRecord) -> Vec<RequestRecord>| {
             let mut rules = ended();
             rules.recorded(&end(3)).unwrap();
             rules.ask_for_requests();
-            assert_eq!(rules.requests(&change(request(5))), Err(RunNewsError::Record));
+            assert_eq!(
+                rules.requests(&change(request(5))),
+                Err(RunNewsError::Record)
+            );
         };
         refused(|_| Vec::new());
         refused(|one| vec![one; 4]);
         refused(|one| vec![RequestRecord { worker: 3, ..one }]);
         refused(|one| vec![RequestRecord { worker: 6, ..one }]);
-        refused(|one| vec![RequestRecord { op: OpKind::Write, ..one }]);
-        let mut rules = RunRules::new(HostPart { records: false, ..part(0) });
-        assert_eq!(rules.recorded(&end(0)), Err(RunNewsError::Order), "it was to keep none");
+        refused(|one| {
+            vec![RequestRecord {
+                op: OpKind::Write,
+                ..one
+            }]
+        });
+        let mut rules = RunRules::new(HostPart {
+            records: false,
+            ..part(0)
+        });
+        assert_eq!(
+            rules.recorded(&end(0)),
+            Err(RunNewsError::Order),
+            "it was to keep none"
+        );
     }
 
     /// Journals come part by part, worker by worker, as long as they were announced and only when asked for.
     #[test]
     fn journals_are_what_was_announced() {
-        assert_eq!(RunRules::new(part(2)).journals(&[1, 1]), Err(RunNewsError::Order), "nobody was ready");
+        assert_eq!(
+            RunRules::new(part(2)).journals(&[1, 1]),
+            Err(RunNewsError::Order),
+            "nobody was ready"
+        );
         for lengths in [&[1][..], &[1, 1, 1], &[1, 0], &[1, u64::MAX]] {
-            assert_eq!(ready().journals(lengths), Err(RunNewsError::Journal), "{lengths:?}");
+            assert_eq!(
+                ready().journals(lengths),
+                Err(RunNewsError::Journal),
+                "{lengths:?}"
+            );
         }
         let mut rules = ready();
         let most = JOURNAL_BYTES_MAX;
         let lengths = [most as u64 + 5, 7];
-        assert_eq!([rules.journals(&lengths), rules.journals(&lengths)], [Ok(()), Err(RunNewsError::Order)]);
-        assert_eq!(rules.journal(0, &vec![0; most]), Err(RunNewsError::Order), "nobody asked");
+        assert_eq!(
+            [rules.journals(&lengths), rules.journals(&lengths)],
+            [Ok(()), Err(RunNewsError::Order)]
+        );
+        assert_eq!(
+            rules.journal(0, &vec![0; most]),
+            Err(RunNewsError::Order),
+            "nobody asked"
+        );
         let mut check = |worker, bytes, expected| {
             rules.ask_for_journal();
-            assert_eq!(rules.journal(worker, &vec![0; bytes]), expected, "{worker} {bytes}");
+            assert_eq!(
+                rules.journal(worker, &vec![0; bytes]),
+                expected,
+                "{worker} {bytes}"
+            );
         };
         check(0, 5, Err(RunNewsError::Journal));
         check(1, 7, Err(RunNewsError::Journal));
@@ -386,9 +542,16 @@ mod tests {
         check(0, 5, Ok(()));
         check(1, 7, Ok(()));
         check(1, 1, Err(RunNewsError::Journal));
-        let mut rules = RunRules::new(HostPart { journals: false, ..part(0) });
+        let mut rules = RunRules::new(HostPart {
+            journals: false,
+            ..part(0)
+        });
         rules.ready().unwrap();
-        assert_eq!(rules.journals(&[]), Err(RunNewsError::Order), "it was to keep none");
+        assert_eq!(
+            rules.journals(&[]),
+            Err(RunNewsError::Order),
+            "it was to keep none"
+        );
     }
 
     #[test]
@@ -415,12 +578,25 @@ mod tests {
         check(1, 1, Ok(()));
         check(2, 1, Err(RunNewsError::Figures(0)));
         let outcomes = [
-            Outcome { requests_per_second: -1.0, ..outcome() },
-            Outcome { bytes_per_second: f64::INFINITY, ..outcome() },
-            Outcome { recording_wait: Duration::MAX, ..outcome() },
+            Outcome {
+                requests_per_second: -1.0,
+                ..outcome()
+            },
+            Outcome {
+                bytes_per_second: f64::INFINITY,
+                ..outcome()
+            },
+            Outcome {
+                recording_wait: Duration::MAX,
+                ..outcome()
+            },
         ];
         for outcome in outcomes {
-            assert_eq!(ready().ended(0, &outcome), Err(RunNewsError::Figures(0)), "{outcome:?}");
+            assert_eq!(
+                ready().ended(0, &outcome),
+                Err(RunNewsError::Figures(0)),
+                "{outcome:?}"
+            );
         }
     }
 }

@@ -65,20 +65,39 @@ impl AgentProber {
         let watch = Watch::default();
         let (probes, watched, of_host) = (probes.clone(), watch.clone(), host.to_string());
         let work = move || Probing::start(&probes, &watched, &of_host, of, sender).work(&told);
-        std::thread::Builder::new().name("prober".into()).spawn(work)?;
+        std::thread::Builder::new()
+            .name("prober".into())
+            .spawn(work)?;
         let (host, roles) = (host.to_string(), BTreeMap::new());
-        Ok(AgentProber { orders, news, watch, host, roles, dropped: 0, told: 0 })
+        Ok(AgentProber {
+            orders,
+            news,
+            watch,
+            host,
+            roles,
+            dropped: 0,
+            told: 0,
+        })
     }
 
     /// Has the process of a role sampled from now on, instead of the one that it had before; those that it has below it now,
     /// if it only `keeps` them.
     pub fn watch_role(&mut self, role: u32, name: &str, pid: u32, keeps: bool) {
-        if self.roles.get(&role).is_some_and(|(known, _)| *known == pid) {
+        if self
+            .roles
+            .get(&role)
+            .is_some_and(|(known, _)| *known == pid)
+        {
             return;
         }
-        let processes = if keeps { brunt_lab::below(pid) } else { vec![pid] };
+        let processes = if keeps {
+            brunt_lab::below(pid)
+        } else {
+            vec![pid]
+        };
         let watch = |(number, pid): (usize, u32)| {
-            self.watch.process(&self.host, &instance_of_role(name, number), pid)
+            self.watch
+                .process(&self.host, &instance_of_role(name, number), pid)
         };
         let watching = processes.into_iter().enumerate().map(watch).collect();
         self.roles.insert(role, (pid, watching));
@@ -121,7 +140,10 @@ impl AgentProber {
         }
         if self.told != self.dropped && stream.later_backlog() <= SAMPLES_BACKLOG_BYTES {
             self.told = self.dropped;
-            stream.send_later(&FromHost::Counter { name: SAMPLES_DROPPED.into(), value: self.dropped })?;
+            stream.send_later(&FromHost::Counter {
+                name: SAMPLES_DROPPED.into(),
+                value: self.dropped,
+            })?;
         }
         Ok(false)
     }
@@ -129,7 +151,11 @@ impl AgentProber {
 
 /// What samples call a process of a role: several have numbers from the second on.
 pub fn instance_of_role(name: &str, number: usize) -> String {
-    if number == 0 { name.to_string() } else { format!("{name} #{}", number + 1) }
+    if number == 0 {
+        name.to_string()
+    } else {
+        format!("{name} #{}", number + 1)
+    }
 }
 
 /// What the thread works with.
@@ -160,14 +186,28 @@ impl Probing {
         news: SyncSender<FromHost>,
     ) -> Probing {
         let clock = Clock::Monotonic;
-        let watching = [watch.machine(host), watch.process(host, "agent", std::process::id())];
+        let watching = [
+            watch.machine(host),
+            watch.process(host, "agent", std::process::id()),
+        ];
         let mut round = SampleRound::new(probes, watch, host);
         let begin = clock.now();
         round.sample(&clock, drop);
         let interval = probes.interval.0;
         let schedule = Schedule::new(begin.after(interval), interval);
         let (samples, told, cpu_nanos) = (0, 0, 0);
-        Probing { round, _watching: watching, schedule, clock, of, news, begin, samples, told, cpu_nanos }
+        Probing {
+            round,
+            _watching: watching,
+            schedule,
+            clock,
+            of,
+            news,
+            begin,
+            samples,
+            told,
+            cpu_nanos,
+        }
     }
 
     /// Samples until it is told to end, or nobody hears it.
@@ -209,7 +249,10 @@ impl Probing {
             self.schedule.taken(now);
         }
         self.sample()?;
-        self.round.last_notes().into_iter().try_for_each(|note| self.say(FromHost::WatchNote(note)))?;
+        self.round
+            .last_notes()
+            .into_iter()
+            .try_for_each(|note| self.say(FromHost::WatchNote(note)))?;
         let misreadings = self.round.misreadings();
         self.say(FromHost::Watched(WatchReport {
             samples: self.samples,
@@ -228,14 +271,19 @@ impl Probing {
         let before = ResourceUsage::of_thread();
         // One sample of all subjects: they are of one host and of the same time.
         let mut together: Option<Sample> = None;
-        self.round.sample(&self.clock, |mut sample| match &mut together {
-            Some(all) => all.values.append(&mut sample.values),
-            None => together = Some(sample),
-        });
+        self.round
+            .sample(&self.clock, |mut sample| match &mut together {
+                Some(all) => all.values.append(&mut sample.values),
+                None => together = Some(sample),
+            });
         if let Some(sample) = together {
             self.samples += 1;
             let shifted = |at| moved(at, self.of.shift_ns);
-            let sample = Sample { start: shifted(sample.start), end: shifted(sample.end), ..sample };
+            let sample = Sample {
+                start: shifted(sample.start),
+                end: shifted(sample.end),
+                ..sample
+            };
             let envelope = Envelope::new(self.of.name.clone(), Event::Sample(Arc::new(sample)));
             self.say(FromHost::Event(Box::new(envelope)))?;
         }
@@ -243,14 +291,20 @@ impl Probing {
         self.cpu_nanos += u64::try_from(cpu).unwrap_or(u64::MAX);
         let missed = self.schedule.missed;
         if std::mem::replace(&mut self.told, missed) != missed {
-            self.say(FromHost::Counter { name: SAMPLES_MISSED.into(), value: missed })?;
+            self.say(FromHost::Counter {
+                name: SAMPLES_MISSED.into(),
+                value: missed,
+            })?;
         }
         self.tell_notes()
     }
 
     /// Says what there is to say of missing figures.
     fn tell_notes(&mut self) -> Result<(), Unheard> {
-        self.round.take_notes().into_iter().try_for_each(|note| self.say(FromHost::WatchNote(note)))
+        self.round
+            .take_notes()
+            .into_iter()
+            .try_for_each(|note| self.say(FromHost::WatchNote(note)))
     }
 }
 
@@ -261,15 +315,24 @@ mod tests {
     use super::*;
 
     fn prober() -> AgentProber {
-        let probes =
-            Probes { interval: "10ms".parse().unwrap(), only: vec!["memory".into()], ..Probes::default() };
-        let of = AgentClock { name: ClockName("a".into()), shift_ns: 0 };
+        let probes = Probes {
+            interval: "10ms".parse().unwrap(),
+            only: vec!["memory".into()],
+            ..Probes::default()
+        };
+        let of = AgentClock {
+            name: ClockName("a".into()),
+            shift_ns: 0,
+        };
         AgentProber::start(&probes, "a", of).unwrap()
     }
 
     fn pair() -> (MessageStream, MessageStream) {
         let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
-        (MessageStream::new(from.0, to.1), MessageStream::new(to.0, from.1))
+        (
+            MessageStream::new(from.0, to.1),
+            MessageStream::new(to.0, from.1),
+        )
     }
 
     /// All that it says to the end, with a controller that reads, or reads only then.
@@ -283,13 +346,17 @@ mod tests {
             prober.pass_on(agent).unwrap();
             agent.wait(Duration::from_millis(1)).unwrap();
             controller.wait(Duration::from_millis(1)).unwrap();
-            heard.extend(std::iter::from_fn(|| controller.take::<FromHost>().unwrap()));
+            heard.extend(std::iter::from_fn(|| {
+                controller.take::<FromHost>().unwrap()
+            }));
         }
         heard
     }
 
     fn report(heard: &[FromHost]) -> WatchReport {
-        let Some(FromHost::Watched(report)) = heard.last() else { panic!("{heard:?}") };
+        let Some(FromHost::Watched(report)) = heard.last() else {
+            panic!("{heard:?}")
+        };
         *report
     }
 
@@ -320,8 +387,14 @@ mod tests {
         prober.finish();
         let heard = heard(&mut prober, &mut agent, &mut controller);
         let report = report(&heard);
-        let came = heard.iter().filter(|one| matches!(one, FromHost::Event(_))).count() as u64;
-        assert!(report.dropped >= 3 && came + report.dropped == report.samples, "{came} of {report:?}");
+        let came = heard
+            .iter()
+            .filter(|one| matches!(one, FromHost::Event(_)))
+            .count() as u64;
+        assert!(
+            report.dropped >= 3 && came + report.dropped == report.samples,
+            "{came} of {report:?}"
+        );
         assert_eq!(heard[..2], [long.clone(), long]);
     }
 }

@@ -65,13 +65,22 @@ pub fn serve(
 ) -> Result<AgentEnd, StreamError> {
     let (allow, folders) = (Arc::new(config.allow.clone()), Arc::default());
     let (serving, shift_ns) = (config.serving, config.clock_shift_ns);
-    let ground = RoleGround { allow: Arc::clone(&allow), serving, folders, shift_ns };
+    let ground = RoleGround {
+        allow: Arc::clone(&allow),
+        serving,
+        folders,
+        shift_ns,
+    };
     let mut work = AgentWork {
         clock: Clock::Monotonic,
         name: clock_name(config.clock_shift_ns),
         shift_ns: config.clock_shift_ns,
         watching: None,
-        bench: Arc::new(AgentBench::new(Arc::clone(&allow), config.backends, config.clock_shift_ns)),
+        bench: Arc::new(AgentBench::new(
+            Arc::clone(&allow),
+            config.backends,
+            config.clock_shift_ns,
+        )),
         run: None,
         released: false,
         allow,
@@ -83,8 +92,15 @@ pub fn serve(
         ground,
     };
     let mut session = AgentSession::new(config.lease, work.clock.now());
-    let now = Moment { clock: work.name.clone(), at: work.shifted(work.clock.now()) };
-    stream.send(&FromHost::Hello { version: VERSION, program: config.program.clone(), now })?;
+    let now = Moment {
+        clock: work.name.clone(),
+        at: work.shifted(work.clock.now()),
+    };
+    stream.send(&FromHost::Hello {
+        version: VERSION,
+        program: config.program.clone(),
+        now,
+    })?;
     loop {
         let now = work.clock.now();
         if stop.load(Ordering::Relaxed) {
@@ -148,8 +164,12 @@ struct AgentWork {
 impl Drop for AgentWork {
     /// Faults and roles end side by side: one that hangs holds up none of the others.
     fn drop(&mut self) {
-        let faults = std::mem::take(&mut self.faults).into_values().map(AgentFault::into_thread);
-        let roles = std::mem::take(&mut self.roles).into_values().map(AgentRole::into_thread);
+        let faults = std::mem::take(&mut self.faults)
+            .into_values()
+            .map(AgentFault::into_thread);
+        let roles = std::mem::take(&mut self.roles)
+            .into_values()
+            .map(AgentRole::into_thread);
         end_all(faults.chain(roles));
     }
 }
@@ -163,11 +183,18 @@ impl AgentWork {
         match action {
             AgentAction::Send(message) => stream.send(&*message),
             AgentAction::AnswerClock { round, heard } => {
-                let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let since_1970 = SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .unwrap_or_default();
                 let wall_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
                 let wall_ns = self.shifted(Nanos(wall_ns)).0;
                 let (heard, answered) = (self.shifted(heard), self.shifted(self.clock.now()));
-                stream.send(&FromHost::Clock { round, heard, wall_ns, answered })
+                stream.send(&FromHost::Clock {
+                    round,
+                    heard,
+                    wall_ns,
+                    answered,
+                })
             }
             AgentAction::Watch(probes, host) => self.watch(&probes, &host, stream),
             AgentAction::WatchFrom(moment) => {
@@ -179,12 +206,19 @@ impl AgentWork {
             }
             AgentAction::Unwatch => self.unwatch(stream),
             AgentAction::PutFault(fault, what) => self.put_fault(fault, what, stream),
-            AgentAction::TellBridge => stream.send(&FromHost::Bridge(self.bridge.report().map(Box::new))),
+            AgentAction::TellBridge => {
+                stream.send(&FromHost::Bridge(self.bridge.report().map(Box::new)))
+            }
             AgentAction::RemoveFault(fault) => {
-                self.faults.get(&fault).into_iter().for_each(AgentFault::remove);
+                self.faults
+                    .get(&fault)
+                    .into_iter()
+                    .for_each(AgentFault::remove);
                 Ok(())
             }
-            AgentAction::StartRole(role, wish) => self.begin_role(role, RoleWish::Serve(wish), stream),
+            AgentAction::StartRole(role, wish) => {
+                self.begin_role(role, RoleWish::Serve(wish), stream)
+            }
             AgentAction::AdmitService(role, service) => {
                 self.begin_role(role, RoleWish::Keep(service), stream)
             }
@@ -199,7 +233,10 @@ impl AgentWork {
                 }
                 Err(error) => {
                     let what = format!("no thread for a run: {error}");
-                    stream.send(&FromHost::Failed { kind: FailureKind::Broken, what })
+                    stream.send(&FromHost::Failed {
+                        kind: FailureKind::Broken,
+                        what,
+                    })
                 }
             },
             AgentAction::Start(moment) => {
@@ -262,7 +299,8 @@ impl AgentWork {
                 over.push(*number);
             }
         }
-        over.iter().for_each(|number| drop(self.faults.remove(number)));
+        over.iter()
+            .for_each(|number| drop(self.faults.remove(number)));
         Ok(over)
     }
 
@@ -279,7 +317,10 @@ impl AgentWork {
             }
             Err(error) => {
                 self.unstarted.push(number);
-                stream.send(&FromHost::Role { role: number, news: role_without_thread(&error) })
+                stream.send(&FromHost::Role {
+                    role: number,
+                    news: role_without_thread(&error),
+                })
             }
         }
     }
@@ -298,7 +339,10 @@ impl AgentWork {
             while stream.later_backlog() <= LOG_BACKLOG_BYTES
                 && let Some(part) = role.log_part()
             {
-                stream.send_later(&FromHost::Role { role: *number, news: RoleNews::Log(part) })?;
+                stream.send_later(&FromHost::Role {
+                    role: *number,
+                    news: RoleNews::Log(part),
+                })?;
             }
             let (news, is_over) = role.news();
             if let (Some(prober), Some(pid)) = (&mut self.watching, role.pid) {
@@ -306,9 +350,16 @@ impl AgentWork {
             }
             for news in news {
                 let is_last = news.is_last();
-                let message = FromHost::Role { role: *number, news };
+                let message = FromHost::Role {
+                    role: *number,
+                    news,
+                };
                 // Nothing comes behind the last, so it goes behind the log.
-                if is_last { stream.send_later(&message)? } else { stream.send(&message)? }
+                if is_last {
+                    stream.send_later(&message)?
+                } else {
+                    stream.send(&message)?
+                }
             }
             if is_over {
                 over.push(*number);
@@ -316,7 +367,9 @@ impl AgentWork {
         }
         for number in &over {
             self.roles.remove(number);
-            self.watching.iter_mut().for_each(|prober| prober.forget_role(*number));
+            self.watching
+                .iter_mut()
+                .for_each(|prober| prober.forget_role(*number));
         }
         Ok(over)
     }
@@ -333,7 +386,9 @@ impl AgentWork {
             stream.send(&FromHost::Released)?;
             return Ok(true);
         }
-        let Some(run) = &self.run else { return Ok(false) };
+        let Some(run) = &self.run else {
+            return Ok(false);
+        };
         let mut gone = false;
         // Looked at first: what it said last is passed on below.
         let is_over = run.is_over();
@@ -343,8 +398,12 @@ impl AgentWork {
         }
         if is_over && !gone {
             // Its controller gives up this host, and says why.
-            let what = "the run's thread panicked; the agent's standard error says where".to_string();
-            stream.send(&FromHost::Failed { kind: FailureKind::Broken, what })?;
+            let what =
+                "the run's thread panicked; the agent's standard error says where".to_string();
+            stream.send(&FromHost::Failed {
+                kind: FailureKind::Broken,
+                what,
+            })?;
         }
         if is_over || gone {
             self.run = None;
@@ -352,8 +411,16 @@ impl AgentWork {
         Ok(gone)
     }
 
-    fn watch(&mut self, probes: &Probes, host: &str, stream: &mut MessageStream) -> Result<(), StreamError> {
-        let of = AgentClock { name: self.name.clone(), shift_ns: self.shift_ns };
+    fn watch(
+        &mut self,
+        probes: &Probes,
+        host: &str,
+        stream: &mut MessageStream,
+    ) -> Result<(), StreamError> {
+        let of = AgentClock {
+            name: self.name.clone(),
+            shift_ns: self.shift_ns,
+        };
         match AgentProber::start(probes, host, of) {
             Ok(mut prober) => {
                 for (number, role) in &self.roles {
@@ -365,7 +432,10 @@ impl AgentWork {
             }
             Err(error) => {
                 let what = format!("no thread that samples this host: {error}");
-                stream.send(&FromHost::Failed { kind: FailureKind::Broken, what })
+                stream.send(&FromHost::Failed {
+                    kind: FailureKind::Broken,
+                    what,
+                })
             }
         }
     }
@@ -390,12 +460,23 @@ impl AgentWork {
     }
 
     /// A moment of the clock that we greeted with, on that of this machine; another one is refused.
-    fn own_time(&self, moment: &Moment, stream: &mut MessageStream) -> Result<Option<Nanos>, StreamError> {
+    fn own_time(
+        &self,
+        moment: &Moment,
+        stream: &mut MessageStream,
+    ) -> Result<Option<Nanos>, StreamError> {
         if moment.clock == self.name {
             return Ok(Some(moved(moment.at, self.shift_ns.saturating_neg())));
         }
-        let what = format!("a time on the clock '{}', not on '{}'", plain(&moment.clock.0), self.name.0);
-        stream.send(&FromHost::Failed { kind: FailureKind::Refused, what })?;
+        let what = format!(
+            "a time on the clock '{}', not on '{}'",
+            plain(&moment.clock.0),
+            self.name.0
+        );
+        stream.send(&FromHost::Failed {
+            kind: FailureKind::Refused,
+            what,
+        })?;
         Ok(None)
     }
 }
@@ -409,7 +490,14 @@ mod tests {
 
     fn config(lease: Duration, serving: Serving) -> AgentConfig {
         let (allow, program) = (AllowList::everything(), "brunt test".to_string());
-        AgentConfig { program, lease, clock_shift_ns: 0, allow, backends: &[], serving }
+        AgentConfig {
+            program,
+            lease,
+            clock_shift_ns: 0,
+            allow,
+            backends: &[],
+            serving,
+        }
     }
 
     /// Roles that hang are given up together: one after another they would take three seconds each.
@@ -420,7 +508,12 @@ mod tests {
         let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
         let agent = MessageStream::new(from.0, to.1);
         let mut controller = MessageStream::new(to.0, from.1);
-        controller.send(&ToHost::Hello { version: VERSION, program: "brunt test".into() }).unwrap();
+        controller
+            .send(&ToHost::Hello {
+                version: VERSION,
+                program: "brunt test".into(),
+            })
+            .unwrap();
         for role in 0..ROLES {
             let wish = HostRole {
                 name: "disk".into(),
@@ -439,16 +532,23 @@ mod tests {
                 std::thread::park();
             }
         });
-        let serving = std::thread::spawn(move || serve(agent, &config, &AtomicBool::new(false)).is_ok());
+        let serving =
+            std::thread::spawn(move || serve(agent, &config, &AtomicBool::new(false)).is_ok());
         while STARTED.load(Ordering::Relaxed) < ROLES {
-            assert!(!serving.is_finished(), "it serves until its controller has gone");
+            assert!(
+                !serving.is_finished(),
+                "it serves until its controller has gone"
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(controller);
         let begin = Instant::now();
         assert!(serving.join().unwrap(), "it ends with its controller");
         let took = begin.elapsed();
-        assert!(took < Duration::from_secs(60), "{ROLES} roles took {took:?}");
+        assert!(
+            took < Duration::from_secs(60),
+            "{ROLES} roles took {took:?}"
+        );
     }
 
     /// An agent that was away for longer than its lease reads what waits before it gives its controller up.
@@ -457,18 +557,36 @@ mod tests {
         let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
         let agent = MessageStream::new(from.0, to.1);
         let mut controller = MessageStream::new(to.0, from.1);
-        controller.send(&ToHost::Hello { version: VERSION, program: "brunt test".into() }).unwrap();
+        controller
+            .send(&ToHost::Hello {
+                version: VERSION,
+                program: "brunt test".into(),
+            })
+            .unwrap();
         controller.send(&ToHost::AskClock { round: 1 }).unwrap();
         // Over at the first look.
-        let config =
-            config(Duration::from_nanos(1), |_| Err(crate::NotServed("nothing is served here".into())));
+        let config = config(Duration::from_nanos(1), |_| {
+            Err(crate::NotServed("nothing is served here".into()))
+        });
         let end = serve(agent, &config, &AtomicBool::new(false)).unwrap();
         assert!(matches!(end, AgentEnd::LeaseOver), "{end:?}");
         let mut heard: Vec<FromHost> = Vec::new();
         while controller.wait(Duration::from_secs(60)).unwrap() == StreamState::Heard {
             heard.extend(std::iter::from_fn(|| controller.take().unwrap()));
         }
-        assert!(matches!(heard[1], FromHost::Clock { round: 1, .. }), "{heard:?}");
-        assert!(matches!(heard[2], FromHost::Failed { kind: FailureKind::LeaseOver, .. }), "{heard:?}");
+        assert!(
+            matches!(heard[1], FromHost::Clock { round: 1, .. }),
+            "{heard:?}"
+        );
+        assert!(
+            matches!(
+                heard[2],
+                FromHost::Failed {
+                    kind: FailureKind::LeaseOver,
+                    ..
+                }
+            ),
+            "{heard:?}"
+        );
     }
 }

@@ -11,7 +11,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel,
+};
 use std::time::{Duration, Instant};
 
 use brunt_core::{Clock, Nanos};
@@ -183,7 +185,18 @@ impl AgentRole {
         let thread = AgentThread::spawn("role", work)?;
         let (pid, asked, last) = (None, Instant::now(), None);
         let log = HeldLog { parts, next: None };
-        Ok(AgentRole { name, pid, keeps, asked, orders, news, log, last, unwanted, thread })
+        Ok(AgentRole {
+            name,
+            pid,
+            keeps,
+            asked,
+            orders,
+            news,
+            log,
+            last,
+            unwanted,
+            thread,
+        })
     }
 
     /// Whether there will be news of it soon.
@@ -236,16 +249,27 @@ impl AgentRole {
 
 /// What is said of a role whose thread panicked, before or after it listened. Its process has ended with that thread.
 fn panicked(listened: bool) -> RoleNews {
-    let when = if listened { "while it served, and ended it" } else { "before it listened" };
+    let when = if listened {
+        "while it served, and ended it"
+    } else {
+        "before it listened"
+    };
     let what = format!("the role's thread panicked {when}; the agent's standard error says where");
-    RoleNews::Refused { kind: FailureKind::Broken, what }
+    RoleNews::Refused {
+        kind: FailureKind::Broken,
+        what,
+    }
 }
 
 /// What is said of one for which there is no thread.
 pub(crate) fn role_without_thread(error: &io::Error) -> RoleNews {
-    let what =
-        format!("no thread for a role: {error}; end other processes there, or raise the limit (ulimit -u)");
-    RoleNews::Refused { kind: FailureKind::Broken, what }
+    let what = format!(
+        "no thread for a role: {error}; end other processes there, or raise the limit (ulimit -u)"
+    );
+    RoleNews::Refused {
+        kind: FailureKind::Broken,
+        what,
+    }
 }
 
 /// Serves a target or sink until it is stopped.
@@ -266,7 +290,10 @@ fn serve(
                 ServeError::NotAllowed(_) => FailureKind::NotAllowed,
                 _ => FailureKind::Refused,
             };
-            tell(RoleNews::Refused { kind, what: error.to_string() })
+            tell(RoleNews::Refused {
+                kind,
+                what: error.to_string(),
+            })
         }
     }
 }
@@ -285,18 +312,25 @@ fn keep(
             KeepError::NotAllowed(_) => FailureKind::NotAllowed,
             _ => FailureKind::Refused,
         };
-        RoleNews::Refused { kind, what: error.to_string() }
+        RoleNews::Refused {
+            kind,
+            what: error.to_string(),
+        }
     };
     let kept = match KeptService::new(service, &ground.allow, &ground.folders, log) {
         Ok(kept) => kept,
         Err(error) => return tell(refused(error)),
     };
-    tell(RoleNews::Admitted { folder: kept.folder().display().to_string() })?;
+    tell(RoleNews::Admitted {
+        folder: kept.folder().display().to_string(),
+    })?;
     let played = loop {
         match told.recv() {
             Ok(RoleOrder::Run(more)) => match kept.start(more, unwanted) {
                 Ok(process) => {
-                    break RolePlay::new(process, true).play(told, tell).map(|()| RoleNews::Stopped);
+                    break RolePlay::new(process, true)
+                        .play(told, tell)
+                        .map(|()| RoleNews::Stopped);
                 }
                 Err(error) => break Ok(refused(error)),
             },
@@ -317,7 +351,10 @@ fn start(
     unwanted: Arc<AtomicBool>,
 ) -> Result<RoleProcess, ServeError> {
     allow.check_serve(wish.address)?;
-    let RoleProgram { mut arguments, login_option } = serving(&wish)?;
+    let RoleProgram {
+        mut arguments,
+        login_option,
+    } = serving(&wish)?;
     for allowed in allow.words() {
         arguments.extend(["--permit".to_string(), allowed]);
     }
@@ -328,13 +365,19 @@ fn start(
     let address = wish.address;
     let make = move |port| {
         let mut command = Command::new(own_program());
-        command.args(&arguments).args(["--portal", &SocketAddr::new(address, port).to_string()]);
+        command
+            .args(&arguments)
+            .args(["--portal", &SocketAddr::new(address, port).to_string()]);
         if let Some((_, login)) = &login {
             command.env(LOGIN_VARIABLE, &login.0);
         }
         Ok(command)
     };
-    Ok(RoleProcess::start_in(Box::new(make), RoleManner::default(), unwanted)?)
+    Ok(RoleProcess::start_in(
+        Box::new(make),
+        RoleManner::default(),
+        unwanted,
+    )?)
 }
 
 /// This program, also where its file is gone: a copy that came by ssh removes itself.
@@ -361,7 +404,12 @@ type Tell<'a> = &'a dyn Fn(RoleNews) -> Result<(), Unheard>;
 
 impl RolePlay {
     fn new(process: RoleProcess, keeps: bool) -> RolePlay {
-        RolePlay { outage: None, process: Arc::new(process), keeps, died: false }
+        RolePlay {
+            outage: None,
+            process: Arc::new(process),
+            keeps,
+            died: false,
+        }
     }
 
     /// Until it was stopped.
@@ -381,10 +429,17 @@ impl RolePlay {
     }
 
     fn play_heard(&mut self, told: &Receiver<RoleOrder>, tell: Tell<'_>) -> Result<(), Unheard> {
-        tell(RoleNews::Listens { address: self.process.address(), pid: self.process.pid() })?;
+        tell(RoleNews::Listens {
+            address: self.process.address(),
+            pid: self.process.pid(),
+        })?;
         let mut asked = Instant::now();
         loop {
-            let look = if asked.elapsed() < BUSY_TIME { LOOK } else { QUIET_LOOK };
+            let look = if asked.elapsed() < BUSY_TIME {
+                LOOK
+            } else {
+                QUIET_LOOK
+            };
             match told.recv_timeout(look) {
                 Ok(RoleOrder::Stop) => return Ok(()),
                 Ok(order) => {
@@ -404,7 +459,11 @@ impl RolePlay {
             RoleOrder::Say(line) => drop(self.process.line().say(line.as_bytes())),
             RoleOrder::Look => {
                 self.look(tell)?;
-                return if self.died { Ok(()) } else { tell(RoleNews::Lives) };
+                return if self.died {
+                    Ok(())
+                } else {
+                    tell(RoleNews::Lives)
+                };
             }
             RoleOrder::Break(outage) => return tell(self.break_it(outage)),
             RoleOrder::Mend => return tell(self.mend()),
@@ -426,10 +485,17 @@ impl RolePlay {
         if self.died || is_killed {
             return Ok(());
         }
-        let Ok(Some(death)) = self.process.death() else { return Ok(()) };
+        let Ok(Some(death)) = self.process.death() else {
+            return Ok(());
+        };
         self.died = true;
         let (status, lines) = (death.status.into_raw(), self.process.log());
-        tell(RoleNews::Died(RoleEnd { status, at: death.at, starved: death.starved, lines }))
+        tell(RoleNews::Died(RoleEnd {
+            status,
+            at: death.at,
+            starved: death.starved,
+            lines,
+        }))
     }
 
     fn break_it(&mut self, outage: RoleOutage) -> RoleNews {
@@ -445,7 +511,11 @@ impl RolePlay {
                     Ok(()) => Ok(process.pid()),
                     Err(failure) => Err(io::Error::other(failure)),
                 };
-                let kill = if self.keeps { Kill::with_all_below } else { Kill::new };
+                let kill = if self.keeps {
+                    Kill::with_all_below
+                } else {
+                    Kill::new
+                };
                 Box::new(kill(pid, Box::new(restart)))
             }
         };
@@ -460,18 +530,27 @@ impl RolePlay {
 
     fn mend(&mut self) -> RoleNews {
         let Some((_, mut fault)) = self.outage.take() else {
-            let (kind, what) = (HostFaultFailure::Refused, "it is not out of service".to_string());
+            let (kind, what) = (
+                HostFaultFailure::Refused,
+                "it is not out of service".to_string(),
+            );
             return RoleNews::NotDone { kind, what };
         };
         match fault.remove(&Clock::Monotonic) {
-            Ok(proof) => RoleNews::Back { proof, pid: self.process.pid() },
+            Ok(proof) => RoleNews::Back {
+                proof,
+                pid: self.process.pid(),
+            },
             Err(error) => not_done(&error),
         }
     }
 }
 
 fn not_done(error: &FaultError) -> RoleNews {
-    RoleNews::NotDone { kind: failure(error), what: error.to_string() }
+    RoleNews::NotDone {
+        kind: failure(error),
+        what: error.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -515,28 +594,58 @@ mod tests {
                 std::thread::sleep(END_LOOK);
             }
             let (orders, name) = (channel().0, "disk".to_string());
-            let log = HeldLog { parts: sync_channel(1).1, next: None };
+            let log = HeldLog {
+                parts: sync_channel(1).1,
+                next: None,
+            };
             let (pid, keeps, asked, last) = (None, false, Instant::now(), None);
             let unwanted = Unwanted::default();
-            AgentRole { name, pid, keeps, asked, orders, news: receiver, log, last, unwanted, thread }
+            AgentRole {
+                name,
+                pid,
+                keeps,
+                asked,
+                orders,
+                news: receiver,
+                log,
+                last,
+                unwanted,
+                thread,
+            }
         };
         let check = |said: Vec<RoleNews>, count: usize, words: &str| {
             let (news, over) = role(said).news();
             assert!(over && news.len() == count, "{words}: {news:?}");
-            let Some(RoleNews::Refused { kind: FailureKind::Broken, what }) = news.last() else {
+            let Some(RoleNews::Refused {
+                kind: FailureKind::Broken,
+                what,
+            }) = news.last()
+            else {
                 panic!("{words}: {news:?}")
             };
             assert!(what.contains(words), "{what}");
         };
-        let listens = RoleNews::Listens { address: "127.0.0.1:1".parse().unwrap(), pid: 7 };
+        let listens = RoleNews::Listens {
+            address: "127.0.0.1:1".parse().unwrap(),
+            pid: 7,
+        };
         check(Vec::new(), 1, "panicked before it listened");
-        check(vec![listens, RoleNews::Lives], 3, "panicked while it served");
+        check(
+            vec![listens, RoleNews::Lives],
+            3,
+            "panicked while it served",
+        );
         let (news, over) = role(vec![RoleNews::Stopped]).news();
         assert!(over && news == [RoleNews::Stopped], "{news:?}");
-        let RoleNews::Refused { kind, what } = role_without_thread(&io::ErrorKind::WouldBlock.into()) else {
+        let RoleNews::Refused { kind, what } =
+            role_without_thread(&io::ErrorKind::WouldBlock.into())
+        else {
             panic!("it is refused")
         };
-        assert!(kind == FailureKind::Broken && what.contains("no thread for a role"), "{what}");
+        assert!(
+            kind == FailureKind::Broken && what.contains("no thread for a role"),
+            "{what}"
+        );
     }
 
     /// What may not be served, or cannot be, is refused before anything is started.
@@ -544,17 +653,52 @@ mod tests {
     fn what_is_not_allowed_is_not_served() {
         let check = |allow: AllowList, address: &str, expected: FailureKind, words: &str| {
             let folders = Arc::default();
-            let ground = RoleGround { allow: Arc::new(allow), serving: none, folders, shift_ns: 0 };
+            let ground = RoleGround {
+                allow: Arc::new(allow),
+                serving: none,
+                folders,
+                shift_ns: 0,
+            };
             let wish = RoleWish::Serve(Box::new(wish(address)));
             let mut role = AgentRole::begin(wish, &ground).unwrap();
-            let RoleNews::Refused { kind, what } = last(&mut role) else { panic!("{words}") };
-            assert!(kind == expected && what.contains(words), "{words}: {kind:?} {what}");
+            let RoleNews::Refused { kind, what } = last(&mut role) else {
+                panic!("{words}")
+            };
+            assert!(
+                kind == expected && what.contains(words),
+                "{words}: {kind:?} {what}"
+            );
         };
         let only = |words: &[&str]| AllowList::only(words.iter().copied(), &[]).unwrap();
-        check(only(&["memory:"]), "10.0.0.9", FailureKind::NotAllowed, "--allow serve:10.0.0.9");
-        check(only(&["serve:10.0.0.8"]), "10.0.0.9", FailureKind::NotAllowed, "serve:10.0.0.8");
-        check(only(&["serve:10.0.0.9"]), "10.0.0.9", FailureKind::Refused, "serves nothing");
-        check(only(&["serve:"]), "10.0.0.9", FailureKind::Refused, "serves nothing");
-        check(AllowList::everything(), "::1", FailureKind::Refused, "serves nothing");
+        check(
+            only(&["memory:"]),
+            "10.0.0.9",
+            FailureKind::NotAllowed,
+            "--allow serve:10.0.0.9",
+        );
+        check(
+            only(&["serve:10.0.0.8"]),
+            "10.0.0.9",
+            FailureKind::NotAllowed,
+            "serve:10.0.0.8",
+        );
+        check(
+            only(&["serve:10.0.0.9"]),
+            "10.0.0.9",
+            FailureKind::Refused,
+            "serves nothing",
+        );
+        check(
+            only(&["serve:"]),
+            "10.0.0.9",
+            FailureKind::Refused,
+            "serves nothing",
+        );
+        check(
+            AllowList::everything(),
+            "::1",
+            FailureKind::Refused,
+            "serves nothing",
+        );
     }
 }

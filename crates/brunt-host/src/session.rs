@@ -12,8 +12,8 @@ use brunt_result::choice::{PageCache, RingChoice, RingMode, RingTrial};
 use brunt_result::event::{ClockName, Envelope, Event, Sample};
 use brunt_result::link::LinkReport;
 use brunt_result::message::{
-    Assignment, FailureKind, FrameError, FromHost, HostFault, HostFaultFailure, HostReady, Moment, Proof,
-    RecordEnd, RoleNews, RoleOrder, ToHost, VERSION, WatchReport,
+    Assignment, FailureKind, FrameError, FromHost, HostFault, HostFaultFailure, HostReady, Moment,
+    Proof, RecordEnd, RoleNews, RoleOrder, ToHost, VERSION, WatchReport,
 };
 use brunt_result::secrets::without_secrets;
 use brunt_result::{Interval, Outcome, RequestRecord};
@@ -93,7 +93,10 @@ impl HostNews {
                 | HostNews::Requests(_)
                 | HostNews::Sample(_)
                 | HostNews::FaultProven(..)
-                | HostNews::Role(_, RoleNews::Away(_) | RoleNews::Back { .. } | RoleNews::Died(_))
+                | HostNews::Role(
+                    _,
+                    RoleNews::Away(_) | RoleNews::Back { .. } | RoleNews::Died(_)
+                )
         )
     }
 }
@@ -153,7 +156,10 @@ enum FaultState {
 impl HostSession {
     /// The first message.
     pub fn greeting(program: &str) -> ToHost {
-        ToHost::Hello { version: VERSION, program: program.to_string() }
+        ToHost::Hello {
+            version: VERSION,
+            program: program.to_string(),
+        }
     }
 
     /// The agent's clock; `None` before its greeting.
@@ -193,7 +199,10 @@ impl HostSession {
     /// # Panics
     /// Before its greeting.
     pub fn watch_from(&self, first: Nanos) -> ToHost {
-        ToHost::WatchFrom(Moment { clock: self.clock.clone().expect("it has greeted"), at: first })
+        ToHost::WatchFrom(Moment {
+            clock: self.clock.clone().expect("it has greeted"),
+            at: first,
+        })
     }
 
     /// Asks for a run, of which this host has this part.
@@ -211,7 +220,10 @@ impl HostSession {
     /// # Panics
     /// When there is no run.
     pub fn more_requests(&mut self) -> ToHost {
-        self.run.as_mut().expect("there is a run").ask_for_requests();
+        self.run
+            .as_mut()
+            .expect("there is a run")
+            .ask_for_requests();
         ToHost::MoreRequests
     }
 
@@ -229,7 +241,10 @@ impl HostSession {
     /// # Panics
     /// Before its greeting.
     pub fn start(&self, at: Nanos) -> ToHost {
-        ToHost::Start(Moment { clock: self.clock.clone().expect("it has greeted"), at })
+        ToHost::Start(Moment {
+            clock: self.clock.clone().expect("it has greeted"),
+            at,
+        })
     }
 
     /// Ends the run; from now on nothing is passed on of it but [`HostNews::Released`].
@@ -238,7 +253,10 @@ impl HostSession {
     /// When there is none, or this was said already.
     pub fn release(&mut self) -> ToHost {
         let run = self.run.as_mut().expect("there is a run");
-        assert!(!std::mem::replace(&mut run.releasing, true), "a run is released once");
+        assert!(
+            !std::mem::replace(&mut run.releasing, true),
+            "a run is released once"
+        );
         ToHost::Release
     }
 
@@ -246,48 +264,83 @@ impl HostSession {
     ///
     /// # Errors
     /// The conversation is of no use any more.
-    pub fn on_message(&mut self, mut message: FromHost, now: Nanos) -> Result<HostNews, SessionError> {
+    pub fn on_message(
+        &mut self,
+        mut message: FromHost,
+        now: Nanos,
+    ) -> Result<HostNews, SessionError> {
         let Some(clock) = &self.clock else {
-            if let FromHost::Hello { program, now: moment, .. } = &mut message {
+            if let FromHost::Hello {
+                program,
+                now: moment,
+                ..
+            } = &mut message
+            {
                 *program = plain(program);
                 moment.clock = ClockName(plain(&moment.clock.0).into());
             }
             message.check_greeting()?;
-            let FromHost::Hello { program, now: moment, .. } = message else {
+            let FromHost::Hello {
+                program,
+                now: moment,
+                ..
+            } = message
+            else {
                 unreachable!("it was checked that this is a greeting")
             };
             self.clock = Some(moment.clock);
             return Ok(HostNews::Greeted(program));
         };
         match message {
-            FromHost::Clock { round, heard, wall_ns, answered } => {
+            FromHost::Clock {
+                round,
+                heard,
+                wall_ns,
+                answered,
+            } => {
                 let asked = self.asked.take().filter(|(asked, _)| *asked == round);
                 let (_, sent) = asked.ok_or(SessionError::Unasked("an answer about its clock"))?;
                 let wall = Nanos(wall_ns);
                 Ok(HostNews::Clock {
-                    monotonic: ClockRound { sent, heard, answered, back: now },
-                    wall: ClockRound { sent, heard: wall, answered: wall, back: now },
+                    monotonic: ClockRound {
+                        sent,
+                        heard,
+                        answered,
+                        back: now,
+                    },
+                    wall: ClockRound {
+                        sent,
+                        heard: wall,
+                        answered: wall,
+                        back: now,
+                    },
                 })
             }
             FromHost::Event(envelope) => sample(*envelope, clock, self.watching),
             FromHost::Note(note) => Ok(HostNews::Note(plain(&note))),
             FromHost::WatchNote(note) => Ok(HostNews::WatchNote(plain(&note))),
-            FromHost::Watched(report) if std::mem::take(&mut self.watching) => Ok(HostNews::Watched(report)),
+            FromHost::Watched(report) if std::mem::take(&mut self.watching) => {
+                Ok(HostNews::Watched(report))
+            }
             FromHost::Watched(_) => Err(SessionError::Unasked("an end of samples")),
             FromHost::Counter { name, value } => Ok(HostNews::Counter(plain(&name), value)),
             FromHost::Failed { kind, what } => {
                 // What a run that is not wanted any more failed of is nobody's concern; what ends the conversation is.
                 let of_all = matches!(kind, FailureKind::LeaseOver | FailureKind::Version);
                 let is_late = !of_all && self.run.as_ref().is_some_and(|run| run.releasing);
-                Ok(if is_late { HostNews::Late } else { HostNews::Failed(kind, plain(&what)) })
+                Ok(if is_late {
+                    HostNews::Late
+                } else {
+                    HostNews::Failed(kind, plain(&what))
+                })
             }
             FromHost::Bridge(report) if std::mem::take(&mut self.asked_bridge) => {
                 Ok(HostNews::Bridge(report))
             }
             FromHost::Bridge(_) => Err(SessionError::Unasked("what went through a bridge")),
-            FromHost::FaultPut { .. } | FromHost::FaultRemoved { .. } | FromHost::FaultFailed { .. } => {
-                self.news_of_fault(message)
-            }
+            FromHost::FaultPut { .. }
+            | FromHost::FaultRemoved { .. }
+            | FromHost::FaultFailed { .. } => self.news_of_fault(message),
             FromHost::Role { role, news } => Ok(HostNews::Role(role, self.roles.take(role, news)?)),
             FromHost::Hello { .. } => Err(SessionError::Unasked("a second greeting")),
             FromHost::NeedsTrace(_) => Err(SessionError::Unasked("a part of a run")),
@@ -314,7 +367,10 @@ impl HostSession {
     /// # Panics
     /// When there is one of this number.
     pub fn put_fault(&mut self, fault: u32, what: HostFault) -> ToHost {
-        assert!(self.faults.insert(fault, FaultState::Putting).is_none(), "each fault has its own number");
+        assert!(
+            self.faults.insert(fault, FaultState::Putting).is_none(),
+            "each fault has its own number"
+        );
         ToHost::PutFault { fault, what }
     }
 
@@ -368,7 +424,10 @@ impl HostSession {
     }
 
     fn news_of_run(&mut self, message: FromHost) -> Result<HostNews, SessionError> {
-        let run = self.run.as_mut().ok_or(SessionError::Unasked("news of a run"))?;
+        let run = self
+            .run
+            .as_mut()
+            .ok_or(SessionError::Unasked("news of a run"))?;
         if run.releasing {
             if message == FromHost::Released {
                 self.run = None;
@@ -390,7 +449,10 @@ impl HostSession {
                 run.interval(worker, &interval)?;
                 Ok(HostNews::Interval(worker, interval))
             }
-            FromHost::Ended { worker, mut outcome } => {
+            FromHost::Ended {
+                worker,
+                mut outcome,
+            } => {
                 run.ended(worker, &outcome)?;
                 if let Some(error) = &mut outcome.first_error {
                     error.text = plain(&error.text);
@@ -414,9 +476,17 @@ impl HostSession {
                 run.journal(worker, &bytes)?;
                 Ok(HostNews::Journal(worker, bytes))
             }
-            FromHost::Done { troubles, page_cache, replay } => {
+            FromHost::Done {
+                troubles,
+                page_cache,
+                replay,
+            } => {
                 run.done()?;
-                Ok(HostNews::Done(plain_list(&troubles), page_cache.filter(is_possible), replay))
+                Ok(HostNews::Done(
+                    plain_list(&troubles),
+                    page_cache.filter(is_possible),
+                    replay,
+                ))
             }
             _ => Err(SessionError::Unasked("the end of a run")),
         }
@@ -424,41 +494,73 @@ impl HostSession {
 }
 
 fn is_possible(cache: &PageCache) -> bool {
-    cache.read_share.is_none_or(|share| (0.0..=1.0).contains(&share)) && (0.0..1e9).contains(&cache.flush_s)
+    cache
+        .read_share
+        .is_none_or(|share| (0.0..=1.0).contains(&share))
+        && (0.0..1e9).contains(&cache.flush_s)
 }
 
 /// A choice whose texts may be shown, and whose rates can be added.
 fn plain_ring(ring: RingChoice) -> RingChoice {
     let trial = |trial: RingTrial| RingTrial {
-        requests_per_second: trial.requests_per_second.filter(|rate| (0.0..1e12).contains(rate)),
+        requests_per_second: trial
+            .requests_per_second
+            .filter(|rate| (0.0..1e12).contains(rate)),
         error: trial.error.as_deref().map(plain),
         ..trial
     };
-    let trials = ring.trials.into_iter().take(RingMode::ALL.len()).map(trial).collect();
-    RingChoice { mode: ring.mode, why: plain(&ring.why), trials }
+    let trials = ring
+        .trials
+        .into_iter()
+        .take(RingMode::ALL.len())
+        .map(trial)
+        .collect();
+    RingChoice {
+        mode: ring.mode,
+        why: plain(&ring.why),
+        trials,
+    }
 }
 
 pub(crate) fn plain_proof(proof: Proof) -> Proof {
-    Proof { what: plain(&proof.what), ..proof }
+    Proof {
+        what: plain(&proof.what),
+        ..proof
+    }
 }
 
 pub(crate) fn plain_list(texts: &[String]) -> Vec<String> {
-    texts.iter().take(TEXTS_MAX).map(|text| plain(text)).collect()
+    texts
+        .iter()
+        .take(TEXTS_MAX)
+        .map(|text| plain(text))
+        .collect()
 }
 
 /// A text for people's terminals and results: short, without passwords, and without what would move cursors.
 pub(crate) fn plain(text: &str) -> String {
-    without_secrets(text).chars().filter(|one| !one.is_control()).take(TEXT_CHARS_MAX).collect()
+    without_secrets(text)
+        .chars()
+        .filter(|one| !one.is_control())
+        .take(TEXT_CHARS_MAX)
+        .collect()
 }
 
 fn sample(envelope: Envelope, clock: &ClockName, watching: bool) -> Result<HostNews, SessionError> {
     if envelope.clock != *clock {
         let theirs = ClockName(plain(&envelope.clock.0).into());
-        return Err(SessionError::Clock { theirs, greeted: clock.clone() });
+        return Err(SessionError::Clock {
+            theirs,
+            greeted: clock.clone(),
+        });
     }
     match envelope.event {
         Event::Sample(sample) if watching && envelope.version == Envelope::VERSION => {
-            if has_plain_names(&sample) { Ok(HostNews::Sample(sample)) } else { Err(SessionError::Name) }
+            if has_plain_names(&sample) {
+                Ok(HostNews::Sample(sample))
+            } else {
+                Err(SessionError::Name)
+            }
         }
         _ => Err(SessionError::Unasked("an event")),
     }
@@ -467,7 +569,8 @@ fn sample(envelope: Envelope, clock: &ClockName, watching: bool) -> Result<HostN
 fn has_plain_names(sample: &Sample) -> bool {
     let plain = |name: &str| !name.chars().any(char::is_control);
     let mut values = sample.values.iter();
-    plain(&sample.host) && values.all(|one| plain(&one.probe) && plain(&one.instance) && plain(&one.metric))
+    plain(&sample.host)
+        && values.all(|one| plain(&one.probe) && plain(&one.instance) && plain(&one.metric))
 }
 
 #[cfg(test)]
@@ -482,12 +585,25 @@ mod tests {
     }
 
     fn hello(version: u32) -> FromHost {
-        FromHost::Hello { version, program: "brunt 1".into(), now: Moment { clock: name("a"), at: Nanos(1) } }
+        FromHost::Hello {
+            version,
+            program: "brunt 1".into(),
+            now: Moment {
+                clock: name("a"),
+                at: Nanos(1),
+            },
+        }
     }
 
     fn part() -> HostPart {
         let kinds = vec![OpKind::Read];
-        HostPart { workers: 1, first_worker: 0, kinds, records: false, journals: false }
+        HostPart {
+            workers: 1,
+            first_worker: 0,
+            kinds,
+            records: false,
+            journals: false,
+        }
     }
 
     fn greeted() -> HostSession {
@@ -510,33 +626,68 @@ mod tests {
             metric: "received_bytes_per_s".into(),
             value: 1.0,
         };
-        let sample = Sample { host: "local".into(), start: Nanos(1), end: Nanos(2), values: vec![value] };
-        FromHost::Event(Box::new(Envelope::new(name(clock), Event::Sample(Arc::new(sample)))))
+        let sample = Sample {
+            host: "local".into(),
+            start: Nanos(1),
+            end: Nanos(2),
+            values: vec![value],
+        };
+        FromHost::Event(Box::new(Envelope::new(
+            name(clock),
+            Event::Sample(Arc::new(sample)),
+        )))
     }
 
     #[test]
     fn a_question_and_its_answer_make_a_round() {
         let mut session = greeted();
-        let ToHost::AskClock { round } = session.ask(Nanos(10)) else { panic!("a question") };
-        let answer = FromHost::Clock { round, heard: Nanos(500), wall_ns: 9000, answered: Nanos(501) };
-        let HostNews::Clock { monotonic, wall } = session.on_message(answer.clone(), Nanos(20)).unwrap()
+        let ToHost::AskClock { round } = session.ask(Nanos(10)) else {
+            panic!("a question")
+        };
+        let answer = FromHost::Clock {
+            round,
+            heard: Nanos(500),
+            wall_ns: 9000,
+            answered: Nanos(501),
+        };
+        let HostNews::Clock { monotonic, wall } =
+            session.on_message(answer.clone(), Nanos(20)).unwrap()
         else {
             panic!("a round")
         };
         assert_eq!(
             monotonic,
-            ClockRound { sent: Nanos(10), heard: Nanos(500), answered: Nanos(501), back: Nanos(20) }
+            ClockRound {
+                sent: Nanos(10),
+                heard: Nanos(500),
+                answered: Nanos(501),
+                back: Nanos(20)
+            }
         );
         assert_eq!((wall.heard, wall.answered), (Nanos(9000), Nanos(9000)));
-        assert!(matches!(session.on_message(answer, Nanos(21)), Err(SessionError::Unasked(_))));
+        assert!(matches!(
+            session.on_message(answer, Nanos(21)),
+            Err(SessionError::Unasked(_))
+        ));
     }
 
     /// Of a fault is heard that it shows and that it is gone, in this order and only when asked for.
     #[test]
     fn news_of_faults_have_their_order() {
-        let proof = |what: &str| Proof { at: Nanos(1), seen: Nanos(2), what: what.into(), value: None };
-        let put = |fault| FromHost::FaultPut { fault, proof: proof("there\x1b") };
-        let removed = |fault| FromHost::FaultRemoved { fault, proof: proof("gone") };
+        let proof = |what: &str| Proof {
+            at: Nanos(1),
+            seen: Nanos(2),
+            what: what.into(),
+            value: None,
+        };
+        let put = |fault| FromHost::FaultPut {
+            fault,
+            proof: proof("there\x1b"),
+        };
+        let removed = |fault| FromHost::FaultRemoved {
+            fault,
+            proof: proof("gone"),
+        };
         let failed = |fault| {
             let (kind, what) = (HostFaultFailure::NotShown, "no".to_string());
             FromHost::FaultFailed { fault, kind, what }
@@ -544,16 +695,27 @@ mod tests {
         let mut session = greeted();
         let hear = |session: &mut HostSession, message| session.on_message(message, Nanos(3));
         for message in [put(1), removed(1), failed(1)] {
-            assert!(matches!(hear(&mut session, message), Err(SessionError::Unasked(_))));
+            assert!(matches!(
+                hear(&mut session, message),
+                Err(SessionError::Unasked(_))
+            ));
         }
         session.put_fault(1, HostFault::Memory { bytes: 1 });
-        assert!(hear(&mut session, removed(1)).is_err(), "nobody asked for its end");
+        assert!(
+            hear(&mut session, removed(1)).is_err(),
+            "nobody asked for its end"
+        );
         session.put_fault(2, HostFault::Memory { bytes: 1 });
-        let HostNews::FaultProven(2, shown) = hear(&mut session, put(2)).unwrap() else { panic!("it shows") };
+        let HostNews::FaultProven(2, shown) = hear(&mut session, put(2)).unwrap() else {
+            panic!("it shows")
+        };
         assert_eq!(shown.what, "there");
         assert!(hear(&mut session, put(2)).is_err(), "once");
         session.remove_fault(2);
-        assert!(matches!(hear(&mut session, removed(2)), Ok(HostNews::FaultProven(2, _))));
+        assert!(matches!(
+            hear(&mut session, removed(2)),
+            Ok(HostNews::FaultProven(2, _))
+        ));
         session.put_fault(3, HostFault::Memory { bytes: 1 });
         session.remove_fault(3);
         assert_eq!(hear(&mut session, put(3)).unwrap(), HostNews::Late);
@@ -566,7 +728,10 @@ mod tests {
     #[test]
     fn what_nobody_asked_for_is_refused() {
         let check = |mut session: HostSession, message: FromHost, expected: &str| {
-            let error = session.on_message(message, Nanos(5)).unwrap_err().to_string();
+            let error = session
+                .on_message(message, Nanos(5))
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(expected), "{error}");
         };
         let watching = || {
@@ -578,22 +743,60 @@ mod tests {
         check(HostSession::default(), hello(99), "speaks version 99");
         check(greeted(), hello(VERSION), "a second greeting");
         check(greeted(), sampled("a"), "an event");
-        check(watching(), sampled_of("a", "eth0\u{1b}[2J"), "control characters");
-        check(watching(), sampled("b"), "the clock 'b' after it had greeted with 'a'");
         check(
             watching(),
-            FromHost::Done { troubles: vec![], page_cache: None, replay: None },
+            sampled_of("a", "eth0\u{1b}[2J"),
+            "control characters",
+        );
+        check(
+            watching(),
+            sampled("b"),
+            "the clock 'b' after it had greeted with 'a'",
+        );
+        check(
+            watching(),
+            FromHost::Done {
+                troubles: vec![],
+                page_cache: None,
+                replay: None,
+            },
             "news of a run",
         );
         check(watching(), FromHost::Requests(vec![]), "news of a run");
-        check(watching(), FromHost::Role { role: 0, news: RoleNews::Lives }, "news of a role");
-        check(watching(), FromHost::Journal { worker: 0, bytes: vec![] }, "news of a run");
-        check(watching(), FromHost::NeedsTrace(TraceDigest(String::new())), "a part of a run");
+        check(
+            watching(),
+            FromHost::Role {
+                role: 0,
+                news: RoleNews::Lives,
+            },
+            "news of a role",
+        );
+        check(
+            watching(),
+            FromHost::Journal {
+                worker: 0,
+                bytes: vec![],
+            },
+            "news of a run",
+        );
+        check(
+            watching(),
+            FromHost::NeedsTrace(TraceDigest(String::new())),
+            "a part of a run",
+        );
         let mut asked = greeted();
         asked.ask(Nanos(1));
-        let answer = FromHost::Clock { round: 77, heard: Nanos(2), wall_ns: 0, answered: Nanos(2) };
+        let answer = FromHost::Clock {
+            round: 77,
+            heard: Nanos(2),
+            wall_ns: 0,
+            answered: Nanos(2),
+        };
         check(asked, answer, "an answer about its clock");
-        assert!(matches!(watching().on_message(sampled("a"), Nanos(5)), Ok(HostNews::Sample(_))));
+        assert!(matches!(
+            watching().on_message(sampled("a"), Nanos(5)),
+            Ok(HostNews::Sample(_))
+        ));
     }
 
     /// After its release nothing of a run is passed on but its end, and there may be another.
@@ -616,31 +819,63 @@ mod tests {
         };
         let mut session = greeted();
         session.prepare(assignment(), part());
-        let ready = |text: &str| HostReady { notes: vec![text.into()], ring: None, trace: None };
-        let heard = session.on_message(FromHost::Ready(ready("a\u{1b}b")), Nanos(2)).unwrap();
+        let ready = |text: &str| HostReady {
+            notes: vec![text.into()],
+            ring: None,
+            trace: None,
+        };
+        let heard = session
+            .on_message(FromHost::Ready(ready("a\u{1b}b")), Nanos(2))
+            .unwrap();
         assert_eq!(heard, HostNews::Ready(ready("ab")));
-        let early = session.on_message(FromHost::Released, Nanos(2)).unwrap_err();
+        let early = session
+            .on_message(FromHost::Released, Nanos(2))
+            .unwrap_err();
         assert!(matches!(early, SessionError::Unasked(_)), "{early}");
         session.release();
-        let nonsense = FromHost::Done { troubles: vec![], page_cache: None, replay: None };
-        assert_eq!(session.on_message(nonsense, Nanos(3)).unwrap(), HostNews::Late);
-        let failed = |kind| FromHost::Failed { kind, what: String::new() };
+        let nonsense = FromHost::Done {
+            troubles: vec![],
+            page_cache: None,
+            replay: None,
+        };
+        assert_eq!(
+            session.on_message(nonsense, Nanos(3)).unwrap(),
+            HostNews::Late
+        );
+        let failed = |kind| FromHost::Failed {
+            kind,
+            what: String::new(),
+        };
         let mut kept = |kind| session.on_message(failed(kind), Nanos(3)).unwrap() != HostNews::Late;
         use FailureKind::{Broken, LeaseOver, NotAllowed, Refused, Version};
         assert_eq!(
             [Broken, NotAllowed, Refused, LeaseOver, Version].map(&mut kept),
             [false, false, false, true, true]
         );
-        assert_eq!(session.on_message(FromHost::Released, Nanos(4)).unwrap(), HostNews::Released);
-        assert!(session.on_message(FromHost::Ready(ready("c")), Nanos(5)).is_err());
+        assert_eq!(
+            session.on_message(FromHost::Released, Nanos(4)).unwrap(),
+            HostNews::Released
+        );
+        assert!(
+            session
+                .on_message(FromHost::Ready(ready("c")), Nanos(5))
+                .is_err()
+        );
         session.prepare(assignment(), part());
-        assert!(session.on_message(FromHost::Ready(ready("c")), Nanos(6)).is_ok());
+        assert!(
+            session
+                .on_message(FromHost::Ready(ready("c")), Nanos(6))
+                .is_ok()
+        );
     }
 
     #[test]
     fn passwords_are_not_passed_on() {
         let what = "'iscsi://me%hush@host/t/0': no login".to_string();
-        let failed = FromHost::Failed { kind: FailureKind::Refused, what };
+        let failed = FromHost::Failed {
+            kind: FailureKind::Refused,
+            what,
+        };
         let HostNews::Failed(_, said) = greeted().on_message(failed, Nanos(1)).unwrap() else {
             panic!("it failed")
         };
@@ -650,11 +885,23 @@ mod tests {
     #[test]
     fn texts_are_cut_and_move_no_cursor() {
         let note = FromHost::Note("\u{1b}ä\n".repeat(10_000));
-        let HostNews::Note(text) = greeted().on_message(note, Nanos(1)).unwrap() else { panic!("a note") };
+        let HostNews::Note(text) = greeted().on_message(note, Nanos(1)).unwrap() else {
+            panic!("a note")
+        };
         assert_eq!(text, "ä".repeat(TEXT_CHARS_MAX));
-        let now = Moment { clock: name("\u{1b}c"), at: Nanos(1) };
-        let hello = FromHost::Hello { version: 99, program: "\u{1b}[2Jbrunt".into(), now };
-        let said = HostSession::default().on_message(hello, Nanos(1)).unwrap_err().to_string();
+        let now = Moment {
+            clock: name("\u{1b}c"),
+            at: Nanos(1),
+        };
+        let hello = FromHost::Hello {
+            version: 99,
+            program: "\u{1b}[2Jbrunt".into(),
+            now,
+        };
+        let said = HostSession::default()
+            .on_message(hello, Nanos(1))
+            .unwrap_err()
+            .to_string();
         assert!(said.contains("([2Jbrunt)"), "{said}");
     }
 }

@@ -25,7 +25,12 @@ impl ShelvedJournals {
     /// A journal cannot be looked at.
     pub fn new(shelf: JournalShelf) -> io::Result<ShelvedJournals> {
         let (workers, lengths) = shelf.lengths()?.into_iter().unzip();
-        Ok(ShelvedJournals { shelf, workers, lengths, at: (0, 0) })
+        Ok(ShelvedJournals {
+            shelf,
+            workers,
+            lengths,
+            at: (0, 0),
+        })
     }
 
     /// How long they are, by worker.
@@ -39,12 +44,18 @@ impl ShelvedJournals {
     /// It cannot be read.
     pub fn take(&mut self) -> io::Result<Option<(u32, Vec<u8>)>> {
         let (index, offset) = self.at;
-        let Some(length) = self.lengths.get(index) else { return Ok(None) };
+        let Some(length) = self.lengths.get(index) else {
+            return Ok(None);
+        };
         let count = (length - offset).min(JOURNAL_BYTES_MAX as u64);
         let mut bytes = vec![0; count as usize];
         self.shelf.read(self.workers[index], offset, &mut bytes)?;
         let next = offset + count;
-        self.at = if next == *length { (index + 1, 0) } else { (index, next) };
+        self.at = if next == *length {
+            (index + 1, 0)
+        } else {
+            (index, next)
+        };
         Ok(Some((index as u32, bytes)))
     }
 

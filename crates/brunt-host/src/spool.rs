@@ -63,7 +63,9 @@ impl RequestSpool {
             return;
         }
         self.pending.clear();
-        requests.iter().for_each(|request| pack(request, &mut self.pending));
+        requests
+            .iter()
+            .for_each(|request| pack(request, &mut self.pending));
         match self.write() {
             Ok(()) => self.end.kept += requests.len() as u64,
             Err(error) => {
@@ -98,7 +100,8 @@ impl RequestSpool {
     /// # Errors
     /// The file cannot be read.
     pub fn take(&mut self, at_most: usize) -> io::Result<Vec<RequestRecord>> {
-        let left = ((self.written_bytes - self.read_bytes) / REQUEST_BYTES as u64).min(at_most as u64);
+        let left =
+            ((self.written_bytes - self.read_bytes) / REQUEST_BYTES as u64).min(at_most as u64);
         let mut bytes = vec![0; left as usize * REQUEST_BYTES];
         self.file.read_exact_at(&mut bytes, self.read_bytes)?;
         self.read_bytes += bytes.len() as u64;
@@ -113,17 +116,34 @@ impl RequestSpool {
 pub(crate) fn unnamed_file(folder: &Path, word: &str) -> io::Result<File> {
     let number = NAMES.fetch_add(1, Ordering::Relaxed);
     let path = folder.join(format!("brunt-{word}-{}-{number}", std::process::id()));
-    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)?;
     std::fs::remove_file(&path)?;
     Ok(file)
 }
 
 fn pack(request: &RequestRecord, out: &mut Vec<u8>) {
-    let RequestRecord { worker, index, op, offset, len, intended, sent, completed, retries, status } =
-        *request;
+    let RequestRecord {
+        worker,
+        index,
+        op,
+        offset,
+        len,
+        intended,
+        sent,
+        completed,
+        retries,
+        status,
+    } = *request;
     let time = |at: Option<Nanos>| at.unwrap_or(Nanos::MAX).0;
     let mut put = |bytes: &[u8]| out.write_all(bytes).expect("a vector takes all");
-    [worker, retries].iter().for_each(|word| put(&word.to_le_bytes()));
+    [worker, retries]
+        .iter()
+        .for_each(|word| put(&word.to_le_bytes()));
     let words = [index, offset, len, intended.0, time(sent), time(completed)];
     words.iter().for_each(|word| put(&word.to_le_bytes()));
     put(&[op as u8, status as u8]);
@@ -131,8 +151,13 @@ fn pack(request: &RequestRecord, out: &mut Vec<u8>) {
 
 fn unpack(bytes: &[u8]) -> RequestRecord {
     let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-    let word =
-        |at: usize| u64::from_le_bytes(bytes[8 + at * 8..16 + at * 8].try_into().expect("eight bytes"));
+    let word = |at: usize| {
+        u64::from_le_bytes(
+            bytes[8 + at * 8..16 + at * 8]
+                .try_into()
+                .expect("eight bytes"),
+        )
+    };
     let time = |at: usize| Some(Nanos(word(at))).filter(|at| *at != Nanos::MAX);
     RequestRecord {
         worker: half(0),
@@ -175,7 +200,13 @@ mod tests {
         let mut spool = RequestSpool::create(folder.path()).unwrap();
         let all: Vec<RequestRecord> = (0..1000).map(request).collect();
         all.chunks(77).for_each(|batch| spool.push(batch));
-        assert_eq!(spool.end(), RecordEnd { kept: 1000, ..RecordEnd::default() });
+        assert_eq!(
+            spool.end(),
+            RecordEnd {
+                kept: 1000,
+                ..RecordEnd::default()
+            }
+        );
         let mut found = Vec::new();
         while let Some(more) = Some(spool.take(300).unwrap()).filter(|more| !more.is_empty()) {
             assert!(more.len() <= 300);
@@ -192,7 +223,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut spool = RequestSpool::create(folder.path()).unwrap();
         spool.push(&[request(1); 10]);
-        let kept = std::mem::replace(&mut spool.file, File::options().write(true).open("/dev/full").unwrap());
+        let kept = std::mem::replace(
+            &mut spool.file,
+            File::options().write(true).open("/dev/full").unwrap(),
+        );
         spool.push(&[request(2); 5]);
         spool.push(&[request(3); 6]);
         let end = spool.end();

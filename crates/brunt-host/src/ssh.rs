@@ -48,13 +48,29 @@ pub(crate) struct SshStart<'a> {
 /// ssh or the far shell fails; the text has what they said.
 pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream), HostError> {
     let own = std::env::current_exe().and_then(File::open);
-    let mut own = own.map_err(|source| HostError::Os { what: "read this program", source })?;
-    let bytes = own.metadata().map_err(|source| HostError::Os { what: "read this program", source })?.len();
+    let mut own = own.map_err(|source| HostError::Os {
+        what: "read this program",
+        source,
+    })?;
+    let bytes = own
+        .metadata()
+        .map_err(|source| HostError::Os {
+            what: "read this program",
+            source,
+        })?
+        .len();
     let (ssh, options) = start.ssh.split_first().ok_or(HostError::NoSsh)?;
     let mut command = Command::new(ssh);
     command.args(options);
     // Nobody answers questions here; and a peer that is gone is noticed also while the copy is sent.
-    command.args(["-o", "BatchMode=yes", "-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=2"]);
+    command.args([
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "ServerAliveInterval=3",
+        "-o",
+        "ServerAliveCountMax=2",
+    ]);
     command.args(["-T", "--", start.destination, &far_command(start, bytes)]);
     let (mut process, output) = AgentProcess::spawn(command)?;
     let mut until = Instant::now() + start.login_max;
@@ -63,11 +79,16 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
     loop {
         match heard.next_line() {
             Some(FarLine::Begins) => {
-                return process.stream(output, &heard.bytes).map(|stream| (process, stream));
+                return process
+                    .stream(output, &heard.bytes)
+                    .map(|stream| (process, stream));
             }
             Some(FarLine::Needed(machine)) => {
                 if machine != std::env::consts::ARCH {
-                    return Err(HostError::Machine { theirs: machine, ours: std::env::consts::ARCH });
+                    return Err(HostError::Machine {
+                        theirs: machine,
+                        ours: std::env::consts::ARCH,
+                    });
                 }
                 until = Instant::now() + start.copy_max;
                 send_program(&mut own, &mut process, start)?;
@@ -83,7 +104,9 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
                     }
                     Some(more) => heard.push(&more),
                     // What ssh has taken may still be on its way.
-                    None if left.is_zero() && copied => return Err(HostError::Slow(start.copy_max)),
+                    None if left.is_zero() && copied => {
+                        return Err(HostError::Slow(start.copy_max));
+                    }
                     None if left.is_zero() => return Err(HostError::Silent(start.login_max)),
                     None => {}
                 }
@@ -93,13 +116,19 @@ pub(crate) fn start(start: &SshStart<'_>) -> Result<(AgentProcess, MessageStream
 }
 
 /// Sends the program. A host that takes none of it for as long as a login may take is given up: it is frozen, or its disk is.
-fn send_program(own: &mut File, process: &mut AgentProcess, start: &SshStart<'_>) -> Result<(), HostError> {
+fn send_program(
+    own: &mut File,
+    process: &mut AgentProcess,
+    start: &SshStart<'_>,
+) -> Result<(), HostError> {
     let until = Instant::now() + start.copy_max;
     let mut stalled = Instant::now() + start.login_max;
     let mut buffer = vec![0; PART_BYTES];
     loop {
-        let count =
-            own.read(&mut buffer).map_err(|source| HostError::Os { what: "read this program", source })?;
+        let count = own.read(&mut buffer).map_err(|source| HostError::Os {
+            what: "read this program",
+            source,
+        })?;
         let mut part = &buffer[..count];
         if part.is_empty() {
             return Ok(());
@@ -128,7 +157,11 @@ fn send_program(own: &mut File, process: &mut AgentProcess, start: &SshStart<'_>
 /// What the far shell runs. It stands between single quotes, so that it does not matter which shell that is; there are
 /// none inside. The folder goes however it ends, also when nobody reads what it says.
 fn far_command(start: &SshStart<'_>, bytes: u64) -> String {
-    let arguments: String = start.arguments.iter().map(|argument| format!(" {argument}")).collect();
+    let arguments: String = start
+        .arguments
+        .iter()
+        .map(|argument| format!(" {argument}"))
+        .collect();
     let agent = format!("agent --stdio{arguments}");
     let script = match start.program {
         Some(program) => format!("echo {BEGINS}; exec {program} {agent}"),
@@ -143,7 +176,10 @@ fn far_command(start: &SshStart<'_>, bytes: u64) -> String {
             version = start.version,
         ),
     };
-    debug_assert!(!script.contains('\''), "quotes are checked where the parts are read");
+    debug_assert!(
+        !script.contains('\''),
+        "quotes are checked where the parts are read"
+    );
     format!("exec sh -c '{script}'")
 }
 
@@ -205,11 +241,20 @@ mod tests {
         };
         let (long, short) = (Duration::from_secs(120), Duration::from_millis(50));
         assert!(send("exec cat >/dev/null", long, long).is_ok());
-        assert!(matches!(send("exec sleep 1000", short, long), Err(HostError::Slow(_))));
+        assert!(matches!(
+            send("exec sleep 1000", short, long),
+            Err(HostError::Slow(_))
+        ));
         let frozen = "head -c 100000 >/dev/null; exec sleep 1000";
-        assert!(matches!(send(frozen, long, short), Err(HostError::Stalled(_))));
+        assert!(matches!(
+            send(frozen, long, short),
+            Err(HostError::Stalled(_))
+        ));
         let error = send("echo 'no space' >&2; exit 3", long, long).unwrap_err();
-        assert_eq!(error.to_string(), "the agent's connection ended (exit status: 3): no space");
+        assert_eq!(
+            error.to_string(),
+            "the agent's connection ended (exit status: 3): no space"
+        );
     }
 
     /// A host whose controller has gone keeps no folder for its copy, whenever that was.
@@ -229,9 +274,16 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let mut command = Command::new("sh");
             let script = around.replace("{}", &far_command(&start, 6));
-            command.args(["-c", &script]).env("TMPDIR", folder.path()).stdin(std::process::Stdio::null());
+            command
+                .args(["-c", &script])
+                .env("TMPDIR", folder.path())
+                .stdin(std::process::Stdio::null());
             let ended = command.output().unwrap();
-            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{script}: {ended:?}");
+            assert_eq!(
+                std::fs::read_dir(folder.path()).unwrap().count(),
+                0,
+                "{script}: {ended:?}"
+            );
         }
     }
 

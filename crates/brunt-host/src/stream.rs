@@ -105,12 +105,21 @@ impl MessageStream {
 
     /// Over a socket, behind TLS. [`MessageStream::greet`] comes first.
     pub(crate) fn sealed(socket: TcpStream, seal: Seal) -> Result<MessageStream, StreamError> {
-        let io = |source| StreamError::Io { what: "use the connection", source };
+        let io = |source| StreamError::Io {
+            what: "use the connection",
+            source,
+        };
         // Small messages go at once; a clock's question that waits for others is late.
-        socket.set_nodelay(true).and_then(|()| socket.set_nonblocking(true)).map_err(io)?;
+        socket
+            .set_nodelay(true)
+            .and_then(|()| socket.set_nonblocking(true))
+            .map_err(io)?;
         set_socket_send_buffer_size(&socket, SOCKET_BYTES).map_err(|error| io(error.into()))?;
         let input = socket.try_clone().map_err(io)?;
-        Ok(MessageStream { seal: Some(Box::new(seal)), ..MessageStream::new(input.into(), socket.into()) })
+        Ok(MessageStream {
+            seal: Some(Box::new(seal)),
+            ..MessageStream::new(input.into(), socket.into())
+        })
     }
 
     /// Waits until both sides have shown who they are. Until then nothing is said.
@@ -169,12 +178,20 @@ impl MessageStream {
         encode(message, &mut frame)?;
         self.later_bytes += frame.len();
         self.later.push_back(frame);
-        if self.next_later() { self.write_if_ready() } else { Ok(()) }
+        if self.next_later() {
+            self.write_if_ready()
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes up the next message that could wait, if nothing else does: never more than one goes before what comes then.
     fn next_later(&mut self) -> bool {
-        let frame = if self.backlog() == 0 { self.later.pop_front() } else { None };
+        let frame = if self.backlog() == 0 {
+            self.later.pop_front()
+        } else {
+            None
+        };
         let Some(frame) = frame else { return false };
         self.later_bytes -= frame.len();
         self.put(&frame);
@@ -222,8 +239,15 @@ impl MessageStream {
     pub fn wait(&mut self, at_most: Duration) -> Result<StreamState, StreamError> {
         self.next_later();
         let has_backlog = self.backlog() > 0;
-        let wanted = if has_backlog { PollFlags::OUT } else { PollFlags::empty() };
-        let mut ready = [PollFd::new(&self.input, PollFlags::IN), PollFd::new(&self.output, wanted)];
+        let wanted = if has_backlog {
+            PollFlags::OUT
+        } else {
+            PollFlags::empty()
+        };
+        let mut ready = [
+            PollFd::new(&self.input, PollFlags::IN),
+            PollFd::new(&self.output, wanted),
+        ];
         if !poll_for(&mut ready, at_most)? {
             return Ok(StreamState::Quiet);
         }
@@ -243,7 +267,10 @@ impl MessageStream {
             return Ok(StreamState::Quiet);
         }
         // What it said between these two looks, and why it ended.
-        if poll_for(&mut [PollFd::new(&self.input, PollFlags::IN)], Duration::ZERO)? {
+        if poll_for(
+            &mut [PollFd::new(&self.input, PollFlags::IN)],
+            Duration::ZERO,
+        )? {
             return self.read_some();
         }
         Ok(StreamState::Closed)
@@ -268,7 +295,10 @@ impl MessageStream {
             }
             Err(Errno::INTR | Errno::AGAIN) => Ok(StreamState::Quiet),
             Err(Errno::CONNRESET) => Ok(StreamState::Closed),
-            Err(error) => Err(StreamError::Io { what: "read from the other side", source: error.into() }),
+            Err(error) => Err(StreamError::Io {
+                what: "read from the other side",
+                source: error.into(),
+            }),
         }
     }
 
@@ -297,7 +327,10 @@ impl MessageStream {
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(error) => {
-                return Err(StreamError::Io { what: "write to the other side", source: error.into() });
+                return Err(StreamError::Io {
+                    what: "write to the other side",
+                    source: error.into(),
+                });
             }
         }
         if self.sent == self.outgoing.len() {
@@ -314,7 +347,10 @@ impl MessageStream {
 ///
 /// # Errors
 /// It cannot be read.
-pub(crate) fn read_within(from: impl AsFd, at_most: Duration) -> Result<Option<Vec<u8>>, StreamError> {
+pub(crate) fn read_within(
+    from: impl AsFd,
+    at_most: Duration,
+) -> Result<Option<Vec<u8>>, StreamError> {
     let mut ready = [PollFd::new(&from, PollFlags::IN)];
     if !poll_for(&mut ready, at_most)? {
         return Ok(None);
@@ -323,7 +359,10 @@ pub(crate) fn read_within(from: impl AsFd, at_most: Duration) -> Result<Option<V
     match rustix::io::read(&from, &mut buffer) {
         Ok(count) => Ok(Some(buffer[..count].to_vec())),
         Err(Errno::INTR | Errno::AGAIN) => Ok(None),
-        Err(error) => Err(StreamError::Io { what: "read from the other side", source: error.into() }),
+        Err(error) => Err(StreamError::Io {
+            what: "read from the other side",
+            source: error.into(),
+        }),
     }
 }
 
@@ -331,29 +370,45 @@ pub(crate) fn read_within(from: impl AsFd, at_most: Duration) -> Result<Option<V
 ///
 /// # Errors
 /// It cannot be written.
-pub(crate) fn write_within(to: impl AsFd, bytes: &[u8], at_most: Duration) -> Result<usize, StreamError> {
+pub(crate) fn write_within(
+    to: impl AsFd,
+    bytes: &[u8],
+    at_most: Duration,
+) -> Result<usize, StreamError> {
     if !poll_for(&mut [PollFd::new(&to, PollFlags::OUT)], at_most)? {
         return Ok(0);
     }
     match rustix::io::write(&to, &bytes[..bytes.len().min(PIPE_WRITE_BYTES)]) {
         Ok(count) => Ok(count),
         Err(Errno::INTR | Errno::AGAIN) => Ok(0),
-        Err(error) => Err(StreamError::Io { what: "write to the other side", source: error.into() }),
+        Err(error) => Err(StreamError::Io {
+            what: "write to the other side",
+            source: error.into(),
+        }),
     }
 }
 
 /// Whether a write failed because nobody reads any more.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
 }
 
 /// Whether anything is ready within this time.
 fn poll_for(fds: &mut [PollFd<'_>], at_most: Duration) -> Result<bool, StreamError> {
-    let time = Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: i64::from(at_most.subsec_nanos()) };
+    let time = Timespec {
+        tv_sec: at_most.as_secs() as i64,
+        tv_nsec: i64::from(at_most.subsec_nanos()),
+    };
     match poll(fds, Some(&time)) {
         Ok(count) => Ok(count > 0),
         Err(Errno::INTR) => Ok(false),
-        Err(error) => Err(StreamError::Io { what: "wait for the other side", source: error.into() }),
+        Err(error) => Err(StreamError::Io {
+            what: "wait for the other side",
+            source: error.into(),
+        }),
     }
 }
 
@@ -364,7 +419,10 @@ mod tests {
 
     fn pair() -> (MessageStream, MessageStream) {
         let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
-        (MessageStream::new(from.0, to.1), MessageStream::new(to.0, from.1))
+        (
+            MessageStream::new(from.0, to.1),
+            MessageStream::new(to.0, from.1),
+        )
     }
 
     fn next<M: for<'de> Deserialize<'de>>(stream: &mut MessageStream) -> Option<M> {
@@ -382,7 +440,10 @@ mod tests {
     #[test]
     fn messages_go_both_ways() {
         let (mut here, mut there) = pair();
-        let part = ToHost::TracePart { trace: TraceDigest("f".into()), bytes: vec![200; 300_000] };
+        let part = ToHost::TracePart {
+            trace: TraceDigest("f".into()),
+            bytes: vec![200; 300_000],
+        };
         let sent = part.clone();
         let other = std::thread::spawn(move || {
             let heard: ToHost = next(&mut there).unwrap();
@@ -391,7 +452,10 @@ mod tests {
             assert_eq!(next::<ToHost>(&mut there), None);
         });
         here.send(&part).unwrap();
-        assert_eq!(next::<FromHost>(&mut here), Some(FromHost::Note("heard".into())));
+        assert_eq!(
+            next::<FromHost>(&mut here),
+            Some(FromHost::Note("heard".into()))
+        );
         assert!(here.bytes()[0] > 300_000 && here.bytes()[1] > 10 && here.backlog() == 0);
         drop(here);
         other.join().unwrap();
@@ -401,7 +465,10 @@ mod tests {
     #[test]
     fn a_backlog_is_bounded() {
         let (mut here, _there) = pair();
-        let part = ToHost::TracePart { trace: TraceDigest("f".into()), bytes: vec![200; 1 << 20] };
+        let part = ToHost::TracePart {
+            trace: TraceDigest("f".into()),
+            bytes: vec![200; 1 << 20],
+        };
         let error = loop {
             if let Err(error) = here.send(&part) {
                 break error;
@@ -432,7 +499,10 @@ mod tests {
             there.wait(Duration::ZERO).unwrap();
             heard.extend(std::iter::from_fn(|| there.take().unwrap()));
         }
-        let at = heard.iter().position(|one| *one == FromHost::Released).unwrap();
+        let at = heard
+            .iter()
+            .position(|one| *one == FromHost::Released)
+            .unwrap();
         assert_eq!(at, 100 - before, "behind those that were under way");
         heard.remove(at);
         assert!(heard.into_iter().eq((0..100).map(note)));
@@ -444,13 +514,28 @@ mod tests {
     fn nonsense_and_the_end_are_noticed() {
         let (mut here, there) = pair();
         here.begin_with(b"\xff\xff\xff\xffno frame");
-        assert!(matches!(here.take::<FromHost>(), Err(StreamError::Frame(FrameError::TooLong { .. }))));
+        assert!(matches!(
+            here.take::<FromHost>(),
+            Err(StreamError::Frame(FrameError::TooLong { .. }))
+        ));
         drop(there);
         let (mut here, there) = pair();
         assert_eq!(here.wait(Duration::ZERO).unwrap(), StreamState::Quiet);
         drop(there);
-        assert_eq!(here.wait(Duration::from_secs(60)).unwrap(), StreamState::Closed);
+        assert_eq!(
+            here.wait(Duration::from_secs(60)).unwrap(),
+            StreamState::Closed
+        );
         let error = here.send(&ToHost::Renew).unwrap_err();
-        assert!(matches!(error, StreamError::Io { what: "write to the other side", .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                StreamError::Io {
+                    what: "write to the other side",
+                    ..
+                }
+            ),
+            "{error}"
+        );
     }
 }

@@ -38,7 +38,9 @@ pub struct ControllerTls(Arc<ClientConfig>);
 
 fn roots(identity: &Identity) -> Result<Arc<RootCertStore>, IdentityError> {
     let mut roots = RootCertStore::empty();
-    roots.add(identity.authority().clone()).map_err(|source| identity.unusable(source))?;
+    roots
+        .add(identity.authority().clone())
+        .map_err(|source| identity.unusable(source))?;
     Ok(Arc::new(roots))
 }
 
@@ -49,9 +51,10 @@ impl AgentTls {
     /// Its parts do not fit together.
     pub fn new(identity: &Identity) -> Result<AgentTls, IdentityError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots(identity)?, Arc::clone(&provider))
-            .build()
-            .map_err(|source| identity.unusable(rustls::Error::General(source.to_string())))?;
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(roots(identity)?, Arc::clone(&provider))
+                .build()
+                .map_err(|source| identity.unusable(rustls::Error::General(source.to_string())))?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .and_then(|builder| {
@@ -92,8 +95,11 @@ impl ControllerTls {
 
     /// For a conversation with the agent of this name.
     pub(crate) fn seal(&self, host: &str) -> Result<Seal, TlsError> {
-        let name = ServerName::try_from(host.to_string()).map_err(|_| TlsError::Name(host.to_string()))?;
-        Ok(Seal(ClientConnection::new(Arc::clone(&self.0), name)?.into()))
+        let name =
+            ServerName::try_from(host.to_string()).map_err(|_| TlsError::Name(host.to_string()))?;
+        Ok(Seal(
+            ClientConnection::new(Arc::clone(&self.0), name)?.into(),
+        ))
     }
 }
 
@@ -124,7 +130,10 @@ impl Seal {
     /// Takes what is to be said.
     pub fn close(&mut self, plain: &[u8]) {
         self.0.set_buffer_limit(None);
-        self.0.writer().write_all(plain).expect("memory without a limit");
+        self.0
+            .writer()
+            .write_all(plain)
+            .expect("memory without a limit");
     }
 
     /// Adds what is to go over the wire.

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel,
+};
 use std::time::Duration;
 
 use brunt_core::Nanos;
@@ -64,9 +66,17 @@ impl AgentRun {
         let stop = Arc::new(AtomicBool::new(false));
         let (bench, stopped) = (Arc::clone(bench), Arc::clone(&stop));
         let work = move || {
-            let desk = Desk { bench: &bench, orders: &told, news: &sender, stop: &stopped };
+            let desk = Desk {
+                bench: &bench,
+                orders: &told,
+                news: &sender,
+                stop: &stopped,
+            };
             let released = desk.work(&assignment).unwrap_or_else(|error| {
-                let _ = sender.send(FromHost::Failed { kind: error.kind(), what: error.to_string() });
+                let _ = sender.send(FromHost::Failed {
+                    kind: error.kind(),
+                    what: error.to_string(),
+                });
                 false
             });
             if released || desk.is_released() {
@@ -74,7 +84,12 @@ impl AgentRun {
             }
         };
         let thread = AgentThread::spawn("run", work)?;
-        Ok(AgentRun { orders, news, stop, thread })
+        Ok(AgentRun {
+            orders,
+            news,
+            stop,
+            thread,
+        })
     }
 
     /// Tells it. One that has ended hears nothing.
@@ -142,19 +157,36 @@ impl Desk<'_> {
             self.bench.close(assignment)?;
             return self.stop_here(HostReady::default());
         }
-        let AssignedLoad { load, on, notes, workers, records } = self.bench.assigned(assignment)?;
+        let AssignedLoad {
+            load,
+            on,
+            notes,
+            workers,
+            records,
+        } = self.bench.assigned(assignment)?;
         let any = load.any();
         if any.is::<FileLoad>() || any.is::<ReplayLoad>() {
             let notes = load.open(&on, self.stop)?;
             if assignment.step == LoadStep::Open {
-                let trace = any.downcast_ref::<ReplayLoad>().map(ReplayLoad::trace_digest);
-                return self.stop_here(HostReady { notes, ring: None, trace: trace.transpose()? });
+                let trace = any
+                    .downcast_ref::<ReplayLoad>()
+                    .map(ReplayLoad::trace_digest);
+                return self.stop_here(HostReady {
+                    notes,
+                    ring: None,
+                    trace: trace.transpose()?,
+                });
             }
         }
         let part = part_of(assignment, workers)?;
         let shelf = assignment.journals.then(new_shelf);
         let (run, alone) = (assignment.run, RunOrder::alone(assignment.seed));
-        let order = RunOrder { run, part: Some(part), shelf: shelf.clone(), ..alone };
+        let order = RunOrder {
+            run,
+            part: Some(part),
+            shelf: shelf.clone(),
+            ..alone
+        };
         let (messages, inbox) = MessageSender::new();
         let (prepared, load) = match load.prepare(&on, &order, messages, self.stop) {
             Err(LoadError::Interrupted) => return Ok(false),
@@ -162,19 +194,50 @@ impl Desk<'_> {
         };
         let record = if records { Some(new_record()?) } else { None };
         let ring = prepared.ring.filter(|ring| !ring.trials.is_empty());
-        let (ready, waiting) = (Some(HostReady { notes, ring, trace: None }), prepared.workers);
-        let mut working = Working { inbox, load, record, shelf, ready, waiting, started: false };
+        let (ready, waiting) = (
+            Some(HostReady {
+                notes,
+                ring,
+                trace: None,
+            }),
+            prepared.workers,
+        );
+        let mut working = Working {
+            inbox,
+            load,
+            record,
+            shelf,
+            ready,
+            waiting,
+            started: false,
+        };
         match self.pass_on(&mut working) {
             Ok(PassedOn::All) => {}
             Ok(PassedOn::Released) => return Ok(true),
             Ok(PassedOn::Stopped) => return Ok(false),
             Err(error) => return self.fail(working, error),
         }
-        let Working { load, record, shelf, .. } = working;
-        let Finished { troubles, page_cache, replay_part: replay, .. } = load.finish();
-        let _ = record.iter().try_for_each(|record| self.news.send(FromHost::Recorded(record.end())));
+        let Working {
+            load,
+            record,
+            shelf,
+            ..
+        } = working;
+        let Finished {
+            troubles,
+            page_cache,
+            replay_part: replay,
+            ..
+        } = load.finish();
+        let _ = record
+            .iter()
+            .try_for_each(|record| self.news.send(FromHost::Recorded(record.end())));
         let journals = shelf.map(|shelf| self.offer(shelf)).transpose()?;
-        let _ = self.news.send(FromHost::Done { troubles, page_cache, replay });
+        let _ = self.news.send(FromHost::Done {
+            troubles,
+            page_cache,
+            replay,
+        });
         self.hand_over(record, journals, false)
     }
 
@@ -195,14 +258,20 @@ impl Desk<'_> {
                         None => continue,
                     }
                 }
-                Ok(WorkerMessage::Interval(worker, interval)) => {
-                    FromHost::Interval { worker, interval: self.bench.shifted_interval(interval) }
-                }
-                Ok(WorkerMessage::Done(worker, result)) => {
-                    FromHost::Ended { worker, outcome: self.bench.shifted_outcome((*result)?) }
-                }
+                Ok(WorkerMessage::Interval(worker, interval)) => FromHost::Interval {
+                    worker,
+                    interval: self.bench.shifted_interval(interval),
+                },
+                Ok(WorkerMessage::Done(worker, result)) => FromHost::Ended {
+                    worker,
+                    outcome: self.bench.shifted_outcome((*result)?),
+                },
                 Ok(WorkerMessage::Requests(_, batch)) => {
-                    working.record.as_mut().expect("only a load with a record has one").push(&batch);
+                    working
+                        .record
+                        .as_mut()
+                        .expect("only a load with a record has one")
+                        .push(&batch);
                     continue;
                 }
                 Err(RecvTimeoutError::Timeout) => continue,
@@ -216,7 +285,13 @@ impl Desk<'_> {
 
     /// A worker has failed, which ends the conversation when it is said: what all of them wrote until then goes first.
     fn fail(&self, working: Working, error: WorkError) -> Result<bool, WorkError> {
-        let Working { inbox, load, shelf, started, .. } = working;
+        let Working {
+            inbox,
+            load,
+            shelf,
+            started,
+            ..
+        } = working;
         // Workers that are to end wait for no room in here.
         drop(inbox);
         drop(load);
@@ -230,8 +305,11 @@ impl Desk<'_> {
 
     /// Says how long the journals of all workers are.
     fn offer(&self, shelf: JournalShelf) -> Result<ShelvedJournals, WorkError> {
-        let journals = ShelvedJournals::new(shelf).map_err(|source| broken_journal("read", source))?;
-        let _ = self.news.send(FromHost::Journals(journals.lengths().to_vec()));
+        let journals =
+            ShelvedJournals::new(shelf).map_err(|source| broken_journal("read", source))?;
+        let _ = self
+            .news
+            .send(FromHost::Journals(journals.lengths().to_vec()));
         Ok(journals)
     }
 
@@ -256,13 +334,20 @@ impl Desk<'_> {
                     let Some(record) = &mut record else { continue };
                     let failed = |source| broken_record("read", source);
                     let requests = record.take(REQUESTS_MAX).map_err(failed)?;
-                    let requests = requests.into_iter().map(|one| self.bench.shifted_request(one)).collect();
+                    let requests = requests
+                        .into_iter()
+                        .map(|one| self.bench.shifted_request(one))
+                        .collect();
                     FromHost::Requests(requests)
                 }
                 AgentOrder::SendJournal => {
                     let part = journals.as_mut().map(ShelvedJournals::take).transpose();
-                    let part = part.map_err(|source| broken_journal("read", source))?.flatten();
-                    let Some((worker, bytes)) = part else { continue };
+                    let part = part
+                        .map_err(|source| broken_journal("read", source))?
+                        .flatten();
+                    let Some((worker, bytes)) = part else {
+                        continue;
+                    };
                     FromHost::Journal { worker, bytes }
                 }
                 AgentOrder::Start(_) | AgentOrder::Command(_) => continue,
@@ -305,7 +390,9 @@ impl Desk<'_> {
 
     /// Waits until it is released, which it says, or nobody can any more.
     fn is_released(&self) -> bool {
-        self.orders.iter().any(|order| matches!(order, AgentOrder::Release))
+        self.orders
+            .iter()
+            .any(|order| matches!(order, AgentOrder::Release))
     }
 }
 
@@ -314,11 +401,26 @@ impl Desk<'_> {
 /// # Errors
 /// There are fewer in all, or the device's are neither all nor these.
 fn part_of(assignment: &Assignment, workers: u32) -> Result<RunPart, WorkError> {
-    let Assignment { first_worker, workers_of_all, workers_on_device, .. } = *assignment;
-    let part = RunPart { first_worker, workers_of_all, workers_on_device };
-    let fits = first_worker.checked_add(workers).is_some_and(|end| end <= workers_of_all);
+    let Assignment {
+        first_worker,
+        workers_of_all,
+        workers_on_device,
+        ..
+    } = *assignment;
+    let part = RunPart {
+        first_worker,
+        workers_of_all,
+        workers_on_device,
+    };
+    let fits = first_worker
+        .checked_add(workers)
+        .is_some_and(|end| end <= workers_of_all);
     let shares = [workers, workers_of_all].contains(&workers_on_device);
-    if fits && shares { Ok(part) } else { Err(WorkError::Part(part, workers)) }
+    if fits && shares {
+        Ok(part)
+    } else {
+        Err(WorkError::Part(part, workers))
+    }
 }
 
 fn new_record() -> Result<RequestSpool, WorkError> {
@@ -330,11 +432,19 @@ fn new_shelf() -> JournalShelf {
 }
 
 fn broken_journal(what: &'static str, source: std::io::Error) -> WorkError {
-    WorkError::Journals { what, folder: std::env::temp_dir(), source }
+    WorkError::Journals {
+        what,
+        folder: std::env::temp_dir(),
+        source,
+    }
 }
 
 fn broken_record(what: &'static str, source: std::io::Error) -> WorkError {
-    WorkError::Record { what, folder: std::env::temp_dir(), source }
+    WorkError::Record {
+        what,
+        folder: std::env::temp_dir(),
+        source,
+    }
 }
 
 #[cfg(test)]
@@ -371,11 +481,22 @@ mod tests {
         change: impl FnOnce(&mut Assignment),
     ) -> Vec<FromHost> {
         let target = brunt_result::message::Secret(target.into());
-        let mut assignment = Assignment { target, ..assignment("block", load) };
+        let mut assignment = Assignment {
+            target,
+            ..assignment("block", load)
+        };
         change(&mut assignment);
-        let bench = Arc::new(AgentBench::new(Arc::new(allow.clone()), &[], 1_000_000_000_000));
+        let bench = Arc::new(AgentBench::new(
+            Arc::new(allow.clone()),
+            &[],
+            1_000_000_000_000,
+        ));
         let records = load.contains("record_requests");
-        until_release(AgentRun::begin(assignment, &bench).unwrap(), records, LoadStep::Run)
+        until_release(
+            AgentRun::begin(assignment, &bench).unwrap(),
+            records,
+            LoadStep::Run,
+        )
     }
 
     /// Starts it when it is ready, and takes its record, if it has one.
@@ -388,7 +509,9 @@ mod tests {
                 match news {
                     // Nothing else would come of it.
                     FromHost::Ready(_) if step != LoadStep::Run => run.tell(AgentOrder::Release),
-                    FromHost::Ready(_) => run.tell(AgentOrder::Start(brunt_core::Clock::Monotonic.now())),
+                    FromHost::Ready(_) => {
+                        run.tell(AgentOrder::Start(brunt_core::Clock::Monotonic.now()))
+                    }
                     FromHost::Recorded(_) => run.tell(AgentOrder::SendRequests),
                     FromHost::Requests(piece) if piece.is_empty() => run.tell(AgentOrder::Release),
                     FromHost::Requests(_) => run.tell(AgentOrder::SendRequests),
@@ -425,12 +548,27 @@ mod tests {
             })
             .collect();
         assert_eq!(ended.len(), 2);
-        assert_eq!(ended.iter().map(|(_, outcome)| outcome.figures.completed()).sum::<u64>(), 100);
+        assert_eq!(
+            ended
+                .iter()
+                .map(|(_, outcome)| outcome.figures.completed())
+                .sum::<u64>(),
+            100
+        );
         for (_, outcome) in &ended {
             let shift = outcome.start.since(before).as_secs();
-            assert!((1000..1100).contains(&shift), "on a clock that is 1000 s ahead: {shift} s");
+            assert!(
+                (1000..1100).contains(&shift),
+                "on a clock that is 1000 s ahead: {shift} s"
+            );
         }
-        assert!(matches!(said[said.len() - 2..], [FromHost::Done { .. }, FromHost::Released]), "{said:?}");
+        assert!(
+            matches!(
+                said[said.len() - 2..],
+                [FromHost::Done { .. }, FromHost::Released]
+            ),
+            "{said:?}"
+        );
     }
 
     /// Requests wait on the host until they are asked for, with times on its clock and the numbers of workers among all.
@@ -438,14 +576,25 @@ mod tests {
     fn a_record_is_kept_until_it_is_asked_for() {
         let load = "record_requests = true\nverify = {}\nread = 0.5\nstop = { requests = 3001 }";
         let before = brunt_core::Clock::Monotonic.now();
-        let said = run(load, "memory:1MiB", &AllowList::everything(), |assignment| {
-            assignment.first_worker = 1;
-        });
+        let said = run(
+            load,
+            "memory:1MiB",
+            &AllowList::everything(),
+            |assignment| {
+                assignment.first_worker = 1;
+            },
+        );
         let end = said.iter().find_map(|news| match news {
             FromHost::Recorded(end) => Some(end.clone()),
             _ => None,
         });
-        assert_eq!(end, Some(brunt_result::message::RecordEnd { kept: 1500, ..Default::default() }));
+        assert_eq!(
+            end,
+            Some(brunt_result::message::RecordEnd {
+                kept: 1500,
+                ..Default::default()
+            })
+        );
         let pieces: Vec<&Vec<RequestRecord>> = said
             .iter()
             .filter_map(|news| match news {
@@ -453,12 +602,18 @@ mod tests {
                 _ => None,
             })
             .collect();
-        assert_eq!(pieces.iter().map(|piece| piece.len()).collect::<Vec<_>>(), [1024, 476, 0]);
+        assert_eq!(
+            pieces.iter().map(|piece| piece.len()).collect::<Vec<_>>(),
+            [1024, 476, 0]
+        );
         let requests = pieces.into_iter().flatten();
         for (index, request) in requests.enumerate() {
             assert_eq!((request.worker, request.index), (1, index as u64));
             let shift = request.completed.unwrap().since(before).as_secs();
-            assert!((1000..1100).contains(&shift) && request.sent >= Some(request.intended), "{request:?}");
+            assert!(
+                (1000..1100).contains(&shift) && request.sent >= Some(request.intended),
+                "{request:?}"
+            );
         }
     }
 
@@ -466,10 +621,14 @@ mod tests {
     #[test]
     fn a_part_makes_its_share() {
         let completed = |first| {
-            let said =
-                run("stop = { requests = 101 }", "null:1MiB", &AllowList::everything(), |assignment| {
+            let said = run(
+                "stop = { requests = 101 }",
+                "null:1MiB",
+                &AllowList::everything(),
+                |assignment| {
                     assignment.first_worker = first;
-                });
+                },
+            );
             said.iter()
                 .map(|news| match news {
                     FromHost::Ended { outcome, .. } => outcome.figures.completed(),
@@ -494,12 +653,33 @@ mod tests {
         let check = |load: &str, target: &str, allow: &AllowList, kind, words: &str| {
             let said = run(load, target, allow, |_| {});
             let (found, what) = failure(&said);
-            assert!(found == kind && what.contains(words), "{words}: {found:?} {what}");
+            assert!(
+                found == kind && what.contains(words),
+                "{words}: {found:?} {what}"
+            );
         };
         check(LOAD, &disk, &memory, FailureKind::NotAllowed, "memory:");
-        check(&writes, &disk, &all, FailureKind::NotAllowed, "an MBR partition table");
-        check(LOAD, "memory:4KiB?nonsense=1", &all, FailureKind::Refused, "no option");
-        check("nonsense = 1", "memory:1MiB", &all, FailureKind::Refused, "unknown field");
+        check(
+            &writes,
+            &disk,
+            &all,
+            FailureKind::NotAllowed,
+            "an MBR partition table",
+        );
+        check(
+            LOAD,
+            "memory:4KiB?nonsense=1",
+            &all,
+            FailureKind::Refused,
+            "no option",
+        );
+        check(
+            "nonsense = 1",
+            "memory:1MiB",
+            &all,
+            FailureKind::Refused,
+            "unknown field",
+        );
         check(
             &format!("{LOAD}\nblocks = [{{ size = \"4MiB\" }}]"),
             "memory:1MiB",
@@ -508,17 +688,40 @@ mod tests {
             "region",
         );
         let journal = format!("{writes}\nverify = {{ journal = \"/tmp/never\" }}");
-        check(&journal, "memory:1MiB", &all, FailureKind::Refused, "verify.journal");
+        check(
+            &journal,
+            "memory:1MiB",
+            &all,
+            FailureKind::Refused,
+            "verify.journal",
+        );
         let other = |change: fn(&mut Assignment)| {
             let said = run(LOAD, "memory:1MiB", &all, change);
             failure(&said).0
         };
-        assert_eq!(other(|assignment| assignment.kind = "file".into()), FailureKind::Refused);
-        assert_eq!(other(|assignment| assignment.kind = "nonsense".into()), FailureKind::Refused);
-        assert_eq!(other(|assignment| assignment.first_worker = 1), FailureKind::Refused);
-        assert_eq!(other(|assignment| assignment.first_worker = u32::MAX), FailureKind::Refused);
-        assert_eq!(other(|assignment| assignment.workers_on_device = 0), FailureKind::Refused);
-        let said = run(&writes, &disk, &all, |assignment| assignment.overwrite = true);
+        assert_eq!(
+            other(|assignment| assignment.kind = "file".into()),
+            FailureKind::Refused
+        );
+        assert_eq!(
+            other(|assignment| assignment.kind = "nonsense".into()),
+            FailureKind::Refused
+        );
+        assert_eq!(
+            other(|assignment| assignment.first_worker = 1),
+            FailureKind::Refused
+        );
+        assert_eq!(
+            other(|assignment| assignment.first_worker = u32::MAX),
+            FailureKind::Refused
+        );
+        assert_eq!(
+            other(|assignment| assignment.workers_on_device = 0),
+            FailureKind::Refused
+        );
+        let said = run(&writes, &disk, &all, |assignment| {
+            assignment.overwrite = true
+        });
         assert!(matches!(said[0], FromHost::Ready(_)), "{said:?}");
     }
 
@@ -535,12 +738,18 @@ mod tests {
         let bench = |allow: &AllowList| Arc::new(AgentBench::new(Arc::new(allow.clone()), &[], 0));
         let shared = bench(&allow);
         let said = |bench: &Arc<AgentBench>, member: &str, step| {
-            let assignment = Assignment { member: member.into(), step, ..assignment("file", &text) };
+            let assignment = Assignment {
+                member: member.into(),
+                step,
+                ..assignment("file", &text)
+            };
             until_release(AgentRun::begin(assignment, bench).unwrap(), false, step)
         };
         let open = said(&shared, "write-blocks", LoadStep::Open);
         // In a virtual machine there is one more: its processor.
-        assert!(matches!(&open[..], [FromHost::Ready(ready), FromHost::Released] if ready.notes.len() >= 2));
+        assert!(
+            matches!(&open[..], [FromHost::Ready(ready), FromHost::Released] if ready.notes.len() >= 2)
+        );
         assert_eq!(there(), 1);
         for phase in ["write-blocks", "read-blocks"] {
             let said = said(&shared, phase, LoadStep::Run);
@@ -549,12 +758,24 @@ mod tests {
                 _ => None,
             });
             assert_eq!(completed, Some(128), "{said:?}");
-            assert!(said.iter().any(|news| matches!(news, FromHost::Done { page_cache: Some(_), .. })));
+            assert!(said.iter().any(|news| matches!(
+                news,
+                FromHost::Done {
+                    page_cache: Some(_),
+                    ..
+                }
+            )));
         }
         assert_eq!(there(), 1, "one folder for all");
-        assert!(matches!(said(&shared, "", LoadStep::Close)[0], FromHost::Ready(_)));
+        assert!(matches!(
+            said(&shared, "", LoadStep::Close)[0],
+            FromHost::Ready(_)
+        ));
         assert_eq!(there(), 0, "nothing is left");
-        assert_eq!(failure(&said(&shared, "seeks", LoadStep::Open)).0, FailureKind::Refused);
+        assert_eq!(
+            failure(&said(&shared, "seeks", LoadStep::Open)).0,
+            FailureKind::Refused
+        );
         let elsewhere = AllowList::only(["/proc"], &[]).unwrap();
         let refused = said(&bench(&elsewhere), "write-blocks", LoadStep::Open);
         assert_eq!(failure(&refused).0, FailureKind::NotAllowed);

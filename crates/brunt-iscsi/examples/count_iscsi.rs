@@ -16,7 +16,11 @@ const BYTES: u64 = 4096;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let mut next = |what: &str| args.next().ok_or(format!("{what} is missing"));
-    let (url, op, requests) = (next("URL")?, next("read or write")?, next("REQUESTS")?.parse::<u64>()?);
+    let (url, op, requests) = (
+        next("URL")?,
+        next("read or write")?,
+        next("REQUESTS")?.parse::<u64>()?,
+    );
     let op = if op == "write" { Op::Write } else { Op::Read };
     let backend = open_url_with(&url, brunt_iscsi::BACKENDS, false)?;
     let ring = Ring::new(RingConfig::default())?;
@@ -24,14 +28,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let places = backend.info().size_bytes / BYTES;
     let (mut batch, mut done) = (VecDeque::new(), Vec::new());
     let (mut made, mut completed) = (0, 0);
-    let mut free: Vec<_> = (0..DEPTH).map(|tag| (u64::from(tag), ring.pool().take(BYTES as usize))).collect();
+    let mut free: Vec<_> = (0..DEPTH)
+        .map(|tag| (u64::from(tag), ring.pool().take(BYTES as usize)))
+        .collect();
     while completed < requests {
         while made < requests
             && let Some((tag, buf)) = free.pop()
         {
             // Places that follow on none: a step that has no divisor in common with powers of two.
             let offset = made * 7919 % places * BYTES;
-            batch.push_back(Request { tag, op, offset, len: BYTES, buf, force_unit_access: false });
+            batch.push_back(Request {
+                tag,
+                op,
+                offset,
+                len: BYTES,
+                buf,
+                force_unit_access: false,
+            });
             made += 1;
         }
         device.submit(&mut batch);

@@ -37,18 +37,29 @@ impl Algorithm {
     /// All, in the order in which an initiator offers them. SHA-256 stands last because targets of
     /// the IET family (tgt among them) take the first number they know and mean SHA-1 by 7, a
     /// number they chose before RFC 7143 did.
-    pub const OFFERED: [Algorithm; 4] =
-        [Algorithm::Sha3_256, Algorithm::Sha1, Algorithm::Md5, Algorithm::Sha256];
+    pub const OFFERED: [Algorithm; 4] = [
+        Algorithm::Sha3_256,
+        Algorithm::Sha1,
+        Algorithm::Md5,
+        Algorithm::Sha256,
+    ];
 
     fn from_number(number: &str) -> Option<Algorithm> {
         let number = parse_number(number)?;
-        Algorithm::OFFERED.into_iter().find(|algorithm| *algorithm as u64 == number)
+        Algorithm::OFFERED
+            .into_iter()
+            .find(|algorithm| *algorithm as u64 == number)
     }
 
     /// The response to a challenge: hash of identifier, secret, challenge (RFC 1994, 4.1).
     fn response(self, id: u8, secret: &ChapSecret, challenge: &[u8]) -> Vec<u8> {
         fn hash<D: Digest>(id: u8, secret: &[u8], challenge: &[u8]) -> Vec<u8> {
-            D::new().chain_update([id]).chain_update(secret).chain_update(challenge).finalize().to_vec()
+            D::new()
+                .chain_update([id])
+                .chain_update(secret)
+                .chain_update(challenge)
+                .finalize()
+                .to_vec()
         }
         match self {
             Algorithm::Md5 => hash::<md5::Md5>(id, &secret.0, challenge),
@@ -93,7 +104,10 @@ pub struct Credentials {
 impl Credentials {
     /// A user and a secret.
     pub fn new(user: impl Into<String>, secret: impl Into<Vec<u8>>) -> Credentials {
-        Credentials { user: user.into(), secret: ChapSecret::new(secret) }
+        Credentials {
+            user: user.into(),
+            secret: ChapSecret::new(secret),
+        }
     }
 }
 
@@ -174,15 +188,25 @@ impl ChapInitiator {
         own: Credentials,
         target: Option<(Credentials, Challenge)>,
     ) -> Result<ChapInitiator, ChapError> {
-        if target.as_ref().is_some_and(|(target, _)| target.secret.is_same(&own.secret)) {
+        if target
+            .as_ref()
+            .is_some_and(|(target, _)| target.secret.is_same(&own.secret))
+        {
             return Err(ChapError::SameSecret);
         }
-        Ok(ChapInitiator { own, target, algorithm: None })
+        Ok(ChapInitiator {
+            own,
+            target,
+            algorithm: None,
+        })
     }
 
     /// What to send once `AuthMethod=CHAP` is agreed.
     pub fn offer(&self) -> Keys {
-        let numbers: Vec<String> = Algorithm::OFFERED.iter().map(|a| (*a as u8).to_string()).collect();
+        let numbers: Vec<String> = Algorithm::OFFERED
+            .iter()
+            .map(|a| (*a as u8).to_string())
+            .collect();
         vec![("CHAP_A", numbers.join(","))]
     }
 
@@ -191,7 +215,11 @@ impl ChapInitiator {
         let algorithm =
             Algorithm::from_number(value(pairs, "CHAP_A")?).ok_or(ChapError::NoCommonAlgorithm)?;
         let (id, challenge) = challenge_in(pairs)?;
-        if self.target.as_ref().is_some_and(|(_, ours)| challenge == ours.bytes) {
+        if self
+            .target
+            .as_ref()
+            .is_some_and(|(_, ours)| challenge == ours.bytes)
+        {
             return Err(ChapError::Reflected);
         }
         self.algorithm = Some(algorithm);
@@ -210,7 +238,9 @@ impl ChapInitiator {
 
     /// Checks the target's `CHAP_N` and `CHAP_R`; nothing to check when it is one way.
     pub fn on_response(&self, pairs: &[(&str, &str)]) -> Result<(), ChapError> {
-        let Some((credentials, ours)) = &self.target else { return Ok(()) };
+        let Some((credentials, ours)) = &self.target else {
+            return Ok(());
+        };
         let algorithm = self.algorithm.ok_or(ChapError::Key("CHAP_A"))?;
         verify(algorithm, Some(credentials), ours, pairs)
     }
@@ -226,15 +256,20 @@ pub struct ChapTarget {
 impl ChapTarget {
     /// A target that will send this challenge.
     pub fn new(challenge: Challenge) -> ChapTarget {
-        ChapTarget { challenge, algorithm: None }
+        ChapTarget {
+            challenge,
+            algorithm: None,
+        }
     }
 
     /// The answer to the initiator's `CHAP_A` list: the first algorithm of it that we have, and
     /// the challenge.
     pub fn on_offer(&mut self, pairs: &[(&str, &str)]) -> Result<Keys, ChapError> {
         let offered = value(pairs, "CHAP_A")?;
-        let algorithm =
-            offered.split(',').find_map(Algorithm::from_number).ok_or(ChapError::NoCommonAlgorithm)?;
+        let algorithm = offered
+            .split(',')
+            .find_map(Algorithm::from_number)
+            .ok_or(ChapError::NoCommonAlgorithm)?;
         self.algorithm = Some(algorithm);
         Ok(vec![
             ("CHAP_A", (algorithm as u8).to_string()),
@@ -255,7 +290,12 @@ impl ChapTarget {
         let mut known = users.iter().filter(|user| user.initiator.user == name);
         let mut candidate = known.next();
         let found = loop {
-            match verify(algorithm, candidate.map(|user| &user.initiator), &self.challenge, pairs) {
+            match verify(
+                algorithm,
+                candidate.map(|user| &user.initiator),
+                &self.challenge,
+                pairs,
+            ) {
                 Ok(()) => break candidate.ok_or(ChapError::Wrong)?,
                 // Another target's user of this name has another secret.
                 Err(ChapError::Wrong) if candidate.is_some() => candidate = known.next(),
@@ -301,12 +341,18 @@ fn verify(
 
 fn response_keys(algorithm: Algorithm, who: &Credentials, id: u8, challenge: &[u8]) -> Keys {
     let response = algorithm.response(id, &who.secret, challenge);
-    vec![("CHAP_N", who.user.clone()), ("CHAP_R", format_binary(&response))]
+    vec![
+        ("CHAP_N", who.user.clone()),
+        ("CHAP_R", format_binary(&response)),
+    ]
 }
 
 fn challenge_in(pairs: &[(&str, &str)]) -> Result<(u8, Vec<u8>), ChapError> {
     let id = parse_number(value(pairs, "CHAP_I")?).and_then(|id| u8::try_from(id).ok());
-    Ok((id.ok_or(ChapError::Key("CHAP_I"))?, binary(pairs, "CHAP_C")?))
+    Ok((
+        id.ok_or(ChapError::Key("CHAP_I"))?,
+        binary(pairs, "CHAP_C")?,
+    ))
 }
 
 fn name_in<'a>(pairs: &[(&str, &'a str)]) -> Result<&'a str, ChapError> {
@@ -333,7 +379,10 @@ fn value<'a>(pairs: &[(&str, &'a str)], key: &'static str) -> Result<&'a str, Ch
 }
 
 fn find<'a>(pairs: &[(&str, &'a str)], key: &str) -> Option<&'a str> {
-    pairs.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
+    pairs
+        .iter()
+        .find(|(name, _)| *name == key)
+        .map(|(_, value)| *value)
 }
 
 #[cfg(test)]
@@ -352,7 +401,9 @@ mod tests {
     }
 
     fn borrow(keys: &Keys) -> Vec<(&str, &str)> {
-        keys.iter().map(|(key, value)| (*key, value.as_str())).collect()
+        keys.iter()
+            .map(|(key, value)| (*key, value.as_str()))
+            .collect()
     }
 
     /// A login of both ends, `offer` in place of the initiator's list.
@@ -366,7 +417,10 @@ mod tests {
         let response = initiator.on_challenge(&borrow(&challenge))?;
         let namesake = Credentials::new("alice", *b"of another target");
         let users = [target_user(), namesake, user()];
-        let users = users.map(|initiator| ChapUser { initiator, own: own.cloned() });
+        let users = users.map(|initiator| ChapUser {
+            initiator,
+            own: own.cloned(),
+        });
         let (who, proof) = target.on_response(&borrow(&response), &users)?;
         assert_eq!(who.user, "alice");
         initiator.on_response(&borrow(&proof))?;
@@ -382,9 +436,18 @@ mod tests {
             assert_eq!(format_binary(&response), expected, "{algorithm:?}");
         };
         check(Algorithm::Md5, "0xfc36736b5e16415197db2bcd56591853");
-        check(Algorithm::Sha1, "0xb696342222ef06ee02284a766721a1d9dd4008d9");
-        check(Algorithm::Sha256, "0xc9b3d4a9a15c52708eb6393628987c2ae6f75dabb48ed332015dfec6967cdf95");
-        check(Algorithm::Sha3_256, "0xbfe36f334926c6458a1e26d91656cce17c8e0a5062bb4a3a3d4d111c89800d74");
+        check(
+            Algorithm::Sha1,
+            "0xb696342222ef06ee02284a766721a1d9dd4008d9",
+        );
+        check(
+            Algorithm::Sha256,
+            "0xc9b3d4a9a15c52708eb6393628987c2ae6f75dabb48ed332015dfec6967cdf95",
+        );
+        check(
+            Algorithm::Sha3_256,
+            "0xbfe36f334926c6458a1e26d91656cce17c8e0a5062bb4a3a3d4d111c89800d74",
+        );
     }
 
     /// Each algorithm logs in, one way and mutual; the target takes the first of the
@@ -393,9 +456,17 @@ mod tests {
     fn logs_in() {
         let check = |offer, chosen: &str| {
             let mut one_way = ChapInitiator::new(user(), None).unwrap();
-            assert_eq!(login(&mut one_way, None, offer).unwrap()[0].1, chosen, "{offer}");
+            assert_eq!(
+                login(&mut one_way, None, offer).unwrap()[0].1,
+                chosen,
+                "{offer}"
+            );
             let mut mutual = ChapInitiator::new(user(), Some((target_user(), OURS))).unwrap();
-            assert_eq!(login(&mut mutual, Some(&target_user()), offer).unwrap()[0].1, chosen, "{offer}");
+            assert_eq!(
+                login(&mut mutual, Some(&target_user()), offer).unwrap()[0].1,
+                chosen,
+                "{offer}"
+            );
         };
         check("5", "5");
         check("6", "6");
@@ -410,20 +481,67 @@ mod tests {
     #[test]
     fn refuses() {
         let check = |mut initiator: ChapInitiator, own: Option<Credentials>, offer, expected| {
-            assert_eq!(login(&mut initiator, own.as_ref(), offer).unwrap_err(), expected);
+            assert_eq!(
+                login(&mut initiator, own.as_ref(), offer).unwrap_err(),
+                expected
+            );
         };
         let one_way = |credentials| ChapInitiator::new(credentials, None).unwrap();
-        check(one_way(Credentials::new("alice", *b"wrong")), None, "5", ChapError::Wrong);
-        check(one_way(Credentials::new("bob", *b"secret of alice")), None, "5", ChapError::Wrong);
-        check(one_way(Credentials::new("bob", *b"")), None, "5", ChapError::Wrong);
-        check(one_way(user()), None, "1,2,128", ChapError::NoCommonAlgorithm);
-        let mutual = |challenge| ChapInitiator::new(user(), Some((target_user(), challenge))).unwrap();
+        check(
+            one_way(Credentials::new("alice", *b"wrong")),
+            None,
+            "5",
+            ChapError::Wrong,
+        );
+        check(
+            one_way(Credentials::new("bob", *b"secret of alice")),
+            None,
+            "5",
+            ChapError::Wrong,
+        );
+        check(
+            one_way(Credentials::new("bob", *b"")),
+            None,
+            "5",
+            ChapError::Wrong,
+        );
+        check(
+            one_way(user()),
+            None,
+            "1,2,128",
+            ChapError::NoCommonAlgorithm,
+        );
+        let mutual =
+            |challenge| ChapInitiator::new(user(), Some((target_user(), challenge))).unwrap();
         check(mutual(OURS), None, "5", ChapError::NotMutual);
-        check(mutual(OURS), Some(Credentials::new("target", *b"wrong")), "5", ChapError::Wrong);
-        check(mutual(OURS), Some(Credentials::new("other", *b"secret of target")), "5", ChapError::Wrong);
-        check(mutual(OURS), Some(Credentials::new("t", *b"secret of alice")), "5", ChapError::SameSecret);
-        check(mutual(THEIRS), Some(target_user()), "5", ChapError::Reflected);
-        assert_eq!(ChapInitiator::new(user(), Some((user(), OURS))).unwrap_err(), ChapError::SameSecret);
+        check(
+            mutual(OURS),
+            Some(Credentials::new("target", *b"wrong")),
+            "5",
+            ChapError::Wrong,
+        );
+        check(
+            mutual(OURS),
+            Some(Credentials::new("other", *b"secret of target")),
+            "5",
+            ChapError::Wrong,
+        );
+        check(
+            mutual(OURS),
+            Some(Credentials::new("t", *b"secret of alice")),
+            "5",
+            ChapError::SameSecret,
+        );
+        check(
+            mutual(THEIRS),
+            Some(target_user()),
+            "5",
+            ChapError::Reflected,
+        );
+        assert_eq!(
+            ChapInitiator::new(user(), Some((user(), OURS))).unwrap_err(),
+            ChapError::SameSecret
+        );
     }
 
     /// An initiator that sends the target's challenge back is refused even when it
@@ -432,10 +550,15 @@ mod tests {
     fn target_refuses_its_own_challenge() {
         let mut target = ChapTarget::new(THEIRS);
         let challenge = target.on_offer(&[("CHAP_A", "5")]).unwrap();
-        let mut response =
-            ChapInitiator::new(user(), None).unwrap().on_challenge(&borrow(&challenge)).unwrap();
+        let mut response = ChapInitiator::new(user(), None)
+            .unwrap()
+            .on_challenge(&borrow(&challenge))
+            .unwrap();
         response.extend(challenge.into_iter().skip(1));
-        let users = [ChapUser { initiator: user(), own: Some(target_user()) }];
+        let users = [ChapUser {
+            initiator: user(),
+            own: Some(target_user()),
+        }];
         let result = target.on_response(&borrow(&response), &users);
         assert_eq!(result.unwrap_err(), ChapError::Reflected);
     }
@@ -446,29 +569,67 @@ mod tests {
         let long = format!("0x{}", "00".repeat(BINARY_BYTES_MAX + 1));
         let check = |pairs: &[(&str, &str)], key| {
             let mut initiator = ChapInitiator::new(user(), None).unwrap();
-            assert_eq!(initiator.on_challenge(pairs).unwrap_err(), ChapError::Key(key), "{pairs:?}");
+            assert_eq!(
+                initiator.on_challenge(pairs).unwrap_err(),
+                ChapError::Key(key),
+                "{pairs:?}"
+            );
         };
         check(&[], "CHAP_A");
         check(&[("CHAP_A", "5"), ("CHAP_C", "0x11")], "CHAP_I");
-        check(&[("CHAP_A", "5"), ("CHAP_I", "256"), ("CHAP_C", "0x11")], "CHAP_I");
-        check(&[("CHAP_A", "5"), ("CHAP_I", "x"), ("CHAP_C", "0x11")], "CHAP_I");
-        check(&[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", "11")], "CHAP_C");
-        check(&[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", "0x")], "CHAP_C");
-        check(&[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", &long)], "CHAP_C");
+        check(
+            &[("CHAP_A", "5"), ("CHAP_I", "256"), ("CHAP_C", "0x11")],
+            "CHAP_I",
+        );
+        check(
+            &[("CHAP_A", "5"), ("CHAP_I", "x"), ("CHAP_C", "0x11")],
+            "CHAP_I",
+        );
+        check(
+            &[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", "11")],
+            "CHAP_C",
+        );
+        check(
+            &[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", "0x")],
+            "CHAP_C",
+        );
+        check(
+            &[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", &long)],
+            "CHAP_C",
+        );
         let target = ChapTarget::new(THEIRS);
-        let users = [ChapUser { initiator: user(), own: None }];
-        assert_eq!(target.on_response(&[], &users).unwrap_err(), ChapError::Key("CHAP_A"));
+        let users = [ChapUser {
+            initiator: user(),
+            own: None,
+        }];
+        assert_eq!(
+            target.on_response(&[], &users).unwrap_err(),
+            ChapError::Key("CHAP_A")
+        );
         let mut target = ChapTarget::new(THEIRS);
         target.on_offer(&[("CHAP_A", "5")]).unwrap();
-        for pairs in [&[][..], &[("CHAP_N", "alice")], &[("CHAP_N", ""), ("CHAP_R", "0x11")]] {
-            assert!(matches!(target.on_response(pairs, &users), Err(ChapError::Key(_))));
+        for pairs in [
+            &[][..],
+            &[("CHAP_N", "alice")],
+            &[("CHAP_N", ""), ("CHAP_R", "0x11")],
+        ] {
+            assert!(matches!(
+                target.on_response(pairs, &users),
+                Err(ChapError::Key(_))
+            ));
         }
     }
 
     /// A secret does not leak through `{:?}`.
     #[test]
     fn secrets_are_not_printed() {
-        let printed = format!("{:?}", ChapInitiator::new(user(), Some((target_user(), OURS))));
-        assert!(!printed.contains("secret of") && !printed.contains("115, 101"), "{printed}");
+        let printed = format!(
+            "{:?}",
+            ChapInitiator::new(user(), Some((target_user(), OURS)))
+        );
+        assert!(
+            !printed.contains("secret of") && !printed.contains("115, 101"),
+            "{printed}"
+        );
     }
 }

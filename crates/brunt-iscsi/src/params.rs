@@ -71,8 +71,20 @@ pub struct TextKey {
     pub irrelevant_in_discovery: bool,
 }
 
-const fn key(name: &'static str, rule: Rule, phase: KeyPhase, sender: Sender, normal_only: bool) -> TextKey {
-    TextKey { name, rule, phase, sender, irrelevant_in_discovery: normal_only }
+const fn key(
+    name: &'static str,
+    rule: Rule,
+    phase: KeyPhase,
+    sender: Sender,
+    normal_only: bool,
+) -> TextKey {
+    TextKey {
+        name,
+        rule,
+        phase,
+        sender,
+        irrelevant_in_discovery: normal_only,
+    }
 }
 
 /// The longest data segment the key may say.
@@ -94,12 +106,36 @@ pub const KEYS: &[TextKey] = {
         key("TargetAlias", DeclareText, Any, Target, false),
         key("InitiatorAlias", DeclareText, Any, Initiator, false),
         key("TargetAddress", DeclareText, Any, Target, false),
-        key("TargetPortalGroupTag", DeclareNumber(0, 65535), InitialOnly, Target, false),
+        key(
+            "TargetPortalGroupTag",
+            DeclareNumber(0, 65535),
+            InitialOnly,
+            Target,
+            false,
+        ),
         key("InitialR2T", Or, LeadingOnly, Both, true),
         key("ImmediateData", And, LeadingOnly, Both, true),
-        key("MaxRecvDataSegmentLength", DeclareNumber(512, SEGMENT_MAX), Any, Both, false),
-        key("MaxBurstLength", Min(512, SEGMENT_MAX), LeadingOnly, Both, true),
-        key("FirstBurstLength", Min(512, SEGMENT_MAX), LeadingOnly, Both, true),
+        key(
+            "MaxRecvDataSegmentLength",
+            DeclareNumber(512, SEGMENT_MAX),
+            Any,
+            Both,
+            false,
+        ),
+        key(
+            "MaxBurstLength",
+            Min(512, SEGMENT_MAX),
+            LeadingOnly,
+            Both,
+            true,
+        ),
+        key(
+            "FirstBurstLength",
+            Min(512, SEGMENT_MAX),
+            LeadingOnly,
+            Both,
+            true,
+        ),
         key("DefaultTime2Wait", Max(0, 3600), LeadingOnly, Both, false),
         key("DefaultTime2Retain", Min(0, 3600), LeadingOnly, Both, false),
         key("MaxOutstandingR2T", Min(1, 65535), LeadingOnly, Both, true),
@@ -107,7 +143,13 @@ pub const KEYS: &[TextKey] = {
         key("DataSequenceInOrder", Or, LeadingOnly, Both, true),
         key("ErrorRecoveryLevel", Min(0, 2), LeadingOnly, Both, false),
         key("SessionType", DeclareText, LeadingOnly, Initiator, false),
-        key("TaskReporting", List(&["RFC3720", "ResponseFence", "FastAbort"]), LeadingOnly, Both, true),
+        key(
+            "TaskReporting",
+            List(&["RFC3720", "ResponseFence", "FastAbort"]),
+            LeadingOnly,
+            Both,
+            true,
+        ),
         key("iSCSIProtocolLevel", Min(0, 31), LeadingOnly, Both, true),
         // "No" is the answer RFC 7143, 13.25 permits beside "Reject"; initiators of RFC 3720's
         // days give up on the latter.
@@ -306,7 +348,11 @@ impl Negotiation {
             peer_max_recv_data_segment_length: defaults.peer_max_recv_data_segment_length,
             ..session.clone()
         };
-        Negotiation { leading: false, values, ..Negotiation::new(role, wishes, false) }
+        Negotiation {
+            leading: false,
+            values,
+            ..Negotiation::new(role, wishes, false)
+        }
     }
 
     /// What holds so far.
@@ -330,10 +376,15 @@ impl Negotiation {
     pub fn offers(&mut self) -> Vec<(&'static str, String)> {
         let mut offers = Vec::new();
         for (index, key) in KEYS.iter().enumerate() {
-            let Some(value) = self.offer_of(key) else { continue };
+            let Some(value) = self.offer_of(key) else {
+                continue;
+            };
             if key.rule == Rule::DeclareNumber(512, SEGMENT_MAX) {
-                self.values.max_recv_data_segment_length =
-                    self.wishes.values.max_recv_data_segment_length.clamp(512, SEGMENT_MAX);
+                self.values.max_recv_data_segment_length = self
+                    .wishes
+                    .values
+                    .max_recv_data_segment_length
+                    .clamp(512, SEGMENT_MAX);
                 // A declaration: nothing comes back, and the peer makes its own under the same name.
             } else {
                 self.offered |= 1 << index;
@@ -352,7 +403,11 @@ impl Negotiation {
     /// This side's own declaration of `MaxRecvDataSegmentLength`, for the target's first
     /// operational answer.
     pub fn declare_segment(&mut self) -> (&'static str, String) {
-        let length = self.wishes.values.max_recv_data_segment_length.clamp(512, SEGMENT_MAX);
+        let length = self
+            .wishes
+            .values
+            .max_recv_data_segment_length
+            .clamp(512, SEGMENT_MAX);
         self.values.max_recv_data_segment_length = length;
         ("MaxRecvDataSegmentLength", length.to_string())
     }
@@ -376,7 +431,10 @@ impl Negotiation {
             "MaxConnections" => w.max_connections.to_string(),
             "InitialR2T" => yes(w.initial_r2t),
             "ImmediateData" => yes(w.immediate_data),
-            "MaxRecvDataSegmentLength" => w.max_recv_data_segment_length.clamp(512, SEGMENT_MAX).to_string(),
+            "MaxRecvDataSegmentLength" => w
+                .max_recv_data_segment_length
+                .clamp(512, SEGMENT_MAX)
+                .to_string(),
             "MaxBurstLength" => w.max_burst_length.to_string(),
             "FirstBurstLength" => w.first_burst_length.min(w.max_burst_length).to_string(),
             "DefaultTime2Wait" => w.default_time2wait.to_string(),
@@ -415,7 +473,11 @@ impl Negotiation {
             let (name, value) = pairs[index];
             answers[index] = self.on_pair(name, value)?;
         }
-        Ok(pairs.iter().zip(answers).filter_map(|(pair, answer)| Some((pair.0, answer?))).collect())
+        Ok(pairs
+            .iter()
+            .zip(answers)
+            .filter_map(|(pair, answer)| Some((pair.0, answer?)))
+            .collect())
     }
 
     /// Takes one pair and gives its answer, if it has one.
@@ -435,7 +497,11 @@ impl Negotiation {
             return Err(NegotiationError::Twice(key.name));
         }
         self.settled |= bit;
-        let peer = if self.role == IscsiRole::Target { Sender::Initiator } else { Sender::Target };
+        let peer = if self.role == IscsiRole::Target {
+            Sender::Initiator
+        } else {
+            Sender::Target
+        };
         if key.sender != Sender::Both && key.sender != peer {
             return Err(NegotiationError::NotAllowed(key.name));
         }
@@ -453,7 +519,11 @@ impl Negotiation {
     }
 
     /// (Long because it is a table: a few lines for each kind of rule.)
-    fn on_offer(&mut self, key: &'static TextKey, value: &str) -> Result<Option<String>, NegotiationError> {
+    fn on_offer(
+        &mut self,
+        key: &'static TextKey,
+        value: &str,
+    ) -> Result<Option<String>, NegotiationError> {
         match key.rule {
             Rule::DeclareText => {
                 if key.name == "SessionType" {
@@ -472,9 +542,11 @@ impl Negotiation {
                 Ok(None)
             }
             Rule::Obsolete(answer) => Ok(Some(answer.to_string())),
-            _ if is_reserved(value) => {
-                Err(NegotiationError::BadAnswer(key.name, value.to_string(), "nothing".to_string()))
-            }
+            _ if is_reserved(value) => Err(NegotiationError::BadAnswer(
+                key.name,
+                value.to_string(),
+                "nothing".to_string(),
+            )),
             Rule::List(known) => {
                 let ours: &[&str] = match key.name {
                     "HeaderDigest" => self.wishes.header_digest.offer(),
@@ -504,26 +576,45 @@ impl Negotiation {
                 }
             }
             Rule::And | Rule::Or => {
-                let Some(theirs) = yes_no(value) else { return Ok(Some("Reject".to_string())) };
+                let Some(theirs) = yes_no(value) else {
+                    return Ok(Some("Reject".to_string()));
+                };
                 let ours = self.own_value(key).as_deref() == Some("Yes");
-                let result = if key.rule == Rule::And { ours && theirs } else { ours || theirs };
+                let result = if key.rule == Rule::And {
+                    ours && theirs
+                } else {
+                    ours || theirs
+                };
                 self.store_bool(key.name, result);
                 Ok(Some(if result { "Yes" } else { "No" }.to_string()))
             }
             Rule::Min(min, max) | Rule::Max(min, max) => {
-                let Some(theirs) = number_in(value, min, max) else { return Ok(Some("Reject".to_string())) };
-                if key.name == "FirstBurstLength" && self.values.initial_r2t && !self.values.immediate_data {
+                let Some(theirs) = number_in(value, min, max) else {
+                    return Ok(Some("Reject".to_string()));
+                };
+                if key.name == "FirstBurstLength"
+                    && self.values.initial_r2t
+                    && !self.values.immediate_data
+                {
                     return Ok(Some("Irrelevant".to_string())); // RFC 7143, 13.14
                 }
                 let ours = match key.name {
                     "iSCSIProtocolLevel" => 1, // RFC 7143 itself
-                    "FirstBurstLength" => {
-                        self.wishes.values.first_burst_length.min(self.values.max_burst_length)
-                    }
-                    _ => self.own_value(key).and_then(|v| v.parse().ok()).unwrap_or(theirs),
+                    "FirstBurstLength" => self
+                        .wishes
+                        .values
+                        .first_burst_length
+                        .min(self.values.max_burst_length),
+                    _ => self
+                        .own_value(key)
+                        .and_then(|v| v.parse().ok())
+                        .unwrap_or(theirs),
                 };
-                let result =
-                    if matches!(key.rule, Rule::Max(..)) { ours.max(theirs) } else { ours.min(theirs) };
+                let result = if matches!(key.rule, Rule::Max(..)) {
+                    ours.max(theirs)
+                } else {
+                    ours.min(theirs)
+                };
                 let result = result.clamp(min, max);
                 self.store_number(key.name, result);
                 Ok(Some(result.to_string()))
@@ -549,7 +640,9 @@ impl Negotiation {
                 let theirs = yes_no(value).ok_or_else(bad)?;
                 let ours = offer == "Yes";
                 // What cannot come out: And of No is No, Or of Yes is Yes.
-                if (key.rule == Rule::And && theirs && !ours) || (key.rule == Rule::Or && !theirs && ours) {
+                if (key.rule == Rule::And && theirs && !ours)
+                    || (key.rule == Rule::Or && !theirs && ours)
+                {
                     return Err(bad());
                 }
                 self.store_bool(key.name, theirs);
@@ -557,7 +650,11 @@ impl Negotiation {
             Rule::Min(min, max) | Rule::Max(min, max) => {
                 let theirs = number_in(value, min, max).ok_or_else(bad)?;
                 let ours: u32 = offer.parse().unwrap_or(theirs);
-                let fits = if matches!(key.rule, Rule::Max(..)) { theirs >= ours } else { theirs <= ours };
+                let fits = if matches!(key.rule, Rule::Max(..)) {
+                    theirs >= ours
+                } else {
+                    theirs <= ours
+                };
                 if !fits {
                     return Err(bad());
                 }
@@ -628,7 +725,9 @@ fn yes_no(value: &str) -> Option<bool> {
 }
 
 fn number_in(value: &str, min: u32, max: u32) -> Option<u32> {
-    parse_number(value).and_then(|n| u32::try_from(n).ok()).filter(|n| (min..=max).contains(n))
+    parse_number(value)
+        .and_then(|n| u32::try_from(n).ok())
+        .filter(|n| (min..=max).contains(n))
 }
 
 #[cfg(test)]
@@ -644,7 +743,13 @@ mod tests {
     fn target_answers_every_key() {
         let check = |offer: (&str, &str), answer: Option<&str>| {
             let answers = target().on_pairs(&[offer]).unwrap();
-            assert_eq!(answers.first().map(|a| a.1.as_str()), answer, "{}={}", offer.0, offer.1);
+            assert_eq!(
+                answers.first().map(|a| a.1.as_str()),
+                answer,
+                "{}={}",
+                offer.0,
+                offer.1
+            );
         };
         check(("HeaderDigest", "CRC32C,None"), Some("CRC32C"));
         check(("HeaderDigest", "None,CRC32C"), Some("None"));
@@ -667,7 +772,10 @@ mod tests {
         check(("DataPDUInOrder", "No"), Some("Yes"));
         check(("DataSequenceInOrder", "No"), Some("Yes"));
         check(("ErrorRecoveryLevel", "2"), Some("0"));
-        check(("TaskReporting", "FastAbort,ResponseFence,RFC3720"), Some("RFC3720"));
+        check(
+            ("TaskReporting", "FastAbort,ResponseFence,RFC3720"),
+            Some("RFC3720"),
+        );
         check(("iSCSIProtocolLevel", "2"), Some("1"));
         check(("OFMarker", "Yes"), Some("No"));
         check(("IFMarker", "No"), Some("No"));
@@ -682,7 +790,8 @@ mod tests {
     /// What the table forbids is an error, not an answer.
     #[test]
     fn target_refuses() {
-        let check = |pairs: &[(&str, &str)]| assert!(target().on_pairs(pairs).is_err(), "{pairs:?}");
+        let check =
+            |pairs: &[(&str, &str)]| assert!(target().on_pairs(pairs).is_err(), "{pairs:?}");
         check(&[("MaxRecvDataSegmentLength", "511")]);
         check(&[("MaxRecvDataSegmentLength", "16777216")]);
         check(&[("MaxRecvDataSegmentLength", "many")]);
@@ -690,7 +799,10 @@ mod tests {
         check(&[("TargetAlias", "not yours to say")]);
         check(&[("SessionType", "Other")]);
         check(&[("MaxBurstLength", "Irrelevant")]);
-        let wishes = Wishes { header_digest: DigestPolicy::Require, ..Wishes::default() };
+        let wishes = Wishes {
+            header_digest: DigestPolicy::Require,
+            ..Wishes::default()
+        };
         let mut strict = Negotiation::new(IscsiRole::Target, wishes, false);
         assert!(strict.on_pairs(&[("HeaderDigest", "None")]).is_err());
     }
@@ -701,9 +813,19 @@ mod tests {
         let mut negotiation = target();
         let pairs = [("FirstBurstLength", "262144"), ("MaxBurstLength", "65536")];
         let answers = negotiation.on_pairs(&pairs).unwrap();
-        assert_eq!(answers, [("FirstBurstLength", "65536".into()), ("MaxBurstLength", "65536".into())]);
+        assert_eq!(
+            answers,
+            [
+                ("FirstBurstLength", "65536".into()),
+                ("MaxBurstLength", "65536".into())
+            ]
+        );
         let mut negotiation = target();
-        let pairs = [("FirstBurstLength", "65536"), ("InitialR2T", "Yes"), ("ImmediateData", "No")];
+        let pairs = [
+            ("FirstBurstLength", "65536"),
+            ("InitialR2T", "Yes"),
+            ("ImmediateData", "No"),
+        ];
         assert_eq!(negotiation.on_pairs(&pairs).unwrap()[0].1, "Irrelevant");
     }
 
@@ -711,15 +833,28 @@ mod tests {
     #[test]
     fn discovery() {
         let mut negotiation = target();
-        let pairs = [("MaxBurstLength", "65536"), ("SessionType", "Discovery"), ("DefaultTime2Wait", "5")];
+        let pairs = [
+            ("MaxBurstLength", "65536"),
+            ("SessionType", "Discovery"),
+            ("DefaultTime2Wait", "5"),
+        ];
         let answers = negotiation.on_pairs(&pairs).unwrap();
-        assert_eq!(answers, [("MaxBurstLength", "Irrelevant".into()), ("DefaultTime2Wait", "5".into())]);
+        assert_eq!(
+            answers,
+            [
+                ("MaxBurstLength", "Irrelevant".into()),
+                ("DefaultTime2Wait", "5".into())
+            ]
+        );
     }
 
     /// The two ends of this crate agree with each other, and on the same values.
     #[test]
     fn both_ends_agree() {
-        let wishes = Wishes { data_digest: DigestPolicy::Prefer, ..Wishes::default() };
+        let wishes = Wishes {
+            data_digest: DigestPolicy::Prefer,
+            ..Wishes::default()
+        };
         let mut initiator = Negotiation::new(IscsiRole::Initiator, wishes, false);
         let mut target = target();
         let offers = initiator.offers();
@@ -737,8 +872,15 @@ mod tests {
     /// What an offer decides alone holds although nobody answers it: "No" where both have to want it, "Yes" where one.
     #[test]
     fn offers_that_need_no_answer() {
-        let values = Params { immediate_data: false, initial_r2t: true, ..Params::default() };
-        let wishes = Wishes { values, ..Wishes::default() };
+        let values = Params {
+            immediate_data: false,
+            initial_r2t: true,
+            ..Params::default()
+        };
+        let wishes = Wishes {
+            values,
+            ..Wishes::default()
+        };
         let mut initiator = Negotiation::new(IscsiRole::Initiator, wishes, false);
         initiator.offers();
         initiator.on_pairs(&[("MaxBurstLength", "65536")]).unwrap();
@@ -768,10 +910,22 @@ mod tests {
     /// A second connection keeps the session's values and negotiates only its own.
     #[test]
     fn joining() {
-        let session = Params { max_burst_length: 4096, header_digest: true, ..Params::default() };
+        let session = Params {
+            max_burst_length: 4096,
+            header_digest: true,
+            ..Params::default()
+        };
         let mut negotiation = Negotiation::joining(IscsiRole::Target, Wishes::default(), &session);
-        let answers = negotiation.on_pairs(&[("MaxBurstLength", "65536"), ("HeaderDigest", "None")]).unwrap();
-        assert_eq!(answers, [("MaxBurstLength", "Reject".into()), ("HeaderDigest", "None".into())]);
+        let answers = negotiation
+            .on_pairs(&[("MaxBurstLength", "65536"), ("HeaderDigest", "None")])
+            .unwrap();
+        assert_eq!(
+            answers,
+            [
+                ("MaxBurstLength", "Reject".into()),
+                ("HeaderDigest", "None".into())
+            ]
+        );
         assert_eq!(negotiation.values().max_burst_length, 4096);
         assert!(!negotiation.values().header_digest);
     }
@@ -780,7 +934,10 @@ mod tests {
     #[test]
     fn names_are_unique() {
         for (index, key) in KEYS.iter().enumerate() {
-            assert_eq!(KEYS.iter().position(|other| other.name == key.name), Some(index));
+            assert_eq!(
+                KEYS.iter().position(|other| other.name == key.name),
+                Some(index)
+            );
             assert_eq!(find(key.name), Some(key));
         }
     }

@@ -12,7 +12,10 @@ use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 
 /// The words of SCSI: status, then key and flags, code, qualifier, the sense-key-specific bytes and
 /// the information field, eight bytes.
-pub static SCSI: Language = Language { name: "SCSI", write };
+pub static SCSI: Language = Language {
+    name: "SCSI",
+    write,
+};
 
 /// Flags above the sense key.
 const HAS_SENSE: u8 = 0x80;
@@ -24,7 +27,10 @@ const DEFERRED: u8 = 0x10;
 pub fn refused(status: ScsiStatus, sense: Option<Sense>) -> DeviceError {
     DeviceError::Refused {
         kind: kind(status, sense.as_ref()),
-        said: Said::Words { language: &SCSI, bytes: encode(status, sense) },
+        said: Said::Words {
+            language: &SCSI,
+            bytes: encode(status, sense),
+        },
     }
 }
 
@@ -36,9 +42,10 @@ pub fn is_recovered(status: ScsiStatus, sense: Option<&Sense>) -> bool {
 /// What a LUN had said, of an error that came from one.
 pub fn said(error: &DeviceError) -> Option<(ScsiStatus, Option<Sense>)> {
     match error {
-        DeviceError::Refused { said: Said::Words { language, bytes }, .. } if **language == SCSI => {
-            Some(decode(bytes))
-        }
+        DeviceError::Refused {
+            said: Said::Words { language, bytes },
+            ..
+        } if **language == SCSI => Some(decode(bytes)),
         _ => None,
     }
 }
@@ -74,10 +81,16 @@ pub(crate) fn answer(kind: RefusalKind, said: Said, writing: bool) -> (ScsiStatu
         // MISCOMPARE DURING VERIFY OPERATION
         (_, RefusalKind::Miscompare) => Sense::new(key::MISCOMPARE, 0x1d, 0x00),
         // INTERNAL TARGET FAILURE
-        (_, RefusalKind::HardwareError | RefusalKind::Other) => Sense::new(key::HARDWARE_ERROR, 0x44, 0x00),
+        (_, RefusalKind::HardwareError | RefusalKind::Other) => {
+            Sense::new(key::HARDWARE_ERROR, 0x44, 0x00)
+        }
     };
     // The information field names the block (SBC-3, 4.18.1).
-    let sense = if let Said::Block(block) = said { sense.with_information(block) } else { sense };
+    let sense = if let Said::Block(block) = said {
+        sense.with_information(block)
+    } else {
+        sense
+    };
     (ScsiStatus::CheckCondition, Some(sense))
 }
 
@@ -125,7 +138,21 @@ fn encode(status: ScsiStatus, sense: Option<Sense>) -> [u8; WORDS_BYTES] {
 }
 
 fn decode(bytes: &[u8; WORDS_BYTES]) -> (ScsiStatus, Option<Sense>) {
-    let [status, flags, asc, ascq, specific @ .., _, _, _, _, _, _, _, _] = *bytes;
+    let [
+        status,
+        flags,
+        asc,
+        ascq,
+        specific @ ..,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+    ] = *bytes;
     let has = |flag| flags & flag != 0;
     let sense = Sense {
         key: flags & 0x0f,
@@ -136,7 +163,10 @@ fn decode(bytes: &[u8; WORDS_BYTES]) -> (ScsiStatus, Option<Sense>) {
         specific: has(HAS_SPECIFIC).then_some(specific),
         deferred: has(DEFERRED),
     };
-    (ScsiStatus::from_byte(status), has(HAS_SENSE).then_some(sense))
+    (
+        ScsiStatus::from_byte(status),
+        has(HAS_SENSE).then_some(sense),
+    )
 }
 
 fn write(bytes: &[u8; WORDS_BYTES], f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -158,9 +188,13 @@ mod tests {
             for key in 0..16 {
                 let plain = Sense::new(key, 0x11 ^ key, 0xff - key);
                 let field = plain.with_field(true, 0x1234, Some(3));
-                let deferred = Sense { deferred: true, ..field.with_information(u64::MAX) };
+                let deferred = Sense {
+                    deferred: true,
+                    ..field.with_information(u64::MAX)
+                };
                 all.extend(
-                    [plain, plain.with_information(7), field, deferred].map(|one| (status, Some(one))),
+                    [plain, plain.with_information(7), field, deferred]
+                        .map(|one| (status, Some(one))),
                 );
             }
         }
@@ -172,7 +206,9 @@ mod tests {
         for (status, sense) in words() {
             let error = refused(status, sense);
             assert_eq!(said(&error), Some((status, sense)));
-            let DeviceError::Refused { kind, said } = error else { panic!("{error:?}") };
+            let DeviceError::Refused { kind, said } = error else {
+                panic!("{error:?}")
+            };
             for writing in [false, true] {
                 assert_eq!(answer(kind, said, writing), (status, sense));
             }
@@ -199,7 +235,9 @@ mod tests {
         for kind in kinds {
             for said in [Said::Nothing, Said::Block(9)] {
                 let (status, sense) = answer(kind, said, true);
-                let DeviceError::Refused { kind: heard, .. } = refused(status, sense) else { panic!() };
+                let DeviceError::Refused { kind: heard, .. } = refused(status, sense) else {
+                    panic!()
+                };
                 assert_eq!(heard, kind);
             }
         }
@@ -208,17 +246,82 @@ mod tests {
     #[test]
     fn faults_are_the_sense_data_that_disks_use() {
         let check = |kind, said, writing, key, asc, ascq, information| {
-            let sense = Sense { information, ..Sense::new(key, asc, ascq) };
-            assert_eq!(answer(kind, said, writing), (ScsiStatus::CheckCondition, Some(sense)));
+            let sense = Sense {
+                information,
+                ..Sense::new(key, asc, ascq)
+            };
+            assert_eq!(
+                answer(kind, said, writing),
+                (ScsiStatus::CheckCondition, Some(sense))
+            );
         };
-        check(RefusalKind::MediumError, Said::Block(8), false, key::MEDIUM_ERROR, 0x11, 0, Some(8));
-        check(RefusalKind::MediumError, Said::Block(10), true, key::MEDIUM_ERROR, 0x0c, 0, Some(10));
-        check(RefusalKind::Recovered, Said::Block(1), false, key::RECOVERED_ERROR, 0x17, 1, Some(1));
-        check(RefusalKind::Recovered, Said::Nothing, true, key::RECOVERED_ERROR, 0x0c, 1, None);
-        check(RefusalKind::HardwareError, Said::Nothing, true, key::HARDWARE_ERROR, 0x44, 0, None);
-        check(RefusalKind::Aborted, Said::Nothing, true, key::ABORTED_COMMAND, 0x4b, 0, None);
-        check(RefusalKind::Other, Said::Code([0xb, 0x4b, 0x04]), false, key::ABORTED_COMMAND, 0x4b, 4, None);
-        assert_eq!(answer(RefusalKind::Busy, Said::Nothing, false), (ScsiStatus::Busy, None));
+        check(
+            RefusalKind::MediumError,
+            Said::Block(8),
+            false,
+            key::MEDIUM_ERROR,
+            0x11,
+            0,
+            Some(8),
+        );
+        check(
+            RefusalKind::MediumError,
+            Said::Block(10),
+            true,
+            key::MEDIUM_ERROR,
+            0x0c,
+            0,
+            Some(10),
+        );
+        check(
+            RefusalKind::Recovered,
+            Said::Block(1),
+            false,
+            key::RECOVERED_ERROR,
+            0x17,
+            1,
+            Some(1),
+        );
+        check(
+            RefusalKind::Recovered,
+            Said::Nothing,
+            true,
+            key::RECOVERED_ERROR,
+            0x0c,
+            1,
+            None,
+        );
+        check(
+            RefusalKind::HardwareError,
+            Said::Nothing,
+            true,
+            key::HARDWARE_ERROR,
+            0x44,
+            0,
+            None,
+        );
+        check(
+            RefusalKind::Aborted,
+            Said::Nothing,
+            true,
+            key::ABORTED_COMMAND,
+            0x4b,
+            0,
+            None,
+        );
+        check(
+            RefusalKind::Other,
+            Said::Code([0xb, 0x4b, 0x04]),
+            false,
+            key::ABORTED_COMMAND,
+            0x4b,
+            4,
+            None,
+        );
+        assert_eq!(
+            answer(RefusalKind::Busy, Said::Nothing, false),
+            (ScsiStatus::Busy, None)
+        );
         assert_eq!(
             answer(RefusalKind::Conflict, Said::Nothing, false),
             (ScsiStatus::ReservationConflict, None)
@@ -229,7 +332,13 @@ mod tests {
     fn the_words_are_printed_as_the_lun_said_them() {
         let sense = Sense::new(key::MEDIUM_ERROR, 0x11, 0).with_information(8);
         let text = refused(ScsiStatus::CheckCondition, Some(sense)).to_string();
-        assert_eq!(text, "SCSI status CheckCondition: medium error (key 0x3, asc/ascq 11/00, information 8)");
-        assert_eq!(refused(ScsiStatus::Busy, None).to_string(), "SCSI status Busy");
+        assert_eq!(
+            text,
+            "SCSI status CheckCondition: medium error (key 0x3, asc/ascq 11/00, information 8)"
+        );
+        assert_eq!(
+            refused(ScsiStatus::Busy, None).to_string(),
+            "SCSI status Busy"
+        );
     }
 }

@@ -22,7 +22,10 @@ fn start() -> (TargetServer, Arc<SparseMemory>) {
     let memory = Arc::clone(backend.memory());
     let unit = LogicalUnit::new(Arc::new(backend), LunOptions::default()).unwrap();
     let portal: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
-    let config = TargetConfig { portals: vec![portal.into()], ..TargetConfig::default() };
+    let config = TargetConfig {
+        portals: vec![portal.into()],
+        ..TargetConfig::default()
+    };
     let target = ServedTarget::new("iqn.2026-11.io.brunt:t0", LunMap::new(vec![(0, unit)]));
     (TargetServer::start(config, vec![target]).unwrap(), memory)
 }
@@ -31,12 +34,22 @@ fn start() -> (TargetServer, Arc<SparseMemory>) {
 /// each range its own eighth of the medium.
 fn check(server: &TargetServer, memory: &SparseMemory, options: &str, size: usize) {
     let question = if options.is_empty() { "" } else { "?" };
-    let url = format!("iscsi://{}/{}/0{question}{options}", server.portals()[0], server.targets()[0].name);
-    let backend =
-        open_url_with(&url, brunt_iscsi::BACKENDS, false).unwrap_or_else(|error| panic!("{url}: {error}"));
+    let url = format!(
+        "iscsi://{}/{}/0{question}{options}",
+        server.portals()[0],
+        server.targets()[0].name
+    );
+    let backend = open_url_with(&url, brunt_iscsi::BACKENDS, false)
+        .unwrap_or_else(|error| panic!("{url}: {error}"));
     // What both ends agreed on is a fact; there is nothing to worry about.
     let info = backend.info();
-    assert!(info.facts.iter().any(|fact| fact.starts_with("iSCSI: digests header")), "{:?}", info.facts);
+    assert!(
+        info.facts
+            .iter()
+            .any(|fact| fact.starts_with("iSCSI: digests header")),
+        "{:?}",
+        info.facts
+    );
     assert_eq!(info.notes, Vec::<String>::new());
     let ring = Ring::new(RingConfig::default()).unwrap();
     let mut device = backend.open(&ring, 8).unwrap();
@@ -45,8 +58,11 @@ fn check(server: &TargetServer, memory: &SparseMemory, options: &str, size: usiz
         let ranges: Vec<(u64, usize)> = (0..8)
             .map(|slot| {
                 // Lengths around the segment sizes, the full one first.
-                let len =
-                    if round == 0 { size } else { (1 + random.below(size as u64 / 512)) as usize * 512 };
+                let len = if round == 0 {
+                    size
+                } else {
+                    (1 + random.below(size as u64 / 512)) as usize * 512
+                };
                 (slot * (SIZE_BYTES / 8) + random.below(1000) * 512, len)
             })
             .collect();
@@ -67,17 +83,29 @@ fn check(server: &TargetServer, memory: &SparseMemory, options: &str, size: usiz
         for (&(offset, len), data) in ranges.iter().zip(&written) {
             let mut on_medium = vec![0; len];
             memory.read(offset, &mut on_medium);
-            assert!(on_medium == *data, "{options}: {len} bytes at {offset} were written wrongly");
+            assert!(
+                on_medium == *data,
+                "{options}: {len} bytes at {offset} were written wrongly"
+            );
         }
         let bufs = ranges.iter().map(|&(_, len)| Buf::zeroed(len)).collect();
         let read = run(&ring, &mut *device, Op::Read, &ranges, bufs);
         for ((buf, data), (offset, len)) in read.iter().zip(&written).zip(&ranges) {
-            assert!(**buf == **data, "{options}: {len} bytes at {offset} were read wrongly");
+            assert!(
+                **buf == **data,
+                "{options}: {len} bytes at {offset} were read wrongly"
+            );
         }
     }
 }
 
-fn run(ring: &Ring, device: &mut dyn Device, op: Op, ranges: &[(u64, usize)], bufs: Vec<Buf>) -> Vec<Buf> {
+fn run(
+    ring: &Ring,
+    device: &mut dyn Device,
+    op: Op,
+    ranges: &[(u64, usize)],
+    bufs: Vec<Buf>,
+) -> Vec<Buf> {
     let mut batch: VecDeque<Request> = ranges
         .iter()
         .zip(bufs)
@@ -100,7 +128,9 @@ fn run(ring: &Ring, device: &mut dyn Device, op: Op, ranges: &[(u64, usize)], bu
     done.sort_by_key(|completion| completion.tag);
     done.into_iter()
         .map(|completion| {
-            completion.result.unwrap_or_else(|error| panic!("{op:?} {}: {error}", completion.tag));
+            completion
+                .result
+                .unwrap_or_else(|error| panic!("{op:?} {}: {error}", completion.tag));
             completion.buf
         })
         .collect()
@@ -111,7 +141,17 @@ fn run(ring: &Ring, device: &mut dyn Device, op: Op, ranges: &[(u64, usize)], bu
 #[test]
 fn every_size() {
     let (server, memory) = start();
-    for size in [512, 4096, 8192, 65536, (256 << 10) - 512, 256 << 10, (256 << 10) + 512, 1 << 20, 3 << 20] {
+    for size in [
+        512,
+        4096,
+        8192,
+        65536,
+        (256 << 10) - 512,
+        256 << 10,
+        (256 << 10) + 512,
+        1 << 20,
+        3 << 20,
+    ] {
         check(&server, &memory, "", size);
     }
     server.shutdown(Duration::from_secs(1));
@@ -121,13 +161,23 @@ fn every_size() {
 #[test]
 fn every_agreement() {
     let (server, memory) = start();
-    for digests in
-        ["", "header_digest=crc32c&", "data_digest=crc32c&", "header_digest=crc32c&data_digest=crc32c&"]
-    {
-        for unsolicited in
-            ["", "immediate_data=no&", "initial_r2t=yes&", "immediate_data=no&initial_r2t=yes&"]
-        {
-            for limits in ["", "max_recv=4096&", "max_burst=64k&first_burst=16k&outstanding_r2t=1&"] {
+    for digests in [
+        "",
+        "header_digest=crc32c&",
+        "data_digest=crc32c&",
+        "header_digest=crc32c&data_digest=crc32c&",
+    ] {
+        for unsolicited in [
+            "",
+            "immediate_data=no&",
+            "initial_r2t=yes&",
+            "immediate_data=no&initial_r2t=yes&",
+        ] {
+            for limits in [
+                "",
+                "max_recv=4096&",
+                "max_burst=64k&first_burst=16k&outstanding_r2t=1&",
+            ] {
                 let options = format!("{digests}{unsolicited}{limits}timeout=120s");
                 check(&server, &memory, &options, 4096);
                 check(&server, &memory, &options, 300 << 10);
@@ -142,7 +192,11 @@ fn every_agreement() {
 #[test]
 fn several_connections_and_sessions() {
     let (server, memory) = start();
-    for options in ["connections=3", "sessions=2", "connections=2&sessions=2&data_digest=crc32c"] {
+    for options in [
+        "connections=3",
+        "sessions=2",
+        "connections=2&sessions=2&data_digest=crc32c",
+    ] {
         check(&server, &memory, options, 4096);
         check(&server, &memory, options, 1 << 20);
     }
@@ -151,7 +205,10 @@ fn several_connections_and_sessions() {
 
 /// Passes bytes between two sockets until either ends.
 fn join(near: TcpStream, far: TcpStream) {
-    for (mut from, mut to) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
+    for (mut from, mut to) in [
+        (near.try_clone().unwrap(), far.try_clone().unwrap()),
+        (far, near),
+    ] {
         std::thread::spawn(move || {
             let _ = std::io::copy(&mut from, &mut to);
             let _ = to.shutdown(std::net::Shutdown::Both);
@@ -182,7 +239,8 @@ fn discoveries_outlive_a_broken_connection() {
     let (server, _) = start();
     let discover = |broken: &'static [usize]| {
         let at = lossy(server.portals()[0], broken);
-        let config = InitiatorConfig::parse(&format!("//{at}"), &mut Default::default(), &|_| None).unwrap();
+        let config =
+            InitiatorConfig::parse(&format!("//{at}"), &mut Default::default(), &|_| None).unwrap();
         (at, connect::discover(&config))
     };
     for (broken, retries) in [(&[][..], 0), (&[0][..], 1), (&[0, 1][..], 2)] {
@@ -192,9 +250,14 @@ fn discoveries_outlive_a_broken_connection() {
         assert_eq!(found.retries, retries);
         let trouble = found.trouble.map(|trouble| trouble.to_string());
         assert_eq!(trouble.is_some(), retries > 0);
-        assert!(trouble.is_none_or(|said| said.starts_with(&format!("{at}: the connection failed"))));
+        assert!(
+            trouble.is_none_or(|said| said.starts_with(&format!("{at}: the connection failed")))
+        );
     }
-    let error = discover(&[0, 1, 2, 3, 4, 5, 6, 7]).1.unwrap_err().to_string();
+    let error = discover(&[0, 1, 2, 3, 4, 5, 6, 7])
+        .1
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("8 attempts"), "{error}");
 }
 
@@ -203,7 +266,8 @@ fn discoveries_outlive_a_broken_connection() {
 #[test]
 fn logins_outlive_a_broken_connection() {
     let (server, _) = start();
-    let url = |at: SocketAddr, options: &str| format!("iscsi://{at}/iqn.2026-11.io.brunt:t0/0{options}");
+    let url =
+        |at: SocketAddr, options: &str| format!("iscsi://{at}/iqn.2026-11.io.brunt:t0/0{options}");
     let open = |url: &str| open_url_with(url, brunt_iscsi::BACKENDS, false);
     let ring = Ring::new(RingConfig::default()).unwrap();
     let check = |broken: &'static [usize], options: &str, retries: u64| {
@@ -211,11 +275,16 @@ fn logins_outlive_a_broken_connection() {
         let backend = open(&url(at, options)).unwrap();
         let device = backend.open(&ring, 1).unwrap();
         let health = device.health();
-        assert_eq!(health.connect_retries, retries, "{broken:?}{options}: {health:?}");
+        assert_eq!(
+            health.connect_retries, retries,
+            "{broken:?}{options}: {health:?}"
+        );
         if retries > 0 {
             let note = health.note().unwrap();
             assert!(
-                note.starts_with(&format!("attempts to connect repeated: {retries}, last: {at}")),
+                note.starts_with(&format!(
+                    "attempts to connect repeated: {retries}, last: {at}"
+                )),
                 "{note}"
             );
             assert!(note.contains("failed during login"), "{note}");
@@ -227,11 +296,26 @@ fn logins_outlive_a_broken_connection() {
     // The session's first connection stands when its second breaks: both are made again.
     check(&[1], "?connections=2", 1);
     let refused = server.stats().logins_refused;
-    let unknown = format!("iscsi://{}/iqn.2026-11.io.brunt:no/0", lossy(server.portals()[0], &[0]));
-    let error = open(&unknown).err().expect("there is no such target").to_string();
-    assert!(error.contains("no target of that name") && error.contains("2 attempts"), "{error}");
+    let unknown = format!(
+        "iscsi://{}/iqn.2026-11.io.brunt:no/0",
+        lossy(server.portals()[0], &[0])
+    );
+    let error = open(&unknown)
+        .err()
+        .expect("there is no such target")
+        .to_string();
+    assert!(
+        error.contains("no target of that name") && error.contains("2 attempts"),
+        "{error}"
+    );
     assert_eq!(server.stats().logins_refused, refused + 1);
-    let nobody = open(&url(lossy(server.portals()[0], &[0, 1, 2, 3, 4, 5, 6, 7]), ""));
+    let nobody = open(&url(
+        lossy(server.portals()[0], &[0, 1, 2, 3, 4, 5, 6, 7]),
+        "",
+    ));
     let error = nobody.err().expect("all attempts break").to_string();
-    assert!(error.contains("failed during login") && error.contains("8 attempts"), "{error}");
+    assert!(
+        error.contains("failed during login") && error.contains("8 attempts"),
+        "{error}"
+    );
 }

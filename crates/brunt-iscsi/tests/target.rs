@@ -11,7 +11,9 @@ use brunt_block::open_url;
 use brunt_iscsi::chap::Credentials;
 use brunt_iscsi::params::DigestPolicy;
 use brunt_iscsi::scsi::{LogicalUnit, LunMap, LunOptions};
-use brunt_iscsi::target_node::{Listener, OpenPortals, Portal, ServedTarget, TargetConfig, TargetServer};
+use brunt_iscsi::target_node::{
+    Listener, OpenPortals, Portal, ServedTarget, TargetConfig, TargetServer,
+};
 use brunt_wire::iscsi::pdu::{
     BHS_BYTES, Bhs, LoginRequest, NopOut, Opcode, RESERVED_TAG, ScsiCommand, U24, padded,
 };
@@ -21,7 +23,10 @@ use zerocopy::IntoBytes;
 const NAME: &str = "iqn.2026-11.io.brunt:t0";
 
 fn target(luns: &[&str], change: impl FnOnce(&mut TargetConfig)) -> TargetServer {
-    let mut config = TargetConfig { portals: vec![loopback()], ..TargetConfig::default() };
+    let mut config = TargetConfig {
+        portals: vec![loopback()],
+        ..TargetConfig::default()
+    };
     change(&mut config);
     TargetServer::start(config, vec![ServedTarget::new(NAME, map(luns))]).unwrap()
 }
@@ -32,8 +37,14 @@ fn loopback() -> Portal {
 
 fn map(luns: &[&str]) -> Arc<LunMap> {
     let units = luns.iter().enumerate().map(|(lun, url)| {
-        let options = LunOptions { serial: format!("test{lun}"), ..LunOptions::default() };
-        (lun as u16, LogicalUnit::new(open_url(url).unwrap(), options).unwrap())
+        let options = LunOptions {
+            serial: format!("test{lun}"),
+            ..LunOptions::default()
+        };
+        (
+            lun as u16,
+            LogicalUnit::new(open_url(url).unwrap(), options).unwrap(),
+        )
     });
     LunMap::new(units.collect())
 }
@@ -46,7 +57,9 @@ fn connect_to(at: SocketAddr) -> TcpStream {
     let socket = TcpStream::connect(at).unwrap();
     socket.set_nodelay(true).unwrap();
     // Long enough for a machine that is busy; a test never waits for it to pass.
-    socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(120)))
+        .unwrap();
     socket
 }
 
@@ -131,7 +144,10 @@ fn log_in_at(at: SocketAddr, isid: u8) -> TcpStream {
 fn assert_alive(socket: &mut TcpStream) {
     socket.write_all(&ping()).unwrap();
     let (bhs, _) = receive(socket).expect("the other session does not notice");
-    assert_eq!((bhs.kind(), bhs.initiator_task_tag.get()), (Opcode::NopIn, 77));
+    assert_eq!(
+        (bhs.kind(), bhs.initiator_task_tag.get()),
+        (Opcode::NopIn, 77)
+    );
 }
 
 /// A session cut off after every one of its bytes leaves nothing behind and nobody else notices.
@@ -157,7 +173,9 @@ fn truncated_at_every_byte() {
     // The whole of it still works, after all those.
     let mut socket = connect(&server);
     socket.write_all(&session).unwrap();
-    let kinds: Vec<Opcode> = (0..4).map(|_| receive(&mut socket).expect("an answer").0.kind()).collect();
+    let kinds: Vec<Opcode> = (0..4)
+        .map(|_| receive(&mut socket).expect("an answer").0.kind())
+        .collect();
     assert_eq!(kinds[..2], [Opcode::LoginResponse, Opcode::NopIn]);
     assert_eq!(kinds[2], Opcode::ScsiResponse);
 }
@@ -168,7 +186,11 @@ fn nonsense_closes_one_connection() {
     let server = target(&["memory:1MiB"], |_| ());
     let mut other = log_in(&server, 1);
     let check = |bytes: &[u8], after_login: bool| {
-        let mut socket = if after_login { log_in(&server, 9) } else { connect(&server) };
+        let mut socket = if after_login {
+            log_in(&server, 9)
+        } else {
+            connect(&server)
+        };
         socket.write_all(bytes).unwrap();
         while receive(&mut socket).is_some() {}
     };
@@ -180,7 +202,10 @@ fn nonsense_closes_one_connection() {
     write.data_segment_length = U24::new(0x00ff_ffff);
     check(write.as_bytes(), true);
     // No iSCSI at all.
-    check(b"GET / HTTP/1.1\r\nHost: storage.example.com\r\nAccept: */*\r\n\r\n", false);
+    check(
+        b"GET / HTTP/1.1\r\nHost: storage.example.com\r\nAccept: */*\r\n\r\n",
+        false,
+    );
     check(&[0xff; 64], false);
     // An AHS that runs past its end.
     let mut ahs = command(0x00, 0x80, 1, 0);
@@ -225,7 +250,11 @@ fn ten_thousand_half_open_logins() {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    assert!(threads() <= before + 4, "{} threads, {before} before", threads());
+    assert!(
+        threads() <= before + 4,
+        "{} threads, {before} before",
+        threads()
+    );
     assert_alive(&mut other);
     // Who gets in last was accepted after all of them.
     drop(log_in(&server, 2));
@@ -236,7 +265,9 @@ fn ten_thousand_half_open_logins() {
 /// session that is open does not notice.
 #[test]
 fn a_login_that_takes_too_long_is_ended() {
-    let server = target(&["memory:1MiB"], |config| config.login_timeout = Duration::from_millis(300));
+    let server = target(&["memory:1MiB"], |config| {
+        config.login_timeout = Duration::from_millis(300)
+    });
     let mut other = log_in(&server, 1);
     let login = login_bytes(2);
     let mut silent = connect(&server);
@@ -252,7 +283,10 @@ fn a_login_that_takes_too_long_is_ended() {
     for socket in [&mut silent, &mut half, &mut trickling] {
         let ended = socket.read(&mut [0; 64]);
         assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
-        assert!(ended.map_err(|error| error.kind()) != Err(std::io::ErrorKind::WouldBlock), "still open");
+        assert!(
+            ended.map_err(|error| error.kind()) != Err(std::io::ErrorKind::WouldBlock),
+            "still open"
+        );
     }
     assert!(server.stats().logins_dropped >= 3, "{:?}", server.stats());
     assert_alive(&mut other);
@@ -271,8 +305,14 @@ fn refused_logins_are_told() {
     server.replace(vec![other], None, Duration::ZERO);
     let mut socket = connect(&server);
     socket.write_all(&login_bytes(1)).unwrap();
-    assert!(receive(&mut socket).is_some(), "a login response with a status");
-    assert_eq!(*heard.lock().unwrap(), ["login of \"iqn.2026-11.io.brunt:test\" refused with status 0x0203"]);
+    assert!(
+        receive(&mut socket).is_some(),
+        "a login response with a status"
+    );
+    assert_eq!(
+        *heard.lock().unwrap(),
+        ["login of \"iqn.2026-11.io.brunt:test\" refused with status 0x0203"]
+    );
     assert_eq!(server.stats().logins_refused, 1);
 }
 
@@ -326,11 +366,17 @@ fn two_connections_in_one_session() {
     assert_eq!(receive(&mut second).unwrap().0.rest[16], 0);
     assert_eq!(server.stats().sessions_open, 1);
     // TEST UNIT READY eats the unit attention, if there is one; then two out of order.
-    first.write_all(command(0x00, 0x80, 1, 0).as_bytes()).unwrap();
+    first
+        .write_all(command(0x00, 0x80, 1, 0).as_bytes())
+        .unwrap();
     receive(&mut first).unwrap();
-    second.write_all(command(0x28, 0xc0, 3, 512).as_bytes()).unwrap();
+    second
+        .write_all(command(0x28, 0xc0, 3, 512).as_bytes())
+        .unwrap();
     assert_alive(&mut second);
-    first.write_all(command(0x28, 0xc0, 2, 512).as_bytes()).unwrap();
+    first
+        .write_all(command(0x28, 0xc0, 2, 512).as_bytes())
+        .unwrap();
     assert_eq!(receive(&mut first).unwrap().0.kind(), Opcode::DataIn);
     assert_eq!(receive(&mut second).unwrap().0.kind(), Opcode::DataIn);
     // A third is one too many.
@@ -346,7 +392,10 @@ fn tool(name: &str, package: &str) -> Option<Command> {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()));
     if !found {
-        assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|all| all != "1"), "needs {package}");
+        assert!(
+            std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|all| all != "1"),
+            "needs {package}"
+        );
         println!("skipped: needs {package}");
     }
     found.then(|| Command::new(name))
@@ -355,7 +404,11 @@ fn tool(name: &str, package: &str) -> Option<Command> {
 fn succeeds(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{command:?}\n{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command:?}\n{text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     text
 }
 
@@ -372,7 +425,9 @@ fn qemu_reads_what_it_wrote() {
             config.wishes.header_digest = policy;
             config.wishes.data_digest = DigestPolicy::Allow;
         });
-        let Some(mut qemu) = tool("qemu-io", "qemu-utils and qemu-block-extra") else { return };
+        let Some(mut qemu) = tool("qemu-io", "qemu-utils and qemu-block-extra") else {
+            return;
+        };
         qemu.args([
             "-f",
             "raw",
@@ -383,7 +438,14 @@ fn qemu_reads_what_it_wrote() {
             "-c",
             "read -P 17 0 1M",
         ]);
-        qemu.args(["-c", "read -P 18 1M 64k", "-c", "read -P 17 1114112 512", "-c", "write -z 0 1M"]);
+        qemu.args([
+            "-c",
+            "read -P 18 1M 64k",
+            "-c",
+            "read -P 17 1114112 512",
+            "-c",
+            "write -z 0 1M",
+        ]);
         qemu.args(["-c", "read -P 0 0 1M", "-c", "flush", &url(&server, "", 1)]);
         let text = succeeds(&mut qemu);
         assert!(!text.contains("failed"), "{text}");
@@ -400,25 +462,52 @@ fn libiscsi_discovers_and_authenticates() {
         .unwrap();
     let open = ServedTarget::new("iqn.2026-11.io.brunt:open", map(&["null:1MiB"]));
     let advertise = Some("nat.example:3333".to_string());
-    let portals = vec![loopback(), Portal { advertise, group: 7, ..loopback() }];
-    let config = TargetConfig { portals, ..TargetConfig::default() };
+    let portals = vec![
+        loopback(),
+        Portal {
+            advertise,
+            group: 7,
+            ..loopback()
+        },
+    ];
+    let config = TargetConfig {
+        portals,
+        ..TargetConfig::default()
+    };
     let server = TargetServer::start(config, vec![locked, open]).unwrap();
-    let Some(mut ls) = tool("iscsi-ls", "libiscsi-bin") else { return };
+    let Some(mut ls) = tool("iscsi-ls", "libiscsi-bin") else {
+        return;
+    };
     let at = server.portals()[0];
-    assert!(!ls.arg(format!("iscsi://{at}")).output().unwrap().status.success(), "discovery asks for CHAP");
+    assert!(
+        !ls.arg(format!("iscsi://{at}"))
+            .output()
+            .unwrap()
+            .status
+            .success(),
+        "discovery asks for CHAP"
+    );
     let mut ls = Command::new("iscsi-ls");
     let text = succeeds(ls.arg(format!("iscsi://alice%alicesecret12@{at}")));
     for target in [NAME, "iqn.2026-11.io.brunt:open"] {
         for portal in [format!("{at},1"), "nat.example:3333,7".to_string()] {
-            assert!(text.contains(&format!("Target:{target} Portal:{portal}\n")), "{text}");
+            assert!(
+                text.contains(&format!("Target:{target} Portal:{portal}\n")),
+                "{text}"
+            );
         }
     }
     let inquire = |secret: &str, mutual: Option<&str>| {
         let mut inq = Command::new("iscsi-inq");
         if let Some(secret) = mutual {
-            inq.env("LIBISCSI_CHAP_TARGET_USERNAME", "target").env("LIBISCSI_CHAP_TARGET_PASSWORD", secret);
+            inq.env("LIBISCSI_CHAP_TARGET_USERNAME", "target")
+                .env("LIBISCSI_CHAP_TARGET_PASSWORD", secret);
         }
-        inq.arg(url(&server, secret, 0)).output().unwrap().status.success()
+        inq.arg(url(&server, secret, 0))
+            .output()
+            .unwrap()
+            .status
+            .success()
     };
     assert!(inquire("alice%alicesecret12@", None));
     assert!(inquire("alice%alicesecret12@", Some("targetsecret1")));
@@ -426,7 +515,14 @@ fn libiscsi_discovers_and_authenticates() {
     assert!(!inquire("bob%alicesecret12@", None));
     assert!(!inquire("", None));
     let at_open = format!("iscsi://{at}/iqn.2026-11.io.brunt:open/0");
-    assert!(Command::new("iscsi-inq").arg(at_open).output().unwrap().status.success());
+    assert!(
+        Command::new("iscsi-inq")
+            .arg(at_open)
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
     assert!(!inquire("alice%alicesecret12@", Some("wrong")));
     let stats = server.stats();
     assert!(stats.logins_refused >= 3, "{stats:?}");
@@ -449,16 +545,24 @@ fn targets_are_apart() {
 /// for new connections is new at once.
 #[test]
 fn the_entrance_is_renewed() {
-    let server = target(&["memory:1MiB"], |config| config.login_timeout = Duration::from_secs(3600));
+    let server = target(&["memory:1MiB"], |config| {
+        config.login_timeout = Duration::from_secs(3600)
+    });
     let mut stays = log_in(&server, 1);
     let at = server.portals()[0];
     let renew = |portals: &[Portal], change: &dyn Fn(&mut TargetConfig)| {
-        let mut config = TargetConfig { portals: portals.to_vec(), ..TargetConfig::default() };
+        let mut config = TargetConfig {
+            portals: portals.to_vec(),
+            ..TargetConfig::default()
+        };
         change(&mut config);
         let open = OpenPortals::open(&config.portals, &server.open_portals()).unwrap();
         server.renew_entrance(open, &config, Duration::from_millis(100));
     };
-    let second = Portal { group: 2, ..loopback() };
+    let second = Portal {
+        group: 2,
+        ..loopback()
+    };
     renew(&[loopback(), second.clone()], &|_| ());
     assert_eq!((server.portals()[0], server.portals().len()), (at, 2));
     let added = server.portals()[1];
@@ -467,9 +571,13 @@ fn the_entrance_is_renewed() {
     // Who came later is in: so the one before was accepted.
     let mut goes = log_in_at(added, 2);
     // As many sessions as are open, and no more.
-    renew(&[loopback(), second.clone()], &|config| config.sessions_max = 2);
+    renew(&[loopback(), second.clone()], &|config| {
+        config.sessions_max = 2
+    });
     assert_eq!(login_status(at, 3), Some(0x0302));
-    renew(&[loopback(), second], &|config| config.wishes.header_digest = DigestPolicy::Require);
+    renew(&[loopback(), second], &|config| {
+        config.wishes.header_digest = DigestPolicy::Require
+    });
     assert_eq!(login_status(at, 3), Some(0x0207), "the digest is missing");
     assert_alive(&mut stays);
     assert_alive(&mut goes);
@@ -477,12 +585,16 @@ fn the_entrance_is_renewed() {
     renew(&[loopback()], &|_| ());
     // A login that is under way in a group that is no more does not get in.
     late.write_all(&login[60..]).unwrap();
-    let status = receive(&mut late).map(|(bhs, _)| u16::from_be_bytes([bhs.rest[16], bhs.rest[17]]));
+    let status =
+        receive(&mut late).map(|(bhs, _)| u16::from_be_bytes([bhs.rest[16], bhs.rest[17]]));
     assert_eq!(status, Some(0x0301), "service unavailable");
     assert_eq!(server.stats().sessions, before.sessions);
     while receive(&mut goes).is_some() {}
     assert!(TcpStream::connect(added).is_err(), "nobody listens there");
-    assert!(std::net::TcpListener::bind(added).is_ok(), "the address is free");
+    assert!(
+        std::net::TcpListener::bind(added).is_ok(),
+        "the address is free"
+    );
     assert_alive(&mut stays);
     assert_eq!(login_status(at, 3), Some(0));
 }
@@ -501,7 +613,10 @@ fn changes_of_a_backing_file_are_reported() {
     });
     let next = || hear.recv_timeout(Duration::from_secs(120)).unwrap();
     file.set_len(2 << 20).unwrap();
-    assert_eq!(next(), format!("LUN 1: {} grew from 1MiB to 2MiB", path.display()));
+    assert_eq!(
+        next(),
+        format!("LUN 1: {} grew from 1MiB to 2MiB", path.display())
+    );
     std::fs::remove_file(&path).unwrap();
     assert!(next().contains("deleted"));
 }
@@ -530,13 +645,19 @@ fn next_status(socket: &mut TcpStream) -> (u8, Option<(u8, u8)>) {
 #[test]
 fn a_lun_is_removed_under_commands() {
     let luns = map(&["memory:1MiB?delay=const:300ms", "memory:1MiB", "null:1MiB"]);
-    let config = TargetConfig { portals: vec![loopback()], ..TargetConfig::default() };
-    let server = TargetServer::start(config, vec![ServedTarget::new(NAME, Arc::clone(&luns))]).unwrap();
+    let config = TargetConfig {
+        portals: vec![loopback()],
+        ..TargetConfig::default()
+    };
+    let server =
+        TargetServer::start(config, vec![ServedTarget::new(NAME, Arc::clone(&luns))]).unwrap();
     let mut socket = log_in(&server, 1);
     let at = |bytes: Vec<u8>, lun: u8| [&bytes[..9], &[lun], &bytes[10..]].concat();
     // The unit attention of a new nexus, at each LUN.
     for lun in 0..3u8 {
-        socket.write_all(&at(read_command(u32::from(lun) + 1), lun)).unwrap();
+        socket
+            .write_all(&at(read_command(u32::from(lun) + 1), lun))
+            .unwrap();
         assert_eq!(next_status(&mut socket), (2, Some((0x29, 0x00))));
     }
     // A read that takes its time, and a write to another LUN whose data is not there yet.
@@ -546,7 +667,10 @@ fn a_lun_is_removed_under_commands() {
     let (r2t, _) = receive(&mut socket).expect("R2T");
     assert_eq!(r2t.kind(), Opcode::R2t);
 
-    let options = LunOptions { serial: "second".into(), ..LunOptions::default() };
+    let options = LunOptions {
+        serial: "second".into(),
+        ..LunOptions::default()
+    };
     let second = LogicalUnit::new(open_url("memory:1MiB").unwrap(), options).unwrap();
     let left = luns.change(&[0, 1], vec![(1, second)]);
     assert_eq!(next_status(&mut socket), (0, None), "the read");
@@ -557,7 +681,9 @@ fn a_lun_is_removed_under_commands() {
         target_transfer_tag: brunt_wire::iscsi::pdu::R2t::view(&r2t).target_transfer_tag,
         ..Default::default()
     };
-    socket.write_all(&[data.as_bytes(), &[9; 512]].concat()).unwrap();
+    socket
+        .write_all(&[data.as_bytes(), &[9; 512]].concat())
+        .unwrap();
     assert_eq!(next_status(&mut socket), (0, None), "the write");
     let inline = |unit: &LogicalUnit| match unit.backend().inline() {
         brunt_block::Inline::Memory(memory) => {
@@ -570,12 +696,27 @@ fn a_lun_is_removed_under_commands() {
     assert_eq!((inline(&left[1].1), inline(&luns.get(1).unwrap())), (9, 0));
 
     socket.write_all(&at(read_command(6), 0)).unwrap();
-    assert_eq!(next_status(&mut socket), (2, Some((0x25, 0x00))), "there is no such LUN");
+    assert_eq!(
+        next_status(&mut socket),
+        (2, Some((0x25, 0x00))),
+        "there is no such LUN"
+    );
     socket.write_all(&at(read_command(7), 1)).unwrap();
-    assert_eq!(next_status(&mut socket), (2, Some((0x29, 0x00))), "another disk");
+    assert_eq!(
+        next_status(&mut socket),
+        (2, Some((0x29, 0x00))),
+        "another disk"
+    );
     socket.write_all(&at(read_command(8), 2)).unwrap();
-    assert_eq!(next_status(&mut socket), (2, Some((0x3f, 0x0e))), "other LUNs are told");
+    assert_eq!(
+        next_status(&mut socket),
+        (2, Some((0x3f, 0x0e))),
+        "other LUNs are told"
+    );
     socket.write_all(&at(read_command(9), 2)).unwrap();
     assert_eq!(next_status(&mut socket), (0, None));
-    assert!(left.iter().all(|(_, unit)| !unit.is_open()), "nothing is open any more");
+    assert!(
+        left.iter().all(|(_, unit)| !unit.is_open()),
+        "nothing is open any more"
+    );
 }

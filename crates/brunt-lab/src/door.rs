@@ -53,9 +53,15 @@ impl Door {
     /// # Errors
     /// There is no /proc, or no descriptor is left.
     pub fn to(host: &Host) -> io::Result<Door> {
-        let own = |kind: &str| Ok::<_, io::Error>(File::open(format!("/proc/self/ns/{kind}"))?.into());
+        let own =
+            |kind: &str| Ok::<_, io::Error>(File::open(format!("/proc/self/ns/{kind}"))?.into());
         let (mount, network) = (host.mounts().try_clone()?, host.descriptor()?);
-        Ok(Door { user: own("user")?, mount, process: own("pid")?, network })
+        Ok(Door {
+            user: own("user")?,
+            mount,
+            process: own("pid")?,
+            network,
+        })
     }
 
     /// Runs a command behind it, on these cores if any are named, and waits for its end. This process changes its
@@ -65,8 +71,18 @@ impl Door {
     ///
     /// # Errors
     /// The kernel refuses, the working folder does not exist there, or the command cannot be started.
-    pub fn run(self, cores: Option<&[usize]>, mut command: Command) -> Result<ExitStatus, DoorError> {
-        let failed = |what| move |source: io::Error| DoorError { what, source, is_command: false };
+    pub fn run(
+        self,
+        cores: Option<&[usize]>,
+        mut command: Command,
+    ) -> Result<ExitStatus, DoorError> {
+        let failed = |what| {
+            move |source: io::Error| DoorError {
+                what,
+                source,
+                is_command: false,
+            }
+        };
         let folder = std::env::current_dir().map_err(failed("find the working folder"))?;
         let enter = failed("enter the lab's namespaces");
         self.enter().map_err(enter)?;
@@ -75,7 +91,10 @@ impl Door {
         ))?;
         if let Some(cores) = cores {
             let mut set = CpuSet::new();
-            cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
+            cores
+                .iter()
+                .filter(|core| **core < CpuSet::MAX_CPU)
+                .for_each(|core| set.set(*core));
             sched_setaffinity(None, &set)
                 .map_err(|error| failed("keep to the host's cores")(error.into()))?;
         }
@@ -91,7 +110,11 @@ impl Door {
         .map_err(failed("block signals"))?;
         sys::die_with_parent(&mut command);
         let started = command.spawn();
-        let mut child = started.map_err(|source| DoorError { what: "start it", source, is_command: true })?;
+        let mut child = started.map_err(|source| DoorError {
+            what: "start it",
+            source,
+            is_command: true,
+        })?;
         wait_for(&mut child, &signals).map_err(failed("wait for it"))
     }
 
@@ -106,11 +129,19 @@ impl Door {
         }
         move_into_link_name_space(self.process.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
         move_into_link_name_space(self.network.as_fd(), Some(LinkNameSpaceType::Network))?;
-        Ok(move_into_link_name_space(self.mount.as_fd(), Some(LinkNameSpaceType::Mount))?)
+        Ok(move_into_link_name_space(
+            self.mount.as_fd(),
+            Some(LinkNameSpaceType::Mount),
+        )?)
     }
 
     fn descriptors(&self) -> [BorrowedFd<'_>; DESCRIPTORS] {
-        [self.user.as_fd(), self.mount.as_fd(), self.process.as_fd(), self.network.as_fd()]
+        [
+            self.user.as_fd(),
+            self.mount.as_fd(),
+            self.process.as_fd(),
+            self.network.as_fd(),
+        ]
     }
 }
 
@@ -127,9 +158,17 @@ pub fn send(mut socket: &UnixStream, line: &str, door: Option<&Door>) -> io::Res
     let mut control = SendAncillaryBuffer::new(&mut space);
     let descriptors = door.map(Door::descriptors);
     if let Some(descriptors) = &descriptors {
-        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)), "the space is of their size");
+        assert!(
+            control.push(SendAncillaryMessage::ScmRights(descriptors)),
+            "the space is of their size"
+        );
     }
-    let sent = sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    let sent = sendmsg(
+        socket,
+        &[IoSlice::new(&bytes)],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )?;
     socket.write_all(&bytes[sent..])
 }
 
@@ -143,8 +182,12 @@ pub fn receive(socket: &UnixStream) -> io::Result<(String, Option<Door>)> {
         let mut bytes = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let message =
-            recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        let message = recvmsg(
+            socket,
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        )?;
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                 received.extend(descriptors);
@@ -162,7 +205,12 @@ pub fn receive(socket: &UnixStream) -> io::Result<(String, Option<Door>)> {
     line.pop();
     let line = String::from_utf8(line).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
     let door = match <[OwnedFd; DESCRIPTORS]>::try_from(received) {
-        Ok([user, mount, process, network]) => Some(Door { user, mount, process, network }),
+        Ok([user, mount, process, network]) => Some(Door {
+            user,
+            mount,
+            process,
+            network,
+        }),
         Err(none) if none.is_empty() => None,
         Err(_) => return Err(io::ErrorKind::InvalidData.into()),
     };
@@ -187,17 +235,27 @@ mod tests {
             });
         }
         let (near, far) = UnixStream::pair().unwrap();
-        far.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        far.set_read_timeout(Some(Duration::from_millis(20)))
+            .unwrap();
         (&near).write_all(b"no end").unwrap();
         assert_eq!(receive(&far).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(near);
-        assert_eq!(receive(&far).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            receive(&far).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
         let (near, far) = UnixStream::pair().unwrap();
-        assert_eq!(send(&near, "a\nb", None).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(
+            send(&near, "a\nb", None).unwrap_err().kind(),
+            io::ErrorKind::InvalidInput
+        );
         std::thread::scope(|scope| {
             // More than is taken: the sender is let go when the other side closes.
             scope.spawn(move || drop((&near).write_all(&vec![b'x'; MESSAGE_BYTES_MAX + 100_000])));
-            assert_eq!(receive(&far).unwrap_err().kind(), io::ErrorKind::InvalidData);
+            assert_eq!(
+                receive(&far).unwrap_err().kind(),
+                io::ErrorKind::InvalidData
+            );
             drop(far);
         });
     }
@@ -206,13 +264,21 @@ mod tests {
     #[test]
     fn doors_arrive() {
         let own = |kind: &str| OwnedFd::from(File::open(format!("/proc/self/ns/{kind}")).unwrap());
-        let door = Door { user: own("user"), mount: own("mnt"), process: own("pid"), network: own("net") };
+        let door = Door {
+            user: own("user"),
+            mount: own("mnt"),
+            process: own("pid"),
+            network: own("net"),
+        };
         let (near, far) = UnixStream::pair().unwrap();
         send(&near, "open", Some(&door)).unwrap();
         let (line, arrived) = receive(&far).unwrap();
         let number = |fd: BorrowedFd<'_>| fstat(fd).unwrap().st_ino;
         let arrived = arrived.expect("a door");
         assert_eq!(line, "open");
-        assert_eq!(arrived.descriptors().map(number), door.descriptors().map(number));
+        assert_eq!(
+            arrived.descriptors().map(number),
+            door.descriptors().map(number)
+        );
     }
 }

@@ -93,7 +93,9 @@ pub enum LabError {
         to: String,
     },
     /// A link of the kernel's is to do what only Brunt's own can.
-    #[error("link {link} is carried by the kernel, which cannot separate hosts by address; omit carrier")]
+    #[error(
+        "link {link} is carried by the kernel, which cannot separate hosts by address; omit carrier"
+    )]
     NotOurs {
         /// The link.
         link: String,
@@ -122,21 +124,24 @@ pub fn remedy(error: &io::Error) -> String {
             "run as root, or see what brunt doctor says is missing".to_string()
         }
         Some(libc::ESRCH) => "the process had ended by itself: see what it said before".to_string(),
-        _ => {
-            "run it again; brunt doctor shows what this machine lacks, dmesg what the kernel says".to_string()
-        }
+        _ => "run it again; brunt doctor shows what this machine lacks, dmesg what the kernel says"
+            .to_string(),
     }
 }
 
 /// Twice as much, if the kernel takes so much.
 fn twice(limit: Option<u64>) -> Option<u64> {
-    limit.and_then(|limit| limit.checked_mul(2)).filter(|twice| *twice <= i64::MAX as u64)
+    limit
+        .and_then(|limit| limit.checked_mul(2))
+        .filter(|twice| *twice <= i64::MAX as u64)
 }
 
 fn files_remedy(limit: Option<u64>) -> String {
     match twice(limit) {
         Some(twice) => format!("raise the limit of open files: ulimit -n {twice}"),
-        None => "raise the limit of open files of a process: sysctl fs.nr_open shows it".to_string(),
+        None => {
+            "raise the limit of open files of a process: sysctl fs.nr_open shows it".to_string()
+        }
     }
 }
 
@@ -154,8 +159,12 @@ fn processes_remedy(limit: Option<u64>) -> String {
 
 fn system_files_remedy(limit: Option<u64>) -> String {
     match twice(limit) {
-        Some(twice) => format!("raise the system's limit of open files: sysctl -w fs.file-max={twice}"),
-        None => "close files of other programs; sysctl fs.file-nr shows how many are open".to_string(),
+        Some(twice) => {
+            format!("raise the system's limit of open files: sysctl -w fs.file-max={twice}")
+        }
+        None => {
+            "close files of other programs; sysctl fs.file-nr shows how many are open".to_string()
+        }
     }
 }
 
@@ -178,13 +187,28 @@ mod tests {
     fn remedies_can_be_followed() {
         let check = |said: String, expected: &str| assert!(said.ends_with(expected), "{said}");
         check(files_remedy(Some(1024)), "ulimit -n 2048");
-        check(processes_remedy(Some(500)), "ulimit -u 1000, or pids.max of the cgroup");
-        check(system_files_remedy(Some(100_000)), "sysctl -w fs.file-max=200000");
+        check(
+            processes_remedy(Some(500)),
+            "ulimit -u 1000, or pids.max of the cgroup",
+        );
+        check(
+            system_files_remedy(Some(100_000)),
+            "sysctl -w fs.file-max=200000",
+        );
         check(files_remedy(None), "sysctl fs.nr_open shows it");
-        check(processes_remedy(None), "pids.max of the cgroup or sysctl kernel.threads-max");
+        check(
+            processes_remedy(None),
+            "pids.max of the cgroup or sysctl kernel.threads-max",
+        );
         // As large as can be, which is Linux's own choice for files.
-        check(system_files_remedy(Some(i64::MAX as u64)), "sysctl fs.file-nr shows how many are open");
-        check(files_remedy(Some(u64::MAX - 1)), "sysctl fs.nr_open shows it");
+        check(
+            system_files_remedy(Some(i64::MAX as u64)),
+            "sysctl fs.file-nr shows how many are open",
+        );
+        check(
+            files_remedy(Some(u64::MAX - 1)),
+            "sysctl fs.nr_open shows it",
+        );
         let said = remedy(&io::Error::from_raw_os_error(libc::ENFILE));
         assert!(said.contains("open"), "{said}");
     }

@@ -75,7 +75,12 @@ impl FaultError {
     /// The machine said no to `what`; with what usually helps against that.
     pub fn refused(fault: String, what: impl Into<String>, source: std::io::Error) -> FaultError {
         let advice = crate::remedy(&source);
-        FaultError::Refused { fault, what: what.into(), source, advice }
+        FaultError::Refused {
+            fault,
+            what: what.into(),
+            source,
+            advice,
+        }
     }
 }
 
@@ -93,6 +98,9 @@ mod tests {
             advice: advice.to_string(),
         };
         let text = refused("raise ulimit -l").to_string();
-        assert!(text.starts_with("memory hog, 1GiB: cannot lock (") && text.ends_with("; raise ulimit -l"));
+        assert!(
+            text.starts_with("memory hog, 1GiB: cannot lock (")
+                && text.ends_with("; raise ulimit -l")
+        );
     }
 }

@@ -45,13 +45,18 @@ impl Undo {
 
     fn read(text: &str) -> Option<Undo> {
         if let Some(path) = text.strip_prefix("folder ") {
-            return Some(Undo::Folder { path: path.to_string() });
+            return Some(Undo::Folder {
+                path: path.to_string(),
+            });
         }
         let mut words = text.split(' ');
         let (what, first, second) = (words.next()?, words.next()?, words.next()?);
         let first = first.parse().ok()?;
         match what {
-            "thaw" => Some(Undo::Thaw { pid: first, started_ticks: second.parse().ok()? }),
+            "thaw" => Some(Undo::Thaw {
+                pid: first,
+                started_ticks: second.parse().ok()?,
+            }),
             "qdisc" => Some(Undo::Qdisc { index: first }),
             _ => None,
         }
@@ -59,7 +64,10 @@ impl Undo {
 
     fn run(self) -> io::Result<()> {
         match self {
-            Undo::Thaw { pid, started_ticks: started } => {
+            Undo::Thaw {
+                pid,
+                started_ticks: started,
+            } => {
                 // Another process may have the number by now.
                 match started_ticks(pid) == Some(started) {
                     true => Ok(signal(pid, Signal::CONT)?),
@@ -103,7 +111,9 @@ impl Guard {
         BufReader::new(stdout).read_line(&mut hello)?;
         if hello.trim_end() != HELLO {
             let _ = guard.child.kill();
-            return Err(io::Error::other("the program that was started again is no guard"));
+            return Err(io::Error::other(
+                "the program that was started again is no guard",
+            ));
         }
         Ok(guard)
     }
@@ -133,8 +143,17 @@ mod tests {
 
     #[test]
     fn what_is_undone_survives_its_way() {
-        let folder = Undo::Folder { path: "/tmp/two words".into() };
-        for undo in [Undo::Thaw { pid: 7, started_ticks: u64::MAX }, Undo::Qdisc { index: 3 }, folder] {
+        let folder = Undo::Folder {
+            path: "/tmp/two words".into(),
+        };
+        for undo in [
+            Undo::Thaw {
+                pid: 7,
+                started_ticks: u64::MAX,
+            },
+            Undo::Qdisc { index: 3 },
+            folder,
+        ] {
             assert_eq!(Undo::read(&undo.written()), Some(undo));
         }
         assert_eq!(Undo::read("thaw x 1"), None);
@@ -148,13 +167,27 @@ mod tests {
         let pid = child.id();
         let started = started_ticks(pid).unwrap();
         kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
-        let is_stopped = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ");
+        let is_stopped = || {
+            std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                .unwrap()
+                .contains(") T ")
+        };
         while !is_stopped() {
             std::thread::yield_now();
         }
-        Undo::Thaw { pid, started_ticks: started + 1 }.run().unwrap();
+        Undo::Thaw {
+            pid,
+            started_ticks: started + 1,
+        }
+        .run()
+        .unwrap();
         assert!(is_stopped());
-        Undo::Thaw { pid, started_ticks: started }.run().unwrap();
+        Undo::Thaw {
+            pid,
+            started_ticks: started,
+        }
+        .run()
+        .unwrap();
         assert!(!is_stopped());
         child.kill().unwrap();
         child.wait().unwrap();

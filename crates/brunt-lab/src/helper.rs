@@ -43,7 +43,10 @@ pub fn serve_if_asked() -> Option<u8> {
         Ok(()) => Some(0),
         Err(error) => {
             // Nobody may be there to hear it.
-            let _ = say(&format_args!("error {}", error.raw_os_error().unwrap_or(libc::EIO)));
+            let _ = say(&format_args!(
+                "error {}",
+                error.raw_os_error().unwrap_or(libc::EIO)
+            ));
             Some(1)
         }
     }
@@ -71,8 +74,13 @@ fn locked(process: impl Display) -> Option<u64> {
 /// Starts this program again for what `mark` stands for, with its input and output piped.
 pub(crate) fn start_again(mark: &str, value: &str) -> io::Result<Child> {
     // A program that does not call `serve_if_asked` would do its work again, and start the next one.
-    if [MARK, guard::MARK, disk::MARK].iter().any(|mark| env::var_os(mark).is_some()) {
-        return Err(io::Error::other("this process is a helper and starts no others"));
+    if [MARK, guard::MARK, disk::MARK]
+        .iter()
+        .any(|mark| env::var_os(mark).is_some())
+    {
+        return Err(io::Error::other(
+            "this process is a helper and starts no others",
+        ));
     }
     // Not by its path: the file of a program that was copied to a host is removed already.
     Command::new("/proc/self/exe")
@@ -99,7 +107,11 @@ impl MemoryHelper {
     pub(crate) fn start(bytes: u64) -> io::Result<MemoryHelper> {
         let mut child = start_again(MARK, &bytes.to_string())?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
-        let mut helper = MemoryHelper { child, stdin, reported_bytes: 0 };
+        let mut helper = MemoryHelper {
+            child,
+            stdin,
+            reported_bytes: 0,
+        };
         helper.reported_bytes = hear(stdout)?;
         Ok(helper)
     }
@@ -134,14 +146,18 @@ impl Drop for MemoryHelper {
 fn hear(stdout: ChildStdout) -> io::Result<u64> {
     let mut lines = BufReader::new(stdout).lines();
     if lines.next().transpose()?.as_deref() != Some(HELLO) {
-        return Err(io::Error::other("the program that was started again is no helper"));
+        return Err(io::Error::other(
+            "the program that was started again is no helper",
+        ));
     }
     let line = lines.next().transpose()?.unwrap_or_default();
     match line.split_once(' ') {
         Some(("locked", bytes)) => bytes.parse().map_err(io::Error::other),
-        Some(("error", number)) => {
-            Err(number.parse().map_or_else(io::Error::other, io::Error::from_raw_os_error))
-        }
-        _ => Err(io::Error::other("the helper ended before it held its memory")),
+        Some(("error", number)) => Err(number
+            .parse()
+            .map_or_else(io::Error::other, io::Error::from_raw_os_error)),
+        _ => Err(io::Error::other(
+            "the helper ended before it held its memory",
+        )),
     }
 }

@@ -46,16 +46,26 @@ impl Host {
                     Err(rustix::io::Errno::INVAL) | Ok(()) => {}
                     Err(error) => return Err(error.into()),
                 }
-                let own = |kind| File::open(format!("/proc/thread-self/ns/{kind}")).map(OwnedFd::from);
-                let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-                let namespaces = Namespaces { network: own("net")?, mounts: own("mnt")?, root };
+                let own =
+                    |kind| File::open(format!("/proc/thread-self/ns/{kind}")).map(OwnedFd::from);
+                let root = open(
+                    "/",
+                    OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                    Mode::empty(),
+                )?;
+                let namespaces = Namespaces {
+                    network: own("net")?,
+                    mounts: own("mnt")?,
+                    root,
+                };
                 // No packets but those of an experiment: IPv6 would look for neighbours and routers, and
                 // move the numbers by which packets are lost. A kernel without IPv6 has no such file.
                 let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
                 // What goes and what comes may take different devices. Where /proc/sys is read-only (a container
                 // that masks it) the system's setting stays, which only the strictest would trouble.
                 for devices in ["all", "default"] {
-                    let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{devices}/rp_filter"), "0");
+                    let _ =
+                        std::fs::write(format!("/proc/sys/net/ipv4/conf/{devices}/rp_filter"), "0");
                 }
                 let mut netlink = Netlink::open()?;
                 let index = netlink.index_of("lo")?;
@@ -63,7 +73,9 @@ impl Host {
                 netlink.add_address(index, address)?;
                 Ok(namespaces)
             });
-            thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that makes a host panicked")))
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("the thread that makes a host panicked")))
         });
         let namespaces = made?;
         let cores = Mutex::new(sched_getaffinity(None)?);
@@ -82,7 +94,11 @@ impl Host {
     /// attribute, because the kernel lets no namespace but the first one choose the default freely.
     pub(crate) fn use_congestion(&self, algorithm: &str) {
         let set = self.inner.congestion.set(algorithm.to_string());
-        assert!(set.is_ok(), "the congestion control of host {} is said once", self.inner.name);
+        assert!(
+            set.is_ok(),
+            "the congestion control of host {} is said once",
+            self.inner.name
+        );
     }
 
     pub(crate) fn congestion(&self) -> Option<&str> {
@@ -131,12 +147,20 @@ impl Host {
         if cores.is_empty() {
             return Err(io::Error::other("the list of cores is empty"));
         }
-        *self.inner.cores.lock().unwrap_or_else(PoisonError::into_inner) = set;
+        *self
+            .inner
+            .cores
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = set;
         Ok(())
     }
 
     fn cores(&self) -> CpuSet {
-        *self.inner.cores.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .inner
+            .cores
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As [`Host::enter`], and the thread and those that it starts stay on the host's cores.
@@ -167,7 +191,9 @@ impl Host {
                 self.enter()?;
                 work()
             });
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 

@@ -94,10 +94,16 @@ impl Hierarchy {
             let mut system = system.split(' ');
             let (kind, _, options) = (system.next()?, system.next()?, system.next()?);
             match kind {
-                "cgroup" if options.split(',').any(|option| option == "blkio") => {
-                    Some(Hierarchy { version: Version::One, mount, root })
-                }
-                "cgroup2" if has_io(&mount) => Some(Hierarchy { version: Version::Two, mount, root }),
+                "cgroup" if options.split(',').any(|option| option == "blkio") => Some(Hierarchy {
+                    version: Version::One,
+                    mount,
+                    root,
+                }),
+                "cgroup2" if has_io(&mount) => Some(Hierarchy {
+                    version: Version::Two,
+                    mount,
+                    root,
+                }),
                 _ => None,
             }
         });
@@ -106,10 +112,14 @@ impl Hierarchy {
 
     fn here() -> io::Result<Hierarchy> {
         let has_io = |mount: &Path| {
-            let controllers = fs::read_to_string(mount.join("cgroup.controllers")).unwrap_or_default();
-            controllers.split_whitespace().any(|controller| controller == "io")
+            let controllers =
+                fs::read_to_string(mount.join("cgroup.controllers")).unwrap_or_default();
+            controllers
+                .split_whitespace()
+                .any(|controller| controller == "io")
         };
-        Hierarchy::of(&fs::read_to_string("/proc/self/mountinfo")?, has_io).ok_or_else(no_controller)
+        Hierarchy::of(&fs::read_to_string("/proc/self/mountinfo")?, has_io)
+            .ok_or_else(no_controller)
     }
 
     /// The group that a process is in, as a folder.
@@ -119,13 +129,18 @@ impl Hierarchy {
             let mut parts = line.splitn(3, ':');
             let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
             let is_ours = match self.version {
-                Version::One => controllers.split(',').any(|controller| controller == "blkio"),
+                Version::One => controllers
+                    .split(',')
+                    .any(|controller| controller == "blkio"),
                 Version::Two => controllers.is_empty(),
             };
             is_ours.then_some(path)
         });
         let path = Path::new(path.ok_or_else(no_controller)?);
-        let below = path.strip_prefix(&self.root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
+        let below = path
+            .strip_prefix(&self.root)
+            .or_else(|_| path.strip_prefix("/"))
+            .unwrap_or(path);
         Ok(self.mount.join(below))
     }
 
@@ -146,8 +161,12 @@ impl Hierarchy {
 fn device_of(folder: &Path) -> io::Result<DeviceNumber> {
     let number = fs::metadata(folder)?.dev();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let none =
-        || io::Error::new(io::ErrorKind::Unsupported, format!("{} is on no block device", folder.display()));
+    let none = || {
+        io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("{} is on no block device", folder.display()),
+        )
+    };
     // Limits are of whole devices.
     let entry = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     if major == 0 || !entry.exists() {
@@ -157,8 +176,13 @@ fn device_of(folder: &Path) -> io::Result<DeviceNumber> {
         return Ok(DeviceNumber { major, minor });
     }
     let whole = fs::read_to_string(entry.canonicalize()?.join("../dev"))?;
-    let numbers = whole.trim().split_once(':').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-    numbers.map(|(major, minor)| DeviceNumber { major, minor }).ok_or_else(none)
+    let numbers = whole
+        .trim()
+        .split_once(':')
+        .and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    numbers
+        .map(|(major, minor)| DeviceNumber { major, minor })
+        .ok_or_else(none)
 }
 
 impl IoGroup {
@@ -175,7 +199,13 @@ impl IoGroup {
         }
         let path = home.join(name);
         fs::create_dir(&path)?;
-        let group = IoGroup { hierarchy, path, device, from: BTreeMap::new(), there: true };
+        let group = IoGroup {
+            hierarchy,
+            path,
+            device,
+            from: BTreeMap::new(),
+            there: true,
+        };
         group.limit(limits)?;
         Ok(group)
     }
@@ -188,17 +218,21 @@ impl IoGroup {
             Version::One => {
                 for way in ["read", "write"] {
                     for (unit, limit) in [("iops", requests), ("bps", bytes)] {
-                        let file = self.path.join(format!("blkio.throttle.{way}_{unit}_device"));
+                        let file = self
+                            .path
+                            .join(format!("blkio.throttle.{way}_{unit}_device"));
                         fs::write(file, format!("{device} {}", limit.unwrap_or(0)))?;
                     }
                 }
                 Ok(())
             }
             Version::Two => {
-                let said =
-                    |limit: Option<u64>| limit.map_or_else(|| "max".to_string(), |limit| limit.to_string());
+                let said = |limit: Option<u64>| {
+                    limit.map_or_else(|| "max".to_string(), |limit| limit.to_string())
+                };
                 let (requests, bytes) = (said(requests), said(bytes));
-                let text = format!("{device} riops={requests} wiops={requests} rbps={bytes} wbps={bytes}");
+                let text =
+                    format!("{device} riops={requests} wiops={requests} rbps={bytes} wbps={bytes}");
                 fs::write(self.path.join("io.max"), text)
             }
         }
@@ -221,7 +255,9 @@ impl IoGroup {
 
     /// Whether a process is in it, by what the kernel says of that process.
     pub fn holds(&self, pid: u32) -> bool {
-        self.hierarchy.group_of(&pid.to_string()).is_ok_and(|group| group == self.path)
+        self.hierarchy
+            .group_of(&pid.to_string())
+            .is_ok_and(|group| group == self.path)
     }
 
     /// Requests to the device that its processes have made.
@@ -242,7 +278,10 @@ impl IoGroup {
             return Ok(());
         }
         // First what waits: the kernel keeps it with the group.
-        self.limit(DiskLimits { requests: None, bytes: None })?;
+        self.limit(DiskLimits {
+            requests: None,
+            bytes: None,
+        })?;
         empty(&self.path, |pid| self.from.get(&pid).cloned())
     }
 }
@@ -255,10 +294,17 @@ impl Drop for IoGroup {
 
 /// Removes the groups of the experiment whose services have their folders in this one; nobody but them is in those.
 pub(crate) fn remove_of(services: &Path) {
-    let Some(name) = services.file_name().and_then(|name| name.to_str()) else { return };
-    let Ok(home) = Hierarchy::here().and_then(|hierarchy| hierarchy.home()) else { return };
+    let Some(name) = services.file_name().and_then(|name| name.to_str()) else {
+        return;
+    };
+    let Ok(home) = Hierarchy::here().and_then(|hierarchy| hierarchy.home()) else {
+        return;
+    };
     for entry in fs::read_dir(home).into_iter().flatten().flatten() {
-        let is_ours = entry.file_name().to_str().is_some_and(|entry| is_of(entry, name));
+        let is_ours = entry
+            .file_name()
+            .to_str()
+            .is_some_and(|entry| is_of(entry, name));
         if is_ours {
             let _ = empty(&entry.path(), |_| None);
         }
@@ -268,13 +314,16 @@ pub(crate) fn remove_of(services: &Path) {
 /// The name of the group of a service, which has this folder in that of all.
 pub(crate) fn name_of(folder: &Path) -> String {
     let part = |path: Option<&Path>| {
-        path.and_then(Path::file_name).map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+        path.and_then(Path::file_name)
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     };
     format!("{}.{}", part(folder.parent()), part(Some(folder)))
 }
 
 fn is_of(group: &str, services: &str) -> bool {
-    group.strip_prefix(services).is_some_and(|rest| rest.starts_with('.'))
+    group
+        .strip_prefix(services)
+        .is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// Lets everybody in a group go, to where `from` says or to the group above, and removes it.
@@ -283,7 +332,10 @@ fn empty(path: &Path, from: impl Fn(u32) -> Option<PathBuf>) -> io::Result<()> {
     let begin = Instant::now();
     loop {
         let inside = fs::read_to_string(path.join("cgroup.procs"))?;
-        for pid in inside.split_whitespace().filter_map(|word| word.parse().ok()) {
+        for pid in inside
+            .split_whitespace()
+            .filter_map(|word| word.parse().ok())
+        {
             match put(&from(pid).unwrap_or_else(|| above.to_path_buf()), pid) {
                 Err(error) if is_gone(&error) => {}
                 put => put?,
@@ -315,7 +367,12 @@ fn requests_of_row(row: &str) -> u64 {
 
 /// `rbytes=… wbytes=… rios=12 wios=30 …` of version 2, behind the device.
 fn requests_of_stat(row: &str) -> u64 {
-    let count = |word: &str| word.strip_prefix("rios=").or(word.strip_prefix("wios="))?.parse::<u64>().ok();
+    let count = |word: &str| {
+        word.strip_prefix("rios=")
+            .or(word.strip_prefix("wios="))?
+            .parse::<u64>()
+            .ok()
+    };
     row.split(' ').filter_map(count).sum()
 }
 
@@ -332,17 +389,33 @@ mod tests {
         let find = |text: &str, has_io: bool| Hierarchy::of(text, |_| has_io);
         assert_eq!(find(none, true), None);
         let found = find(one, false).unwrap();
-        assert_eq!((found.version, found.mount), (Version::One, PathBuf::from("/sys/fs/cgroup/blkio")));
+        assert_eq!(
+            (found.version, found.mount),
+            (Version::One, PathBuf::from("/sys/fs/cgroup/blkio"))
+        );
         assert_eq!(find(two, false), None);
         let found = find(two, true).unwrap();
-        assert_eq!((found.version, found.root), (Version::Two, PathBuf::from("/docker/x")));
+        assert_eq!(
+            (found.version, found.root),
+            (Version::Two, PathBuf::from("/docker/x"))
+        );
     }
 
     #[test]
     fn requests_are_counted_once() {
-        let rows = ["Read 12", "Write 30", "Sync 40", "Async 2", "Discard 1", "Total 42"];
+        let rows = [
+            "Read 12",
+            "Write 30",
+            "Sync 40",
+            "Async 2",
+            "Discard 1",
+            "Total 42",
+        ];
         assert_eq!(rows.iter().map(|row| requests_of_row(row)).sum::<u64>(), 42);
-        assert_eq!(requests_of_stat("rbytes=9 wbytes=8 rios=12 wios=30 dbytes=0 dios=3"), 42);
+        assert_eq!(
+            requests_of_stat("rbytes=9 wbytes=8 rios=12 wios=30 dbytes=0 dios=3"),
+            42
+        );
     }
 
     /// Groups of an experiment are known by its folder, and those of another whose number begins alike are not.
@@ -350,7 +423,11 @@ mod tests {
     fn groups_are_known_by_their_experiment() {
         let name = name_of(Path::new("/tmp/brunt-7-0/osd-1"));
         assert_eq!(name, "brunt-7-0.osd-1");
-        assert!(is_of(&name, "brunt-7-0") && !is_of(&name, "brunt-7") && !is_of("brunt-7-01.x", "brunt-7-0"));
+        assert!(
+            is_of(&name, "brunt-7-0")
+                && !is_of(&name, "brunt-7")
+                && !is_of("brunt-7-01.x", "brunt-7-0")
+        );
     }
 
     #[test]
@@ -363,6 +440,9 @@ mod tests {
     /// What is in memory has no disk that could be slow.
     #[test]
     fn a_folder_on_no_device_is_refused() {
-        assert_eq!(device_of(Path::new("/proc")).unwrap_err().kind(), io::ErrorKind::Unsupported);
+        assert_eq!(
+            device_of(Path::new("/proc")).unwrap_err().kind(),
+            io::ErrorKind::Unsupported
+        );
     }
 }

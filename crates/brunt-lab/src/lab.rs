@@ -71,19 +71,33 @@ impl Lab {
     ///
     /// # Errors
     /// A name twice, too many, or the machine refuses.
-    pub fn new<'a>(hosts: impl IntoIterator<Item = &'a str>, clock: Clock) -> Result<Lab, LabError> {
+    pub fn new<'a>(
+        hosts: impl IntoIterator<Item = &'a str>,
+        clock: Clock,
+    ) -> Result<Lab, LabError> {
         let mut made = BTreeMap::new();
         for (index, name) in hosts.into_iter().enumerate() {
             if index >= HOSTS_MAX {
-                return Err(LabError::TooMany { what: "hosts", max: HOSTS_MAX });
+                return Err(LabError::TooMany {
+                    what: "hosts",
+                    max: HOSTS_MAX,
+                });
             }
             let address = Ipv4Addr::new(10, 77, 0, index as u8 + 1);
-            let host = Host::new(name, address).map_err(LabError::system(format!("make host {name}")))?;
+            let host =
+                Host::new(name, address).map_err(LabError::system(format!("make host {name}")))?;
             if made.insert(name.to_string(), host).is_some() {
-                return Err(LabError::HostTwice { name: name.to_string() });
+                return Err(LabError::HostTwice {
+                    name: name.to_string(),
+                });
             }
         }
-        Ok(Lab { hosts: made, links: Vec::new(), first_steps: Vec::new(), clock })
+        Ok(Lab {
+            hosts: made,
+            links: Vec::new(),
+            first_steps: Vec::new(),
+            clock,
+        })
     }
 
     /// Has TCP between hosts use this congestion control, whoever opens the sockets; to be called before links are
@@ -93,7 +107,9 @@ impl Lab {
     /// If there are links already, or it was called before.
     pub fn use_congestion(&mut self, algorithm: &str) {
         assert!(self.links.is_empty(), "the routes of links carry it");
-        self.hosts.values().for_each(|host| host.use_congestion(algorithm));
+        self.hosts
+            .values()
+            .for_each(|host| host.use_congestion(algorithm));
     }
 
     /// Lets programs call the hosts by name from now on: an /etc/hosts that only what runs on the hosts sees.
@@ -111,7 +127,10 @@ impl Lab {
     pub fn host(&self, name: &str) -> Result<&Host, LabError> {
         self.hosts.get(name).ok_or_else(|| {
             let known = self.hosts.keys().cloned().collect();
-            LabError::UnknownHost { name: name.to_string(), known }
+            LabError::UnknownHost {
+                name: name.to_string(),
+                known,
+            }
         })
     }
 
@@ -123,15 +142,27 @@ impl Lab {
         let [first, second] = &config.between;
         let hosts = [self.host(first)?.clone(), self.host(second)?.clone()];
         if first == second {
-            return Err(LabError::ToItself { link: config.name.clone(), host: first.clone() });
+            return Err(LabError::ToItself {
+                link: config.name.clone(),
+                host: first.clone(),
+            });
         }
         if self.links.len() >= LINKS_MAX {
-            return Err(LabError::TooMany { what: "links", max: LINKS_MAX });
+            return Err(LabError::TooMany {
+                what: "links",
+                max: LINKS_MAX,
+            });
         }
-        if config.carrier == Carrier::Bare && config.settings.iter().any(|settings| !settings.is_clear()) {
-            return Err(LinkError::Bare { link: config.name.clone() }.into());
+        if config.carrier == Carrier::Bare
+            && config.settings.iter().any(|settings| !settings.is_clear())
+        {
+            return Err(LinkError::Bare {
+                link: config.name.clone(),
+            }
+            .into());
         }
-        let same = |built: &&BuiltLink| built.between.contains(first) && built.between.contains(second);
+        let same =
+            |built: &&BuiltLink| built.between.contains(first) && built.between.contains(second);
         if let Some(other) = self.links.iter().find(same) {
             return Err(LabError::JoinedTwice {
                 link: config.name.clone(),
@@ -158,8 +189,12 @@ impl Lab {
     /// The machine refuses.
     pub fn route(&mut self) -> Result<(), LabError> {
         let hosts: Vec<&Host> = self.hosts.values().collect();
-        let number =
-            |name: &String| hosts.iter().position(|host| host.name() == name).expect("links join hosts");
+        let number = |name: &String| {
+            hosts
+                .iter()
+                .position(|host| host.name() == name)
+                .expect("links join hosts")
+        };
         let edge = |built: &BuiltLink| Edge {
             between: [number(&built.between[0]), number(&built.between[1])],
             delay: [built.settings[0].delay.0, built.settings[1].delay.0],
@@ -171,7 +206,10 @@ impl Lab {
             for (&to, &(link, direction)) in steps {
                 let neighbour = edges[link].between[1 - direction];
                 if neighbour != to {
-                    beyond.entry((link, direction)).or_default().push(hosts[to].address());
+                    beyond
+                        .entry((link, direction))
+                        .or_default()
+                        .push(hosts[to].address());
                     let forwards = hosts[neighbour].run(sys::forward_packets);
                     let what = format!("let host {} forward", hosts[neighbour].name());
                     forwards.map_err(LabError::system(what))?;
@@ -180,9 +218,16 @@ impl Lab {
         }
         for ((link, direction), to) in beyond {
             let handle = self.links[link].link.handle();
-            let direction = if direction == 0 { Direction::There } else { Direction::Back };
+            let direction = if direction == 0 {
+                Direction::There
+            } else {
+                Direction::Back
+            };
             let led = handle.way(direction).lead_to(to);
-            led.map_err(LabError::system(format!("lay routes over link {}", handle.name())))?;
+            led.map_err(LabError::system(format!(
+                "lay routes over link {}",
+                handle.name()
+            )))?;
         }
         self.first_steps = steps;
         Ok(())
@@ -190,7 +235,10 @@ impl Lab {
 
     /// The link of this name.
     pub fn link(&self, name: &str) -> Option<LinkHandle> {
-        self.links.iter().map(|built| built.link.handle()).find(|handle| handle.name() == name)
+        self.links
+            .iter()
+            .map(|built| built.link.handle())
+            .find(|handle| handle.name() == name)
     }
 
     /// All links.
@@ -232,7 +280,10 @@ impl Lab {
             true => 0,
             false => STRAIGHT,
         };
-        let links = self.links.iter().map(|built| (built.link.handle(), built.pairs.get(beside(built))));
+        let links = self
+            .links
+            .iter()
+            .map(|built| (built.link.handle(), built.pairs.get(beside(built))));
         Meter::of(links).map_err(LabError::system("open the counts of a link's devices"))
     }
 
@@ -242,7 +293,10 @@ impl Lab {
     /// As for [`LinkHandle::change`].
     pub fn change(&mut self, name: &str, settings: [Settings; 2]) -> Result<(), LabError> {
         let built = self.built_mut(name)?;
-        for (direction, settings) in [Direction::There, Direction::Back].into_iter().zip(&settings) {
+        for (direction, settings) in [Direction::There, Direction::Back]
+            .into_iter()
+            .zip(&settings)
+        {
             built.link.handle().change(direction, settings.clone())?;
         }
         built.settings = settings;
@@ -253,10 +307,21 @@ impl Lab {
     ///
     /// # Errors
     /// As for [`LinkHandle::change`].
-    pub fn restart(&mut self, name: &str, settings: [Settings; 2], seed: u64) -> Result<(), LabError> {
+    pub fn restart(
+        &mut self,
+        name: &str,
+        settings: [Settings; 2],
+        seed: u64,
+    ) -> Result<(), LabError> {
         let built = self.built_mut(name)?;
-        for (direction, settings) in [Direction::There, Direction::Back].into_iter().zip(&settings) {
-            built.link.handle().restart(direction, settings.clone(), seed)?;
+        for (direction, settings) in [Direction::There, Direction::Back]
+            .into_iter()
+            .zip(&settings)
+        {
+            built
+                .link
+                .handle()
+                .restart(direction, settings.clone(), seed)?;
         }
         built.settings = settings;
         Ok(())
@@ -276,7 +341,12 @@ impl Lab {
     /// There is no such link.
     pub fn link_fault(&self, name: &str, during: [Settings; 2]) -> Result<LinkChange, LabError> {
         let built = self.built(name)?;
-        Ok(LinkChange::new(built.link.handle(), built.hosts(), built.settings.clone(), during))
+        Ok(LinkChange::new(
+            built.link.handle(),
+            built.hosts(),
+            built.settings.clone(),
+            during,
+        ))
     }
 
     /// A fault of one direction of this link: other settings for a while for what leaves the host `from`. The other
@@ -294,11 +364,22 @@ impl Lab {
     ///
     /// # Errors
     /// There is no such link, or the host is not at one of its ends.
-    pub fn one_way_fault(&self, name: &str, from: &str, during: Settings) -> Result<LinkChange, LabError> {
+    pub fn one_way_fault(
+        &self,
+        name: &str,
+        from: &str,
+        during: Settings,
+    ) -> Result<LinkChange, LabError> {
         let built = self.built(name)?;
         let direction = built.direction_from(from)?;
         let handle = built.link.handle();
-        Ok(LinkChange::one_way(handle, built.hosts(), built.settings.clone(), direction, during))
+        Ok(LinkChange::one_way(
+            handle,
+            built.hosts(),
+            built.settings.clone(),
+            direction,
+            during,
+        ))
     }
 
     /// A fault that keeps the hosts of one side apart from those of the other, over all paths between them and both
@@ -313,7 +394,11 @@ impl Lab {
             for other in second {
                 for (from, to) in [(one, other), (other, one)] {
                     let [source, sink] = [self.host(from)?.clone(), self.host(to)?.clone()];
-                    courses.push(Course { from: source, to: sink, leaving: self.leaving(from, to)? });
+                    courses.push(Course {
+                        from: source,
+                        to: sink,
+                        leaving: self.leaving(from, to)?,
+                    });
                 }
             }
         }
@@ -328,42 +413,71 @@ impl Lab {
     /// There is no such host, no path between them, or its first link is not Brunt's own.
     pub fn tcp_reset(&self, from: &str, to: &str, ports: ResetPorts) -> Result<TcpReset, LabError> {
         let hosts = [self.host(from)?.clone(), self.host(to)?.clone()];
-        let Leaving { link, direction, longest } = self.leaving(from, to)?;
+        let Leaving {
+            link,
+            direction,
+            longest,
+        } = self.leaving(from, to)?;
         Ok(TcpReset::new(link, direction, hosts, ports, longest))
     }
 
     /// The link by which packets leave a host for another.
     fn leaving(&self, from: &str, to: &str) -> Result<Leaving, LabError> {
         let path = self.path(from, to)?;
-        let longest = path.iter().map(|(link, way)| longest(&self.links[*link].settings[*way])).sum();
+        let longest = path
+            .iter()
+            .map(|(link, way)| longest(&self.links[*link].settings[*way]))
+            .sum();
         let (link, way) = path[0];
         let built = &self.links[link];
         let (link, direction) = (built.link.handle(), built.direction_from(from)?);
         debug_assert_eq!(direction as usize, way, "a path begins at its host");
         match link.counts() {
-            true => Ok(Leaving { link, direction, longest }),
-            false => Err(LabError::NotOurs { link: link.name().to_string() }),
+            true => Ok(Leaving {
+                link,
+                direction,
+                longest,
+            }),
+            false => Err(LabError::NotOurs {
+                link: link.name().to_string(),
+            }),
         }
     }
 
     /// The links and directions that packets take from one host to another; at least one.
     fn path(&self, from: &str, to: &str) -> Result<Vec<(usize, usize)>, LabError> {
         let number = |name: &str| self.hosts.keys().position(|host| host == name);
-        let none = || LabError::NoPath { from: from.to_string(), to: to.to_string() };
-        let (Some(mut here), Some(there)) = (number(from), number(to)) else { return Err(none()) };
-        let joins =
-            |built: &BuiltLink| from != to && built.between.iter().all(|host| host == from || host == to);
+        let none = || LabError::NoPath {
+            from: from.to_string(),
+            to: to.to_string(),
+        };
+        let (Some(mut here), Some(there)) = (number(from), number(to)) else {
+            return Err(none());
+        };
+        let joins = |built: &BuiltLink| {
+            from != to && built.between.iter().all(|host| host == from || host == to)
+        };
         if let Some(link) = self.links.iter().position(joins) {
-            return Ok(vec![(link, self.links[link].direction_from(from)? as usize)]);
+            return Ok(vec![(
+                link,
+                self.links[link].direction_from(from)? as usize,
+            )]);
         }
         let mut path = Vec::new();
         while here != there {
-            let (link, way) =
-                *self.first_steps.get(here).and_then(|steps| steps.get(&there)).ok_or_else(none)?;
+            let (link, way) = *self
+                .first_steps
+                .get(here)
+                .and_then(|steps| steps.get(&there))
+                .ok_or_else(none)?;
             path.push((link, way));
             here = number(&self.links[link].between[1 - way]).ok_or_else(none)?;
         }
-        if path.is_empty() { Err(none()) } else { Ok(path) }
+        if path.is_empty() {
+            Err(none())
+        } else {
+            Ok(path)
+        }
     }
 
     /// The settings that a link has now for what leaves this host.
@@ -376,12 +490,18 @@ impl Lab {
     }
 
     fn built(&self, name: &str) -> Result<&BuiltLink, LabError> {
-        let built = self.links.iter().find(|built| built.link.handle().name() == name);
+        let built = self
+            .links
+            .iter()
+            .find(|built| built.link.handle().name() == name);
         built.ok_or_else(|| self.unknown_link(name))
     }
 
     fn built_mut(&mut self, name: &str) -> Result<&mut BuiltLink, LabError> {
-        let number = self.links.iter().position(|built| built.link.handle().name() == name);
+        let number = self
+            .links
+            .iter()
+            .position(|built| built.link.handle().name() == name);
         match number {
             Some(number) => Ok(&mut self.links[number]),
             None => Err(self.unknown_link(name)),
@@ -389,7 +509,14 @@ impl Lab {
     }
 
     fn unknown_link(&self, name: &str) -> LabError {
-        let known = self.links.iter().map(|built| built.link.handle().name().to_string()).collect();
-        LabError::UnknownLink { name: name.to_string(), known }
+        let known = self
+            .links
+            .iter()
+            .map(|built| built.link.handle().name().to_string())
+            .collect();
+        LabError::UnknownLink {
+            name: name.to_string(),
+            known,
+        }
     }
 }

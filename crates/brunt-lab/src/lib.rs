@@ -24,7 +24,10 @@ mod routes;
 mod scratch;
 pub mod service;
 pub mod stage;
-#[allow(unsafe_code, reason = "system calls that std and rustix do not provide")]
+#[allow(
+    unsafe_code,
+    reason = "system calls that std and rustix do not provide"
+)]
 mod sys;
 mod wiring;
 

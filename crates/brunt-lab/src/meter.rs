@@ -28,14 +28,22 @@ struct Device {
 
 impl Meter {
     /// Of these links and the pairs of devices that carry beside their threads.
-    pub(crate) fn of<'a>(links: impl Iterator<Item = (LinkHandle, Option<&'a Ends>)>) -> io::Result<Meter> {
+    pub(crate) fn of<'a>(
+        links: impl Iterator<Item = (LinkHandle, Option<&'a Ends>)>,
+    ) -> io::Result<Meter> {
         let open = |device: &LinkDevice| {
             let netlink = device.host.run(Netlink::open)?;
-            io::Result::Ok(Device { netlink, index: device.index })
+            io::Result::Ok(Device {
+                netlink,
+                index: device.index,
+            })
         };
         let metered = |(handle, beside): (LinkHandle, Option<&Ends>)| {
             let devices = match beside {
-                Some(Ends { devices: [first, second], .. }) => Some([open(first)?, open(second)?]),
+                Some(Ends {
+                    devices: [first, second],
+                    ..
+                }) => Some([open(first)?, open(second)?]),
                 None => None,
             };
             Ok(Metered { handle, devices })

@@ -26,7 +26,9 @@ pub(crate) fn publish<'a>(hosts: impl Iterator<Item = &'a Host> + Clone) -> io::
     let path = std::env::temp_dir().join(format!("brunt-hosts-{}", Clock::Monotonic.now().0));
     let mut file = fs::File::create_new(&path)?;
     let mut mount = |host: &Host| host.run(|| Ok(mount_bind(&path, HOSTS)?));
-    let mounted = file.write_all(text.as_bytes()).and_then(|()| hosts.into_iter().try_for_each(&mut mount));
+    let mounted = file
+        .write_all(text.as_bytes())
+        .and_then(|()| hosts.into_iter().try_for_each(&mut mount));
     // The kernel mounts no file without a name, but keeps one that loses it.
     fs::remove_file(&path)?;
     mounted
@@ -37,7 +39,8 @@ fn text<'a>(hosts: impl Iterator<Item = (&'a str, Ipv4Addr)>, before: &str) -> S
     let usual = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let mut text = String::new();
     // A name that cannot stand in the file, or that means something to every program, is not in it.
-    for (name, address) in hosts.filter(|(name, _)| name.chars().all(usual) && *name != "localhost") {
+    for (name, address) in hosts.filter(|(name, _)| name.chars().all(usual) && *name != "localhost")
+    {
         text += &format!("{address}\t{name}\n");
     }
     text + before

@@ -8,7 +8,9 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+};
 
 /// Longest answer: a link with all its statistics has about 2 KiB.
 const ANSWER_BYTES_MAX: usize = 32 << 10;
@@ -63,7 +65,10 @@ impl Netlink {
             SocketFlags::CLOEXEC,
             None, // protocol 0: NETLINK_ROUTE
         )?;
-        Ok(Netlink { socket, sequence: 0 })
+        Ok(Netlink {
+            socket,
+            sequence: 0,
+        })
     }
 
     /// The index of a device.
@@ -72,7 +77,9 @@ impl Netlink {
         request.text(libc::IFLA_IFNAME, name);
         let answer = self.ask(request)?;
         let index = answer.get(HEADER_BYTES + 4..HEADER_BYTES + 8);
-        index.map(word).ok_or_else(|| io::Error::other("rtnetlink answered without a link"))
+        index
+            .map(word)
+            .ok_or_else(|| io::Error::other("rtnetlink answered without a link"))
     }
 
     /// The index of the device that one is connected to or lies on, as its own namespace has it.
@@ -83,8 +90,12 @@ impl Netlink {
         let all: Vec<_> = attributes(&answer[(HEADER_BYTES + 16).min(answer.len())..]).collect();
         // In another namespace the number means something else.
         let elsewhere = all.iter().any(|(kind, _)| *kind == libc::IFLA_LINK_NETNSID);
-        let peer = all.iter().find(|(kind, bytes)| *kind == libc::IFLA_LINK && bytes.len() >= 4);
-        Ok(peer.filter(|_| !elsewhere).map(|(_, bytes)| word(&bytes[..4])))
+        let peer = all
+            .iter()
+            .find(|(kind, bytes)| *kind == libc::IFLA_LINK && bytes.len() >= 4);
+        Ok(peer
+            .filter(|_| !elsewhere)
+            .map(|(_, bytes)| word(&bytes[..4])))
     }
 
     /// Brings a device up, and gives it what is stated.
@@ -106,7 +117,16 @@ impl Netlink {
     /// Gives a device an address, alone in its subnet.
     pub(crate) fn add_address(&mut self, index: u32, address: Ipv4Addr) -> io::Result<()> {
         let [a, b, c, d] = index.to_ne_bytes();
-        let header = [libc::AF_INET as u8, 32, 0, libc::RT_SCOPE_UNIVERSE, a, b, c, d];
+        let header = [
+            libc::AF_INET as u8,
+            32,
+            0,
+            libc::RT_SCOPE_UNIVERSE,
+            a,
+            b,
+            c,
+            d,
+        ];
         let mut request = Request::new(libc::RTM_NEWADDR, CREATE, &header);
         request.attribute(libc::IFA_LOCAL, &address.octets());
         request.attribute(libc::IFA_ADDRESS, &address.octets());
@@ -119,7 +139,12 @@ impl Netlink {
     }
 
     /// Says for good which Ethernet address a neighbour has, so that no ARP is lost on a bad link.
-    pub(crate) fn add_neighbour(&mut self, index: u32, to: Ipv4Addr, address: [u8; 6]) -> io::Result<()> {
+    pub(crate) fn add_neighbour(
+        &mut self,
+        index: u32,
+        to: Ipv4Addr,
+        address: [u8; 6],
+    ) -> io::Result<()> {
         let mut header = vec![libc::AF_INET as u8, 0, 0, 0];
         header.extend(index.to_ne_bytes());
         header.extend(libc::NUD_PERMANENT.to_ne_bytes());
@@ -131,7 +156,12 @@ impl Netlink {
     }
 
     /// A veth pair: one end here, the other in another namespace.
-    pub(crate) fn add_veth(&mut self, name: &str, there: BorrowedFd<'_>, peer: &str) -> io::Result<()> {
+    pub(crate) fn add_veth(
+        &mut self,
+        name: &str,
+        there: BorrowedFd<'_>,
+        peer: &str,
+    ) -> io::Result<()> {
         let mut request = Request::new(libc::RTM_NEWLINK, CREATE, &link_header(0, 0, 0));
         request.text(libc::IFLA_IFNAME, name);
         request.nest(libc::IFLA_LINKINFO, |info| {
@@ -153,8 +183,14 @@ impl Netlink {
     }
 
     /// Puts a queueing discipline of ours at a device's root, where nobody set up another one.
-    pub(crate) fn add_own_qdisc(&mut self, index: u32, kind: &str, options: &[u8]) -> io::Result<()> {
-        let mut request = Request::new(libc::RTM_NEWQDISC, CREATE, &qdisc_header(index, OWN_HANDLE));
+    pub(crate) fn add_own_qdisc(
+        &mut self,
+        index: u32,
+        kind: &str,
+        options: &[u8],
+    ) -> io::Result<()> {
+        let mut request =
+            Request::new(libc::RTM_NEWQDISC, CREATE, &qdisc_header(index, OWN_HANDLE));
         request.text(TCA_KIND, kind);
         request.attribute(TCA_OPTIONS, options);
         self.ask(request).map(drop)
@@ -163,7 +199,11 @@ impl Netlink {
     /// What our queueing discipline at a device's root counted; `None` where there is none of ours.
     pub(crate) fn own_qdisc(&mut self, index: u32) -> io::Result<Option<QdiscStats>> {
         // Echoed: kernels before 6.8 answer such a question to listeners only.
-        let request = Request::new(libc::RTM_GETQDISC, libc::NLM_F_ECHO, &qdisc_header(index, 0));
+        let request = Request::new(
+            libc::RTM_GETQDISC,
+            libc::NLM_F_ECHO,
+            &qdisc_header(index, 0),
+        );
         let answer = match self.ask(request) {
             Ok(answer) => answer,
             // Devices without a queue, and those whose discipline the kernel does not show.
@@ -183,7 +223,10 @@ impl Netlink {
         let request = Request::new(libc::RTM_DELQDISC, 0, &qdisc_header(index, OWN_HANDLE));
         match self.ask(request) {
             Err(error)
-                if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::ENODEV)) =>
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ENOENT | libc::EINVAL | libc::ENODEV)
+                ) =>
             {
                 Ok(())
             }
@@ -193,14 +236,20 @@ impl Netlink {
 
     /// What a device counted so far.
     pub(crate) fn stats(&mut self, index: u32) -> io::Result<DeviceStats> {
-        let answer = self.ask(Request::new(libc::RTM_GETLINK, 0, &link_header(index, 0, 0)))?;
+        let answer = self.ask(Request::new(
+            libc::RTM_GETLINK,
+            0,
+            &link_header(index, 0, 0),
+        ))?;
         let found = attributes(&answer[(HEADER_BYTES + 16).min(answer.len())..])
             .find(|(kind, _)| *kind == IFLA_STATS64)
             .ok_or_else(|| io::Error::other("rtnetlink answered without statistics"))?;
         // rx_packets, tx_packets, rx_bytes, tx_bytes, rx_errors, tx_errors, rx_dropped, tx_dropped.
         let field = |index: usize| {
             let bytes = found.1.get(index * 8..index * 8 + 8);
-            bytes.map_or(0, |bytes| u64::from_ne_bytes(bytes.try_into().expect("eight bytes")))
+            bytes.map_or(0, |bytes| {
+                u64::from_ne_bytes(bytes.try_into().expect("eight bytes"))
+            })
         };
         Ok(DeviceStats {
             rx_dropped: field(6),
@@ -235,8 +284,14 @@ impl Netlink {
                     continue;
                 }
                 // An error of zero is the acknowledgement, and comes last.
-                let code = message.get(HEADER_BYTES..HEADER_BYTES + 4).map_or(0, |code| word(code) as i32);
-                return if code == 0 { Ok(data) } else { Err(io::Error::from_raw_os_error(-code)) };
+                let code = message
+                    .get(HEADER_BYTES..HEADER_BYTES + 4)
+                    .map_or(0, |code| word(code) as i32);
+                return if code == 0 {
+                    Ok(data)
+                } else {
+                    Err(io::Error::from_raw_os_error(-code))
+                };
             }
         }
     }
@@ -267,7 +322,11 @@ impl Route<'_> {
     fn request(&self) -> Request {
         // struct rtmsg: family, bits of destination and source, tos, table, protocol, scope, type, flags.
         let [table, protocol] = [libc::RT_TABLE_MAIN, libc::RTPROT_STATIC];
-        let scope = if self.gateway.is_some() { libc::RT_SCOPE_UNIVERSE } else { libc::RT_SCOPE_LINK };
+        let scope = if self.gateway.is_some() {
+            libc::RT_SCOPE_UNIVERSE
+        } else {
+            libc::RT_SCOPE_LINK
+        };
         let mut header = vec![libc::AF_INET as u8, 32, 0, 0, table, protocol];
         header.extend([scope, libc::RTN_UNICAST, 0, 0, 0, 0]);
         let mut request = Request::new(libc::RTM_NEWROUTE, CREATE | libc::NLM_F_REPLACE, &header);
@@ -278,7 +337,9 @@ impl Route<'_> {
             request.attribute(libc::RTA_GATEWAY, &gateway.octets());
         }
         if let Some(algorithm) = self.congestion {
-            request.nest(libc::RTA_METRICS, |metrics| metrics.text(RTAX_CC_ALGO, algorithm));
+            request.nest(libc::RTA_METRICS, |metrics| {
+                metrics.text(RTAX_CC_ALGO, algorithm)
+            });
         }
         request
     }
@@ -293,7 +354,11 @@ struct Request {
 impl Request {
     fn new(kind: u16, flags: libc::c_int, header: &[u8]) -> Request {
         // Replacing and "only when new" contradict each other.
-        let exclusive = if flags & libc::NLM_F_REPLACE != 0 { libc::NLM_F_EXCL } else { 0 };
+        let exclusive = if flags & libc::NLM_F_REPLACE != 0 {
+            libc::NLM_F_EXCL
+        } else {
+            0
+        };
         let flags = (flags & !exclusive | libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
         let mut bytes = vec![0; HEADER_BYTES];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -347,12 +412,15 @@ impl QdiscStats {
     /// Of the attributes behind a `struct tcmsg`.
     fn read(bytes: &[u8]) -> QdiscStats {
         let mut stats = QdiscStats::default();
-        let of_all =
-            attributes(bytes).find(|(kind, _)| *kind == TCA_STATS2).map_or(&[][..], |(_, bytes)| bytes);
+        let of_all = attributes(bytes)
+            .find(|(kind, _)| *kind == TCA_STATS2)
+            .map_or(&[][..], |(_, bytes)| bytes);
         for (kind, value) in attributes(of_all) {
             // struct gnet_stats_basic: u64 bytes, u32 packets; struct gnet_stats_queue: qlen, backlog, drops.
             match (kind, value.get(8..12).map(word)) {
-                (TCA_STATS_BASIC, Some(packets)) => stats.packets = stats.packets.max(packets.into()),
+                (TCA_STATS_BASIC, Some(packets)) => {
+                    stats.packets = stats.packets.max(packets.into())
+                }
                 (TCA_STATS_QUEUE, Some(drops)) => stats.drops = drops.into(),
                 (TCA_STATS_PKT64, _) if value.len() == 8 => {
                     stats.packets = u64::from_ne_bytes(value.try_into().expect("eight bytes"));
@@ -401,7 +469,10 @@ mod tests {
         request.nest(18, |inner| inner.attribute(1, &[9]));
         let written = &request.bytes[HEADER_BYTES..];
         let read: Vec<_> = attributes(written).collect();
-        assert_eq!(read, [(3, &b"eth0\0"[..]), (18, &[5, 0, 1, 0, 9, 0, 0, 0][..])]);
+        assert_eq!(
+            read,
+            [(3, &b"eth0\0"[..]), (18, &[5, 0, 1, 0, 9, 0, 0, 0][..])]
+        );
         for cut in 0..written.len() {
             assert!(attributes(&written[..cut]).count() <= 2);
         }
@@ -438,12 +509,21 @@ mod tests {
         let mut request = Request::new(libc::RTM_GETQDISC, 0, &[]);
         request.text(TCA_KIND, "netem");
         request.nest(TCA_STATS2, |stats| {
-            stats.attribute(TCA_STATS_BASIC, &[&900u64.to_ne_bytes()[..], &7u32.to_ne_bytes()].concat());
+            stats.attribute(
+                TCA_STATS_BASIC,
+                &[&900u64.to_ne_bytes()[..], &7u32.to_ne_bytes()].concat(),
+            );
             let queue = [1u32, 2, 3, 4, 5].map(u32::to_ne_bytes).concat();
             stats.attribute(TCA_STATS_QUEUE, &queue);
         });
         let bytes = &request.bytes[HEADER_BYTES..];
-        assert_eq!(QdiscStats::read(bytes), QdiscStats { packets: 7, drops: 3 });
+        assert_eq!(
+            QdiscStats::read(bytes),
+            QdiscStats {
+                packets: 7,
+                drops: 3
+            }
+        );
         for cut in 0..bytes.len() {
             let QdiscStats { packets, drops } = QdiscStats::read(&bytes[..cut]);
             assert!(packets <= 7 && drops <= 3);
@@ -458,6 +538,9 @@ mod tests {
         let index = netlink.index_of("lo").unwrap();
         assert_eq!(index, 1);
         netlink.stats(index).unwrap();
-        assert_eq!(netlink.index_of("nosuchdevice").unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        assert_eq!(
+            netlink.index_of("nosuchdevice").unwrap_err().raw_os_error(),
+            Some(libc::ENODEV)
+        );
     }
 }

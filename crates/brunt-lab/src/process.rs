@@ -18,7 +18,12 @@ pub(crate) fn comm(pid: u32) -> Option<String> {
 pub(crate) fn stat_field(pid: u32, number: usize) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything; the state behind it is field 3.
-    stat.rsplit_once(") ")?.1.split(' ').nth(number - 3)?.parse().ok()
+    stat.rsplit_once(") ")?
+        .1
+        .split(' ')
+        .nth(number - 3)?
+        .parse()
+        .ok()
 }
 
 /// When a process was started, in ticks since the machine was; together with its number that names it.
@@ -28,8 +33,11 @@ pub(crate) fn started_ticks(pid: u32) -> Option<u64> {
 
 /// Whether there is no such process, or only its body.
 pub(crate) fn is_dead(pid: u32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return true;
+    };
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 /// Sends a signal to a process whose number is known to be its own still.
@@ -42,7 +50,11 @@ pub(crate) fn signal(pid: u32, signal: Signal) -> rustix::io::Result<()> {
 pub fn below(pid: u32) -> Vec<u32> {
     let mut found = children(pid);
     let mut next = 0;
-    while let Some(parent) = found.get(next).copied().filter(|_| found.len() < PROCESSES_MAX) {
+    while let Some(parent) = found
+        .get(next)
+        .copied()
+        .filter(|_| found.len() < PROCESSES_MAX)
+    {
         let more = children(parent);
         found.extend(more);
         next += 1;
@@ -53,11 +65,16 @@ pub fn below(pid: u32) -> Vec<u32> {
 
 /// The children of all threads of a process, dead ones that nobody has waited for as well.
 fn children(pid: u32) -> Vec<u32> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
     let mut found = Vec::new();
     for task in tasks.flatten() {
         match fs::read_to_string(task.path().join("children")) {
-            Ok(text) => found.extend(text.split_whitespace().filter_map(|word| word.parse::<u32>().ok())),
+            Ok(text) => found.extend(
+                text.split_whitespace()
+                    .filter_map(|word| word.parse::<u32>().ok()),
+            ),
             // The thread has ended meanwhile.
             Err(_) if fs::metadata(task.path()).is_err() => {}
             // A kernel without CONFIG_PROC_CHILDREN.
@@ -69,7 +86,9 @@ fn children(pid: u32) -> Vec<u32> {
 
 /// The same, from the parents of all processes.
 fn children_of_all(parent: u32) -> Vec<u32> {
-    all().filter(|pid| stat_field(*pid, 4) == Some(u64::from(parent))).collect()
+    all()
+        .filter(|pid| stat_field(*pid, 4) == Some(u64::from(parent)))
+        .collect()
 }
 
 /// The numbers of all processes.
@@ -87,7 +106,12 @@ pub(crate) fn resident_bytes(pid: u32) -> u64 {
 pub(crate) fn status_bytes(process: impl Display, name: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib << 10)
+    line.trim()
+        .trim_end_matches("kB")
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .map(|kib| kib << 10)
 }
 
 #[cfg(test)]
@@ -101,9 +125,15 @@ mod tests {
     #[test]
     fn finds_all_below() {
         let script = "sh -c 'sleep 1000 & echo $!; wait' & wait";
-        let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         let last: u32 = line.trim().parse().unwrap();
         let found = below(child.id());
         assert!(found.len() == 2 && found[1] == last, "{found:?} {last}");

@@ -17,7 +17,9 @@ pub(crate) struct Edge {
 /// For each host, by which of its links it begins the way to each other host: the link's number and
 /// direction (0 from its first host). Hosts that cannot be reached are left out.
 pub(crate) fn first_steps(hosts: usize, edges: &[Edge]) -> Vec<BTreeMap<usize, (usize, usize)>> {
-    (0..hosts).map(|from| from_host(from, hosts, edges)).collect()
+    (0..hosts)
+        .map(|from| from_host(from, hosts, edges))
+        .collect()
 }
 
 /// The same for one host.
@@ -32,7 +34,9 @@ fn from_host(from: usize, hosts: usize, edges: &[Edge]) -> BTreeMap<usize, (usiz
         for (number, edge) in edges.iter().enumerate() {
             for direction in 0..2 {
                 let (near, far) = (edge.between[direction], edge.between[1 - direction]);
-                let Some(((links, time), first)) = best[near] else { continue };
+                let Some(((links, time), first)) = best[near] else {
+                    continue;
+                };
                 let cost = (links + 1, time + edge.delay[direction]);
                 if best[far].is_none_or(|(known, _)| cost < known) {
                     best[far] = Some((cost, first.or(Some((number, direction)))));
@@ -45,7 +49,9 @@ fn from_host(from: usize, hosts: usize, edges: &[Edge]) -> BTreeMap<usize, (usiz
         }
     }
     let found = best.into_iter().enumerate();
-    found.filter_map(|(host, way)| way.and_then(|(_, first)| first).map(|first| (host, first))).collect()
+    found
+        .filter_map(|(host, way)| way.and_then(|(_, first)| first).map(|first| (host, first)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -53,29 +59,66 @@ mod tests {
     use super::*;
 
     fn edge(first: usize, second: usize, delay_ms: u64) -> Edge {
-        Edge { between: [first, second], delay: [Duration::from_millis(delay_ms); 2] }
+        Edge {
+            between: [first, second],
+            delay: [Duration::from_millis(delay_ms); 2],
+        }
     }
 
     /// Fewest links first, then the least time; what no link leads to is left out; a circle ends.
     #[test]
     fn shortest_ways() {
-        let check = |what: &str, hosts: usize, edges: &[Edge], from: usize, expected: &[(usize, usize)]| {
-            let steps = first_steps(hosts, edges);
-            let seen: Vec<(usize, usize)> = steps[from].iter().map(|(to, (link, _))| (*to, *link)).collect();
-            assert_eq!(seen, expected, "{what}");
-        };
+        let check =
+            |what: &str, hosts: usize, edges: &[Edge], from: usize, expected: &[(usize, usize)]| {
+                let steps = first_steps(hosts, edges);
+                let seen: Vec<(usize, usize)> = steps[from]
+                    .iter()
+                    .map(|(to, (link, _))| (*to, *link))
+                    .collect();
+                assert_eq!(seen, expected, "{what}");
+            };
         check("alone", 1, &[], 0, &[]);
         check("no way", 3, &[edge(0, 1, 1)], 0, &[(1, 0)]);
         check("none from the other", 3, &[edge(0, 1, 1)], 2, &[]);
         let chain = [edge(0, 1, 1), edge(2, 1, 1), edge(2, 3, 1)];
         check("a chain", 4, &chain, 0, &[(1, 0), (2, 0), (3, 0)]);
-        check("a chain, backwards", 4, &chain, 3, &[(0, 2), (1, 2), (2, 2)]);
+        check(
+            "a chain, backwards",
+            4,
+            &chain,
+            3,
+            &[(0, 2), (1, 2), (2, 2)],
+        );
         let circle = [edge(0, 1, 5), edge(1, 2, 5), edge(2, 0, 50)];
-        check("few links before little time", 3, &circle, 0, &[(1, 0), (2, 2)]);
+        check(
+            "few links before little time",
+            3,
+            &circle,
+            0,
+            &[(1, 0), (2, 2)],
+        );
         let square = [edge(0, 1, 9), edge(1, 3, 9), edge(0, 2, 1), edge(2, 3, 1)];
-        check("of two equal ones the quicker", 4, &square, 0, &[(1, 0), (2, 2), (3, 2)]);
-        let late = [edge(0, 1, 1), edge(0, 2, 1), edge(1, 3, 9), edge(2, 3, 1), edge(3, 4, 1)];
-        check("beyond it, too", 5, &late, 0, &[(1, 0), (2, 1), (3, 1), (4, 1)]);
+        check(
+            "of two equal ones the quicker",
+            4,
+            &square,
+            0,
+            &[(1, 0), (2, 2), (3, 2)],
+        );
+        let late = [
+            edge(0, 1, 1),
+            edge(0, 2, 1),
+            edge(1, 3, 9),
+            edge(2, 3, 1),
+            edge(3, 4, 1),
+        ];
+        check(
+            "beyond it, too",
+            5,
+            &late,
+            0,
+            &[(1, 0), (2, 1), (3, 1), (4, 1)],
+        );
     }
 
     /// The direction is that of the link's description.

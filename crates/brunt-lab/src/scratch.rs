@@ -54,7 +54,10 @@ impl ServiceFolder {
                     let text = text.ok_or_else(|| io::Error::other("its path is not UTF-8"));
                     let guard = text.and_then(|path| Guard::start(Undo::Folder { path }));
                     return match guard {
-                        Ok(guard) => Ok(ServiceFolder { path, guard: Some(guard) }),
+                        Ok(guard) => Ok(ServiceFolder {
+                            path,
+                            guard: Some(guard),
+                        }),
                         Err(error) => fs::remove_dir(&path).and(Err(error)),
                     };
                 }
@@ -62,7 +65,10 @@ impl ServiceFolder {
                 Err(error) => return Err(error),
             }
         }
-        Err(io::Error::other(format!("{} is full of folders of experiments", within.display())))
+        Err(io::Error::other(format!(
+            "{} is full of folders of experiments",
+            within.display()
+        )))
     }
 
     /// For a process that [`ServiceFolder::of`] tells of it.
@@ -121,12 +127,23 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
 
 /// Kills the processes that have this folder in their environment.
 fn end_users(folder: &Path) {
-    let variable = [FOLDERS_VARIABLE.as_bytes(), b"=", folder.as_os_str().as_bytes()].concat();
+    let variable = [
+        FOLDERS_VARIABLE.as_bytes(),
+        b"=",
+        folder.as_os_str().as_bytes(),
+    ]
+    .concat();
     for pid in all().filter_map(|pid| Pid::from_raw(pid.try_into().ok()?)) {
         // What is read is of the process that is held, unless it is gone, which a signal will say.
-        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-        let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
-        if environment.split(|byte| *byte == 0).any(|one| one == variable) {
+        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
+            continue;
+        };
+        let environment =
+            fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
+        if environment
+            .split(|byte| *byte == 0)
+            .any(|one| one == variable)
+        {
             let _ = pidfd_send_signal(&handle, Signal::KILL);
         }
     }
@@ -145,7 +162,10 @@ fn unescaped(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
-        let code = after.get(..3).filter(|_| *first == b'\\').and_then(|code| std::str::from_utf8(code).ok());
+        let code = after
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|code| std::str::from_utf8(code).ok());
         match code.and_then(|code| u8::from_str_radix(code, 8).ok()) {
             Some(byte) => {
                 bytes.push(byte);
@@ -183,13 +203,19 @@ mod tests {
         fs::create_dir(&path).unwrap();
         let sleeper = |value: &Path| {
             let mut command = std::process::Command::new("sleep");
-            command.arg("1000").env(FOLDERS_VARIABLE, value).spawn().unwrap()
+            command
+                .arg("1000")
+                .env(FOLDERS_VARIABLE, value)
+                .spawn()
+                .unwrap()
         };
         let (mut user, mut other) = (sleeper(&path), sleeper(folder.path()));
         // Until the program runs, the environment is that of this process.
         let has_it = || {
             let environment = fs::read(format!("/proc/{}/environ", user.id())).unwrap();
-            environment.windows(FOLDERS_VARIABLE.len()).any(|part| part == FOLDERS_VARIABLE.as_bytes())
+            environment
+                .windows(FOLDERS_VARIABLE.len())
+                .any(|part| part == FOLDERS_VARIABLE.as_bytes())
         };
         while !has_it() {
             std::thread::yield_now();

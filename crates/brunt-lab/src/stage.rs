@@ -76,7 +76,11 @@ pub fn is_root_of_machine() -> bool {
     let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let all_users = users.split_whitespace().eq(["0", "0", "4294967295"]);
     let may = rustix::thread::capabilities(None);
-    all_users && may.is_ok_and(|may| may.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
+    all_users
+        && may.is_ok_and(|may| {
+            may.effective
+                .contains(rustix::thread::CapabilitySet::SYS_ADMIN)
+        })
 }
 
 /// Whether this is the inner process, which has not entered yet.
@@ -91,22 +95,40 @@ fn mark() -> Option<String> {
 /// The inner side: makes sure of the parent, and looks at its own processes only. `descriptors` are that of the parent and,
 /// each after a comma, those to keep.
 fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {
-    let failed = |what, source| StageError { what, source, advice: String::new() };
+    let failed = |what, source| StageError {
+        what,
+        source,
+        advice: String::new(),
+    };
     // No thread was started yet, so nobody reads the environment meanwhile.
     sys::remove_variable(MARK);
-    let broken = |_| failed("the mark is broken", io::Error::other(descriptors.to_string()));
-    let numbers: Vec<i32> =
-        descriptors.split(',').map(str::parse).collect::<Result<_, _>>().map_err(broken)?;
+    let broken = |_| {
+        failed(
+            "the mark is broken",
+            io::Error::other(descriptors.to_string()),
+        )
+    };
+    let numbers: Vec<i32> = descriptors
+        .split(',')
+        .map(str::parse)
+        .collect::<Result<_, _>>()
+        .map_err(broken)?;
     let gone = |error| failed("the parent's descriptor is not there", error);
     let parent = sys::adopt(*numbers.first().unwrap_or(&-1)).map_err(gone)?;
     let kept = numbers.iter().skip(1).map(|number| sys::adopt(*number));
     let kept = kept.collect::<Result<Vec<OwnedFd>, _>>().map_err(gone)?;
     // The parent died before it could be told to take us along?
     let mut polled = [PollFd::new(&parent, PollFlags::IN)];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     poll(&mut polled, Some(&at_once)).map_err(|error| failed("cannot poll", error.into()))?;
     if polled[0].revents().intersects(PollFlags::HUP) {
-        return Err(failed("the parent is gone", io::ErrorKind::BrokenPipe.into()));
+        return Err(failed(
+            "the parent is gone",
+            io::ErrorKind::BrokenPipe.into(),
+        ));
     }
     // A /proc that shows our processes under our numbers. Where a container masks parts of /proc the
     // kernel refuses; then /proc/self works still, and nothing here needs more.
@@ -116,7 +138,13 @@ fn arrive(descriptors: &str) -> Result<Vec<OwnedFd>, StageError> {
 
 /// The outer side: makes the namespaces, starts the inner process in them, and waits.
 fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
-    let failed = |what| move |source: io::Error| StageError { what, advice: advice(&source), source };
+    let failed = |what| {
+        move |source: io::Error| StageError {
+            what,
+            advice: advice(&source),
+            source,
+        }
+    };
     let (inner, outer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|error| failed("no pipe")(error.into()))?;
     for descriptor in std::iter::once(&inner).chain(&keep) {
@@ -128,7 +156,10 @@ fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
     // Root keeps its own user namespace, in which it may do more: real devices, real-time priorities.
     let privileged = rustix::process::geteuid().is_root() && sys::unshare(all).is_ok();
     if !privileged {
-        let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let (user, group) = (
+            rustix::process::geteuid().as_raw(),
+            rustix::process::getegid().as_raw(),
+        );
         sys::unshare(all | libc::CLONE_NEWUSER).map_err(failed("unshare failed"))?;
         // user_namespaces(7): without the first, an unprivileged process may not write the third.
         let maps = [
@@ -137,21 +168,33 @@ fn depart(keep: Vec<OwnedFd>) -> Result<Entered, StageError> {
             ("/proc/self/gid_map", format!("0 {group} 1")),
         ];
         for (file, text) in maps {
-            fs::write(file, text).map_err(failed("the user of a new user namespace cannot be mapped"))?;
+            fs::write(file, text)
+                .map_err(failed("the user of a new user namespace cannot be mapped"))?;
         }
     }
-    let signals =
-        sys::Signals::block(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGCHLD])
-            .map_err(failed("cannot block signals"))?;
+    let signals = sys::Signals::block(&[
+        libc::SIGINT,
+        libc::SIGTERM,
+        libc::SIGHUP,
+        libc::SIGQUIT,
+        libc::SIGCHLD,
+    ])
+    .map_err(failed("cannot block signals"))?;
     let mut command = Command::new(program);
-    let numbers: Vec<String> =
-        std::iter::once(&inner).chain(&keep).map(|descriptor| descriptor.as_raw_fd().to_string()).collect();
-    command.args(env::args_os().skip(1)).env(MARK, numbers.join(","));
+    let numbers: Vec<String> = std::iter::once(&inner)
+        .chain(&keep)
+        .map(|descriptor| descriptor.as_raw_fd().to_string())
+        .collect();
+    command
+        .args(env::args_os().skip(1))
+        .env(MARK, numbers.join(","));
     sys::die_with_parent(&mut command);
-    let mut child = command.spawn().map_err(failed("cannot start this program again"))?;
+    let mut child = command
+        .spawn()
+        .map_err(failed("cannot start this program again"))?;
     drop((inner, keep));
-    let status =
-        wait_for(&mut child, &signals).map_err(failed("cannot wait for the process in the namespaces"))?;
+    let status = wait_for(&mut child, &signals)
+        .map_err(failed("cannot wait for the process in the namespaces"))?;
     drop(outer);
     Ok(match status.signal() {
         Some(signal) => Entered::Killed(signal),
@@ -193,7 +236,9 @@ fn advice(error: &io::Error) -> String {
     ];
     for (name, forbids, allows) in forbidding {
         if setting(name) == Some(forbids) {
-            return format!("sysctl {name} is {forbids}: sudo sysctl -w {name}={allows}, or run as root");
+            return format!(
+                "sysctl {name} is {forbids}: sudo sysctl -w {name}={allows}, or run as root"
+            );
         }
     }
     "user namespaces are forbidden here: run as root; in a container, docker run --cap-add SYS_ADMIN \

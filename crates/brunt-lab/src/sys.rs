@@ -14,7 +14,11 @@ pub(crate) use interface::*;
 pub(crate) use slots::*;
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 /// Leaves namespaces for new ones; `flags` of clone(2).
@@ -38,7 +42,11 @@ pub(crate) fn enter_mounts(mounts: BorrowedFd<'_>, root: BorrowedFd<'_>) -> io::
     use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
     // Threads of a process share their root and working folder; the kernel lets none of them go alone (setns(2)).
     unshare(libc::CLONE_FS)?;
-    let folder = open(c".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let folder = open(
+        c".",
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     // Without allocating: this is called between fork and exec, too.
     let mut path = [0u8; libc::PATH_MAX as usize];
     // SAFETY: the kernel writes at most the stated bytes, which are the array's.
@@ -49,7 +57,9 @@ pub(crate) fn enter_mounts(mounts: BorrowedFd<'_>, root: BorrowedFd<'_>) -> io::
     chroot(c".")?;
     let named = std::ffi::CStr::from_bytes_until_nul(&path);
     // A folder that cannot be reached from the root has no path that begins there.
-    let named = named.ok().filter(|named| bytes > 0 && named.to_bytes().starts_with(b"/"));
+    let named = named
+        .ok()
+        .filter(|named| bytes > 0 && named.to_bytes().starts_with(b"/"));
     match named.map(chdir) {
         Some(Ok(())) => Ok(()),
         _ => Ok(fchdir(folder)?),
@@ -83,7 +93,11 @@ impl Namespaces {
 }
 
 /// The process that `command` will start runs in these namespaces, and on these cores, from its first instruction.
-pub(crate) fn enter_on_spawn(command: &mut Command, namespaces: Namespaces, cores: rustix::thread::CpuSet) {
+pub(crate) fn enter_on_spawn(
+    command: &mut Command,
+    namespaces: Namespaces,
+    cores: rustix::thread::CpuSet,
+) {
     // SAFETY: between fork and exec it makes bare system calls only, on memory of its own.
     unsafe {
         command.pre_exec(move || {
@@ -102,7 +116,12 @@ pub(crate) fn die_with_parent(command: &mut Command) {
             check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
             let mut none = std::mem::zeroed::<libc::sigset_t>();
             libc::sigemptyset(&mut none);
-            check(libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut())).map(drop)
+            check(libc::sigprocmask(
+                libc::SIG_SETMASK,
+                &none,
+                std::ptr::null_mut(),
+            ))
+            .map(drop)
         });
     }
 }
@@ -120,7 +139,11 @@ impl Signals {
             for signal in signals {
                 check(libc::sigaddset(&mut set, *signal))?;
             }
-            check(libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()))?;
+            check(libc::sigprocmask(
+                libc::SIG_BLOCK,
+                &set,
+                std::ptr::null_mut(),
+            ))?;
             Ok(Signals(set))
         }
     }
@@ -145,7 +168,8 @@ impl Signals {
 /// A TAP device with virtio-net headers of [`crate::link::VNET_HEADER_BYTES`] in front of each frame, made in
 /// the network namespace of the calling thread. Closing the last descriptor removes it.
 pub(crate) fn open_tap(name: &str) -> io::Result<OwnedFd> {
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
+    let flags =
+        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
     let tap = rustix::fs::open("/dev/net/tun", flags, rustix::fs::Mode::empty())?;
     let mut request = ifreq(name);
     let kind = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
@@ -162,13 +186,22 @@ pub(crate) fn open_tap(name: &str) -> io::Result<OwnedFd> {
 /// Which packets the host may leave to be finished behind a TAP: `TUN_F_*` of linux/if_tun.h.
 pub(crate) fn set_tap_offload(tap: BorrowedFd<'_>, offload: libc::c_uint) -> io::Result<()> {
     // SAFETY: an ioctl that takes an integer.
-    check(unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(offload)) })
-        .map(drop)
+    check(unsafe {
+        libc::ioctl(
+            tap.as_raw_fd(),
+            libc::TUNSETOFFLOAD,
+            libc::c_ulong::from(offload),
+        )
+    })
+    .map(drop)
 }
 
 /// A request about a device.
 fn ifreq(device: &str) -> libc::ifreq {
-    assert!(device.len() < libc::IFNAMSIZ, "an interface has at most 15 letters");
+    assert!(
+        device.len() < libc::IFNAMSIZ,
+        "an interface has at most 15 letters"
+    );
     // SAFETY: zeros are a valid ifreq.
     let mut request = unsafe { std::mem::zeroed::<libc::ifreq>() };
     for (place, letter) in request.ifr_name.iter_mut().zip(device.bytes()) {
@@ -179,8 +212,16 @@ fn ifreq(device: &str) -> libc::ifreq {
 
 /// Any socket, to ask about devices of the calling thread's namespace.
 fn some_socket() -> io::Result<OwnedFd> {
-    let (family, flags) = (rustix::net::AddressFamily::INET, rustix::net::SocketFlags::CLOEXEC);
-    Ok(rustix::net::socket_with(family, rustix::net::SocketType::DGRAM, flags, None)?)
+    let (family, flags) = (
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketFlags::CLOEXEC,
+    );
+    Ok(rustix::net::socket_with(
+        family,
+        rustix::net::SocketType::DGRAM,
+        flags,
+        None,
+    )?)
 }
 
 /// A socket that takes every packet which reaches a device of the calling thread's namespace, and sends
@@ -201,7 +242,12 @@ pub(crate) fn make_packet_socket(buffer_bytes: libc::c_int) -> io::Result<OwnedF
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     let on: libc::c_int = 1;
     set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, &on)?;
-    set_option(socket.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &on)?;
+    set_option(
+        socket.as_fd(),
+        libc::SOL_PACKET,
+        PACKET_IGNORE_OUTGOING,
+        &on,
+    )?;
     for option in [libc::SO_RCVBUFFORCE, libc::SO_SNDBUFFORCE] {
         // Without the right to it the usual buffer has to do; what it drops is counted.
         let _ = set_option(socket.as_fd(), libc::SOL_SOCKET, option, &buffer_bytes);
@@ -216,7 +262,10 @@ fn set_option<T: Copy>(
     option: libc::c_int,
     value: &T,
 ) -> io::Result<()> {
-    let (value, bytes) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
+    let (value, bytes) = (
+        (&raw const *value).cast(),
+        size_of::<T>() as libc::socklen_t,
+    );
     // SAFETY: the kernel only reads the value, which is borrowed and as long as stated.
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, bytes) }).map(drop)
 }
@@ -249,7 +298,10 @@ pub(crate) fn packet_socket_drops(socket: BorrowedFd<'_>) -> io::Result<u64> {
 /// shorter ways.
 pub(crate) fn forward_packets() -> io::Result<()> {
     for devices in ["all", "default"] {
-        let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{devices}/send_redirects"), "0");
+        let _ = std::fs::write(
+            format!("/proc/sys/net/ipv4/conf/{devices}/send_redirects"),
+            "0",
+        );
     }
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")
 }
@@ -270,7 +322,15 @@ pub(crate) fn socket_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut bytes = size_of_val(&values) as libc::socklen_t;
     let into = values.as_mut_ptr().cast();
     // SAFETY: the kernel writes at most the stated bytes, which are the array's.
-    check(unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_MEMINFO, into, &mut bytes) })?;
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_MEMINFO,
+            into,
+            &mut bytes,
+        )
+    })?;
     Ok(values[DROPS])
 }
 
@@ -283,7 +343,8 @@ pub(crate) fn exact_timers() {
 /// Priority (-20 to 19, lower goes first) of the calling thread alone: Linux has one for each
 /// (setpriority(2), bugs).
 pub(crate) fn raise_priority(nice: i32) -> io::Result<()> {
-    rustix::process::setpriority_process(Some(rustix::thread::gettid()), nice).map_err(io::Error::from)
+    rustix::process::setpriority_process(Some(rustix::thread::gettid()), nice)
+        .map_err(io::Error::from)
 }
 
 /// Makes the calling thread a real-time one (SCHED_FIFO): it goes before all usual ones of its core.
@@ -314,12 +375,20 @@ pub(crate) fn read_frame(tap: RawFd, into: &mut [u8]) -> io::Result<Option<usize
 pub(crate) fn write_frame(tap: RawFd, frame: &[u8]) -> io::Result<()> {
     // SAFETY: the kernel reads at most the slice's length from it.
     let count = unsafe { libc::write(tap, frame.as_ptr().cast(), frame.len()) };
-    if count < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if count < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// Waits until one of the descriptors is readable, or `timeout` is over; those with which something is wrong.
 pub(crate) fn wait_readable(fds: &[RawFd; 3], timeout: Option<Duration>) -> io::Result<[bool; 3]> {
-    let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    let mut polled = fds.map(|fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    });
     let time = timeout.map(|timeout| libc::timespec {
         tv_sec: timeout.as_secs().min(3600) as libc::time_t,
         tv_nsec: i64::from(timeout.subsec_nanos()),
@@ -340,10 +409,22 @@ pub(crate) fn mount_proc() -> io::Result<()> {
     // SAFETY: all strings end in zero; the kernel keeps none of them. Private first, so that the
     // mount does not spread to where we came from.
     unsafe {
-        check(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()))?;
+        check(libc::mount(
+            none,
+            c"/".as_ptr(),
+            none,
+            libc::MS_REC | libc::MS_PRIVATE,
+            none.cast(),
+        ))?;
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-        check(libc::mount(c"proc".as_ptr(), c"/proc".as_ptr(), c"proc".as_ptr(), flags, none.cast()))
-            .map(drop)
+        check(libc::mount(
+            c"proc".as_ptr(),
+            c"/proc".as_ptr(),
+            c"proc".as_ptr(),
+            flags,
+            none.cast(),
+        ))
+        .map(drop)
     }
 }
 
@@ -361,7 +442,10 @@ pub(crate) fn adopt(number: RawFd) -> io::Result<OwnedFd> {
 /// When other threads might read it meanwhile: only the first thread may call this, and before others.
 pub(crate) fn remove_variable(name: &str) {
     let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
-    assert!(threads <= 1, "the environment is changed before threads are started");
+    assert!(
+        threads <= 1,
+        "the environment is changed before threads are started"
+    );
     // SAFETY: there is no other thread, as was just seen.
     unsafe { std::env::remove_var(name) };
 }
@@ -370,7 +454,13 @@ pub(crate) fn remove_variable(name: &str) {
 pub(crate) fn is_hung_up(pipe: impl AsFd) -> io::Result<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut polled = [PollFd::new(&pipe, PollFlags::empty())];
-    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    poll(
+        &mut polled,
+        Some(&Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+    )?;
     Ok(polled[0].revents().contains(PollFlags::HUP))
 }
 
@@ -393,7 +483,11 @@ impl LockedMemory {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(LockedMemory { start, bytes, locked_bytes: 0 })
+        Ok(LockedMemory {
+            start,
+            bytes,
+            locked_bytes: 0,
+        })
     }
 
     /// Locks the next piece, of at most so many bytes, whole pages; whether there was one. Locking faults its pages in.

@@ -108,15 +108,25 @@ impl Wires {
     ///
     /// # Errors
     /// The machine refuses.
-    pub(crate) fn lay(config: &LinkConfig, hosts: [Host; 2], number: u8) -> Result<Wires, LabError> {
+    pub(crate) fn lay(
+        config: &LinkConfig,
+        hosts: [Host; 2],
+        number: u8,
+    ) -> Result<Wires, LabError> {
         let on = |side: usize| {
-            LabError::system(format!("make link {} on host {}", config.name, hosts[side].name()))
+            LabError::system(format!(
+                "make link {} on host {}",
+                config.name,
+                hosts[side].name()
+            ))
         };
         let mut taps = Vec::new();
         match config.carrier {
             Carrier::Prototype { wire_size } => {
                 for (side, host) in hosts.iter().enumerate() {
-                    taps.push(open_prototype(host, number, config.mtu, wire_size).map_err(on(side))?);
+                    taps.push(
+                        open_prototype(host, number, config.mtu, wire_size).map_err(on(side))?,
+                    );
                 }
             }
             Carrier::Brunt | Carrier::BruntWireSize => {
@@ -124,7 +134,9 @@ impl Wires {
                     taps.push(host.run(|| open_tap(number, config)).map_err(on(side))?);
                 }
             }
-            Carrier::Netem | Carrier::Bare => add_veth(&hosts, &device_name(number)).map_err(on(0))?,
+            Carrier::Netem | Carrier::Bare => {
+                add_veth(&hosts, &device_name(number)).map_err(on(0))?
+            }
         }
         let mut pairs = vec![join(config, &hosts, &device_name(number), [number, 0])?];
         if config.carrier == Carrier::Brunt {
@@ -139,12 +151,21 @@ impl Wires {
     ///
     /// # Errors
     /// The machine refuses, or netem does not have these settings.
-    pub(crate) fn start(self, config: &LinkConfig, clock: Clock) -> Result<(Link, Vec<Ends>), LabError> {
+    pub(crate) fn start(
+        self,
+        config: &LinkConfig,
+        clock: Clock,
+    ) -> Result<(Link, Vec<Ends>), LabError> {
         let Wires { hosts, taps, pairs } = self;
         let way = |side: usize| {
             let straight = pairs.get(STRAIGHT).map(|pair| pair.devices[side].index);
             let device = pairs[0].devices[side].index;
-            Way::new(hosts[side].clone(), hosts[1 - side].address(), device, straight)
+            Way::new(
+                hosts[side].clone(),
+                hosts[1 - side].address(),
+                device,
+                straight,
+            )
         };
         let ways = [way(0), way(1)];
         let devices = pairs[0].devices.clone();
@@ -156,7 +177,8 @@ impl Wires {
             Carrier::Bare => Link::in_kernel(name, devices, ways, None, clock)?,
             Carrier::Prototype { .. } => {
                 let sockets = taps.try_into().expect("two ends");
-                Link::start_prototype(name, sockets, ways, settings[0].delay.0, clock).map_err(failed)?
+                Link::start_prototype(name, sockets, ways, settings[0].delay.0, clock)
+                    .map_err(failed)?
             }
             Carrier::Brunt | Carrier::BruntWireSize => Link::start(LinkParts {
                 name: name.clone(),
@@ -179,13 +201,26 @@ fn add_veth(hosts: &[Host; 2], name: &str) -> io::Result<()> {
 }
 
 /// Makes both ends of a pair of devices ready; `place` (link, pair) makes their Ethernet addresses unique.
-fn join(config: &LinkConfig, hosts: &[Host; 2], name: &str, [link, pair]: [u8; 2]) -> Result<Ends, LabError> {
+fn join(
+    config: &LinkConfig,
+    hosts: &[Host; 2],
+    name: &str,
+    [link, pair]: [u8; 2],
+) -> Result<Ends, LabError> {
     let mut devices = Vec::new();
     for side in 0..2 {
         let place = [link, pair, side as u8];
-        let index = connect(&hosts[side], &hosts[1 - side], name, place, config.mtu)
-            .map_err(LabError::system(format!("make link {} on host {}", config.name, hosts[side].name())))?;
-        devices.push(LinkDevice { host: hosts[side].clone(), index });
+        let index = connect(&hosts[side], &hosts[1 - side], name, place, config.mtu).map_err(
+            LabError::system(format!(
+                "make link {} on host {}",
+                config.name,
+                hosts[side].name()
+            )),
+        )?;
+        devices.push(LinkDevice {
+            host: hosts[side].clone(),
+            index,
+        });
     }
     let devices: [LinkDevice; 2] = devices.try_into().expect("two ends");
     Ends::new(devices).map_err(LabError::system("read a device's counts"))
@@ -199,7 +234,12 @@ fn device_name(number: u8) -> String {
 fn open_tap(number: u8, config: &LinkConfig) -> io::Result<OwnedFd> {
     let tap = sys::open_tap(&device_name(number))?;
     let cut_here = config.carrier == Carrier::Brunt;
-    let offload = libc::TUN_F_CSUM | if cut_here { libc::TUN_F_TSO4 | libc::TUN_F_TSO_ECN } else { 0 };
+    let offload = libc::TUN_F_CSUM
+        | if cut_here {
+            libc::TUN_F_TSO4 | libc::TUN_F_TSO_ECN
+        } else {
+            0
+        };
     sys::set_tap_offload(tap.as_fd(), offload)?;
     Ok(tap)
 }
@@ -215,7 +255,13 @@ fn open_prototype(host: &Host, number: u8, mtu: u32, wire_size: bool) -> io::Res
     middle.run(|| {
         let mut netlink = Netlink::open()?;
         let index = netlink.index_of(&name)?;
-        netlink.set_up(index, &DeviceConfig { mtu: Some(mtu), ..DeviceConfig::default() })?;
+        netlink.set_up(
+            index,
+            &DeviceConfig {
+                mtu: Some(mtu),
+                ..DeviceConfig::default()
+            },
+        )?;
         sys::open_packet_socket(index, PROTOTYPE_BUFFER_BYTES)
     })
 }

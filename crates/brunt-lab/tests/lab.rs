@@ -24,7 +24,10 @@ fn main() -> ExitCode {
         return end;
     }
     if !std::path::Path::new("/dev/net/tun").exists() {
-        assert!(std::env::var("BRUNT_REQUIRE_ALL").is_err(), "needs /dev/net/tun");
+        assert!(
+            std::env::var("BRUNT_REQUIRE_ALL").is_err(),
+            "needs /dev/net/tun"
+        );
         println!("skipped: needs /dev/net/tun");
         return ExitCode::SUCCESS;
     }
@@ -44,13 +47,19 @@ fn main() -> ExitCode {
         ("bytes_arrive_whole", bytes_arrive_whole),
         ("delay_shows_both_ways", delay_shows_both_ways),
         ("loss_changes_under_way", loss_changes_under_way),
-        ("corruption_is_caught_by_checksums", corruption_is_caught_by_checksums),
+        (
+            "corruption_is_caught_by_checksums",
+            corruption_is_caught_by_checksums,
+        ),
         ("processes_run_on_hosts", processes_run_on_hosts),
     ];
     for (name, test) in tests {
         let start = Instant::now();
         test();
-        println!("test {name} ... ok ({:.2} s)", start.elapsed().as_secs_f64());
+        println!(
+            "test {name} ... ok ({:.2} s)",
+            start.elapsed().as_secs_f64()
+        );
     }
     ExitCode::SUCCESS
 }
@@ -58,8 +67,19 @@ fn main() -> ExitCode {
 fn lab(settings: [Settings; 2], mtu: u32, carrier: Carrier) -> (Lab, Host, Host) {
     let mut lab = Lab::new(["a", "b"], Clock::default()).unwrap();
     let between = ["a".to_string(), "b".to_string()];
-    lab.add_link(&LinkConfig { name: "wire".into(), between, settings, mtu, seed: 7, carrier }).unwrap();
-    let (a, b) = (lab.host("a").unwrap().clone(), lab.host("b").unwrap().clone());
+    lab.add_link(&LinkConfig {
+        name: "wire".into(),
+        between,
+        settings,
+        mtu,
+        seed: 7,
+        carrier,
+    })
+    .unwrap();
+    let (a, b) = (
+        lab.host("a").unwrap().clone(),
+        lab.host("b").unwrap().clone(),
+    );
     (lab, a, b)
 }
 
@@ -75,7 +95,9 @@ fn congestion_control_is_chosen() {
     let used = |from: &Host, to: &Host| {
         let listener = to.run(|| TcpListener::bind((to.address(), 0))).unwrap();
         let address = listener.local_addr().unwrap();
-        let caller = from.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap();
+        let caller = from
+            .run(|| TcpStream::connect_timeout(&address, PATIENCE))
+            .unwrap();
         let (called, _) = listener.accept().unwrap();
         [&caller, &called].map(|socket| rustix::net::sockopt::tcp_congestion(socket).unwrap())
     };
@@ -83,17 +105,30 @@ fn congestion_control_is_chosen() {
         let (_lab, a, b) = lab([of(""), of("")], 1500, Carrier::Brunt);
         used(&a, &b)[0].clone()
     };
-    let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
-    let other = available.split_whitespace().find(|name| *name != kernels).unwrap_or("reno");
+    let available =
+        std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    let other = available
+        .split_whitespace()
+        .find(|name| *name != kernels)
+        .unwrap_or("reno");
     for chosen in [Some(other), None] {
         let mut lab = Lab::new(["a", "b", "c"], Clock::default()).unwrap();
-        chosen.into_iter().for_each(|algorithm| lab.use_congestion(algorithm));
+        chosen
+            .into_iter()
+            .for_each(|algorithm| lab.use_congestion(algorithm));
         for (name, between) in [("near", ["a", "b"]), ("far", ["b", "c"])] {
             let between = between.map(str::to_string);
             let settings = [of(""), of("")];
             let carrier = Carrier::Brunt;
-            lab.add_link(&LinkConfig { name: name.into(), between, settings, mtu: 1500, seed: 7, carrier })
-                .unwrap();
+            lab.add_link(&LinkConfig {
+                name: name.into(),
+                between,
+                settings,
+                mtu: 1500,
+                seed: 7,
+                carrier,
+            })
+            .unwrap();
         }
         lab.route().unwrap();
         let host = |name: &str| lab.host(name).unwrap().clone();
@@ -101,7 +136,8 @@ fn congestion_control_is_chosen() {
         let expected = chosen.unwrap_or(&kernels);
         assert_eq!(used(&a, &b), [expected; 2]);
         assert_eq!(used(&c, &a), [expected; 2]);
-        lab.change("near", [of("delay = '1ms'"), of("delay = '1ms'")]).unwrap();
+        lab.change("near", [of("delay = '1ms'"), of("delay = '1ms'")])
+            .unwrap();
         assert_eq!(used(&a, &b), [expected; 2]);
     }
 }
@@ -113,7 +149,9 @@ fn transfer(from: &Host, to: &Host, bytes: usize) {
     let pattern: Vec<u8> = (0..251u8).cycle().take(251 * 512).collect();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut socket = from.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap();
+            let mut socket = from
+                .run(|| TcpStream::connect_timeout(&address, PATIENCE))
+                .unwrap();
             socket.set_write_timeout(Some(PATIENCE)).unwrap();
             let mut left = bytes;
             while left > 0 {
@@ -145,17 +183,32 @@ fn bytes_arrive_whole() {
                duplicate = 0.01\nreorder = 0.01\nrate = '2Gb/s'";
     let cases = [("", 8 << 20), ("delay = '100us'", 8 << 20), (all, 2 << 20)];
     for (text, bytes) in cases {
-        for (mtu, carrier) in [(1500, Carrier::Brunt), (9000, Carrier::Brunt), (1500, Carrier::BruntWireSize)]
-        {
+        for (mtu, carrier) in [
+            (1500, Carrier::Brunt),
+            (9000, Carrier::Brunt),
+            (1500, Carrier::BruntWireSize),
+        ] {
             let (lab, a, b) = lab([of(text), of(text)], mtu, carrier);
             transfer(&a, &b, bytes);
             transfer(&b, &a, bytes);
             let (_, report) = lab.reports().unwrap().remove(0);
-            assert_eq!((report.there.unmeant(), report.back.unmeant()), (0, 0), "{text}: {report:?}");
+            assert_eq!(
+                (report.there.unmeant(), report.back.unmeant()),
+                (0, 0),
+                "{text}: {report:?}"
+            );
             let straight = text.is_empty() && carrier == Carrier::Brunt;
             let there = &report.there;
-            assert_eq!(there.straight_bytes as usize > bytes, straight, "{report:?}");
-            assert_eq!(there.packets as usize > bytes / mtu as usize, !straight, "{report:?}");
+            assert_eq!(
+                there.straight_bytes as usize > bytes,
+                straight,
+                "{report:?}"
+            );
+            assert_eq!(
+                there.packets as usize > bytes / mtu as usize,
+                !straight,
+                "{report:?}"
+            );
             assert_eq!(report.there.lost > 0, text == all, "{report:?}");
             if carrier == Carrier::BruntWireSize {
                 // The last frame of a connection may be between its two counters.
@@ -175,7 +228,10 @@ fn check(mut bytes: &[u8], at: usize, pattern: &[u8]) {
     let mut place = at % pattern.len();
     while !bytes.is_empty() {
         let count = bytes.len().min(pattern.len() - place);
-        assert!(bytes[..count] == pattern[place..place + count], "behind byte {at}");
+        assert!(
+            bytes[..count] == pattern[place..place + count],
+            "behind byte {at}"
+        );
         bytes = &bytes[count..];
         place = 0;
     }
@@ -196,7 +252,11 @@ fn pair(a: &Host, b: &Host) -> (UdpSocket, UdpSocket) {
 
 /// Each direction has its own delay; a round trip takes the sum.
 fn delay_shows_both_ways() {
-    let (_lab, a, b) = lab([of("delay = '10ms'"), of("delay = '25ms'")], 1500, Carrier::Brunt);
+    let (_lab, a, b) = lab(
+        [of("delay = '10ms'"), of("delay = '25ms'")],
+        1500,
+        Carrier::Brunt,
+    );
     let (first, second) = pair(&a, &b);
     let mut buffer = [0; 16];
     let start = Instant::now();
@@ -206,23 +266,39 @@ fn delay_shows_both_ways() {
     second.send(b"pong").unwrap();
     first.recv(&mut buffer).unwrap();
     let both = start.elapsed();
-    assert!(there >= Duration::from_millis(10) && both >= Duration::from_millis(35), "{there:?} {both:?}");
+    assert!(
+        there >= Duration::from_millis(10) && both >= Duration::from_millis(35),
+        "{there:?} {both:?}"
+    );
 }
 
 /// Each trouble of a link is seen by probes where they arrive while it lasts, and not afterwards;
 /// one that does nothing that could be seen is an error (the canary).
 fn link_faults_are_proven() {
-    let (lab, _, _) = lab([of("delay = '1ms'"), of("delay = '1ms'")], 1500, Carrier::Brunt);
+    let (lab, _, _) = lab(
+        [of("delay = '1ms'"), of("delay = '1ms'")],
+        1500,
+        Carrier::Brunt,
+    );
     let clock = Clock::default();
     for (text, said) in [
         ("delay = '8ms'", "ms on the way"),
         ("delay = '1ms'\nloss = 0.05", "missing"),
-        ("delay = '1ms'\nloss_bursts = { to_bad = 0.01, to_good = 0.2 }", "missing"),
+        (
+            "delay = '1ms'\nloss_bursts = { to_bad = 0.01, to_good = 0.2 }",
+            "missing",
+        ),
         ("delay = '1ms'\nloss = 1.0\nloss_gap = 20", "missing"),
-        ("delay = '1ms'\nloss = 0.05\nloss_correlation = 0.3", "missing"),
+        (
+            "delay = '1ms'\nloss = 0.05\nloss_correlation = 0.3",
+            "missing",
+        ),
         ("delay = '1ms'\ncorrupt = 0.02", "damaged"),
         ("delay = '1ms'\necn = 0.1", "marked with congestion"),
-        ("delay = '8ms'\njitter = '2ms'\ndistribution = 'paretonormal'", "ms on the way"),
+        (
+            "delay = '8ms'\njitter = '2ms'\ndistribution = 'paretonormal'",
+            "ms on the way",
+        ),
         ("delay = '1ms'\nduplicate = 0.1", "twice"),
         ("delay = '1ms'\nreorder = 0.02", "overtaken"),
         ("delay = '5ms'\njitter = '4ms'", "ms on the way"),
@@ -233,26 +309,47 @@ fn link_faults_are_proven() {
             "trains",
         ),
     ] {
-        let mut fault = lab.link_fault("wire", [of(text), of("delay = '1ms'")]).unwrap();
-        let proof = fault.inject(&clock).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let mut fault = lab
+            .link_fault("wire", [of(text), of("delay = '1ms'")])
+            .unwrap();
+        let proof = fault
+            .inject(&clock)
+            .unwrap_or_else(|error| panic!("{text}: {error}"));
         let told = &proof.what;
-        assert!(told.contains("there: ") && !told.contains("back: ") && told.contains(said), "{proof:?}");
-        fault.remove(&clock).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert!(
+            told.contains("there: ") && !told.contains("back: ") && told.contains(said),
+            "{proof:?}"
+        );
+        fault
+            .remove(&clock)
+            .unwrap_or_else(|error| panic!("{text}: {error}"));
     }
     for (text, seen) in [
         ("delay = '1ms'\nloss = 0.0000001", "too rare"),
         ("delay = '1ms'\nrate = '900Gb/s'", "is not visible"),
     ] {
-        let mut fault = lab.link_fault("wire", [of(text), of("delay = '1ms'")]).unwrap();
+        let mut fault = lab
+            .link_fault("wire", [of(text), of("delay = '1ms'")])
+            .unwrap();
         let error = fault.inject(&clock).unwrap_err();
         assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
         assert!(error.to_string().contains(seen), "{error}");
     }
     // So short a delay that packets take longer without it.
-    let mut fault = lab.link_fault("wire", [of("delay = '1001us'"), of("delay = '1ms'")]).unwrap();
-    assert!(fault.inject(&clock).unwrap_err().to_string().contains("cannot be distinguished"));
+    let mut fault = lab
+        .link_fault("wire", [of("delay = '1001us'"), of("delay = '1ms'")])
+        .unwrap();
+    assert!(
+        fault
+            .inject(&clock)
+            .unwrap_err()
+            .to_string()
+            .contains("cannot be distinguished")
+    );
     // Dropped without having been removed: the link is as before.
-    let mut fault = lab.link_fault("wire", [of("loss = 1.0"), of("loss = 1.0")]).unwrap();
+    let mut fault = lab
+        .link_fault("wire", [of("loss = 1.0"), of("loss = 1.0")])
+        .unwrap();
     fault.inject(&clock).unwrap();
     drop(fault);
     transfer(lab.host("a").unwrap(), lab.host("b").unwrap(), 1 << 20);
@@ -270,21 +367,44 @@ fn one_direction_is_cut() {
         to.recv(&mut [0; 16]).is_ok()
     };
     for (from, cut) in [("a", [true, false]), ("b", [false, true])] {
-        let during = Settings { loss: 1.0, ..lab.settings_from("wire", from).unwrap() };
+        let during = Settings {
+            loss: 1.0,
+            ..lab.settings_from("wire", from).unwrap()
+        };
         let mut fault = lab.one_way_fault("wire", from, during).unwrap();
         let proof = fault.inject(&clock).unwrap();
-        assert!(fault.describe().contains("link wire cut from"), "{}", fault.describe());
+        assert!(
+            fault.describe().contains("link wire cut from"),
+            "{}",
+            fault.describe()
+        );
         assert!(proof.what.contains("passes as before"), "{proof:?}");
-        assert_eq!([!arrives(&first, &second), !arrives(&second, &first)], cut, "from {from}");
+        assert_eq!(
+            [!arrives(&first, &second), !arrives(&second, &first)],
+            cut,
+            "from {from}"
+        );
         fault.remove(&clock).unwrap();
         assert!(arrives(&first, &second) && arrives(&second, &first));
     }
-    let error = lab.one_way_fault("wire", "c", of("loss = 1.0")).map(drop).unwrap_err();
-    assert!(error.to_string().contains("connects a and b, not c"), "{error}");
+    let error = lab
+        .one_way_fault("wire", "c", of("loss = 1.0"))
+        .map(drop)
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("connects a and b, not c"),
+        "{error}"
+    );
     // The other direction is stopped behind the lab's back.
-    let during = Settings { loss: 1.0, ..lab.settings_from("wire", "a").unwrap() };
+    let during = Settings {
+        loss: 1.0,
+        ..lab.settings_from("wire", "a").unwrap()
+    };
     let mut fault = lab.one_way_fault("wire", "a", during).unwrap();
-    lab.link("wire").unwrap().change(Direction::Back, of("loss = 1.0")).unwrap();
+    lab.link("wire")
+        .unwrap()
+        .change(Direction::Back, of("loss = 1.0"))
+        .unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     let probed = std::thread::scope(|scope| {
         // Injecting sets both directions, so the stop comes while it looks.
@@ -299,14 +419,19 @@ fn one_direction_is_cut() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         probed
     });
-    assert!(matches!(probed, Err(FaultError::NotShown { .. })), "{probed:?}");
+    assert!(
+        matches!(probed, Err(FaultError::NotShown { .. })),
+        "{probed:?}"
+    );
 }
 
 /// An open connection between two hosts: the first's end, the second's.
 fn connection(a: &Host, b: &Host) -> (TcpStream, TcpStream) {
     let listener = b.run(|| TcpListener::bind((b.address(), 0))).unwrap();
     let address = listener.local_addr().unwrap();
-    let near = a.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap();
+    let near = a
+        .run(|| TcpStream::connect_timeout(&address, PATIENCE))
+        .unwrap();
     let (far, _) = listener.accept().unwrap();
     for socket in [&near, &far] {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -330,7 +455,8 @@ fn config(name: &str, first: &str, second: &str, settings: &str) -> LinkConfig {
 /// them go on when they are joined again.
 fn hosts_are_parted() {
     let mut lab = Lab::new(["a", "b", "c", "alone"], Clock::default()).unwrap();
-    lab.add_link(&config("one", "a", "b", "delay = '1ms'")).unwrap();
+    lab.add_link(&config("one", "a", "b", "delay = '1ms'"))
+        .unwrap();
     lab.add_link(&config("two", "b", "c", "")).unwrap();
     lab.route().unwrap();
     let [a, b, c] = ["a", "b", "c"].map(|name| lab.host(name).unwrap().clone());
@@ -341,12 +467,18 @@ fn hosts_are_parted() {
         first.send(b"probe").unwrap();
         second.recv(&mut [0; 16]).is_ok()
     };
-    for (first, second, others) in [("a", "c", [(&a, &b), (&b, &c)]), ("c", "b", [(&a, &b), (&a, &c)])] {
+    for (first, second, others) in [
+        ("a", "c", [(&a, &b), (&b, &c)]),
+        ("c", "b", [(&a, &b), (&a, &c)]),
+    ] {
         let (one, other) = (lab.host(first).unwrap(), lab.host(second).unwrap());
         let (mut near, mut far) = connection(one, other);
         let mut fault = lab.partition(&[first], &[second]).unwrap();
         let proof = fault.inject(&clock).unwrap();
-        assert!(proof.what.contains(&format!("from {first} to {second}: ")), "{proof:?}");
+        assert!(
+            proof.what.contains(&format!("from {first} to {second}: ")),
+            "{proof:?}"
+        );
         assert!(!arrives(one, other) && !arrives(other, one));
         for (from, to) in others {
             assert!(arrives(from, to) && arrives(to, from), "{first} {second}");
@@ -359,7 +491,10 @@ fn hosts_are_parted() {
         assert_eq!(&got, b"late");
     }
     let report = lab.link("one").unwrap().report();
-    assert!(report.there.parted > 0 && report.there.lost == 0, "{report:?}");
+    assert!(
+        report.there.parted > 0 && report.there.lost == 0,
+        "{report:?}"
+    );
     for (first, second) in [("a", "alone"), ("a", "a")] {
         let error = lab.partition(&[first], &[second]).unwrap_err().to_string();
         assert!(error.contains("there is no route"), "{error}");
@@ -367,16 +502,35 @@ fn hosts_are_parted() {
     // Sets of hosts: each of the one is apart from each of the other, and those of one side are not.
     let mut fault = lab.partition(&["a", "b"], &["c"]).unwrap();
     let proof = fault.inject(&clock).unwrap();
-    assert!(proof.value >= Some(1024.0) && proof.what.contains("from b to c: "), "{proof:?}");
+    assert!(
+        proof.value >= Some(1024.0) && proof.what.contains("from b to c: "),
+        "{proof:?}"
+    );
     for (from, to, passes) in [(&a, &b, true), (&a, &c, false), (&c, &b, false)] {
-        assert_eq!((arrives(from, to), arrives(to, from)), (passes, passes), "{} {}", from.name(), to.name());
+        assert_eq!(
+            (arrives(from, to), arrives(to, from)),
+            (passes, passes),
+            "{} {}",
+            from.name(),
+            to.name()
+        );
     }
-    assert!(fault.remove(&clock).unwrap().what.contains(" packets stopped; from a to c: "));
+    assert!(
+        fault
+            .remove(&clock)
+            .unwrap()
+            .what
+            .contains(" packets stopped; from a to c: ")
+    );
     assert!(arrives(&a, &c) && arrives(&b, &c));
     // Dropped without having been removed: joined again. Apart already: it cannot show.
     let mut fault = lab.partition(&["a"], &["b"]).unwrap();
     fault.inject(&clock).unwrap();
-    let error = lab.partition(&["b"], &["a"]).unwrap().inject(&clock).unwrap_err();
+    let error = lab
+        .partition(&["b"], &["a"])
+        .unwrap()
+        .inject(&clock)
+        .unwrap_err();
     assert!(matches!(error, FaultError::NotShown { .. }), "{error}");
     drop(fault);
     assert!(arrives(&a, &b));
@@ -419,16 +573,29 @@ fn connections_are_reset() {
         let proof = proof.unwrap_or_else(|error| panic!("{text}: {error}"));
         assert_eq!(read, Err(std::io::ErrorKind::ConnectionReset), "{text}");
         assert!(
-            matches!(sent, std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe),
+            matches!(
+                sent,
+                std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe
+            ),
             "{sent}"
         );
         assert_eq!(proof.value, Some(1.0), "{text}: {proof:?}");
-        assert_eq!((counted(&b, "snmp", "EstabResets"), counted(&a, "snmp", "OutRsts")), (1, 0), "{text}");
+        assert_eq!(
+            (
+                counted(&b, "snmp", "EstabResets"),
+                counted(&a, "snmp", "OutRsts")
+            ),
+            (1, 0),
+            "{text}"
+        );
         spared_near.write_all(b"spared").unwrap();
         spared_far.read_exact(&mut [0; 6]).unwrap();
         fault.remove(&clock).unwrap();
         let report = lab.link("wire").unwrap().report();
-        assert!(report.there.tcp_resets >= 1 && report.back.tcp_resets == 0, "{report:?}");
+        assert!(
+            report.there.tcp_resets >= 1 && report.back.tcp_resets == 0,
+            "{report:?}"
+        );
         transfer(&a, &b, 1 << 20);
     }
     one_connection_is_reset();
@@ -440,7 +607,10 @@ fn one_connection_is_reset() {
     let clock = Clock::default();
     let (mut near, mut far) = connection(&a, &b);
     let port = |socket: &TcpStream| socket.local_addr().unwrap().port();
-    let ports = ResetPorts::Both { from: port(&far), to: port(&near) };
+    let ports = ResetPorts::Both {
+        from: port(&far),
+        to: port(&near),
+    };
     let mut fault = lab.tcp_reset("b", "a", ports).unwrap();
     let proof = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -453,7 +623,10 @@ fn one_connection_is_reset() {
     assert!(proof.what.contains("a: 1 connections reset"), "{proof:?}");
     assert_eq!(counted(&b, "snmp", "OutRsts"), 0);
     let mut rest = Vec::new();
-    assert_eq!(near.read_to_end(&mut rest).unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    assert_eq!(
+        near.read_to_end(&mut rest).unwrap_err().kind(),
+        std::io::ErrorKind::ConnectionReset
+    );
     fault.remove(&clock).unwrap();
     // The canary: nobody sends.
     let mut fault = lab.tcp_reset("a", "b", ResetPorts::Either(9)).unwrap();
@@ -466,9 +639,14 @@ fn connections_close_slowly() {
     let (lab, a, b) = lab([of(""), of("delay = '1ms'")], 1500, Carrier::Brunt);
     let clock = Clock::default();
     let held = Duration::from_millis(700);
-    let mut fault = lab.one_way_fault("wire", "a", of("slow_close = '700ms'")).unwrap();
+    let mut fault = lab
+        .one_way_fault("wire", "a", of("slow_close = '700ms'"))
+        .unwrap();
     let proof = fault.inject(&clock).unwrap();
-    assert!(proof.what.contains("to close") && proof.what.contains("passes as before"), "{proof:?}");
+    assert!(
+        proof.what.contains("to close") && proof.what.contains("passes as before"),
+        "{proof:?}"
+    );
     for bytes in [0, 1, 300_000] {
         let (mut near, mut far) = connection(&a, &b);
         let sent: Vec<u8> = (0..=255).cycle().take(bytes).collect();
@@ -484,18 +662,27 @@ fn connections_close_slowly() {
         });
         assert!(got == sent);
         assert_eq!(far.read(&mut [0; 1]).unwrap(), 0);
-        assert!(begin.elapsed() >= held, "{bytes}: {:?}, data after {data:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() >= held,
+            "{bytes}: {:?}, data after {data:?}",
+            begin.elapsed()
+        );
         // The other side's end is not held, and the connection is over for both.
         drop(far);
         near.set_read_timeout(Some(PATIENCE)).unwrap();
         assert_eq!(near.read(&mut [0; 1]).unwrap(), 0);
     }
     let report = lab.link("wire").unwrap().report();
-    assert!(report.there.fins_held >= 4 && report.back.fins_held == 0, "{report:?}");
+    assert!(
+        report.there.fins_held >= 4 && report.back.fins_held == 0,
+        "{report:?}"
+    );
     fault.remove(&clock).unwrap();
     assert_eq!(lab.link("wire").unwrap().report().there.unmeant(), 0);
     // The canary: a link in whose other direction the end is held.
-    let mut fault = lab.one_way_fault("wire", "b", of("delay = '1ms'\nslow_close = '300ms'")).unwrap();
+    let mut fault = lab
+        .one_way_fault("wire", "b", of("delay = '1ms'\nslow_close = '300ms'"))
+        .unwrap();
     fault.inject(&clock).unwrap();
     let (near, mut far) = connection(&a, &b);
     let begin = Instant::now();
@@ -507,11 +694,16 @@ fn connections_close_slowly() {
 
 /// What a host counts under this name in /proc/net/snmp or netstat.
 fn counted(host: &Host, file: &str, name: &str) -> u64 {
-    let text = host.run(|| std::fs::read_to_string(format!("/proc/thread-self/net/{file}"))).unwrap();
+    let text = host
+        .run(|| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")))
+        .unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    let mut named =
-        lines.chunks_exact(2).flat_map(|pair| pair[0].split_whitespace().zip(pair[1].split_whitespace()));
-    named.find(|(key, _)| *key == name).map_or(0, |(_, value)| value.parse().unwrap())
+    let mut named = lines
+        .chunks_exact(2)
+        .flat_map(|pair| pair[0].split_whitespace().zip(pair[1].split_whitespace()));
+    named
+        .find(|(key, _)| *key == name)
+        .map_or(0, |(_, value)| value.parse().unwrap())
 }
 
 /// TCP that negotiated ECN gets its share of marks with all its bytes and without a loss, and its sender hears of
@@ -521,7 +713,8 @@ fn congestion_is_marked_for_tcp() {
         for carrier in [Carrier::Brunt, Carrier::BruntWireSize] {
             let (lab, a, b) = lab([of("ecn = 0.05"), of("")], 1500, carrier);
             for host in [&a, &b] {
-                host.run(|| std::fs::write("/proc/sys/net/ipv4/tcp_ecn", ecn)).unwrap();
+                host.run(|| std::fs::write("/proc/sys/net/ipv4/tcp_ecn", ecn))
+                    .unwrap();
             }
             transfer(&a, &b, 2 << 20);
             let (_, report) = lab.reports().unwrap().remove(0);
@@ -531,7 +724,10 @@ fn congestion_is_marked_for_tcp() {
             assert!(there.ecn_not_capable > 0 || capable, "{report:?}");
             // The host counts neighbours that were put together as one.
             let arrived = counted(&b, "netstat", "InCEPkts");
-            assert!(arrived <= there.ecn_marked && (arrived > 0) == capable, "{arrived}: {report:?}");
+            assert!(
+                arrived <= there.ecn_marked && (arrived > 0) == capable,
+                "{arrived}: {report:?}"
+            );
             assert_eq!(counted(&a, "netstat", "TCPDeliveredCE") > 0, capable);
         }
     }
@@ -549,19 +745,37 @@ fn links_in_trouble_change() {
         ("loss = 0.03", "loss = 0.2", Ok("missing")),
         // Damaged ones are missing still.
         ("loss = 0.03", "loss = 0.0", Ok("there: ")),
-        ("loss = 0.03", "loss_bursts = { to_bad = 0.02, to_good = 0.1 }", Ok("missing")),
-        ("loss = 0.03", "loss = 0.0301", Err("loss at a share of 0.0301 in place of 0.03 is too rare")),
+        (
+            "loss = 0.03",
+            "loss_bursts = { to_bad = 0.02, to_good = 0.1 }",
+            Ok("missing"),
+        ),
+        (
+            "loss = 0.03",
+            "loss = 0.0301",
+            Err("loss at a share of 0.0301 in place of 0.03 is too rare"),
+        ),
         ("'2ms'", "'2001us'", Err("cannot be distinguished")),
         (", ", ", ", Err("already has these settings")),
-        ("delay", "queue = '64KiB'\ndelay", Err("probe packets cannot show this change")),
-        ("delay", "keep_order = false\ndelay", Err("probe packets cannot show this change")),
+        (
+            "delay",
+            "queue = '64KiB'\ndelay",
+            Err("probe packets cannot show this change"),
+        ),
+        (
+            "delay",
+            "keep_order = false\ndelay",
+            Err("probe packets cannot show this change"),
+        ),
     ] {
         let settings = of(&standing.replace(from, to));
         let mut fault = lab.link_fault("wire", [settings, of(standing)]).unwrap();
         match (fault.inject(&clock), seen) {
             (Ok(proof), Ok(said)) => {
                 assert!(proof.what.contains(said), "{to}: {proof:?}");
-                fault.remove(&clock).unwrap_or_else(|error| panic!("{to}: {error}"));
+                fault
+                    .remove(&clock)
+                    .unwrap_or_else(|error| panic!("{to}: {error}"));
             }
             (Err(error), Err(said)) => assert!(error.to_string().contains(said), "{to}: {error}"),
             (result, _) => panic!("{to}: {result:?}"),
@@ -583,7 +797,10 @@ fn troubles_that_do_not_happen() {
         a.place(&mut command).unwrap();
         let done = command.output().is_ok_and(|output| output.status.success());
         if !done && arguments.starts_with("rule add") {
-            assert!(std::env::var("BRUNT_REQUIRE_ALL").is_err(), "needs iproute2");
+            assert!(
+                std::env::var("BRUNT_REQUIRE_ALL").is_err(),
+                "needs iproute2"
+            );
             println!("skipped: needs iproute2");
             return;
         }
@@ -603,7 +820,10 @@ fn troubles_that_do_not_happen() {
     ] {
         let mut fault = lab.link_fault("wire", [of(text), of("")]).unwrap();
         let error = fault.inject(&clock).expect_err(text);
-        assert!(matches!(error, FaultError::NotShown { .. }), "{text}: {error}");
+        assert!(
+            matches!(error, FaultError::NotShown { .. }),
+            "{text}: {error}"
+        );
         assert!(error.to_string().contains(absent), "{text}: {error}");
     }
 }
@@ -641,9 +861,17 @@ fn the_prototype_carries() {
         let (lab, a, b) = lab([of("delay = '2ms'"), of("delay = '2ms'")], 1500, carrier);
         transfer(&a, &b, 2 << 20);
         let (_, report) = lab.reports().unwrap().remove(0);
-        assert_eq!((report.there.unmeant(), report.back.unmeant()), (0, 0), "{report:?}");
+        assert_eq!(
+            (report.there.unmeant(), report.back.unmeant()),
+            (0, 0),
+            "{report:?}"
+        );
         assert!(report.there.packets >= (2 << 20) / 1460, "{report:?}");
-        assert_eq!(report.there.frames_in == report.there.packets, wire_size, "{report:?}");
+        assert_eq!(
+            report.there.frames_in == report.there.packets,
+            wire_size,
+            "{report:?}"
+        );
         let (first, second) = pair(&a, &b);
         let start = Instant::now();
         first.send(b"probe").unwrap();
@@ -656,9 +884,11 @@ fn the_prototype_carries() {
 /// trouble, with the delays of all of them; a link that changes keeps what goes over it.
 fn hosts_forward_for_others() {
     let mut lab = Lab::new(["a", "b", "c", "d", "alone"], Clock::default()).unwrap();
-    for (name, first, second, settings) in
-        [("one", "a", "b", "delay = '5ms'"), ("two", "c", "b", ""), ("three", "c", "d", "delay = '7ms'")]
-    {
+    for (name, first, second, settings) in [
+        ("one", "a", "b", "delay = '5ms'"),
+        ("two", "c", "b", ""),
+        ("three", "c", "d", "delay = '7ms'"),
+    ] {
         let between = [first.to_string(), second.to_string()];
         let config = LinkConfig {
             name: name.into(),
@@ -669,22 +899,36 @@ fn hosts_forward_for_others() {
             carrier: Carrier::Brunt,
         };
         lab.add_link(&config).unwrap();
-        let twice = LinkConfig { name: "twice".into(), ..config };
+        let twice = LinkConfig {
+            name: "twice".into(),
+            ..config
+        };
         let error = lab.add_link(&twice).unwrap_err().to_string();
-        assert!(error.contains(&format!("as {name} already does")), "{error}");
+        assert!(
+            error.contains(&format!("as {name} already does")),
+            "{error}"
+        );
     }
     lab.route().unwrap();
-    let (a, d) = (lab.host("a").unwrap().clone(), lab.host("d").unwrap().clone());
+    let (a, d) = (
+        lab.host("a").unwrap().clone(),
+        lab.host("d").unwrap().clone(),
+    );
     transfer(&a, &d, 1 << 20);
     let (first, second) = pair(&a, &d);
     let time = |least_ms: u64| {
         let start = Instant::now();
         first.send(b"probe").unwrap();
         second.recv(&mut [0; 16]).unwrap();
-        assert!(start.elapsed() >= Duration::from_millis(least_ms), "{:?}", start.elapsed());
+        assert!(
+            start.elapsed() >= Duration::from_millis(least_ms),
+            "{:?}",
+            start.elapsed()
+        );
     };
     time(12);
-    lab.change("two", [of("delay = '20ms'"), of("delay = '20ms'")]).unwrap();
+    lab.change("two", [of("delay = '20ms'"), of("delay = '20ms'")])
+        .unwrap();
     time(32);
     lab.change("two", [of(""), of("")]).unwrap();
     transfer(&d, &a, 1 << 20);
@@ -702,7 +946,9 @@ fn loss_changes_under_way() {
     let mut buffer = [0; 16];
     for (text, arrives) in [("", true), ("loss = 1.0", false), ("", true)] {
         link.change(Direction::There, of(text)).unwrap();
-        second.set_read_timeout(Some(if arrives { PATIENCE } else { LOST })).unwrap();
+        second
+            .set_read_timeout(Some(if arrives { PATIENCE } else { LOST }))
+            .unwrap();
         first.send(b"probe").unwrap();
         assert_eq!(second.recv(&mut buffer).is_ok(), arrives, "{text}");
     }
@@ -710,7 +956,9 @@ fn loss_changes_under_way() {
     // An open connection goes on through every change of way, both ways on their own.
     let listener = b.run(|| TcpListener::bind((b.address(), 0))).unwrap();
     let address = listener.local_addr().unwrap();
-    let mut client = a.run(|| TcpStream::connect_timeout(&address, PATIENCE)).unwrap();
+    let mut client = a
+        .run(|| TcpStream::connect_timeout(&address, PATIENCE))
+        .unwrap();
     let (mut server, _) = listener.accept().unwrap();
     for socket in [&client, &server] {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -737,8 +985,15 @@ fn loss_changes_under_way() {
         assert!(got == sent, "{text}");
     }
     let report = lab.reports().unwrap().remove(0).1;
-    assert!(report.there.straight_frames > 0 && report.there.packets > 100, "{report:?}");
-    assert_eq!((report.there.unmeant(), report.back.unmeant()), (0, 0), "{report:?}");
+    assert!(
+        report.there.straight_frames > 0 && report.there.packets > 100,
+        "{report:?}"
+    );
+    assert_eq!(
+        (report.there.unmeant(), report.back.unmeant()),
+        (0, 0),
+        "{report:?}"
+    );
 }
 
 /// A flipped bit does not reach the receiver's program: its checksums drop the packet.
@@ -762,21 +1017,35 @@ fn corruption_is_caught_by_checksums() {
 /// A process started on a host sees that host's devices and no others, and runs on its cores.
 fn processes_run_on_hosts() {
     let (_lab, a, _) = lab(
-        [of("delay = '1ms'"), Settings { delay: Span(Duration::from_secs(5)), ..of("") }],
+        [
+            of("delay = '1ms'"),
+            Settings {
+                delay: Span(Duration::from_secs(5)),
+                ..of("")
+            },
+        ],
         1500,
         Carrier::Brunt,
     );
     // On its core, which threads that settle there share, and others do not.
     let error = a.keep_on(&[100_000]).unwrap_err().to_string();
-    assert!(error.contains("unknown core 100000; the cores are ") && a.keep_on(&[]).is_err(), "{error}");
+    assert!(
+        error.contains("unknown core 100000; the cores are ") && a.keep_on(&[]).is_err(),
+        "{error}"
+    );
     let cores = |line: String| {
-        line.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:").map(str::to_string))
+        line.lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:").map(str::to_string))
     };
     let own = || cores(std::fs::read_to_string("/proc/thread-self/status").unwrap()).unwrap();
     let all = own();
     a.keep_on(&[0]).unwrap();
-    let settled =
-        std::thread::scope(|scope| scope.spawn(|| a.settle().map(|()| own()).unwrap()).join().unwrap());
+    let settled = std::thread::scope(|scope| {
+        scope
+            .spawn(|| a.settle().map(|()| own()).unwrap())
+            .join()
+            .unwrap()
+    });
     assert_eq!((settled.trim(), own()), ("0", all));
     let mut command = std::process::Command::new("cat");
     command.arg("/proc/self/status");
@@ -788,5 +1057,8 @@ fn processes_run_on_hosts() {
     a.place(&mut command).unwrap();
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("link0:") && text.contains("lo:") && text.lines().count() == 5, "{text}");
+    assert!(
+        text.contains("link0:") && text.contains("lo:") && text.lines().count() == 5,
+        "{text}"
+    );
 }

@@ -23,7 +23,10 @@ fn main() -> ExitCode {
 /// KiB of a field of this process's status.
 fn own(field: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(field))
+        .unwrap();
     line.trim().trim_end_matches("kB").trim().parse().unwrap()
 }
 
@@ -46,7 +49,11 @@ fn locks_and_gives_back() {
         }
     };
     assert!(proof.value.unwrap() >= BYTES as f64, "{proof:?}");
-    assert_eq!(own("VmLck:"), locked, "the memory is locked by another process");
+    assert_eq!(
+        own("VmLck:"),
+        locked,
+        "the memory is locked by another process"
+    );
     assert!(matches!(hog.inject(&clock), Err(FaultError::Misuse { .. })));
     assert!(hog.remove(&clock).unwrap().value.unwrap() >= BYTES as f64);
     assert!(matches!(hog.remove(&clock), Err(FaultError::Misuse { .. })));
@@ -60,12 +67,20 @@ fn locks_and_gives_back() {
 /// What the helper may not lock is refused with what the kernel said to it, and leaves no process.
 fn refuses_more_than_the_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = Rlimit { current: Some(64 << 10), ..getrlimit(Resource::Memlock) };
+    let limit = Rlimit {
+        current: Some(64 << 10),
+        ..getrlimit(Resource::Memlock)
+    };
     if setrlimit(Resource::Memlock, limit).is_err() {
         return;
     }
     match MemoryHog::new(BYTES).inject(&Clock::default()) {
-        Err(error) => assert!(error.to_string().contains("write memory = \"64KiB\" or less"), "{error}"),
+        Err(error) => assert!(
+            error
+                .to_string()
+                .contains("write memory = \"64KiB\" or less"),
+            "{error}"
+        ),
         // Root is not held to the limit.
         Ok(proof) => assert!(proof.value.unwrap() >= BYTES as f64, "{proof:?}"),
     }

@@ -27,7 +27,11 @@ fn said(host: &Host, folder: &Path, line: &str) -> String {
     command.args(["-c", line]).current_dir(folder);
     host.place(&mut command).unwrap();
     let done = command.output().unwrap();
-    assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
+    assert!(
+        done.status.success(),
+        "{line}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
     String::from_utf8(done.stdout).unwrap()
 }
 
@@ -41,13 +45,22 @@ fn hosts_see_their_own_mounts() {
     let place = folder.join("place");
     fs::create_dir(&place).unwrap();
     assert_eq!(
-        said(a, &folder, "mount -t tmpfs none place && echo inside >place/file && pwd").trim(),
+        said(
+            a,
+            &folder,
+            "mount -t tmpfs none place && echo inside >place/file && pwd"
+        )
+        .trim(),
         folder.to_str().unwrap()
     );
     let read = || fs::read_to_string(place.join("file"));
     for number in 0..2 {
         assert_eq!(a.run(read).unwrap(), "inside\n", "thread {number}");
-        assert_eq!(said(a, &place, "cat file"), "inside\n", "a process that starts in the folder");
+        assert_eq!(
+            said(a, &place, "cat file"),
+            "inside\n",
+            "a process that starts in the folder"
+        );
     }
     assert!(b.run(read).is_err() && read().is_err());
     assert_eq!(said(b, &folder, "ls place"), "");
@@ -67,18 +80,31 @@ fn hosts_see_their_own_mounts() {
     let outside = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!outside.contains(place_text), "{outside}");
     fs::remove_dir_all(&folder).unwrap();
-    assert_eq!(said(a, Path::new("/"), &format!("test -e {place_text} || echo gone")), "gone\n");
+    assert_eq!(
+        said(
+            a,
+            Path::new("/"),
+            &format!("test -e {place_text} || echo gone")
+        ),
+        "gone\n"
+    );
 }
 
 /// Names of hosts are known on hosts only.
 fn hosts_have_names_of_their_own() {
     let before = fs::read_to_string("/etc/hosts");
-    let Ok(before) = before else { return println!("skipped: needs /etc/hosts") };
+    let Ok(before) = before else {
+        return println!("skipped: needs /etc/hosts");
+    };
     let lab = Lab::new(["near", "far"], Clock::default()).unwrap();
     lab.publish_names().unwrap();
     for host in ["near", "far"] {
         let names = said(lab.host(host).unwrap(), Path::new("/"), "cat /etc/hosts");
-        assert_eq!(names, format!("10.77.0.2\tfar\n10.77.0.1\tnear\n{before}"), "on {host}");
+        assert_eq!(
+            names,
+            format!("10.77.0.2\tfar\n10.77.0.1\tnear\n{before}"),
+            "on {host}"
+        );
     }
     assert_eq!(fs::read_to_string("/etc/hosts").unwrap(), before);
 }

@@ -51,18 +51,27 @@ fn main() {
     let begin = Instant::now();
     let mut columns: [Vec<i64>; 10] = Default::default();
     for row in &sample {
-        columns.iter_mut().zip(row).for_each(|(column, value)| column.push(*value));
+        columns
+            .iter_mut()
+            .zip(row)
+            .for_each(|(column, value)| column.push(*value));
     }
     std::hint::black_box(&columns);
     let copied = begin.elapsed();
 
-    let mut writer = TableWriter::create(&root, &TABLE, WriterOptions::default()).expect("a folder");
+    let mut writer =
+        TableWriter::create(&root, &TABLE, WriterOptions::default()).expect("a folder");
     let (begin, before) = (Instant::now(), ResourceUsage::of_thread());
     for chunk in sample.chunks(1024) {
         for values in chunk {
-            values.iter().fold(writer.rows().row(), |row, value| row.int(*value)).end();
+            values
+                .iter()
+                .fold(writer.rows().row(), |row, value| row.int(*value))
+                .end();
         }
-        writer.commit(Nanos(begin.elapsed().as_nanos() as u64)).expect("room");
+        writer
+            .commit(Nanos(begin.elapsed().as_nanos() as u64))
+            .expect("room");
     }
     let written = writer.finish().expect("room");
     let (time, cost) = (begin.elapsed(), ResourceUsage::of_thread().since(before));

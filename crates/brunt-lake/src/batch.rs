@@ -23,7 +23,11 @@ impl Batch {
         Batch {
             table,
             rows: 0,
-            columns: table.columns.iter().map(|column| Cells::new(column.kind)).collect(),
+            columns: table
+                .columns
+                .iter()
+                .map(|column| Cells::new(column.kind))
+                .collect(),
         }
     }
 
@@ -50,7 +54,10 @@ impl Batch {
     /// Begins a row; give it every value in the table's order, then [`Row::end`].
     #[inline]
     pub fn row(&mut self) -> Row<'_> {
-        Row { batch: self, column: 0 }
+        Row {
+            batch: self,
+            column: 0,
+        }
     }
 
     /// A column of integers to append to, when many rows come at once; finish with
@@ -85,7 +92,12 @@ impl Batch {
     /// As [`Batch::append_words`]; a code is no 16-bit number, or a column coded otherwise than as a dictionary.
     pub fn append_codes(&mut self, words: &Words, name: fn(i64) -> &'static str) {
         self.append_tiles(words, |column, values, words| {
-            assert_eq!(column.coding, Coding::Dictionary, "codes in {}", column.name);
+            assert_eq!(
+                column.coding,
+                Coding::Dictionary,
+                "codes in {}",
+                column.name
+            );
             values.codes_of(name).extend(words);
         });
     }
@@ -133,7 +145,10 @@ impl Batch {
     /// It is of another table.
     pub fn append(&mut self, other: &Batch) {
         assert_eq!(self.table, other.table);
-        self.columns.iter_mut().zip(&other.columns).for_each(|(own, more)| own.append(more));
+        self.columns
+            .iter_mut()
+            .zip(&other.columns)
+            .for_each(|(own, more)| own.append(more));
         self.rows += other.rows;
     }
 
@@ -143,10 +158,16 @@ impl Batch {
     /// It is of another table, or has no such row.
     pub fn select(&mut self, other: &Batch, rows: &[u32]) {
         assert_eq!(self.table, other.table);
-        self.columns.iter_mut().zip(&other.columns).for_each(|(own, from)| from.in_order(rows, own));
-        self.columns.iter_mut().zip(self.table.columns).for_each(|(own, column)| {
-            own.complete(rows.len(), column.nullable);
-        });
+        self.columns
+            .iter_mut()
+            .zip(&other.columns)
+            .for_each(|(own, from)| from.in_order(rows, own));
+        self.columns
+            .iter_mut()
+            .zip(self.table.columns)
+            .for_each(|(own, column)| {
+                own.complete(rows.len(), column.nullable);
+            });
         self.rows = rows.len();
     }
 
@@ -169,7 +190,9 @@ impl Batch {
     pub fn add_to(&mut self, column: &str, more: i64) {
         let cells = &mut self.columns[self.table.index_of(column)];
         match &mut cells.values {
-            Values::Ints(values) => values.iter_mut().for_each(|value| *value = value.wrapping_add(more)),
+            Values::Ints(values) => values
+                .iter_mut()
+                .for_each(|value| *value = value.wrapping_add(more)),
             _ => panic!("{}.{column} holds no integers", self.table.name),
         }
     }
@@ -275,7 +298,9 @@ struct Nulls<'a> {
 impl Nulls<'_> {
     fn of(words: &TileColumn, rows: usize) -> Nulls<'_> {
         let rows = &words[..rows];
-        let (any, all) = rows.iter().fold((0, !0), |(any, all), nulls| (any | nulls, all & nulls));
+        let (any, all) = rows
+            .iter()
+            .fold((0, !0), |(any, all), nulls| (any | nulls, all & nulls));
         Nulls { rows, any, all }
     }
 
@@ -288,8 +313,15 @@ impl Nulls<'_> {
             cells.levels.resize(before + rows, 0);
             cells.nulls += rows;
         } else {
-            cells.levels.extend(self.rows.iter().map(|nulls| 1 - (nulls >> index & 1) as i16));
-            cells.nulls += cells.levels[before..].iter().filter(|level| **level == 0).count();
+            cells.levels.extend(
+                self.rows
+                    .iter()
+                    .map(|nulls| 1 - (nulls >> index & 1) as i16),
+            );
+            cells.nulls += cells.levels[before..]
+                .iter()
+                .filter(|level| **level == 0)
+                .count();
         }
     }
 }
@@ -313,14 +345,22 @@ impl RowOrder {
     pub fn of(&mut self, batch: &Batch, column: &str) -> Option<&[u32]> {
         let cells = &batch.columns[batch.table.index_of(column)];
         let values = batch.ints(column);
-        let key = |row: usize| if cells.levels.get(row) == Some(&0) { i64::MIN } else { values[row] };
+        let key = |row: usize| {
+            if cells.levels.get(row) == Some(&0) {
+                i64::MIN
+            } else {
+                values[row]
+            }
+        };
         if (1..batch.rows).all(|row| key(row - 1) <= key(row)) {
             return None;
         }
         self.rows.clear();
         self.rows.extend(0..batch.rows as u32);
         let keys = (0..batch.rows).map(key);
-        let (min, max) = keys.fold((i64::MAX, i64::MIN), |(min, max), key| (min.min(key), max.max(key)));
+        let (min, max) = keys.fold((i64::MAX, i64::MIN), |(min, max), key| {
+            (min.min(key), max.max(key))
+        });
         let range = max.wrapping_sub(min) as u64;
         if cells.nulls == 0 && range < 1 << RADIX_BITS_MAX {
             self.sort_by_bytes(range, |row| (key(row as usize) - min) as u32);
@@ -333,7 +373,10 @@ impl RowOrder {
     /// By keys up to `range`: by the lowest byte, then by the next; rows that are equal in one keep the
     /// order of the bytes before.
     fn sort_by_bytes(&mut self, range: u64, key: impl Fn(u32) -> u32) {
-        for shift in (0..RADIX_BITS_MAX).step_by(8).take_while(|shift| range >> shift > 0) {
+        for shift in (0..RADIX_BITS_MAX)
+            .step_by(8)
+            .take_while(|shift| range >> shift > 0)
+        {
             let digit = |row: u32| (key(row) >> shift & 0xff) as usize;
             let mut places = [0u32; 256];
             self.rows.iter().for_each(|row| places[digit(*row)] += 1);
@@ -428,8 +471,14 @@ impl Row<'_> {
     /// # Panics
     /// The table's next column must have one.
     pub fn null(mut self) -> Self {
-        let Some(column) = self.batch.table.columns.get(self.column) else { self.wrong() };
-        assert!(column.nullable, "{} cannot be null", self.batch.name_of(self.column));
+        let Some(column) = self.batch.table.columns.get(self.column) else {
+            self.wrong()
+        };
+        assert!(
+            column.nullable,
+            "{} cannot be null",
+            self.batch.name_of(self.column)
+        );
         let cells = &mut self.batch.columns[self.column];
         match &mut cells.values {
             Values::Ints(values) => values.push(0),
@@ -452,14 +501,21 @@ impl Row<'_> {
     #[inline]
     pub fn end(self) {
         let table = self.batch.table;
-        assert_eq!(self.column, table.columns.len(), "values in a row of {}", table.name);
+        assert_eq!(
+            self.column,
+            table.columns.len(),
+            "values in a row of {}",
+            table.name
+        );
         self.batch.rows += 1;
     }
 
     /// Steps to the next column, which gets a value.
     #[inline]
     fn present(mut self) -> Self {
-        let Some(column) = self.batch.table.columns.get(self.column) else { self.wrong() };
+        let Some(column) = self.batch.table.columns.get(self.column) else {
+            self.wrong()
+        };
         if column.nullable {
             self.batch.columns[self.column].levels.push(1);
         }
@@ -470,7 +526,10 @@ impl Row<'_> {
     #[cold]
     fn wrong(&self) -> ! {
         let at = self.column.saturating_sub(1);
-        panic!("a value of another type, or one too many, at {}", self.batch.name_of(at))
+        panic!(
+            "a value of another type, or one too many, at {}",
+            self.batch.name_of(at)
+        )
     }
 }
 
@@ -494,14 +553,39 @@ mod tests {
     #[test]
     fn rows_in_and_out() {
         let mut batch = Batch::new(&TABLE);
-        batch.row().count(u64::MAX).float(0.5).text("one").bool(true).end();
-        batch.row().nanos_since(Nanos(3), Nanos(5)).null().text_or_null(None).bool(false).end();
+        batch
+            .row()
+            .count(u64::MAX)
+            .float(0.5)
+            .text("one")
+            .bool(true)
+            .end();
+        batch
+            .row()
+            .nanos_since(Nanos(3), Nanos(5))
+            .null()
+            .text_or_null(None)
+            .bool(false)
+            .end();
         let mut both = batch.clone();
         both.append(&batch);
-        assert_eq!((both.rows(), both.ints("a")), (4, &[i64::MAX, -2, i64::MAX, -2][..]));
+        assert_eq!(
+            (both.rows(), both.ints("a")),
+            (4, &[i64::MAX, -2, i64::MAX, -2][..])
+        );
         assert_eq!(both.texts("c").collect::<Vec<_>>(), ["one", "", "one", ""]);
-        assert_eq!((both.is_null("b", 0), both.is_null("b", 3), both.is_null("a", 0)), (false, true, false));
-        assert_eq!((both.floats("b")[2], both.bools("d")), (0.5, &[true, false, true, false][..]));
+        assert_eq!(
+            (
+                both.is_null("b", 0),
+                both.is_null("b", 3),
+                both.is_null("a", 0)
+            ),
+            (false, true, false)
+        );
+        assert_eq!(
+            (both.floats("b")[2], both.bools("d")),
+            (0.5, &[true, false, true, false][..])
+        );
         assert_eq!(both.bytes(), 2 * batch.bytes());
         both.clear();
         assert_eq!((both, batch.is_empty()), (Batch::new(&TABLE), false));
@@ -511,7 +595,8 @@ mod tests {
     /// and without nulls in them, and again when the words were cleared.
     #[test]
     fn rows_as_words() {
-        let (mut one, mut other, mut words) = (Batch::new(&TABLE), Batch::new(&TABLE), Words::default());
+        let (mut one, mut other, mut words) =
+            (Batch::new(&TABLE), Batch::new(&TABLE), Words::default());
         for rows in [0..1, 1..300, 300..556] {
             words.clear();
             for row in rows {
@@ -524,7 +609,13 @@ mod tests {
                     .bool(row % 2 == 0)
                     .end();
                 let text = words.text(&text);
-                words.line(&TABLE).int(-row).int_or_null(float).int(text).bool(row % 2 == 0).end();
+                words
+                    .line(&TABLE)
+                    .int(-row)
+                    .int_or_null(float)
+                    .int(text)
+                    .bool(row % 2 == 0)
+                    .end();
             }
             other.append_words(&words, |word| text_at(words.texts(), word));
             assert!(one == other);
@@ -540,12 +631,16 @@ mod tests {
         const CODED: Table = Table {
             name: "c",
             doc: "Rows.",
-            columns: &[Column::int("a", "Integers."), Column::text("b", "Texts.").nullable()],
+            columns: &[
+                Column::int("a", "Integers."),
+                Column::text("b", "Texts.").nullable(),
+            ],
         };
         fn name(code: i64) -> &'static str {
             ["zero", "one", "two"][code as usize % 3]
         }
-        let (mut one, mut other, mut words) = (Batch::new(&CODED), Batch::new(&CODED), Words::default());
+        let (mut one, mut other, mut words) =
+            (Batch::new(&CODED), Batch::new(&CODED), Words::default());
         for row in 0..300_i64 {
             let code = (row % 7 != 0).then_some(row % 5);
             one.row().int(-row).text_or_null(code.map(name)).end();
@@ -554,11 +649,16 @@ mod tests {
         other.append_codes(&words, name);
         let told = |batch: &Batch| -> Vec<Option<String>> {
             let texts = batch.texts("b").enumerate();
-            texts.map(|(row, text)| (!batch.is_null("b", row)).then(|| text.to_string())).collect()
+            texts
+                .map(|(row, text)| (!batch.is_null("b", row)).then(|| text.to_string()))
+                .collect()
         };
         assert_eq!(told(&other), told(&one));
         let mut order = RowOrder::default();
-        let (one, sorted) = (in_order(&one, "a", &mut order), in_order(&other, "a", &mut order));
+        let (one, sorted) = (
+            in_order(&one, "a", &mut order),
+            in_order(&other, "a", &mut order),
+        );
         assert_eq!(told(&sorted), told(&one));
         let mut more = other.clone();
         more.append(&other);
@@ -596,8 +696,14 @@ mod tests {
         batch = in_order(&batch, "a", &mut order);
         assert!(order.of(&batch, "a").is_none());
         assert_eq!(batch.ints("a"), [1, 1, 2, 3]);
-        assert_eq!(batch.texts("c").collect::<Vec<_>>(), ["1.1", "1.3", "2.2", "3.0"]);
-        assert_eq!((batch.bools("d"), batch.is_null("b", 0)), (&[false, true, true, true][..], true));
+        assert_eq!(
+            batch.texts("c").collect::<Vec<_>>(),
+            ["1.1", "1.3", "2.2", "3.0"]
+        );
+        assert_eq!(
+            (batch.bools("d"), batch.is_null("b", 0)),
+            (&[false, true, true, true][..], true)
+        );
     }
 
     /// Keys near to each other and far apart, nulls among them or not: all come in the order in
@@ -607,7 +713,10 @@ mod tests {
         const KEYS: Table = Table {
             name: "k",
             doc: "Rows.",
-            columns: &[Column::int("key", "Integers.").nullable(), Column::int("row", "Integers.")],
+            columns: &[
+                Column::int("key", "Integers.").nullable(),
+                Column::int("row", "Integers."),
+            ],
         };
         let mut random = brunt_core::random::Random::new(5);
         let mut order = RowOrder::default();
@@ -656,8 +765,9 @@ mod tests {
     /// A value in the wrong place is refused, not stored.
     #[test]
     fn wrong_values_are_refused() {
-        let refused =
-            |fill: fn(Row)| std::panic::catch_unwind(|| fill(Batch::new(&TABLE).row())).expect_err("refused");
+        let refused = |fill: fn(Row)| {
+            std::panic::catch_unwind(|| fill(Batch::new(&TABLE).row())).expect_err("refused")
+        };
         refused(|row| row.float(1.0).end());
         refused(|row| row.null().end());
         refused(|row| row.int(1).end());

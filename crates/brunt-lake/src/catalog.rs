@@ -101,7 +101,10 @@ pub struct LakePart {
 impl LakeTap {
     /// What was taken in of a table's parts of a pipeline.
     pub fn absorbed(&self, table: &str, series: u16) -> Option<Absorbed> {
-        self.absorbed.get(table).and_then(|of_series| of_series.get(&series)).copied()
+        self.absorbed
+            .get(table)
+            .and_then(|of_series| of_series.get(&series))
+            .copied()
     }
 
     /// Whether it is the same tap as one of an older version, with all that was taken in there.
@@ -110,12 +113,13 @@ impl LakeTap {
             && (older.trace_name.is_none() || self.trace_name == older.trace_name)
             && (self.first_pipeline, self.pipelines) == (older.first_pipeline, older.pipelines);
         let has = |table: &String, series: &u16, had: &Absorbed| {
-            self.absorbed(table, *series).is_some_and(|has| has.first <= had.first && has.next >= had.next)
+            self.absorbed(table, *series)
+                .is_some_and(|has| has.first <= had.first && has.next >= had.next)
         };
-        let mut absorbed = older
-            .absorbed
-            .iter()
-            .flat_map(|(table, all)| all.iter().map(move |(series, absorbed)| (table, series, absorbed)));
+        let mut absorbed = older.absorbed.iter().flat_map(|(table, all)| {
+            all.iter()
+                .map(move |(series, absorbed)| (table, series, absorbed))
+        });
         is_same && absorbed.all(|(table, series, absorbed)| has(table, series, absorbed))
     }
 
@@ -161,7 +165,9 @@ impl Catalog {
     /// could not be. `path`: below the lake's folder.
     pub fn is_besides(&self, table: &str, captured: (u16, u64), path: &str) -> bool {
         let (series, number) = captured;
-        let is_left_out = self.own().is_some_and(|tap| tap.left_out.iter().any(|out| out == path));
+        let is_left_out = self
+            .own()
+            .is_some_and(|tap| tap.left_out.iter().any(|out| out == path));
         is_left_out || !self.has_absorbed(table, series, number)
     }
 
@@ -199,7 +205,10 @@ impl Catalog {
         };
         let Head { format } = serde_json::from_slice(bytes).map_err(broken)?;
         if format > CATALOG_FORMAT {
-            return Err(LakeError::CatalogFormat { path: path.to_path_buf(), found: format });
+            return Err(LakeError::CatalogFormat {
+                path: path.to_path_buf(),
+                found: format,
+            });
         }
         serde_json::from_slice(bytes).map_err(broken)
     }
@@ -207,7 +216,10 @@ impl Catalog {
     /// Makes this version the newest one, durably: its file is there as a whole or not at all, and never in place of
     /// another.
     pub(crate) fn commit(&self, root: &Path) -> Result<(), LakeError> {
-        self.commit_bytes(root, &serde_json::to_vec(self).expect("a catalog is plain data"))
+        self.commit_bytes(
+            root,
+            &serde_json::to_vec(self).expect("a catalog is plain data"),
+        )
     }
 
     /// The same with the bytes that another copy of the lake has for this version. Its parts must be there and durable.
@@ -236,7 +248,8 @@ impl Catalog {
 
 /// The file of a version.
 pub fn version_path(root: &Path, version: u64) -> PathBuf {
-    root.join(CATALOG_FOLDER).join(format!("v{version:08}.json"))
+    root.join(CATALOG_FOLDER)
+        .join(format!("v{version:08}.json"))
 }
 
 /// Which version a file of this name in [`CATALOG_FOLDER`] is.
@@ -267,8 +280,12 @@ pub fn versions(root: &Path) -> Result<Vec<u64>, LakeError> {
 /// Whether a part of the capture in `root` is in the newest version of a lake there; `false` too where that cannot be
 /// found out.
 pub fn is_absorbed(root: &Path, table: &str, part: &Path) -> bool {
-    let Some((series, number)) = crate::reader::PartFile::parse(part) else { return false };
-    let newest = versions(root).ok().and_then(|versions| versions.last().copied());
+    let Some((series, number)) = crate::reader::PartFile::parse(part) else {
+        return false;
+    };
+    let newest = versions(root)
+        .ok()
+        .and_then(|versions| versions.last().copied());
     let catalog = newest.and_then(|newest| Catalog::read(&version_path(root, newest)).ok());
     catalog.is_some_and(|catalog| catalog.has_absorbed(table, series, number))
 }

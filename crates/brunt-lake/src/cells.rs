@@ -52,7 +52,10 @@ impl Values {
             Values::Bools(_) => Values::Bools(Vec::new()),
             Values::Texts(_) => Values::Texts(Texts::default()),
             Values::Bytes(_) => Values::Bytes(ByteStrings::default()),
-            Values::Codes(Codes { name, .. }) => Values::Codes(Codes { codes: Vec::new(), name: *name }),
+            Values::Codes(Codes { name, .. }) => Values::Codes(Codes {
+                codes: Vec::new(),
+                name: *name,
+            }),
         }
     }
 
@@ -73,7 +76,10 @@ impl Values {
     /// It has texts, or is no text column: our own mistake.
     pub fn codes_of(&mut self, name: fn(i64) -> &'static str) -> &mut Codes {
         if matches!(self, Values::Texts(texts) if texts.ends.is_empty()) {
-            *self = Values::Codes(Codes { codes: Vec::new(), name });
+            *self = Values::Codes(Codes {
+                codes: Vec::new(),
+                name,
+            });
         }
         match self {
             Values::Codes(codes) => codes,
@@ -160,7 +166,11 @@ impl ByteStrings {
 
 impl Cells {
     pub fn new(kind: ColumnKind) -> Cells {
-        Cells { values: Values::new(kind), levels: Vec::new(), nulls: 0 }
+        Cells {
+            values: Values::new(kind),
+            levels: Vec::new(),
+            nulls: 0,
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -252,12 +262,16 @@ impl Cells {
             (Values::Texts(texts), Values::Texts(into)) => {
                 into.bytes.clear();
                 into.ends.clear();
-                order.iter().for_each(|row| into.push(&texts.bytes[texts.range(*row as usize)]));
+                order
+                    .iter()
+                    .for_each(|row| into.push(&texts.bytes[texts.range(*row as usize)]));
             }
             (Values::Bytes(strings), Values::Bytes(into)) => {
                 into.bytes.clear();
                 into.ends.clear();
-                order.iter().for_each(|row| into.push(strings.string(*row as usize)));
+                order
+                    .iter()
+                    .for_each(|row| into.push(strings.string(*row as usize)));
             }
             (Values::Codes(from), Values::Codes(to)) => {
                 to.name = from.name;
@@ -268,7 +282,11 @@ impl Cells {
                 return self.in_order(order, into);
             }
         }
-        gather(&self.levels, if self.levels.is_empty() { &[] } else { order }, &mut into.levels);
+        gather(
+            &self.levels,
+            if self.levels.is_empty() { &[] } else { order },
+            &mut into.levels,
+        );
         into.nulls = self.nulls;
     }
 

@@ -23,7 +23,9 @@ use brunt_core::FileLock;
 use parquet::file::reader::FileReader;
 
 use crate::batch::Batch;
-use crate::catalog::{CATALOG_FOLDER, CATALOG_FORMAT, Catalog, LakePart, LakeTap, version_path, versions};
+use crate::catalog::{
+    CATALOG_FOLDER, CATALOG_FORMAT, Catalog, LakePart, LakeTap, version_path, versions,
+};
 use crate::delta;
 use crate::error::LakeError;
 use crate::lock;
@@ -156,7 +158,9 @@ impl Compaction {
             .append(true)
             .open(&path)
             .map_err(|error| LakeError::writing(&path, 0, error))?;
-        let lock = lock::try_exclusive(&path)?.ok_or(LakeError::Busy { path: root.to_path_buf() })?;
+        let lock = lock::try_exclusive(&path)?.ok_or(LakeError::Busy {
+            path: root.to_path_buf(),
+        })?;
         let draft = match versions(root)?.last() {
             Some(newest) => Catalog::read(&version_path(root, *newest))?,
             None => Catalog::empty(grain()?),
@@ -215,9 +219,13 @@ impl Compaction {
         let name = layout.table.name;
         let parts = captured_parts(from.source, name)?;
         for (index, part) in parts.iter().enumerate() {
-            let Some((series, number)) = part.captured else { continue };
+            let Some((series, number)) = part.captured else {
+                continue;
+            };
             let tap = &self.draft.taps[from.tap];
-            let is_known = tap.absorbed(name, series).is_some_and(|absorbed| number < absorbed.next);
+            let is_known = tap
+                .absorbed(name, series)
+                .is_some_and(|absorbed| number < absorbed.next);
             let next = parts.get(index + 1).and_then(|next| next.captured);
             let is_last = next.is_none_or(|(next, _)| next != series);
             if is_known || is_last && from.is_running {
@@ -249,9 +257,14 @@ impl Compaction {
         let (mut rows, mut texts) = (Batch::new(layout.table), Vec::new());
         for (part, series, number) in parts {
             let tap = &mut draft.taps[from.tap];
-            let of_table = tap.absorbed.entry(layout.table.name.to_string()).or_default();
-            let absorbed =
-                of_table.entry(*series).or_insert(crate::catalog::Absorbed { first: *number, next: 0 });
+            let of_table = tap
+                .absorbed
+                .entry(layout.table.name.to_string())
+                .or_default();
+            let absorbed = of_table.entry(*series).or_insert(crate::catalog::Absorbed {
+                first: *number,
+                next: 0,
+            });
             absorbed.next = number + 1;
             let read = read_all(&part.path, &mut rows, &mut texts);
             match read {
@@ -295,7 +308,10 @@ impl Compaction {
         let to = self.spread_to(&self.draft);
         let mut spread = Spread::new(to, layout, &mut self.number);
         let (mut rows, mut texts) = (Batch::new(layout.table), Vec::new());
-        let parts = source.parts(layout.table)?.into_iter().filter(|part| part.captured.is_none());
+        let parts = source
+            .parts(layout.table)?
+            .into_iter()
+            .filter(|part| part.captured.is_none());
         for part in parts {
             let mut open = PartReader::open(part.path.clone(), layout.table)?;
             for group in 0..open.file.num_row_groups() {
@@ -323,13 +339,20 @@ impl Compaction {
     ///
     /// # Errors
     /// As [`Compaction::take_in`].
-    pub fn merge_small(&mut self, layout: &LakeLayout, is_finished: bool) -> Result<bool, LakeError> {
+    pub fn merge_small(
+        &mut self,
+        layout: &LakeLayout,
+        is_finished: bool,
+    ) -> Result<bool, LakeError> {
         let name = layout.table.name;
         let small_bytes = self.options.part_bytes / 2;
         let parts = self.draft.parts(name);
         let newest = parts.iter().map(|part| part.hour).max().flatten();
         let mut small: BTreeMap<Hour, Vec<LakePart>> = BTreeMap::new();
-        for part in parts.iter().filter(|part| part.bytes < small_bytes && !self.fresh.contains(&part.path)) {
+        for part in parts
+            .iter()
+            .filter(|part| part.bytes < small_bytes && !self.fresh.contains(&part.path))
+        {
             small.entry(part.hour).or_default().push(part.clone());
         }
         small.retain(|hour, parts| {
@@ -445,8 +468,13 @@ impl Compaction {
             // Folders that were made for it are entries of their own folders.
             folders.extend(path.ancestors().skip(1).take(3).map(Path::to_path_buf));
         }
-        for folder in folders.iter().filter(|folder| folder.starts_with(&self.root)) {
-            File::open(folder).and_then(|open| open.sync_all()).map_err(LakeError::io(folder))?;
+        for folder in folders
+            .iter()
+            .filter(|folder| folder.starts_with(&self.root))
+        {
+            File::open(folder)
+                .and_then(|open| open.sync_all())
+                .map_err(LakeError::io(folder))?;
         }
         self.draft.format = CATALOG_FORMAT;
         self.draft.version += 1;
@@ -481,7 +509,11 @@ impl Compaction {
         for table in folders_in(&self.root)? {
             let in_log = self.in_log(&table);
             for path in lake_files(&table)? {
-                let below = path.strip_prefix(&self.root).unwrap_or(&path).to_string_lossy().into_owned();
+                let below = path
+                    .strip_prefix(&self.root)
+                    .unwrap_or(&path)
+                    .to_string_lossy()
+                    .into_owned();
                 if newest_paths.contains(below.as_str()) {
                     continue;
                 }
@@ -490,9 +522,14 @@ impl Compaction {
                     continue;
                 }
                 std::fs::remove_file(&path).map_err(LakeError::io(&path))?;
-                self.counts.parts_deleted += u64::from(path.extension().is_some_and(|e| e == "parquet"));
+                self.counts.parts_deleted +=
+                    u64::from(path.extension().is_some_and(|e| e == "parquet"));
                 // A folder with others in it stays.
-                for folder in path.ancestors().skip(1).take_while(|folder| **folder != *table) {
+                for folder in path
+                    .ancestors()
+                    .skip(1)
+                    .take_while(|folder| **folder != *table)
+                {
                     let _ = std::fs::remove_dir(folder);
                 }
             }
@@ -503,27 +540,43 @@ impl Compaction {
 
     /// What the newest version of a table's log names: its readers hold no lock, and find no other version.
     fn in_log(&self, table: &Path) -> BTreeSet<PathBuf> {
-        let name = table.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = table
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
         // One that another program has changed is that program's to look after.
         let log = delta::log_files(&self.root, &name).ok().flatten();
-        log.into_iter().flat_map(|log| log.parts).map(|part| table.join(part)).collect()
+        log.into_iter()
+            .flat_map(|log| log.parts)
+            .map(|part| table.join(part))
+            .collect()
     }
 
     /// Deletes parts of the lake's own capture that all of these versions have taken in.
     fn sweep_captured(&mut self, table: &Path, kept: &[Option<Catalog>]) -> Result<(), LakeError> {
-        let Some(name) = table.file_name().and_then(|name| name.to_str()) else { return Ok(()) };
+        let Some(name) = table.file_name().and_then(|name| name.to_str()) else {
+            return Ok(());
+        };
         let newest = kept.iter().flatten().max_by_key(|version| version.version);
         let Some(newest) = newest else { return Ok(()) };
         let left_out = newest.own().map_or(&[][..], |tap| &tap.left_out);
         for part in captured_parts(&self.root, name)? {
-            let Some((series, number)) = part.captured else { continue };
-            let below =
-                part.path.strip_prefix(&self.root).unwrap_or(&part.path).to_string_lossy().into_owned();
+            let Some((series, number)) = part.captured else {
+                continue;
+            };
+            let below = part
+                .path
+                .strip_prefix(&self.root)
+                .unwrap_or(&part.path)
+                .to_string_lossy()
+                .into_owned();
             if !newest.has_absorbed(name, series, number) || left_out.contains(&below) {
                 continue;
             }
             let has = |version: &Option<Catalog>| {
-                version.as_ref().is_some_and(|version| version.has_absorbed(name, series, number))
+                version
+                    .as_ref()
+                    .is_some_and(|version| version.has_absorbed(name, series, number))
             };
             if kept.iter().all(has) {
                 match std::fs::remove_file(&part.path) {
@@ -543,15 +596,22 @@ impl Compaction {
         let all = versions(&self.root)?;
         let mut kept = Vec::new();
         let is_young = |successor: &Catalog| {
-            now_ns().saturating_sub(successor.committed_ns) < self.options.keep_old.as_nanos() as u64
+            now_ns().saturating_sub(successor.committed_ns)
+                < self.options.keep_old.as_nanos() as u64
         };
         let mut successor: Option<Catalog> = None;
         for version in all.iter().rev() {
             let path = version_path(&self.root, *version);
             let catalog = Catalog::read(&path)?;
-            let is_old = successor.as_ref().is_some_and(|successor| !is_young(successor));
+            let is_old = successor
+                .as_ref()
+                .is_some_and(|successor| !is_young(successor));
             // Whoever shares the lock from here on sees that the file is gone, and takes the newest one.
-            let unheld = if is_old { lock::try_exclusive(&path)? } else { None };
+            let unheld = if is_old {
+                lock::try_exclusive(&path)?
+            } else {
+                None
+            };
             match unheld {
                 Some(_lock) => std::fs::remove_file(&path).map_err(LakeError::io(&path))?,
                 None => kept.push(Some(catalog.clone())),
@@ -589,7 +649,10 @@ fn number_rows(layout: &LakeLayout, rows: &mut Batch, first_pipeline: u16) {
     if first_pipeline == 0 {
         return;
     }
-    layout.ids.iter().for_each(|ids| rows.add_to(ids, i64::from(first_pipeline) << NUMBER_BITS));
+    layout
+        .ids
+        .iter()
+        .for_each(|ids| rows.add_to(ids, i64::from(first_pipeline) << NUMBER_BITS));
     if let Some(pipeline) = layout.pipeline {
         rows.add_to(pipeline, first_pipeline.into());
     }
@@ -612,12 +675,20 @@ pub(crate) fn read_all(
 }
 
 fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// With which version a part of a lake was written, by its file's name; `None` for other names.
 pub fn part_version(path: &Path) -> Option<u64> {
-    path.file_name()?.to_str()?.strip_prefix(PART_PREFIX)?.split_once('-')?.0.parse().ok()
+    path.file_name()?
+        .to_str()?
+        .strip_prefix(PART_PREFIX)?
+        .split_once('-')?
+        .0
+        .parse()
+        .ok()
 }
 
 /// Parts of a lake below a table's folder, complete or not, of whatever version.
@@ -625,7 +696,10 @@ fn lake_files(folder: &Path) -> Result<Vec<PathBuf>, LakeError> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(LakeError::io(folder))? {
         let path = entry.map_err(LakeError::io(folder))?.path();
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
         if name.starts_with(PART_PREFIX) {
             files.push(path);
         } else if name.starts_with("date=") || name.starts_with("hour=") {

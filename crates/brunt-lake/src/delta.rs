@@ -135,10 +135,20 @@ pub fn publish(
     }
     loop {
         let log = Log::read(&folder)?;
-        let gone: Vec<_> = log.parts.iter().filter(|(path, _)| !wanted.contains_key(*path)).collect();
-        let new: Vec<_> = wanted.iter().filter(|(path, _)| !log.parts.contains_key(*path)).collect();
+        let gone: Vec<_> = log
+            .parts
+            .iter()
+            .filter(|(path, _)| !wanted.contains_key(*path))
+            .collect();
+        let new: Vec<_> = wanted
+            .iter()
+            .filter(|(path, _)| !log.parts.contains_key(*path))
+            .collect();
         let schema = schema(table);
-        let is_known = log.meta_data.as_ref().is_some_and(|known| known.schema_string == schema);
+        let is_known = log
+            .meta_data
+            .as_ref()
+            .is_some_and(|known| known.schema_string == schema);
         if gone.is_empty() && new.is_empty() && (is_known || log.next == 0) {
             return Ok(None);
         }
@@ -149,23 +159,38 @@ pub fn publish(
         // A compaction changes no row: where as many come as go, they are the same.
         let rows = |adds: &mut dyn Iterator<Item = &Add>| adds.map(Add::rows).sum::<Option<u64>>();
         let rows_gone = rows(&mut gone.iter().map(|(_, add)| *add));
-        let is_rearranged =
-            !gone.is_empty() && rows_gone.is_some() && rows_gone == rows(&mut new.iter().map(|(_, add)| add));
+        let is_rearranged = !gone.is_empty()
+            && rows_gone.is_some()
+            && rows_gone == rows(&mut new.iter().map(|(_, add)| add));
         let now_ms = now_ms();
         let mut actions = vec![commit_info(is_rearranged, now_ms)];
         if log.next == 0 {
-            let protocol = json!({ "minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION });
+            let protocol =
+                json!({ "minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION });
             actions.push(json!({ "protocol": protocol }));
         }
         if !is_known {
-            let id = log.meta_data.as_ref().map_or_else(|| new_id(&folder), |known| known.id.clone());
+            let id = log
+                .meta_data
+                .as_ref()
+                .map_or_else(|| new_id(&folder), |known| known.id.clone());
             actions.push(json!({ "metaData": meta_data(table, &id, &schema, now_ms) }));
         }
         let data_change = !is_rearranged;
-        actions.extend(gone.iter().map(|(path, add)| remove_action(path, add.size, data_change, now_ms)));
-        actions.extend(new.iter().map(|(path, add)| add_action(path, add, data_change)));
-        let version =
-            DeltaVersion { version: log.next, added: new.len(), removed: gone.len(), is_rearranged };
+        actions.extend(
+            gone.iter()
+                .map(|(path, add)| remove_action(path, add.size, data_change, now_ms)),
+        );
+        actions.extend(
+            new.iter()
+                .map(|(path, add)| add_action(path, add, data_change)),
+        );
+        let version = DeltaVersion {
+            version: log.next,
+            added: new.len(),
+            removed: gone.len(),
+            is_rearranged,
+        };
         let log_folder = folder.join(LOG_FOLDER);
         if commit(&log_folder, version.version, &actions)? {
             if version.version - log.checkpoint.unwrap_or(0) >= CHECKPOINT_EVERY {
@@ -190,29 +215,42 @@ pub fn log_files(root: &Path, table: &str) -> Result<Option<DeltaLogFiles>, Delt
         return Ok(None);
     }
     let log_folder = folder.join(LOG_FOLDER);
-    let versions = (0..log.next).map(|version| version_path(&log_folder, version)).collect();
+    let versions = (0..log.next)
+        .map(|version| version_path(&log_folder, version))
+        .collect();
     let mut checkpoints = Vec::new();
     for name in names_in(&log_folder)? {
         checkpoints.extend(checkpoint::version_of(&name).map(|_| log_folder.join(name)));
     }
     checkpoints.sort();
     checkpoints.extend(Some(log_folder.join(checkpoint::HINT)).filter(|hint| hint.exists()));
-    Ok(Some(DeltaLogFiles { versions, checkpoints, parts: log.parts.into_keys().collect() }))
+    Ok(Some(DeltaLogFiles {
+        versions,
+        checkpoints,
+        parts: log.parts.into_keys().collect(),
+    }))
 }
 
 /// Whether any table in `root` has a log: then there may be readers who hold no lock.
 pub fn has_log(root: &Path) -> bool {
     let folders = std::fs::read_dir(root).into_iter().flatten().flatten();
-    folders.into_iter().any(|folder| folder.path().join(LOG_FOLDER).is_dir())
+    folders
+        .into_iter()
+        .any(|folder| folder.path().join(LOG_FOLDER).is_dir())
 }
 
 fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
 }
 
 fn commit_info(is_rearranged: bool, now_ms: u64) -> Value {
-    let (operation, parameters) =
-        if is_rearranged { ("OPTIMIZE", json!({})) } else { ("WRITE", json!({ "mode": "Append" })) };
+    let (operation, parameters) = if is_rearranged {
+        ("OPTIMIZE", json!({}))
+    } else {
+        ("WRITE", json!({ "mode": "Append" }))
+    };
     json!({ "commitInfo": {
         "timestamp": now_ms,
         "operation": operation,
@@ -231,7 +269,10 @@ fn commit(log: &Path, version: u64, actions: &[Value]) -> Result<bool, DeltaErro
     let path = version_path(log, version);
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let open = log.join(format!(".{version:020}.{}-{number}.open", std::process::id()));
+    let open = log.join(format!(
+        ".{version:020}.{}-{number}.open",
+        std::process::id()
+    ));
     let lines: String = actions.iter().map(|action| format!("{action}\n")).collect();
     let write = || {
         let mut file = File::create(&open)?;
@@ -292,7 +333,9 @@ fn meta_data(table: &Table, id: &str, schema: &str, now_ms: u64) -> Value {
 
 /// In the form of a UUID; it only has to differ from that of other tables.
 fn new_id(folder: &Path) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos());
     let half = |seed: u64| {
         let what = format!("{} {} {now}", folder.display(), std::process::id());
         XxHash3_64::oneshot_with_seed(seed, what.as_bytes())
@@ -327,10 +370,18 @@ fn add_action(path: &str, add: &Add, data_change: bool) -> Value {
 fn add(table: &'static Table, part: &Path) -> Result<Add, DeltaError> {
     let file = File::open(part).map_err(io_error(part))?;
     let about = file.metadata().map_err(io_error(part))?;
-    let changed = about.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    let metadata = ParquetMetaDataReader::new().parse_and_finish(&file).map_err(|error| {
-        DeltaError::Part(LakeError::Damaged { path: part.to_path_buf(), what: error.to_string() })
-    })?;
+    let changed = about
+        .modified()
+        .ok()
+        .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let metadata = ParquetMetaDataReader::new()
+        .parse_and_finish(&file)
+        .map_err(|error| {
+            DeltaError::Part(LakeError::Damaged {
+                path: part.to_path_buf(),
+                what: error.to_string(),
+            })
+        })?;
     Ok(Add {
         size: about.len(),
         modification_time: changed.map_or(0, |since| since.as_millis() as u64),
@@ -339,24 +390,42 @@ fn add(table: &'static Table, part: &Path) -> Result<Add, DeltaError> {
     })
 }
 
-fn statistics(table: &'static Table, part: &Path, metadata: &ParquetMetaData) -> Result<Value, DeltaError> {
+fn statistics(
+    table: &'static Table,
+    part: &Path,
+    metadata: &ParquetMetaData,
+) -> Result<Value, DeltaError> {
     let columns = metadata.file_metadata().schema_descr();
     let (mut mins, mut maxes, mut nulls) = (Map::new(), Map::new(), Map::new());
     for column in table.columns {
         let name = plain_name(column);
-        let place = columns.columns().iter().position(|found| found.name() == name);
+        let place = columns
+            .columns()
+            .iter()
+            .position(|found| found.name() == name);
         let Some(place) = place else {
             if column.nullable && column.kind != ColumnKind::Time {
                 continue;
             }
-            return Err(DeltaError::Column { path: part.to_path_buf(), column: name });
+            return Err(DeltaError::Column {
+                path: part.to_path_buf(),
+                column: name,
+            });
         };
         let groups = metadata.row_groups().iter().map(|group| {
             let rows = u64::try_from(group.num_rows()).ok()?;
-            group.column(place).statistics().map(|statistics| (statistics, rows))
+            group
+                .column(place)
+                .statistics()
+                .map(|statistics| (statistics, rows))
         });
-        let Some(groups) = groups.collect::<Option<Vec<_>>>() else { continue };
-        let counts = groups.iter().map(|(group, _)| group.null_count_opt()).sum::<Option<u64>>();
+        let Some(groups) = groups.collect::<Option<Vec<_>>>() else {
+            continue;
+        };
+        let counts = groups
+            .iter()
+            .map(|(group, _)| group.null_count_opt())
+            .sum::<Option<u64>>();
         if let Some(count) = counts {
             nulls.insert(name.clone(), count.into());
         }
@@ -374,7 +443,10 @@ fn statistics(table: &'static Table, part: &Path, metadata: &ParquetMetaData) ->
 fn extremes(groups: &[(&Statistics, u64)]) -> Option<(Value, Value)> {
     // One whose values are all null has none, and takes no part.
     let bounds = |group: &&(&Statistics, u64)| group.0.null_count_opt() != Some(group.1);
-    let bounds = groups.iter().filter(bounds).map(|(statistics, _)| bounds_of(statistics));
+    let bounds = groups
+        .iter()
+        .filter(bounds)
+        .map(|(statistics, _)| bounds_of(statistics));
     let bounds = bounds.collect::<Option<Vec<_>>>()?.into_iter();
     let (min, max) = bounds.reduce(|one, other| (one.0.least(other.0), one.1.greatest(other.1)))?;
     Some((min.json()?, max.json()?))
@@ -410,15 +482,24 @@ impl Bound {
 }
 
 fn bounds_of(statistics: &Statistics) -> Option<(Bound, Bound)> {
-    let text = |text: &ByteArray| text.as_utf8().ok().map(|text| Bound::Text(text.to_string()));
+    let text = |text: &ByteArray| {
+        text.as_utf8()
+            .ok()
+            .map(|text| Bound::Text(text.to_string()))
+    };
     match statistics {
-        Statistics::Int64(values) => Some((Bound::Int(*values.min_opt()?), Bound::Int(*values.max_opt()?))),
-        Statistics::Double(values) => {
-            Some((Bound::Float(*values.min_opt()?), Bound::Float(*values.max_opt()?)))
-        }
-        Statistics::Boolean(values) => {
-            Some((Bound::Bool(*values.min_opt()?), Bound::Bool(*values.max_opt()?)))
-        }
+        Statistics::Int64(values) => Some((
+            Bound::Int(*values.min_opt()?),
+            Bound::Int(*values.max_opt()?),
+        )),
+        Statistics::Double(values) => Some((
+            Bound::Float(*values.min_opt()?),
+            Bound::Float(*values.max_opt()?),
+        )),
+        Statistics::Boolean(values) => Some((
+            Bound::Bool(*values.min_opt()?),
+            Bound::Bool(*values.max_opt()?),
+        )),
         Statistics::ByteArray(values) => Some((text(values.min_opt()?)?, text(values.max_opt()?)?)),
         _ => None,
     }
@@ -463,12 +544,15 @@ mod tests {
     impl Lake {
         fn of_parts(count: i64) -> (Lake, Vec<PathBuf>) {
             let lake = Lake(TempDir::new().unwrap());
-            let mut writer = TableWriter::create(lake.root(), &TABLE, WriterOptions::default()).unwrap();
+            let mut writer =
+                TableWriter::create(lake.root(), &TABLE, WriterOptions::default()).unwrap();
             for part in 0..count {
                 for number in part * 100..part * 100 + 100 {
                     let row = writer.rows().row().int(number);
                     let row = row.text_or_null((number % 2 == 0).then_some("even"));
-                    row.float_or_null((part > 0).then_some(number as f64 / 2.0)).bool(number % 2 == 1).end();
+                    row.float_or_null((part > 0).then_some(number as f64 / 2.0))
+                        .bool(number % 2 == 1)
+                        .end();
                 }
                 writer.rotate().unwrap();
             }
@@ -485,15 +569,22 @@ mod tests {
             let path = version_path(&self.root().join("numbers").join(LOG_FOLDER), version);
             let lines = std::fs::read_to_string(path).unwrap();
             let action = |line: &str| {
-                let Value::Object(action) = serde_json::from_str(line).unwrap() else { panic!("{line}") };
+                let Value::Object(action) = serde_json::from_str(line).unwrap() else {
+                    panic!("{line}")
+                };
                 action.into_iter().next().unwrap()
             };
             lines.lines().map(action).collect()
         }
 
         fn paths(&self, version: u64, kind: &str) -> Vec<String> {
-            let actions = self.actions(version).into_iter().filter(|(name, _)| name == kind);
-            actions.map(|(_, action)| action["path"].as_str().unwrap().to_string()).collect()
+            let actions = self
+                .actions(version)
+                .into_iter()
+                .filter(|(name, _)| name == kind);
+            actions
+                .map(|(_, action)| action["path"].as_str().unwrap().to_string())
+                .collect()
         }
     }
 
@@ -503,7 +594,12 @@ mod tests {
         let (lake, parts) = Lake::of_parts(3);
         let version = |parts: &[PathBuf]| publish(lake.root(), &TABLE, parts).unwrap();
         let made = |version, added, removed, is_rearranged| {
-            Some(DeltaVersion { version, added, removed, is_rearranged })
+            Some(DeltaVersion {
+                version,
+                added,
+                removed,
+                is_rearranged,
+            })
         };
         assert_eq!(version(&parts[..2]), made(0, 2, 0, false));
         assert_eq!(version(&parts[..2]), None);
@@ -512,14 +608,21 @@ mod tests {
         assert_eq!(version(&[]), made(2, 0, 2, false));
         let changes = |version| {
             let actions = lake.actions(version).into_iter();
-            actions.filter_map(|(_, action)| action["dataChange"].as_bool()).collect::<Vec<_>>()
+            actions
+                .filter_map(|(_, action)| action["dataChange"].as_bool())
+                .collect::<Vec<_>>()
         };
-        assert_eq!([changes(0), changes(1), changes(2)], [vec![true; 2], vec![false; 2], vec![true; 2]]);
+        assert_eq!(
+            [changes(0), changes(1), changes(2)],
+            [vec![true; 2], vec![false; 2], vec![true; 2]]
+        );
         let names: Vec<_> = lake.actions(0).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["commitInfo", "protocol", "metaData", "add", "add"]);
         assert_eq!(lake.paths(1, "add"), ["part-000002.parquet"]);
         assert_eq!(lake.paths(1, "remove"), ["part-000000.parquet"]);
-        let left: Vec<_> = std::fs::read_dir(lake.root().join("numbers").join(LOG_FOLDER)).unwrap().collect();
+        let left: Vec<_> = std::fs::read_dir(lake.root().join("numbers").join(LOG_FOLDER))
+            .unwrap()
+            .collect();
         assert_eq!(left.len(), 3, "nothing is left but the versions: {left:?}");
     }
 
@@ -531,12 +634,20 @@ mod tests {
             publish(lake.root(), &TABLE, &parts[..1 + version % 2]).unwrap();
         }
         let files = log_files(lake.root(), "numbers").unwrap().unwrap();
-        let names: Vec<_> = files.checkpoints.iter().map(|path| path.file_name().unwrap()).collect();
+        let names: Vec<_> = files
+            .checkpoints
+            .iter()
+            .map(|path| path.file_name().unwrap())
+            .collect();
         let name = |version| format!("{version:020}.checkpoint.parquet");
         assert_eq!(names, [&*name(10), &*name(20), "_last_checkpoint"]);
         assert_eq!((files.versions.len(), files.parts.len()), (25, 1));
-        let hint: Value = serde_json::from_slice(&std::fs::read(&files.checkpoints[2]).unwrap()).unwrap();
-        assert_eq!((&hint["version"], &hint["numOfAddFiles"]), (&json!(20), &json!(1)));
+        let hint: Value =
+            serde_json::from_slice(&std::fs::read(&files.checkpoints[2]).unwrap()).unwrap();
+        assert_eq!(
+            (&hint["version"], &hint["numOfAddFiles"]),
+            (&json!(20), &json!(1))
+        );
     }
 
     /// Bounds and counts are those of the rows; where no row has a value, there are no bounds.
@@ -577,15 +688,32 @@ mod tests {
         let log = Log::read(&lake.root().join("numbers")).unwrap();
         assert!(log.next > 0);
         publish(lake.root(), &TABLE, &parts).unwrap();
-        assert_eq!(Log::read(&lake.root().join("numbers")).unwrap().parts.len(), 8);
+        assert_eq!(
+            Log::read(&lake.root().join("numbers")).unwrap().parts.len(),
+            8
+        );
     }
 
     /// A version that exists is not replaced.
     #[test]
     fn no_version_is_replaced() {
         let folder = TempDir::new().unwrap();
-        assert!(commit(folder.path(), 0, &[json!({ "commitInfo": { "operation": "first" } })]).unwrap());
-        assert!(!commit(folder.path(), 0, &[json!({ "commitInfo": { "operation": "second" } })]).unwrap());
+        assert!(
+            commit(
+                folder.path(),
+                0,
+                &[json!({ "commitInfo": { "operation": "first" } })]
+            )
+            .unwrap()
+        );
+        assert!(
+            !commit(
+                folder.path(),
+                0,
+                &[json!({ "commitInfo": { "operation": "second" } })]
+            )
+            .unwrap()
+        );
         let kept = std::fs::read_to_string(version_path(folder.path(), 0)).unwrap();
         assert!(kept.contains("first"), "{kept}");
     }
@@ -593,23 +721,41 @@ mod tests {
     /// What another program did to a log, or what has no twins, is refused, and nothing is written.
     #[test]
     fn refused() {
-        const TIMES: Table =
-            Table { name: "numbers", doc: "Times.", columns: &[Column::time("at", "When.")] };
+        const TIMES: Table = Table {
+            name: "numbers",
+            doc: "Times.",
+            columns: &[Column::time("at", "When.")],
+        };
         let (lake, parts) = Lake::of_parts(2);
         let refused = |table, parts: &[PathBuf]| publish(lake.root(), table, parts).unwrap_err();
         let column = refused(&TIMES, &parts);
-        assert!(matches!(&column, DeltaError::Column { column, .. } if column == "at_ns"), "{column}");
-        assert!(matches!(refused(&TABLE, &["/elsewhere".into()]), DeltaError::Elsewhere { .. }));
+        assert!(
+            matches!(&column, DeltaError::Column { column, .. } if column == "at_ns"),
+            "{column}"
+        );
+        assert!(matches!(
+            refused(&TABLE, &["/elsewhere".into()]),
+            DeltaError::Elsewhere { .. }
+        ));
         let log = lake.root().join("numbers").join(LOG_FOLDER);
         assert!(!log.exists());
         publish(lake.root(), &TABLE, &parts[..1]).unwrap();
         let newer = json!({ "protocol": { "minReaderVersion": 3, "minWriterVersion": 7 } });
         assert!(commit(&log, 1, &[newer]).unwrap());
-        assert!(matches!(refused(&TABLE, &parts), DeltaError::Foreign { .. }));
+        assert!(matches!(
+            refused(&TABLE, &parts),
+            DeltaError::Foreign { .. }
+        ));
         std::fs::write(version_path(&log, 1), "{\n").unwrap();
-        assert!(matches!(refused(&TABLE, &parts), DeltaError::Line { line: 1, .. }));
+        assert!(matches!(
+            refused(&TABLE, &parts),
+            DeltaError::Line { line: 1, .. }
+        ));
         std::fs::remove_file(version_path(&log, 0)).unwrap();
-        assert!(matches!(refused(&TABLE, &parts), DeltaError::Foreign { .. }));
+        assert!(matches!(
+            refused(&TABLE, &parts),
+            DeltaError::Foreign { .. }
+        ));
         assert!(!version_path(&log, 2).exists());
     }
 

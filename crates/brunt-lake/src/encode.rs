@@ -9,7 +9,8 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use parquet::basic::{
-    Compression, ConvertedType, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel,
+    Compression, ConvertedType, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical,
+    ZstdLevel,
 };
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
@@ -102,13 +103,27 @@ impl Encoder {
 
     /// Makes a file of the rows, in the order of a column if one is named ([`RowOrder::of`]). A batch without
     /// rows is a file without row groups.
-    pub fn encode(&self, batch: &Batch, by: Option<&str>, buffers: &mut Buffers) -> Result<(), ParquetError> {
-        let Buffers { zstd, scratch, order, ordered, file } = buffers;
+    pub fn encode(
+        &self,
+        batch: &Batch,
+        by: Option<&str>,
+        buffers: &mut Buffers,
+    ) -> Result<(), ParquetError> {
+        let Buffers {
+            zstd,
+            scratch,
+            order,
+            ordered,
+            file,
+        } = buffers;
         let order = by.and_then(|column| order.of(batch, column));
         file.clear();
         let mut sums = Vec::with_capacity(self.columns.len());
-        let mut writer =
-            SerializedFileWriter::new(&mut *file, Arc::clone(&self.schema), Arc::clone(&self.properties))?;
+        let mut writer = SerializedFileWriter::new(
+            &mut *file,
+            Arc::clone(&self.schema),
+            Arc::clone(&self.properties),
+        )?;
         if !batch.is_empty() {
             let mut group = writer.next_row_group()?;
             for (index, (cells, column)) in batch.cells().iter().zip(self.columns).enumerate() {
@@ -120,7 +135,8 @@ impl Encoder {
                     }
                     _ => cells,
                 };
-                let (bytes, closed) = encode_column(scratch, zstd, cells, column, batch.rows(), descriptor)?;
+                let (bytes, closed) =
+                    encode_column(scratch, zstd, cells, column, batch.rows(), descriptor)?;
                 sums.push(sums::sum(&bytes));
                 group.append_column(&bytes, closed)?;
             }
@@ -241,7 +257,11 @@ struct LaidOut {
 
 impl LaidOut {
     fn plainly(encoding: Encoding, statistics: Statistics) -> LaidOut {
-        LaidOut { encoding, dictionary: None, statistics }
+        LaidOut {
+            encoding,
+            dictionary: None,
+            statistics,
+        }
     }
 }
 
@@ -263,20 +283,27 @@ fn lay_out(scratch: &mut Scratch, cells: &Cells, column: &Column) -> LaidOut {
                 scratch.dictionary.clear();
                 let hash = |value: &i64| FixedState::with_seed(0).hash_one(value);
                 let (table, dictionary) = (&mut scratch.table, &mut scratch.dictionary);
-                let put = |value: i64, out: &mut Vec<u8>| out.extend_from_slice(&value.to_le_bytes());
+                let put =
+                    |value: i64, out: &mut Vec<u8>| out.extend_from_slice(&value.to_le_bytes());
                 let ints = values.iter().copied();
-                if let Some(entries) = number(ints, hash, put, table, dictionary, &mut scratch.indexes) {
+                if let Some(entries) =
+                    number(ints, hash, put, table, dictionary, &mut scratch.indexes)
+                {
                     return indexed(scratch, entries, statistics);
                 }
             } else if column.coding == Coding::Delta {
                 packing::deltas(values, &mut scratch.page);
                 return LaidOut::plainly(Encoding::DELTA_BINARY_PACKED, statistics);
             }
-            values.iter().for_each(|value| scratch.page.extend_from_slice(&value.to_le_bytes()));
+            values
+                .iter()
+                .for_each(|value| scratch.page.extend_from_slice(&value.to_le_bytes()));
             LaidOut::plainly(Encoding::PLAIN, statistics)
         }
         Values::Floats(values) => {
-            let present = is_present(cells).zip(values).filter(|(present, _)| *present);
+            let present = is_present(cells)
+                .zip(values)
+                .filter(|(present, _)| *present);
             let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
             for (_, value) in present {
                 scratch.page.extend_from_slice(&value.to_le_bytes());
@@ -287,23 +314,39 @@ fn lay_out(scratch: &mut Scratch, cells: &Cells, column: &Column) -> LaidOut {
             let min = if min == 0.0 { -0.0 } else { min };
             let max = if max == 0.0 { 0.0 } else { max };
             let some = min <= max;
-            let statistics = Statistics::double(some.then_some(min), some.then_some(max), None, nulls, false);
+            let statistics =
+                Statistics::double(some.then_some(min), some.then_some(max), None, nulls, false);
             LaidOut::plainly(Encoding::PLAIN, statistics)
         }
         Values::Bools(values) => {
-            let present = || is_present(cells).zip(values).filter(|(present, _)| *present);
-            packing::bits(present().map(|(_, value)| u64::from(*value)), 1, &mut scratch.page);
+            let present = || {
+                is_present(cells)
+                    .zip(values)
+                    .filter(|(present, _)| *present)
+            };
+            packing::bits(
+                present().map(|(_, value)| u64::from(*value)),
+                1,
+                &mut scratch.page,
+            );
             let min = present().map(|(_, value)| *value).min();
             let max = present().map(|(_, value)| *value).max();
-            LaidOut::plainly(Encoding::PLAIN, Statistics::boolean(min, max, None, nulls, false))
+            LaidOut::plainly(
+                Encoding::PLAIN,
+                Statistics::boolean(min, max, None, nulls, false),
+            )
         }
         Values::Texts(texts) => lay_out_texts(scratch, cells, texts, column),
         Values::Codes(codes) => lay_out_codes(scratch, cells, codes),
         Values::Bytes(strings) => {
-            let rows = is_present(cells).enumerate().filter(|(_, present)| *present);
+            let rows = is_present(cells)
+                .enumerate()
+                .filter(|(_, present)| *present);
             for (row, _) in rows {
                 let string = strings.string(row);
-                scratch.page.extend_from_slice(&(string.len() as u32).to_le_bytes());
+                scratch
+                    .page
+                    .extend_from_slice(&(string.len() as u32).to_le_bytes());
                 scratch.page.extend_from_slice(string);
             }
             // Nobody asks for a range of them.
@@ -316,11 +359,23 @@ fn lay_out(scratch: &mut Scratch, cells: &Cells, column: &Column) -> LaidOut {
 fn lay_out_codes(scratch: &mut Scratch, cells: &Cells, codes: &Codes) -> LaidOut {
     const NONE: u32 = u32::MAX;
     let mut entries: Vec<&str> = Vec::new();
-    let Scratch { places, indexes, dictionary, .. } = scratch;
+    let Scratch {
+        places,
+        indexes,
+        dictionary,
+        ..
+    } = scratch;
     dictionary.clear();
     indexes.clear();
     places.clear();
-    places.resize(codes.codes.iter().max().map_or(0, |max| usize::from(*max) + 1), NONE);
+    places.resize(
+        codes
+            .codes
+            .iter()
+            .max()
+            .map_or(0, |max| usize::from(*max) + 1),
+        NONE,
+    );
     let mut index_of = |code: u16| {
         let place = &mut places[usize::from(code)];
         if *place == NONE {
@@ -338,7 +393,9 @@ fn lay_out_codes(scratch: &mut Scratch, cells: &Cells, codes: &Codes) -> LaidOut
     if cells.nulls == 0 {
         indexes.extend(codes.codes.iter().map(|code| index_of(*code)));
     } else {
-        let present = is_present(cells).zip(&codes.codes).filter(|(present, _)| *present);
+        let present = is_present(cells)
+            .zip(&codes.codes)
+            .filter(|(present, _)| *present);
         indexes.extend(present.map(|(_, code)| index_of(*code)));
     }
     let bytes = || entries.iter().map(|entry| entry.as_bytes());
@@ -350,7 +407,9 @@ fn lay_out_codes(scratch: &mut Scratch, cells: &Cells, codes: &Codes) -> LaidOut
 fn lay_out_texts(scratch: &mut Scratch, cells: &Cells, texts: &Texts, column: &Column) -> LaidOut {
     let nulls = Some(cells.nulls as u64);
     let present = || {
-        let rows = is_present(cells).enumerate().filter(|(_, present)| *present);
+        let rows = is_present(cells)
+            .enumerate()
+            .filter(|(_, present)| *present);
         rows.map(|(row, _)| &texts.bytes.as_bytes()[texts.range(row)])
     };
     let put = |text: &[u8], out: &mut Vec<u8>| {
@@ -361,9 +420,14 @@ fn lay_out_texts(scratch: &mut Scratch, cells: &Cells, texts: &Texts, column: &C
         scratch.dictionary.clear();
         let hash = |text: &&[u8]| FixedState::with_seed(0).hash_one(text);
         let (table, dictionary) = (&mut scratch.table, &mut scratch.dictionary);
-        if let Some((entries, extremes)) =
-            number_texts(present(), hash, put, table, dictionary, &mut scratch.indexes)
-        {
+        if let Some((entries, extremes)) = number_texts(
+            present(),
+            hash,
+            put,
+            table,
+            dictionary,
+            &mut scratch.indexes,
+        ) {
             return indexed(scratch, entries, text_statistics(extremes, nulls));
         }
     }
@@ -461,7 +525,11 @@ fn indexed(scratch: &mut Scratch, entries: u32, statistics: Statistics) -> LaidO
     let width = packing::width(u64::from(entries.saturating_sub(1)));
     scratch.page.push(width as u8);
     packing::runs(&scratch.indexes, width, u64::from, &mut scratch.page);
-    LaidOut { encoding: Encoding::RLE_DICTIONARY, dictionary: Some(entries), statistics }
+    LaidOut {
+        encoding: Encoding::RLE_DICTIONARY,
+        dictionary: Some(entries),
+        statistics,
+    }
 }
 
 /// For each row whether it has a value.
@@ -499,17 +567,29 @@ pub(crate) fn physical(kind: ColumnKind) -> Physical {
 
 /// A table as Parquet describes it.
 pub(crate) fn schema(table: &Table) -> TypePtr {
-    let fields = table.columns.iter().map(|column| Arc::new(field(column))).collect();
-    let schema = Type::group_type_builder(table.name).with_fields(fields).build();
+    let fields = table
+        .columns
+        .iter()
+        .map(|column| Arc::new(field(column)))
+        .collect();
+    let schema = Type::group_type_builder(table.name)
+        .with_fields(fields)
+        .build();
     Arc::new(schema.expect("flat columns make a schema"))
 }
 
 fn field(column: &Column) -> Type {
-    let repetition = if column.nullable { Repetition::OPTIONAL } else { Repetition::REQUIRED };
-    let mut field =
-        Type::primitive_type_builder(column.name, physical(column.kind)).with_repetition(repetition);
+    let repetition = if column.nullable {
+        Repetition::OPTIONAL
+    } else {
+        Repetition::REQUIRED
+    };
+    let mut field = Type::primitive_type_builder(column.name, physical(column.kind))
+        .with_repetition(repetition);
     if column.kind == ColumnKind::Text {
-        field = field.with_logical_type(Some(LogicalType::String)).with_converted_type(ConvertedType::UTF8);
+        field = field
+            .with_logical_type(Some(LogicalType::String))
+            .with_converted_type(ConvertedType::UTF8);
     }
     if column.kind == ColumnKind::Time {
         // Readers that do not know nanoseconds see an Int64, as converted types have none.
@@ -538,17 +618,33 @@ mod tests {
     fn times_are_timestamps() {
         let field = field(&Column::time("at", "When."));
         let logical = field.get_basic_info().logical_type_ref();
-        assert_eq!(logical, Some(&LogicalType::timestamp(true, TimeUnit::NANOS)));
+        assert_eq!(
+            logical,
+            Some(&LogicalType::timestamp(true, TimeUnit::NANOS))
+        );
         assert_eq!(field.get_physical_type(), Physical::INT64);
     }
 
     /// A batch without rows is a complete file too: an engine finds the columns in it.
     #[test]
     fn no_rows_are_a_file() {
-        const TABLE: Table = Table { name: "t", doc: "Rows.", columns: &[Column::int("a", "Integers.")] };
-        let mut buffers = Buffers { file: vec![1, 2, 3], ..Buffers::default() };
-        Encoder::new(&TABLE).encode(&Batch::new(&TABLE), None, &mut buffers).unwrap();
+        const TABLE: Table = Table {
+            name: "t",
+            doc: "Rows.",
+            columns: &[Column::int("a", "Integers.")],
+        };
+        let mut buffers = Buffers {
+            file: vec![1, 2, 3],
+            ..Buffers::default()
+        };
+        Encoder::new(&TABLE)
+            .encode(&Batch::new(&TABLE), None, &mut buffers)
+            .unwrap();
         let file = buffers.file;
-        assert!(file.starts_with(b"PAR1") && file.ends_with(b"PAR1") && file.len() < 400, "{}", file.len());
+        assert!(
+            file.starts_with(b"PAR1") && file.ends_with(b"PAR1") && file.len() < 400,
+            "{}",
+            file.len()
+        );
     }
 }

@@ -85,7 +85,11 @@ impl LakeError {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         let path = path.to_path_buf();
         match source.kind() {
-            StorageFull | QuotaExceeded | FileTooLarge => LakeError::Full { path, bytes, source },
+            StorageFull | QuotaExceeded | FileTooLarge => LakeError::Full {
+                path,
+                bytes,
+                source,
+            },
             _ => LakeError::Io { path, source },
         }
     }

@@ -45,11 +45,18 @@ impl WriterLock {
     /// Somebody writes there, or the folder cannot be written to.
     pub fn take(root: &Path) -> Result<WriterLock, LakeError> {
         let path = root.join(WRITER_FILE);
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let open = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path);
         let file = open.map_err(|error| LakeError::writing(&path, 0, error))?;
         match FileLock::try_exclusive(file) {
             Ok(file) => Ok(WriterLock { path, file }),
-            Err(TryLockError::WouldBlock) => Err(LakeError::Taken { path: root.to_path_buf() }),
+            Err(TryLockError::WouldBlock) => Err(LakeError::Taken {
+                path: root.to_path_buf(),
+            }),
             Err(TryLockError::Error(error)) => Err(LakeError::io(&path)(error)),
         }
     }
@@ -59,7 +66,9 @@ impl WriterLock {
     /// # Errors
     /// The folder cannot be written to.
     pub fn forget_name(&self) -> Result<(), LakeError> {
-        self.file.set_len(0).map_err(|error| LakeError::writing(&self.path, 0, error))
+        self.file
+            .set_len(0)
+            .map_err(|error| LakeError::writing(&self.path, 0, error))
     }
 
     /// Gives the trace a name. From here on its first parts are there, those of all tables and pipelines.
@@ -97,7 +106,9 @@ impl WriterState {
         let path = root.join(WRITER_FILE);
         let mut file = match File::open(&path) {
             Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(WriterState::default()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(WriterState::default());
+            }
             Err(error) => return Err(LakeError::io(&path)(error)),
         };
         let same = file.try_clone().map_err(LakeError::io(&path))?;
@@ -107,9 +118,13 @@ impl WriterState {
             Err(TryLockError::Error(error)) => return Err(LakeError::io(&path)(error)),
         };
         let mut name = String::new();
-        file.read_to_string(&mut name).map_err(LakeError::io(&path))?;
+        file.read_to_string(&mut name)
+            .map_err(LakeError::io(&path))?;
         let name = name.trim();
-        Ok(WriterState { is_running, trace_name: (!name.is_empty()).then(|| name.to_string()) })
+        Ok(WriterState {
+            is_running,
+            trace_name: (!name.is_empty()).then(|| name.to_string()),
+        })
     }
 }
 
@@ -131,15 +146,33 @@ mod tests {
     #[test]
     fn one_writer() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(WriterState::of(folder.path()).unwrap(), WriterState::default());
+        assert_eq!(
+            WriterState::of(folder.path()).unwrap(),
+            WriterState::default()
+        );
         let lock = WriterLock::take(folder.path()).unwrap();
-        assert!(matches!(WriterLock::take(folder.path()), Err(LakeError::Taken { .. })));
+        assert!(matches!(
+            WriterLock::take(folder.path()),
+            Err(LakeError::Taken { .. })
+        ));
         assert!(WriterState::of(folder.path()).unwrap().is_starting());
         lock.name_trace().unwrap();
         let during = WriterState::of(folder.path()).unwrap();
-        assert!(during.is_running && during.trace_name.as_ref().is_some_and(|name| name.len() == 32));
+        assert!(
+            during.is_running
+                && during
+                    .trace_name
+                    .as_ref()
+                    .is_some_and(|name| name.len() == 32)
+        );
         drop(lock);
         let after = WriterState::of(folder.path()).unwrap();
-        assert_eq!(after, WriterState { is_running: false, ..during });
+        assert_eq!(
+            after,
+            WriterState {
+                is_running: false,
+                ..during
+            }
+        );
     }
 }

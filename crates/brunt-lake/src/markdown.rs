@@ -8,8 +8,19 @@ use crate::table::{Column, Table};
 pub fn sections(tables: &[&Table]) -> String {
     let mut text = String::new();
     for table in tables {
-        let _ = write!(text, "### `{}`\n\n{}\n\n| column | type | |\n|---|---|---|\n", table.name, table.doc);
-        for Column { name, doc, kind, nullable, .. } in table.columns {
+        let _ = write!(
+            text,
+            "### `{}`\n\n{}\n\n| column | type | |\n|---|---|---|\n",
+            table.name, table.doc
+        );
+        for Column {
+            name,
+            doc,
+            kind,
+            nullable,
+            ..
+        } in table.columns
+        {
             let null = if *nullable { ", may be null" } else { "" };
             let _ = writeln!(text, "| `{name}` | {}{null} | {doc} |", kind.sql());
         }
@@ -22,7 +33,9 @@ pub fn sections(tables: &[&Table]) -> String {
 /// page compares it with [`sections`].
 pub fn between_marks(page: &str) -> Option<&str> {
     let (_, after) = page.split_once("<!-- tables: begin -->\n\n")?;
-    after.split_once("<!-- tables: end -->").map(|(between, _)| between)
+    after
+        .split_once("<!-- tables: end -->")
+        .map(|(between, _)| between)
 }
 
 #[cfg(test)]
@@ -41,7 +54,10 @@ mod tests {
             ],
         };
         let text = sections(&[&TABLE]);
-        assert!(text.contains("| `mean_ns` | DOUBLE, may be null | Null if none. |\n"), "{text}");
+        assert!(
+            text.contains("| `mean_ns` | DOUBLE, may be null | Null if none. |\n"),
+            "{text}"
+        );
         let page = format!("# Page\n<!-- tables: begin -->\n\n{text}<!-- tables: end -->\nmore");
         assert_eq!(between_marks(&page), Some(text.as_str()));
     }

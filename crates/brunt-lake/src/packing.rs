@@ -39,15 +39,21 @@ pub(crate) fn extremes(values: &[i64]) -> Option<(i64, i64)> {
     Some(Arch::new().dispatch(|| {
         values
             .iter()
-            .fold((first, first), |(least, greatest), value| (least.min(*value), greatest.max(*value)))
+            .fold((first, first), |(least, greatest), value| {
+                (least.min(*value), greatest.max(*value))
+            })
     }))
 }
 
 /// Whether they are all the same: with a look at the ends first, and then without a branch for each.
 pub(crate) fn all_same(values: &[i64]) -> bool {
-    let (Some(first), Some(last)) = (values.first(), values.last()) else { return true };
+    let (Some(first), Some(last)) = (values.first(), values.last()) else {
+        return true;
+    };
     first == last
-        && values.chunks(1024).all(|some| some.iter().fold(0, |bits, value| bits | (value ^ first)) == 0)
+        && values
+            .chunks(1024)
+            .all(|some| some.iter().fold(0, |bits, value| bits | (value ^ first)) == 0)
 }
 
 /// `DELTA_BINARY_PACKED`: the differences of neighbours, less the smallest of each block, in as many bits
@@ -56,7 +62,9 @@ pub(crate) fn deltas(values: &[i64], out: &mut Vec<u8>) {
     varint(BLOCK as u64, out);
     varint(PARTS as u64, out);
     varint(values.len() as u64, out);
-    let Some((first, rest)) = values.split_first() else { return zigzag(0, out) };
+    let Some((first, rest)) = values.split_first() else {
+        return zigzag(0, out);
+    };
     zigzag(*first, out);
     if all_same(values) {
         // For each block: a smallest delta of zero, and four widths of zero.
@@ -91,7 +99,9 @@ fn blocks(values: &[i64], out: &mut Vec<u8>) {
 
 #[inline(always)]
 fn least(deltas: &[i64]) -> i64 {
-    deltas.iter().fold(i64::MAX, |least, delta| least.min(*delta))
+    deltas
+        .iter()
+        .fold(i64::MAX, |least, delta| least.min(*delta))
 }
 
 #[inline(always)]
@@ -112,8 +122,9 @@ fn put_block(deltas: &[i64; BLOCK], out: &mut Vec<u8>) {
 /// is done for several of them at once, and what is left to be done in a row is half of it or a quarter.
 #[inline(always)]
 fn pack(values: &[u64; PART], width: usize, out: &mut Vec<u8>) {
-    let pairs =
-        || std::array::from_fn::<u64, { PART / 2 }, _>(|i| values[2 * i] | values[2 * i + 1] << width);
+    let pairs = || {
+        std::array::from_fn::<u64, { PART / 2 }, _>(|i| values[2 * i] | values[2 * i + 1] << width)
+    };
     match width {
         0 => {}
         1..=16 => {
@@ -179,7 +190,10 @@ pub(crate) fn runs<T: Copy + PartialEq>(
     };
     let (mut at, mut unwritten) = (0, 0);
     while let Some(&value) = values.get(at) {
-        let run = values[at..].iter().position(|other| *other != value).unwrap_or(values.len() - at);
+        let run = values[at..]
+            .iter()
+            .position(|other| *other != value)
+            .unwrap_or(values.len() - at);
         if run < RUN_MIN {
             // A group begins at a multiple of eight after the last run.
             at += 8;
@@ -264,7 +278,9 @@ mod tests {
         for width in 0..=64u32 {
             for count in [2, 33, 129, 400] {
                 let mask = u64::MAX.checked_shr(64 - width).unwrap_or(0);
-                let values: Vec<i64> = (0..count).map(|_| (random.next_u64() & mask) as i64).collect();
+                let values: Vec<i64> = (0..count)
+                    .map(|_| (random.next_u64() & mask) as i64)
+                    .collect();
                 check(&values);
                 let sums = values.iter().scan(-3i64, |sum, value| {
                     *sum = sum.wrapping_add(*value);
@@ -291,11 +307,17 @@ mod tests {
                 values.rotate_left(count / 3);
             }
             values.fill(i64::MIN);
-            assert_eq!((extremes(&values), all_same(&values)), (Some((i64::MIN, i64::MIN)), true));
+            assert_eq!(
+                (extremes(&values), all_same(&values)),
+                (Some((i64::MIN, i64::MIN)), true)
+            );
         }
         let mut values = vec![7; 5000];
         values[2500] = 8;
-        assert_eq!((extremes(&values), all_same(&values)), (Some((7, 8)), false));
+        assert_eq!(
+            (extremes(&values), all_same(&values)),
+            (Some((7, 8)), false)
+        );
     }
 
     /// Runs and what lies between them come back, for each width.
@@ -306,7 +328,11 @@ mod tests {
             for count in [0usize, 1, 7, 8, 9, 40, 1000] {
                 let mut values = Vec::new();
                 while values.len() < count {
-                    let run = if random.chance(0.3) { random.next_u64() % 70 } else { 1 };
+                    let run = if random.chance(0.3) {
+                        random.next_u64() % 70
+                    } else {
+                        1
+                    };
                     let value = random.next_u64() & ((1 << width) - 1);
                     values.extend(std::iter::repeat_n(value as u32, run as usize));
                 }

@@ -63,7 +63,12 @@ pub(crate) struct FinishedPart {
 impl PartWriter {
     /// Begins one in the file `open`.
     pub fn create(open: PathBuf, layout: &LakeLayout) -> Result<PartWriter, LakeError> {
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&open);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&open);
         let file = file.map_err(|error| LakeError::writing(&open, 0, error))?;
         let same = file.try_clone().map_err(LakeError::io(&open))?;
         let writer = SerializedFileWriter::new(
@@ -72,7 +77,12 @@ impl PartWriter {
             Arc::new(properties(layout)),
         );
         let writer = writer.map_err(|error| unwritten(&open, 0, error))?;
-        Ok(PartWriter { open, file, writer, rows: 0 })
+        Ok(PartWriter {
+            open,
+            file,
+            writer,
+            rows: 0,
+        })
     }
 
     /// Adds a group of rows, in their order.
@@ -93,10 +103,16 @@ impl PartWriter {
     }
 
     /// Writes columns that are laid out already as a group.
-    pub fn write_encoded(&mut self, columns: Vec<EncodedColumn>, rows: u64) -> Result<(), LakeError> {
+    pub fn write_encoded(
+        &mut self,
+        columns: Vec<EncodedColumn>,
+        rows: u64,
+    ) -> Result<(), LakeError> {
         let write = || {
             let mut group = self.writer.next_row_group()?;
-            columns.into_iter().try_for_each(|(bytes, closed)| group.append_column(&bytes, closed))?;
+            columns
+                .into_iter()
+                .try_for_each(|(bytes, closed)| group.append_column(&bytes, closed))?;
             group.close().map(drop)
         };
         write().map_err(|error| unwritten(&self.open, 0, error))?;
@@ -111,10 +127,16 @@ impl PartWriter {
 
     /// Completes the file, durably; it still has the name under which it was begun.
     pub fn finish(self) -> Result<FinishedPart, LakeError> {
-        let PartWriter { open: path, file, writer, rows } = self;
+        let PartWriter {
+            open: path,
+            file,
+            writer,
+            rows,
+        } = self;
         let metadata = writer.close().map_err(|error| unwritten(&path, 0, error))?;
         let extremes = extremes(&metadata);
-        let metadata = twins::add_to(&file, metadata).map_err(|error| unwritten(&path, 0, error))?;
+        let metadata =
+            twins::add_to(&file, metadata).map_err(|error| unwritten(&path, 0, error))?;
         let places: Vec<Range<u64>> = metadata
             .row_groups()
             .iter()
@@ -128,7 +150,11 @@ impl PartWriter {
             Ok(file.metadata()?.len())
         };
         let bytes = seal().map_err(|error| LakeError::writing(&path, 0, error))?;
-        Ok(FinishedPart { rows, bytes, extremes })
+        Ok(FinishedPart {
+            rows,
+            bytes,
+            extremes,
+        })
     }
 }
 
@@ -160,12 +186,16 @@ fn write_column(writer: &mut ColumnWriter<'_>, cells: &Cells) -> Result<(), Parq
         (Values::Texts(texts), ColumnWriter::ByteArrayColumnWriter(writer)) => {
             let all = Bytes::copy_from_slice(texts.bytes.as_bytes());
             let rows = (0..texts.ends.len()).filter(|row| is_there(*row));
-            let values: Vec<_> = rows.map(|row| ByteArray::from(all.slice(texts.range(row)))).collect();
+            let values: Vec<_> = rows
+                .map(|row| ByteArray::from(all.slice(texts.range(row))))
+                .collect();
             writer.write_batch(&values, levels, None)
         }
         (Values::Bytes(strings), ColumnWriter::ByteArrayColumnWriter(writer)) => {
             let rows = (0..strings.ends.len()).filter(|row| is_there(*row));
-            let values: Vec<_> = rows.map(|row| ByteArray::from(strings.string(row).to_vec())).collect();
+            let values: Vec<_> = rows
+                .map(|row| ByteArray::from(strings.string(row).to_vec()))
+                .collect();
             writer.write_batch(&values, levels, None)
         }
         _ => Err(ParquetError::General("a column of another type".into())),
@@ -178,7 +208,10 @@ fn present<'v, T: Copy>(values: &'v [T], cells: &Cells) -> std::borrow::Cow<'v, 
     if cells.nulls == 0 {
         return values.into();
     }
-    let present = values.iter().zip(&cells.levels).filter(|(_, level)| **level == 1);
+    let present = values
+        .iter()
+        .zip(&cells.levels)
+        .filter(|(_, level)| **level == 1);
     present.map(|(value, _)| *value).collect::<Vec<_>>().into()
 }
 
@@ -193,7 +226,9 @@ fn extremes(metadata: &ParquetMetaData) -> Vec<(usize, (i64, i64))> {
         }
         all
     };
-    (0..columns).filter_map(|index| of(index).map(|extremes| (index, extremes))).collect()
+    (0..columns)
+        .filter_map(|index| of(index).map(|extremes| (index, extremes)))
+        .collect()
 }
 
 /// Least and greatest value of a column of integers; none if it has no value.
@@ -208,7 +243,11 @@ fn properties(layout: &LakeLayout) -> WriterProperties {
     let table = layout.table;
     let level = ZstdLevel::try_new(ZSTD_LEVEL).expect("a level of zstd");
     let sorting = layout.order.map(|order| {
-        vec![SortingColumn { column_idx: table.index_of(order) as i32, descending: false, nulls_first: true }]
+        vec![SortingColumn {
+            column_idx: table.index_of(order) as i32,
+            descending: false,
+            nulls_first: true,
+        }]
     });
     let named = KeyValue::new(TABLE_KEY.to_string(), table.name.to_string());
     let mut properties = WriterProperties::builder()
@@ -253,12 +292,16 @@ mod tests {
         doc: "Rows.",
         columns: &[
             Column::int("number", "An integer."),
-            Column::int("code", "An integer of few.").coded(Coding::Dictionary).nullable(),
+            Column::int("code", "An integer of few.")
+                .coded(Coding::Dictionary)
+                .nullable(),
             Column::time("at", "A time.").nullable(),
             Column::float("share", "A double.").nullable(),
             Column::bool("good", "A truth value.").nullable(),
             Column::text("name", "A text of few.").nullable(),
-            Column::text("path", "A text.").coded(Coding::Delta).nullable(),
+            Column::text("path", "A text.")
+                .coded(Coding::Delta)
+                .nullable(),
             Column::bytes("bits", "Bytes.").nullable(),
         ],
     };
@@ -287,28 +330,41 @@ mod tests {
                     row.null().null().null().null().null().null().null().end();
                     continue;
                 }
-                let row =
-                    row.int(number % 5).int(number << 30).float(number as f64 / 2.0).bool(number % 2 == 0);
+                let row = row
+                    .int(number % 5)
+                    .int(number << 30)
+                    .float(number as f64 / 2.0)
+                    .bool(number % 2 == 0);
                 let text = number.to_string();
-                row.text(["x", "longer"][number as usize % 2]).text(&text).bytes(text.as_bytes()).end();
+                row.text(["x", "longer"][number as usize % 2])
+                    .text(&text)
+                    .bytes(text.as_bytes())
+                    .end();
             }
             writer.write(&rows).unwrap();
             rows
         });
         let finished = writer.finish().unwrap();
-        assert_eq!((finished.rows, finished.extremes[0]), (50_010, (0, (0, 50_009))));
+        assert_eq!(
+            (finished.rows, finished.extremes[0]),
+            (50_010, (0, (0, 50_009)))
+        );
         let (mut read, mut texts) = (Batch::new(&TABLE), Vec::new());
         let mut part = PartReader::open(path.clone(), &TABLE).unwrap();
         for (group, written) in groups.iter().enumerate() {
             part.read_group(group, &mut read, &mut texts).unwrap();
             assert_eq!(read.ints("number"), written.ints("number"));
             assert!(
-                read.texts("path").eq(written.texts("path")) && read.texts("name").eq(written.texts("name"))
+                read.texts("path").eq(written.texts("path"))
+                    && read.texts("name").eq(written.texts("name"))
             );
             assert!(read.byte_strings("bits").eq(written.byte_strings("bits")));
             for column in &TABLE.columns[1..] {
                 for row in 0..read.rows() {
-                    assert_eq!(read.is_null(column.name, row), written.is_null(column.name, row));
+                    assert_eq!(
+                        read.is_null(column.name, row),
+                        written.is_null(column.name, row)
+                    );
                 }
             }
             for row in (0..read.rows()).filter(|row| !read.is_null("code", *row)) {

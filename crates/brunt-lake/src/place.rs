@@ -91,7 +91,10 @@ impl Grain {
     /// The folder below that of the table.
     pub fn folder(self, hour: i64) -> String {
         let values = self.values(hour).into_iter();
-        values.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("/")
+        values
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect::<Vec<_>>()
+            .join("/")
     }
 }
 
@@ -133,12 +136,15 @@ impl IdTimeline {
     pub fn hour_of(&self, id: i64) -> Hour {
         let hours = self.first_ids.get(&pipeline_of(id))?;
         let begun = hours.iter().rev().find(|(_, first)| **first <= id);
-        begun.or_else(|| hours.first_key_value()).map(|(hour, _)| *hour)
+        begun
+            .or_else(|| hours.first_key_value())
+            .map(|(hour, _)| *hour)
     }
 
     /// Forgets givers from whom nothing more will come.
     pub fn forget(&mut self, pipelines: std::ops::Range<u32>) {
-        self.first_ids.retain(|pipeline, _| !pipelines.contains(&u32::from(*pipeline)));
+        self.first_ids
+            .retain(|pipeline, _| !pipelines.contains(&u32::from(*pipeline)));
     }
 }
 
@@ -159,7 +165,10 @@ mod tests {
         check(951_868_800, "date=2000-03-01/hour=00");
         check(1_795_622_399, "date=2026-11-25/hour=15");
         check(4_107_542_400, "date=2100-03-01/hour=00");
-        assert_eq!(Grain::Day.folder(Grain::Day.first(hour_of(-1))), "date=1969-12-31");
+        assert_eq!(
+            Grain::Day.folder(Grain::Day.first(hour_of(-1))),
+            "date=1969-12-31"
+        );
         assert_eq!(Grain::Day.first(49), 48);
     }
 
@@ -168,7 +177,15 @@ mod tests {
     fn ids_have_hours() {
         let mut line = IdTimeline::default();
         let other = 3 << NUMBER_BITS;
-        for (id, hour) in [(10, 5), (12, 5), (19, 6), (20, 6), (18, 6), (40, 9), (other, 7)] {
+        for (id, hour) in [
+            (10, 5),
+            (12, 5),
+            (19, 6),
+            (20, 6),
+            (18, 6),
+            (40, 9),
+            (other, 7),
+        ] {
             line.note(id, hour * NANOS_OF_HOUR + 1);
         }
         let hours = [0, 10, 17, 18, 39, 40, 1 << 40, other + 5].map(|id| line.hour_of(id));

@@ -50,7 +50,11 @@ impl PartFile {
 
     /// Series and number of a captured part, by its file's name; `None` for other names.
     pub fn parse(path: &Path) -> Option<(u16, u64)> {
-        let name = path.file_name()?.to_str()?.strip_prefix("part-")?.strip_suffix(".parquet")?;
+        let name = path
+            .file_name()?
+            .to_str()?
+            .strip_prefix("part-")?
+            .strip_suffix(".parquet")?;
         match name.split_once('-') {
             None => Some((0, name.parse().ok()?)),
             Some((series, number)) => Some((series.parse().ok()?, number.parse().ok()?)),
@@ -87,7 +91,10 @@ pub fn captured_parts(root: &Path, table: &str) -> Result<Vec<PartFile>, LakeErr
     let mut parts = Vec::new();
     for entry in entries {
         let path = entry.map_err(LakeError::io(&folder))?.path();
-        parts.extend(PartFile::parse(&path).map(|captured| PartFile { captured: Some(captured), path }));
+        parts.extend(PartFile::parse(&path).map(|captured| PartFile {
+            captured: Some(captured),
+            path,
+        }));
     }
     parts.sort_unstable();
     Ok(parts)
@@ -127,7 +134,10 @@ pub struct SoundTable {
 ///
 /// # Errors
 /// The folder or a part cannot be read, or a part is not one of this table.
-pub fn sound_parts(snapshot: &LakeSnapshot, table: &'static Table) -> Result<SoundTable, LakeError> {
+pub fn sound_parts(
+    snapshot: &LakeSnapshot,
+    table: &'static Table,
+) -> Result<SoundTable, LakeError> {
     let mut sound = SoundTable::default();
     // For each group, in how many of its files each column is missing.
     let mut missing: Vec<Vec<usize>> = Vec::new();
@@ -142,11 +152,21 @@ pub fn sound_parts(snapshot: &LakeSnapshot, table: &'static Table) -> Result<Sou
         };
         let there = part.file.metadata().file_metadata().schema_descr();
         let has = |name: &str| there.columns().iter().any(|found| found.name() == name);
-        let mut times = table.columns.iter().filter(|column| column.kind == ColumnKind::Time);
-        let has_twins = times.clone().next().is_some() && times.all(|column| has(&twin_name(column.name)));
-        let known = sound.groups.iter().position(|group| group.has_twins == has_twins);
+        let mut times = table
+            .columns
+            .iter()
+            .filter(|column| column.kind == ColumnKind::Time);
+        let has_twins =
+            times.clone().next().is_some() && times.all(|column| has(&twin_name(column.name)));
+        let known = sound
+            .groups
+            .iter()
+            .position(|group| group.has_twins == has_twins);
         let group = known.unwrap_or_else(|| {
-            sound.groups.push(SoundParts { has_twins, ..SoundParts::default() });
+            sound.groups.push(SoundParts {
+                has_twins,
+                ..SoundParts::default()
+            });
             missing.push(vec![0; table.columns.len()]);
             missing.len() - 1
         });
@@ -223,10 +243,22 @@ impl TableReader {
     /// # Errors
     /// The folder cannot be read.
     pub fn of(snapshot: &LakeSnapshot, table: &'static Table) -> Result<TableReader, LakeError> {
-        let parts = snapshot.parts(table)?.into_iter().map(|part| part.path).collect();
+        let parts = snapshot
+            .parts(table)?
+            .into_iter()
+            .map(|part| part.path)
+            .collect();
         let batch = Batch::new(table);
         let _snapshot = Some(snapshot.clone());
-        Ok(TableReader { _snapshot, table, parts, part: None, batch, texts: Vec::new(), damaged: Vec::new() })
+        Ok(TableReader {
+            _snapshot,
+            table,
+            parts,
+            part: None,
+            batch,
+            texts: Vec::new(),
+            damaged: Vec::new(),
+        })
     }
 
     /// The complaints about parts that were left out until now, or were read up to the damage.
@@ -264,7 +296,9 @@ impl TableReader {
     /// Goes on to the next batch, group or part; whether a batch is there now.
     fn step(&mut self) -> Result<bool, LakeError> {
         let Some(part) = &mut self.part else {
-            let Some(path) = self.parts.pop_front() else { return Ok(false) };
+            let Some(path) = self.parts.pop_front() else {
+                return Ok(false);
+            };
             self.part = Some(PartReader::open(path, self.table)?);
             return Ok(false);
         };
@@ -283,17 +317,30 @@ impl PartReader {
     pub fn open(path: PathBuf, table: &'static Table) -> Result<PartReader, LakeError> {
         let bytes = File::open(&path).map_err(LakeError::io(&path))?;
         let sums = Sums::read(&bytes).map_err(LakeError::io(&path))?;
-        let sums = sums.transpose().map_err(|changed| damaged(&path, changed))?;
+        let sums = sums
+            .transpose()
+            .map_err(|changed| damaged(&path, changed))?;
         let file = bytes.try_clone().map_err(LakeError::io(&path))?;
         let file = SerializedFileReader::new(file).map_err(|error| damaged(&path, error))?;
         let metadata = file.metadata().file_metadata();
-        let named = metadata.key_value_metadata().into_iter().flatten().find(|pair| pair.key == TABLE_KEY);
+        let named = metadata
+            .key_value_metadata()
+            .into_iter()
+            .flatten()
+            .find(|pair| pair.key == TABLE_KEY);
         if named.is_none_or(|pair| pair.value.as_deref() != Some(table.name)) {
-            return Err(malformed(&path, table, "it belongs to another table, or another program"));
+            return Err(malformed(
+                &path,
+                table,
+                "it belongs to another table, or another program",
+            ));
         }
         let schema = metadata.schema_descr();
         for column in table.columns {
-            let found = schema.columns().iter().find(|found| found.name() == column.name);
+            let found = schema
+                .columns()
+                .iter()
+                .find(|found| found.name() == column.name);
             let fits = match found {
                 None => column.nullable,
                 Some(found) => {
@@ -307,7 +354,15 @@ impl PartReader {
                 return Err(malformed(&path, table, what));
             }
         }
-        Ok(PartReader { path, file, bytes, sums, group: 0, columns: Vec::new(), left: 0 })
+        Ok(PartReader {
+            path,
+            file,
+            bytes,
+            sums,
+            group: 0,
+            columns: Vec::new(),
+            left: 0,
+        })
     }
 
     /// Goes on to the next group of rows; `false` after the last one.
@@ -339,14 +394,23 @@ impl PartReader {
         let schema = self.file.metadata().file_metadata().schema_descr();
         self.columns.clear();
         for column in table.columns {
-            let index = schema.columns().iter().position(|found| found.name() == column.name);
+            let index = schema
+                .columns()
+                .iter()
+                .position(|found| found.name() == column.name);
             if let (Some(sums), Some(index)) = (&self.sums, index) {
                 let (start, len) = columns[index].byte_range();
                 let of_all = number * schema.num_columns() + index;
                 let same = sums.check(of_all, &self.bytes, start..start.saturating_add(len));
-                same.map_err(wrong_read)?.map_err(|changed| damaged(&self.path, changed))?;
+                same.map_err(wrong_read)?
+                    .map_err(|changed| damaged(&self.path, changed))?;
             }
-            self.columns.push(index.map(|index| group.get_column_reader(index)).transpose().map_err(wrong)?);
+            self.columns.push(
+                index
+                    .map(|index| group.get_column_reader(index))
+                    .transpose()
+                    .map_err(wrong)?,
+            );
         }
         self.left = u64::try_from(group.metadata().num_rows())
             .map_err(|_| damaged(&self.path, "a negative number of rows"))?;
@@ -382,7 +446,8 @@ impl PartReader {
         batch.clear();
         let columns = batch.table().columns.iter().zip(&mut self.columns);
         for (cells, (column, reader)) in batch.cells_mut().iter_mut().zip(columns) {
-            fill(cells, reader.as_mut(), rows, texts).map_err(|error| damaged(&self.path, error))?;
+            fill(cells, reader.as_mut(), rows, texts)
+                .map_err(|error| damaged(&self.path, error))?;
             cells.complete(rows, column.nullable);
         }
         batch.end_rows();
@@ -392,11 +457,18 @@ impl PartReader {
 }
 
 fn damaged(path: &Path, what: impl ToString) -> LakeError {
-    LakeError::Damaged { path: path.to_path_buf(), what: what.to_string() }
+    LakeError::Damaged {
+        path: path.to_path_buf(),
+        what: what.to_string(),
+    }
 }
 
 fn malformed(path: &Path, table: &'static Table, what: impl ToString) -> LakeError {
-    LakeError::Malformed { path: path.to_path_buf(), table: table.name, what: what.to_string() }
+    LakeError::Malformed {
+        path: path.to_path_buf(),
+        table: table.name,
+        what: what.to_string(),
+    }
 }
 
 /// Reads `rows` values into empty cells; nulls get a value that means nothing.
@@ -452,7 +524,10 @@ fn fill(
         _ => return Err(ParquetError::General("a column of another type".into())),
     };
     if read.0 != rows {
-        return Err(ParquetError::EOF(format!("a column ends after {} of {rows} rows", read.0)));
+        return Err(ParquetError::EOF(format!(
+            "a column ends after {} of {rows} rows",
+            read.0
+        )));
     }
     Ok(())
 }
@@ -483,18 +558,29 @@ mod tests {
     const OLD: Table = Table {
         name: "t",
         doc: "Rows.",
-        columns: &[Column::int("a", "One."), Column::text("gone", "Two.").nullable()],
+        columns: &[
+            Column::int("a", "One."),
+            Column::text("gone", "Two.").nullable(),
+        ],
     };
     const NEW: Table = Table {
         name: "t",
         doc: "Rows.",
-        columns: &[Column::text("b", "Three.").nullable(), Column::int("a", "One.").nullable()],
+        columns: &[
+            Column::text("b", "Three.").nullable(),
+            Column::int("a", "One.").nullable(),
+        ],
     };
-    const OTHER: Table = Table { name: "t", doc: "Rows.", columns: &[Column::float("a", "One.")] };
+    const OTHER: Table = Table {
+        name: "t",
+        doc: "Rows.",
+        columns: &[Column::float("a", "One.")],
+    };
 
     fn table() -> TempDir {
         let folder = TempDir::new().unwrap();
-        let mut writer = TableWriter::create(folder.path(), &OLD, WriterOptions::default()).unwrap();
+        let mut writer =
+            TableWriter::create(folder.path(), &OLD, WriterOptions::default()).unwrap();
         for a in 0..1000 {
             writer.rows().row().int(a).text("some text").end();
         }
@@ -508,16 +594,29 @@ mod tests {
         let folder = table();
         let mut rows = 0;
         read_table(folder.path(), &NEW, |batch| {
-            assert!((0..batch.rows()).all(|row| batch.is_null("b", row) && !batch.is_null("a", row)));
+            assert!(
+                (0..batch.rows()).all(|row| batch.is_null("b", row) && !batch.is_null("a", row))
+            );
             assert!(batch.ints("a").iter().copied().eq(0..1000));
             rows += batch.rows();
         })
         .unwrap();
         assert_eq!(rows, 1000);
-        let error = read_table(folder.path(), &OTHER, |_| ()).unwrap_err().to_string();
-        assert!(error.contains("part-000000.parquet: ") && error.contains("column a"), "{error}");
-        let missing = Table { name: "missing", ..OTHER };
-        assert_eq!(parts(folder.path(), &missing).unwrap(), Vec::<PartFile>::new());
+        let error = read_table(folder.path(), &OTHER, |_| ())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("part-000000.parquet: ") && error.contains("column a"),
+            "{error}"
+        );
+        let missing = Table {
+            name: "missing",
+            ..OTHER
+        };
+        assert_eq!(
+            parts(folder.path(), &missing).unwrap(),
+            Vec::<PartFile>::new()
+        );
     }
 
     /// A damaged file is noted, or not one of this table, or gives the values that were written; it never panics.
@@ -539,13 +638,21 @@ mod tests {
                     same &= batch.texts("gone").all(|text| text == "some text");
                 });
                 if read.is_ok_and(|bad| bad.is_empty()) {
-                    assert!(same && rows.is_empty(), "byte {at} of {}: other values", whole.len());
+                    assert!(
+                        same && rows.is_empty(),
+                        "byte {at} of {}: other values",
+                        whole.len()
+                    );
                     unnoticed += 1;
                 }
             }
         }
         // In words that say nothing of the values: the file's first one, and that there are sums.
-        assert!(unnoticed <= 16, "{unnoticed} of {} were taken for good", 2 * whole.len());
+        assert!(
+            unnoticed <= 16,
+            "{unnoticed} of {} were taken for good",
+            2 * whole.len()
+        );
     }
 
     /// A part that an older version wrote has no checksums, and is read.
@@ -554,12 +661,20 @@ mod tests {
         let folder = table();
         let part = folder.path().join("t/part-000000.parquet");
         let whole = std::fs::read(&part).unwrap();
-        let end = whole.windows(8).position(|eight| eight == b"BrntSum1").expect("there are sums") + 8;
+        let end = whole
+            .windows(8)
+            .position(|eight| eight == b"BrntSum1")
+            .expect("there are sums")
+            + 8;
         // Those of two columns and of the footer, and their number.
         let without = [&whole[..end - 8 - 4 - 3 * 8], &whole[end..]].concat();
         std::fs::write(&part, without).unwrap();
         let mut rows = 0;
-        assert!(read_table(folder.path(), &OLD, |batch| rows += batch.rows()).unwrap().is_empty());
+        assert!(
+            read_table(folder.path(), &OLD, |batch| rows += batch.rows())
+                .unwrap()
+                .is_empty()
+        );
         assert_eq!(rows, 1000);
     }
 
@@ -567,22 +682,43 @@ mod tests {
     #[test]
     fn others_are_read() {
         let folder = TempDir::new().unwrap();
-        let mut writer = TableWriter::create(folder.path(), &OLD, WriterOptions::default()).unwrap();
+        let mut writer =
+            TableWriter::create(folder.path(), &OLD, WriterOptions::default()).unwrap();
         for part in 0..3 {
-            (0..100).for_each(|a| writer.rows().row().int(100 * part + a).text("some text").end());
+            (0..100).for_each(|a| {
+                writer
+                    .rows()
+                    .row()
+                    .int(100 * part + a)
+                    .text("some text")
+                    .end()
+            });
             writer.rotate().unwrap();
         }
         let parts = parts(folder.path(), &OLD).unwrap();
         assert_eq!(parts.len(), 3);
         let bytes = std::fs::read(&parts[1].path).unwrap();
-        for bad in [&bytes[..bytes.len() / 2], &bytes[..3], b"", b"nonsense of some length"] {
+        for bad in [
+            &bytes[..bytes.len() / 2],
+            &bytes[..3],
+            b"",
+            b"nonsense of some length",
+        ] {
             std::fs::write(&parts[1].path, bad).unwrap();
             let mut rows = Vec::new();
-            let damaged =
-                read_table(folder.path(), &OLD, |batch| rows.extend_from_slice(batch.ints("a"))).unwrap();
+            let damaged = read_table(folder.path(), &OLD, |batch| {
+                rows.extend_from_slice(batch.ints("a"))
+            })
+            .unwrap();
             assert!(rows.into_iter().eq((0..100).chain(200..300)));
             assert_eq!(damaged.len(), 1);
-            assert!(damaged[0].to_string().contains("t/part-000001.parquet: damaged"), "{}", damaged[0]);
+            assert!(
+                damaged[0]
+                    .to_string()
+                    .contains("t/part-000001.parquet: damaged"),
+                "{}",
+                damaged[0]
+            );
         }
     }
 }

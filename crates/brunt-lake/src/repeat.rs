@@ -65,7 +65,9 @@ impl Compaction {
                 let layout = next.lock().unwrap_or_else(PoisonError::into_inner).next();
                 let Some(layout) = layout else { return Ok(()) };
                 let parts = repeat_table(&to, layout, source, repeat)?;
-                done.lock().unwrap_or_else(PoisonError::into_inner).push((layout.table.name, parts));
+                done.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push((layout.table.name, parts));
             }
         };
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -108,10 +110,13 @@ fn repeat_table(
                 Some(open) => open,
                 None => open.insert((hour, begin_part(to, layout, hour, done.len() as u64)?)),
             };
-            let columns = group.copy(copy, &encoder, &mut buffers).map_err(|error| LakeError::Damaged {
-                path: source.root().join(layout.table.name),
-                what: error.to_string(),
-            })?;
+            let columns =
+                group
+                    .copy(copy, &encoder, &mut buffers)
+                    .map_err(|error| LakeError::Damaged {
+                        path: source.root().join(layout.table.name),
+                        what: error.to_string(),
+                    })?;
             part.writer.write_encoded(columns, group.rows as u64)?;
         }
     }
@@ -149,17 +154,23 @@ impl Group {
         encoder: &Encoder,
         buffers: &mut Buffers,
     ) -> Result<Vec<EncodedColumn>, parquet::errors::ParquetError> {
-        let columns = self.columns.iter().enumerate().map(|(index, column)| match column {
-            Repeated::Same(column) => Ok(EncodedColumn::clone(column)),
-            Repeated::Shifted { cells, by } => {
-                let mut cells = cells.clone();
-                if let Values::Ints(values) = &mut cells.values {
-                    let more = (by.base + copy * by.step).div_euclid(by.unit);
-                    values.iter_mut().for_each(|value| *value = value.wrapping_add(more));
+        let columns = self
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(index, column)| match column {
+                Repeated::Same(column) => Ok(EncodedColumn::clone(column)),
+                Repeated::Shifted { cells, by } => {
+                    let mut cells = cells.clone();
+                    if let Values::Ints(values) = &mut cells.values {
+                        let more = (by.base + copy * by.step).div_euclid(by.unit);
+                        values
+                            .iter_mut()
+                            .for_each(|value| *value = value.wrapping_add(more));
+                    }
+                    encoder.column(index, &cells, self.rows, buffers)
                 }
-                encoder.column(index, &cells, self.rows, buffers)
-            }
-        });
+            });
         columns.collect()
     }
 }
@@ -185,11 +196,19 @@ fn groups(
         if let Some(order) = layout.order {
             gathered.sort_by(order);
         }
-        let columns = layout.table.columns.iter().zip(gathered.cells()).enumerate();
+        let columns = layout
+            .table
+            .columns
+            .iter()
+            .zip(gathered.cells())
+            .enumerate();
         let columns = columns.map(|(index, (column, cells))| {
             let shift = repeat.shift(layout, column.name, column.kind);
             match shift {
-                Some(by) => Ok(Repeated::Shifted { cells: cells.clone(), by }),
+                Some(by) => Ok(Repeated::Shifted {
+                    cells: cells.clone(),
+                    by,
+                }),
                 None => encoder
                     .column(index, cells, gathered.rows(), buffers)
                     .map(|column| Repeated::Same(Box::new(column))),
@@ -197,8 +216,14 @@ fn groups(
         });
         let columns = columns
             .collect::<Result<_, _>>()
-            .map_err(|error| LakeError::Damaged { path: part.path.clone(), what: error.to_string() })?;
-        groups.push(Group { rows: gathered.rows(), columns });
+            .map_err(|error| LakeError::Damaged {
+                path: part.path.clone(),
+                what: error.to_string(),
+            })?;
+        groups.push(Group {
+            rows: gathered.rows(),
+            columns,
+        });
         gathered.clear();
     }
     Ok(groups)
@@ -210,14 +235,26 @@ impl Repeat {
     fn shift(&self, layout: &LakeLayout, column: &str, kind: ColumnKind) -> Option<Shift> {
         let (base, step) = (self.to_second - self.from_second, self.period_seconds);
         match layout.placing {
-            Placing::Time(time) if time == column => {
-                Some(Shift { base: base * SECOND_NS, step: step * SECOND_NS, unit: 1 })
-            }
-            Placing::Second(second) if second == column => Some(Shift { base, step, unit: 1 }),
-            Placing::Minute(minute) if minute == column => Some(Shift { base, step, unit: 60 }),
-            _ if kind == ColumnKind::Int && self.ids.contains(&column) => {
-                Some(Shift { base: 0, step: self.ids_step, unit: 1 })
-            }
+            Placing::Time(time) if time == column => Some(Shift {
+                base: base * SECOND_NS,
+                step: step * SECOND_NS,
+                unit: 1,
+            }),
+            Placing::Second(second) if second == column => Some(Shift {
+                base,
+                step,
+                unit: 1,
+            }),
+            Placing::Minute(minute) if minute == column => Some(Shift {
+                base,
+                step,
+                unit: 60,
+            }),
+            _ if kind == ColumnKind::Int && self.ids.contains(&column) => Some(Shift {
+                base: 0,
+                step: self.ids_step,
+                unit: 1,
+            }),
             _ => None,
         }
     }
@@ -246,7 +283,11 @@ mod tests {
             Column::text("what", "What."),
         ],
     };
-    static KINDS: Table = Table { name: "kinds", doc: "Kinds.", columns: &[Column::int("kind", "A kind.")] };
+    static KINDS: Table = Table {
+        name: "kinds",
+        doc: "Kinds.",
+        columns: &[Column::int("kind", "A kind.")],
+    };
 
     fn layout(table: &'static Table, placing: Placing) -> LakeLayout {
         let order = Some(table.columns[0].name);
@@ -268,19 +309,33 @@ mod tests {
         const FROM: i64 = 1_700_000_001;
         const TO: i64 = 472_222 * 3600 + 3580;
         let (trace, lake) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-        let mut writer = TableWriter::create(trace.path(), &EVENTS, WriterOptions::default()).unwrap();
+        let mut writer =
+            TableWriter::create(trace.path(), &EVENTS, WriterOptions::default()).unwrap();
         for event in 0..100 {
-            let row = writer.rows().row().int(event).int(FROM * SECOND_NS + event * 1_000_000);
-            row.int_or_null((event % 10 == 9).then_some(event - 1)).text("something").end();
+            let row = writer
+                .rows()
+                .row()
+                .int(event)
+                .int(FROM * SECOND_NS + event * 1_000_000);
+            row.int_or_null((event % 10 == 9).then_some(event - 1))
+                .text("something")
+                .end();
         }
         writer.finish().unwrap();
-        let mut writer = TableWriter::create(trace.path(), &KINDS, WriterOptions::default()).unwrap();
+        let mut writer =
+            TableWriter::create(trace.path(), &KINDS, WriterOptions::default()).unwrap();
         writer.rows().row().int(7).end();
         writer.finish().unwrap();
 
-        let options = CompactOptions { part_bytes: 1 << 20, keep_old: Duration::ZERO };
+        let options = CompactOptions {
+            part_bytes: 1 << 20,
+            keep_old: Duration::ZERO,
+        };
         let mut compaction = Compaction::begin(lake.path(), options, || Ok(Grain::Hour)).unwrap();
-        let layouts = [layout(&EVENTS, Placing::Time("at")), layout(&KINDS, Placing::Nowhere)];
+        let layouts = [
+            layout(&EVENTS, Placing::Time("at")),
+            layout(&KINDS, Placing::Nowhere),
+        ];
         let repeat = Repeat {
             copies: 10,
             from_second: FROM,
@@ -289,7 +344,13 @@ mod tests {
             ids: &["event_id", "caused_by"],
             ids_step: 100,
         };
-        compaction.repeat(&layouts, &LakeSnapshot::open(trace.path()).unwrap(), &repeat).unwrap();
+        compaction
+            .repeat(
+                &layouts,
+                &LakeSnapshot::open(trace.path()).unwrap(),
+                &repeat,
+            )
+            .unwrap();
         compaction.commit("test").unwrap();
 
         let mut ids = Vec::new();
@@ -308,7 +369,14 @@ mod tests {
         let mut kinds = 0;
         read_table(lake.path(), &KINDS, |rows| kinds += rows.rows()).unwrap();
         assert_eq!(kinds, 1);
-        let parts = LakeSnapshot::open(lake.path()).unwrap().parts(&EVENTS).unwrap();
-        assert_eq!(parts.len(), 2, "four copies in one hour, six in the next: {parts:?}");
+        let parts = LakeSnapshot::open(lake.path())
+            .unwrap()
+            .parts(&EVENTS)
+            .unwrap();
+        assert_eq!(
+            parts.len(),
+            2,
+            "four copies in one hour, six in the next: {parts:?}"
+        );
     }
 }

@@ -57,7 +57,13 @@ impl OrderedRuns {
             }
         }
         runs.sort_by_key(|run| run.min);
-        Ok(OrderedRuns { snapshot: snapshot.clone(), table, id, runs, damaged })
+        Ok(OrderedRuns {
+            snapshot: snapshot.clone(),
+            table,
+            id,
+            runs,
+            damaged,
+        })
     }
 
     /// Parts that are damaged and left out.
@@ -69,7 +75,10 @@ impl OrderedRuns {
     pub fn of_pipeline(&self, pipeline: u16) -> OrderedReader {
         let first = i64::from(pipeline) << NUMBER_BITS;
         let last = first | ((1 << NUMBER_BITS) - 1);
-        let overlapping = self.runs.iter().filter(|run| run.min <= last && run.max >= first);
+        let overlapping = self
+            .runs
+            .iter()
+            .filter(|run| run.min <= last && run.max >= first);
         OrderedReader {
             _snapshot: self.snapshot.clone(),
             id: self.id,
@@ -89,12 +98,21 @@ fn runs_of(path: PathBuf, table: &'static Table, id: &str) -> Result<Vec<Run>, L
     let schema = metadata.file_metadata().schema_descr();
     let index = schema.columns().iter().position(|found| found.name() == id);
     let index = index.expect("a column that must be there was looked for");
-    let runs = metadata.row_groups().iter().enumerate().filter_map(|(group, about)| {
-        // A group that does not say is looked at.
-        let extremes = about.column(index).statistics().and_then(int_extremes);
-        let (min, max) = extremes.unwrap_or((i64::MIN, i64::MAX));
-        (about.num_rows() > 0).then(|| Run { min, max, path: path.clone(), group })
-    });
+    let runs = metadata
+        .row_groups()
+        .iter()
+        .enumerate()
+        .filter_map(|(group, about)| {
+            // A group that does not say is looked at.
+            let extremes = about.column(index).statistics().and_then(int_extremes);
+            let (min, max) = extremes.unwrap_or((i64::MIN, i64::MAX));
+            (about.num_rows() > 0).then(|| Run {
+                min,
+                max,
+                path: path.clone(),
+                group,
+            })
+        });
     Ok(runs.collect())
 }
 
@@ -108,7 +126,9 @@ pub fn extremes(
     column: &'static str,
 ) -> Result<Option<(i64, i64)>, LakeError> {
     let runs = OrderedRuns::list(snapshot, table, column)?.runs.into_iter();
-    let said = runs.map(|run| (run.min, run.max)).filter(|range| *range != (i64::MIN, i64::MAX));
+    let said = runs
+        .map(|run| (run.min, run.max))
+        .filter(|range| *range != (i64::MIN, i64::MAX));
     Ok(said.reduce(|(min, max), (least, most)| (min.min(least), max.max(most))))
 }
 
@@ -155,10 +175,15 @@ impl OrderedReader {
             self.open_due()?;
             // The run with the lowest id, and how far it goes before another one's turn.
             let id_at = |run: &OpenRun| run.rows.ints(self.id)[run.at];
-            let Some(first) = (0..self.open.len()).min_by_key(|index| id_at(&self.open[*index])) else {
+            let Some(first) = (0..self.open.len()).min_by_key(|index| id_at(&self.open[*index]))
+            else {
                 break;
             };
-            let others = self.open.iter().enumerate().filter(|(index, _)| *index != first);
+            let others = self
+                .open
+                .iter()
+                .enumerate()
+                .filter(|(index, _)| *index != first);
             let bound = others
                 .map(|(index, run)| (id_at(run), index > first))
                 .chain(self.pending.front().map(|run| (run.min, true)))
@@ -186,12 +211,18 @@ impl OrderedReader {
     /// Opens the runs that may have the next id.
     fn open_due(&mut self) -> Result<(), LakeError> {
         loop {
-            let lowest = self.open.iter().map(|run| run.rows.ints(self.id)[run.at]).min();
+            let lowest = self
+                .open
+                .iter()
+                .map(|run| run.rows.ints(self.id)[run.at])
+                .min();
             let is_due = |run: &Run| lowest.is_none_or(|lowest| run.min <= lowest);
             if !self.pending.front().is_some_and(is_due) {
                 return Ok(());
             }
-            let Some(run) = self.pending.pop_front() else { return Ok(()) };
+            let Some(run) = self.pending.pop_front() else {
+                return Ok(());
+            };
             let mut rows = Batch::new(self.batch.table());
             let read = PartReader::open(run.path, rows.table())
                 .and_then(|mut part| part.read_group(run.group, &mut rows, &mut self.texts));

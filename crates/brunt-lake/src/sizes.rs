@@ -66,7 +66,9 @@ pub fn table_sizes(root: &Path, table: &Table) -> Result<TableSizes, LakeError> 
             parts: 1,
             rows: groups.iter().map(|group| count(group.num_rows())).sum(),
             value_bytes: columns().map(value_bytes).sum(),
-            packed_bytes: columns().map(|column| count(column.uncompressed_size())).sum(),
+            packed_bytes: columns()
+                .map(|column| count(column.uncompressed_size()))
+                .sum(),
             file_bytes,
         };
     }
@@ -74,7 +76,10 @@ pub fn table_sizes(root: &Path, table: &Table) -> Result<TableSizes, LakeError> 
 }
 
 fn value_bytes(column: &ColumnChunkMetaData) -> u64 {
-    let nulls = column.statistics().and_then(|statistics| statistics.null_count_opt()).unwrap_or(0);
+    let nulls = column
+        .statistics()
+        .and_then(|statistics| statistics.null_count_opt())
+        .unwrap_or(0);
     let values = count(column.num_values()).saturating_sub(nulls);
     match column.column_type() {
         Physical::BOOLEAN => values,
@@ -108,11 +113,19 @@ mod tests {
     #[test]
     fn values_pages_and_files() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(table_sizes(folder.path(), &TABLE).unwrap(), TableSizes::default());
-        let mut writer = TableWriter::create(folder.path(), &TABLE, WriterOptions::default()).unwrap();
+        assert_eq!(
+            table_sizes(folder.path(), &TABLE).unwrap(),
+            TableSizes::default()
+        );
+        let mut writer =
+            TableWriter::create(folder.path(), &TABLE, WriterOptions::default()).unwrap();
         for number in 0..10_000 {
             let row = writer.rows().row().int(number);
-            let row = if number % 10 == 0 { row.int(number) } else { row.null() };
+            let row = if number % 10 == 0 {
+                row.int(number)
+            } else {
+                row.null()
+            };
             row.bool(number % 2 == 1).end();
         }
         writer.finish().unwrap();
@@ -132,7 +145,11 @@ mod tests {
     fn damaged_part() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("numbers")).unwrap();
-        std::fs::write(folder.path().join("numbers/part-000000.parquet"), "PAR1 and no more").unwrap();
+        std::fs::write(
+            folder.path().join("numbers/part-000000.parquet"),
+            "PAR1 and no more",
+        )
+        .unwrap();
         let error = table_sizes(folder.path(), &TABLE).unwrap_err();
         assert!(error.to_string().contains("part-000000.parquet"), "{error}");
     }

@@ -22,8 +22,13 @@ use crate::table::Table;
 
 /// Whether a captured part has rows that a version has not.
 fn is_besides(catalog: &Catalog, root: &Path, table: &str, part: &PartFile) -> bool {
-    let below = part.path.strip_prefix(root).unwrap_or(&part.path).to_string_lossy();
-    part.captured.is_none_or(|captured| catalog.is_besides(table, captured, &below))
+    let below = part
+        .path
+        .strip_prefix(root)
+        .unwrap_or(&part.path)
+        .to_string_lossy();
+    part.captured
+        .is_none_or(|captured| catalog.is_besides(table, captured, &below))
 }
 
 /// A version of a lake, or a folder of tables that is none.
@@ -43,7 +48,8 @@ impl LakeSnapshot {
     pub fn open(root: &Path) -> Result<LakeSnapshot, LakeError> {
         loop {
             let newest = versions(root)?.last().copied();
-            let path = newest.map_or_else(|| root.to_path_buf(), |version| version_path(root, version));
+            let path =
+                newest.map_or_else(|| root.to_path_buf(), |version| version_path(root, version));
             let lock = match lock::shared(&path) {
                 Ok(lock) => Some(lock),
                 Err(error) if error.kind() == ErrorKind::NotFound && newest.is_some() => continue,
@@ -58,8 +64,15 @@ impl LakeSnapshot {
             if is_gone || newest.is_none() && !versions(root)?.is_empty() {
                 continue;
             }
-            let catalog = newest.map(|_| Catalog::read(&path)).transpose()?.map(Arc::new);
-            return Ok(LakeSnapshot { root: root.to_path_buf(), catalog, _lock: lock.map(Arc::new) });
+            let catalog = newest
+                .map(|_| Catalog::read(&path))
+                .transpose()?
+                .map(Arc::new);
+            return Ok(LakeSnapshot {
+                root: root.to_path_buf(),
+                catalog,
+                _lock: lock.map(Arc::new),
+            });
         }
     }
 
@@ -79,12 +92,18 @@ impl LakeSnapshot {
     /// The folder cannot be read.
     pub fn parts(&self, table: &Table) -> Result<Vec<PartFile>, LakeError> {
         let captured = captured_parts(&self.root, table.name)?;
-        let Some(catalog) = &self.catalog else { return Ok(captured) };
+        let Some(catalog) = &self.catalog else {
+            return Ok(captured);
+        };
         let mut compacted: Vec<_> = catalog.parts(table.name).iter().collect();
         compacted.sort_by(|one, other| (one.hour, &one.path).cmp(&(other.hour, &other.path)));
-        let compacted =
-            compacted.into_iter().map(|part| PartFile { captured: None, path: self.root.join(&part.path) });
-        let since = captured.into_iter().filter(|part| is_besides(catalog, &self.root, table.name, part));
+        let compacted = compacted.into_iter().map(|part| PartFile {
+            captured: None,
+            path: self.root.join(&part.path),
+        });
+        let since = captured
+            .into_iter()
+            .filter(|part| is_besides(catalog, &self.root, table.name, part));
         Ok(compacted.chain(since).collect())
     }
 
@@ -96,7 +115,9 @@ impl LakeSnapshot {
         let is_running = WriterState::of(&self.root)?.is_running;
         let mut since = Vec::new();
         for folder in folders_in(&self.root)? {
-            let Some(table) = folder.file_name().and_then(|name| name.to_str()) else { continue };
+            let Some(table) = folder.file_name().and_then(|name| name.to_str()) else {
+                continue;
+            };
             let parts = captured_parts(&self.root, table)?;
             for (index, part) in parts.iter().enumerate() {
                 let series = |part: &PartFile| part.captured.map(|(series, _)| series);

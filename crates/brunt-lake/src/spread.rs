@@ -56,11 +56,23 @@ pub(crate) struct OpenPart {
 
 impl<'a> Spread<'a> {
     pub fn new(to: SpreadTo, layout: &'a LakeLayout, number: &'a mut u64) -> Spread<'a> {
-        Spread { to, layout, open: BTreeMap::new(), number, turn: 0, done: Vec::new() }
+        Spread {
+            to,
+            layout,
+            open: BTreeMap::new(),
+            number,
+            turn: 0,
+            done: Vec::new(),
+        }
     }
 
     /// Adds rows of a pipeline. `timeline` has the times of their ids.
-    pub fn push(&mut self, rows: &Batch, pipeline: u16, timeline: &IdTimeline) -> Result<(), LakeError> {
+    pub fn push(
+        &mut self,
+        rows: &Batch,
+        pipeline: u16,
+        timeline: &IdTimeline,
+    ) -> Result<(), LakeError> {
         let hours = self.hours(rows, timeline);
         let same = hours.windows(2).all(|pair| pair[0] == pair[1]);
         if same {
@@ -120,7 +132,11 @@ impl<'a> Spread<'a> {
         let mut of = |column: &str, hour: &dyn Fn(i64) -> Hour| {
             let values = rows.ints(column).iter().enumerate();
             let hours = values.map(|(row, value)| {
-                let known = if rows.is_null(column, row) { None } else { hour(*value) };
+                let known = if rows.is_null(column, row) {
+                    None
+                } else {
+                    hour(*value)
+                };
                 last = known.or(last);
                 last.map(|hour| grain.first(hour))
             });
@@ -137,7 +153,11 @@ impl<'a> Spread<'a> {
 
     fn make_room(&mut self) -> Result<(), LakeError> {
         while self.open.len() >= OPEN_MAX {
-            let oldest = self.open.iter().min_by_key(|(_, part)| part.turn).map(|(hour, _)| *hour);
+            let oldest = self
+                .open
+                .iter()
+                .min_by_key(|(_, part)| part.turn)
+                .map(|(hour, _)| *hour);
             let Some(oldest) = oldest else { return Ok(()) };
             self.close(oldest)?;
         }
@@ -147,11 +167,16 @@ impl<'a> Spread<'a> {
     fn begin(&mut self, hour: Hour) -> Result<OpenPart, LakeError> {
         let part = begin_part(&self.to, self.layout, hour, *self.number)?;
         *self.number += 1;
-        Ok(OpenPart { turn: self.turn, ..part })
+        Ok(OpenPart {
+            turn: self.turn,
+            ..part
+        })
     }
 
     fn close(&mut self, hour: Hour) -> Result<(), LakeError> {
-        let Some(mut part) = self.open.remove(&hour) else { return Ok(()) };
+        let Some(mut part) = self.open.remove(&hour) else {
+            return Ok(());
+        };
         part.write(self.layout.order)?;
         self.done.push(finish_part(self.layout, hour, part)?);
         Ok(())
@@ -165,19 +190,37 @@ pub(crate) fn begin_part(
     hour: Hour,
     number: u64,
 ) -> Result<OpenPart, LakeError> {
-    let SpreadTo { root, grain, version, .. } = to;
+    let SpreadTo {
+        root,
+        grain,
+        version,
+        ..
+    } = to;
     let table = layout.table;
     let place = hour.map_or(String::new(), |hour| format!("{}/", grain.folder(hour)));
-    let path = format!("{}/{place}part-c{version:08}-{number:04}.parquet", table.name);
+    let path = format!(
+        "{}/{place}part-c{version:08}-{number:04}.parquet",
+        table.name
+    );
     let file = root.join(format!("{path}.{OPEN_SUFFIX}"));
     let folder = file.parent().expect("a part is in a folder");
     std::fs::create_dir_all(folder).map_err(|error| LakeError::writing(folder, 0, error))?;
     let writer = PartWriter::create(file, layout)?;
-    Ok(OpenPart { path, writer, rows: Batch::new(table), pipeline: 0, turn: 0 })
+    Ok(OpenPart {
+        path,
+        writer,
+        rows: Batch::new(table),
+        pipeline: 0,
+        turn: 0,
+    })
 }
 
 /// Ends a part whose rows are all written.
-pub(crate) fn finish_part(layout: &LakeLayout, hour: Hour, part: OpenPart) -> Result<LakePart, LakeError> {
+pub(crate) fn finish_part(
+    layout: &LakeLayout,
+    hour: Hour,
+    part: OpenPart,
+) -> Result<LakePart, LakeError> {
     let OpenPart { path, writer, .. } = part;
     let finished = writer.finish()?;
     let columns = layout.table.columns;
@@ -188,7 +231,13 @@ pub(crate) fn finish_part(layout: &LakeLayout, hour: Hour, part: OpenPart) -> Re
         .map(|(index, extremes)| (columns[index].name, extremes))
         .filter(|(name, _)| is_key(name))
         .map(|(name, extremes)| (name.to_string(), extremes));
-    Ok(LakePart { path, rows: finished.rows, bytes: finished.bytes, hour, extremes: extremes.collect() })
+    Ok(LakePart {
+        path,
+        rows: finished.rows,
+        bytes: finished.bytes,
+        hour,
+        extremes: extremes.collect(),
+    })
 }
 
 impl OpenPart {

@@ -39,7 +39,9 @@ pub(crate) fn footer_start(tail: [u8; TAIL_BYTES], file_bytes: u64) -> Option<u6
 
 /// Puts sums into a file that is complete without them; `columns` has those of its column chunks.
 pub(crate) fn insert(file: &mut Vec<u8>, columns: &[u64]) {
-    let tail = file.last_chunk().expect("a Parquet file ends with the length of its footer");
+    let tail = file
+        .last_chunk()
+        .expect("a Parquet file ends with the length of its footer");
     let footer = footer_start(*tail, file.len() as u64).expect("its footer is in it") as usize;
     let gap = gap(columns, &file[footer..]);
     file.splice(footer..footer, gap);
@@ -47,8 +49,10 @@ pub(crate) fn insert(file: &mut Vec<u8>, columns: &[u64]) {
 
 /// The same in a file on disk, whose columns are summed here: `columns` says where they are.
 pub(crate) fn insert_into(file: &File, columns: &[Range<u64>]) -> io::Result<()> {
-    let sums: Vec<u64> =
-        columns.iter().map(|bytes| sum_of(file, bytes.clone())).collect::<io::Result<_>>()?;
+    let sums: Vec<u64> = columns
+        .iter()
+        .map(|bytes| sum_of(file, bytes.clone()))
+        .collect::<io::Result<_>>()?;
     let len = file.metadata()?.len();
     let mut tail = [0; TAIL_BYTES];
     file.read_exact_at(&mut tail, len.saturating_sub(TAIL_BYTES as u64))?;
@@ -93,29 +97,54 @@ impl Sums {
             Ok(Some(read))
         };
         let head = MAGIC.len() + 4;
-        let Some(tail) = len.checked_sub(TAIL_BYTES as u64) else { return Ok(None) };
-        let Some(tail) = read(tail, TAIL_BYTES)? else { return Ok(None) };
+        let Some(tail) = len.checked_sub(TAIL_BYTES as u64) else {
+            return Ok(None);
+        };
+        let Some(tail) = read(tail, TAIL_BYTES)? else {
+            return Ok(None);
+        };
         let tail: [u8; TAIL_BYTES] = tail.try_into().expect("so many were read");
-        let Some(footer) = footer_start(tail, len) else { return Ok(None) };
-        let Some(at) = footer.checked_sub(head as u64) else { return Ok(None) };
-        let Some(head) = read(at, head)? else { return Ok(None) };
+        let Some(footer) = footer_start(tail, len) else {
+            return Ok(None);
+        };
+        let Some(at) = footer.checked_sub(head as u64) else {
+            return Ok(None);
+        };
+        let Some(head) = read(at, head)? else {
+            return Ok(None);
+        };
         let (count, magic) = head.split_first_chunk::<4>().expect("so many were read");
         if magic != MAGIC {
             return Ok(None);
         }
         let count = u32::from_le_bytes(*count) as usize;
         let sums = (count + 1) * 8;
-        let Some(at) = at.checked_sub(sums as u64).filter(|_| count <= COLUMNS_MAX) else { return Ok(None) };
-        let Some(bytes) = read(at, sums)? else { return Ok(None) };
-        let mut sums: Vec<u64> =
-            bytes.chunks_exact(8).map(|sum| u64::from_le_bytes(sum.try_into().expect("8 of 8"))).collect();
+        let Some(at) = at.checked_sub(sums as u64).filter(|_| count <= COLUMNS_MAX) else {
+            return Ok(None);
+        };
+        let Some(bytes) = read(at, sums)? else {
+            return Ok(None);
+        };
+        let mut sums: Vec<u64> = bytes
+            .chunks_exact(8)
+            .map(|sum| u64::from_le_bytes(sum.try_into().expect("8 of 8")))
+            .collect();
         let of_footer = sums.pop();
         let same = of_footer == Some(sum_of(file, footer..len)?);
-        Ok(Some(if same { Ok(Sums(sums)) } else { Err(Changed("footer")) }))
+        Ok(Some(if same {
+            Ok(Sums(sums))
+        } else {
+            Err(Changed("footer"))
+        }))
     }
 
     /// Holds a column's bytes against its sum.
-    pub fn check(&self, column: usize, file: &File, bytes: Range<u64>) -> io::Result<Result<(), Changed>> {
+    pub fn check(
+        &self,
+        column: usize,
+        file: &File,
+        bytes: Range<u64>,
+    ) -> io::Result<Result<(), Changed>> {
         let same = self.0.get(column) == Some(&sum_of(file, bytes)?);
         Ok(if same { Ok(()) } else { Err(Changed("data")) })
     }
@@ -126,7 +155,12 @@ fn sum_of(file: &File, bytes: Range<u64>) -> io::Result<u64> {
     let mut piece = Vec::new();
     let mut at = bytes.start;
     while at < bytes.end {
-        piece.resize(usize::try_from(bytes.end - at).unwrap_or(usize::MAX).min(PIECE_BYTES), 0);
+        piece.resize(
+            usize::try_from(bytes.end - at)
+                .unwrap_or(usize::MAX)
+                .min(PIECE_BYTES),
+            0,
+        );
         file.read_exact_at(&mut piece, at)?;
         hasher.write(&piece);
         at += piece.len() as u64;

@@ -61,8 +61,19 @@ pub enum Coding {
 }
 
 impl Column {
-    const fn new(name: &'static str, kind: ColumnKind, coding: Coding, doc: &'static str) -> Column {
-        Column { name, doc, kind, nullable: false, coding }
+    const fn new(
+        name: &'static str,
+        kind: ColumnKind,
+        coding: Coding,
+        doc: &'static str,
+    ) -> Column {
+        Column {
+            name,
+            doc,
+            kind,
+            nullable: false,
+            coding,
+        }
     }
 
     /// An integer column, delta-coded unless said otherwise.
@@ -147,7 +158,10 @@ impl Table {
     /// # Panics
     /// There is none of that name: our own mistake.
     pub fn index_of(&self, column: &str) -> usize {
-        let place = self.columns.iter().position(|candidate| candidate.name == column);
+        let place = self
+            .columns
+            .iter()
+            .position(|candidate| candidate.name == column);
         place.unwrap_or_else(|| panic!("table {} has no column {column}", self.name))
     }
 
@@ -155,7 +169,9 @@ impl Table {
     pub fn mistakes(&self) -> Vec<String> {
         let plain = |name: &str| {
             name.starts_with(|c: char| c.is_ascii_lowercase())
-                && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+                && name
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         };
         let mut mistakes = Vec::new();
         let mut say = |what: String| mistakes.push(format!("{}: {what}", self.name));
@@ -163,11 +179,22 @@ impl Table {
             say("needs a plain name, a doc and columns".into());
         }
         for (index, column) in self.columns.iter().enumerate() {
-            let Column { name, doc, kind, coding, .. } = *column;
+            let Column {
+                name,
+                doc,
+                kind,
+                coding,
+                ..
+            } = *column;
             if !plain(name) || doc.is_empty() || doc.contains(['\n', '|']) {
-                say(format!("column {name} needs a plain name and a doc of one line"));
+                say(format!(
+                    "column {name} needs a plain name and a doc of one line"
+                ));
             }
-            if self.columns[..index].iter().any(|before| before.name == name) {
+            if self.columns[..index]
+                .iter()
+                .any(|before| before.name == name)
+            {
                 say(format!("column {name} is there twice"));
             }
             let odd = match kind {
@@ -177,7 +204,9 @@ impl Table {
                 ColumnKind::Int | ColumnKind::Text => false,
             };
             if odd {
-                say(format!("column {name}: {coding:?} does nothing for {kind:?}"));
+                say(format!(
+                    "column {name}: {coding:?} does nothing for {kind:?}"
+                ));
             }
         }
         mistakes
@@ -191,7 +220,11 @@ mod tests {
     /// Each mistake in a description is told, and a good one has none.
     #[test]
     fn mistakes_are_told() {
-        const GOOD: Table = Table { name: "good", doc: "Rows.", columns: &[Column::int("a_ns", "A time.")] };
+        const GOOD: Table = Table {
+            name: "good",
+            doc: "Rows.",
+            columns: &[Column::int("a_ns", "A time.")],
+        };
         const BAD: Table = Table {
             name: "bad",
             doc: "Rows.",

@@ -33,7 +33,11 @@ pub fn twin_name(column: &str) -> String {
 
 /// Name and place of what engines of every kind can read of a column: of times, the twin.
 pub(crate) fn plain_name(column: &Column) -> String {
-    if column.kind == ColumnKind::Time { twin_name(column.name) } else { column.name.to_string() }
+    if column.kind == ColumnKind::Time {
+        twin_name(column.name)
+    } else {
+        column.name.to_string()
+    }
 }
 
 /// What a footer says in which times have twins; `None` if there are no times. Page indexes and Bloom filters stay where they
@@ -41,19 +45,24 @@ pub(crate) fn plain_name(column: &Column) -> String {
 fn with_twins(metadata: &ParquetMetaData) -> Result<Option<ParquetMetaData>, ParquetError> {
     let about = metadata.file_metadata();
     let mut fields = about.schema().get_fields().to_vec();
-    let times: Vec<usize> = (0..fields.len()).filter(|index| is_time(&fields[*index])).collect();
+    let times: Vec<usize> = (0..fields.len())
+        .filter(|index| is_time(&fields[*index]))
+        .collect();
     if times.is_empty() {
         return Ok(None);
     }
     for index in &times {
         let name = twin_name(fields[*index].name());
         let repetition = fields[*index].get_basic_info().repetition();
-        let twin =
-            Type::primitive_type_builder(&name, Physical::INT64).with_repetition(repetition).build()?;
+        let twin = Type::primitive_type_builder(&name, Physical::INT64)
+            .with_repetition(repetition)
+            .build()?;
         fields.push(Arc::new(twin));
     }
     let columns = fields.len();
-    let schema = Type::group_type_builder(about.schema().name()).with_fields(fields).build()?;
+    let schema = Type::group_type_builder(about.schema().name())
+        .with_fields(fields)
+        .build()?;
     let schema = Arc::new(SchemaDescriptor::new(Arc::new(schema)));
     let mut groups = Vec::with_capacity(metadata.num_row_groups());
     for group in metadata.row_groups() {
@@ -86,8 +95,13 @@ fn with_twins(metadata: &ParquetMetaData) -> Result<Option<ParquetMetaData>, Par
 }
 
 /// Gives the times of a complete file twins: what it was closed with becomes what its footer says in the end.
-pub(crate) fn add_to(file: &File, metadata: ParquetMetaData) -> Result<ParquetMetaData, ParquetError> {
-    let Some(metadata) = with_twins(&metadata)? else { return Ok(metadata) };
+pub(crate) fn add_to(
+    file: &File,
+    metadata: ParquetMetaData,
+) -> Result<ParquetMetaData, ParquetError> {
+    let Some(metadata) = with_twins(&metadata)? else {
+        return Ok(metadata);
+    };
     let mut footer = Vec::new();
     ParquetMetaDataWriter::new(&mut footer, &metadata).finish()?;
     let len = file.metadata()?.len();
@@ -105,7 +119,10 @@ fn is_time(field: &Type) -> bool {
 }
 
 /// The same bytes under another name.
-fn twin(chunk: &ColumnChunkMetaData, descriptor: ColumnDescPtr) -> Result<ColumnChunkMetaData, ParquetError> {
+fn twin(
+    chunk: &ColumnChunkMetaData,
+    descriptor: ColumnDescPtr,
+) -> Result<ColumnChunkMetaData, ParquetError> {
     let mut twin = ColumnChunkMetaData::builder(descriptor)
         .set_compression(chunk.compression())
         .set_encodings(chunk.encodings().collect())
@@ -145,12 +162,18 @@ mod tests {
         ],
     };
 
-    fn ints(group: &dyn parquet::file::reader::RowGroupReader, column: usize) -> (Vec<i64>, Vec<i16>) {
-        let ColumnReader::Int64ColumnReader(mut reader) = group.get_column_reader(column).unwrap() else {
+    fn ints(
+        group: &dyn parquet::file::reader::RowGroupReader,
+        column: usize,
+    ) -> (Vec<i64>, Vec<i16>) {
+        let ColumnReader::Int64ColumnReader(mut reader) = group.get_column_reader(column).unwrap()
+        else {
             panic!("no integers")
         };
         let (mut values, mut levels) = (Vec::new(), Vec::new());
-        reader.read_records(1000, Some(&mut levels), None, &mut values).unwrap();
+        reader
+            .read_records(1000, Some(&mut levels), None, &mut values)
+            .unwrap();
         (values, levels)
     }
 
@@ -163,7 +186,9 @@ mod tests {
             row.int_or_null((at % 3 == 0).then_some(at)).end();
         }
         let mut buffers = Buffers::default();
-        Encoder::new(&TABLE).encode(&batch, None, &mut buffers).unwrap();
+        Encoder::new(&TABLE)
+            .encode(&batch, None, &mut buffers)
+            .unwrap();
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&buffers.file, 0).unwrap();
         let before = SerializedFileReader::new(file.try_clone().unwrap()).unwrap();
@@ -171,9 +196,16 @@ mod tests {
         let more = file.metadata().unwrap().len() as usize - buffers.file.len();
         assert!(more < 600, "{more} bytes more");
         let after = SerializedFileReader::new(file).unwrap();
-        assert_eq!(told.row_groups()[0].num_columns(), after.metadata().row_groups()[0].num_columns());
+        assert_eq!(
+            told.row_groups()[0].num_columns(),
+            after.metadata().row_groups()[0].num_columns()
+        );
         let schema = after.metadata().file_metadata().schema_descr();
-        let names: Vec<_> = schema.columns().iter().map(|column| column.name()).collect();
+        let names: Vec<_> = schema
+            .columns()
+            .iter()
+            .map(|column| column.name())
+            .collect();
         assert_eq!(names, ["at", "what", "until", "at_ns", "until_ns"]);
         assert_eq!(schema.column(3).logical_type_ref(), None);
         let group = after.get_row_group(0).unwrap();
@@ -188,10 +220,15 @@ mod tests {
     /// Nothing is written twice where there are no times.
     #[test]
     fn no_times() {
-        const PLAIN: Table =
-            Table { name: "t", doc: "Rows.", columns: &[Column::int("a_ns", "A duration.")] };
+        const PLAIN: Table = Table {
+            name: "t",
+            doc: "Rows.",
+            columns: &[Column::int("a_ns", "A duration.")],
+        };
         let mut buffers = Buffers::default();
-        Encoder::new(&PLAIN).encode(&Batch::new(&PLAIN), None, &mut buffers).unwrap();
+        Encoder::new(&PLAIN)
+            .encode(&Batch::new(&PLAIN), None, &mut buffers)
+            .unwrap();
         let reader = SerializedFileReader::new(Bytes::from(buffers.file)).unwrap();
         assert!(with_twins(reader.metadata()).unwrap().is_none());
     }

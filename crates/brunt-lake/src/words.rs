@@ -40,7 +40,13 @@ impl Words {
     #[inline(always)]
     pub fn line(&mut self, table: &'static Table) -> WordRow<'_> {
         let (tile, row) = self.next_place(table);
-        WordRow { columns: &mut self.tiles[tile], rows: &mut self.rows, row, nulls: 0, at: 0 }
+        WordRow {
+            columns: &mut self.tiles[tile],
+            rows: &mut self.rows,
+            row,
+            nulls: 0,
+            at: 0,
+        }
     }
 
     /// Begins several rows at once, up to `count` of them: as many as the tile has room for. Give them their columns one
@@ -49,7 +55,14 @@ impl Words {
     pub fn lines(&mut self, table: &'static Table, count: usize) -> WordRows<'_> {
         let (tile, row) = self.next_place(table);
         let len = count.min(TILE_ROWS - row);
-        WordRows { columns: &mut self.tiles[tile], rows: &mut self.rows, row, len, nulls: 0, at: 0 }
+        WordRows {
+            columns: &mut self.tiles[tile],
+            rows: &mut self.rows,
+            row,
+            len,
+            nulls: 0,
+            at: 0,
+        }
     }
 
     /// The columns of the tile where the next row goes, and its row there.
@@ -128,7 +141,10 @@ impl Words {
     pub(crate) fn tiles(&self, columns: usize) -> impl Iterator<Item = (&[TileColumn], usize)> {
         let tiles = self.tiles.chunks(columns + 1).enumerate();
         tiles.map_while(|(index, tile)| {
-            let rows = self.rows.checked_sub(index * TILE_ROWS).filter(|rows| *rows > 0)?;
+            let rows = self
+                .rows
+                .checked_sub(index * TILE_ROWS)
+                .filter(|rows| *rows > 0)?;
             Some((tile, rows.min(TILE_ROWS)))
         })
     }

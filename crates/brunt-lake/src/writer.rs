@@ -140,11 +140,15 @@ impl TableWriter {
     ) -> Result<TableWriter, LakeError> {
         // A lake is filled by whoever gives out its numbers.
         if LakeSnapshot::open(root)?.catalog().is_some() {
-            return Err(LakeError::Taken { path: root.join(table.name) });
+            return Err(LakeError::Taken {
+                path: root.join(table.name),
+            });
         }
         let mut writer = TableWriter::resume(root, table, options)?;
         if writer.number > 0 {
-            return Err(LakeError::Taken { path: writer.folder });
+            return Err(LakeError::Taken {
+                path: writer.folder,
+            });
         }
         writer.save()?;
         Ok(writer)
@@ -164,7 +168,9 @@ impl TableWriter {
         std::fs::create_dir_all(&folder).map_err(LakeError::io(&folder))?;
         for entry in std::fs::read_dir(&folder).map_err(LakeError::io(&folder))? {
             let path = entry.map_err(LakeError::io(&folder))?.path();
-            let is_open = path.extension().is_some_and(|extension| extension == OPEN_SUFFIX);
+            let is_open = path
+                .extension()
+                .is_some_and(|extension| extension == OPEN_SUFFIX);
             let series = PartFile::parse(&path.with_extension("")).map(|(series, _)| series);
             if is_open && series == Some(options.series) {
                 std::fs::remove_file(&path).map_err(LakeError::io(&path))?;
@@ -175,7 +181,9 @@ impl TableWriter {
             if let Some((series, number)) = captured
                 && series == options.series
             {
-                let bytes = std::fs::metadata(&path).map_err(LakeError::io(&path))?.len();
+                let bytes = std::fs::metadata(&path)
+                    .map_err(LakeError::io(&path))?
+                    .len();
                 closed.push_back((number, bytes));
             }
         }
@@ -197,7 +205,11 @@ impl TableWriter {
             part_since: None,
             closed,
             last_closed: None,
-            written: Written { parts, bytes, ..Written::default() },
+            written: Written {
+                parts,
+                bytes,
+                ..Written::default()
+            },
         })
     }
 
@@ -217,25 +229,41 @@ impl TableWriter {
             return Ok(());
         }
         let part_since = *self.part_since.get_or_insert(now);
-        let is_old = self.options.part_age_max.is_some_and(|age_max| now.since(part_since) >= age_max);
+        let is_old = self
+            .options
+            .part_age_max
+            .is_some_and(|age_max| now.since(part_since) >= age_max);
         if self.rows.rows() == self.saved.0 && !is_old {
             return Ok(());
         }
-        let is_full =
-            self.rows.rows() >= self.options.rows_max || self.rows.bytes() >= self.options.bytes_max;
+        let is_full = self.rows.rows() >= self.options.rows_max
+            || self.rows.bytes() >= self.options.bytes_max;
         if is_full || is_old {
             return self.end_part();
         }
         let since = *self.waiting_since.get_or_insert(now);
-        if now.since(since) >= self.wait_max() { self.save() } else { Ok(()) }
+        if now.since(since) >= self.wait_max() {
+            self.save()
+        } else {
+            Ok(())
+        }
     }
 
     /// How long rows of the open part wait for a file.
     fn wait_max(&self) -> Duration {
-        let WriterOptions { rows_max, bytes_max, age_max, age_min, .. } = self.options;
+        let WriterOptions {
+            rows_max,
+            bytes_max,
+            age_max,
+            age_min,
+            ..
+        } = self.options;
         let rows = self.rows.rows() as f64 / rows_max.max(1) as f64;
         let bytes = self.rows.bytes() as f64 / bytes_max.max(1) as f64;
-        age_max.mul_f64(rows.max(bytes).min(1.0)).max(age_min).min(age_max)
+        age_max
+            .mul_f64(rows.max(bytes).min(1.0))
+            .max(age_min)
+            .min(age_max)
     }
 
     /// Writes whatever is not on disk yet, now.
@@ -243,7 +271,11 @@ impl TableWriter {
     /// # Errors
     /// As [`TableWriter::commit`].
     pub fn flush(&mut self) -> Result<(), LakeError> {
-        if self.rows.rows() > self.saved.0 { self.save() } else { Ok(()) }
+        if self.rows.rows() > self.saved.0 {
+            self.save()
+        } else {
+            Ok(())
+        }
     }
 
     /// Closes the part under way, if there are rows in it: the next row begins another one.
@@ -251,7 +283,11 @@ impl TableWriter {
     /// # Errors
     /// As [`TableWriter::commit`].
     pub fn rotate(&mut self) -> Result<(), LakeError> {
-        if self.rows.is_empty() { Ok(()) } else { self.end_part() }
+        if self.rows.is_empty() {
+            Ok(())
+        } else {
+            self.end_part()
+        }
     }
 
     /// Writes the last part, durably, and tells what was written.
@@ -273,8 +309,18 @@ impl TableWriter {
     pub fn written(&self) -> Written {
         let (rows, bytes) = self.saved;
         let open = u64::from(bytes > 0);
-        let Written { rows: all, parts, bytes: closed, .. } = self.written;
-        Written { rows: all + rows as u64, parts: parts + open, bytes: closed + bytes, ..self.written }
+        let Written {
+            rows: all,
+            parts,
+            bytes: closed,
+            ..
+        } = self.written;
+        Written {
+            rows: all + rows as u64,
+            parts: parts + open,
+            bytes: closed + bytes,
+            ..self.written
+        }
     }
 
     /// The table's name.
@@ -315,7 +361,12 @@ impl TableWriter {
     fn put(&mut self, durable: bool) -> Result<(), LakeError> {
         let path = self.path(self.number);
         let open = path.with_extension(format!("parquet.{OPEN_SUFFIX}"));
-        let mut buffers = self.options.workspace.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffers = self
+            .options
+            .workspace
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         self.encoder
             .encode(&self.rows, self.options.order, &mut buffers)
             .map_err(|error| LakeError::writing(&path, 0, std::io::Error::other(error)))?;
@@ -343,7 +394,11 @@ impl TableWriter {
     fn next_part(&mut self) {
         let (rows, bytes) = std::mem::take(&mut self.saved);
         if bytes > 0 {
-            self.last_closed = Some(ClosedPart { path: self.path(self.number), bytes, rows: rows as u64 });
+            self.last_closed = Some(ClosedPart {
+                path: self.path(self.number),
+                bytes,
+                rows: rows as u64,
+            });
             self.closed.push_back((self.number, bytes));
             self.number += 1;
             self.written.rows += rows as u64;
@@ -357,11 +412,15 @@ impl TableWriter {
 
     /// Deletes the oldest closed parts beyond the budget. The newest part stays in any case.
     fn keep_within_budget(&mut self) {
-        let Some(keep) = self.options.keep_bytes else { return };
+        let Some(keep) = self.options.keep_bytes else {
+            return;
+        };
         while self.written.bytes + self.saved.1 > keep
             && self.closed.len() + usize::from(self.saved.1 > 0) > 1
         {
-            let Some((number, bytes)) = self.closed.pop_front() else { return };
+            let Some((number, bytes)) = self.closed.pop_front() else {
+                return;
+            };
             // Somebody else may have deleted it: the budget is kept all the same.
             let _ = std::fs::remove_file(self.path(number));
             self.written.parts -= 1;
@@ -371,7 +430,8 @@ impl TableWriter {
     }
 
     fn path(&self, number: u64) -> PathBuf {
-        self.folder.join(PartFile::name(self.options.series, number))
+        self.folder
+            .join(PartFile::name(self.options.series, number))
     }
 }
 
@@ -388,7 +448,9 @@ mod tests {
         doc: "Rows.",
         columns: &[
             Column::int("at_ns", "A time."),
-            Column::int("code", "A code.").coded(Coding::Dictionary).nullable(),
+            Column::int("code", "A code.")
+                .coded(Coding::Dictionary)
+                .nullable(),
             Column::float("share", "A share.").nullable(),
             Column::bool("good", "Whether.").nullable(),
             Column::text("name", "A name.").nullable(),
@@ -406,8 +468,9 @@ mod tests {
         }
         fn files(&self) -> Vec<String> {
             let entries = std::fs::read_dir(self.path().join("t")).unwrap();
-            let mut names: Vec<String> =
-                entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            let mut names: Vec<String> = entries
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
             names.sort();
             names
         }
@@ -444,14 +507,24 @@ mod tests {
     fn push(writer: &mut TableWriter, at: i64) {
         let some = at % 3 != 0;
         let name = ["x", "longer"][at as usize % 2];
-        let row = writer.rows().row().int(at).int_or_null(some.then_some(at % 7));
-        let row =
-            row.float_or_null(some.then_some(at as f64 / 2.0)).bool_or_null(some.then_some(at % 2 == 0));
-        row.text_or_null(some.then_some(name)).text(&format!("/{at}")).end();
+        let row = writer
+            .rows()
+            .row()
+            .int(at)
+            .int_or_null(some.then_some(at % 7));
+        let row = row
+            .float_or_null(some.then_some(at as f64 / 2.0))
+            .bool_or_null(some.then_some(at % 2 == 0));
+        row.text_or_null(some.then_some(name))
+            .text(&format!("/{at}"))
+            .end();
     }
 
     fn small(rows_max: usize) -> WriterOptions {
-        WriterOptions { rows_max, ..WriterOptions::default() }
+        WriterOptions {
+            rows_max,
+            ..WriterOptions::default()
+        }
     }
 
     /// Rows come back as they were, over parts closed by rows, with nulls of every type.
@@ -464,12 +537,19 @@ mod tests {
             writer.commit(Nanos(0)).unwrap();
         }
         let written = writer.finish().unwrap();
-        assert_eq!((written.rows, written.parts, written.rows_lost), (170_000, 4, 0));
+        assert_eq!(
+            (written.rows, written.parts, written.rows_lost),
+            (170_000, 4, 0)
+        );
         assert!(folder.read().into_iter().eq(0..170_000));
         let on_disk: u64 = folder
             .files()
             .iter()
-            .map(|name| std::fs::metadata(folder.path().join("t").join(name)).unwrap().len())
+            .map(|name| {
+                std::fs::metadata(folder.path().join("t").join(name))
+                    .unwrap()
+                    .len()
+            })
             .sum();
         assert_eq!(written.bytes, on_disk);
     }
@@ -502,7 +582,10 @@ mod tests {
     #[test]
     fn small_parts_are_saved_sooner() {
         let folder = Folder::new();
-        let options = WriterOptions { age_min: Duration::from_secs(1), ..small(1000) };
+        let options = WriterOptions {
+            age_min: Duration::from_secs(1),
+            ..small(1000)
+        };
         let mut writer = TableWriter::create(folder.path(), &TABLE, options).unwrap();
         let mut saved_at = Vec::new();
         // Five minutes in steps of 10 ms; ten rows a second until the part is half full.
@@ -516,10 +599,16 @@ mod tests {
                 saved_at.push((step * 10, writer.written().rows));
             }
         }
-        let waits: Vec<u64> = saved_at.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+        let waits: Vec<u64> = saved_at
+            .windows(2)
+            .map(|pair| pair[1].0 - pair[0].0)
+            .collect();
         assert_eq!(saved_at[0].0, 1000, "{saved_at:?}");
         assert!(waits.iter().all(|wait| *wait <= 11_000), "{waits:?}");
-        assert!(waits[0] <= 2000 && *waits.last().unwrap() > waits[0], "{waits:?}");
+        assert!(
+            waits[0] <= 2000 && *waits.last().unwrap() > waits[0],
+            "{waits:?}"
+        );
         assert_eq!((writer.written().rows, folder.read().len()), (500, 500));
     }
 
@@ -544,7 +633,10 @@ mod tests {
     #[test]
     fn parts_end_by_time() {
         let folder = Folder::new();
-        let options = WriterOptions { part_age_max: Some(Duration::from_secs(60)), ..small(1000) };
+        let options = WriterOptions {
+            part_age_max: Some(Duration::from_secs(60)),
+            ..small(1000)
+        };
         let mut writer = TableWriter::create(folder.path(), &TABLE, options).unwrap();
         for second in 0..300u64 {
             // A row each ten seconds in the first two minutes, then none.
@@ -555,7 +647,10 @@ mod tests {
         }
         // Rows of 0 to 60 s, then of 70 s on: the row that comes with the end belongs to the old part.
         let written = writer.written();
-        assert_eq!((written.rows, written.parts, folder.files().len()), (12, 2, 2));
+        assert_eq!(
+            (written.rows, written.parts, folder.files().len()),
+            (12, 2, 2)
+        );
         assert!(folder.read().into_iter().eq(0..12));
         assert_eq!(writer.finish().unwrap(), written);
     }
@@ -566,7 +661,10 @@ mod tests {
     fn series_side_by_side() {
         let folder = Folder::new();
         for round in 0..2 {
-            let options = |series| WriterOptions { series, ..small(10) };
+            let options = |series| WriterOptions {
+                series,
+                ..small(10)
+            };
             let mut writers: Vec<TableWriter> = [0, 1, 12]
                 .map(|series| TableWriter::resume(folder.path(), &TABLE, options(series)).unwrap())
                 .into();
@@ -597,16 +695,30 @@ mod tests {
             writer.finish().unwrap().bytes
         };
         std::fs::remove_dir_all(folder.path()).unwrap();
-        let options = WriterOptions { keep_bytes: Some(one * 4), ..small(10) };
+        let options = WriterOptions {
+            keep_bytes: Some(one * 4),
+            ..small(10)
+        };
         let mut writer = TableWriter::create(folder.path(), &TABLE, options).unwrap();
         for at in 0..100 {
             push(&mut writer, at);
             writer.commit(Nanos(0)).unwrap();
         }
         let written = writer.finish().unwrap();
-        assert_eq!((written.rows, written.parts + written.parts_deleted), (100, 10));
-        assert!(written.bytes <= one * 4 && written.parts >= 2, "{written:?}");
-        assert!(folder.read().into_iter().eq(100 - written.parts as i64 * 10..100));
+        assert_eq!(
+            (written.rows, written.parts + written.parts_deleted),
+            (100, 10)
+        );
+        assert!(
+            written.bytes <= one * 4 && written.parts >= 2,
+            "{written:?}"
+        );
+        assert!(
+            folder
+                .read()
+                .into_iter()
+                .eq(100 - written.parts as i64 * 10..100)
+        );
     }
 
     /// Trouble with the disk names the file, loses nothing in memory, and passes when the
@@ -621,15 +733,24 @@ mod tests {
         push(&mut writer, 1);
         for _ in 0..2 {
             let error = writer.commit(Nanos(0)).unwrap_err();
-            assert!(error.to_string().contains("part-000000.parquet: ") && !error.is_full(), "{error}");
+            assert!(
+                error.to_string().contains("part-000000.parquet: ") && !error.is_full(),
+                "{error}"
+            );
         }
         std::fs::rename(&away, folder.path().join("t")).unwrap();
         writer.commit(Nanos(0)).unwrap();
         push(&mut writer, 2);
         writer.give_up_rows();
         let written = writer.finish().unwrap();
-        assert_eq!((written.rows, written.rows_lost, folder.read()), (2, 1, vec![0, 1]));
+        assert_eq!(
+            (written.rows, written.rows_lost, folder.read()),
+            (2, 1, vec![0, 1])
+        );
         let full = LakeError::writing(Path::new("x"), 7, std::io::Error::from_raw_os_error(28));
-        assert!(full.is_full() && full.to_string().contains("no space for 7 more bytes"), "{full}");
+        assert!(
+            full.is_full() && full.to_string().contains("no space for 7 more bytes"),
+            "{full}"
+        );
     }
 }

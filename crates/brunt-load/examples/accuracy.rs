@@ -18,7 +18,9 @@ const SHARE_MAX: f64 = 0.02;
 const NANOS_MAX: f64 = 3000.0;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let seconds: f64 = std::env::args().nth(1).map_or(Ok(2.0), |text| text.parse())?;
+    let seconds: f64 = std::env::args()
+        .nth(1)
+        .map_or(Ok(2.0), |text| text.parse())?;
     println!("service time      loop    depth  requests       mean  (truth)      p99  (truth)");
     let mut bad = 0;
     // Enough outstanding for a good sample, few enough that the worker has time for each.
@@ -28,7 +30,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let rate = 0.5 * f64::from(depth) * 1e6 / micros as f64;
                 let skip_after = Span(Duration::from_secs(10));
                 let arrival = match open {
-                    true => Arrival::Open { rate, process: ArrivalProcess::Poisson, skip_after },
+                    true => Arrival::Open {
+                        rate,
+                        process: ArrivalProcess::Poisson,
+                        skip_after,
+                    },
                     false => Arrival::Closed {},
                 };
                 let workload = Workload {
@@ -42,8 +48,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     ..Workload::default()
                 };
                 let backend = open_url(&format!("null:1GiB?delay={law}:{micros}us"))?;
-                let outcome =
-                    Session::new(workload, backend, 1).run(&AtomicBool::new(false), &mut NoRecorder)?;
+                let outcome = Session::new(workload, backend, 1)
+                    .run(&AtomicBool::new(false), &mut NoRecorder)?;
                 let response = outcome.figures.response();
                 bad += report(law, micros, open, depth, &response);
             }
@@ -57,13 +63,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn report(law: &str, micros: u64, open: bool, depth: u32, response: &Histogram) -> u32 {
     let mean_true = micros as f64 * 1e3;
     let exponential = law == "exp";
-    let p99_true = if exponential { mean_true * 100f64.ln() } else { mean_true };
+    let p99_true = if exponential {
+        mean_true * 100f64.ln()
+    } else {
+        mean_true
+    };
     let mean = response.mean().unwrap_or(f64::NAN);
-    let p99 = response.percentile(99.0).map_or(f64::NAN, |nanos| nanos.0 as f64);
+    let p99 = response
+        .percentile(99.0)
+        .map_or(f64::NAN, |nanos| nanos.0 as f64);
     let count = response.count() as f64;
     // Standard error of the p-quantile: sqrt(p (1-p) / n) / density; here density = 0.01 / mean.
-    let sampling = if exponential { (0.99 * 0.01 / count).sqrt() / 0.01 * mean_true } else { 0.0 };
-    let mean_sampling = if exponential { mean_true / count.sqrt() } else { 0.0 };
+    let sampling = if exponential {
+        (0.99 * 0.01 / count).sqrt() / 0.01 * mean_true
+    } else {
+        0.0
+    };
+    let mean_sampling = if exponential {
+        mean_true / count.sqrt()
+    } else {
+        0.0
+    };
     let within = |got: f64, truth: f64, sampling: f64| {
         (got - truth).abs() <= (SHARE_MAX * truth).max(NANOS_MAX) + 2.0 * sampling
     };

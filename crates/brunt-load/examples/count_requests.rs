@@ -18,7 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let mut next = |what: &str| args.next().ok_or(format!("{what} is missing"));
     let (url, text, requests) = (next("URL")?, next("WORKLOAD")?, next("REQUESTS")?);
-    let workload: Workload = toml::from_str(&format!("{text}\nstop = {{ requests = {requests} }}"))?;
+    let workload: Workload =
+        toml::from_str(&format!("{text}\nstop = {{ requests = {requests} }}"))?;
     workload.check()?;
     let (device, stop) = (open_url(&url)?, AtomicBool::new(false));
     let outcome = match workload.trace {
@@ -28,6 +29,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             decisions::run(&load, &on, &RunOrder::alone(1), &stop, &mut NoRecorder)?.outcome
         }
     };
-    println!("{} {:.0}", outcome.figures.completed(), outcome.requests_per_second);
+    println!(
+        "{} {:.0}",
+        outcome.figures.completed(),
+        outcome.requests_per_second
+    );
     Ok(())
 }

@@ -11,9 +11,14 @@ use brunt_load::block::workload::{StopCondition, Workload};
 use brunt_load::{NoRecorder, Session};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let seconds: f64 = std::env::args().nth(1).map_or(Ok(2.0), |text| text.parse())?;
+    let seconds: f64 = std::env::args()
+        .nth(1)
+        .map_or(Ok(2.0), |text| text.parse())?;
     let devices = ["null:1GiB", "null:1GiB?fill=no"];
-    for (url, depth) in devices.into_iter().flat_map(|url| [1, 32, 256].map(|depth| (url, depth))) {
+    for (url, depth) in devices
+        .into_iter()
+        .flat_map(|url| [1, 32, 256].map(|depth| (url, depth)))
+    {
         let workload = Workload {
             queue_depth: depth,
             align: Size(4096),
@@ -23,8 +28,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             },
             ..Workload::default()
         };
-        let outcome =
-            Session::new(workload, open_url(url)?, 1).run(&AtomicBool::new(false), &mut NoRecorder)?;
+        let outcome = Session::new(workload, open_url(url)?, 1)
+            .run(&AtomicBool::new(false), &mut NoRecorder)?;
         let cpu = outcome.figures.cost.cpu_nanos() as f64 / outcome.figures.completed() as f64;
         let calls = outcome.figures.cost.system_calls as f64 / outcome.figures.completed() as f64;
         println!(

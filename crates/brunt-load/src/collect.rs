@@ -56,7 +56,14 @@ impl<E> WorkerSender<E> {
     /// A run's, and where its messages arrive. What waits there is bounded; then workers wait.
     pub fn new() -> (WorkerSender<E>, Receiver<WorkerMessage<E>>) {
         let (messages, inbox) = sync_channel(MESSAGES_MAX);
-        (WorkerSender { messages, first_worker: 0, first_interval: 0 }, inbox)
+        (
+            WorkerSender {
+                messages,
+                first_worker: 0,
+                first_interval: 0,
+            },
+            inbox,
+        )
     }
 
     /// For a job whose workers and intervals come after so many others.
@@ -84,7 +91,9 @@ impl<E> WorkerSender<E> {
             WorkerMessage::Requests(worker, batch) => {
                 WorkerMessage::Requests(worker + self.first_worker, batch)
             }
-            WorkerMessage::Done(worker, result) => WorkerMessage::Done(worker + self.first_worker, result),
+            WorkerMessage::Done(worker, result) => {
+                WorkerMessage::Done(worker + self.first_worker, result)
+            }
         }
     }
 }
@@ -100,7 +109,11 @@ pub struct Post<'a, E> {
 impl<'a, E> Post<'a, E> {
     /// For this worker's figures.
     pub fn new(worker: u32, messages: &'a WorkerSender<E>) -> Post<'a, E> {
-        Post { worker, messages, waited: Duration::ZERO }
+        Post {
+            worker,
+            messages,
+            waited: Duration::ZERO,
+        }
     }
 
     /// How long the worker had to wait until its figures were taken.
@@ -120,7 +133,10 @@ impl<'a, E> Post<'a, E> {
 
 impl<E> Recorder for Post<'_, E> {
     fn interval(&mut self, interval: &Interval) {
-        self.send(WorkerMessage::Interval(self.worker, Box::new(interval.clone())));
+        self.send(WorkerMessage::Interval(
+            self.worker,
+            Box::new(interval.clone()),
+        ));
     }
     fn requests(&mut self, batch: &[RequestRecord]) {
         self.send(WorkerMessage::Requests(self.worker, batch.to_vec()));
@@ -193,14 +209,25 @@ impl Stream {
     /// Of workers whose first intervals have these numbers.
     fn new(next: Vec<u64>) -> Stream {
         let (open, common) = Default::default();
-        Stream { open, next, outcome: None, common, first_end: Nanos::MAX }
+        Stream {
+            open,
+            next,
+            outcome: None,
+            common,
+            first_end: Nanos::MAX,
+        }
     }
 
     fn interval(&mut self, worker: usize, interval: Interval) {
         self.next[worker] = interval.index + 1;
         let length = interval.end.since(interval.start);
         match self.open.get_mut(&interval.index) {
-            Some(OpenInterval { interval: open, workers, shortest, longest }) => {
+            Some(OpenInterval {
+                interval: open,
+                workers,
+                shortest,
+                longest,
+            }) => {
                 open.figures.merge(&interval.figures);
                 open.start = open.start.min(interval.start);
                 open.end = open.end.max(interval.end);
@@ -209,7 +236,12 @@ impl Stream {
             }
             None => {
                 let (index, workers) = (interval.index, 1);
-                let open = OpenInterval { interval, workers, shortest: length, longest: length };
+                let open = OpenInterval {
+                    interval,
+                    workers,
+                    shortest: length,
+                    longest: length,
+                };
                 self.open.insert(index, open);
             }
         }
@@ -238,7 +270,12 @@ impl Stream {
         let open = (*entry.key() < complete).then(|| entry.remove())?;
         let is_whole = open.shortest.as_secs_f64() >= WHOLE * open.longest.as_secs_f64();
         if is_whole && open.workers == self.next.len() {
-            let CommonTime { seconds, requests, bytes, .. } = &mut self.common;
+            let CommonTime {
+                seconds,
+                requests,
+                bytes,
+                ..
+            } = &mut self.common;
             *seconds += open.longest.as_secs_f64();
             *requests += open.interval.figures.completed_in_time();
             *bytes += open.interval.figures.bytes_in_time();
@@ -264,7 +301,11 @@ impl JobStream {
         let mut first_worker = 0;
         let stream = |job: &PreparedJob| {
             let stream = Stream::new(vec![job.first_interval; job.workers as usize]);
-            let stream = JobStream { first_worker, ends_run: job.ends_run, stream };
+            let stream = JobStream {
+                first_worker,
+                ends_run: job.ends_run,
+                stream,
+            };
             first_worker += job.workers;
             stream
         };
@@ -283,9 +324,17 @@ impl<'a, E> Collector<'a, E> {
         let jobs = JobStream::of(&prepared.jobs);
         let next = match prepared.jobs.is_empty() {
             true => vec![0; prepared.workers as usize],
-            false => jobs.iter().flat_map(|job| &job.stream.next).copied().collect(),
+            false => jobs
+                .iter()
+                .flat_map(|job| &job.stream.next)
+                .copied()
+                .collect(),
         };
-        assert_eq!(next.len(), prepared.workers as usize, "jobs have all the workers");
+        assert_eq!(
+            next.len(),
+            prepared.workers as usize,
+            "jobs have all the workers"
+        );
         Collector {
             stop,
             recorder,
@@ -345,7 +394,9 @@ impl<'a, E> Collector<'a, E> {
         if let Some(error) = self.error {
             return Err(error);
         }
-        let verdict = self.verdict.filter(|_| !self.stop.load(Ordering::Relaxed) && !self.recorder.is_full());
+        let verdict = self
+            .verdict
+            .filter(|_| !self.stop.load(Ordering::Relaxed) && !self.recorder.is_full());
         let judged = |stream: Stream| {
             let mut outcome = stream.outcome();
             if let Some(verdict) = verdict
@@ -356,7 +407,11 @@ impl<'a, E> Collector<'a, E> {
             outcome
         };
         let mut outcome = judged(self.all);
-        let jobs: Vec<Outcome> = self.jobs.into_iter().map(|job| judged(job.stream)).collect();
+        let jobs: Vec<Outcome> = self
+            .jobs
+            .into_iter()
+            .map(|job| judged(job.stream))
+            .collect();
         if !jobs.is_empty() {
             // Jobs are measured at different times, and each has a time in common of its own.
             outcome.rate_over_all_of_the_time();
@@ -367,7 +422,10 @@ impl<'a, E> Collector<'a, E> {
 
     /// The job of a worker, and the worker's number in it; `None` of a load that is no several.
     fn job_of(&self, worker: u32) -> Option<(usize, usize)> {
-        let job = self.jobs.iter().rposition(|job| job.first_worker <= worker)?;
+        let job = self
+            .jobs
+            .iter()
+            .rposition(|job| job.first_worker <= worker)?;
         Some((job, (worker - self.jobs[job].first_worker) as usize))
     }
 
@@ -393,14 +451,17 @@ impl<'a, E> Collector<'a, E> {
             }
         };
         if let Some((job, own)) = self.job_of(worker) {
-            let JobStream { stream, ends_run, .. } = &mut self.jobs[job];
+            let JobStream {
+                stream, ends_run, ..
+            } = &mut self.jobs[job];
             stream.done(own, outcome.as_ref());
             if *ends_run && !self.halts && stream.is_done() {
                 // The others have done what they were meant to.
                 (self.verdict, self.halts) = (self.verdict.or(Some(Stopped::Done)), true);
             }
         }
-        self.all.done(worker as usize, outcome.map(unless_never_begun).as_ref());
+        self.all
+            .done(worker as usize, outcome.map(unless_never_begun).as_ref());
         self.emit();
     }
 
@@ -424,7 +485,11 @@ impl<'a, E> Collector<'a, E> {
 /// A worker that was stopped before its job began says nothing of when the run was measured.
 fn unless_never_begun(outcome: Outcome) -> Outcome {
     match outcome.stopped == Stopped::Interrupted && outcome.end <= outcome.start {
-        true => Outcome { start: Nanos::MAX, end: Nanos(0), ..outcome },
+        true => Outcome {
+            start: Nanos::MAX,
+            end: Nanos(0),
+            ..outcome
+        },
         false => outcome,
     }
 }
@@ -450,7 +515,10 @@ mod tests {
             post.requests(&[]);
         });
         assert!(post.waited > Duration::ZERO);
-        let mut outcome = Outcome { recording_wait: post.waited, ..Outcome::interrupted() };
+        let mut outcome = Outcome {
+            recording_wait: post.waited,
+            ..Outcome::interrupted()
+        };
         outcome.merge(&outcome.clone());
         assert_eq!(outcome.recording_wait, post.waited * 2);
     }
@@ -470,11 +538,23 @@ mod tests {
             let mut stream = Stream::new(vec![0; workers.len()]);
             for (worker, ends) in workers.iter().enumerate() {
                 let mut start = second(0);
-                let mut outcome = Outcome { start, stopped: Stopped::Done, ..Outcome::interrupted() };
+                let mut outcome = Outcome {
+                    start,
+                    stopped: Stopped::Done,
+                    ..Outcome::interrupted()
+                };
                 for (index, (end, completed)) in (0..).zip(*ends) {
                     let figures = figures(*completed);
                     outcome.figures.merge(&figures);
-                    stream.interval(worker, Interval { index, start, end: *end, figures });
+                    stream.interval(
+                        worker,
+                        Interval {
+                            index,
+                            start,
+                            end: *end,
+                            figures,
+                        },
+                    );
                     (start, outcome.end) = (*end, *end);
                 }
                 stream.done(worker, Some(&outcome));
@@ -495,10 +575,19 @@ mod tests {
         // The second of the other's intervals is half as long: what the first did in that half nobody knows.
         let half = Nanos(1_500_000_000);
         let found = common(&[&long, &[(second(1), 80), (half, 40)]]);
-        assert_eq!((found.requests, found.requests_left_out, found.ended_apart_s), (100, 180, 1.5));
+        assert_eq!(
+            (found.requests, found.requests_left_out, found.ended_apart_s),
+            (100, 180, 1.5)
+        );
         let found = common(&[&[(half, 30)], &[(half, 30)]]);
-        assert_eq!((found.seconds, found.requests, found.ended_apart_s), (1.5, 60, 0.0));
+        assert_eq!(
+            (found.seconds, found.requests, found.ended_apart_s),
+            (1.5, 60, 0.0)
+        );
         let found = common(&[&[(second(1), 30)], &[(second(2), 30)]]);
-        assert_eq!((found.seconds, found.requests, found.requests_left_out), (0.0, 0, 60));
+        assert_eq!(
+            (found.seconds, found.requests, found.requests_left_out),
+            (0.0, 0, 60)
+        );
     }
 }

@@ -100,7 +100,10 @@ pub struct LoadTarget {
 impl LoadTarget {
     /// All of one device.
     pub fn of(device: Arc<dyn Backend>) -> LoadTarget {
-        LoadTarget { device: Some(device), ..LoadTarget::default() }
+        LoadTarget {
+            device: Some(device),
+            ..LoadTarget::default()
+        }
     }
 
     /// What a job is run on.
@@ -253,7 +256,14 @@ pub struct SteadyRule {
 impl Default for SteadyRule {
     fn default() -> SteadyRule {
         let (figure, range, rise) = (SteadyFigure::Requests, Some(0.20), Some(0.10));
-        SteadyRule { window: 5, figure, range, rise, deviation: None, slope: None }
+        SteadyRule {
+            window: 5,
+            figure,
+            range,
+            rise,
+            deviation: None,
+            slope: None,
+        }
     }
 }
 
@@ -295,7 +305,11 @@ pub struct RunPart {
 impl RunPart {
     /// All of a run that has so many.
     pub fn whole(workers: u32) -> RunPart {
-        RunPart { first_worker: 0, workers_of_all: workers, workers_on_device: workers }
+        RunPart {
+            first_worker: 0,
+            workers_of_all: workers,
+            workers_on_device: workers,
+        }
     }
 }
 
@@ -335,7 +349,10 @@ impl RunOrder {
 
     /// What its blocks are told from others' by.
     pub(crate) fn mark(&self) -> RunMark {
-        RunMark { run: self.run, shelf: self.shelf.clone() }
+        RunMark {
+            run: self.run,
+            shelf: self.shelf.clone(),
+        }
     }
 }
 
@@ -360,7 +377,13 @@ const NOTICE: Duration = Duration::from_millis(2);
 impl PreparedLoad {
     /// One load, without jobs.
     pub fn alone(workers: u32, queue_depth: u32, ring: Option<RingChoice>) -> PreparedLoad {
-        PreparedLoad { workers, queue_depth, ring, jobs: Vec::new(), notice: NOTICE }
+        PreparedLoad {
+            workers,
+            queue_depth,
+            ring,
+            jobs: Vec::new(),
+            notice: NOTICE,
+        }
     }
 }
 
@@ -464,5 +487,8 @@ pub struct WorkloadError {
 }
 
 pub(crate) fn wrong(key: &'static str, what: impl Into<String>) -> Result<(), WorkloadError> {
-    Err(WorkloadError { key, what: what.into() })
+    Err(WorkloadError {
+        key,
+        what: what.into(),
+    })
 }

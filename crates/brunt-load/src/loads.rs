@@ -48,7 +48,10 @@ pub const LOADS: &[LoadKind] = &[
                 let what = "what replays a trace is a load of the kind `replay`".into();
                 return Err(WorkloadError { key: "trace", what }.into());
             }
-            Ok(vec![(String::new(), Arc::new(block::BlockLoad::new(workload)))])
+            Ok(vec![(
+                String::new(),
+                Arc::new(block::BlockLoad::new(workload)),
+            )])
         },
     },
     LoadKind {
@@ -61,9 +64,16 @@ pub const LOADS: &[LoadKind] = &[
             if !settings.hosts.is_empty() {
                 return Err(elsewhere().into());
             }
-            let named =
-                |load: file::FileLoad| (load.phase().name().to_string(), Arc::new(load) as Arc<dyn Load>);
-            Ok(file::FileLoad::phases(&settings).into_iter().map(named).collect())
+            let named = |load: file::FileLoad| {
+                (
+                    load.phase().name().to_string(),
+                    Arc::new(load) as Arc<dyn Load>,
+                )
+            };
+            Ok(file::FileLoad::phases(&settings)
+                .into_iter()
+                .map(named)
+                .collect())
         },
     },
     LoadKind {
@@ -77,7 +87,10 @@ pub const LOADS: &[LoadKind] = &[
                 let what = "a replay needs the path of a trace".into();
                 return Err(WorkloadError { key: "trace", what }.into());
             }
-            Ok(vec![(String::new(), Arc::new(replay::ReplayLoad::new(workload, &[])))])
+            Ok(vec![(
+                String::new(),
+                Arc::new(replay::ReplayLoad::new(workload, &[])),
+            )])
         },
     },
     LoadKind {
@@ -95,7 +108,10 @@ pub const LOADS: &[LoadKind] = &[
 ];
 
 fn elsewhere() -> WorkloadError {
-    WorkloadError { key: "hosts", what: "a load of this kind runs where it is read".into() }
+    WorkloadError {
+        key: "hosts",
+        what: "a load of this kind runs where it is read".into(),
+    }
 }
 
 /// The kind of this name.
@@ -110,9 +126,16 @@ mod tests {
     #[test]
     fn each_line_is_whole() {
         for (index, kind) in LOADS.iter().enumerate() {
-            assert!(LOADS[index + 1..].iter().all(|other| other.name != kind.name), "{} twice", kind.name);
+            assert!(
+                LOADS[index + 1..]
+                    .iter()
+                    .all(|other| other.name != kind.name),
+                "{} twice",
+                kind.name
+            );
             assert!(!kind.help.is_empty());
-            let loads = (kind.read)(kind.example).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
+            let loads =
+                (kind.read)(kind.example).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
             assert!(!loads.is_empty());
             for (_, load) in loads {
                 assert_eq!(load.kind(), kind.name);

@@ -14,8 +14,8 @@ use brunt_result::{Figures, Interval, OpKind, Outcome, RequestStatus, Stopped};
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::{Commands, LoadCommand, LoadCommandError};
 use crate::load::{
-    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder, RunningLoad,
-    WorkloadError,
+    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder,
+    RunningLoad, WorkloadError,
 };
 use crate::loads::LoadKind;
 use crate::record::Recorder;
@@ -25,9 +25,19 @@ pub(crate) const KIND: LoadKind = LoadKind {
     help: "sleeps",
     example: "naps = 3",
     read: |text| {
-        let table: std::collections::BTreeMap<String, u64> = toml::from_str(text).map_err(Box::new)?;
-        let naps = table.get("naps").ok_or(WorkloadError { key: "naps", what: "write how many".into() })?;
-        Ok(vec![(String::new(), Arc::new(Nap { naps: *naps, workers: 2 }))])
+        let table: std::collections::BTreeMap<String, u64> =
+            toml::from_str(text).map_err(Box::new)?;
+        let naps = table.get("naps").ok_or(WorkloadError {
+            key: "naps",
+            what: "write how many".into(),
+        })?;
+        Ok(vec![(
+            String::new(),
+            Arc::new(Nap {
+                naps: *naps,
+                workers: 2,
+            }),
+        )])
     },
 };
 
@@ -42,7 +52,11 @@ impl Load for Nap {
         KIND.name
     }
     fn info(&self) -> LoadInfo {
-        LoadInfo { kinds: vec![OpKind::Access], workers: self.workers, ..LoadInfo::default() }
+        LoadInfo {
+            kinds: vec![OpKind::Access],
+            workers: self.workers,
+            ..LoadInfo::default()
+        }
     }
     fn describe(&self) -> String {
         format!("{} naps", self.naps)
@@ -73,7 +87,14 @@ impl Load for Nap {
             }));
         }
         let prepared = PreparedLoad::alone(self.workers, 1, None);
-        Ok((prepared, Box::new(Naps { starts, commands, threads })))
+        Ok((
+            prepared,
+            Box::new(Naps {
+                starts,
+                commands,
+                threads,
+            }),
+        ))
     }
     fn any(&self) -> &dyn Any {
         self
@@ -81,8 +102,12 @@ impl Load for Nap {
 }
 
 fn sleep(naps: u64, start: Nanos, commands: &Commands, recorder: &mut dyn Recorder) -> Outcome {
-    let mut interval =
-        Interval { index: 0, start, end: start, figures: Figures::of_kinds(&[OpKind::Access]) };
+    let mut interval = Interval {
+        index: 0,
+        start,
+        end: start,
+        figures: Figures::of_kinds(&[OpKind::Access]),
+    };
     for _ in 0..naps {
         if commands.is_stopped() {
             break;
@@ -94,8 +119,18 @@ fn sleep(naps: u64, start: Nanos, commands: &Commands, recorder: &mut dyn Record
     }
     interval.end = Clock::Monotonic.now();
     recorder.interval(&interval);
-    let stopped = if commands.is_stopped() { Stopped::Interrupted } else { Stopped::Done };
-    Outcome { figures: interval.figures, start, end: interval.end, stopped, ..Outcome::interrupted() }
+    let stopped = if commands.is_stopped() {
+        Stopped::Interrupted
+    } else {
+        Stopped::Done
+    };
+    Outcome {
+        figures: interval.figures,
+        start,
+        end: interval.end,
+        stopped,
+        ..Outcome::interrupted()
+    }
 }
 
 struct Naps {
@@ -106,7 +141,9 @@ struct Naps {
 
 impl RunningLoad for Naps {
     fn start(&mut self, at: Nanos) {
-        self.starts.drain(..).for_each(|start| start.send(at).expect("a napper waits"));
+        self.starts
+            .drain(..)
+            .for_each(|start| start.send(at).expect("a napper waits"));
     }
     fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
         match command {
@@ -117,7 +154,9 @@ impl RunningLoad for Naps {
         Ok(())
     }
     fn finish(mut self: Box<Self>) -> Finished {
-        self.threads.drain(..).for_each(|thread| thread.join().expect("a napper does not panic"));
+        self.threads
+            .drain(..)
+            .for_each(|thread| thread.join().expect("a napper does not panic"));
         Finished::default()
     }
 }

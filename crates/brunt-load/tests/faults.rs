@@ -14,12 +14,17 @@ fn verify(url: &str) -> (u64, u64) {
     let workload = Workload {
         read: 0.5,
         queue_depth: 8,
-        stop: StopCondition { requests: Some(10_000), ..StopCondition::default() },
+        stop: StopCondition {
+            requests: Some(10_000),
+            ..StopCondition::default()
+        },
         verify: Some(VerifySettings::default()),
         ..Workload::default()
     };
     let session = Session::new(workload, open_url(url).unwrap(), 1);
-    let outcome = session.run(&AtomicBool::new(false), &mut NoRecorder).unwrap();
+    let outcome = session
+        .run(&AtomicBool::new(false), &mut NoRecorder)
+        .unwrap();
     let counts = outcome.figures.counts;
     let wrong = counts.of(RequestStatus::Miscompare);
     (wrong, counts.errors() - wrong)
@@ -28,8 +33,14 @@ fn verify(url: &str) -> (u64, u64) {
 /// Every way of losing or changing data silently is seen.
 #[test]
 fn lies_are_found_out() {
-    for lie in ["corrupt,op=read", "corrupt,op=write", "drop", "torn:1", "misdirect", "flaky:1us/1000s/drop"]
-    {
+    for lie in [
+        "corrupt,op=read",
+        "corrupt,op=write",
+        "drop",
+        "torn:1",
+        "misdirect",
+        "flaky:1us/1000s/drop",
+    ] {
         let (wrong, failed) = verify(&format!("memory:4MiB?fault={lie},p=0.02,seed=3"));
         assert!(wrong > 0, "{lie} went unseen");
         assert_eq!(failed, 0, "{lie}");
@@ -59,7 +70,8 @@ fn arrays_keep_their_word() {
     let dies = "?fault=hardware-error,op=write,every=2000,times=1";
     for (level, others) in [("raid1", 1), ("raid5", 2), ("raid5", 4)] {
         let others = ",[memory:4MiB]".repeat(others);
-        let url = format!("array:{level},rebuild=20MB,[memory:4MiB{dies}]{others},spare=[memory:4MiB]");
+        let url =
+            format!("array:{level},rebuild=20MB,[memory:4MiB{dies}]{others},spare=[memory:4MiB]");
         assert_eq!(verify(&url), (0, 0), "{level}");
     }
 }

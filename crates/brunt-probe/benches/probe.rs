@@ -17,13 +17,30 @@ const ROUNDS: usize = 5;
 const SAMPLES: u32 = 5000;
 
 fn main() {
-    let machine = Subject::Machine { host: "here".into(), with_network: true };
-    let runner = Subject::Process { host: "here".into(), name: "runner".into(), pid: std::process::id() };
-    println!("{:<10} {:>12} {:>14} {:>8}", "probe", "us a sample", "of it reading", "ratio");
-    let all: Vec<&'static Entry> = PROBES.iter().filter(|entry| entry.scope != Scope::Process).collect();
+    let machine = Subject::Machine {
+        host: "here".into(),
+        with_network: true,
+    };
+    let runner = Subject::Process {
+        host: "here".into(),
+        name: "runner".into(),
+        pid: std::process::id(),
+    };
+    println!(
+        "{:<10} {:>12} {:>14} {:>8}",
+        "probe", "us a sample", "of it reading", "ratio"
+    );
+    let all: Vec<&'static Entry> = PROBES
+        .iter()
+        .filter(|entry| entry.scope != Scope::Process)
+        .collect();
     let mut whole = 0.0;
     for entry in PROBES {
-        let subject = if entry.scope == Scope::Process { &runner } else { &machine };
+        let subject = if entry.scope == Scope::Process {
+            &runner
+        } else {
+            &machine
+        };
         let cost = measure(entry.name, subject, &[entry]);
         if entry.scope == Scope::Process {
             whole += cost;
@@ -43,10 +60,16 @@ fn measure(name: &str, subject: &Subject, probes: &[&'static Entry]) -> f64 {
     let paths: BTreeSet<String> = probes
         .iter()
         .flat_map(|entry| entry.files)
-        .map(|file| file.replace("{net}", "/proc/thread-self/net").replace("{process}", "/proc/self"))
+        .map(|file| {
+            file.replace("{net}", "/proc/thread-self/net")
+                .replace("{process}", "/proc/self")
+        })
         .filter(|file| !file.contains('*'))
         .collect();
-    let files: Vec<File> = paths.iter().filter_map(|path| File::open(path).ok()).collect();
+    let files: Vec<File> = paths
+        .iter()
+        .filter_map(|path| File::open(path).ok())
+        .collect();
     let mut text = vec![0; 1 << 20];
     let (mut samples, mut reads) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -63,7 +86,10 @@ fn measure(name: &str, subject: &Subject, probes: &[&'static Entry]) -> f64 {
         }));
     }
     let (sample, read) = (median(samples), median(reads));
-    println!("{name:<10} {sample:>12.1} {read:>14.1} {:>8.2}", sample / read);
+    println!(
+        "{name:<10} {sample:>12.1} {read:>14.1} {:>8.2}",
+        sample / read
+    );
     sample
 }
 

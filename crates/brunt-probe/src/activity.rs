@@ -27,8 +27,14 @@ impl Probe for Activity {
         headline("soft_interrupts_per_s", "software interrupts of all CPUs"),
         headline("context_switches_per_s", "of all CPUs"),
         metric_of("forks_per_s", "tasks made"),
-        metric_of("runnable_tasks", "running, or waiting for a CPU, when the counters were read"),
-        metric_of("blocked_tasks", "waiting for a device when the counters were read"),
+        metric_of(
+            "runnable_tasks",
+            "running, or waiting for a CPU, when the counters were read",
+        ),
+        metric_of(
+            "blocked_tasks",
+            "waiting for a device when the counters were read",
+        ),
     ];
     type Reading = Reading;
 
@@ -47,7 +53,11 @@ impl Probe for Activity {
     fn figures(before: &Reading, now: &Reading, elapsed: Duration, sink: &mut Sink<'_>) {
         let counters = [
             ("interrupts_per_s", before.interrupts, now.interrupts),
-            ("soft_interrupts_per_s", before.soft_interrupts, now.soft_interrupts),
+            (
+                "soft_interrupts_per_s",
+                before.soft_interrupts,
+                now.soft_interrupts,
+            ),
             ("context_switches_per_s", before.switches, now.switches),
             ("forks_per_s", before.forks, now.forks),
         ];
@@ -56,7 +66,10 @@ impl Probe for Activity {
                 sink.rate(metric, counters, 1.0, elapsed);
             }
         }
-        for (metric, gauge) in [("runnable_tasks", now.running), ("blocked_tasks", now.blocked)] {
+        for (metric, gauge) in [
+            ("runnable_tasks", now.running),
+            ("blocked_tasks", now.blocked),
+        ] {
             if let Some(gauge) = gauge {
                 sink.put(metric, gauge as f64);
             }

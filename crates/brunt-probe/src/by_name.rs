@@ -75,14 +75,26 @@ impl ProcessFinder {
                 continue;
             }
             let is_taken = |number: &usize| {
-                self.found.iter().any(|found| found.process.name == process.name && found.number == *number)
+                self.found
+                    .iter()
+                    .any(|found| found.process.name == process.name && found.number == *number)
             };
-            let number = (1..).find(|number| !is_taken(number)).expect("numbers do not end");
+            let number = (1..)
+                .find(|number| !is_taken(number))
+                .expect("numbers do not end");
             let name = &self.names[process.name];
-            let instance = if number == 1 { name.clone() } else { format!("{name}:{number}") };
+            let instance = if number == 1 {
+                name.clone()
+            } else {
+                format!("{name}:{number}")
+            };
             let watching = watch.process(&self.host, &instance, process.pid);
             self.seen.insert(process.name);
-            self.found.push(Found { process, number, _watching: watching });
+            self.found.push(Found {
+                process,
+                number,
+                _watching: watching,
+            });
         }
     }
 
@@ -102,15 +114,26 @@ impl ProcessFinder {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // Behind the name in parentheses, the state is field 3 and the start field 22 (proc_pid_stat(5)).
         let started_ticks = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
-        Some(Process { name, started_ticks, pid })
+        Some(Process {
+            name,
+            started_ticks,
+            pid,
+        })
     }
 
     /// What there is to say at the end: names of which there never was a process, and processes that were too many.
     pub fn notes(&self) -> Vec<String> {
-        let never = self.names.iter().enumerate().filter(|(index, _)| !self.seen.contains(index));
+        let never = self
+            .names
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| !self.seen.contains(index));
         let never = never.map(|(_, name)| format!("{}: no process is called '{name}'", self.host));
         let many = (self.left_out > 0).then(|| {
-            format!("{}: more than {FOUND_MAX} processes have these names; others were left out", self.host)
+            format!(
+                "{}: more than {FOUND_MAX} processes have these names; others were left out",
+                self.host
+            )
         });
         never.chain(many).collect()
     }
@@ -159,7 +182,10 @@ mod tests {
                 super::super::Subject::Process { name, pid, .. } => (name.to_string(), pid),
                 other => panic!("{other:?}"),
             };
-            let mut found: Vec<_> = subjects.into_iter().map(|(_, subject)| process(subject)).collect();
+            let mut found: Vec<_> = subjects
+                .into_iter()
+                .map(|(_, subject)| process(subject))
+                .collect();
             found.sort();
             found
         };
@@ -170,10 +196,19 @@ mod tests {
         assert_eq!(look(&mut finder), [(name.clone(), first_pid)]);
         let second = start();
         let second_name = format!("{name}:2");
-        assert_eq!(look(&mut finder), [(name.clone(), first_pid), (second_name.clone(), second.0.id())]);
+        assert_eq!(
+            look(&mut finder),
+            [
+                (name.clone(), first_pid),
+                (second_name.clone(), second.0.id())
+            ]
+        );
         drop(first);
         let third = start();
-        assert_eq!(look(&mut finder), [(name.clone(), third.0.id()), (second_name, second.0.id())]);
+        assert_eq!(
+            look(&mut finder),
+            [(name.clone(), third.0.id()), (second_name, second.0.id())]
+        );
         assert_eq!(finder.notes(), ["here: no process is called 'never-there'"]);
     }
 }

@@ -23,7 +23,11 @@ impl OwnCgroup {
     pub fn of(membership: &Path) -> Option<OwnCgroup> {
         let pid = membership.parent()?.file_name()?.to_str()?.parse().ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        Some(OwnCgroup { membership: membership.into(), pid, mount: mounts.lines().find_map(unified) })
+        Some(OwnCgroup {
+            membership: membership.into(),
+            pid,
+            mount: mounts.lines().find_map(unified),
+        })
     }
 
     /// What its `cpu.stat` says; nothing while others are in it, or where there is none.
@@ -34,13 +38,16 @@ impl OwnCgroup {
     fn own_cpu_stat(&self) -> Option<String> {
         let (mount, root) = self.mount.as_ref()?;
         let membership = fs::read_to_string(&self.membership).ok()?;
-        let path = membership.lines().find_map(|line| line.strip_prefix("0::"))?;
+        let path = membership
+            .lines()
+            .find_map(|line| line.strip_prefix("0::"))?;
         // `/../…` is outside of what this process may see.
         let folder = mount.join(Path::new(path).strip_prefix(root).ok()?);
         let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
         let only = |procs: String| procs.trim().parse() == Ok(self.pid);
         let no_children = |stat: String| named(&stat, "nr_descendants") == Ok(Some(0));
-        (only(read("cgroup.procs")?) && no_children(read("cgroup.stat")?)).then(|| read("cpu.stat"))?
+        (only(read("cgroup.procs")?) && no_children(read("cgroup.stat")?))
+            .then(|| read("cpu.stat"))?
     }
 }
 
@@ -49,7 +56,8 @@ fn unified(line: &str) -> Option<(PathBuf, PathBuf)> {
     let (mount, kind) = line.split_once(" - ")?;
     let mut fields = mount.split(' ').skip(3);
     let (root, point) = (fields.next()?, fields.next()?);
-    kind.starts_with("cgroup2 ").then(|| (point.into(), root.into()))
+    kind.starts_with("cgroup2 ")
+        .then(|| (point.into(), root.into()))
 }
 
 #[cfg(test)]
@@ -67,8 +75,14 @@ mod tests {
             "41 31 0:38 / /sys/fs/cgroup rw,relatime shared:9 - cgroup2 cgroup2 rw",
             Some(("/sys/fs/cgroup", "/")),
         );
-        check("41 31 0:38 /a /cg rw - cgroup2 none rw", Some(("/cg", "/a")));
-        check("32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu", None);
+        check(
+            "41 31 0:38 /a /cg rw - cgroup2 none rw",
+            Some(("/cg", "/a")),
+        );
+        check(
+            "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu",
+            None,
+        );
         check("", None);
     }
 
@@ -108,13 +122,19 @@ mod tests {
         };
         let first = join(&mut made);
         let text = first.cpu_stat();
-        assert!(named(&text, "usage_usec").is_ok_and(|found| found.is_some()), "{text}");
+        assert!(
+            named(&text, "usage_usec").is_ok_and(|found| found.is_some()),
+            "{text}"
+        );
         fs::create_dir(folder.join("below")).unwrap();
         assert_eq!(first.cpu_stat(), "");
         fs::remove_dir(folder.join("below")).unwrap();
         assert_ne!(first.cpu_stat(), "");
         let second = join(&mut made);
-        assert_eq!((first.cpu_stat(), second.cpu_stat()), (String::new(), String::new()));
+        assert_eq!(
+            (first.cpu_stat(), second.cpu_stat()),
+            (String::new(), String::new())
+        );
         // Of this process there are better counters, and it is in no cgroup of its own.
         assert!(OwnCgroup::of(Path::new("/proc/self/cgroup")).is_none());
     }

@@ -31,11 +31,21 @@ impl Probe for Cpu {
     fn parse(texts: &Texts<'_>) -> Result<Ticked<Rows<FIELDS>>, Malformed> {
         let mut rows = Rows::new();
         for line in texts.need(0)?.lines() {
-            let Some(rest) = line.strip_prefix("cpu") else { continue };
+            let Some(rest) = line.strip_prefix("cpu") else {
+                continue;
+            };
             let mut fields = rest.split_ascii_whitespace();
             // `cpu  1 2 …` is all of them, `cpu0 1 2 …` is one.
-            let name = if rest.starts_with(' ') { "" } else { fields.next().unwrap_or_default() };
-            let name = if name.is_empty() { String::new() } else { format!("cpu{name}") };
+            let name = if rest.starts_with(' ') {
+                ""
+            } else {
+                fields.next().unwrap_or_default()
+            };
+            let name = if name.is_empty() {
+                String::new()
+            } else {
+                format!("cpu{name}")
+            };
             rows.push((name.into(), numbers(fields, line)?));
             if rows.len() > INSTANCES_MAX {
                 break;
@@ -47,13 +57,22 @@ impl Probe for Cpu {
         }
     }
 
-    fn figures(before: &Self::Reading, now: &Self::Reading, elapsed: Duration, sink: &mut Sink<'_>) {
-        let Some((before, _)) = before.since(elapsed) else { return };
+    fn figures(
+        before: &Self::Reading,
+        now: &Self::Reading,
+        elapsed: Duration,
+        sink: &mut Sink<'_>,
+    ) {
+        let Some((before, _)) = before.since(elapsed) else {
+            return;
+        };
         for (name, before, now) in pairs(before, now.now()) {
             // Idle and iowait may go back a little (Documentation/filesystems/proc.rst): then nothing
             // went to them.
-            let ticks: [u64; FIELDS] = std::array::from_fn(|index| now[index].saturating_sub(before[index]));
-            let [user, nice, system, idle, iowait, irq, softirq, steal] = ticks.map(|count| count as f64);
+            let ticks: [u64; FIELDS] =
+                std::array::from_fn(|index| now[index].saturating_sub(before[index]));
+            let [user, nice, system, idle, iowait, irq, softirq, steal] =
+                ticks.map(|count| count as f64);
             let all: f64 = user + nice + system + idle + iowait + irq + softirq + steal;
             if all == 0.0 {
                 // Shorter than a tick, or a CPU that is switched off.

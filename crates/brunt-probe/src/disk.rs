@@ -29,9 +29,18 @@ impl Probe for Disk {
         headline("written_bytes_per_s", "bytes written"),
         headline("busy_share", "share of time with outstanding requests"),
         headline("queue_mean", "requests outstanding, mean over time"),
-        metric_of("in_flight", "requests outstanding when the counters were read"),
-        metric_of("read_time_mean_us", "from queueing to completion, in the kernel"),
-        metric_of("write_time_mean_us", "from queueing to completion, in the kernel"),
+        metric_of(
+            "in_flight",
+            "requests outstanding when the counters were read",
+        ),
+        metric_of(
+            "read_time_mean_us",
+            "from queueing to completion, in the kernel",
+        ),
+        metric_of(
+            "write_time_mean_us",
+            "from queueing to completion, in the kernel",
+        ),
         metric_of("merged_per_s", "requests that became part of another"),
         metric_of("discards_per_s", "discards that were completed"),
         metric_of("flushes_per_s", "cache flushes that were completed"),
@@ -40,14 +49,22 @@ impl Probe for Disk {
 
     fn parse(texts: &Texts<'_>) -> Result<Rows<FIELDS>, Malformed> {
         let mut rows = Rows::new();
-        for line in texts.need(0)?.lines().filter(|line| !line.trim().is_empty()) {
+        for line in texts
+            .need(0)?
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+        {
             let mut fields = line.split_ascii_whitespace();
-            let name = fields.nth(2).ok_or_else(|| Malformed::new("no name", line))?;
+            let name = fields
+                .nth(2)
+                .ok_or_else(|| Malformed::new("no name", line))?;
             let counters: [u64; FIELDS_MIN] = numbers(fields.clone(), line)?;
             let mut row = [0; FIELDS];
             row[..FIELDS_MIN].copy_from_slice(&counters);
             for (value, field) in row[FIELDS_MIN..].iter_mut().zip(fields.skip(FIELDS_MIN)) {
-                *value = field.parse().map_err(|_| Malformed::new("not a number", line))?;
+                *value = field
+                    .parse()
+                    .map_err(|_| Malformed::new("not a number", line))?;
             }
             if row.iter().any(|counter| *counter > 0) && rows.len() < INSTANCES_MAX {
                 rows.push((name.into(), row));
@@ -72,10 +89,16 @@ impl Probe for Disk {
             rate("flushes_per_s", 15, 1.0);
             let merged = advance(before[1], now[1]).zip(advance(before[5], now[5]));
             if let Some((reads, writes)) = merged {
-                sink.put_of(name, "merged_per_s", (reads + writes) as f64 / elapsed.as_secs_f64());
+                sink.put_of(
+                    name,
+                    "merged_per_s",
+                    (reads + writes) as f64 / elapsed.as_secs_f64(),
+                );
             }
             sink.put_of(name, "in_flight", now[8] as f64);
-            for (metric, count, millis) in [("read_time_mean_us", 0, 3), ("write_time_mean_us", 4, 7)] {
+            for (metric, count, millis) in
+                [("read_time_mean_us", 0, 3), ("write_time_mean_us", 4, 7)]
+            {
                 let count = advance(before[count], now[count]).filter(|count| *count > 0);
                 if let Some((count, millis)) = count.zip(advance(before[millis], now[millis])) {
                     sink.put_of(name, metric, millis as f64 * 1e3 / count as f64);

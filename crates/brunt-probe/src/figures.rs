@@ -25,7 +25,10 @@ pub struct Malformed {
 impl Malformed {
     /// Something about a line.
     pub fn new(what: &'static str, line: &str) -> Malformed {
-        Malformed { what, line: line.chars().take(60).collect() }
+        Malformed {
+            what,
+            line: line.chars().take(60).collect(),
+        }
     }
 }
 
@@ -43,7 +46,10 @@ impl Texts<'_> {
     /// # Errors
     /// It is not.
     pub fn need(&self, index: usize) -> Result<&str, Malformed> {
-        self.get(index).ok_or(Malformed { what: "the file is missing", line: String::new() })
+        self.get(index).ok_or(Malformed {
+            what: "the file is missing",
+            line: String::new(),
+        })
     }
 }
 
@@ -61,7 +67,9 @@ pub fn numbers<'a, const N: usize>(
     let mut numbers = [0; N];
     let mut fields = fields.map_while(|field| field.parse().ok());
     for number in &mut numbers {
-        *number = fields.next().ok_or_else(|| Malformed::new("too few numbers", line))?;
+        *number = fields
+            .next()
+            .ok_or_else(|| Malformed::new("too few numbers", line))?;
     }
     Ok(numbers)
 }
@@ -72,12 +80,21 @@ pub fn numbers<'a, const N: usize>(
 /// It is no number.
 pub fn named(text: &str, name: &str) -> Result<Option<u64>, Malformed> {
     for line in text.lines() {
-        let Some(rest) = line.strip_prefix(name) else { continue };
+        let Some(rest) = line.strip_prefix(name) else {
+            continue;
+        };
         if !rest.starts_with([' ', ':', '\t']) {
             continue;
         }
-        let value = rest.trim_start_matches(':').split_ascii_whitespace().next().unwrap_or_default();
-        return value.parse().map(Some).map_err(|_| Malformed::new("not a number", line));
+        let value = rest
+            .trim_start_matches(':')
+            .split_ascii_whitespace()
+            .next()
+            .unwrap_or_default();
+        return value
+            .parse()
+            .map(Some)
+            .map_err(|_| Malformed::new("not a number", line));
     }
     Ok(None)
 }
@@ -120,8 +137,10 @@ impl<T> Ticked<T> {
     /// From what figures count that are told `elapsed` after this was read, and how long the stretch is; `None` while
     /// it is too short.
     pub fn since(&self, elapsed: Duration) -> Option<(&T, Duration)> {
-        let (base, earlier) =
-            self.base.as_ref().map_or((&self.now, Duration::ZERO), |(base, by)| (base, *by));
+        let (base, earlier) = self
+            .base
+            .as_ref()
+            .map_or((&self.now, Duration::ZERO), |(base, by)| (base, *by));
         let stretch = earlier + elapsed;
         (stretch >= STRETCH_MIN).then_some((base, stretch))
     }
@@ -152,7 +171,12 @@ impl<'a> Sink<'a> {
         values: &'a mut Vec<SampleValue>,
         resets: &'a mut u64,
     ) -> Sink<'a> {
-        Sink { probe, owner, values, resets }
+        Sink {
+            probe,
+            owner,
+            values,
+            resets,
+        }
     }
 
     /// A figure of all together, or of the probe's one thing.
@@ -175,7 +199,13 @@ impl<'a> Sink<'a> {
     }
 
     /// How fast a counter ran, in `unit`s a second.
-    pub fn rate(&mut self, metric: &'static str, counters: (u64, u64), unit: f64, elapsed: Duration) {
+    pub fn rate(
+        &mut self,
+        metric: &'static str,
+        counters: (u64, u64),
+        unit: f64,
+        elapsed: Duration,
+    ) {
         let owner = Arc::clone(&self.owner);
         self.rate_of(&owner, metric, counters, unit, elapsed);
     }
@@ -190,7 +220,11 @@ impl<'a> Sink<'a> {
         elapsed: Duration,
     ) {
         match advance(before, now) {
-            Some(count) => self.put_of(instance, metric, count as f64 * unit / elapsed.as_secs_f64()),
+            Some(count) => self.put_of(
+                instance,
+                metric,
+                count as f64 * unit / elapsed.as_secs_f64(),
+            ),
             None => *self.resets += 1,
         }
     }
@@ -201,11 +235,13 @@ pub fn pairs<'a, const N: usize>(
     before: &'a Rows<N>,
     now: &'a Rows<N>,
 ) -> impl Iterator<Item = (&'a Arc<str>, &'a [u64; N], &'a [u64; N])> {
-    now.iter().enumerate().filter_map(|(index, (name, counters))| {
-        let same = before.get(index).filter(|(other, _)| other == name);
-        let (_, earlier) = same.or_else(|| before.iter().find(|(other, _)| other == name))?;
-        Some((name, earlier, counters))
-    })
+    now.iter()
+        .enumerate()
+        .filter_map(|(index, (name, counters))| {
+            let same = before.get(index).filter(|(other, _)| other == name);
+            let (_, earlier) = same.or_else(|| before.iter().find(|(other, _)| other == name))?;
+            Some((name, earlier, counters))
+        })
 }
 
 #[cfg(test)]
@@ -215,7 +251,8 @@ mod tests {
     /// Wraps are counted through, resets are not taken for traffic.
     #[test]
     fn counters_wrap_and_reset() {
-        let check = |before, now, expected| assert_eq!(advance(before, now), expected, "{before} {now}");
+        let check =
+            |before, now, expected| assert_eq!(advance(before, now), expected, "{before} {now}");
         check(5, 9, Some(4));
         check(u64::MAX - 1, u64::MAX, Some(1));
         check(u64::from(u32::MAX), 0, Some(1));
@@ -229,10 +266,18 @@ mod tests {
     #[test]
     fn instances_pair_by_name() {
         let rows = |names: &[(&str, u64)]| -> Rows<1> {
-            names.iter().map(|(name, count)| ((*name).into(), [*count])).collect()
+            names
+                .iter()
+                .map(|(name, count)| ((*name).into(), [*count]))
+                .collect()
         };
-        let (before, now) = (rows(&[("a", 1), ("b", 2)]), rows(&[("b", 5), ("c", 9), ("a", 1)]));
-        let found: Vec<_> = pairs(&before, &now).map(|(name, a, b)| (&**name, b[0] - a[0])).collect();
+        let (before, now) = (
+            rows(&[("a", 1), ("b", 2)]),
+            rows(&[("b", 5), ("c", 9), ("a", 1)]),
+        );
+        let found: Vec<_> = pairs(&before, &now)
+            .map(|(name, a, b)| (&**name, b[0] - a[0]))
+            .collect();
         assert_eq!(found, [("b", 3), ("a", 0)]);
     }
 
@@ -242,7 +287,9 @@ mod tests {
         assert_eq!(named("nr_freed 7\nnr_free 9\n", "nr_free"), Ok(Some(9)));
         assert_eq!(named("Swap:   12 kB\n", "Swap"), Ok(Some(12)));
         assert_eq!(named("a 1\n", "b"), Ok(None));
-        assert!(named("a x\n", "a").is_err() && named("a\n", "a").is_ok_and(|found| found.is_none()));
+        assert!(
+            named("a x\n", "a").is_err() && named("a\n", "a").is_ok_and(|found| found.is_none())
+        );
         assert!(numbers::<2>("1 x 2".split(' '), "1 x 2").is_err());
     }
 }

@@ -150,7 +150,10 @@ const fn entry<P: Probe>() -> Entry {
 
 /// The metric of a name, for those who get names from elsewhere (a file, another process).
 pub fn metric(probe: &str, name: &str) -> Option<&'static Metric> {
-    let of_kernel = PROBES.iter().find(|entry| entry.name == probe).map(|entry| entry.metrics);
+    let of_kernel = PROBES
+        .iter()
+        .find(|entry| entry.name == probe)
+        .map(|entry| entry.metrics);
     let metrics = of_kernel.or_else(|| (probe == DEVICE.name).then_some(DEVICE.metrics))?;
     metrics.iter().find(|metric| metric.name == name)
 }
@@ -163,13 +166,23 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// A probe at work: it knows its last reading.
 trait Running: Send {
     /// Takes the texts of now; tells the figures since the last time, of which the first has none.
-    fn step(&mut self, texts: &Texts<'_>, elapsed: Duration, sink: &mut Sink<'_>) -> Result<(), Malformed>;
+    fn step(
+        &mut self,
+        texts: &Texts<'_>,
+        elapsed: Duration,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), Malformed>;
 }
 
 struct Last<P: Probe>(Option<P::Reading>);
 
 impl<P: Probe> Running for Last<P> {
-    fn step(&mut self, texts: &Texts<'_>, elapsed: Duration, sink: &mut Sink<'_>) -> Result<(), Malformed> {
+    fn step(
+        &mut self,
+        texts: &Texts<'_>,
+        elapsed: Duration,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), Malformed> {
         // After a text that could not be read, the next figures would span two stretches: none then.
         let before = self.0.take();
         let mut now = P::parse(texts)?;
@@ -183,12 +196,20 @@ impl<P: Probe> Running for Last<P> {
 }
 
 const fn metric_of(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, help, summary: false }
+    Metric {
+        name,
+        help,
+        summary: false,
+    }
 }
 
 /// A metric whose mean is in `summary.json`.
 const fn headline(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, help, summary: true }
+    Metric {
+        name,
+        help,
+        summary: true,
+    }
 }
 
 #[cfg(test)]

@@ -35,13 +35,21 @@ struct Mean {
 impl Means {
     /// Adds a sample for as much of it as was after `measured_from`.
     pub fn add(&mut self, sample: &Sample, measured_from: Nanos) {
-        let seconds = sample.end.since(sample.start.max(measured_from)).as_secs_f64();
+        let seconds = sample
+            .end
+            .since(sample.start.max(measured_from))
+            .as_secs_f64();
         if seconds == 0.0 {
             return;
         }
         for value in &sample.values {
             let (host, instance) = (Arc::clone(&sample.host), Arc::clone(&value.instance));
-            let key = Key { host, probe: value.probe.clone(), instance, metric: value.metric.clone() };
+            let key = Key {
+                host,
+                probe: value.probe.clone(),
+                instance,
+                metric: value.metric.clone(),
+            };
             let mean = self.means.entry(key).or_default();
             mean.sum += value.value * seconds;
             mean.seconds += seconds;
@@ -58,25 +66,38 @@ impl Means {
             }
             let dot = if key.instance.is_empty() { "" } else { "." };
             let name = format!("{}{dot}{}.{}", key.probe, key.instance, key.metric);
-            hosts.entry(key.host.to_string()).or_default().insert(name, mean.sum / mean.seconds);
+            hosts
+                .entry(key.host.to_string())
+                .or_default()
+                .insert(name, mean.sum / mean.seconds);
         }
         hosts
     }
 
     /// Whether the same is told of all instances together (CPUs): that is enough here.
     fn is_part_of_a_total(&self, key: &Key) -> bool {
-        let total = Key { instance: "".into(), ..key.clone() };
+        let total = Key {
+            instance: "".into(),
+            ..key.clone()
+        };
         !key.instance.is_empty() && self.means.contains_key(&total)
     }
 
     /// Whether nothing happened there: an interface nobody used, a disk at rest.
     fn is_idle(&self, key: &Key) -> bool {
-        let first = Key { metric: "".into(), ..key.clone() };
+        let first = Key {
+            metric: "".into(),
+            ..key.clone()
+        };
         let of_this = |other: &Key| {
             (&other.host, &other.probe, &other.instance) == (&key.host, &key.probe, &key.instance)
         };
         matches!(&*key.probe, "disk" | "network")
-            && self.means.range(first..).take_while(|(other, _)| of_this(other)).all(|(_, m)| m.sum == 0.0)
+            && self
+                .means
+                .range(first..)
+                .take_while(|(other, _)| of_this(other))
+                .all(|(_, m)| m.sum == 0.0)
     }
 }
 
@@ -90,12 +111,13 @@ mod tests {
     #[test]
     fn means_are_over_time() {
         let mut means = Means::default();
-        let value = |probe: &'static str, instance: &str, metric: &'static str, value| SampleValue {
-            probe: probe.into(),
-            instance: instance.into(),
-            metric: metric.into(),
-            value,
-        };
+        let value =
+            |probe: &'static str, instance: &str, metric: &'static str, value| SampleValue {
+                probe: probe.into(),
+                instance: instance.into(),
+                metric: metric.into(),
+                value,
+            };
         for (start, end, busy) in [(0, 10, 1.0), (10, 30, 0.1), (30, 40, 0.7)] {
             let values = vec![
                 value("cpu", "", "busy_share", busy),
@@ -105,11 +127,26 @@ mod tests {
                 value("disk", "vdb", "reads_per_s", 7.0),
                 value("disk", "vdb", "writes_per_s", 0.0),
             ];
-            means.add(&Sample { host: "a".into(), start: Nanos(start), end: Nanos(end), values }, Nanos(10));
+            means.add(
+                &Sample {
+                    host: "a".into(),
+                    start: Nanos(start),
+                    end: Nanos(end),
+                    values,
+                },
+                Nanos(10),
+            );
         }
         let hosts = means.by_host();
         let names: Vec<_> = hosts["a"].keys().collect();
-        assert_eq!(names, ["cpu.busy_share", "disk.vdb.reads_per_s", "disk.vdb.writes_per_s"]);
+        assert_eq!(
+            names,
+            [
+                "cpu.busy_share",
+                "disk.vdb.reads_per_s",
+                "disk.vdb.writes_per_s"
+            ]
+        );
         assert!((hosts["a"]["cpu.busy_share"] - 0.3).abs() < 1e-12);
         assert!((hosts["a"]["disk.vdb.reads_per_s"] - 7.0).abs() < 1e-12);
     }

@@ -88,7 +88,9 @@ impl Probe for Memory {
             }
         }
         let page = rustix::param::page_size() as f64;
-        for ((before, now), (_, metric, pages)) in before.counters.iter().zip(&now.counters).zip(RATES) {
+        for ((before, now), (_, metric, pages)) in
+            before.counters.iter().zip(&now.counters).zip(RATES)
+        {
             if let Some(counters) = before.zip(*now) {
                 sink.rate(metric, counters, if pages { page } else { 1.0 }, elapsed);
             }

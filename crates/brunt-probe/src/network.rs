@@ -36,21 +36,36 @@ impl Probe for Network {
         headline("received_bytes_per_s", "bytes that came in"),
         headline("received_packets_per_s", "packets that came in"),
         metric_of("receive_errors_per_s", "packets that came in damaged"),
-        headline("receive_drops_per_s", "packets that came in and were dropped"),
+        headline(
+            "receive_drops_per_s",
+            "packets that came in and were dropped",
+        ),
         headline("sent_bytes_per_s", "bytes that went out"),
         headline("sent_packets_per_s", "packets that went out"),
         metric_of("send_errors_per_s", "packets that could not go out"),
-        headline("send_drops_per_s", "packets that were dropped on their way out"),
+        headline(
+            "send_drops_per_s",
+            "packets that were dropped on their way out",
+        ),
     ];
     type Reading = Rows<FIELDS>;
 
     fn parse(texts: &Texts<'_>) -> Result<Rows<FIELDS>, Malformed> {
-        let lines = texts.need(0)?.lines().skip(HEAD_LINES).filter(|line| !line.trim().is_empty());
+        let lines = texts
+            .need(0)?
+            .lines()
+            .skip(HEAD_LINES)
+            .filter(|line| !line.trim().is_empty());
         let rows = lines.take(INSTANCES_MAX).map(|line| {
             // `eth0:123` has no space when the number is long; a name may hold a colon (`eth0:1`).
-            let split = line.rsplit_once(':').ok_or_else(|| Malformed::new("no colon after the name", line));
+            let split = line
+                .rsplit_once(':')
+                .ok_or_else(|| Malformed::new("no colon after the name", line));
             let (name, rest) = split?;
-            Ok((name.trim().into(), numbers(rest.split_ascii_whitespace(), line)?))
+            Ok((
+                name.trim().into(),
+                numbers(rest.split_ascii_whitespace(), line)?,
+            ))
         });
         rows.collect()
     }

@@ -43,7 +43,11 @@ impl Seen {
         self.wakeups_us += late;
         self.wakeup_max_us = self.wakeup_max_us.max(late);
         self.work_us += work;
-        self.work_min_us = if self.samples == 0 { work } else { self.work_min_us.min(work) };
+        self.work_min_us = if self.samples == 0 {
+            work
+        } else {
+            self.work_min_us.min(work)
+        };
         self.samples += 1;
     }
 }
@@ -76,18 +80,29 @@ impl NoiseMeter {
         };
         let stat = proc.join("stat");
         let stolen_before = stolen(&stat);
-        let thread = std::thread::Builder::new().name("noise".into()).spawn(measure)?;
-        Ok(NoiseMeter { stop: Some(stop), thread: Some(thread), stat, stolen_before })
+        let thread = std::thread::Builder::new()
+            .name("noise".into())
+            .spawn(measure)?;
+        Ok(NoiseMeter {
+            stop: Some(stop),
+            thread: Some(thread),
+            stat,
+            stolen_before,
+        })
     }
 
     /// What it was; `None` of a stretch too short for one look.
     pub fn stop(mut self) -> Option<MachineNoise> {
         self.stop = None;
         let seen = self.thread.take()?.join().ok()?;
-        let stolen_share = self.stolen_before.zip(stolen(&self.stat)).and_then(|(before, now)| {
-            let [stolen, all] = [0, 1].map(|index: usize| now[index].saturating_sub(before[index]) as f64);
-            (all > 0.0).then(|| stolen / all)
-        });
+        let stolen_share = self
+            .stolen_before
+            .zip(stolen(&self.stat))
+            .and_then(|(before, now)| {
+                let [stolen, all] =
+                    [0, 1].map(|index: usize| now[index].saturating_sub(before[index]) as f64);
+                (all > 0.0).then(|| stolen / all)
+            });
         let count = seen.samples as f64;
         (seen.samples > 0).then(|| MachineNoise {
             stolen_share,
@@ -124,7 +139,10 @@ fn work() {
 pub fn stolen(stat: &Path) -> Option<[u64; 2]> {
     let text = std::fs::read_to_string(stat).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let ticks: Vec<u64> = line.split_ascii_whitespace().map_while(|field| field.parse().ok()).collect();
+    let ticks: Vec<u64> = line
+        .split_ascii_whitespace()
+        .map_while(|field| field.parse().ok())
+        .collect();
     // user, nice, system, idle, iowait, irq, softirq, steal; guests' time is in user and nice already.
     Some([*ticks.get(7)?, ticks.iter().take(8).sum()])
 }
@@ -137,7 +155,11 @@ mod tests {
     fn stolen_ticks_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let stat = folder.path().join("stat");
-        std::fs::write(&stat, "cpu  10 0 20 60 0 0 0 10 5 5\ncpu0 1 1 1 1 1 1 1 1\n").unwrap();
+        std::fs::write(
+            &stat,
+            "cpu  10 0 20 60 0 0 0 10 5 5\ncpu0 1 1 1 1 1 1 1 1\n",
+        )
+        .unwrap();
         assert_eq!(stolen(&stat), Some([10, 100]));
         std::fs::write(&stat, "cpu  10 0 20\n").unwrap();
         assert_eq!(stolen(&stat), None);
@@ -157,7 +179,10 @@ mod tests {
             std::fs::write(&stat, "cpu  20 0 30 100 0 0 0 50 0 0\n").unwrap();
             meter.stop()
         };
-        let noise = [200, 2_000, 20_000, 60_000].into_iter().find_map(measure).unwrap();
+        let noise = [200, 2_000, 20_000, 60_000]
+            .into_iter()
+            .find_map(measure)
+            .unwrap();
         assert!(
             noise.samples > 0 && noise.work_min_us > 0.0 && noise.work_mean_us >= noise.work_min_us,
             "{noise:?}"

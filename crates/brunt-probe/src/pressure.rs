@@ -22,11 +22,17 @@ pub struct Stalls {
 impl Probe for Pressure {
     const NAME: &'static str = "pressure";
     const HELP: &'static str = "time that tasks stalled for lack of CPU, memory or a device";
-    const FILES: &'static [&'static str] =
-        &["/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io"];
+    const FILES: &'static [&'static str] = &[
+        "/proc/pressure/cpu",
+        "/proc/pressure/memory",
+        "/proc/pressure/io",
+    ];
     const METRICS: &'static [Metric] = &[
         headline("some_share", "of the time at least one task stood still"),
-        headline("full_share", "of the time all tasks that had something to do stood still"),
+        headline(
+            "full_share",
+            "of the time all tasks that had something to do stood still",
+        ),
     ];
     type Reading = [Stalls; RESOURCES.len()];
 
@@ -50,10 +56,18 @@ impl Probe for Pressure {
         Ok(reading)
     }
 
-    fn figures(before: &Self::Reading, now: &Self::Reading, elapsed: Duration, sink: &mut Sink<'_>) {
+    fn figures(
+        before: &Self::Reading,
+        now: &Self::Reading,
+        elapsed: Duration,
+        sink: &mut Sink<'_>,
+    ) {
         for ((before, now), resource) in before.iter().zip(now).zip(RESOURCES) {
             let resource: Arc<str> = resource.into();
-            let kinds = [("some_share", before.some, now.some), ("full_share", before.full, now.full)];
+            let kinds = [
+                ("some_share", before.some, now.some),
+                ("full_share", before.full, now.full),
+            ];
             for (metric, before, now) in kinds {
                 if let Some(counters) = before.zip(now) {
                     sink.rate_of(&resource, metric, counters, 1e-6, elapsed);

@@ -49,7 +49,12 @@ pub struct Schedule {
 impl Schedule {
     /// The first one is due at `first`.
     pub fn new(first: Nanos, interval: Duration) -> Schedule {
-        Schedule { due: first, interval, late: 0, missed: 0 }
+        Schedule {
+            due: first,
+            interval,
+            late: 0,
+            missed: 0,
+        }
     }
 
     /// When the next one is.
@@ -69,7 +74,9 @@ impl Schedule {
         }
         let whole = now.since(self.due).as_nanos() / self.interval.as_nanos().max(1);
         self.missed += whole as u64;
-        self.due = self.due.after(self.interval.saturating_mul(whole as u32 + 1));
+        self.due = self
+            .due
+            .after(self.interval.saturating_mul(whole as u32 + 1));
     }
 }
 
@@ -85,10 +92,18 @@ impl Prober {
     }
 
     fn on(probes: &Probes, watch: &Watch, with_network: bool) -> Prober {
-        let machine = watch.add(Subject::Machine { host: LOCAL.into(), with_network });
+        let machine = watch.add(Subject::Machine {
+            host: LOCAL.into(),
+            with_network,
+        });
         let runner = watch.process(LOCAL, "runner", std::process::id());
         let (probes, watch) = (probes.clone(), watch.clone());
-        Prober { probes, watch, _own: [machine, runner], thread: None }
+        Prober {
+            probes,
+            watch,
+            _own: [machine, runner],
+            thread: None,
+        }
     }
 
     /// Takes samples until [`Prober::stop`], each told to `take`.
@@ -167,9 +182,16 @@ impl Control {
         loop {
             let left = due.since(Clock::Monotonic.now());
             if left.is_zero() || orders.stop || orders.measure_from.is_some() {
-                return Orders { stop: orders.stop, measure_from: orders.measure_from.take() };
+                return Orders {
+                    stop: orders.stop,
+                    measure_from: orders.measure_from.take(),
+                };
             }
-            orders = self.changed.wait_timeout(orders, left).unwrap_or_else(PoisonError::into_inner).0;
+            orders = self
+                .changed
+                .wait_timeout(orders, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 }

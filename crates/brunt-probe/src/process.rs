@@ -46,16 +46,36 @@ pub struct Reading {
 
 impl Probe for Process {
     const NAME: &'static str = "process";
-    const HELP: &'static str = "CPU time, memory and context switches of the runner and of our targets";
+    const HELP: &'static str =
+        "CPU time, memory and context switches of the runner and of our targets";
     const SCOPE: Scope = Scope::Process;
-    const FILES: &'static [&'static str] =
-        &["{process}/stat", "{process}/task/*/status", "{process}/task/*/schedstat", "{process}/cgroup"];
+    const FILES: &'static [&'static str] = &[
+        "{process}/stat",
+        "{process}/task/*/status",
+        "{process}/task/*/schedstat",
+        "{process}/cgroup",
+    ];
     const METRICS: &'static [Metric] = &[
-        headline("total_cpus", "CPU seconds a second; 2 is two CPUs all the time"),
-        headline("user_cpus", "of these in user mode, as ticks or the process's own cgroup divide them"),
-        headline("system_cpus", "of these in the kernel on its behalf, likewise"),
-        headline("voluntary_switches_per_s", "context switches because a thread waited"),
-        headline("involuntary_switches_per_s", "context switches because a thread's time was up"),
+        headline(
+            "total_cpus",
+            "CPU seconds a second; 2 is two CPUs all the time",
+        ),
+        headline(
+            "user_cpus",
+            "of these in user mode, as ticks or the process's own cgroup divide them",
+        ),
+        headline(
+            "system_cpus",
+            "of these in the kernel on its behalf, likewise",
+        ),
+        headline(
+            "voluntary_switches_per_s",
+            "context switches because a thread waited",
+        ),
+        headline(
+            "involuntary_switches_per_s",
+            "context switches because a thread's time was up",
+        ),
         headline("resident_bytes", "memory that is in RAM"),
         headline("threads", "when the counters were read"),
     ];
@@ -64,7 +84,9 @@ impl Probe for Process {
     fn parse(texts: &Texts<'_>) -> Result<Reading, Malformed> {
         let stat = texts.need(0)?;
         // The name stands in parentheses and may hold anything, parentheses and spaces too.
-        let (_, rest) = stat.rsplit_once(')').ok_or_else(|| Malformed::new("no name", stat))?;
+        let (_, rest) = stat
+            .rsplit_once(')')
+            .ok_or_else(|| Malformed::new("no name", stat))?;
         let mut fields = rest.split_ascii_whitespace();
         // proc_pid_stat(5): state is field 3, utime 14, stime 15, num_threads 20, rss 24.
         let mut field = |skip: usize| numbers::<1>(fields.nth(skip).into_iter(), stat);
@@ -73,8 +95,18 @@ impl Probe for Process {
         let [threads] = field(4)?;
         let [resident_pages] = field(3)?;
         let (threads_nanos, cgroup) = (cpu_nanos(texts.get(2))?, cgroup_times(texts.get(3))?);
-        let times = Ticked::new(Times { user_ticks, system_ticks, threads: threads_nanos, cgroup });
-        Ok(Reading { times, threads, resident_pages, switches: switches(texts.get(1))? })
+        let times = Ticked::new(Times {
+            user_ticks,
+            system_ticks,
+            threads: threads_nanos,
+            cgroup,
+        });
+        Ok(Reading {
+            times,
+            threads,
+            resident_pages,
+            switches: switches(texts.get(1))?,
+        })
     }
 
     fn figures(before: &Reading, now: &Reading, elapsed: Duration, sink: &mut Sink<'_>) {
@@ -82,7 +114,10 @@ impl Probe for Process {
             cpus(earlier, now.times.now(), stretch, sink);
         }
         sink.put("threads", now.threads as f64);
-        sink.put("resident_bytes", now.resident_pages as f64 * rustix::param::page_size() as f64);
+        sink.put(
+            "resident_bytes",
+            now.resident_pages as f64 * rustix::param::page_size() as f64,
+        );
         if now.switches.is_empty() {
             return;
         }
@@ -113,8 +148,10 @@ fn cpus(before: &Times, now: &Times, stretch: Duration, sink: &mut Sink<'_>) {
         return;
     }
     let ticks = |before: u64, now: u64| now.saturating_sub(before) as f64;
-    let (user, system) =
-        (ticks(before.user_ticks, now.user_ticks), ticks(before.system_ticks, now.system_ticks));
+    let (user, system) = (
+        ticks(before.user_ticks, now.user_ticks),
+        ticks(before.system_ticks, now.system_ticks),
+    );
     let tick_s = 1.0 / rustix::param::clock_ticks_per_second() as f64;
     // Ticks know of all threads, but are coarse; nanoseconds know only of threads that are still there.
     let told = threads_seconds(before, now);
@@ -138,17 +175,26 @@ fn cpus(before: &Times, now: &Times, stretch: Duration, sink: &mut Sink<'_>) {
 fn threads_seconds(before: &Times, now: &Times) -> Option<f64> {
     let (earlier, threads) = (before.threads.as_ref()?, now.threads.as_ref()?);
     // A thread that was not there before used all of its time since then.
-    let used =
-        |(thread, nanos): (&u64, &u64)| nanos.saturating_sub(earlier.get(thread).copied().unwrap_or(0));
+    let used = |(thread, nanos): (&u64, &u64)| {
+        nanos.saturating_sub(earlier.get(thread).copied().unwrap_or(0))
+    };
     Some(threads.iter().map(used).sum::<u64>() as f64 / 1e9)
 }
 
 /// What a cgroup's `cpu.stat` says (cgroup-v2.rst); none of an empty text.
 fn cgroup_times(text: Option<&str>) -> Result<Option<CgroupTimes>, Malformed> {
     let text = text.unwrap_or_default();
-    let figures = (named(text, "usage_usec")?, named(text, "user_usec")?, named(text, "system_usec")?);
+    let figures = (
+        named(text, "usage_usec")?,
+        named(text, "user_usec")?,
+        named(text, "system_usec")?,
+    );
     Ok(match figures {
-        (Some(usage), Some(user), Some(system)) => Some(CgroupTimes { usage, user, system }),
+        (Some(usage), Some(user), Some(system)) => Some(CgroupTimes {
+            usage,
+            user,
+            system,
+        }),
         _ => None,
     })
 }
@@ -156,7 +202,9 @@ fn cgroup_times(text: Option<&str>) -> Result<Option<CgroupTimes>, Malformed> {
 /// Nanoseconds of CPU time of every thread: lines of its number and its `schedstat`.
 fn cpu_nanos(text: Option<&str>) -> Result<Option<BTreeMap<u64, u64>>, Malformed> {
     let Some(text) = text else { return Ok(None) };
-    let of = |line: &str| numbers(line.split_ascii_whitespace(), line).map(|[thread, nanos]| (thread, nanos));
+    let of = |line: &str| {
+        numbers(line.split_ascii_whitespace(), line).map(|[thread, nanos]| (thread, nanos))
+    };
     text.lines().map(of).collect::<Result<_, _>>().map(Some)
 }
 
@@ -165,7 +213,9 @@ fn switches(text: Option<&str>) -> Result<BTreeMap<u64, [u64; 2]>, Malformed> {
     let mut threads: BTreeMap<u64, [u64; 2]> = BTreeMap::new();
     let mut thread = None;
     for line in text.unwrap_or_default().lines() {
-        let Some((name, value)) = line.split_once(':') else { continue };
+        let Some((name, value)) = line.split_once(':') else {
+            continue;
+        };
         let place = match name {
             "Pid" => None,
             "voluntary_ctxt_switches" => Some(0),

@@ -67,13 +67,17 @@ impl SampleRound {
     /// What went wrong so far.
     pub fn misreadings(&self) -> Misreadings {
         let mut all = self.gone;
-        self.samplers.values().for_each(|sampler| all.add(sampler.misreadings()));
+        self.samplers
+            .values()
+            .for_each(|sampler| all.add(sampler.misreadings()));
         all
     }
 
     fn look_who_is_there(&mut self, now: Nanos) {
         self.finder.look(&self.watch, now);
-        let Some((version, subjects)) = self.watch.changed(self.version) else { return };
+        let Some((version, subjects)) = self.watch.changed(self.version) else {
+            return;
+        };
         self.version = Some(version);
         let gone = &mut self.gone;
         self.samplers.retain(|id, sampler| {
@@ -93,7 +97,8 @@ impl SampleRound {
                 }
                 Err(error) => {
                     let host = subject.host();
-                    self.notes.push(format!("{host}: its network cannot be watched: {error}"));
+                    self.notes
+                        .push(format!("{host}: its network cannot be watched: {error}"));
                 }
             }
         }

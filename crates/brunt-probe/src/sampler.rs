@@ -66,7 +66,11 @@ impl Sampler {
     /// # Errors
     /// The subject's namespace cannot be entered.
     pub fn open(subject: &Subject, probes: &[&'static Entry]) -> io::Result<Sampler> {
-        let Subject::Host { network: Network::Namespace(namespace), .. } = subject else {
+        let Subject::Host {
+            network: Network::Namespace(namespace),
+            ..
+        } = subject
+        else {
             return Ok(Sampler::open_here(subject, probes));
         };
         // Its own thread goes there and ends there; what it opened stays of that namespace.
@@ -81,16 +85,30 @@ impl Sampler {
 
     fn open_here(subject: &Subject, probes: &[&'static Entry]) -> Sampler {
         let (scopes, network, process): (&[Scope], _, _) = match subject {
-            Subject::Machine { with_network: false, .. } => (&[Scope::Machine], String::new(), String::new()),
-            Subject::Machine { .. } => (&[Scope::Machine, Scope::Namespace], thread_network(), String::new()),
-            Subject::Host { network: Network::OfProcess(pid), .. } => {
-                (&[Scope::Namespace], format!("/proc/{pid}/net"), String::new())
-            }
+            Subject::Machine {
+                with_network: false,
+                ..
+            } => (&[Scope::Machine], String::new(), String::new()),
+            Subject::Machine { .. } => (
+                &[Scope::Machine, Scope::Namespace],
+                thread_network(),
+                String::new(),
+            ),
+            Subject::Host {
+                network: Network::OfProcess(pid),
+                ..
+            } => (
+                &[Scope::Namespace],
+                format!("/proc/{pid}/net"),
+                String::new(),
+            ),
             Subject::Host { .. } => (&[Scope::Namespace], thread_network(), String::new()),
             Subject::Process { pid, .. } if *pid == std::process::id() => {
                 (&[Scope::Process], String::new(), "/proc/self".into())
             }
-            Subject::Process { pid, .. } => (&[Scope::Process], String::new(), format!("/proc/{pid}")),
+            Subject::Process { pid, .. } => {
+                (&[Scope::Process], String::new(), format!("/proc/{pid}"))
+            }
         };
         let owner = match subject {
             Subject::Process { name, .. } => Arc::clone(name),
@@ -106,13 +124,27 @@ impl Sampler {
             misreadings: Misreadings::default(),
         };
         for entry in probes.iter().filter(|entry| scopes.contains(&entry.scope)) {
-            let file =
-                |file: &&str| PathBuf::from(file.replace("{net}", &network).replace("{process}", &process));
-            let sources: Vec<_> =
-                entry.files.iter().map(file).map(|path| sampler.source(entry, path)).collect();
+            let file = |file: &&str| {
+                PathBuf::from(
+                    file.replace("{net}", &network)
+                        .replace("{process}", &process),
+                )
+            };
+            let sources: Vec<_> = entry
+                .files
+                .iter()
+                .map(file)
+                .map(|path| sampler.source(entry, path))
+                .collect();
             if sources.iter().any(Option::is_some) {
                 let running = (entry.make)();
-                sampler.slots.push(Slot { entry, running, sources, last: None, complained: false });
+                sampler.slots.push(Slot {
+                    entry,
+                    running,
+                    sources,
+                    last: None,
+                    complained: false,
+                });
             }
         }
         sampler
@@ -133,7 +165,11 @@ impl Sampler {
                 Some(self.sources.len() - 1)
             }
             Err(error) => {
-                self.note(format_args!("no {} figures of {}: {error}", entry.name, path.display()));
+                self.note(format_args!(
+                    "no {} figures of {}: {error}",
+                    entry.name,
+                    path.display()
+                ));
                 None
             }
         }
@@ -164,12 +200,19 @@ impl Sampler {
         let mut gone = Vec::new();
         for (index, source) in self.sources.iter_mut().enumerate() {
             if let Err(error) = source.read(clock) {
-                gone.push((index, format!("{} tells no more: {error}", source.path().display())));
+                gone.push((
+                    index,
+                    format!("{} tells no more: {error}", source.path().display()),
+                ));
             }
         }
         for (index, what) in gone {
             // A process that ended is no trouble, and the first file says so for all of it.
-            if self.slots.iter().any(|slot| slot.sources.contains(&Some(index))) {
+            if self
+                .slots
+                .iter()
+                .any(|slot| slot.sources.contains(&Some(index)))
+            {
                 self.note(format_args!("{what}"));
             }
             for slot in &mut self.slots {
@@ -182,26 +225,48 @@ impl Sampler {
                     .for_each(|source| *source = None);
             }
         }
-        self.slots.retain(|slot| slot.sources.iter().any(Option::is_some));
+        self.slots
+            .retain(|slot| slot.sources.iter().any(Option::is_some));
 
         let mut values: Vec<SampleValue> = Vec::new();
         for slot in &mut self.slots {
-            let sources = slot.sources.iter().map(|index| index.map(|index| &self.sources[index]));
-            let read_at = sources.clone().flatten().map(Source::read_at).next().unwrap_or(now);
+            let sources = slot
+                .sources
+                .iter()
+                .map(|index| index.map(|index| &self.sources[index]));
+            let read_at = sources
+                .clone()
+                .flatten()
+                .map(Source::read_at)
+                .next()
+                .unwrap_or(now);
             let texts: Vec<_> = sources.map(|source| source.map(Source::text)).collect();
             let elapsed = read_at.since(slot.last.unwrap_or(read_at));
             slot.last = Some(read_at);
             let owner = Arc::clone(&self.owner);
-            let mut sink = Sink::new(slot.entry.name, owner, &mut values, &mut self.misreadings.resets);
+            let mut sink = Sink::new(
+                slot.entry.name,
+                owner,
+                &mut values,
+                &mut self.misreadings.resets,
+            );
             if let Err(error) = slot.running.step(&Texts(&texts), elapsed, &mut sink) {
                 self.misreadings.unreadable += 1;
                 if !std::mem::replace(&mut slot.complained, true) {
-                    self.notes.push(format!("{}: {} cannot be read: {error}", self.host, slot.entry.name));
+                    self.notes.push(format!(
+                        "{}: {} cannot be read: {error}",
+                        self.host, slot.entry.name
+                    ));
                 }
             }
         }
         let start = self.last.replace(now)?;
-        (!values.is_empty()).then(|| Sample { host: Arc::clone(&self.host), start, end: now, values })
+        (!values.is_empty()).then(|| Sample {
+            host: Arc::clone(&self.host),
+            start,
+            end: now,
+            values,
+        })
     }
 }
 

@@ -63,13 +63,16 @@ impl Probes {
 
     /// The probes that were chosen, in the table's order.
     pub fn chosen(&self) -> Vec<&'static Entry> {
-        let chosen = |entry: &&Entry| self.only.is_empty() || self.only.iter().any(|name| name == entry.name);
+        let chosen = |entry: &&Entry| {
+            self.only.is_empty() || self.only.iter().any(|name| name == entry.name)
+        };
         PROBES.iter().filter(chosen).collect()
     }
 
     /// Whether parts of devices are recorded ([`super::DEVICE`]).
     pub fn has_devices(&self) -> bool {
-        self.is_on() && (self.only.is_empty() || self.only.iter().any(|name| name == super::DEVICE.name))
+        self.is_on()
+            && (self.only.is_empty() || self.only.iter().any(|name| name == super::DEVICE.name))
     }
 
     /// Finds the first mistake.
@@ -78,8 +81,14 @@ impl Probes {
     /// A key has a value that cannot be.
     pub fn check(&self) -> Result<(), ProbesError> {
         if self.is_on() && !(INTERVAL_MIN..=INTERVAL_MAX).contains(&self.interval.0) {
-            let what = format!("{}: write 10ms to 1h, or 0s to switch probes off", self.interval);
-            return Err(ProbesError { key: "interval", what });
+            let what = format!(
+                "{}: write 10ms to 1h, or 0s to switch probes off",
+                self.interval
+            );
+            return Err(ProbesError {
+                key: "interval",
+                what,
+            });
         }
         for name in &self.only {
             if !super::names().any(|known| known == name) {
@@ -89,14 +98,24 @@ impl Probes {
             }
         }
         if self.processes.len() > NAMES_MAX {
-            let what = format!("{} names of programs; write {NAMES_MAX} at most", self.processes.len());
-            return Err(ProbesError { key: "processes", what });
+            let what = format!(
+                "{} names of programs; write {NAMES_MAX} at most",
+                self.processes.len()
+            );
+            return Err(ProbesError {
+                key: "processes",
+                what,
+            });
         }
         let wrong = |name: &&String| name.is_empty() || name.contains(['/', '\n', '\0']);
         if let Some(name) = self.processes.iter().find(wrong) {
-            let what =
-                format!("'{name}' is no name of a program; write it as in /proc/PID/comm, without folder");
-            return Err(ProbesError { key: "processes", what });
+            let what = format!(
+                "'{name}' is no name of a program; write it as in /proc/PID/comm, without folder"
+            );
+            return Err(ProbesError {
+                key: "processes",
+                what,
+            });
         }
         if let Some(name) = self
             .processes
@@ -104,7 +123,10 @@ impl Probes {
             .enumerate()
             .find_map(|(index, name)| self.processes[..index].contains(name).then_some(name))
         {
-            return Err(ProbesError { key: "processes", what: format!("'{name}' is listed twice") });
+            return Err(ProbesError {
+                key: "processes",
+                what: format!("'{name}' is listed twice"),
+            });
         }
         Ok(())
     }
@@ -120,23 +142,38 @@ mod tests {
         let check = |interval: &str, only: &[&str], expected: &str| {
             let interval = interval.parse().unwrap();
             let only = only.iter().map(|name| (*name).into()).collect();
-            let probes = Probes { interval, only, ..Probes::default() };
-            let said = probes.check().map_or_else(|error| error.to_string(), |()| "good".into());
+            let probes = Probes {
+                interval,
+                only,
+                ..Probes::default()
+            };
+            let said = probes
+                .check()
+                .map_or_else(|error| error.to_string(), |()| "good".into());
             assert!(said.contains(expected), "{said}");
         };
         check("1s", &[], "good");
         check("0s", &["cpu"], "good");
         check("1ms", &[], "interval: 1ms: write 10ms");
         check("2h", &[], "to 1h");
-        check("1s", &["cpu", "gpu"], "only: unknown probe gpu; the probes are cpu, activity");
+        check(
+            "1s",
+            &["cpu", "gpu"],
+            "only: unknown probe gpu; the probes are cpu, activity",
+        );
     }
 
     #[test]
     fn names_of_programs_are_checked() {
         let check = |names: &[&str], expected: &str| {
             let processes = names.iter().map(|name| (*name).into()).collect();
-            let probes = Probes { processes, ..Probes::default() };
-            let said = probes.check().map_or_else(|error| error.to_string(), |()| "good".into());
+            let probes = Probes {
+                processes,
+                ..Probes::default()
+            };
+            let said = probes
+                .check()
+                .map_or_else(|error| error.to_string(), |()| "good".into());
             assert!(said.contains(expected), "{said}");
         };
         check(&["tgtd", "kworker"], "good");

@@ -55,19 +55,32 @@ impl Source {
                 File::open(path)?;
                 Kind::Cgroup(OwnCgroup::of(path))
             }
-            None if path == Path::new(temperature::FOLDER) => Kind::Sensors(temperature::sensors(path)),
+            None if path == Path::new(temperature::FOLDER) => {
+                Kind::Sensors(temperature::sensors(path))
+            }
             None => Kind::File(File::open(path)?),
             Some(("/proc/self/task", "status")) => Kind::OwnSwitches,
             Some(("/proc/self/task", "schedstat")) => Kind::OwnTime,
             Some((_, "schedstat")) if !Path::new("/proc/self/schedstat").exists() => {
-                return Err(io::Error::new(io::ErrorKind::NotFound, "this kernel does not count them"));
+                return Err(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    "this kernel does not count them",
+                ));
             }
             Some((folder, name)) => {
                 std::fs::read_dir(folder)?;
-                Kind::Threads { folder: folder.into(), name: name.into() }
+                Kind::Threads {
+                    folder: folder.into(),
+                    name: name.into(),
+                }
             }
         };
-        Ok(Source { path: path.into(), kind, text: Vec::new(), read_at: Nanos(0) })
+        Ok(Source {
+            path: path.into(),
+            kind,
+            text: Vec::new(),
+            read_at: Nanos(0),
+        })
     }
 
     /// Where it is.
@@ -93,11 +106,14 @@ impl Source {
                 for thread in std::fs::read_dir(folder)?.take(THREADS_MAX) {
                     // A thread that ended in between is none.
                     let thread = thread?;
-                    let Ok(file) = File::open(thread.path().join(name)) else { continue };
+                    let Ok(file) = File::open(thread.path().join(name)) else {
+                        continue;
+                    };
                     let before = self.text.len();
                     if name == "schedstat" {
                         // It does not say whose it is.
-                        self.text.extend_from_slice(thread.file_name().as_encoded_bytes());
+                        self.text
+                            .extend_from_slice(thread.file_name().as_encoded_bytes());
                         self.text.push(b' ');
                     }
                     if append(&file, &mut self.text).is_err() {
@@ -117,11 +133,16 @@ impl Source {
             }
             Kind::OwnTime => {
                 let nanos = ResourceUsage::now().cpu().as_nanos();
-                self.text.extend_from_slice(format!("0 {nanos}\n").as_bytes());
+                self.text
+                    .extend_from_slice(format!("0 {nanos}\n").as_bytes());
                 Ok(())
             }
             Kind::OwnSwitches => {
-                let ResourceUsage { voluntary_switches, involuntary_switches, .. } = ResourceUsage::now();
+                let ResourceUsage {
+                    voluntary_switches,
+                    involuntary_switches,
+                    ..
+                } = ResourceUsage::now();
                 let text = format!(
                     "Pid: 0\nvoluntary_ctxt_switches: {voluntary_switches}\n\
                      nonvoluntary_ctxt_switches: {involuntary_switches}\n"
@@ -150,7 +171,10 @@ fn append(file: &File, text: &mut Vec<u8>) -> io::Result<()> {
     loop {
         let filled = text.len();
         if filled - begin > TEXT_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "longer than expected of such a file"));
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "longer than expected of such a file",
+            ));
         }
         text.resize(filled + PIECE, 0);
         let count = file.read_at(&mut text[filled..], (filled - begin) as u64);

@@ -35,20 +35,41 @@ impl Probe for Tcp {
     const FILES: &'static [&'static str] = &["{net}/snmp", "{net}/netstat"];
     const METRICS: &'static [Metric] = &[
         headline("received_segments_per_s", "segments that came in"),
-        headline("sent_segments_per_s", "segments that went out, those sent again apart"),
+        headline(
+            "sent_segments_per_s",
+            "segments that went out, those sent again apart",
+        ),
         headline("retransmitted_segments_per_s", "segments sent again"),
-        headline("retransmitted_share", "of all that were sent; none when nothing was sent"),
+        headline(
+            "retransmitted_share",
+            "of all that were sent; none when nothing was sent",
+        ),
         metric_of("receive_errors_per_s", "segments that came in damaged"),
         metric_of("sent_resets_per_s", "segments with RST that went out"),
         metric_of("connects_per_s", "connections begun from here"),
-        metric_of("fast_retransmits_per_s", "sent again because acknowledgements showed the loss"),
+        metric_of(
+            "fast_retransmits_per_s",
+            "sent again because acknowledgements showed the loss",
+        ),
         headline("timeouts_per_s", "retransmission timers that ran out"),
         metric_of("loss_probes_per_s", "tail loss probes (RFC 8985)"),
         metric_of("lost_retransmits_per_s", "sent again, and lost again"),
-        metric_of("needless_retransmits_per_s", "sent again though it had arrived (DSACK, RFC 2883)"),
-        metric_of("out_of_order_segments_per_s", "that came in before one sent earlier"),
-        metric_of("zero_windows_per_s", "times the receive window closed: a slow reader"),
-        metric_of("listen_drops_per_s", "connections refused for a full backlog"),
+        metric_of(
+            "needless_retransmits_per_s",
+            "sent again though it had arrived (DSACK, RFC 2883)",
+        ),
+        metric_of(
+            "out_of_order_segments_per_s",
+            "that came in before one sent earlier",
+        ),
+        metric_of(
+            "zero_windows_per_s",
+            "times the receive window closed: a slow reader",
+        ),
+        metric_of(
+            "listen_drops_per_s",
+            "connections refused for a full backlog",
+        ),
     ];
     type Reading = [Option<u64>; RATES.len()];
 
@@ -67,7 +88,12 @@ impl Probe for Tcp {
         }
     }
 
-    fn figures(before: &Self::Reading, now: &Self::Reading, elapsed: Duration, sink: &mut Sink<'_>) {
+    fn figures(
+        before: &Self::Reading,
+        now: &Self::Reading,
+        elapsed: Duration,
+        sink: &mut Sink<'_>,
+    ) {
         for ((before, now), (_, _, _, metric)) in before.iter().zip(now).zip(RATES) {
             if let Some(counters) = before.zip(*now) {
                 sink.rate(metric, counters, 1.0, elapsed);
@@ -86,11 +112,24 @@ impl Probe for Tcp {
 /// name. Numbers may be negative (MaxConn); those are no counters. `None` when this kernel does not
 /// count it.
 fn counter(text: &str, group: &str, name: &str) -> Result<Option<u64>, Malformed> {
-    let of_group = |line: &&str| line.strip_prefix(group).is_some_and(|rest| rest.starts_with(':'));
+    let of_group = |line: &&str| {
+        line.strip_prefix(group)
+            .is_some_and(|rest| rest.starts_with(':'))
+    };
     let mut lines = text.lines().filter(of_group);
-    let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return Ok(None) };
-    let Some(index) = names.split_ascii_whitespace().position(|field| field == name) else { return Ok(None) };
+    let (Some(names), Some(values)) = (lines.next(), lines.next()) else {
+        return Ok(None);
+    };
+    let Some(index) = names
+        .split_ascii_whitespace()
+        .position(|field| field == name)
+    else {
+        return Ok(None);
+    };
     let value = values.split_ascii_whitespace().nth(index);
     let value = value.ok_or_else(|| Malformed::new("fewer numbers than names", values))?;
-    value.parse().map(Some).map_err(|_| Malformed::new("not a counter", values))
+    value
+        .parse()
+        .map(Some)
+        .map_err(|_| Malformed::new("not a counter", values))
 }

@@ -27,18 +27,28 @@ pub type Reading = Vec<(Arc<str>, i64)>;
 
 impl Probe for Temperature {
     const NAME: &'static str = "temperature";
-    const HELP: &'static str = "temperatures of processors, drives and cards, where the machine has sensors";
+    const HELP: &'static str =
+        "temperatures of processors, drives and cards, where the machine has sensors";
     const FILES: &'static [&'static str] = &[FOLDER];
     const METRICS: &'static [Metric] = &[headline("celsius", "read every 10 s at most")];
     type Reading = Reading;
 
     fn parse(texts: &Texts<'_>) -> Result<Reading, Malformed> {
         let line = |line: &str| {
-            let (name, value) = line.rsplit_once(' ').ok_or_else(|| Malformed::new("no sensor", line))?;
-            let value = value.parse().map_err(|_| Malformed::new("not a temperature", line))?;
+            let (name, value) = line
+                .rsplit_once(' ')
+                .ok_or_else(|| Malformed::new("no sensor", line))?;
+            let value = value
+                .parse()
+                .map_err(|_| Malformed::new("not a temperature", line))?;
             Ok((name.into(), value))
         };
-        texts.need(0)?.lines().take(INSTANCES_MAX).map(line).collect()
+        texts
+            .need(0)?
+            .lines()
+            .take(INSTANCES_MAX)
+            .map(line)
+            .collect()
     }
 
     fn figures(_before: &Reading, now: &Reading, _elapsed: Duration, sink: &mut Sink<'_>) {
@@ -56,31 +66,48 @@ pub struct Sensor {
 
 /// All sensors in a folder like [`FOLDER`]; none where there is no such folder, as in most virtual machines.
 pub fn sensors(folder: &Path) -> Vec<Sensor> {
-    let chips = fs::read_dir(folder).into_iter().flatten().flatten().map(|chip| chip.path());
+    let chips = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|chip| chip.path());
     let mut all: Vec<Sensor> = chips.flat_map(|chip| sensors_of(&chip)).collect();
     all.sort_by(|one, other| one.name.cmp(&other.name));
     all
 }
 
 fn sensors_of(chip: &Path) -> Vec<Sensor> {
-    let text = |name: &str| fs::read_to_string(chip.join(name)).ok().map(|text| text.trim().to_string());
+    let text = |name: &str| {
+        fs::read_to_string(chip.join(name))
+            .ok()
+            .map(|text| text.trim().to_string())
+    };
     let driver = text("name").unwrap_or_default();
     if driver == LEFT_ALONE {
         return Vec::new();
     }
     // Chips are numbered in the order in which they were found; their devices keep their names.
     let device = fs::read_link(chip.join("device")).ok();
-    let device = device.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    let device = device
+        .as_deref()
+        .and_then(Path::file_name)
+        .map(|name| name.to_string_lossy().into_owned());
     let device = device.unwrap_or(driver);
     let files = fs::read_dir(chip).into_iter().flatten().flatten();
     let sensor = |file: fs::DirEntry| {
         let number = file.file_name();
-        let number = number.to_str()?.strip_prefix("temp")?.strip_suffix("_input")?;
+        let number = number
+            .to_str()?
+            .strip_prefix("temp")?
+            .strip_suffix("_input")?;
         let label = text(&format!("temp{number}_label")).filter(|label| !label.is_empty());
         let label = label.unwrap_or_else(|| format!("temp{number}"));
-        let name =
-            format!("{device}/{label}").replace(|one: char| one.is_whitespace() || one.is_control(), "_");
-        Some(Sensor { name, file: File::open(file.path()).ok()? })
+        let name = format!("{device}/{label}")
+            .replace(|one: char| one.is_whitespace() || one.is_control(), "_");
+        Some(Sensor {
+            name,
+            file: File::open(file.path()).ok()?,
+        })
     };
     files.filter_map(sensor).collect()
 }
@@ -90,8 +117,12 @@ pub fn append(sensors: &[Sensor], text: &mut Vec<u8>) {
     for sensor in sensors {
         let mut value = [0; 32];
         // A drive that sleeps or went does not answer.
-        let Ok(count) = sensor.file.read_at(&mut value, 0) else { continue };
-        let Ok(value) = str::from_utf8(&value[..count]) else { continue };
+        let Ok(count) = sensor.file.read_at(&mut value, 0) else {
+            continue;
+        };
+        let Ok(value) = str::from_utf8(&value[..count]) else {
+            continue;
+        };
         text.extend_from_slice(format!("{} {}\n", sensor.name, value.trim()).as_bytes());
     }
 }
@@ -120,7 +151,10 @@ mod tests {
         std::os::unix::fs::symlink("../../nvme0", folder.path().join("hwmon1/device")).unwrap();
         let mut text = Vec::new();
         append(&sensors(folder.path()), &mut text);
-        assert_eq!(String::from_utf8(text).unwrap(), "coretemp/Package_id_0 45000\nnvme0/temp1 -3500\n");
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            "coretemp/Package_id_0 45000\nnvme0/temp1 -3500\n"
+        );
         assert!(sensors(&folder.path().join("none")).is_empty());
     }
 }

@@ -43,36 +43,53 @@ fn steps(entry: &Entry, texts: &[(&[String], u64)]) -> (Vec<Vec<SampleValue>>, u
     let (mut told, mut resets) = (Vec::new(), 0);
     let mut probe = (entry.make)();
     for (texts, micros) in texts {
-        let texts: Vec<_> = texts.iter().map(|text| Some(Cow::from(text.as_str()))).collect();
+        let texts: Vec<_> = texts
+            .iter()
+            .map(|text| Some(Cow::from(text.as_str())))
+            .collect();
         let mut values = Vec::new();
         let mut sink = Sink::new(entry.name, "".into(), &mut values, &mut resets);
-        probe.step(&Texts(&texts), Duration::from_micros(*micros), &mut sink).unwrap();
+        probe
+            .step(&Texts(&texts), Duration::from_micros(*micros), &mut sink)
+            .unwrap();
         told.push(values);
     }
     (told, resets)
 }
 
 fn texts(entry: &Entry) -> Vec<String> {
-    entry.files.iter().map(|file| golden(file).to_string()).collect()
+    entry
+        .files
+        .iter()
+        .map(|file| golden(file).to_string())
+        .collect()
 }
 
 /// A golden with pieces replaced, each of which has to be there.
 fn changed(file: &str, changes: &[(&str, &str)]) -> String {
-    changes.iter().fold(golden(file).to_string(), |text, (from, to)| {
-        assert!(text.contains(from), "{file} lacks {from}");
-        text.replacen(from, to, 1)
-    })
+    changes
+        .iter()
+        .fold(golden(file).to_string(), |text, (from, to)| {
+            assert!(text.contains(from), "{file} lacks {from}");
+            text.replacen(from, to, 1)
+        })
 }
 
 fn find<'a>(values: &'a [SampleValue], instance: &str, metric: &str) -> Option<&'a SampleValue> {
-    values.iter().find(|value| &*value.instance == instance && value.metric == metric)
+    values
+        .iter()
+        .find(|value| &*value.instance == instance && value.metric == metric)
 }
 
 #[track_caller]
 fn check(values: &[SampleValue], instance: &str, metric: &str, expected: f64) {
     let found = find(values, instance, metric).unwrap_or_else(|| panic!("no {instance} {metric}"));
     let error = (found.value - expected).abs();
-    assert!(error <= 1e-9 * expected.abs().max(1.0), "{instance} {metric}: {} not {expected}", found.value);
+    assert!(
+        error <= 1e-9 * expected.abs().max(1.0),
+        "{instance} {metric}: {} not {expected}",
+        found.value
+    );
 }
 
 fn entry_of(name: &str) -> &'static Entry {
@@ -90,7 +107,11 @@ fn the_table_is_whole() {
         assert!(!entry.help.is_empty() && !entry.help.contains('\n') && !entry.files.is_empty());
         let mut metrics = std::collections::HashSet::new();
         for metric in entry.metrics {
-            assert!(metrics.insert(metric.name) && !metric.help.is_empty(), "{}", metric.name);
+            assert!(
+                metrics.insert(metric.name) && !metric.help.is_empty(),
+                "{}",
+                metric.name
+            );
             let units = [
                 "_per_s",
                 "_share",
@@ -103,15 +124,27 @@ fn the_table_is_whole() {
                 "threads",
                 "celsius",
             ];
-            assert!(units.iter().any(|unit| metric.name.ends_with(unit)), "{} has no unit", metric.name);
+            assert!(
+                units.iter().any(|unit| metric.name.ends_with(unit)),
+                "{} has no unit",
+                metric.name
+            );
         }
         let (values, resets) = between(entry, &texts(entry), &texts(entry));
         assert_eq!(resets, 0);
         // Of CPUs, no time passed: there are no shares of it.
         assert_eq!(values.is_empty(), entry.name == "cpu", "{}", entry.name);
         for value in &values {
-            assert!(metrics.contains(&*value.metric), "{} {} is not declared", entry.name, value.metric);
-            assert!(!value.metric.ends_with("_per_s") || value.value == 0.0, "{value:?}");
+            assert!(
+                metrics.contains(&*value.metric),
+                "{} {} is not declared",
+                entry.name,
+                value.metric
+            );
+            assert!(
+                !value.metric.ends_with("_per_s") || value.value == 0.0,
+                "{value:?}"
+            );
             assert!(super::metric(entry.name, &value.metric).is_some());
         }
     }
@@ -138,14 +171,20 @@ fn figures_by_hand() {
     assert!(find(&values, "cpu1", "user_share").is_none());
 
     let network = entry_of("network");
-    let now = changed("{net}/dev", &[("eth0: 1772288513   56661", "eth0: 1772290513   56671")]);
+    let now = changed(
+        "{net}/dev",
+        &[("eth0: 1772288513   56661", "eth0: 1772290513   56671")],
+    );
     let (values, _) = between(network, &texts(network), &[now]);
     check(&values, "eth0", "received_bytes_per_s", 1000.0);
     check(&values, "eth0", "received_packets_per_s", 5.0);
     check(&values, "lo", "sent_bytes_per_s", 0.0);
 
     let tcp = entry_of("tcp");
-    let now = changed("{net}/snmp", &[("184993300 184850207 128464", "184993300 184850297 128474")]);
+    let now = changed(
+        "{net}/snmp",
+        &[("184993300 184850207 128464", "184993300 184850297 128474")],
+    );
     let (values, _) = between(tcp, &texts(tcp), &[now, golden("{net}/netstat").into()]);
     check(&values, "", "sent_segments_per_s", 45.0);
     check(&values, "", "retransmitted_segments_per_s", 5.0);
@@ -153,9 +192,15 @@ fn figures_by_hand() {
     check(&values, "", "timeouts_per_s", 0.0);
 
     let disk = entry_of("disk");
-    let vda = "vda 10997712 122215 146402252 3648640 1291308 412374 218822829 1560933 0 252572 5267919";
-    let later = "vda 10997812 122215 146403052 3648840 1291308 412374 218822829 1560933 7 254072 5268919";
-    let (values, _) = between(disk, &texts(disk), &[changed("/proc/diskstats", &[(vda, later)])]);
+    let vda =
+        "vda 10997712 122215 146402252 3648640 1291308 412374 218822829 1560933 0 252572 5267919";
+    let later =
+        "vda 10997812 122215 146403052 3648840 1291308 412374 218822829 1560933 7 254072 5268919";
+    let (values, _) = between(
+        disk,
+        &texts(disk),
+        &[changed("/proc/diskstats", &[(vda, later)])],
+    );
     check(&values, "vda", "reads_per_s", 50.0);
     check(&values, "vda", "read_bytes_per_s", 800.0 * 512.0 / 2.0);
     check(&values, "vda", "read_time_mean_us", 2000.0);
@@ -168,7 +213,10 @@ fn figures_by_hand() {
 
     let pressure = entry_of("pressure");
     let mut now = texts(pressure);
-    now[2] = changed("/proc/pressure/io", &[("total=2599796572", "total=2600296572")]);
+    now[2] = changed(
+        "/proc/pressure/io",
+        &[("total=2599796572", "total=2600296572")],
+    );
     let (values, _) = between(pressure, &texts(pressure), &now);
     check(&values, "io", "some_share", 0.25);
 
@@ -179,7 +227,12 @@ fn figures_by_hand() {
     check(&values, "", "free_bytes", 11_594_888.0 * 1024.0);
     check(&values, "", "shared_bytes", 352_892.0 * 1024.0);
     check(&values, "", "swap_used_bytes", 0.0);
-    check(&values, "", "swapped_out_bytes_per_s", 5.0 * rustix::param::page_size() as f64);
+    check(
+        &values,
+        "",
+        "swapped_out_bytes_per_s",
+        5.0 * rustix::param::page_size() as f64,
+    );
 
     let process = entry_of("process");
     // A thread went, and a new one came with what it did since.
@@ -187,11 +240,17 @@ fn figures_by_hand() {
         changed("{process}/stat", &[(" 1100 300 ", " 1300 350 ")]),
         changed(
             "{process}/task/*/status",
-            &[("Pid:\t4243", "Pid:\t4299"), ("switches:\t90", "switches:\t100")],
+            &[
+                ("Pid:\t4243", "Pid:\t4299"),
+                ("switches:\t90", "switches:\t100"),
+            ],
         ),
         changed(
             "{process}/task/*/schedstat",
-            &[("4243 9000000000", "4299 500000000"), ("4242 4000", "4242 6000")],
+            &[
+                ("4243 9000000000", "4299 500000000"),
+                ("4242 4000", "4242 6000"),
+            ],
         ),
         String::new(),
     ];
@@ -212,14 +271,20 @@ fn ended_threads_count() {
     // Threads that came and went used 2 s; the one that is left used 10 ms.
     let mut now = texts(process);
     now[0] = changed("{process}/stat", &[(" 1100 300 ", " 1250 350 ")]);
-    now[2] = changed("{process}/task/*/schedstat", &[("4242 4000000000", "4242 4010000000")]);
+    now[2] = changed(
+        "{process}/task/*/schedstat",
+        &[("4242 4000000000", "4242 4010000000")],
+    );
     now[3] = String::new();
     let (values, _) = between(process, &texts(process), &now);
     check(&values, "", "total_cpus", 1.0);
     check(&values, "", "user_cpus", 0.75);
     now[3] = changed(
         "{process}/cgroup",
-        &[("usage_usec 14100000", "usage_usec 16111000"), ("user_usec 11050000", "user_usec 12550100")],
+        &[
+            ("usage_usec 14100000", "usage_usec 16111000"),
+            ("user_usec 11050000", "user_usec 12550100"),
+        ],
     );
     let (values, _) = between(process, &texts(process), &now);
     check(&values, "", "total_cpus", 2.011 / 2.0);
@@ -240,14 +305,28 @@ fn ticks_need_their_time() {
     let tick = vec![
         changed("{process}/stat", &[(" 1100 300 ", " 1100 301 ")]),
         golden("{process}/task/*/status").into(),
-        changed("{process}/task/*/schedstat", &[("4242 4000000000", "4242 4010000000")]),
+        changed(
+            "{process}/task/*/schedstat",
+            &[("4242 4000000000", "4242 4010000000")],
+        ),
         String::new(),
     ];
     let texts_of = texts(process);
-    let (told, _) =
-        steps(process, &[(&texts_of, 0), (&tick, 600), (&tick, 39_400), (&tick, 60_000), (&tick, 60_000)]);
+    let (told, _) = steps(
+        process,
+        &[
+            (&texts_of, 0),
+            (&tick, 600),
+            (&tick, 39_400),
+            (&tick, 60_000),
+            (&tick, 60_000),
+        ],
+    );
     for short in &told[..3] {
-        assert!(!short.iter().any(|value| value.metric.ends_with("_cpus")), "{short:?}");
+        assert!(
+            !short.iter().any(|value| value.metric.ends_with("_cpus")),
+            "{short:?}"
+        );
     }
     assert!(find(&told[1], "", "threads").is_some());
     check(&told[3], "", "total_cpus", 0.1);
@@ -257,20 +336,31 @@ fn ticks_need_their_time() {
 
     let cpu = entry_of("cpu");
     let line = "cpu0 514107 40259 151912 422681 49096 0 21902 883";
-    let [one, two] =
-        ["514108", "514110"].map(|user| changed("/proc/stat", &[(line, &line.replace("514107", user))]));
+    let [one, two] = ["514108", "514110"]
+        .map(|user| changed("/proc/stat", &[(line, &line.replace("514107", user))]));
     let [before, one, two] = [texts(cpu), vec![one], vec![two.replace("422681", "422683")]];
     let (told, _) = steps(cpu, &[(&before, 0), (&one, 600), (&two, 50_000)]);
     assert!(told[1].is_empty(), "{:?}", told[1]);
     check(&told[2], "cpu0", "busy_share", 3.0 / 5.0);
 
     // A kernel that counts ticks only.
-    let ticks =
-        |texts: &[String]| vec![Some(Cow::from(texts[0].clone())), Some(Cow::from(texts[1].clone())), None];
+    let ticks = |texts: &[String]| {
+        vec![
+            Some(Cow::from(texts[0].clone())),
+            Some(Cow::from(texts[1].clone())),
+            None,
+        ]
+    };
     let (mut values, mut resets, mut probe) = (Vec::new(), 0, (process.make)());
     for (texts, micros) in [(&texts_of, 0), (&tick, 100_000)] {
         let mut sink = Sink::new(process.name, "".into(), &mut values, &mut resets);
-        probe.step(&Texts(&ticks(texts)), Duration::from_micros(micros), &mut sink).unwrap();
+        probe
+            .step(
+                &Texts(&ticks(texts)),
+                Duration::from_micros(micros),
+                &mut sink,
+            )
+            .unwrap();
     }
     check(&values, "", "system_cpus", 0.1);
 }
@@ -278,12 +368,17 @@ fn ticks_need_their_time() {
 /// All subjects of a round are told with the same times, so that their figures stand in one place.
 #[test]
 fn rounds_have_one_time() {
-    let probes = Probes { interval: "10ms".parse().unwrap(), ..Probes::default() };
+    let probes = Probes {
+        interval: "10ms".parse().unwrap(),
+        ..Probes::default()
+    };
     let watch = Watch::default();
     let _other = watch.process(LOCAL, "other", std::process::id());
     let mut prober = Prober::new(&probes, &watch);
     let (told, samples) = std::sync::mpsc::channel();
-    prober.start(move |sample: &Sample| told.send(sample.clone()).unwrap()).unwrap();
+    prober
+        .start(move |sample: &Sample| told.send(sample.clone()).unwrap())
+        .unwrap();
     let mut times: std::collections::BTreeMap<brunt_core::Nanos, usize> = Default::default();
     while times.values().filter(|count| **count == 3).count() < 3 {
         *times.entry(samples.recv().unwrap().end).or_default() += 1;
@@ -298,8 +393,14 @@ fn resets_are_counted() {
     let network = entry_of("network");
     let (values, resets) = between(
         network,
-        &[changed("{net}/dev", &[("eth0: 1772288513   56661", "eth0: 4294967290   56661")])],
-        &[changed("{net}/dev", &[("eth0: 1772288513   56661", "eth0: 14   12")])],
+        &[changed(
+            "{net}/dev",
+            &[("eth0: 1772288513   56661", "eth0: 4294967290   56661")],
+        )],
+        &[changed(
+            "{net}/dev",
+            &[("eth0: 1772288513   56661", "eth0: 14   12")],
+        )],
     );
     check(&values, "eth0", "received_bytes_per_s", 10.0);
     assert!(find(&values, "eth0", "received_packets_per_s").is_none());
@@ -310,14 +411,27 @@ fn resets_are_counted() {
 /// refused, never a panic, and figures stay finite.
 #[test]
 fn broken_texts() {
-    let nonsense = ["", "-1", "x", "18446744073709551616", "1e9", ":", "(", "total=", "\u{fffd}"];
+    let nonsense = [
+        "",
+        "-1",
+        "x",
+        "18446744073709551616",
+        "1e9",
+        ":",
+        "(",
+        "total=",
+        "\u{fffd}",
+    ];
     for entry in PROBES {
         let whole = texts(entry);
         let try_it = |broken: Vec<String>| {
             let (mut values, mut resets) = (Vec::new(), 0);
             let mut probe = (entry.make)();
             for texts in [&whole, &broken, &whole] {
-                let texts: Vec<_> = texts.iter().map(|text| Some(Cow::from(text.as_str()))).collect();
+                let texts: Vec<_> = texts
+                    .iter()
+                    .map(|text| Some(Cow::from(text.as_str())))
+                    .collect();
                 let mut sink = Sink::new(entry.name, "".into(), &mut values, &mut resets);
                 let _ = probe.step(&Texts(&texts), Duration::from_secs(1), &mut sink);
             }
@@ -336,10 +450,19 @@ fn broken_texts() {
                 let keep = text.lines().enumerate().filter(|(line, _)| *line != gone);
                 with(keep.map(|(_, line)| format!("{line}\n")).collect());
             }
-            for (place, word) in text.split_ascii_whitespace().enumerate().step_by(3).take(200) {
+            for (place, word) in text
+                .split_ascii_whitespace()
+                .enumerate()
+                .step_by(3)
+                .take(200)
+            {
                 for other in nonsense {
                     let words = text.split(' ').enumerate();
-                    with(words.map(|(at, w)| format!("{} ", if at == place { other } else { w })).collect());
+                    with(
+                        words
+                            .map(|(at, w)| format!("{} ", if at == place { other } else { w }))
+                            .collect(),
+                    );
                 }
                 assert!(!word.is_empty());
             }
@@ -363,7 +486,11 @@ fn schedules_do_not_drift() {
     let mut schedule = Schedule::new(millis(100), Duration::from_millis(100));
     let mut check = |now: u64, late: u64, missed: u64, due: u64| {
         schedule.taken(millis(now));
-        assert_eq!((schedule.late, schedule.missed, schedule.due()), (late, missed, millis(due)), "{now}");
+        assert_eq!(
+            (schedule.late, schedule.missed, schedule.due()),
+            (late, missed, millis(due)),
+            "{now}"
+        );
     };
     check(100, 0, 0, 200);
     check(205, 0, 0, 300);
@@ -373,7 +500,14 @@ fn schedules_do_not_drift() {
 }
 
 fn machine(probes: &[&'static Entry]) -> Sampler {
-    Sampler::open(&Subject::Machine { host: "here".into(), with_network: true }, probes).unwrap()
+    Sampler::open(
+        &Subject::Machine {
+            host: "here".into(),
+            with_network: true,
+        },
+        probes,
+    )
+    .unwrap()
 }
 
 /// On this kernel everything is read without complaint, and what this test does shows:
@@ -383,10 +517,19 @@ fn real_work_shows() {
     let all: Vec<_> = PROBES.iter().collect();
     let mut here = machine(&all);
     let pid = std::process::id();
-    let mut own =
-        Sampler::open(&Subject::Process { host: "here".into(), name: "test".into(), pid }, &all).unwrap();
+    let mut own = Sampler::open(
+        &Subject::Process {
+            host: "here".into(),
+            name: "test".into(),
+            pid,
+        },
+        &all,
+    )
+    .unwrap();
     let clock = Clock::Monotonic;
-    assert!(here.sample(&clock, clock.now()).is_none() && own.sample(&clock, clock.now()).is_none());
+    assert!(
+        here.sample(&clock, clock.now()).is_none() && own.sample(&clock, clock.now()).is_none()
+    );
 
     // 200 ms of this thread's processor time, 500 datagrams, 100 sleeps.
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -400,21 +543,32 @@ fn real_work_shows() {
         std::thread::sleep(Duration::from_micros(50));
     }
     let spent = brunt_core::cost::ResourceUsage::of_thread();
-    while brunt_core::cost::ResourceUsage::of_thread().since(spent).cpu() < Duration::from_millis(200) {
+    while brunt_core::cost::ResourceUsage::of_thread()
+        .since(spent)
+        .cpu()
+        < Duration::from_millis(200)
+    {
         std::hint::black_box(payload.iter().map(|byte| u64::from(*byte)).sum::<u64>());
     }
 
     let sample = here.sample(&clock, clock.now()).unwrap();
     let seconds = sample.end.since(sample.start).as_secs_f64();
     let of = |sample: &Sample, instance: &str, metric: &str| {
-        find(&sample.values, instance, metric).unwrap_or_else(|| panic!("no {instance} {metric}")).value
+        find(&sample.values, instance, metric)
+            .unwrap_or_else(|| panic!("no {instance} {metric}"))
+            .value
     };
     // Others may have worked too, but not less than this was done. A tick is 10 ms.
     // All of the machine's, of which this process may be allowed a part only.
-    let cpus =
-        sample.values.iter().filter(|one| one.metric == "busy_share" && one.instance.starts_with("cpu"));
+    let cpus = sample
+        .values
+        .iter()
+        .filter(|one| one.metric == "busy_share" && one.instance.starts_with("cpu"));
     let cpus = cpus.count() as f64;
-    assert!(of(&sample, "", "busy_share") * seconds * cpus >= 0.15, "{sample:?}");
+    assert!(
+        of(&sample, "", "busy_share") * seconds * cpus >= 0.15,
+        "{sample:?}"
+    );
     // Rates are of the time between the readings of their file, which is not quite the sample's.
     assert!(of(&sample, "lo", "received_packets_per_s") * seconds >= 490.0);
     assert!(of(&sample, "lo", "sent_bytes_per_s") * seconds >= 490.0 * 1028.0);
@@ -434,33 +588,66 @@ fn real_work_shows() {
 #[test]
 fn processes_end() {
     let all: Vec<_> = PROBES.iter().collect();
-    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-    let subject = Subject::Process { host: "here".into(), name: "child".into(), pid: child.id() };
+    let mut child = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    let subject = Subject::Process {
+        host: "here".into(),
+        name: "child".into(),
+        pid: child.id(),
+    };
     let mut sampler = Sampler::open(&subject, &all).unwrap();
-    assert!(sampler.sample(&Clock::Monotonic, Clock::Monotonic.now()).is_none());
-    let sample = sampler.sample(&Clock::Monotonic, Clock::Monotonic.now()).unwrap();
-    assert!(sample.values.iter().all(|value| &*value.instance == "child"));
+    assert!(
+        sampler
+            .sample(&Clock::Monotonic, Clock::Monotonic.now())
+            .is_none()
+    );
+    let sample = sampler
+        .sample(&Clock::Monotonic, Clock::Monotonic.now())
+        .unwrap();
+    assert!(
+        sample
+            .values
+            .iter()
+            .all(|value| &*value.instance == "child")
+    );
     assert_eq!(find(&sample.values, "child", "threads").unwrap().value, 1.0);
     assert!(find(&sample.values, "child", "voluntary_switches_per_s").is_some());
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(sampler.sample(&Clock::Monotonic, Clock::Monotonic.now()).is_none() && sampler.is_empty());
+    assert!(
+        sampler
+            .sample(&Clock::Monotonic, Clock::Monotonic.now())
+            .is_none()
+            && sampler.is_empty()
+    );
     assert_eq!(sampler.take_notes().len(), 1);
     // The files of a process that is gone cannot be opened, and that is all.
     let mut nobody = Sampler::open(&subject, &all).unwrap();
-    assert!(nobody.is_empty() && nobody.sample(&Clock::Monotonic, Clock::Monotonic.now()).is_none());
+    assert!(
+        nobody.is_empty()
+            && nobody
+                .sample(&Clock::Monotonic, Clock::Monotonic.now())
+                .is_none()
+    );
 }
 
 /// A prober tells every stretch once, without gaps, from its start to its stop, and the
 /// record's means are of the part that was measured.
 #[test]
 fn a_prober_covers_its_run() {
-    let probes = Probes { interval: "20ms".parse().unwrap(), ..Probes::default() };
+    let probes = Probes {
+        interval: "20ms".parse().unwrap(),
+        ..Probes::default()
+    };
     let watch = Watch::default();
     let mut prober = Prober::new(&probes, &watch);
     let (told, samples) = std::sync::mpsc::channel();
     let begin = Clock::Monotonic.now();
-    prober.start(move |sample: &Sample| told.send(sample.clone()).unwrap()).unwrap();
+    prober
+        .start(move |sample: &Sample| told.send(sample.clone()).unwrap())
+        .unwrap();
     prober.measure_from(Clock::Monotonic.now().after(Duration::from_millis(10)));
     let mut seen: Vec<Sample> = Vec::new();
     while seen.iter().filter(|sample| is_machine(sample)).count() < 4 {
@@ -471,9 +658,16 @@ fn a_prober_covers_its_run() {
     seen.extend(samples.iter());
     let machine: Vec<_> = seen.iter().filter(|sample| is_machine(sample)).collect();
     assert!(machine[0].start >= begin && machine.last().unwrap().end >= end);
-    assert!(machine.windows(2).all(|pair| pair[0].end == pair[1].start && pair[1].start < pair[1].end));
+    assert!(
+        machine
+            .windows(2)
+            .all(|pair| pair[0].end == pair[1].start && pair[1].start < pair[1].end)
+    );
     assert_eq!(record.samples, machine.len() as u64);
-    assert!(record.cpu_us_per_sample > 0.0 && record.cpu_share < 1.0, "{record:?}");
+    assert!(
+        record.cpu_us_per_sample > 0.0 && record.cpu_share < 1.0,
+        "{record:?}"
+    );
     let here = &record.hosts[LOCAL];
     assert!((0.0..=1.0).contains(&here["cpu.busy_share"]) && here["process.runner.threads"] >= 1.0);
     assert!(!here.keys().any(|key| key.contains("cpu0")));
@@ -492,7 +686,10 @@ fn another_network() {
         .stdout(std::process::Stdio::null())
         .spawn();
     let Ok(mut child) = child else {
-        assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1"), "unshare is missing");
+        assert!(
+            std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1"),
+            "unshare is missing"
+        );
         println!("skipped: needs util-linux");
         return;
     };
@@ -519,8 +716,14 @@ fn another_network() {
     }
     let probes: Vec<_> = PROBES.iter().collect();
     let namespace = std::fs::File::open(format!("/proc/{pid}/ns/net")).unwrap();
-    for network in [Network::OfProcess(pid), Network::Namespace(Arc::new(namespace.into()))] {
-        let subject = Subject::Host { host: "other".into(), network: network.clone() };
+    for network in [
+        Network::OfProcess(pid),
+        Network::Namespace(Arc::new(namespace.into())),
+    ] {
+        let subject = Subject::Host {
+            host: "other".into(),
+            network: network.clone(),
+        };
         let mut sampler = match Sampler::open(&subject, &probes) {
             Ok(sampler) => sampler,
             // Entering a namespace needs privilege; looking at a process's does not.
@@ -531,9 +734,15 @@ fn another_network() {
             }
         };
         sampler.sample(&Clock::Monotonic, Clock::Monotonic.now());
-        let sample = sampler.sample(&Clock::Monotonic, Clock::Monotonic.now()).unwrap();
-        let interfaces: std::collections::BTreeSet<_> =
-            sample.values.iter().filter(|value| value.probe == "network").map(|v| &*v.instance).collect();
+        let sample = sampler
+            .sample(&Clock::Monotonic, Clock::Monotonic.now())
+            .unwrap();
+        let interfaces: std::collections::BTreeSet<_> = sample
+            .values
+            .iter()
+            .filter(|value| value.probe == "network")
+            .map(|v| &*v.instance)
+            .collect();
         assert_eq!(
             interfaces
                 .into_iter()
@@ -542,7 +751,12 @@ fn another_network() {
             0,
             "{network:?}"
         );
-        assert!(sample.values.iter().all(|value| matches!(&*value.probe, "network" | "tcp")));
+        assert!(
+            sample
+                .values
+                .iter()
+                .all(|value| matches!(&*value.probe, "network" | "tcp"))
+        );
         assert_eq!(&*sample.host, "other");
     }
     child.kill().unwrap();
@@ -554,10 +768,14 @@ fn another_network() {
 /// whatever else goes on on this machine.
 #[test]
 fn rates_agree_with_sysfs() {
-    let disk = std::fs::read_dir("/sys/block").into_iter().flatten().flatten().find_map(|entry| {
-        let name = entry.file_name().into_string().ok()?;
-        (disk_counter(&name, 0)? > 0).then_some(name)
-    });
+    let disk = std::fs::read_dir("/sys/block")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .find_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            (disk_counter(&name, 0)? > 0).then_some(name)
+        });
     let clock = Clock::Monotonic;
     let mut samplers = ["network", "disk"].map(|name| machine(&[entry_of(name)]));
     type Counter = Box<dyn Fn() -> u64>;
@@ -569,19 +787,36 @@ fn rates_agree_with_sysfs() {
         ("sent_bytes_per_s", "tx_bytes"),
     ] {
         let path = format!("/sys/class/net/lo/statistics/{file}");
-        let read = move || std::fs::read_to_string(&path).unwrap().trim().parse::<u64>().unwrap();
+        let read = move || {
+            std::fs::read_to_string(&path)
+                .unwrap()
+                .trim()
+                .parse::<u64>()
+                .unwrap()
+        };
         checks.push(("lo".into(), metric, Box::new(read)));
     }
     if let Some(disk) = disk {
         for (metric, field) in [("reads_per_s", 0), ("writes_per_s", 4)] {
             let name = disk.clone();
-            checks.push((disk.clone(), metric, Box::new(move || disk_counter(&name, field).unwrap())));
+            checks.push((
+                disk.clone(),
+                metric,
+                Box::new(move || disk_counter(&name, field).unwrap()),
+            ));
         }
     }
-    let read_all = || checks.iter().map(|(_, _, read)| read()).collect::<Vec<u64>>();
+    let read_all = || {
+        checks
+            .iter()
+            .map(|(_, _, read)| read())
+            .collect::<Vec<u64>>()
+    };
     let before_first = read_all();
     let mut times = vec![clock.now()];
-    samplers.iter_mut().for_each(|sampler| assert!(sampler.sample(&clock, clock.now()).is_none()));
+    samplers
+        .iter_mut()
+        .for_each(|sampler| assert!(sampler.sample(&clock, clock.now()).is_none()));
     times.push(clock.now());
     let after_first = read_all();
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -592,19 +827,28 @@ fn rates_agree_with_sysfs() {
     }
     let before_second = read_all();
     times.push(clock.now());
-    let samples = samplers.each_mut().map(|sampler| sampler.sample(&clock, clock.now()));
+    let samples = samplers
+        .each_mut()
+        .map(|sampler| sampler.sample(&clock, clock.now()));
     times.push(clock.now());
     let after_second = read_all();
     let shortest = times[2].since(times[1]).as_secs_f64();
     let longest = times[3].since(times[0]).as_secs_f64();
     for (place, (instance, metric, _)) in checks.iter().enumerate() {
         let of = |sample: &Sample| find(&sample.values, instance, metric).map(|found| found.value);
-        let rate = samples.iter().flatten().find_map(of).unwrap_or_else(|| panic!("no {metric}"));
+        let rate = samples
+            .iter()
+            .flatten()
+            .find_map(of)
+            .unwrap_or_else(|| panic!("no {metric}"));
         let least = before_second[place] - after_first[place];
         let most = after_second[place] - before_first[place];
         let counted = (rate * shortest).floor() as u64..=(rate * longest).ceil() as u64;
         let agrees = *counted.start() <= most && *counted.end() >= least;
-        assert!(agrees, "{instance} {metric}: {counted:?} not in {least} to {most}");
+        assert!(
+            agrees,
+            "{instance} {metric}: {counted:?} not in {least} to {most}"
+        );
     }
 }
 
@@ -620,10 +864,16 @@ fn disk_counter(name: &str, field: usize) -> Option<u64> {
 fn documentation_is_complete() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/probes.md");
     let text = std::fs::read_to_string(path).unwrap();
-    let (head, _) = text.split_once("## Figures\n").expect("docs/probes.md has a part 'Figures'");
+    let (head, _) = text
+        .split_once("## Figures\n")
+        .expect("docs/probes.md has a part 'Figures'");
     let mut expected = format!("{head}## Figures\n");
     for entry in PROBES {
-        let files = entry.files.join("`, `").replace("{net}", "/proc/net").replace("{process}", "/proc/PID");
+        let files = entry
+            .files
+            .join("`, `")
+            .replace("{net}", "/proc/net")
+            .replace("{process}", "/proc/PID");
         let instance = match entry.name {
             "cpu" => "empty for all CPUs together, `cpu0`, `cpu1`, …",
             "network" => "the interface",

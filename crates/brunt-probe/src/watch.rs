@@ -48,9 +48,9 @@ impl Subject {
     /// The host's name.
     pub fn host(&self) -> &Arc<str> {
         match self {
-            Subject::Machine { host, .. } | Subject::Host { host, .. } | Subject::Process { host, .. } => {
-                host
-            }
+            Subject::Machine { host, .. }
+            | Subject::Host { host, .. }
+            | Subject::Process { host, .. } => host,
         }
     }
 }
@@ -79,22 +79,35 @@ pub struct Watching {
 impl Watch {
     /// Watches the network of a lab's host.
     pub fn host(&self, host: &str, network: Network) -> Watching {
-        self.add(Subject::Host { host: host.into(), network })
+        self.add(Subject::Host {
+            host: host.into(),
+            network,
+        })
     }
 
     /// Watches this machine, its network too.
     pub fn machine(&self, host: &str) -> Watching {
-        self.add(Subject::Machine { host: host.into(), with_network: true })
+        self.add(Subject::Machine {
+            host: host.into(),
+            with_network: true,
+        })
     }
 
     /// Watches a process of ours: a target, for example.
     pub fn process(&self, host: &str, name: &str, pid: u32) -> Watching {
-        self.add(Subject::Process { host: host.into(), name: name.into(), pid })
+        self.add(Subject::Process {
+            host: host.into(),
+            name: name.into(),
+            pid,
+        })
     }
 
     pub(super) fn add(&self, subject: Subject) -> Watching {
         let id = self.change(|list| list.subjects.push((list.version, subject)));
-        Watching { watch: self.clone(), id }
+        Watching {
+            watch: self.clone(),
+            id,
+        }
     }
 
     /// The list when it is not of `version` any more, with its version.
@@ -113,7 +126,8 @@ impl Watch {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        self.watch.change(|list| list.subjects.retain(|(id, _)| *id != self.id));
+        self.watch
+            .change(|list| list.subjects.retain(|(id, _)| *id != self.id));
     }
 }
 
@@ -127,7 +141,13 @@ mod tests {
         let watch = Watch::default();
         let (first, second) = (watch.process("a", "x", 1), watch.host("b", Network::Own));
         let (version, subjects) = watch.changed(None).unwrap();
-        assert_eq!(subjects.iter().map(|(_, subject)| &**subject.host()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(
+            subjects
+                .iter()
+                .map(|(_, subject)| &**subject.host())
+                .collect::<Vec<_>>(),
+            ["a", "b"]
+        );
         assert!(watch.changed(Some(version)).is_none());
         drop(first);
         let (_, subjects) = watch.changed(Some(version)).unwrap();

@@ -22,12 +22,20 @@ impl RemoteAddress {
 
     /// The key of a file, given its path below the lake with slashes.
     pub fn key(&self, relative: &str) -> String {
-        if self.prefix.is_empty() { relative.to_string() } else { format!("{}/{relative}", self.prefix) }
+        if self.prefix.is_empty() {
+            relative.to_string()
+        } else {
+            format!("{}/{relative}", self.prefix)
+        }
     }
 
     /// The path below the lake of a key; `None` for keys of others.
     pub fn relative<'a>(&self, key: &'a str) -> Option<&'a str> {
-        if self.prefix.is_empty() { Some(key) } else { key.strip_prefix(&self.prefix)?.strip_prefix('/') }
+        if self.prefix.is_empty() {
+            Some(key)
+        } else {
+            key.strip_prefix(&self.prefix)?.strip_prefix('/')
+        }
     }
 }
 
@@ -35,29 +43,46 @@ impl FromStr for RemoteAddress {
     type Err = RemoteError;
 
     fn from_str(text: &str) -> Result<RemoteAddress, RemoteError> {
-        let wrong = |what| RemoteError::Address { given: text.to_string(), what };
-        let (scheme, rest) =
-            text.split_once("://").ok_or(wrong("an address begins with s3://; write s3://BUCKET/PREFIX"))?;
+        let wrong = |what| RemoteError::Address {
+            given: text.to_string(),
+            what,
+        };
+        let (scheme, rest) = text.split_once("://").ok_or(wrong(
+            "an address begins with s3://; write s3://BUCKET/PREFIX",
+        ))?;
         if scheme != "s3" {
-            return Err(wrong("only s3:// is known; other stores are reached if they speak S3"));
+            return Err(wrong(
+                "only s3:// is known; other stores are reached if they speak S3",
+            ));
         }
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         if !(3..=63).contains(&bucket.len()) || !bucket.chars().all(is_name) {
-            return Err(wrong("the bucket's name has 3 to 63 letters, digits, dots and hyphens"));
+            return Err(wrong(
+                "the bucket's name has 3 to 63 letters, digits, dots and hyphens",
+            ));
         }
         let prefix = prefix.trim_end_matches('/');
         if !prefix.is_empty() && !is_safe_path(prefix) {
-            return Err(wrong("the prefix has no empty segments, no '.' or '..', and no control characters"));
+            return Err(wrong(
+                "the prefix has no empty segments, no '.' or '..', and no control characters",
+            ));
         }
-        Ok(RemoteAddress { bucket: bucket.to_string(), prefix: prefix.to_string() })
+        Ok(RemoteAddress {
+            bucket: bucket.to_string(),
+            prefix: prefix.to_string(),
+        })
     }
 }
 
 impl fmt::Display for RemoteAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "s3://{}", self.bucket)?;
-        if self.prefix.is_empty() { Ok(()) } else { write!(f, "/{}", self.prefix) }
+        if self.prefix.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "/{}", self.prefix)
+        }
     }
 }
 
@@ -65,7 +90,8 @@ impl fmt::Display for RemoteAddress {
 /// from anybody.
 pub(crate) fn is_safe_path(path: &str) -> bool {
     let is_plain = |segment: &str| {
-        !matches!(segment, "" | "." | "..") && !segment.contains(|c: char| c.is_control() || c == '\\')
+        !matches!(segment, "" | "." | "..")
+            && !segment.contains(|c: char| c.is_control() || c == '\\')
     };
     path.len() <= 1024 && path.split('/').all(is_plain)
 }
@@ -79,28 +105,63 @@ mod tests {
         for (text, bucket, prefix, again) in [
             ("s3://lake", "lake", "", "s3://lake"),
             ("s3://lake/", "lake", "", "s3://lake"),
-            ("s3://lake/tap-1/monday/", "lake", "tap-1/monday", "s3://lake/tap-1/monday"),
+            (
+                "s3://lake/tap-1/monday/",
+                "lake",
+                "tap-1/monday",
+                "s3://lake/tap-1/monday",
+            ),
         ] {
             let address: RemoteAddress = text.parse().unwrap();
-            assert_eq!((address.bucket.as_str(), address.prefix.as_str()), (bucket, prefix));
+            assert_eq!(
+                (address.bucket.as_str(), address.prefix.as_str()),
+                (bucket, prefix)
+            );
             assert_eq!(address.to_string(), again);
             let key = address.key("operations/part-000000.parquet");
-            assert_eq!(address.relative(&key), Some("operations/part-000000.parquet"));
+            assert_eq!(
+                address.relative(&key),
+                Some("operations/part-000000.parquet")
+            );
         }
-        for text in ["lake", "s3:/lake", "gs://lake/x", "s3://", "s3://a/b", "s3://lake//x", "s3://lake/../x"]
-        {
+        for text in [
+            "lake",
+            "s3:/lake",
+            "gs://lake/x",
+            "s3://",
+            "s3://a/b",
+            "s3://lake//x",
+            "s3://lake/../x",
+        ] {
             let refused = text.parse::<RemoteAddress>();
-            assert!(matches!(refused, Err(RemoteError::Address { .. })), "{text}: {refused:?}");
+            assert!(
+                matches!(refused, Err(RemoteError::Address { .. })),
+                "{text}: {refused:?}"
+            );
         }
         let address: RemoteAddress = "s3://lake/tap".parse().unwrap();
-        assert_eq!(address.relative("tap-2/operations/part-000000.parquet"), None);
+        assert_eq!(
+            address.relative("tap-2/operations/part-000000.parquet"),
+            None
+        );
     }
 
     #[test]
     fn keys_that_leave_the_folder_are_not_safe() {
-        for path in ["../x", "a/../../x", "/etc/passwd", "a//b", "a/./b", "a\0b", "a\\..\\b", ""] {
+        for path in [
+            "../x",
+            "a/../../x",
+            "/etc/passwd",
+            "a//b",
+            "a/./b",
+            "a\0b",
+            "a\\..\\b",
+            "",
+        ] {
             assert!(!is_safe_path(path), "{path}");
         }
-        assert!(is_safe_path("operations/date=2026-11-25/part-000000.parquet"));
+        assert!(is_safe_path(
+            "operations/date=2026-11-25/part-000000.parquet"
+        ));
     }
 }

@@ -22,7 +22,12 @@ pub struct Asking {
 impl Asking {
     /// Gives up when there was no answer for so long, or when `stop` says so.
     pub fn new(silence_max: Duration, stop: StopWaiting) -> Asking {
-        Asking { patience: Patience::default(), begun: Instant::now(), silence_max, stop }
+        Asking {
+            patience: Patience::default(),
+            begun: Instant::now(),
+            silence_max,
+            stop,
+        }
     }
 
     /// Questions that had no answer, each asked again.

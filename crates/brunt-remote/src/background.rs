@@ -28,7 +28,10 @@ impl Deadline {
 
     /// Whether it has passed.
     pub fn is_over(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| Instant::now() >= at)
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some_and(|at| Instant::now() >= at)
     }
 
     /// The same for a store.
@@ -59,9 +62,22 @@ impl BackgroundMover {
         tell: TellUser,
     ) -> std::io::Result<BackgroundMover> {
         let (ends, counts) = (Arc::new(AtomicBool::new(false)), Arc::default());
-        let work = Work { mover, source, ends: Arc::clone(&ends), counts: Arc::clone(&counts), tell };
-        let thread = std::thread::Builder::new().name("mover".into()).spawn(move || work.run())?;
-        Ok(BackgroundMover { thread, ends, deadline, counts })
+        let work = Work {
+            mover,
+            source,
+            ends: Arc::clone(&ends),
+            counts: Arc::clone(&counts),
+            tell,
+        };
+        let thread = std::thread::Builder::new()
+            .name("mover".into())
+            .spawn(move || work.run())?;
+        Ok(BackgroundMover {
+            thread,
+            ends,
+            deadline,
+            counts,
+        })
     }
 
     /// What became of the parts up to now.
@@ -74,7 +90,10 @@ impl BackgroundMover {
         self.ends.store(true, Ordering::Release);
         self.deadline.set(Some(Instant::now()));
         self.thread.thread().unpark();
-        let mover = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let mover = self
+            .thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         self.deadline.set(None);
         mover
     }
@@ -93,7 +112,8 @@ impl Work {
         let mut told: Option<Instant> = None;
         while !self.ends.load(Ordering::Acquire) {
             let turn = self.mover.turn(&mut *self.source);
-            *self.counts.lock().unwrap_or_else(PoisonError::into_inner) = self.mover.counts(&*self.source);
+            *self.counts.lock().unwrap_or_else(PoisonError::into_inner) =
+                self.mover.counts(&*self.source);
             for conflict in self.mover.take_conflicts() {
                 (self.tell)(&conflict.to_string());
             }
@@ -106,18 +126,25 @@ impl Work {
             };
             match said {
                 Some(said) if is_due && !self.ends.load(Ordering::Acquire) => {
-                    (self.tell)(&format!("{said}; parts stay here meanwhile, and are moved when it answers"));
+                    (self.tell)(&format!(
+                        "{said}; parts stay here meanwhile, and are moved when it answers"
+                    ));
                     told = Some(Instant::now());
                 }
                 None if told.is_some() && self.mover.trouble().is_none() => {
-                    (self.tell)(&format!("{} answers again; parts are being moved", self.mover.address()));
+                    (self.tell)(&format!(
+                        "{} answers again; parts are being moved",
+                        self.mover.address()
+                    ));
                     told = None;
                 }
                 _ => {}
             }
             match turn {
                 Ok(MoveTurn::Went) => {}
-                Ok(MoveTurn::Waits(wait)) => std::thread::park_timeout(wait.min(Duration::from_secs(1))),
+                Ok(MoveTurn::Waits(wait)) => {
+                    std::thread::park_timeout(wait.min(Duration::from_secs(1)))
+                }
                 Ok(MoveTurn::Idle) | Err(_) => std::thread::park_timeout(LOOK),
             }
         }

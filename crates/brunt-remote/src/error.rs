@@ -55,7 +55,9 @@ pub enum RemoteError {
         bucket: String,
     },
     /// The store does not know the bucket.
-    #[error("s3://{bucket}: no such bucket; create it, or look at the name and at AWS_ENDPOINT_URL")]
+    #[error(
+        "s3://{bucket}: no such bucket; create it, or look at the name and at AWS_ENDPOINT_URL"
+    )]
     NoBucket {
         /// The bucket.
         bucket: String,

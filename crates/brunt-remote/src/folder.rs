@@ -45,9 +45,15 @@ impl LocalPart {
     /// A file of a folder. `None` if its name cannot be a key.
     pub fn new(folder: &Path, path: PathBuf, bytes: u64) -> Option<LocalPart> {
         let segments = path.strip_prefix(folder).ok()?.components();
-        let segments: Option<Vec<&str>> = segments.map(|segment| segment.as_os_str().to_str()).collect();
+        let segments: Option<Vec<&str>> = segments
+            .map(|segment| segment.as_os_str().to_str())
+            .collect();
         let relative = segments?.join("/");
-        crate::address::is_safe_path(&relative).then_some(LocalPart { path, relative, bytes })
+        crate::address::is_safe_path(&relative).then_some(LocalPart {
+            path,
+            relative,
+            bytes,
+        })
     }
 }
 
@@ -63,19 +69,26 @@ pub fn is_part(relative: &str) -> bool {
 /// The folder cannot be read, or was compacted.
 pub fn parts(folder: &Path) -> Result<(Vec<LocalPart>, Vec<PathBuf>), RemoteError> {
     if folder.join(CATALOG_FOLDER).exists() {
-        return Err(RemoteError::Compacted { path: folder.to_path_buf() });
+        return Err(RemoteError::Compacted {
+            path: folder.to_path_buf(),
+        });
     }
     let (mut parts, mut odd) = (Vec::new(), Vec::new());
     let mut folders = vec![(folder.to_path_buf(), 0)];
     while let Some((here, depth)) = folders.pop() {
         for entry in std::fs::read_dir(&here).map_err(RemoteError::io(&here))? {
             let entry = entry.map_err(RemoteError::io(&here))?;
-            let (path, kind) = (entry.path(), entry.file_type().map_err(RemoteError::io(&here))?);
+            let (path, kind) = (
+                entry.path(),
+                entry.file_type().map_err(RemoteError::io(&here))?,
+            );
             if kind.is_dir() && depth < DEPTH_MAX {
                 folders.push((path, depth + 1));
                 continue;
             }
-            let is_named_so = path.extension().is_some_and(|extension| extension == "parquet");
+            let is_named_so = path
+                .extension()
+                .is_some_and(|extension| extension == "parquet");
             if !is_named_so || depth == 0 {
                 continue;
             }
@@ -102,7 +115,10 @@ impl FolderSource {
     /// All parts that are there now.
     pub fn new(parts: Vec<LocalPart>) -> FolderSource {
         let bytes_left = parts.iter().map(|part| part.bytes).sum();
-        FolderSource { left: parts.into(), bytes_left }
+        FolderSource {
+            left: parts.into(),
+            bytes_left,
+        }
     }
 
     /// Those that are left, in their order.
@@ -128,7 +144,10 @@ impl PartSource for FolderSource {
     }
 
     fn waiting(&self) -> Waiting {
-        Waiting { parts: self.left.len() as u64, bytes: self.bytes_left }
+        Waiting {
+            parts: self.left.len() as u64,
+            bytes: self.bytes_left,
+        }
     }
 }
 
@@ -144,7 +163,11 @@ impl Stamp {
     pub fn of(path: &Path) -> io::Result<Stamp> {
         use std::os::unix::fs::MetadataExt;
         let metadata = std::fs::metadata(path)?;
-        Ok(Stamp { bytes: metadata.len(), modified: metadata.modified().ok(), inode: metadata.ino() })
+        Ok(Stamp {
+            bytes: metadata.len(),
+            modified: metadata.modified().ok(),
+            inode: metadata.ino(),
+        })
     }
 }
 
@@ -178,8 +201,11 @@ impl LakeMark {
             return Ok(mark);
         }
         let mut number = [0; 16];
-        getrandom::fill(&mut number).map_err(|error| RemoteError::io(folder)(io::Error::other(error)))?;
-        let mark = LakeMark { lake: format!("{:032x}", u128::from_be_bytes(number)) };
+        getrandom::fill(&mut number)
+            .map_err(|error| RemoteError::io(folder)(io::Error::other(error)))?;
+        let mark = LakeMark {
+            lake: format!("{:032x}", u128::from_be_bytes(number)),
+        };
         mark.write(folder)?;
         Ok(mark)
     }
@@ -189,7 +215,10 @@ impl LakeMark {
     /// # Errors
     /// The folder cannot be written to.
     pub fn write(&self, folder: &Path) -> Result<(), RemoteError> {
-        let (path, open) = (folder.join(MARK_NAME), folder.join(format!("{MARK_NAME}.open")));
+        let (path, open) = (
+            folder.join(MARK_NAME),
+            folder.join(format!("{MARK_NAME}.open")),
+        );
         let write = || {
             let mut file = File::create(&open)?;
             file.write_all(&self.to_bytes())?;
@@ -200,11 +229,16 @@ impl LakeMark {
         write().map_err(RemoteError::io(&path))
     }
 
-    pub(crate) fn parse(bytes: &[u8], place: impl FnOnce() -> String) -> Result<LakeMark, RemoteError> {
+    pub(crate) fn parse(
+        bytes: &[u8],
+        place: impl FnOnce() -> String,
+    ) -> Result<LakeMark, RemoteError> {
         let mark: Option<LakeMark> = serde_json::from_slice(bytes).ok();
-        let is_number =
-            |mark: &LakeMark| mark.lake.len() == 32 && mark.lake.bytes().all(|byte| byte.is_ascii_hexdigit());
-        mark.filter(is_number).ok_or_else(|| RemoteError::Mark { place: place() })
+        let is_number = |mark: &LakeMark| {
+            mark.lake.len() == 32 && mark.lake.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        mark.filter(is_number)
+            .ok_or_else(|| RemoteError::Mark { place: place() })
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -241,7 +275,9 @@ pub(crate) fn forget_moved(folder: &Path) -> Result<(), RemoteError> {
 
 /// Keeps others from a folder while somebody writes or moves parts there. Ends with the process at the latest.
 #[derive(Debug)]
-pub struct FolderLock(#[allow(dead_code, reason = "holds the lock until it is dropped")] Option<FileLock>);
+pub struct FolderLock(
+    #[allow(dead_code, reason = "holds the lock until it is dropped")] Option<FileLock>,
+);
 
 impl FolderLock {
     /// For whoever takes parts away or brings some: nobody else may do anything.
@@ -298,7 +334,9 @@ impl FolderLock {
         };
         match lock(file) {
             Ok(lock) => Ok(FolderLock(Some(lock))),
-            Err(TryLockError::WouldBlock) => Err(RemoteError::Busy { path: folder.to_path_buf() }),
+            Err(TryLockError::WouldBlock) => Err(RemoteError::Busy {
+                path: folder.to_path_buf(),
+            }),
             // A file system without locks: what moves parts looks at each file before it deletes it in any case.
             Err(TryLockError::Error(_)) => Ok(FolderLock(None)),
         }
@@ -317,7 +355,12 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let lock = FolderLock::exclusive(folder.path()).unwrap();
         assert!(FolderLock::exclusive(folder.path()).is_err());
-        let _child = lock.0.as_ref().expect("a file system with locks").try_clone().unwrap();
+        let _child = lock
+            .0
+            .as_ref()
+            .expect("a file system with locks")
+            .try_clone()
+            .unwrap();
         drop(lock);
         FolderLock::exclusive(folder.path()).unwrap();
     }
@@ -341,8 +384,11 @@ mod tests {
         ] {
             put(name);
         }
-        std::os::unix::fs::symlink("part-000000.parquet", folder.path().join("operations/link.parquet"))
-            .unwrap();
+        std::os::unix::fs::symlink(
+            "part-000000.parquet",
+            folder.path().join("operations/link.parquet"),
+        )
+        .unwrap();
         let (parts, odd) = parts(folder.path()).unwrap();
         let names: Vec<_> = parts.iter().map(|part| part.relative.as_str()).collect();
         assert_eq!(
@@ -353,11 +399,17 @@ mod tests {
                 "operations/part-000001.parquet"
             ]
         );
-        assert_eq!(parts[1].bytes, "operations/part-000000.parquet".len() as u64);
+        assert_eq!(
+            parts[1].bytes,
+            "operations/part-000000.parquet".len() as u64
+        );
         assert_eq!(odd, [folder.path().join("operations/link.parquet")]);
         put("_catalog/v00000001.json");
         let refused = super::parts(folder.path());
-        assert!(matches!(refused, Err(RemoteError::Compacted { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(RemoteError::Compacted { .. })),
+            "{refused:?}"
+        );
     }
 
     #[test]
@@ -368,7 +420,10 @@ mod tests {
         assert_eq!(LakeMark::read_or_make(folder.path()).unwrap(), mark);
         std::fs::write(folder.path().join(MARK_NAME), "{\"lake\": 3}").unwrap();
         let refused = LakeMark::read_or_make(folder.path());
-        assert!(matches!(refused, Err(RemoteError::Mark { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(RemoteError::Mark { .. })),
+            "{refused:?}"
+        );
     }
 
     #[test]
@@ -376,9 +431,15 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let capture = FolderLock::shared(folder.path()).unwrap();
         let compaction = FolderLock::shared(folder.path()).unwrap();
-        assert!(matches!(FolderLock::exclusive(folder.path()), Err(RemoteError::Busy { .. })));
+        assert!(matches!(
+            FolderLock::exclusive(folder.path()),
+            Err(RemoteError::Busy { .. })
+        ));
         drop((capture, compaction));
         let _mover = FolderLock::exclusive(folder.path()).unwrap();
-        assert!(matches!(FolderLock::shared(folder.path()), Err(RemoteError::Busy { .. })));
+        assert!(matches!(
+            FolderLock::shared(folder.path()),
+            Err(RemoteError::Busy { .. })
+        ));
     }
 }

@@ -71,17 +71,30 @@ impl StoredLake {
     ///
     /// # Errors
     /// The store does not answer, or refuses; a newer program wrote the catalog.
-    pub fn read(store: &dyn RemoteStore, address: &RemoteAddress) -> Result<StoredLake, RemoteError> {
+    pub fn read(
+        store: &dyn RemoteStore,
+        address: &RemoteAddress,
+    ) -> Result<StoredLake, RemoteError> {
         for look in 1.. {
             let list = store.list(&address.prefix, OBJECTS_MAX)?;
             if list.len() == OBJECTS_MAX {
-                return Err(RemoteError::TooMany { address: address.to_string(), count: OBJECTS_MAX });
+                return Err(RemoteError::TooMany {
+                    address: address.to_string(),
+                    count: OBJECTS_MAX,
+                });
             }
-            let relative = |object: ObjectFacts| Some((address.relative(&object.key)?.to_string(), object));
+            let relative =
+                |object: ObjectFacts| Some((address.relative(&object.key)?.to_string(), object));
             let objects = list.into_iter().filter_map(relative).collect();
-            let mut stored =
-                StoredLake { address: address.clone(), objects, newest: None, newest_bytes: Vec::new() };
-            let Some(newest) = stored.versions().last() else { return Ok(stored) };
+            let mut stored = StoredLake {
+                address: address.clone(),
+                objects,
+                newest: None,
+                newest_bytes: Vec::new(),
+            };
+            let Some(newest) = stored.versions().last() else {
+                return Ok(stored);
+            };
             match stored.read_version(store, newest) {
                 // Somebody has sent the next one, and deleted this one.
                 Err(RemoteError::Gone { .. }) if look < LOOKS_MAX => {}
@@ -112,24 +125,37 @@ impl StoredLake {
 
     /// The live parts of a table with their sizes, compacted ones first: as [`LakeSnapshot::parts`].
     pub fn parts(&self, table: &str) -> Vec<(&str, u64)> {
-        let compacted = self.newest.as_ref().map_or(&[][..], |newest| newest.parts(table));
-        let compacted = compacted.iter().map(|part| (part.path.as_str(), part.bytes));
+        let compacted = self
+            .newest
+            .as_ref()
+            .map_or(&[][..], |newest| newest.parts(table));
+        let compacted = compacted
+            .iter()
+            .map(|part| (part.path.as_str(), part.bytes));
         let captured = self.objects.iter().filter(|(path, _)| {
             is_captured(path).is_some_and(|(of_table, captured)| {
                 let is_besides = |newest: &Catalog| newest.is_besides(table, captured, path);
                 of_table == table && self.newest.as_ref().is_none_or(is_besides)
             })
         });
-        compacted.chain(captured.map(|(path, object)| (path.as_str(), object.bytes))).collect()
+        compacted
+            .chain(captured.map(|(path, object)| (path.as_str(), object.bytes)))
+            .collect()
     }
 
     /// Numbers of the versions that are there, oldest first.
     fn versions(&self) -> impl Iterator<Item = u64> {
         let folder = format!("{CATALOG_FOLDER}/");
-        self.objects.keys().filter_map(move |path| version_of(path.strip_prefix(&folder)?))
+        self.objects
+            .keys()
+            .filter_map(move |path| version_of(path.strip_prefix(&folder)?))
     }
 
-    fn read_version(&self, store: &dyn RemoteStore, version: u64) -> Result<(Catalog, Vec<u8>), RemoteError> {
+    fn read_version(
+        &self,
+        store: &dyn RemoteStore,
+        version: u64,
+    ) -> Result<(Catalog, Vec<u8>), RemoteError> {
         let path = version_path(Path::new(""), version);
         let mut bytes = Vec::new();
         store.read(&self.address.key(&path.to_string_lossy()), &mut |piece| {
@@ -141,7 +167,10 @@ impl StoredLake {
     }
 
     /// A captured part of a trace that is not in the store, and would be taken for one that the lake there has the rows of.
-    pub fn hides<'a>(&self, mut parts: impl Iterator<Item = &'a LocalPart>) -> Option<&'a LocalPart> {
+    pub fn hides<'a>(
+        &self,
+        mut parts: impl Iterator<Item = &'a LocalPart>,
+    ) -> Option<&'a LocalPart> {
         let newest = self.newest.as_ref()?;
         parts.find(|part| {
             is_captured(&part.relative).is_some_and(|(table, captured)| {
@@ -157,7 +186,11 @@ impl StoredLake {
     /// The folder cannot be read, or is no continuation of what the store has.
     pub fn plan(&self, held: &LakeSnapshot) -> Result<LakePlan, RemoteError> {
         let catalog = held.catalog().expect("a lake");
-        if let Some(theirs) = self.newest.as_ref().filter(|theirs| !catalog.continues(theirs)) {
+        if let Some(theirs) = self
+            .newest
+            .as_ref()
+            .filter(|theirs| !catalog.continues(theirs))
+        {
             return Err(RemoteError::Diverged {
                 address: self.address.to_string(),
                 folder: held.root().to_path_buf(),
@@ -168,16 +201,25 @@ impl StoredLake {
         let mut plan = LakePlan::default();
         let mut live = BTreeSet::new();
         for (table, parts) in &catalog.parts {
-            let theirs = self.newest.as_ref().map_or(&[][..], |theirs| theirs.parts(table));
-            let theirs: BTreeMap<&str, &LakePart> =
-                theirs.iter().map(|part| (part.path.as_str(), part)).collect();
+            let theirs = self
+                .newest
+                .as_ref()
+                .map_or(&[][..], |theirs| theirs.parts(table));
+            let theirs: BTreeMap<&str, &LakePart> = theirs
+                .iter()
+                .map(|part| (part.path.as_str(), part))
+                .collect();
             for part in parts {
                 live.insert(part.path.as_str());
-                let is_there = self.objects.get(&part.path).is_some_and(|object| object.bytes == part.bytes);
+                let is_there = self
+                    .objects
+                    .get(&part.path)
+                    .is_some_and(|object| object.bytes == part.bytes);
                 if is_there && theirs.get(part.path.as_str()) == Some(&part) {
                     plan.known += 1;
                 } else {
-                    plan.parts.push(local(held.root(), &held.root().join(&part.path))?);
+                    plan.parts
+                        .push(local(held.root(), &held.root().join(&part.path))?);
                 }
             }
         }
@@ -191,7 +233,11 @@ impl StoredLake {
             self.plan_log(held.root(), table, &live, &mut plan)?;
         }
         let version = local(held.root(), &version_path(held.root(), catalog.version))?;
-        if self.newest.as_ref().is_none_or(|theirs| theirs.version < catalog.version) {
+        if self
+            .newest
+            .as_ref()
+            .is_none_or(|theirs| theirs.version < catalog.version)
+        {
             plan.version.push(version);
         }
         Ok(plan)
@@ -235,7 +281,9 @@ impl StoredLake {
 
     /// Whether an object has the same bytes as a small file, as far as its tag says.
     fn has(&self, part: &LocalPart) -> Result<bool, RemoteError> {
-        let Some(object) = self.objects.get(&part.relative) else { return Ok(false) };
+        let Some(object) = self.objects.get(&part.relative) else {
+            return Ok(false);
+        };
         let file = File::open(&part.path).map_err(RemoteError::io(&part.path))?;
         let print = Fingerprint::read(file, part.bytes).map_err(RemoteError::io(&part.path))?;
         Ok(print.likeness(object) == Likeness::Same)
@@ -255,19 +303,33 @@ impl StoredLake {
         now_ms: u64,
     ) -> Result<Vec<String>, RemoteError> {
         let is_old = |path: &str| {
-            let modified_ms = self.objects.get(path).map_or(u64::MAX, |object| object.modified_ms);
+            let modified_ms = self
+                .objects
+                .get(path)
+                .map_or(u64::MAX, |object| object.modified_ms);
             modified_ms.saturating_add(keep.as_millis() as u64) <= now_ms
         };
         let versions: Vec<u64> = self.versions().collect();
         // Of a version that is old enough itself, all before it are not needed.
-        let first = versions.iter().rposition(|version| is_old(&path(*version))).unwrap_or(0);
+        let first = versions
+            .iter()
+            .rposition(|version| is_old(&path(*version)))
+            .unwrap_or(0);
         let kept: Vec<Catalog> = versions[first.min(versions.len())..]
             .iter()
-            .map(|version| self.read_version(store, *version).map(|(catalog, _)| catalog))
+            .map(|version| {
+                self.read_version(store, *version)
+                    .map(|(catalog, _)| catalog)
+            })
             .collect::<Result<_, _>>()?;
-        let Some((oldest, newest)) = kept.first().zip(kept.last()) else { return Ok(Vec::new()) };
-        let live: BTreeSet<&str> =
-            kept.iter().flat_map(|kept| kept.parts.values().flatten()).map(|part| &*part.path).collect();
+        let Some((oldest, newest)) = kept.first().zip(kept.last()) else {
+            return Ok(Vec::new());
+        };
+        let live: BTreeSet<&str> = kept
+            .iter()
+            .flat_map(|kept| kept.parts.values().flatten())
+            .map(|part| &*part.path)
+            .collect();
         let with_logs: BTreeSet<&str> = self
             .objects
             .keys()
@@ -281,13 +343,18 @@ impl StoredLake {
         };
         let is_first_old = is_old(&path(oldest.version));
         let is_needed = |object: &str| {
-            let Some((table, below)) = object.split_once('/') else { return true };
+            let Some((table, below)) = object.split_once('/') else {
+                return true;
+            };
             if is_of_log(object) || live.contains(object) || is_in_log(table, below) {
                 return true;
             }
             match (is_captured(object), part_version(Path::new(object))) {
                 (Some((table, captured)), _) => {
-                    !is_first_old || kept.iter().any(|kept| kept.is_besides(table, captured, object))
+                    !is_first_old
+                        || kept
+                            .iter()
+                            .any(|kept| kept.is_besides(table, captured, object))
                 }
                 // One of a version to come is on its way.
                 (None, Some(version)) => version > newest.version || !is_old(object),
@@ -296,19 +363,28 @@ impl StoredLake {
         };
         let versions = versions[..first].iter().map(|version| path(*version));
         let parts = self.objects.keys().filter(|path| !is_needed(path)).cloned();
-        Ok(versions.chain(parts).map(|path| self.address.key(&path)).collect())
+        Ok(versions
+            .chain(parts)
+            .map(|path| self.address.key(&path))
+            .collect())
     }
 }
 
 /// Where a version is, below a lake.
 fn path(version: u64) -> String {
-    version_path(Path::new(""), version).to_string_lossy().into_owned()
+    version_path(Path::new(""), version)
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Table and number of a captured part.
 pub(crate) fn is_captured(path: &str) -> Option<(&str, (u16, u64))> {
     let (table, name) = path.split_once('/')?;
-    if name.contains('/') { None } else { Some((table, PartFile::parse(Path::new(name))?)) }
+    if name.contains('/') {
+        None
+    } else {
+        Some((table, PartFile::parse(Path::new(name))?))
+    }
 }
 
 /// Whether a path is that of a file of a table's log.
@@ -326,6 +402,9 @@ fn local(root: &Path, path: &Path) -> Result<LocalPart, RemoteError> {
     let part = LocalPart::new(root, path.to_path_buf(), bytes);
     part.ok_or_else(|| {
         let what = "its name cannot be a key".to_string();
-        RemoteError::Lake(LakeError::Catalog { path: path.to_path_buf(), what })
+        RemoteError::Lake(LakeError::Catalog {
+            path: path.to_path_buf(),
+            what,
+        })
     })
 }

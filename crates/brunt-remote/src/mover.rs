@@ -189,10 +189,15 @@ impl Mover {
             return Ok(MoveTurn::Waits(until.since(self.now())));
         }
         if !self.is_ours {
-            return self.claim_place().map(|()| MoveTurn::Went).or_else(|error| self.put_off(error));
+            return self
+                .claim_place()
+                .map(|()| MoveTurn::Went)
+                .or_else(|error| self.put_off(error));
         }
         if self.current.is_none() {
-            let Some(part) = source.claim() else { return Ok(MoveTurn::Idle) };
+            let Some(part) = source.claim() else {
+                return Ok(MoveTurn::Idle);
+            };
             let Ok(stamp) = Stamp::of(&part.path) else {
                 // Whoever deleted it has counted it.
                 self.counts.parts_withdrawn += 1;
@@ -200,7 +205,13 @@ impl Mover {
                 return Ok(MoveTurn::Went);
             };
             let plan = PartPlan::new(self.options.keeps_local);
-            self.current = Some(Current { part, plan, stamp, print: None, facts: None });
+            self.current = Some(Current {
+                part,
+                plan,
+                stamp,
+                print: None,
+                facts: None,
+            });
         }
         let mut current = self.current.take().expect("it was just put there");
         match current.plan.next(&self.patience, self.now()) {
@@ -247,12 +258,18 @@ impl Mover {
     /// It carries another, or has objects and no mark; or as [`Mover::turn`].
     pub fn claim_place(&mut self) -> Result<(), RemoteError> {
         let key = self.address.key(MARK_NAME);
-        let taken = |theirs| RemoteError::Taken { address: self.address.to_string(), theirs };
+        let taken = |theirs| RemoteError::Taken {
+            address: self.address.to_string(),
+            theirs,
+        };
         if self.store.look(&key)?.is_none() {
             if let Some(object) = self.store.list(&self.address.prefix, 1)?.first()
                 && object.key != key
             {
-                return Err(taken(format!("'{}', which brunt did not put there", object.key)));
+                return Err(taken(format!(
+                    "'{}', which brunt did not put there",
+                    object.key
+                )));
             }
             // Whoever comes first is in the mark that is read next.
             self.store.send_bytes(&key, &self.mark.to_bytes())?;
@@ -272,7 +289,13 @@ impl Mover {
         current: &mut Current,
         source: &mut dyn PartSource,
     ) -> Result<StepOutcome, RemoteError> {
-        let Current { part, stamp, print, facts, .. } = current;
+        let Current {
+            part,
+            stamp,
+            print,
+            facts,
+            ..
+        } = current;
         let key = self.address.key(&part.relative);
         if Stamp::of(&part.path).ok() != Some(*stamp) {
             return Ok(StepOutcome::Changed);
@@ -280,7 +303,11 @@ impl Mover {
         match step {
             MoveStep::Look => {
                 *facts = self.store.look(&key)?;
-                Ok(if facts.is_some() { StepOutcome::Present } else { StepOutcome::Absent })
+                Ok(if facts.is_some() {
+                    StepOutcome::Present
+                } else {
+                    StepOutcome::Absent
+                })
             }
             MoveStep::Send => Ok(match self.store.send_file(&key, &part.path, part.bytes)? {
                 Sent::Stored => StepOutcome::Stored,
@@ -291,8 +318,8 @@ impl Mover {
                     Some(print) => print,
                     None => {
                         let file = File::open(&part.path).map_err(RemoteError::io(&part.path))?;
-                        let read =
-                            Fingerprint::read(file, part.bytes).map_err(RemoteError::io(&part.path))?;
+                        let read = Fingerprint::read(file, part.bytes)
+                            .map_err(RemoteError::io(&part.path))?;
                         print.insert(read)
                     }
                 };
@@ -335,8 +362,15 @@ impl Mover {
             }
             Ending::Refused => {
                 counts.parts_refused += 1;
-                let object = format!("s3://{}/{}", self.address.bucket, self.address.key(&part.relative));
-                self.conflicts.push(RemoteError::Conflict { path: part.path.clone(), object });
+                let object = format!(
+                    "s3://{}/{}",
+                    self.address.bucket,
+                    self.address.key(&part.relative)
+                );
+                self.conflicts.push(RemoteError::Conflict {
+                    path: part.path.clone(),
+                    object,
+                });
             }
             Ending::Withdrawn => counts.parts_withdrawn += 1,
         }
@@ -347,7 +381,10 @@ impl Mover {
 ///
 /// # Errors
 /// It has none, or none that can be read; or the store does not answer.
-pub(crate) fn read_mark(store: &dyn RemoteStore, address: &RemoteAddress) -> Result<LakeMark, RemoteError> {
+pub(crate) fn read_mark(
+    store: &dyn RemoteStore,
+    address: &RemoteAddress,
+) -> Result<LakeMark, RemoteError> {
     let key = address.key(MARK_NAME);
     let mut bytes = Vec::new();
     store.read(&key, &mut |piece| {

@@ -101,7 +101,11 @@ enum State {
 impl PartPlan {
     /// A part of which nothing is known but that its file is there. `keeps_local`: a copy is made, nothing is deleted.
     pub fn new(keeps_local: bool) -> PartPlan {
-        PartPlan { state: State::To(MoveStep::Look), keeps_local, sent: false }
+        PartPlan {
+            state: State::To(MoveStep::Look),
+            keeps_local,
+            sent: false,
+        }
     }
 
     /// What to do at `now`.
@@ -118,12 +122,18 @@ impl PartPlan {
     /// # Panics
     /// The outcome is none of that step.
     pub fn on(&mut self, outcome: StepOutcome, patience: &mut Patience, now: Nanos) {
-        let State::To(step) = self.state else { panic!("{outcome:?} of a part that has ended") };
-        let settled = State::Ended(Ending::Settled { sent: self.sent || outcome == StepOutcome::Stored });
+        let State::To(step) = self.state else {
+            panic!("{outcome:?} of a part that has ended")
+        };
+        let settled = State::Ended(Ending::Settled {
+            sent: self.sent || outcome == StepOutcome::Stored,
+        });
         self.state = match (step, outcome) {
             (MoveStep::Look, StepOutcome::Absent) => State::To(MoveStep::Send),
             (MoveStep::Look, StepOutcome::Present) => State::To(MoveStep::Compare),
-            (MoveStep::Send, StepOutcome::Stored | StepOutcome::Present) => State::To(MoveStep::Look),
+            (MoveStep::Send, StepOutcome::Stored | StepOutcome::Present) => {
+                State::To(MoveStep::Look)
+            }
             (MoveStep::Compare, StepOutcome::Same) if self.keeps_local => settled,
             (MoveStep::Compare, StepOutcome::Same) => State::To(MoveStep::Delete),
             (MoveStep::Compare, StepOutcome::Different) => State::Ended(Ending::Refused),
@@ -215,13 +225,18 @@ mod tests {
                     return StepOutcome::Deleted;
                 }
             };
-            if heard { outcome } else { StepOutcome::NoAnswer }
+            if heard {
+                outcome
+            } else {
+                StepOutcome::NoAnswer
+            }
         }
     }
 
     /// Goes on until the end, or until so many steps were made; answers get lost where a bit of `lost` is set.
     fn go_on(world: &mut World, keeps_local: bool, steps_max: usize, lost: u32) -> Option<Ending> {
-        let (mut plan, mut patience, mut now) = (PartPlan::new(keeps_local), Patience::default(), Nanos(0));
+        let (mut plan, mut patience, mut now) =
+            (PartPlan::new(keeps_local), Patience::default(), Nanos(0));
         let mut steps = 0;
         while steps < steps_max {
             match plan.next(&patience, now) {
@@ -245,14 +260,31 @@ mod tests {
     #[test]
     fn a_move_killed_at_any_step_loses_nothing_and_is_settled_by_the_next() {
         for keeps_local in [false, true] {
-            for (killed_after, lost) in (0..8).flat_map(|steps| (0..256).map(move |lost| (steps, lost))) {
-                let mut world = World { local: true, object: None };
+            for (killed_after, lost) in
+                (0..8).flat_map(|steps| (0..256).map(move |lost| (steps, lost)))
+            {
+                let mut world = World {
+                    local: true,
+                    object: None,
+                };
                 let first = go_on(&mut world, keeps_local, killed_after, lost);
-                let second =
-                    if world.local { go_on(&mut world, keeps_local, 64, lost.rotate_left(3)) } else { first };
+                let second = if world.local {
+                    go_on(&mut world, keeps_local, 64, lost.rotate_left(3))
+                } else {
+                    first
+                };
                 let settled = matches!(second, Some(Ending::Settled { .. })) || !world.local;
-                assert!(settled, "killed after {killed_after}, lost {lost:b}: {second:?}");
-                assert_eq!(world, World { local: keeps_local, object: Some(true) });
+                assert!(
+                    settled,
+                    "killed after {killed_after}, lost {lost:b}: {second:?}"
+                );
+                assert_eq!(
+                    world,
+                    World {
+                        local: keeps_local,
+                        object: Some(true)
+                    }
+                );
             }
         }
     }
@@ -261,7 +293,10 @@ mod tests {
     #[test]
     fn an_object_with_other_bytes_is_refused_and_stays() {
         for lost in 0..256 {
-            let before = World { local: true, object: Some(false) };
+            let before = World {
+                local: true,
+                object: Some(false),
+            };
             let mut world = before;
             assert_eq!(go_on(&mut world, false, 64, lost), Some(Ending::Refused));
             assert_eq!(world, before);
@@ -271,19 +306,29 @@ mod tests {
     /// Each step takes the outcomes it can have, and no others.
     #[test]
     fn a_step_has_its_own_outcomes() {
-        let at = |step| PartPlan { state: State::To(step), keeps_local: false, sent: false };
+        let at = |step| PartPlan {
+            state: State::To(step),
+            keeps_local: false,
+            sent: false,
+        };
         for (step, own) in [
-            (MoveStep::Look, &[StepOutcome::Absent, StepOutcome::Present][..]),
+            (
+                MoveStep::Look,
+                &[StepOutcome::Absent, StepOutcome::Present][..],
+            ),
             (MoveStep::Send, &[StepOutcome::Stored, StepOutcome::Present]),
-            (MoveStep::Compare, &[StepOutcome::Same, StepOutcome::Different]),
+            (
+                MoveStep::Compare,
+                &[StepOutcome::Same, StepOutcome::Different],
+            ),
             (MoveStep::Delete, &[StepOutcome::Deleted]),
         ] {
             for outcome in ANSWERS {
                 let taken = std::panic::catch_unwind(|| {
                     at(step).on(outcome, &mut Patience::default(), Nanos(0));
                 });
-                let is_own =
-                    own.contains(&outcome) || matches!(outcome, StepOutcome::NoAnswer | StepOutcome::Changed);
+                let is_own = own.contains(&outcome)
+                    || matches!(outcome, StepOutcome::NoAnswer | StepOutcome::Changed);
                 assert_eq!(taken.is_ok(), is_own, "{step:?} with {outcome:?}");
             }
         }
@@ -298,9 +343,15 @@ mod tests {
             waits.push(patience.until(Nanos(0)).unwrap().0 / 1_000_000_000);
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
-        assert_eq!((patience.retries, patience.silent_since), (8, Some(Nanos(0))));
+        assert_eq!(
+            (patience.retries, patience.silent_since),
+            (8, Some(Nanos(0)))
+        );
         patience.on_answer();
-        assert_eq!((patience.until(Nanos(0)), patience.silent_since), (None, None));
+        assert_eq!(
+            (patience.until(Nanos(0)), patience.silent_since),
+            (None, None)
+        );
         patience.on_no_answer(Nanos(0));
         assert_eq!(patience.until(Nanos(0)), Some(Nanos(1_000_000_000)));
     }

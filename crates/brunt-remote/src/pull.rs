@@ -102,7 +102,9 @@ impl Puller<'_> {
             // Its parts may have been deleted because there is a newer one.
             let before = catalog.version;
             stored = ask.until_answered(|| StoredLake::read(self.store, self.address))?;
-            let is_newer = stored.newest().is_some_and(|newest| newest.version > before);
+            let is_newer = stored
+                .newest()
+                .is_some_and(|newest| newest.version > before);
             if look >= LOOKS_MAX || !is_newer {
                 return Err(error);
             }
@@ -137,24 +139,42 @@ impl Puller<'_> {
                 ours: ours.version,
             });
         }
-        let live: BTreeMap<&str, &LakePart> =
-            catalog.parts.values().flatten().map(|part| (&*part.path, part)).collect();
-        if let Some(part) = live.keys().find(|part| !stored.objects().contains_key(**part)) {
+        let live: BTreeMap<&str, &LakePart> = catalog
+            .parts
+            .values()
+            .flatten()
+            .map(|part| (&*part.path, part))
+            .collect();
+        if let Some(part) = live
+            .keys()
+            .find(|part| !stored.objects().contains_key(**part))
+        {
             let (address, version) = (self.address.to_string(), catalog.version);
-            return Err(RemoteError::Incomplete { address, version, part: part.to_string() });
+            return Err(RemoteError::Incomplete {
+                address,
+                version,
+                part: part.to_string(),
+            });
         }
-        let known: BTreeMap<&str, &LakePart> =
-            ours.parts.values().flatten().map(|part| (&*part.path, part)).collect();
+        let known: BTreeMap<&str, &LakePart> = ours
+            .parts
+            .values()
+            .flatten()
+            .map(|part| (&*part.path, part))
+            .collect();
         let is_known = |path: &str| known.contains_key(path) && known.get(path) == live.get(path);
         let is_besides = |path: &str| {
-            is_captured(path).is_some_and(|(table, captured)| catalog.is_besides(table, captured, path))
+            is_captured(path)
+                .is_some_and(|(table, captured)| catalog.is_besides(table, captured, path))
         };
         let is_wanted = |path: &str| live.contains_key(path) || is_of_log(path) || is_besides(path);
         self.fetch_wanted(ask, stored, &is_wanted, &is_known, counts)?;
         // What a log names need not be in the version.
         let mut named = BTreeSet::new();
         for table in catalog.parts.keys() {
-            let parts = delta::log_files(self.folder, table)?.map(|log| log.parts).unwrap_or_default();
+            let parts = delta::log_files(self.folder, table)?
+                .map(|log| log.parts)
+                .unwrap_or_default();
             named.extend(parts.into_iter().map(|part| format!("{table}/{part}")));
         }
         let is_named = |path: &str| named.contains(path) && !live.contains_key(path);
@@ -173,11 +193,16 @@ impl Puller<'_> {
         let mut folders = BTreeSet::from([self.folder.to_path_buf()]);
         for part in parts {
             let path = self.folder.join(part);
-            let above = path.ancestors().skip(1).take_while(|above| above.starts_with(self.folder));
+            let above = path
+                .ancestors()
+                .skip(1)
+                .take_while(|above| above.starts_with(self.folder));
             folders.extend(above.map(Path::to_path_buf));
         }
         for folder in folders {
-            File::open(&folder).and_then(|open| open.sync_all()).map_err(RemoteError::io(&folder))?;
+            File::open(&folder)
+                .and_then(|open| open.sync_all())
+                .map_err(RemoteError::io(&folder))?;
         }
         Ok(())
     }
@@ -202,12 +227,19 @@ impl Puller<'_> {
             }
             if !is_safe_path(relative) {
                 counts.objects_left_out += 1;
-                let (address, key) = (self.address.to_string(), object.key.escape_debug().to_string());
+                let (address, key) = (
+                    self.address.to_string(),
+                    object.key.escape_debug().to_string(),
+                );
                 (self.tell)(&RemoteError::UnsafeKey { address, key }.to_string());
                 continue;
             }
-            let has_size =
-                |bytes| self.folder.join(relative).metadata().is_ok_and(|about| about.len() == bytes);
+            let has_size = |bytes| {
+                self.folder
+                    .join(relative)
+                    .metadata()
+                    .is_ok_and(|about| about.len() == bytes)
+            };
             let fetched = match is_known(relative) && has_size(object.bytes) {
                 true => Ok(Fetched::Before),
                 false => ask.until_answered(|| self.fetch(object, relative)),
@@ -241,7 +273,11 @@ impl Puller<'_> {
         let path = self.folder.join(relative);
         let object_name = || format!("s3://{}/{}", self.address.bucket, object.key);
         if path.symlink_metadata().is_ok() && !is_hint(relative) {
-            let part = LocalPart { path: path.clone(), relative: relative.to_string(), bytes: object.bytes };
+            let part = LocalPart {
+                path: path.clone(),
+                relative: relative.to_string(),
+                bytes: object.bytes,
+            };
             let file = File::open(&path).map_err(RemoteError::io(&path))?;
             let print = Fingerprint::read(file, object.bytes).map_err(RemoteError::io(&path))?;
             let is_same = match print.likeness(object) {
@@ -249,8 +285,15 @@ impl Puller<'_> {
                 Likeness::Different => false,
                 Likeness::Unknown => is_object_same(self.store, &object.key, &part)?.0,
             };
-            let conflict = || RemoteError::Conflict { path, object: object_name() };
-            return if is_same { Ok(Fetched::Before) } else { Err(conflict()) };
+            let conflict = || RemoteError::Conflict {
+                path,
+                object: object_name(),
+            };
+            return if is_same {
+                Ok(Fetched::Before)
+            } else {
+                Err(conflict())
+            };
         }
         let parent = path.parent().expect("a part is in its table's folder");
         std::fs::create_dir_all(parent).map_err(RemoteError::io(parent))?;
@@ -268,7 +311,10 @@ impl Puller<'_> {
         // have to do, and the checksums in the part when it is read.
         let print = Fingerprint::read(File::open(&open).map_err(io)?, object.bytes).map_err(io)?;
         if bytes != object.bytes || print.likeness(object) == Likeness::Different {
-            return Err(RemoteError::Conflict { path: open, object: object_name() });
+            return Err(RemoteError::Conflict {
+                path: open,
+                object: object_name(),
+            });
         }
         std::fs::rename(&open, &path).map_err(RemoteError::io(&path))?;
         Ok(Fetched::New)

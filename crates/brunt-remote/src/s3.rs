@@ -17,8 +17,8 @@ use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path as Key;
 use object_store::{
-    ClientConfigKey, ClientOptions, Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
-    RetryConfig,
+    ClientConfigKey, ClientOptions, Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
+    PutOptions, RetryConfig,
 };
 
 use crate::address::RemoteAddress;
@@ -56,30 +56,55 @@ struct PlainEndpoint(String);
 impl S3Store {
     /// With what the environment says. Nothing is sent yet.
     pub fn open(address: &RemoteAddress, stop: StopWaiting) -> Result<S3Store, RemoteError> {
-        let setup = |source| RemoteError::Setup { address: address.to_string(), source };
+        let setup = |source| RemoteError::Setup {
+            address: address.to_string(),
+            source,
+        };
         // TLS by ring, as everywhere in this program. Somebody may have said so before.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
         let runtime = runtime.map_err(|error| setup(Box::new(error)))?;
-        let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-        let options = ClientOptions::new().with_connect_timeout(CONNECT_MAX).with_timeout(REQUEST_MAX);
+        let retry = RetryConfig {
+            max_retries: 0,
+            ..RetryConfig::default()
+        };
+        let options = ClientOptions::new()
+            .with_connect_timeout(CONNECT_MAX)
+            .with_timeout(REQUEST_MAX);
         // Last, since it replaces what the environment says of the client: that is taken again below.
-        let mut builder = AmazonS3Builder::from_env().with_bucket_name(&address.bucket).with_retry(retry);
+        let mut builder = AmazonS3Builder::from_env()
+            .with_bucket_name(&address.bucket)
+            .with_retry(retry);
         builder = builder.with_client_options(with_environment(options));
         let endpoint = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint]
             .iter()
             .find_map(|key| builder.get_config_value(key))
             .unwrap_or_default();
         let allows_plain = AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp);
-        let is_allowed = builder.get_config_value(&allows_plain).is_some_and(|value| value == "true");
+        let is_allowed = builder
+            .get_config_value(&allows_plain)
+            .is_some_and(|value| value == "true");
         if endpoint.starts_with("http://") && !is_allowed {
             return Err(setup(Box::new(PlainEndpoint(endpoint))));
         }
-        let is_signed =
-            builder.get_config_value(&AmazonS3ConfigKey::SkipSignature).is_none_or(|skip| skip != "true");
-        let has_keys = !is_signed || builder.get_config_value(&AmazonS3ConfigKey::AccessKeyId).is_some();
+        let is_signed = builder
+            .get_config_value(&AmazonS3ConfigKey::SkipSignature)
+            .is_none_or(|skip| skip != "true");
+        let has_keys = !is_signed
+            || builder
+                .get_config_value(&AmazonS3ConfigKey::AccessKeyId)
+                .is_some();
         let client = builder.build().map_err(|error| setup(Box::new(error)))?;
-        Ok(S3Store { bucket: address.bucket.clone(), client, runtime, stop, retries: Cell::new(0), has_keys })
+        Ok(S3Store {
+            bucket: address.bucket.clone(),
+            client,
+            runtime,
+            stop,
+            retries: Cell::new(0),
+            has_keys,
+        })
     }
 
     /// Waits for an answer, as long as nobody wants an end.
@@ -107,11 +132,17 @@ impl S3Store {
             return RemoteError::NoCredentials { bucket };
         }
         match error {
-            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
-                RemoteError::Denied { bucket, key, source: Box::new(error) }
-            }
+            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => RemoteError::Denied {
+                bucket,
+                key,
+                source: Box::new(error),
+            },
             Error::NotFound { .. } => RemoteError::Gone { bucket, key },
-            _ => RemoteError::Unreachable { bucket, key, source: Box::new(error) },
+            _ => RemoteError::Unreachable {
+                bucket,
+                key,
+                source: Box::new(error),
+            },
         }
     }
 
@@ -141,8 +172,15 @@ impl S3Store {
     fn send_whole(&self, key: &str, bytes: Bytes) -> Result<Sent, RemoteError> {
         let path = Key::from(key);
         let send = async |mode| {
-            let options = PutOptions { mode, ..PutOptions::default() };
-            match self.client.put_opts(&path, bytes.clone().into(), options).await {
+            let options = PutOptions {
+                mode,
+                ..PutOptions::default()
+            };
+            match self
+                .client
+                .put_opts(&path, bytes.clone().into(), options)
+                .await
+            {
                 Ok(_) => Ok(Sent::Stored),
                 Err(Error::AlreadyExists { .. }) => Ok(Sent::Exists),
                 Err(error) => Err(error),
@@ -169,13 +207,17 @@ impl S3Store {
             loop {
                 let mut piece = Vec::new();
                 let mut bounded = file.by_ref().take(piece_bytes);
-                bounded.read_to_end(&mut piece).map_err(RemoteError::io(path))?;
+                bounded
+                    .read_to_end(&mut piece)
+                    .map_err(RemoteError::io(path))?;
                 if piece.is_empty() {
                     break;
                 }
                 let (index, piece) = (pieces.len(), Bytes::from(piece));
-                let sent =
-                    self.of_piece(key, || self.client.put_part(&to, &upload, index, piece.clone().into()));
+                let sent = self.of_piece(key, || {
+                    self.client
+                        .put_part(&to, &upload, index, piece.clone().into())
+                });
                 pieces.push(sent?);
             }
             self.wait(key, self.client.complete_multipart(&to, &upload, pieces))
@@ -218,7 +260,9 @@ impl S3Store {
 /// Client options that the environment gives (AWS_ALLOW_HTTP, AWS_TIMEOUT, AWS_PROXY_URL …), over ours.
 fn with_environment(options: ClientOptions) -> ClientOptions {
     std::env::vars().fold(options, |options, (name, value)| {
-        let key = name.strip_prefix("AWS_").and_then(|name| name.to_ascii_lowercase().parse().ok());
+        let key = name
+            .strip_prefix("AWS_")
+            .and_then(|name| name.to_ascii_lowercase().parse().ok());
         match key {
             Some(key) => options.with_config(key, value),
             None => options,
@@ -227,9 +271,16 @@ fn with_environment(options: ClientOptions) -> ClientOptions {
 }
 
 fn facts(meta: ObjectMeta) -> ObjectFacts {
-    let etag = meta.e_tag.map(|etag| etag.trim_matches('"').to_ascii_lowercase());
+    let etag = meta
+        .e_tag
+        .map(|etag| etag.trim_matches('"').to_ascii_lowercase());
     let modified_ms = u64::try_from(meta.last_modified.timestamp_millis()).unwrap_or(0);
-    ObjectFacts { key: meta.location.to_string(), bytes: meta.size, etag, modified_ms }
+    ObjectFacts {
+        key: meta.location.to_string(),
+        bytes: meta.size,
+        etag,
+        modified_ms,
+    }
 }
 
 impl RemoteStore for S3Store {
@@ -258,7 +309,8 @@ impl RemoteStore for S3Store {
     fn replace_bytes(&self, key: &str, bytes: &[u8]) -> Result<(), RemoteError> {
         let (to, bytes) = (Key::from(key), Bytes::copy_from_slice(bytes));
         let sent = self.wait(key, self.client.put(&to, bytes.into()));
-        sent.map(|_| ()).map_err(|error| self.error_of_sending(error))
+        sent.map(|_| ())
+            .map_err(|error| self.error_of_sending(error))
     }
 
     fn delete(&self, key: &str) -> Result<(), RemoteError> {

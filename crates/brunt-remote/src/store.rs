@@ -92,13 +92,18 @@ pub trait RemoteStore: Send {
 ///
 /// # Errors
 /// This program was built without object stores, or the environment makes no sense. The store is not asked yet.
-pub fn open_store(address: &RemoteAddress, stop: StopWaiting) -> Result<Box<dyn RemoteStore>, RemoteError> {
+pub fn open_store(
+    address: &RemoteAddress,
+    stop: StopWaiting,
+) -> Result<Box<dyn RemoteStore>, RemoteError> {
     #[cfg(feature = "s3")]
     return Ok(Box::new(crate::s3::S3Store::open(address, stop)?));
     #[cfg(not(feature = "s3"))]
     {
         drop(stop);
-        Err(RemoteError::NotBuilt { address: address.to_string() })
+        Err(RemoteError::NotBuilt {
+            address: address.to_string(),
+        })
     }
 }
 
@@ -174,7 +179,12 @@ impl Fingerprint {
                 break;
             }
         }
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hex = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+        };
         Ok(Fingerprint {
             bytes,
             md5: hex(&whole.finalize()),
@@ -187,7 +197,9 @@ impl Fingerprint {
         if facts.bytes != self.bytes {
             return Likeness::Different;
         }
-        let Some(etag) = facts.etag.as_deref() else { return Likeness::Unknown };
+        let Some(etag) = facts.etag.as_deref() else {
+            return Likeness::Unknown;
+        };
         if etag == self.md5 || Some(etag) == self.pieces_tag.as_deref() {
             Likeness::Same
         } else {
@@ -209,7 +221,10 @@ mod tests {
         assert_eq!(small.md5, "c42207a6b61c35bfa03ec3360ddc71c2");
         let zeros = vec![0; 17 << 20];
         let large = Fingerprint::read(&zeros[..], zeros.len() as u64).unwrap();
-        assert_eq!(large.pieces_tag.as_deref(), Some("e6000a567fdaa0162ceedec6b60fcd68-3"));
+        assert_eq!(
+            large.pieces_tag.as_deref(),
+            Some("e6000a567fdaa0162ceedec6b60fcd68-3")
+        );
     }
 
     #[test]
@@ -222,7 +237,10 @@ mod tests {
             modified_ms: 0,
         };
         assert_eq!(print.likeness(&facts(6, Some(&print.md5))), Likeness::Same);
-        assert_eq!(print.likeness(&facts(7, Some(&print.md5))), Likeness::Different);
+        assert_eq!(
+            print.likeness(&facts(7, Some(&print.md5))),
+            Likeness::Different
+        );
         assert_eq!(print.likeness(&facts(6, Some("0123-2"))), Likeness::Unknown);
         assert_eq!(print.likeness(&facts(6, None)), Likeness::Unknown);
     }

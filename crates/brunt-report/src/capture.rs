@@ -3,7 +3,8 @@
 
 use brunt_core::units::counted;
 use brunt_result::capture::{
-    Finding, HotRow, IntervalRow, LatencyRow, NotUnderstoodRow, OperationRow, Ranking, Report, TransferRow,
+    Finding, HotRow, IntervalRow, LatencyRow, NotUnderstoodRow, OperationRow, Ranking, Report,
+    TransferRow,
 };
 
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
@@ -51,13 +52,21 @@ pub fn page(report: &Report, source: &Source) -> Page {
 }
 
 fn glance(report: &Report, source: &Source) -> Glance {
-    let mut notices: Vec<Notice> =
-        source.trouble.iter().map(|what| Notice::new(Tone::Bad, what.clone())).collect();
+    let mut notices: Vec<Notice> = source
+        .trouble
+        .iter()
+        .map(|what| Notice::new(Tone::Bad, what.clone()))
+        .collect();
     if !report.valid {
         let text = "The ledger does not add up. This is a bug in Brunt; do not trust this report.";
         notices.push(Notice::new(Tone::Bad, text));
     }
-    let told = |finding: &Finding| Notice::new(Tone::Warning, format!("{} {}", finding.text, finding.advice));
+    let told = |finding: &Finding| {
+        Notice::new(
+            Tone::Warning,
+            format!("{} {}", finding.text, finding.advice),
+        )
+    };
     notices.extend(report.findings.iter().map(told));
     if notices.is_empty() {
         notices.push(Notice::new(Tone::Good, "No problems found."));
@@ -65,7 +74,12 @@ fn glance(report: &Report, source: &Source) -> Glance {
     let l = &report.ledger;
     let per_second = |amount: u64| amount as f64 / report.duration_s.max(1e-9);
     let bytes = |get: fn(&IntervalRow) -> u64| report.intervals.iter().map(get).sum::<u64>();
-    let data = |read: u64, word: &str| (word.to_string(), Unit::BytesPerSecond.show(per_second(read)));
+    let data = |read: u64, word: &str| {
+        (
+            word.to_string(),
+            Unit::BytesPerSecond.show(per_second(read)),
+        )
+    };
     let share = |part: u64, all: u64| Unit::Share.show(part as f64 / all.max(1) as f64);
     let cards = vec![
         operations_card(report),
@@ -82,10 +96,16 @@ fn glance(report: &Report, source: &Source) -> Glance {
         },
         Card {
             name: "Missing from this report".into(),
-            value: share(l.of("replies_unmatched"), l.of("calls") + l.of("replies_unmatched")) + " of calls",
+            value: share(
+                l.of("replies_unmatched"),
+                l.of("calls") + l.of("replies_unmatched"),
+            ) + " of calls",
             uncertainty: String::new(),
             details: vec![
-                ("packets dropped".into(), count(l.of("packets_dropped") as f64)),
+                (
+                    "packets dropped".into(),
+                    count(l.of("packets_dropped") as f64),
+                ),
                 (
                     "holes in streams".into(),
                     format!(
@@ -94,28 +114,47 @@ fn glance(report: &Report, source: &Source) -> Glance {
                         Unit::Bytes.show(l.of("hole_bytes") as f64)
                     ),
                 ),
-                ("replies without call".into(), count(l.of("replies_unmatched") as f64)),
+                (
+                    "replies without call".into(),
+                    count(l.of("replies_unmatched") as f64),
+                ),
             ],
             parts: Vec::new(),
         },
     ];
-    Glance { facts: facts(report), cards, notices }
+    Glance {
+        facts: facts(report),
+        cards,
+        notices,
+    }
 }
 
 fn operations_card(report: &Report) -> Card {
     let errors: u64 = report.by_operation.iter().map(|row| row.errors).sum();
     let share = Unit::Share.show(errors as f64 / report.operations.max(1) as f64);
-    let known = |text: String| if report.is_answered() { text } else { "unknown".to_string() };
+    let known = |text: String| {
+        if report.is_answered() {
+            text
+        } else {
+            "unknown".to_string()
+        }
+    };
     Card {
         name: "Operations".into(),
         value: format!("{} per second", count(report.operations_per_s.round())),
         uncertainty: String::new(),
         details: vec![
             ("all".into(), count(report.operations as f64)),
-            ("answered with an error".into(), known(format!("{} ({})", count(errors as f64), share))),
+            (
+                "answered with an error".into(),
+                known(format!("{} ({})", count(errors as f64), share)),
+            ),
             (
                 "at a time, mean · most".into(),
-                known(format!("{:.1} · {}", report.profile.outstanding_mean, report.profile.outstanding_max)),
+                known(format!(
+                    "{:.1} · {}",
+                    report.profile.outstanding_mean, report.profile.outstanding_max
+                )),
             ),
         ],
         parts: Vec::new(),
@@ -128,7 +167,11 @@ fn facts(report: &Report) -> Vec<(String, String)> {
     vec![
         (
             "Captured".into(),
-            format!("{}, from {}", Unit::Seconds.show(report.duration_s), moment(report.start_ns)),
+            format!(
+                "{}, from {}",
+                Unit::Seconds.show(report.duration_s),
+                moment(report.start_ns)
+            ),
         ),
         (
             "Seen".into(),
@@ -152,7 +195,10 @@ fn moment(unix_ns: u64) -> String {
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month = (5 * of_year + 2) / 153;
-    let (date, month) = (of_year - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let (date, month) = (
+        of_year - (153 * month + 2) / 5 + 1,
+        if month < 10 { month + 3 } else { month - 9 },
+    );
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{date:02} {hour:02}:{minute:02}:{second:02} UTC")
@@ -161,39 +207,81 @@ fn moment(unix_ns: u64) -> String {
 fn over_time(report: &Report) -> Option<Section> {
     let mut section = Section::new("Over time");
     let mut line: Thin<5> = Thin::new(PLACES);
-    let full_s = report.intervals.iter().map(|i| i.width_s).fold(0.0, f64::max);
+    let full_s = report
+        .intervals
+        .iter()
+        .map(|i| i.width_s)
+        .fold(0.0, f64::max);
     for i in &report.intervals {
         let rate = |amount: u64| Some(amount as f64 / i.width_s.max(1e-9));
-        let figures =
-            [rate(i.operations), rate(i.read_bytes), rate(i.write_bytes), rate(i.wire_bytes), rate(i.errors)];
+        let figures = [
+            rate(i.operations),
+            rate(i.read_bytes),
+            rate(i.write_bytes),
+            rate(i.wire_bytes),
+            rate(i.errors),
+        ];
         // A rest of an instant has no rate that means anything.
         if i.width_s > full_s * 0.1 {
             line.push(i.from_s, i.from_s + i.width_s, figures);
         }
     }
     if line.pushed() < 2 {
-        section.blocks.push(Block::Missing("The capture is too short for a timeline.".into()));
+        section.blocks.push(Block::Missing(
+            "The capture is too short for a timeline.".into(),
+        ));
         return Some(section);
     }
-    let mut told =
-        format!("{} intervals of {}.", count(line.pushed() as f64), Unit::Micros.show(full_s * 1e6));
+    let mut told = format!(
+        "{} intervals of {}.",
+        count(line.pushed() as f64),
+        Unit::Micros.show(full_s * 1e6)
+    );
     if line.each() > 1 {
-        told += &format!(" Drawn as the minimum and maximum of every {}.", line.each());
+        told += &format!(
+            " Drawn as the minimum and maximum of every {}.",
+            line.each()
+        );
     }
-    let curves = |title: &str, label: &str, unit: Unit, series: &[(usize, &str, usize)], height: u32| {
-        let series = series
-            .iter()
-            .map(|(figure, name, role)| Series::new(*name, SeriesRole::Nominal(*role), line.values(*figure)));
-        let x = Axis::new("time", Unit::Seconds, Scale::Linear);
-        let chart =
-            Chart::curves(title, x, Axis::new(label, unit, Scale::FromZero), line.places(), series.collect());
-        Chart { height, stretch: line.span(), ..chart.on("capture", &[]) }
-    };
-    let operations =
-        curves("Operations", "operations per second", Unit::PerSecond, &[(0, "operations", 0)], 200);
+    let curves =
+        |title: &str, label: &str, unit: Unit, series: &[(usize, &str, usize)], height: u32| {
+            let series = series.iter().map(|(figure, name, role)| {
+                Series::new(*name, SeriesRole::Nominal(*role), line.values(*figure))
+            });
+            let x = Axis::new("time", Unit::Seconds, Scale::Linear);
+            let chart = Chart::curves(
+                title,
+                x,
+                Axis::new(label, unit, Scale::FromZero),
+                line.places(),
+                series.collect(),
+            );
+            Chart {
+                height,
+                stretch: line.span(),
+                ..chart.on("capture", &[])
+            }
+        };
+    let operations = curves(
+        "Operations",
+        "operations per second",
+        Unit::PerSecond,
+        &[(0, "operations", 0)],
+        200,
+    );
     section.chart(operations.caption(told));
-    let data = [(3, "on the wire", 5), (1, "data read", 0), (2, "data written", 1)];
-    section.chart(curves("Bytes", "bytes per second", Unit::BytesPerSecond, &data, 220));
+    let data = [
+        (3, "on the wire", 5),
+        (1, "data read", 0),
+        (2, "data written", 1),
+    ];
+    section.chart(curves(
+        "Bytes",
+        "bytes per second",
+        Unit::BytesPerSecond,
+        &data,
+        220,
+    ));
     if !line.is_zero(4) {
         section.chart(curves(
             "Errors",
@@ -210,7 +298,9 @@ fn operations(report: &Report) -> Option<Section> {
     let mut section = Section::new("Operations");
     let mut rows: Vec<&OperationRow> = report.by_operation.iter().collect();
     if rows.is_empty() {
-        section.blocks.push(Block::Missing("No operations were captured.".into()));
+        section
+            .blocks
+            .push(Block::Missing("No operations were captured.".into()));
         return Some(section);
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
@@ -222,13 +312,22 @@ fn operations(report: &Report) -> Option<Section> {
         uncertainty: Unit::Share.show(value / all.max(f64::MIN_POSITIVE)),
     };
     let calls = rows.iter().take(BARS_MAX);
-    let calls =
-        calls.map(|row| bar(&row.name, row.calls as f64, count(row.calls as f64), report.operations as f64));
+    let calls = calls.map(|row| {
+        bar(
+            &row.name,
+            row.calls as f64,
+            count(row.calls as f64),
+            report.operations as f64,
+        )
+    });
     let waited = |row: &OperationRow| row.latency.mean_ns as f64 * row.replies as f64 / 1e3;
     let all: f64 = rows.iter().map(|row| waited(row)).sum();
     let mut by_time = rows.clone();
     by_time.sort_by(|a, b| waited(b).total_cmp(&waited(a)));
-    let times = by_time.iter().take(BARS_MAX).filter(|row| waited(row) > 0.0);
+    let times = by_time
+        .iter()
+        .take(BARS_MAX)
+        .filter(|row| waited(row) > 0.0);
     let times = times.map(|row| bar(&row.name, waited(row), Unit::Micros.show(waited(row)), all));
     let caption = String::new();
     section.blocks.push(Block::Bars(Bars {
@@ -243,15 +342,34 @@ fn operations(report: &Report) -> Option<Section> {
         bars: times.collect(),
         parts: Vec::new(),
     }));
-    let columns =
-        ["operation", "calls", "share", "errors", "data", "mean", "median", "p90", "p99", "p99.9", "slowest"];
+    let columns = [
+        "operation",
+        "calls",
+        "share",
+        "errors",
+        "data",
+        "mean",
+        "median",
+        "p90",
+        "p99",
+        "p99.9",
+        "slowest",
+    ];
     let cells = rows.iter().map(|row| {
         let mut cells = vec![
             Cell::text(&*row.name),
             Cell::number(count(row.calls as f64)),
             Cell::number(Unit::Share.show(row.calls as f64 / report.operations.max(1) as f64)),
-            if row.replies > 0 { Cell::number(count(row.errors as f64)) } else { Cell::Empty },
-            if row.bytes > 0 { Cell::number(Unit::Bytes.show(row.bytes as f64)) } else { Cell::Empty },
+            if row.replies > 0 {
+                Cell::number(count(row.errors as f64))
+            } else {
+                Cell::Empty
+            },
+            if row.bytes > 0 {
+                Cell::number(Unit::Bytes.show(row.bytes as f64))
+            } else {
+                Cell::Empty
+            },
         ];
         cells.extend(latencies(&row.latency, row.replies > 0));
         cells
@@ -268,15 +386,31 @@ fn operations(report: &Report) -> Option<Section> {
 
 /// How far the percentiles of these are off, for readers; `None` when there are none.
 fn error_of<'a>(latencies: impl Iterator<Item = &'a LatencyRow>) -> Option<String> {
-    let percent = latencies.map(|latency| latency.error_percent).fold(0.0, f64::max);
-    (percent > 0.0)
-        .then(|| format!("Percentiles are at most {percent} % off; means and the slowest are exact."))
+    let percent = latencies
+        .map(|latency| latency.error_percent)
+        .fold(0.0, f64::max);
+    (percent > 0.0).then(|| {
+        format!("Percentiles are at most {percent} % off; means and the slowest are exact.")
+    })
 }
 
 fn latencies(latency: &LatencyRow, known: bool) -> [Cell; 6] {
-    let LatencyRow { mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns, .. } = *latency;
-    [mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns]
-        .map(|ns| if known { Cell::number(Unit::Micros.show(ns as f64 / 1e3)) } else { Cell::Empty })
+    let LatencyRow {
+        mean_ns,
+        p50_ns,
+        p90_ns,
+        p99_ns,
+        p999_ns,
+        max_ns,
+        ..
+    } = *latency;
+    [mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns].map(|ns| {
+        if known {
+            Cell::number(Unit::Micros.show(ns as f64 / 1e3))
+        } else {
+            Cell::Empty
+        }
+    })
 }
 
 fn workload(report: &Report) -> Option<Section> {
@@ -293,13 +427,29 @@ fn workload(report: &Report) -> Option<Section> {
             size(t.size_p95_bytes),
         ]
     };
-    let columns = ["transfers", "count", "data", "sequential", "half are at most", "95 % are at most"];
+    let columns = [
+        "transfers",
+        "count",
+        "data",
+        "sequential",
+        "half are at most",
+        "95 % are at most",
+    ];
     let rows = vec![transfer("read", &p.read), transfer("write", &p.write)];
     section.table(PageTable::new("Reads and writes", &columns, rows));
     let mut facts = vec![
-        ("Other operations".into(), count(p.metadata_operations as f64)),
-        ("Working set".into(), Unit::Bytes.show(p.working_set_bytes as f64)),
-        ("Of random reads".into(), Unit::Bytes.show(p.random_read_working_set_bytes as f64)),
+        (
+            "Other operations".into(),
+            count(p.metadata_operations as f64),
+        ),
+        (
+            "Working set".into(),
+            Unit::Bytes.show(p.working_set_bytes as f64),
+        ),
+        (
+            "Of random reads".into(),
+            Unit::Bytes.show(p.random_read_working_set_bytes as f64),
+        ),
     ];
     if d.blocks_read + d.blocks_written > 0 {
         facts.push((
@@ -342,15 +492,31 @@ fn ranking(title: &str, ranking: &Ranking) -> Option<Section> {
             shown: show(get(row)),
             ..Bar::default()
         });
-        Bars { title: title.into(), bars: bars.collect(), ..Bars::default() }
+        Bars {
+            title: title.into(),
+            bars: bars.collect(),
+            ..Bars::default()
+        }
     };
-    let by_operations = bars("By operations", |row| row.operations, &|number| count(number as f64));
-    let by_bytes = bars("By data", |row| row.bytes, &|bytes| Unit::Bytes.show(bytes as f64));
+    let by_operations = bars("By operations", |row| row.operations, &|number| {
+        count(number as f64)
+    });
+    let by_bytes = bars("By data", |row| row.bytes, &|bytes| {
+        Unit::Bytes.show(bytes as f64)
+    });
     section.blocks.push(Block::Bars(by_operations));
     if !by_bytes.bars.is_empty() {
         section.blocks.push(Block::Bars(by_bytes));
     }
-    let columns = ["name", "operations", "data", "time waited", "median", "p99", "slowest"];
+    let columns = [
+        "name",
+        "operations",
+        "data",
+        "time waited",
+        "median",
+        "p99",
+        "slowest",
+    ];
     let rows = ranking.top.iter().map(|row| {
         let latency = |get: fn(&LatencyRow) -> u64| match &row.latency {
             Some(latency) => Cell::number(Unit::Micros.show(get(latency) as f64 / 1e3)),
@@ -398,48 +564,132 @@ fn ledger(report: &Report) -> Option<Section> {
     let mut section = Section::new("Loss ledger");
     section.prose("What was captured and what was lost. Calls captured and calls lost add up.");
     let row = |what: &str, number: u64, means: &str| {
-        vec![Cell::text(what), Cell::number(count(number as f64)), Cell::text(means)]
+        vec![
+            Cell::text(what),
+            Cell::number(count(number as f64)),
+            Cell::text(means),
+        ]
     };
     let bytes = |what: &str, number: u64, means: &str| {
-        vec![Cell::text(what), Cell::number(Unit::Bytes.show(number as f64)), Cell::text(means)]
+        vec![
+            Cell::text(what),
+            Cell::number(Unit::Bytes.show(number as f64)),
+            Cell::text(means),
+        ]
     };
     let rows = vec![
         row("packets", l.of("packets"), "passed to the parser"),
-        row("dropped", l.of("packets_dropped"), "before parsing: in the ring or the interface"),
+        row(
+            "dropped",
+            l.of("packets_dropped"),
+            "before parsing: in the ring or the interface",
+        ),
         row("cut", l.of("packets_cut"), "truncated by the snap length"),
-        row("unreadable", l.of("packets_unreadable"), "with invalid headers"),
+        row(
+            "unreadable",
+            l.of("packets_unreadable"),
+            "with invalid headers",
+        ),
         row(
             "fragments lost",
             l.of("fragmented_packets_lost"),
             "packets dropped because a fragment was missing",
         ),
-        row("holes", l.of("holes"), "gaps in a stream that were never filled"),
+        row(
+            "holes",
+            l.of("holes"),
+            "gaps in a stream that were never filled",
+        ),
         bytes("bytes in holes", l.of("hole_bytes"), "packets lost, or cut"),
-        row("reordered", l.of("segments_reordered"), "segments put back in order"),
-        bytes("sent again", l.of("bytes_retransmitted"), "bytes received more than once"),
-        row("records damaged", l.of("records_damaged"), "incomplete; kept if the header was captured"),
-        row("records lost", l.of("records_lost"), "without further information"),
-        row("searches", l.of("slow_mode_entries"), "searches for the next record after a lost record start"),
+        row(
+            "reordered",
+            l.of("segments_reordered"),
+            "segments put back in order",
+        ),
+        bytes(
+            "sent again",
+            l.of("bytes_retransmitted"),
+            "bytes received more than once",
+        ),
+        row(
+            "records damaged",
+            l.of("records_damaged"),
+            "incomplete; kept if the header was captured",
+        ),
+        row(
+            "records lost",
+            l.of("records_lost"),
+            "without further information",
+        ),
+        row(
+            "searches",
+            l.of("slow_mode_entries"),
+            "searches for the next record after a lost record start",
+        ),
         row("calls", l.of("calls"), "seen"),
         row("answered", l.of("calls_answered"), "with a captured reply"),
-        row("repeated", l.of("calls_repeated"), "retransmitted while the first was outstanding"),
+        row(
+            "repeated",
+            l.of("calls_repeated"),
+            "retransmitted while the first was outstanding",
+        ),
         row("timed out", l.of("calls_timed_out"), "timed out"),
-        row("evicted", l.of("calls_evicted"), "evicted to make room for others"),
-        row("aborted", l.of("calls_aborted"), "ended without a reply by iSCSI's task management"),
-        row("open", l.of("calls_open") + l.of("calls_open_at_end"), "outstanding at the end"),
+        row(
+            "evicted",
+            l.of("calls_evicted"),
+            "evicted to make room for others",
+        ),
+        row(
+            "aborted",
+            l.of("calls_aborted"),
+            "ended without a reply by iSCSI's task management",
+        ),
+        row(
+            "open",
+            l.of("calls_open") + l.of("calls_open_at_end"),
+            "outstanding at the end",
+        ),
         row("replies", l.of("replies"), "seen"),
-        row("without call", l.of("replies_unmatched"), "without a captured call (calls lost)"),
-        row("malformed", l.of("bodies_malformed"), "message bodies that could not be fully parsed"),
-        bytes("other protocols", l.of("bytes_unclaimed"), "bytes of unknown protocols"),
+        row(
+            "without call",
+            l.of("replies_unmatched"),
+            "without a captured call (calls lost)",
+        ),
+        row(
+            "malformed",
+            l.of("bodies_malformed"),
+            "message bodies that could not be fully parsed",
+        ),
+        bytes(
+            "other protocols",
+            l.of("bytes_unclaimed"),
+            "bytes of unknown protocols",
+        ),
     ];
-    let tunnels = l.iter().filter(|(name, count)| name.starts_with("tunnels_") && *count > 0);
-    let tunnel = |(name, number): (&str, u64)| row(&name.replace('_', " "), number, "headers taken off");
+    let tunnels = l
+        .iter()
+        .filter(|(name, count)| name.starts_with("tunnels_") && *count > 0);
+    let tunnel =
+        |(name, number): (&str, u64)| row(&name.replace('_', " "), number, "headers taken off");
     let too_deep = l.of("packets_tunneled_too_deep");
-    let not_understood = |what: &NotUnderstoodRow| row(&what.name, what.packets, "packets not understood");
+    let not_understood =
+        |what: &NotUnderstoodRow| row(&what.name, what.packets, "packets not understood");
     let rows: Vec<_> = (rows.into_iter())
         .chain(tunnels.map(tunnel))
-        .chain((too_deep > 0).then(|| row("tunnels", too_deep, "packets nested too deep to be looked into")))
-        .chain(report.not_understood.iter().take(BARS_MAX).map(not_understood))
+        .chain((too_deep > 0).then(|| {
+            row(
+                "tunnels",
+                too_deep,
+                "packets nested too deep to be looked into",
+            )
+        }))
+        .chain(
+            report
+                .not_understood
+                .iter()
+                .take(BARS_MAX)
+                .map(not_understood),
+        )
         .collect();
     let columns = ["what", "count", "meaning"];
     section.table(PageTable::new("From packets to replies", &columns, rows));

@@ -49,15 +49,31 @@ struct DrawnAxis {
 impl From<Axis> for DrawnAxis {
     fn from(axis: Axis) -> DrawnAxis {
         let title = axis.title();
-        let Axis { label, unit, scale, ticks } = axis;
-        DrawnAxis { label, title, unit, scale, ticks }
+        let Axis {
+            label,
+            unit,
+            scale,
+            ticks,
+        } = axis;
+        DrawnAxis {
+            label,
+            title,
+            unit,
+            scale,
+            ticks,
+        }
     }
 }
 
 impl Axis {
     /// An axis whose ticks the page chooses.
     pub fn new(label: impl Into<String>, unit: Unit, scale: Scale) -> Axis {
-        Axis { label: label.into(), unit, scale, ticks: Vec::new() }
+        Axis {
+            label: label.into(),
+            unit,
+            scale,
+            ticks: Vec::new(),
+        }
     }
 
     /// What stands at it: the label, and that it is logarithmic if it is. Ticks that are evenly spread do not tell.
@@ -104,7 +120,13 @@ pub struct Series {
 impl Series {
     /// A line without intervals.
     pub fn new(name: impl Into<String>, role: SeriesRole, values: Vec<Option<f64>>) -> Series {
-        Series { name: name.into(), values, low: Vec::new(), high: Vec::new(), role }
+        Series {
+            name: name.into(),
+            values,
+            low: Vec::new(),
+            high: Vec::new(),
+            role,
+        }
     }
 }
 
@@ -198,7 +220,13 @@ pub struct Chart {
 
 impl Chart {
     /// A chart of measured places.
-    pub fn lines(title: impl Into<String>, x: Axis, y: Axis, xs: Vec<f64>, series: Vec<Series>) -> Chart {
+    pub fn lines(
+        title: impl Into<String>,
+        x: Axis,
+        y: Axis,
+        xs: Vec<f64>,
+        series: Vec<Series>,
+    ) -> Chart {
         let (title, caption, kind) = (title.into(), String::new(), ChartKind::Lines);
         let (fills, spans, marks) = (Vec::new(), Vec::new(), Vec::new());
         let (heat, sync, stretch) = (None, None, None);
@@ -221,31 +249,54 @@ impl Chart {
     }
 
     /// A chart of curves.
-    pub fn curves(title: impl Into<String>, x: Axis, y: Axis, xs: Vec<f64>, series: Vec<Series>) -> Chart {
-        Chart { kind: ChartKind::Curves, ..Chart::lines(title, x, y, xs, series) }
+    pub fn curves(
+        title: impl Into<String>,
+        x: Axis,
+        y: Axis,
+        xs: Vec<f64>,
+        series: Vec<Series>,
+    ) -> Chart {
+        Chart {
+            kind: ChartKind::Curves,
+            ..Chart::lines(title, x, y, xs, series)
+        }
     }
 
     /// A heat map.
     pub fn heat(title: impl Into<String>, x: Axis, y: Axis, heat: Heat) -> Chart {
         let chart = Chart::lines(title, x, y, Vec::new(), Vec::new());
-        Chart { kind: ChartKind::Heat, heat: Some(heat), ..chart }
+        Chart {
+            kind: ChartKind::Heat,
+            heat: Some(heat),
+            ..chart
+        }
     }
 
     /// With a sentence below.
     pub fn caption(self, caption: impl Into<String>) -> Chart {
-        Chart { caption: caption.into(), ..self }
+        Chart {
+            caption: caption.into(),
+            ..self
+        }
     }
 
     /// On a time line shared with others.
     pub fn on(self, sync: &str, spans: &[ShadedSpan]) -> Chart {
-        Chart { sync: Some(sync.into()), spans: spans.to_vec(), ..self }
+        Chart {
+            sync: Some(sync.into()),
+            spans: spans.to_vec(),
+            ..self
+        }
     }
 
     /// Whether there is nothing to draw.
     pub fn is_empty(&self) -> bool {
         match &self.heat {
             Some(heat) => heat.cells.is_empty(),
-            None => self.series.iter().all(|series| series.values.iter().all(Option::is_none)),
+            None => self
+                .series
+                .iter()
+                .all(|series| series.values.iter().all(Option::is_none)),
         }
     }
 }
@@ -256,7 +307,11 @@ fn short(value: f64) -> f64 {
         return 0.0;
     }
     let scale = 10f64.powi(4 - value.abs().log10().floor() as i32);
-    if scale.is_finite() && scale < 1e15 { (value * scale).round() / scale } else { value }
+    if scale.is_finite() && scale < 1e15 {
+        (value * scale).round() / scale
+    } else {
+        value
+    }
 }
 
 /// Whole numbers without their ".0".
@@ -281,7 +336,11 @@ fn numbers<S: Serializer>(values: &[f64], serializer: S) -> Result<S::Ok, S::Err
 }
 
 fn gaps<S: Serializer>(values: &[Option<f64>], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(values.iter().map(|value| value.filter(|v| v.is_finite()).map(number)))
+    serializer.collect_seq(
+        values
+            .iter()
+            .map(|value| value.filter(|v| v.is_finite()).map(number)),
+    )
 }
 
 #[cfg(test)]
@@ -291,7 +350,8 @@ mod tests {
     /// An axis that is logarithmic says so where it is named, and only there.
     #[test]
     fn logarithmic_axes_are_named_so() {
-        let axis = |scale| serde_json::to_value(Axis::new("queue depth", Unit::Count, scale)).unwrap();
+        let axis =
+            |scale| serde_json::to_value(Axis::new("queue depth", Unit::Count, scale)).unwrap();
         assert_eq!(axis(Scale::Log)["title"], "queue depth (log scale)");
         assert_eq!(axis(Scale::Log)["label"], "queue depth");
         assert_eq!(axis(Scale::Linear)["title"], "queue depth");
@@ -300,11 +360,20 @@ mod tests {
     /// Data is short, and what is no number becomes a gap.
     #[test]
     fn data_is_short() {
-        let values =
-            vec![Some(1.0), Some(123456.789), Some(0.000123456), None, Some(f64::NAN), Some(0.1 + 0.2)];
+        let values = vec![
+            Some(1.0),
+            Some(123456.789),
+            Some(0.000123456),
+            None,
+            Some(f64::NAN),
+            Some(0.1 + 0.2),
+        ];
         let series = Series::new("a", SeriesRole::Nominal(0), values);
         let text = serde_json::to_string(&series).unwrap();
-        assert!(text.contains("[1,123460,0.00012346,null,null,0.3]"), "{text}");
+        assert!(
+            text.contains("[1,123460,0.00012346,null,null,0.3]"),
+            "{text}"
+        );
         assert!(!text.contains("low"), "{text}");
     }
 }

@@ -39,17 +39,35 @@ impl Unit {
             return format!("−{}", self.show(-value));
         }
         match self {
-            Unit::Micros => scaled(value * 1e3, &[(1.0, " ns"), (1e3, " µs"), (1e6, " ms"), (1e9, " s")]),
+            Unit::Micros => scaled(
+                value * 1e3,
+                &[(1.0, " ns"), (1e3, " µs"), (1e6, " ms"), (1e9, " s")],
+            ),
             Unit::Seconds => seconds(value),
             Unit::Bytes => scaled(
                 value,
-                &[(1.0, " B"), (K, " KiB"), (K * K, " MiB"), (K * K * K, " GiB"), (K * K * K * K, " TiB")],
+                &[
+                    (1.0, " B"),
+                    (K, " KiB"),
+                    (K * K, " MiB"),
+                    (K * K * K, " GiB"),
+                    (K * K * K * K, " TiB"),
+                ],
             ),
             Unit::BytesPerSecond => scaled(
                 value,
-                &[(1.0, " B/s"), (1e3, " kB/s"), (1e6, " MB/s"), (1e9, " GB/s"), (1e12, " TB/s")],
+                &[
+                    (1.0, " B/s"),
+                    (1e3, " kB/s"),
+                    (1e6, " MB/s"),
+                    (1e9, " GB/s"),
+                    (1e12, " TB/s"),
+                ],
             ),
-            Unit::PerSecond => scaled(value, &[(1.0, "/s"), (1e3, " k/s"), (1e6, " M/s"), (1e9, " G/s")]),
+            Unit::PerSecond => scaled(
+                value,
+                &[(1.0, "/s"), (1e3, " k/s"), (1e6, " M/s"), (1e9, " G/s")],
+            ),
             Unit::Share => format!("{} %", three(value * 100.0)),
             Unit::Count => count(value),
             Unit::Nines => nines(value),
@@ -61,9 +79,16 @@ const K: f64 = 1024.0;
 
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     // What rounds up to the next unit is written in it: 1.00 ms, not 1,000 µs.
-    let step = units.windows(2).map(|pair| pair[1].0 / pair[0].0).next().unwrap_or(1.0);
+    let step = units
+        .windows(2)
+        .map(|pair| pair[1].0 / pair[0].0)
+        .next()
+        .unwrap_or(1.0);
     let fits = |scale: f64| value / scale < step * 0.9995;
-    let (scale, unit) = units.iter().find(|(scale, _)| fits(*scale)).unwrap_or(&units[units.len() - 1]);
+    let (scale, unit) = units
+        .iter()
+        .find(|(scale, _)| fits(*scale))
+        .unwrap_or(&units[units.len() - 1]);
     format!("{}{unit}", three(value / scale))
 }
 
@@ -84,7 +109,11 @@ pub fn three(value: f64) -> String {
 
 /// A whole number with commas; one with a fraction by [`three`].
 pub fn count(value: f64) -> String {
-    if value == value.trunc() { grouped(value) } else { three(value) }
+    if value == value.trunc() {
+        grouped(value)
+    } else {
+        three(value)
+    }
 }
 
 /// With a minus sign, not a hyphen.
@@ -110,14 +139,21 @@ fn nines(value: f64) -> String {
     let decimals = (value.ceil() as usize).saturating_sub(2).clamp(0, 9);
     // A share below one is never rounded up to 100 %.
     let floor = 10f64.powi(decimals as i32);
-    format!("{:.decimals$} %", (share * 100.0 * floor + 1e-6).floor() / floor)
+    format!(
+        "{:.decimals$} %",
+        (share * 100.0 * floor + 1e-6).floor() / floor
+    )
 }
 
 /// "± 0.4 %", the half width of an interval as a share of its mean.
 pub fn plus_minus(share: f64) -> String {
     format!(
         "± {} %",
-        if share * 100.0 >= 10.0 { three((share * 100.0).round()) } else { format!("{:.1}", share * 100.0) }
+        if share * 100.0 >= 10.0 {
+            three((share * 100.0).round())
+        } else {
+            format!("{:.1}", share * 100.0)
+        }
     )
 }
 
@@ -128,8 +164,9 @@ mod tests {
     /// Every unit changes scale where a reader expects it, with three figures.
     #[test]
     fn numbers_for_people() {
-        let check =
-            |unit: Unit, value: f64, shown: &str| assert_eq!(unit.show(value), shown, "{unit:?} {value}");
+        let check = |unit: Unit, value: f64, shown: &str| {
+            assert_eq!(unit.show(value), shown, "{unit:?} {value}")
+        };
         check(Unit::Micros, 0.25, "250 ns");
         check(Unit::Micros, 84.234, "84.2 µs");
         check(Unit::Micros, 999.97, "1.00 ms");
@@ -151,6 +188,9 @@ mod tests {
         check(Unit::Nines, 3.5, "99.96 %");
         check(Unit::Count, -3.0, "−3");
         check(Unit::Micros, f64::NAN, "–");
-        assert_eq!((plus_minus(0.0042), plus_minus(0.31)), ("± 0.4 %".into(), "± 31 %".into()));
+        assert_eq!(
+            (plus_minus(0.0042), plus_minus(0.31)),
+            ("± 0.4 %".into(), "± 31 %".into())
+        );
     }
 }

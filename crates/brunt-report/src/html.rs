@@ -8,10 +8,15 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::chart::Chart;
-use crate::page::{Bars, Block, Card, CardPart, Cell, Choice, Notice, Page, PageTable, Section, Tone};
+use crate::page::{
+    Bars, Block, Card, CardPart, Cell, Choice, Notice, Page, PageTable, Section, Tone,
+};
 
-const STYLE: &str =
-    concat!(include_str!("../assets/uPlot.min.css"), "\n", include_str!("../assets/page.css"));
+const STYLE: &str = concat!(
+    include_str!("../assets/uPlot.min.css"),
+    "\n",
+    include_str!("../assets/page.css")
+);
 const SCRIPT: &str = concat!(
     include_str!("../assets/prelude.js"),
     include_str!("../assets/uPlot.min.js"),
@@ -23,8 +28,14 @@ const LICENCE: &str = include_str!("../assets/LICENCE");
 /// The file's text.
 pub fn render(page: &Page) -> String {
     let mut body = Body::default();
-    let sections: Vec<Markup> = page.sections.iter().map(|section| body.section(section)).collect();
-    let data = embed(&Data { charts: body.charts });
+    let sections: Vec<Markup> = page
+        .sections
+        .iter()
+        .map(|section| body.section(section))
+        .collect();
+    let data = embed(&Data {
+        charts: body.charts,
+    });
     let policy = format!(
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{}'; base-uri 'none'; form-action \
          'none'",
@@ -93,18 +104,26 @@ struct Data<'a> {
 /// these characters appear in strings only, where they have another spelling.
 fn embed(data: &impl Serialize) -> String {
     let text = serde_json::to_string(data).expect("chart data is plain");
-    text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+    text.replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026")
 }
 
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
-        let bits =
-            chunk.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        let bits = chunk
+            .iter()
+            .fold(0u32, |bits, byte| bits << 8 | u32::from(*byte))
+            << (8 * (3 - chunk.len()));
         for place in 0..4 {
             let digit = DIGITS[(bits >> (18 - 6 * place) & 63) as usize];
-            text.push(if place <= chunk.len() { digit as char } else { '=' });
+            text.push(if place <= chunk.len() {
+                digit as char
+            } else {
+                '='
+            });
         }
     }
     text
@@ -178,7 +197,11 @@ struct Body<'a> {
 
 impl<'a> Body<'a> {
     fn section(&mut self, section: &'a Section) -> Markup {
-        let blocks: Vec<Markup> = section.blocks.iter().map(|block| self.block(block)).collect();
+        let blocks: Vec<Markup> = section
+            .blocks
+            .iter()
+            .map(|block| self.block(block))
+            .collect();
         html! { h2 { (section.title) } @for block in blocks { (block) } }
     }
 
@@ -197,7 +220,9 @@ impl<'a> Body<'a> {
             Block::Table(table) => self::table(table),
             Block::Facts(list) => facts(list),
             Block::Choice(choice) => self.choice(choice),
-            Block::Code(purpose, text) => html! { p.purpose { (purpose) } pre tabindex="0" { (text) } },
+            Block::Code(purpose, text) => {
+                html! { p.purpose { (purpose) } pre tabindex="0" { (text) } }
+            }
         }
     }
 
@@ -221,7 +246,12 @@ impl<'a> Body<'a> {
     fn choice(&mut self, choice: &'a Choice) -> Markup {
         let mut options = Vec::new();
         for (_, blocks) in &choice.options {
-            options.push(blocks.iter().map(|block| self.block(block)).collect::<Vec<Markup>>());
+            options.push(
+                blocks
+                    .iter()
+                    .map(|block| self.block(block))
+                    .collect::<Vec<Markup>>(),
+            );
         }
         html! {
             div.choice {
@@ -243,7 +273,11 @@ impl<'a> Body<'a> {
 
 fn bars(bars: &Bars) -> Markup {
     let whole = |parts: &[f64]| parts.iter().sum::<f64>();
-    let ends = bars.bars.iter().map(|bar| bar.interval.map_or(0.0, |(_, high)| high).max(whole(&bar.parts)));
+    let ends = bars.bars.iter().map(|bar| {
+        bar.interval
+            .map_or(0.0, |(_, high)| high)
+            .max(whole(&bar.parts))
+    });
     let most = ends.fold(0.0, f64::max).max(f64::MIN_POSITIVE);
     let percent = |value: f64| format!("{:.2}%", (value / most * 100.0).clamp(0.0, 100.0));
     html! {
@@ -311,7 +345,9 @@ fn cell(cell: &Cell) -> Markup {
     match cell {
         Cell::Text(text) | Cell::Number(text) => html! { (text) },
         Cell::Estimate(value, uncertainty) => html! { (value) " " span.pm { (uncertainty) } },
-        Cell::Verdict(weight, word) => html! { span class={ "verdict " (tone(*weight)) } { (word) } },
+        Cell::Verdict(weight, word) => {
+            html! { span class={ "verdict " (tone(*weight)) } { (word) } }
+        }
         Cell::Empty => html! { span.none { "–" } },
     }
 }
@@ -335,7 +371,10 @@ mod tests {
         section.chart(chart);
         section.blocks.push(Block::Code(EVIL.into(), EVIL.into()));
         let options = vec![(EVIL.into(), vec![Block::Missing(EVIL.into())])];
-        section.blocks.push(Block::Choice(Choice { label: EVIL.into(), options }));
+        section.blocks.push(Block::Choice(Choice {
+            label: EVIL.into(),
+            options,
+        }));
         let rows = vec![vec![Cell::text(EVIL)]];
         section.blocks.push(Block::Table(PageTable {
             caption: EVIL.into(),
@@ -343,13 +382,23 @@ mod tests {
             rows,
             folded: true,
         }));
-        let mut page =
-            Page { title: EVIL.into(), kind: EVIL.into(), description: EVIL.into(), ..Page::default() };
+        let mut page = Page {
+            title: EVIL.into(),
+            kind: EVIL.into(),
+            description: EVIL.into(),
+            ..Page::default()
+        };
         page.sections.push(section);
         let text = render(&page);
         assert_eq!(text.matches("</script>").count(), 2, "ours only");
         assert!(!text.contains("<script>alert") && !text.contains("<!--\u{2028}"));
-        let data = text.split_once("application/json\">").unwrap().1.split_once("</script>").unwrap().0;
+        let data = text
+            .split_once("application/json\">")
+            .unwrap()
+            .1
+            .split_once("</script>")
+            .unwrap()
+            .0;
         let read: serde_json::Value = serde_json::from_str(data).unwrap();
         assert_eq!(read["charts"][0]["series"][0]["name"], EVIL);
     }
@@ -367,9 +416,13 @@ mod tests {
     /// The policy's hashes are in the spelling that browsers know (RFC 4648, 4).
     #[test]
     fn base64_of_the_standard() {
-        for (plain, coded) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
-        {
+        for (plain, coded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ] {
             assert_eq!(base64(plain.as_bytes()), coded);
         }
     }

@@ -90,7 +90,10 @@ pub struct Notice {
 impl Notice {
     /// A sentence with its weight.
     pub fn new(tone: Tone, text: impl Into<String>) -> Notice {
-        Notice { tone, text: text.into() }
+        Notice {
+            tone,
+            text: text.into(),
+        }
     }
 }
 
@@ -106,7 +109,10 @@ pub struct Section {
 impl Section {
     /// An empty one.
     pub fn new(title: impl Into<String>) -> Section {
-        Section { title: title.into(), blocks: Vec::new() }
+        Section {
+            title: title.into(),
+            blocks: Vec::new(),
+        }
     }
 
     /// Adds a paragraph.
@@ -211,12 +217,20 @@ impl PageTable {
         rows: impl IntoIterator<Item = Vec<Cell>>,
     ) -> PageTable {
         let columns = columns.iter().map(|name| name.to_string()).collect();
-        PageTable { caption: caption.into(), columns, rows: rows.into_iter().collect(), folded: false }
+        PageTable {
+            caption: caption.into(),
+            columns,
+            rows: rows.into_iter().collect(),
+            folded: false,
+        }
     }
 
     /// The same, folded until asked for.
     pub fn folded(self) -> PageTable {
-        PageTable { folded: true, ..self }
+        PageTable {
+            folded: true,
+            ..self
+        }
     }
 }
 

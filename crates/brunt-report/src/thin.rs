@@ -35,7 +35,9 @@ struct Ends {
 
 impl Ends {
     fn merge(a: Option<Ends>, b: Option<Ends>) -> Option<Ends> {
-        let (Some(a), Some(b)) = (a, b) else { return a.or(b) };
+        let (Some(a), Some(b)) = (a, b) else {
+            return a.or(b);
+        };
         let low = if b.low.1 < a.low.1 { b.low } else { a.low };
         let high = if b.high.1 > a.high.1 { b.high } else { a.high };
         Some(Ends { low, high })
@@ -55,15 +57,30 @@ impl<const N: usize> Stretch<N> {
 impl<const N: usize> Thin<N> {
     /// Empty; at least two stretches are kept.
     pub fn new(stretches_max: usize) -> Thin<N> {
-        Thin { stretches_max: stretches_max.max(2), each: 1, pushed: 0, stretches: Vec::new() }
+        Thin {
+            stretches_max: stretches_max.max(2),
+            each: 1,
+            pushed: 0,
+            stretches: Vec::new(),
+        }
     }
 
     /// The next stretch of time with its figures.
     pub fn push(&mut self, start_s: f64, end_s: f64, values: [Option<f64>; N]) {
         let at = self.pushed;
         self.pushed += 1;
-        let ends = values.map(|value| value.map(|value| Ends { low: (at, value), high: (at, value) }));
-        let stretch = Stretch { start_s, end_s, pushes: 1, ends };
+        let ends = values.map(|value| {
+            value.map(|value| Ends {
+                low: (at, value),
+                high: (at, value),
+            })
+        });
+        let stretch = Stretch {
+            start_s,
+            end_s,
+            pushes: 1,
+            ends,
+        };
         match self.stretches.last_mut() {
             Some(last) if last.pushes < self.each => last.merge(&stretch),
             _ => self.stretches.push(stretch),
@@ -91,16 +108,28 @@ impl<const N: usize> Thin<N> {
 
     /// Begin of the first stretch and end of the last.
     pub fn span(&self) -> Option<(f64, f64)> {
-        Some((self.stretches.first()?.start_s, self.stretches.last()?.end_s))
+        Some((
+            self.stretches.first()?.start_s,
+            self.stretches.last()?.end_s,
+        ))
     }
 
     /// Places in time: the middle of each stretch, or two within each that several are put together in.
     pub fn places(&self) -> Vec<f64> {
-        let at =
-            |stretch: &Stretch<N>, share: f64| stretch.start_s + (stretch.end_s - stretch.start_s) * share;
+        let at = |stretch: &Stretch<N>, share: f64| {
+            stretch.start_s + (stretch.end_s - stretch.start_s) * share
+        };
         match self.each {
-            1 => self.stretches.iter().map(|stretch| at(stretch, 0.5)).collect(),
-            _ => self.stretches.iter().flat_map(|stretch| [at(stretch, 0.25), at(stretch, 0.75)]).collect(),
+            1 => self
+                .stretches
+                .iter()
+                .map(|stretch| at(stretch, 0.5))
+                .collect(),
+            _ => self
+                .stretches
+                .iter()
+                .flat_map(|stretch| [at(stretch, 0.25), at(stretch, 0.75)])
+                .collect(),
         }
     }
 
@@ -112,7 +141,11 @@ impl<const N: usize> Thin<N> {
             Some(Ends { low, high }) => [Some(high.1), Some(low.1)],
         };
         match self.each {
-            1 => self.stretches.iter().map(|stretch| of(stretch)[0]).collect(),
+            1 => self
+                .stretches
+                .iter()
+                .map(|stretch| of(stretch)[0])
+                .collect(),
             _ => self.stretches.iter().flat_map(of).collect(),
         }
     }
@@ -123,8 +156,13 @@ impl<const N: usize> Thin<N> {
         let per_stretch = if self.each == 1 { 1 } else { 2 };
         let mut stretches = self.stretches.iter().enumerate().peekable();
         let value = |place: &f64| {
-            while stretches.next_if(|(_, stretch)| stretch.end_s <= *place).is_some() {}
-            let (index, stretch) = stretches.peek().filter(|(_, stretch)| stretch.start_s <= *place)?;
+            while stretches
+                .next_if(|(_, stretch)| stretch.end_s <= *place)
+                .is_some()
+            {}
+            let (index, stretch) = stretches
+                .peek()
+                .filter(|(_, stretch)| stretch.start_s <= *place)?;
             let half = usize::from(*place >= f64::midpoint(stretch.start_s, stretch.end_s));
             values[index * per_stretch + half.min(per_stretch - 1)]
         };
@@ -134,7 +172,9 @@ impl<const N: usize> Thin<N> {
     /// Whether a figure is never anything but zero.
     pub fn is_zero(&self, figure: usize) -> bool {
         let zero = |ends: &Ends| ends.low.1 == 0.0 && ends.high.1 == 0.0;
-        self.stretches.iter().all(|stretch| stretch.ends[figure].as_ref().is_none_or(zero))
+        self.stretches
+            .iter()
+            .all(|stretch| stretch.ends[figure].as_ref().is_none_or(zero))
     }
 }
 
@@ -183,7 +223,12 @@ impl Map {
             }
             self.columns = merged;
         }
-        let column = Column { start_s, end_s, pushes: 1, counts: BTreeMap::new() };
+        let column = Column {
+            start_s,
+            end_s,
+            pushes: 1,
+            counts: BTreeMap::new(),
+        };
         match self.columns.last_mut() {
             Some(last) if last.pushes < self.each => last.merge(column),
             _ => self.columns.push(column),
@@ -206,16 +251,27 @@ impl Map {
 
     /// The map; `None` without requests.
     pub fn heat(&self) -> Option<Heat> {
-        let rows = || self.columns.iter().flat_map(|column| column.counts.keys().copied());
+        let rows = || {
+            self.columns
+                .iter()
+                .flat_map(|column| column.counts.keys().copied())
+        };
         let (first, last) = (rows().min()?, rows().max()?);
         let mut columns: Vec<f64> = self.columns.iter().map(|column| column.start_s).collect();
         columns.push(self.columns.last()?.end_s);
-        let rows = (first..=last + 1).map(|row| 10f64.powf(f64::from(row) / ROWS_PER_DECADE)).collect();
+        let rows = (first..=last + 1)
+            .map(|row| 10f64.powf(f64::from(row) / ROWS_PER_DECADE))
+            .collect();
         let cells = self.columns.iter().enumerate().flat_map(|(index, column)| {
-            let cell = move |(row, count): (&i32, &u64)| [index as u64, (row - first) as u64, *count];
+            let cell =
+                move |(row, count): (&i32, &u64)| [index as u64, (row - first) as u64, *count];
             column.counts.iter().flat_map(cell)
         });
-        Some(Heat { columns, rows, cells: cells.collect() })
+        Some(Heat {
+            columns,
+            rows,
+            cells: cells.collect(),
+        })
     }
 }
 
@@ -242,10 +298,18 @@ mod tests {
             "{}",
             values.len()
         );
-        let at = |wanted: f64| values.iter().position(|value| *value == Some(wanted)).unwrap();
+        let at = |wanted: f64| {
+            values
+                .iter()
+                .position(|value| *value == Some(wanted))
+                .unwrap()
+        };
         assert!(at(5000.0) + 1 == at(1.0) && at(3.0) < at(5000.0));
         assert!((places[at(3.0)] - 4321.0).abs() < 64.0 && places.is_sorted());
-        assert_eq!((thin.span(), thin.pushed()), (Some((0.0, 10_000.0)), 10_000));
+        assert_eq!(
+            (thin.span(), thin.pushed()),
+            (Some((0.0, 10_000.0)), 10_000)
+        );
     }
 
     /// A short series is left as it is, gaps included.
@@ -255,7 +319,10 @@ mod tests {
         thin.push(0.0, 1.0, [Some(1.0), None]);
         thin.push(1.0, 2.0, [Some(2.0), Some(0.0)]);
         assert_eq!((thin.places(), thin.each()), (vec![0.5, 1.5], 1));
-        assert_eq!((thin.values(0), thin.values(1)), (vec![Some(1.0), Some(2.0)], vec![None, Some(0.0)]));
+        assert_eq!(
+            (thin.values(0), thin.values(1)),
+            (vec![Some(1.0), Some(2.0)], vec![None, Some(0.0)])
+        );
         assert!(thin.is_zero(1) && !thin.is_zero(0));
     }
 

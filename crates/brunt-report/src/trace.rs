@@ -39,7 +39,9 @@ fn glance(info: &TraceInfo) -> Glance {
             1 => format!("1 row could not be read and was skipped: row {first}."),
             damaged => {
                 let damaged = count(damaged as f64);
-                format!("{damaged} rows could not be read and were skipped; the first is row {first}.")
+                format!(
+                    "{damaged} rows could not be read and were skipped; the first is row {first}."
+                )
             }
         });
     }
@@ -53,12 +55,22 @@ fn glance(info: &TraceInfo) -> Glance {
         ));
     }
     if !info.format_note.is_empty() {
-        notices.push(Notice::new(Tone::Note, format!("Format {}: {}.", info.format, info.format_note)));
+        notices.push(Notice::new(
+            Tone::Note,
+            format!("Format {}: {}.", info.format, info.format_note),
+        ));
     }
     if notices.is_empty() {
-        notices.push(Notice::new(Tone::Good, "All rows were read, in the order of their times."));
+        notices.push(Notice::new(
+            Tone::Good,
+            "All rows were read, in the order of their times.",
+        ));
     }
-    Glance { facts: facts(info), cards: cards(info), notices }
+    Glance {
+        facts: facts(info),
+        cards: cards(info),
+        notices,
+    }
 }
 
 fn facts(info: &TraceInfo) -> Vec<(String, String)> {
@@ -74,9 +86,16 @@ fn facts(info: &TraceInfo) -> Vec<(String, String)> {
         ),
         (
             "Devices".into(),
-            format!("{}, up to {}", count(info.devices as f64), size_of(info.footprint.end_bytes)),
+            format!(
+                "{}, up to {}",
+                count(info.devices as f64),
+                size_of(info.footprint.end_bytes)
+            ),
         ),
-        ("Digest".into(), format!("{} (times {})", info.digest.requests, info.digest.times)),
+        (
+            "Digest".into(),
+            format!("{} (times {})", info.digest.requests, info.digest.times),
+        ),
     ]
 }
 
@@ -87,7 +106,10 @@ fn cards(info: &TraceInfo) -> Vec<Card> {
         format!("{}, {}", Unit::Share.show(share), size_of(counted.bytes))
     };
     let known = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.1}"));
-    let rate = info.rate.mean_per_s.map_or("-".to_string(), |rate| Unit::PerSecond.show(rate));
+    let rate = info
+        .rate
+        .mean_per_s
+        .map_or("-".to_string(), |rate| Unit::PerSecond.show(rate));
     let others = [TraceOp::Flush, TraceOp::Unmap, TraceOp::Other]
         .into_iter()
         .filter(|op| info.ops.contains_key(op))
@@ -99,9 +121,15 @@ fn cards(info: &TraceInfo) -> Vec<Card> {
             value: rate,
             uncertainty: String::new(),
             details: vec![
-                ("most in a second".into(), count(info.rate.peak_per_s as f64)),
+                (
+                    "most in a second".into(),
+                    count(info.rate.peak_per_s as f64),
+                ),
                 ("burstiness".into(), known(info.rate.dispersion)),
-                ("variation of times between".into(), known(info.rate.interarrival_variation)),
+                (
+                    "variation of times between".into(),
+                    known(info.rate.interarrival_variation),
+                ),
             ],
             parts: Vec::new(),
         },
@@ -109,7 +137,10 @@ fn cards(info: &TraceInfo) -> Vec<Card> {
             name: "Reads".into(),
             value: share(TraceOp::Read),
             uncertainty: String::new(),
-            details: [("write".to_string(), share(TraceOp::Write))].into_iter().chain(others).collect(),
+            details: [("write".to_string(), share(TraceOp::Write))]
+                .into_iter()
+                .chain(others)
+                .collect(),
             parts: Vec::new(),
         },
         Card {
@@ -118,7 +149,10 @@ fn cards(info: &TraceInfo) -> Vec<Card> {
             uncertainty: plus_minus(info.footprint.standard_error),
             details: vec![
                 ("sequential".into(), Unit::Share.show(info.sequential_share)),
-                ("requests of a run, mean".into(), format!("{:.2}", info.runs.mean_requests)),
+                (
+                    "requests of a run, mean".into(),
+                    format!("{:.2}", info.runs.mean_requests),
+                ),
                 (
                     "used for the first time".into(),
                     reuse.map_or("-".into(), |reuse| Unit::Share.show(reuse.first_use_share)),
@@ -132,19 +166,31 @@ fn cards(info: &TraceInfo) -> Vec<Card> {
 fn over_time(info: &TraceInfo) -> Section {
     let mut section = Section::new("Over time");
     let Some(first) = info.over_time.first().filter(|_| info.over_time.len() > 1) else {
-        section.blocks.push(Block::Missing("All requests have the same time.".into()));
+        section
+            .blocks
+            .push(Block::Missing("All requests have the same time.".into()));
         return section;
     };
-    let xs: Vec<f64> = info.over_time.iter().map(|stretch| stretch.from_s).collect();
+    let xs: Vec<f64> = info
+        .over_time
+        .iter()
+        .map(|stretch| stretch.from_s)
+        .collect();
     let time = || Axis::new("time", Unit::Seconds, Scale::Linear);
     let curve = |name: &str, role: usize, get: fn(&brunt_trace::Stretch) -> u64| {
-        let values = info.over_time.iter().map(|stretch| Some(get(stretch) as f64 / stretch.for_s));
+        let values = info
+            .over_time
+            .iter()
+            .map(|stretch| Some(get(stretch) as f64 / stretch.for_s));
         Series::new(name, SeriesRole::Nominal(role), values.collect())
     };
     let arrivals = vec![curve("requests", 0, |stretch| stretch.requests)];
     let y = Axis::new("requests per second", Unit::PerSecond, Scale::FromZero);
     let chart = Chart::curves("Arrivals", time(), y, xs.clone(), arrivals).on("trace", &[]);
-    section.chart(chart.caption(format!("Means of stretches of {}.", Unit::Seconds.show(first.for_s))));
+    section.chart(chart.caption(format!(
+        "Means of stretches of {}.",
+        Unit::Seconds.show(first.for_s)
+    )));
     let bytes = vec![
         curve("read", 0, |stretch| stretch.read_bytes),
         curve("written", 1, |stretch| stretch.write_bytes),
@@ -158,7 +204,11 @@ fn over_time(info: &TraceInfo) -> Section {
                 Cell::number(format!("{:.2}", burst.dispersion)),
             ]
         });
-        section.table(PageTable::new("Burstiness", &["windows of", "variance over mean"], rows));
+        section.table(PageTable::new(
+            "Burstiness",
+            &["windows of", "variance over mean"],
+            rows,
+        ));
         section.prose("Variance over mean of the requests of a window: 1 for Poisson arrivals.");
     }
     section
@@ -166,9 +216,15 @@ fn over_time(info: &TraceInfo) -> Section {
 
 fn sizes(info: &TraceInfo) -> Section {
     let mut section = Section::new("Sizes");
-    let all: u64 = info.size_classes.iter().map(|class| class.reads + class.writes).sum();
+    let all: u64 = info
+        .size_classes
+        .iter()
+        .map(|class| class.reads + class.writes)
+        .sum();
     if all == 0 {
-        section.blocks.push(Block::Missing("The trace has no reads and no writes.".into()));
+        section.blocks.push(Block::Missing(
+            "The trace has no reads and no writes.".into(),
+        ));
         return section;
     }
     let bars = info.size_classes.iter().map(|class| {
@@ -199,7 +255,11 @@ fn sizes(info: &TraceInfo) -> Section {
             Cell::number(Unit::Share.show(size.requests as f64 / all as f64)),
         ]
     });
-    section.table(PageTable::new("Most frequent sizes", &["size", "requests", "share"], rows));
+    section.table(PageTable::new(
+        "Most frequent sizes",
+        &["size", "requests", "share"],
+        rows,
+    ));
     section
 }
 
@@ -232,17 +292,35 @@ fn working_set(info: &TraceInfo) -> Section {
 fn reuse(info: &TraceInfo) -> Section {
     let mut section = Section::new("Reuse");
     let Some(reuse) = info.reuse.as_ref().filter(|reuse| !reuse.caches.is_empty()) else {
-        section.blocks.push(Block::Missing("No block is used again.".into()));
+        section
+            .blocks
+            .push(Block::Missing("No block is used again.".into()));
         return section;
     };
-    let xs: Vec<f64> = reuse.caches.iter().map(|cache| cache.bytes as f64).collect();
+    let xs: Vec<f64> = reuse
+        .caches
+        .iter()
+        .map(|cache| cache.bytes as f64)
+        .collect();
     let values = |each: &dyn Fn(f64) -> f64| {
-        reuse.caches.iter().map(|cache| Some(each(cache.share).clamp(0.0, 1.0))).collect::<Vec<_>>()
+        reuse
+            .caches
+            .iter()
+            .map(|cache| Some(each(cache.share).clamp(0.0, 1.0)))
+            .collect::<Vec<_>>()
     };
     let error = 1.96 * reuse.standard_error;
     let hits = Series {
-        low: if error > 0.0 { values(&|share| share - error) } else { Vec::new() },
-        high: if error > 0.0 { values(&|share| share + error) } else { Vec::new() },
+        low: if error > 0.0 {
+            values(&|share| share - error)
+        } else {
+            Vec::new()
+        },
+        high: if error > 0.0 {
+            values(&|share| share + error)
+        } else {
+            Vec::new()
+        },
         ..Series::new("LRU cache", SeriesRole::Nominal(0), values(&|share| share))
     };
     let chart = Chart::lines(
@@ -281,14 +359,23 @@ fn reuse(info: &TraceInfo) -> Section {
 
 fn hot(info: &TraceInfo) -> Section {
     let mut section = Section::new("Hot extents");
-    let moved: u64 = info.size_classes.iter().map(|class| class.reads + class.writes).sum();
+    let moved: u64 = info
+        .size_classes
+        .iter()
+        .map(|class| class.reads + class.writes)
+        .sum();
     let bars: Vec<Bar> = info
         .hot_extents
         .iter()
         .map(|hot| Bar {
-            name: format!("device {}, from {}", hot.device_name, size_of(hot.offset_bytes)),
+            name: format!(
+                "device {}, from {}",
+                hot.device_name,
+                size_of(hot.offset_bytes)
+            ),
             parts: vec![hot.requests as f64],
-            interval: (hot.error > 0).then(|| (hot.requests as f64, (hot.requests + hot.error) as f64)),
+            interval: (hot.error > 0)
+                .then(|| (hot.requests as f64, (hot.requests + hot.error) as f64)),
             shown: count(hot.requests as f64),
             uncertainty: Unit::Share.show(hot.requests as f64 / moved.max(1) as f64),
         })
@@ -309,7 +396,9 @@ fn hot(info: &TraceInfo) -> Section {
 fn answers(info: &TraceInfo) -> Section {
     let mut section = Section::new("Response times and depth");
     if info.response.is_none() {
-        section.blocks.push(Block::Missing("The trace has no response times.".into()));
+        section
+            .blocks
+            .push(Block::Missing("The trace has no response times.".into()));
     }
     let us = |us: f64| Unit::Micros.show(us);
     let mut facts = Vec::new();
@@ -328,7 +417,10 @@ fn answers(info: &TraceInfo) -> Section {
     if let Some(depth) = &info.depth {
         facts.push((
             "Requests in flight".to_string(),
-            format!("mean {:.1}, median {}, p99 {}, most {}", depth.mean, depth.p50, depth.p99, depth.max),
+            format!(
+                "mean {:.1}, median {}, p99 {}, most {}",
+                depth.mean, depth.p50, depth.p99, depth.max
+            ),
         ));
     }
     if !facts.is_empty() {
@@ -347,7 +439,8 @@ mod tests {
 
     fn rendered(text: &str, format: &str) -> String {
         let input = Box::new(Cursor::new(text.as_bytes().to_vec()));
-        let mut reader = TraceReader::from_reader("x".into(), input, format_named(format), false).unwrap();
+        let mut reader =
+            TraceReader::from_reader("x".into(), input, format_named(format), false).unwrap();
         let mut summarizer = Summarizer::default();
         while reader.next_requests().unwrap().is_some() {
             summarizer.add(reader.requests());
@@ -362,8 +455,11 @@ mod tests {
         let mut text = String::new();
         for row in 0..400u64 {
             let (second, block) = (row / 20, row % 50 * 8);
-            text +=
-                &format!("0,{block},4096,{},{second}.{}\n", if row % 3 == 0 { 'w' } else { 'R' }, row % 10);
+            text += &format!(
+                "0,{block},4096,{},{second}.{}\n",
+                if row % 3 == 0 { 'w' } else { 'R' },
+                row % 10
+            );
         }
         text += "nonsense\n";
         let html = rendered(&text, "spc");
@@ -386,9 +482,11 @@ mod tests {
     #[test]
     fn what_is_not_there_is_said() {
         let html = rendered("0,0,0,R,1.0\n", "spc");
-        for shown in
-            ["All requests have the same time.", "No block is used again.", "Needs at least two seconds"]
-        {
+        for shown in [
+            "All requests have the same time.",
+            "No block is used again.",
+            "Needs at least two seconds",
+        ] {
             assert!(html.contains(shown), "{shown}");
         }
     }

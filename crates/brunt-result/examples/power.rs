@@ -11,8 +11,12 @@ use brunt_core::random::Random;
 use brunt_result::statistics::{ALPHA, Better, MARGIN, Metric, Verdict, Welch, compare, holm};
 
 const POINTS: usize = 3;
-const FIGURES: [(&str, Better); 4] =
-    [("iops", Better::Higher), ("mean", Better::Lower), ("p99", Better::Lower), ("p99.9", Better::Lower)];
+const FIGURES: [(&str, Better); 4] = [
+    ("iops", Better::Higher),
+    ("mean", Better::Lower),
+    ("p99", Better::Lower),
+    ("p99.9", Better::Lower),
+];
 const PAIRS: u64 = 40;
 const PAIRS_SAME: u64 = 2000;
 
@@ -30,7 +34,11 @@ fn side(random: &mut Random, machine: Machine, runs: usize, times: f64) -> Vec<V
     let mut all = vec![vec![Vec::new(); FIGURES.len()]; POINTS];
     for _ in 0..runs {
         for point in &mut all {
-            let slow = if random.chance(machine.slow) { 1.3 } else { 1.0 };
+            let slow = if random.chance(machine.slow) {
+                1.3
+            } else {
+                1.0
+            };
             let service = times * slow * (machine.noise * random.normal()).exp();
             point[0].push(20_000.0 / service);
             point[1].push(200.0 * service);
@@ -58,7 +66,10 @@ fn metrics(a: &[Vec<Vec<f64>>], b: &[Vec<Vec<f64>>]) -> Vec<Metric> {
 
 /// Verdicts as they were: which of the metrics were called different.
 fn before(metrics: &[Metric]) -> Vec<bool> {
-    let p: Vec<f64> = metrics.iter().map(|metric| Welch::of(&metric.a, &metric.b).unwrap().p).collect();
+    let p: Vec<f64> = metrics
+        .iter()
+        .map(|metric| Welch::of(&metric.a, &metric.b).unwrap().p)
+        .collect();
     holm(&p).into_iter().map(|p| p < ALPHA).collect()
 }
 
@@ -67,9 +78,27 @@ fn main() {
         "{PAIRS} pairs each for power, {PAIRS_SAME} without a change; {POINTS} points, margin {MARGIN}\n"
     );
     for (title, machine) in [
-        ("2 % noise", Machine { noise: 0.02, slow: 0.0 }),
-        ("4 % noise", Machine { noise: 0.04, slow: 0.0 }),
-        ("4 % noise, one run in ten 30 % slower", Machine { noise: 0.04, slow: 0.1 }),
+        (
+            "2 % noise",
+            Machine {
+                noise: 0.02,
+                slow: 0.0,
+            },
+        ),
+        (
+            "4 % noise",
+            Machine {
+                noise: 0.04,
+                slow: 0.0,
+            },
+        ),
+        (
+            "4 % noise, one run in ten 30 % slower",
+            Machine {
+                noise: 0.04,
+                slow: 0.1,
+            },
+        ),
     ] {
         for runs in [4, 8] {
             println!("{title}, {runs} runs a side");
@@ -91,10 +120,15 @@ fn main() {
                     }
                 }
                 let all = PAIRS as f64 * POINTS as f64;
-                let share =
-                    |seen: [u32; 3]| seen.map(|seen| format!("{:3.0} %", 100.0 * f64::from(seen) / all));
+                let share = |seen: [u32; 3]| {
+                    seen.map(|seen| format!("{:3.0} %", 100.0 * f64::from(seen) / all))
+                };
                 println!("  +{:.0} %: rate, mean, p99", (change - 1.0) * 100.0);
-                println!("      before {:?}\n      now    {:?}", share(seen[0]), share(seen[1]));
+                println!(
+                    "      before {:?}\n      now    {:?}",
+                    share(seen[0]),
+                    share(seen[1])
+                );
                 println!(
                     "      said to be seen with 80 %: {:?}",
                     detectable.map(|sum| format!("{:.1} %", 100.0 * sum / all))
@@ -109,11 +143,17 @@ fn main() {
                 let new = compare(&unchanged, MARGIN);
                 wrong[0] += u32::from(before(&unchanged).contains(&true));
                 wrong[1] += u32::from(new.iter().any(|one| one.shown.is_some()));
-                same += new.iter().filter(|one| one.verdict == Verdict::Same).count() as u32;
+                same += new
+                    .iter()
+                    .filter(|one| one.verdict == Verdict::Same)
+                    .count() as u32;
                 // A change of just the margin is not the same.
                 let changed = metrics(&a, &side(&mut random, machine, runs, 1.0 + MARGIN));
                 let new = compare(&changed, MARGIN);
-                falsely_same += new.iter().filter(|one| one.verdict == Verdict::Same).count() as u32;
+                falsely_same += new
+                    .iter()
+                    .filter(|one| one.verdict == Verdict::Same)
+                    .count() as u32;
                 all += new.len() as u32;
             }
             let share = |count: u32, of: f64| format!("{:.1} %", 100.0 * f64::from(count) / of);

@@ -29,7 +29,10 @@ pub struct KindOverRuns {
 /// The kinds of operations that were done in complete runs of a point, in the order that the load states.
 pub fn kinds(point: &PointSummary) -> Vec<OpKind> {
     let mut kinds = Vec::new();
-    for op in complete(point).flat_map(|run| &run.ops).filter(|op| op.completed > 0) {
+    for op in complete(point)
+        .flat_map(|run| &run.ops)
+        .filter(|op| op.completed > 0)
+    {
         if !kinds.contains(&op.op) {
             kinds.push(op.op);
         }
@@ -66,19 +69,28 @@ impl KindEstimates {
             return Vec::new();
         }
         let figures = |op: OpKind| {
-            let over = |figure: &CorrelatedFigure, get: fn(&OpSummary, &RunSummary) -> Option<f64>| {
+            let over = |figure: &CorrelatedFigure,
+                        get: fn(&OpSummary, &RunSummary) -> Option<f64>| {
                 figure.estimate_part(point, |run| get(run.op(op)?, run))
             };
-            let bytes = over(&self.bytes_per_second, |op, run| Some(run.bytes_per_second_of(op)));
+            let bytes = over(&self.bytes_per_second, |op, run| {
+                Some(run.bytes_per_second_of(op))
+            });
             KindOverRuns {
                 op,
                 requests_per_second: over(&self.requests_per_second, |op, run| {
                     Some(run.requests_per_second_of(op))
                 }),
                 bytes_per_second: bytes.filter(|_| op.moves_bytes()),
-                response_mean_us: over(&self.response_mean_us, |op, _| latency(op.response, |t| t.mean_us)),
-                response_p99_us: over(&self.response_p99_us, |op, _| latency(op.response, |t| t.p99_us)),
-                service_p99_us: over(&self.service_p99_us, |op, _| latency(op.service, |t| t.p99_us)),
+                response_mean_us: over(&self.response_mean_us, |op, _| {
+                    latency(op.response, |t| t.mean_us)
+                }),
+                response_p99_us: over(&self.response_p99_us, |op, _| {
+                    latency(op.response, |t| t.p99_us)
+                }),
+                service_p99_us: over(&self.service_p99_us, |op, _| {
+                    latency(op.service, |t| t.p99_us)
+                }),
             }
         };
         kinds.into_iter().map(figures).collect()
@@ -100,7 +112,11 @@ mod tests {
     use crate::summary::tests::{op, point, run};
 
     fn of(ops: &[(OpKind, u64)]) -> PointSummary {
-        let ops = || ops.iter().map(|(kind, completed)| op(*kind, *completed, 100.0)).collect();
+        let ops = || {
+            ops.iter()
+                .map(|(kind, completed)| op(*kind, *completed, 100.0))
+                .collect()
+        };
         point("disk w", vec![run(ops()), run(ops())])
     }
 
@@ -117,7 +133,11 @@ mod tests {
                 let us = 100.0 + f64::from(index * index);
                 let count = 1000 + u64::from(index % 2) * 100;
                 let made = ops.iter().map(|kind| op(*kind, count, us)).collect();
-                RunSummary { repetition: index, order: index * 3 + later, ..run(made) }
+                RunSummary {
+                    repetition: index,
+                    order: index * 3 + later,
+                    ..run(made)
+                }
             };
             (0..6).map(made).collect()
         };
@@ -141,7 +161,10 @@ mod tests {
         let of_all = KindEstimates::of(&points).over_runs(&points[0]);
         for (kind, job) in of_all.iter().zip(&points[1..]) {
             assert_eq!(kind.response_p99_us, job.response_p99_us, "{}", job.label);
-            let (kind, job) = (kind.requests_per_second.unwrap(), job.requests_per_second.unwrap());
+            let (kind, job) = (
+                kind.requests_per_second.unwrap(),
+                job.requests_per_second.unwrap(),
+            );
             assert!((kind.mean - job.mean).abs() < 1e-9 * job.mean);
             assert!((kind.high.unwrap() - job.high.unwrap()).abs() < 1e-9 * job.mean);
         }
@@ -151,7 +174,10 @@ mod tests {
     fn plain_loads_have_no_rows_by_kind() {
         assert_eq!(over_runs(&of(&[])), []);
         assert_eq!(over_runs(&of(&[(OpKind::Read, 10)])), []);
-        assert_eq!(over_runs(&of(&[(OpKind::Read, 0), (OpKind::Write, 10)])), []);
+        assert_eq!(
+            over_runs(&of(&[(OpKind::Read, 0), (OpKind::Write, 10)])),
+            []
+        );
     }
 
     #[test]
@@ -161,14 +187,22 @@ mod tests {
         interrupted.stopped = Stopped::Interrupted;
         point.runs.push(interrupted);
         let rows = over_runs(&point);
-        assert_eq!(rows.iter().map(|row| row.op).collect::<Vec<_>>(), [OpKind::Read, OpKind::Unmap]);
+        assert_eq!(
+            rows.iter().map(|row| row.op).collect::<Vec<_>>(),
+            [OpKind::Read, OpKind::Unmap]
+        );
         // Of two runs that were measured for two seconds each.
-        let mean = |estimate: Option<Estimate>| estimate.map(|estimate| (estimate.mean, estimate.runs));
+        let mean =
+            |estimate: Option<Estimate>| estimate.map(|estimate| (estimate.mean, estimate.runs));
         assert_eq!(mean(rows[0].requests_per_second), Some((30.0, 2)));
         assert_eq!(mean(rows[0].bytes_per_second), Some((30.0 * 4096.0, 2)));
         assert_eq!(mean(rows[1].requests_per_second), Some((10.0, 2)));
         assert_eq!(rows[1].bytes_per_second, None, "an unmap moves no data");
         assert_eq!(mean(rows[1].response_p99_us), Some((100.0, 2)));
-        assert_eq!(over_runs(&of(&[(OpKind::Create, 1)])).len(), 1, "a row says what was created");
+        assert_eq!(
+            over_runs(&of(&[(OpKind::Create, 1)])).len(),
+            1,
+            "a row says what was created"
+        );
     }
 }

@@ -207,7 +207,9 @@ impl Counters {
     /// There is none: whoever asks names one that the capture counts.
     pub fn of(&self, name: &str) -> u64 {
         let found = self.0.iter().find(|(counter, _)| counter == name);
-        found.unwrap_or_else(|| panic!("the ledger counts no {name}")).1
+        found
+            .unwrap_or_else(|| panic!("the ledger counts no {name}"))
+            .1
     }
 
     /// All of them.
@@ -218,14 +220,21 @@ impl Counters {
 
 impl<N: Into<Cow<'static, str>>> FromIterator<(N, u64)> for Counters {
     fn from_iter<I: IntoIterator<Item = (N, u64)>>(counters: I) -> Counters {
-        Counters(counters.into_iter().map(|(name, count)| (name.into(), count)).collect())
+        Counters(
+            counters
+                .into_iter()
+                .map(|(name, count)| (name.into(), count))
+                .collect(),
+        )
     }
 }
 
 impl Serialize for Counters {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        self.0.iter().try_for_each(|(name, count)| map.serialize_entry(name, count))?;
+        self.0
+            .iter()
+            .try_for_each(|(name, count)| map.serialize_entry(name, count))?;
         map.end()
     }
 }
@@ -258,10 +267,15 @@ mod tests {
 
     #[test]
     fn counters_come_back_in_their_order() {
-        let counters: Counters = [("packets", 3), ("calls", u64::MAX), ("a", 0)].into_iter().collect();
+        let counters: Counters = [("packets", 3), ("calls", u64::MAX), ("a", 0)]
+            .into_iter()
+            .collect();
         let text = serde_json::to_string(&counters).unwrap();
         assert_eq!(text, r#"{"packets":3,"calls":18446744073709551615,"a":0}"#);
         assert_eq!(serde_json::from_str::<Counters>(&text).unwrap(), counters);
-        assert_eq!((counters.of("packets"), counters.of("calls")), (3, u64::MAX));
+        assert_eq!(
+            (counters.of("packets"), counters.of("calls")),
+            (3, u64::MAX)
+        );
     }
 }

@@ -61,7 +61,11 @@ pub struct RingTrial {
 impl RingChoice {
     /// Of a workload that names its mode.
     pub fn stated(mode: RingMode) -> RingChoice {
-        RingChoice { mode, why: "as the workload says".into(), trials: Vec::new() }
+        RingChoice {
+            mode,
+            why: "as the workload says".into(),
+            trials: Vec::new(),
+        }
     }
 }
 
@@ -94,12 +98,25 @@ impl DepthChoice {
             .trials
             .iter()
             .map(|trial| {
-                let over = if trial.kept == Some(false) { " (over the limit)" } else { "" };
-                format!("{}: {:.1} MB/s{over}", trial.queue_depth, trial.bytes_per_second / 1e6)
+                let over = if trial.kept == Some(false) {
+                    " (over the limit)"
+                } else {
+                    ""
+                };
+                format!(
+                    "{}: {:.1} MB/s{over}",
+                    trial.queue_depth,
+                    trial.bytes_per_second / 1e6
+                )
             })
             .collect();
-        let none = !self.trials.is_empty() && self.trials.iter().all(|trial| trial.kept == Some(false));
-        let none = if none { " (no depth keeps the limit)" } else { "" };
+        let none =
+            !self.trials.is_empty() && self.trials.iter().all(|trial| trial.kept == Some(false));
+        let none = if none {
+            " (no depth keeps the limit)"
+        } else {
+            ""
+        };
         format!("{}{none}, measured: {}", self.queue_depth, told.join(", "))
     }
 }

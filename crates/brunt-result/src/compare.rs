@@ -62,8 +62,10 @@ const FAULT_FIGURES: &[FaultFigure] = &[
 const LINK_BYTES: &str = "link-bytes";
 
 /// What is compared of each index of robustness that both have: the ratio of each round, of a client's mean.
-const INDEX_FIGURES: &[(ImpactKind, &str)] =
-    &[(ImpactKind::Parallelism, "parallelism-impact"), (ImpactKind::Latency, "latency-impact")];
+const INDEX_FIGURES: &[(ImpactKind, &str)] = &[
+    (ImpactKind::Parallelism, "parallelism-impact"),
+    (ImpactKind::Latency, "latency-impact"),
+];
 
 /// A figure of what a fault cost a run.
 struct FaultFigure {
@@ -121,7 +123,10 @@ impl Compared {
     fn add(&mut self, key: Key, a: Vec<f64>, b: Vec<f64>) {
         let name = format!("{} {}", key.label, key.metric);
         let is_share = key.unit == "share";
-        self.metrics.push(Metric { is_share, ..Metric::new(name, key.metric, key.better, a, b) });
+        self.metrics.push(Metric {
+            is_share,
+            ..Metric::new(name, key.metric, key.better, a, b)
+        });
         self.keys.push(key);
     }
 }
@@ -130,7 +135,10 @@ impl Compared {
     /// Says that the last metric is another side of an earlier one of the same point.
     fn is_other_side(&mut self, of: &str) {
         let label = self.keys.last().map(|key| &key.label);
-        let other = self.keys.iter().rposition(|key| Some(&key.label) == label && key.metric == of);
+        let other = self
+            .keys
+            .iter()
+            .rposition(|key| Some(&key.label) == label && key.metric == of);
         if let Some(last) = self.metrics.last_mut() {
             last.one_with = other;
         }
@@ -139,7 +147,11 @@ impl Compared {
 
 /// When a point's requests are made.
 fn arrival(summary: &Summary, point: &PointSummary) -> Option<ArrivalKind> {
-    summary.experiment.workloads.get(&point.workload).map(|workload| workload.arrival)
+    summary
+        .experiment
+        .workloads
+        .get(&point.workload)
+        .map(|workload| workload.arrival)
 }
 
 /// Shares of a run's time in which a job was measured that are as good as equal.
@@ -156,8 +168,11 @@ fn closed(results: [(&Summary, &PointSummary); 2]) -> bool {
             Some(ArrivalKind::Several) => {}
             _ => return false,
         }
-        let mut jobs =
-            summary.points.iter().filter(|job| job.part_of.as_ref() == Some(&point.label)).peekable();
+        let mut jobs = summary
+            .points
+            .iter()
+            .filter(|job| job.part_of.as_ref() == Some(&point.label))
+            .peekable();
         if jobs.peek().is_none() {
             return false;
         }
@@ -166,14 +181,19 @@ fn closed(results: [(&Summary, &PointSummary); 2]) -> bool {
                 return false;
             }
             for run in complete(point) {
-                let part = job.runs.iter().find(|part| part.repetition == run.repetition);
+                let part = job
+                    .runs
+                    .iter()
+                    .find(|part| part.repetition == run.repetition);
                 let share = part.map_or(0.0, |part| part.measured_s / run.measured_s);
                 let [least, most] = shares.entry(&job.label).or_insert([share; 2]);
                 (*least, *most) = (least.min(share), most.max(share));
             }
         }
     }
-    shares.values().all(|[least, most]| most - least <= SAME_SHARE)
+    shares
+        .values()
+        .all(|[least, most]| most - least <= SAME_SHARE)
 }
 
 /// Every metric of every point that both have; and the labels that only one has.
@@ -182,11 +202,31 @@ fn closed(results: [(&Summary, &PointSummary); 2]) -> bool {
 pub fn compare_summaries(a: &Summary, b: &Summary, margin: f64) -> (Vec<Line>, Vec<String>) {
     let (compared, alone) = metrics(a, b);
     let comparisons = compare(&compared.metrics, margin);
-    let lines = compared.keys.into_iter().zip(comparisons).map(|(key, comparison)| {
-        let Key { label, op, is_part, metric, unit, better } = key;
-        let machine_slower = explained(a, b, &label, better, &comparison);
-        Line { label, op, is_part, metric, unit, better, comparison, machine_slower }
-    });
+    let lines = compared
+        .keys
+        .into_iter()
+        .zip(comparisons)
+        .map(|(key, comparison)| {
+            let Key {
+                label,
+                op,
+                is_part,
+                metric,
+                unit,
+                better,
+            } = key;
+            let machine_slower = explained(a, b, &label, better, &comparison);
+            Line {
+                label,
+                op,
+                is_part,
+                metric,
+                unit,
+                better,
+                comparison,
+                machine_slower,
+            }
+        });
     (lines.collect(), alone)
 }
 
@@ -204,7 +244,13 @@ fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
             [a, b] if a.len() == 1 && a == b => Some(a[0]),
             _ => None,
         };
-        for Figure { name, unit, better, get } in FIGURES {
+        for Figure {
+            name,
+            unit,
+            better,
+            get,
+        } in FIGURES
+        {
             let of = |point: &PointSummary| complete(point).filter_map(get).collect();
             let key = Key {
                 label: point.label.clone(),
@@ -224,24 +270,38 @@ fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
                 let job = only_job(a, point, *op);
                 job.is_none() || job != only_job(b, other, *op)
             };
-            let both = kinds[0].iter().copied().filter(|op| kinds[1].contains(op)).filter(own);
+            let both = kinds[0]
+                .iter()
+                .copied()
+                .filter(|op| kinds[1].contains(op))
+                .filter(own);
             each_kind(point, other, both, &mut compared);
         }
         transfer(point, other, &mut compared);
         faults(point, other, &mut compared);
     }
-    let only_b = b.points.iter().filter(|point| a.points.iter().all(|other| other.label != point.label));
+    let only_b = b
+        .points
+        .iter()
+        .filter(|point| a.points.iter().all(|other| other.label != point.label));
     alone.extend(only_b.map(|point| point.label.clone()));
     indexes(a, b, &mut compared);
     (compared, alone)
 }
 
 /// Whether the machine's own change explains what is shown of a figure of a point.
-fn explained(a: &Summary, b: &Summary, label: &str, better: Better, compared: &Comparison) -> Option<f64> {
+fn explained(
+    a: &Summary,
+    b: &Summary,
+    label: &str,
+    better: Better,
+    compared: &Comparison,
+) -> Option<f64> {
     let find = |summary: &Summary| summary.points.iter().position(|point| point.label == label);
     let (first, second) = (&a.points[find(a)?], &b.points[find(b)?]);
-    let effect =
-        compared.effect.filter(|effect| effect.scale == EffectScale::Ratio && compared.shown.is_some())?;
+    let effect = compared
+        .effect
+        .filter(|effect| effect.scale == EffectScale::Ratio && compared.shown.is_some())?;
     explanation(first, second, effect.value, better)
 }
 
@@ -252,7 +312,11 @@ fn complete(point: &PointSummary) -> impl Iterator<Item = &RunSummary> {
 /// The job that did all operations of a kind which several jobs did together: its response times are theirs.
 fn only_job<'a>(summary: &'a Summary, all: &PointSummary, op: OpKind) -> Option<&'a str> {
     let is_part = |point: &&PointSummary| point.part_of.as_ref() == Some(&all.label);
-    let mut jobs = summary.points.iter().filter(is_part).filter(|job| by_kind::kinds(job).contains(&op));
+    let mut jobs = summary
+        .points
+        .iter()
+        .filter(is_part)
+        .filter(|job| by_kind::kinds(job).contains(&op));
     match (jobs.next(), jobs.next()) {
         (Some(job), None) => Some(&job.label),
         _ => None,
@@ -268,10 +332,18 @@ fn each_kind(
 ) {
     for op in kinds {
         for KindFigure { name, get } in KIND_FIGURES {
-            let of = |point: &PointSummary| complete(point).filter_map(|run| get(run.op(op)?)).collect();
+            let of =
+                |point: &PointSummary| complete(point).filter_map(|run| get(run.op(op)?)).collect();
             let label = format!("{}, {op}", a.label);
             let (op, unit, better) = (Some(op), "us", Better::Lower);
-            let key = Key { label, op, is_part: true, metric: name, unit, better };
+            let key = Key {
+                label,
+                op,
+                is_part: true,
+                metric: name,
+                unit,
+                better,
+            };
             compared.add(key, of(a), of(b));
         }
     }
@@ -280,12 +352,21 @@ fn each_kind(
 /// Adds the bytes on links for each useful one, of points that both ran in a lab.
 fn transfer(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
     let of = |point: &PointSummary| {
-        complete(point).filter_map(|run| run.transfer.as_ref()?.per_useful_byte()).collect::<Vec<f64>>()
+        complete(point)
+            .filter_map(|run| run.transfer.as_ref()?.per_useful_byte())
+            .collect::<Vec<f64>>()
     };
     let values = [of(a), of(b)];
     if values.iter().all(|values| !values.is_empty()) {
         let (label, op, better) = (a.label.clone(), None, Better::Lower);
-        let key = Key { label, op, is_part: false, metric: LINK_BYTES, unit: "bytes/byte", better };
+        let key = Key {
+            label,
+            op,
+            is_part: false,
+            metric: LINK_BYTES,
+            unit: "bytes/byte",
+            better,
+        };
         let [a, b] = values;
         compared.add(key, a, b);
     }
@@ -296,17 +377,34 @@ fn transfer(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
 fn faults(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
     let known: BTreeSet<(u32, &str)> = names(a).intersection(&names(b)).copied().collect();
     for (index, name) in known {
-        for FaultFigure { name: metric, unit, better, get } in FAULT_FIGURES {
+        for FaultFigure {
+            name: metric,
+            unit,
+            better,
+            get,
+        } in FAULT_FIGURES
+        {
             let of = |point: &PointSummary| {
-                let faults = complete(point).flat_map(|run| &run.faults).filter(|fault| fault.index == index);
-                faults.filter_map(|fault| get(fault.cost.as_ref()?)).collect::<Vec<f64>>()
+                let faults = complete(point)
+                    .flat_map(|run| &run.faults)
+                    .filter(|fault| fault.index == index);
+                faults
+                    .filter_map(|fault| get(fault.cost.as_ref()?))
+                    .collect::<Vec<f64>>()
             };
             let values = [of(a), of(b)];
             if values.iter().flatten().all(|value| *value == 0.0) {
                 continue;
             }
             let label = format!("{}, fault {name}", a.label);
-            let key = Key { label, op: None, is_part: false, metric, unit, better: *better };
+            let key = Key {
+                label,
+                op: None,
+                is_part: false,
+                metric,
+                unit,
+                better: *better,
+            };
             let [a, b] = values;
             compared.add(key, a, b);
         }
@@ -321,18 +419,33 @@ fn indexes(a: &Summary, b: &Summary, compared: &mut Compared) {
     for impact in of(a) {
         let label = impact.label();
         let same = |other: &&ImpactIndex| other.kind == impact.kind && other.label() == label;
-        let Some(other) = of(b).find(same) else { continue };
+        let Some(other) = of(b).find(same) else {
+            continue;
+        };
         let figure = INDEX_FIGURES.iter().find(|(kind, _)| *kind == impact.kind);
         let (_, metric) = figure.expect("every kind has a figure");
         let (op, is_part, better) = (impact.op, impact.op.is_some(), Better::Higher);
-        let key = Key { label, op, is_part, metric, unit: "times", better };
-        compared.add(key, impact.per_client.by_round.clone(), other.per_client.by_round.clone());
+        let key = Key {
+            label,
+            op,
+            is_part,
+            metric,
+            unit: "times",
+            better,
+        };
+        compared.add(
+            key,
+            impact.per_client.by_round.clone(),
+            other.per_client.by_round.clone(),
+        );
     }
 }
 
 fn names(point: &PointSummary) -> BTreeSet<(u32, &str)> {
     let faults = point.runs.iter().flat_map(|run| &run.faults);
-    faults.map(|fault| (fault.index, fault.name.as_str())).collect()
+    faults
+        .map(|fault| (fault.index, fault.name.as_str()))
+        .collect()
 }
 
 /// A condition for the exit status: `p99 worse by 10%`, of one kind of operation `write p99 worse by 10%`.
@@ -381,7 +494,12 @@ pub enum ConditionMistake {
 fn all_metrics() -> impl Iterator<Item = &'static str> {
     let faults = FAULT_FIGURES.iter().map(|figure| figure.name);
     let indexes = INDEX_FIGURES.iter().map(|(_, name)| *name);
-    FIGURES.iter().map(|figure| figure.name).chain([LINK_BYTES]).chain(faults).chain(indexes)
+    FIGURES
+        .iter()
+        .map(|figure| figure.name)
+        .chain([LINK_BYTES])
+        .chain(faults)
+        .chain(indexes)
 }
 
 impl std::str::FromStr for FailIf {
@@ -395,15 +513,21 @@ impl std::str::FromStr for FailIf {
             [op, metric, "worse", rest @ ..] => (Some(op), metric, rest),
             _ => return Err(wrong(ConditionMistake::Form)),
         };
-        let kind =
-            |op: &&str| OpKind::of_name(op).ok_or_else(|| wrong(ConditionMistake::Kind(op.to_string())));
+        let kind = |op: &&str| {
+            OpKind::of_name(op).ok_or_else(|| wrong(ConditionMistake::Kind(op.to_string())))
+        };
         let op = op.map(kind).transpose()?;
-        let alias = ALIASES.iter().find(|(old, _)| old == metric).map(|(_, new)| *new);
+        let alias = ALIASES
+            .iter()
+            .find(|(old, _)| old == metric)
+            .map(|(_, new)| *new);
         let metric = all_metrics()
             .find(|name| *name == alias.unwrap_or(metric))
             .ok_or_else(|| wrong(ConditionMistake::Metric(metric.to_string())))?;
-        let mut of_kinds =
-            KIND_FIGURES.iter().map(|figure| figure.name).chain(INDEX_FIGURES.iter().map(|of| of.1));
+        let mut of_kinds = KIND_FIGURES
+            .iter()
+            .map(|figure| figure.name)
+            .chain(INDEX_FIGURES.iter().map(|of| of.1));
         if op.is_some() && of_kinds.all(|name| name != metric) {
             return Err(wrong(ConditionMistake::MetricOfKind(metric)));
         }
@@ -416,7 +540,11 @@ impl std::str::FromStr for FailIf {
                 .ok_or_else(|| wrong(ConditionMistake::Percentage(percent.to_string())))?,
             _ => return Err(wrong(ConditionMistake::Form)),
         };
-        Ok(FailIf { op, metric, by: by / 100.0 })
+        Ok(FailIf {
+            op,
+            metric,
+            by: by / 100.0,
+        })
     }
 }
 
@@ -425,7 +553,11 @@ impl std::fmt::Display for FailIf {
         let FailIf { op, metric, by } = self;
         op.map_or(Ok(()), |op| write!(f, "{op} "))?;
         write!(f, "{metric} worse")?;
-        if *by > 0.0 { write!(f, " by {}%", by * 100.0) } else { Ok(()) }
+        if *by > 0.0 {
+            write!(f, " by {}%", by * 100.0)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -451,7 +583,11 @@ impl FailIf {
             (Verdict::TooFewRuns, _) => true,
             // The condition has its own margin.
             (_, Some(Verdict::Worse)) => {
-                let means = line.comparison.a.map(|a| a.mean).zip(line.comparison.b.map(|b| b.mean));
+                let means = line
+                    .comparison
+                    .a
+                    .map(|a| a.mean)
+                    .zip(line.comparison.b.map(|b| b.mean));
                 means.is_none_or(|(a, b)| match line.better {
                     Better::Higher => b < a * (1.0 - self.by),
                     Better::Lower => b > a * (1.0 + self.by),
@@ -481,9 +617,13 @@ impl std::str::FromStr for Margin {
     type Err = MarginError;
 
     fn from_str(text: &str) -> Result<Margin, MarginError> {
-        let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+        let number = text
+            .strip_suffix('%')
+            .and_then(|number| number.trim().parse::<f64>().ok());
         let percent = number.filter(|number| (0.0..=100.0).contains(number));
-        percent.map(|percent| Margin(percent / 100.0)).ok_or_else(|| MarginError(text.to_string()))
+        percent
+            .map(|percent| Margin(percent / 100.0))
+            .ok_or_else(|| MarginError(text.to_string()))
     }
 }
 
@@ -496,7 +636,16 @@ mod tests {
         let metrics = [Metric::new(metric, metric, better, a.to_vec(), b.to_vec())];
         let comparison = compare(&metrics, 0.5).remove(0);
         let (label, op, machine_slower) = ("x".into(), None, None);
-        Line { label, op, is_part: false, metric, unit: "us", better, comparison, machine_slower }
+        Line {
+            label,
+            op,
+            is_part: false,
+            metric,
+            unit: "us",
+            better,
+            comparison,
+            machine_slower,
+        }
     }
 
     #[test]
@@ -510,21 +659,67 @@ mod tests {
 
     #[test]
     fn conditions_are_read() {
-        assert_eq!("p99 worse by 10%".parse(), Ok(FailIf { op: None, metric: "p99", by: 0.1 }));
-        assert_eq!("iops worse".parse(), Ok(FailIf { op: None, metric: "iops", by: 0.0 }));
-        assert_eq!("depth worse by 5%".parse::<FailIf>(), "drop worse by 5%".parse());
-        let write = FailIf { op: Some(OpKind::Write), metric: "p99", by: 0.1 };
+        assert_eq!(
+            "p99 worse by 10%".parse(),
+            Ok(FailIf {
+                op: None,
+                metric: "p99",
+                by: 0.1
+            })
+        );
+        assert_eq!(
+            "iops worse".parse(),
+            Ok(FailIf {
+                op: None,
+                metric: "iops",
+                by: 0.0
+            })
+        );
+        assert_eq!(
+            "depth worse by 5%".parse::<FailIf>(),
+            "drop worse by 5%".parse()
+        );
+        let write = FailIf {
+            op: Some(OpKind::Write),
+            metric: "p99",
+            by: 0.1,
+        };
         assert_eq!("write p99 worse by 10%".parse(), Ok(write.clone()));
         assert_eq!(write.to_string(), "write p99 worse by 10%");
         let mistake = |text: &str| text.parse::<FailIf>().unwrap_err().kind;
         assert_eq!(mistake("p99 better"), ConditionMistake::Form);
         assert_eq!(mistake("p98 worse"), ConditionMistake::Metric("p98".into()));
-        assert_eq!(mistake("p99 worse by 10"), ConditionMistake::Percentage("10".into()));
-        assert_eq!(mistake("trims p99 worse"), ConditionMistake::Kind("trims".into()));
-        assert_eq!(mistake("write drop worse"), ConditionMistake::MetricOfKind("drop"));
-        assert_eq!(mistake("write iops worse"), ConditionMistake::MetricOfKind("iops"));
-        for text in ["", "p98 worse", "p99 better", "p99 worse by 10", "p99 worse by", "p99 worse by -1%"] {
-            assert!(text.parse::<FailIf>().unwrap_err().to_string().contains("'p99 worse by 10%'"), "{text}");
+        assert_eq!(
+            mistake("p99 worse by 10"),
+            ConditionMistake::Percentage("10".into())
+        );
+        assert_eq!(
+            mistake("trims p99 worse"),
+            ConditionMistake::Kind("trims".into())
+        );
+        assert_eq!(
+            mistake("write drop worse"),
+            ConditionMistake::MetricOfKind("drop")
+        );
+        assert_eq!(
+            mistake("write iops worse"),
+            ConditionMistake::MetricOfKind("iops")
+        );
+        for text in [
+            "",
+            "p98 worse",
+            "p99 better",
+            "p99 worse by 10",
+            "p99 worse by",
+            "p99 worse by -1%",
+        ] {
+            assert!(
+                text.parse::<FailIf>()
+                    .unwrap_err()
+                    .to_string()
+                    .contains("'p99 worse by 10%'"),
+                "{text}"
+            );
         }
     }
 
@@ -535,19 +730,29 @@ mod tests {
         let base = [100.0, 101.0, 99.0, 100.5];
         let times = |by: f64| base.map(|value| value * by);
         let check = |b: &[f64], fails| {
-            assert_eq!(gate.fails(&line("p99", Better::Lower, &base, b)), fails, "{b:?}");
+            assert_eq!(
+                gate.fails(&line("p99", Better::Lower, &base, b)),
+                fails,
+                "{b:?}"
+            );
         };
         check(&times(1.2), true);
         check(&times(1.05), false); // worse, but not by enough
         check(&times(0.5), false);
         check(&[150.0, 151.0], true); // too few runs to say
-        assert!(!gate.fails(&line("iops", Better::Higher, &base, &times(0.5))), "another metric");
+        assert!(
+            !gate.fails(&line("iops", Better::Higher, &base, &times(0.5))),
+            "another metric"
+        );
     }
 
     /// The results of four runs, in which each kind of operation took this long.
     fn result(ops: &[(OpKind, f64)]) -> Summary {
         let ops = || ops.iter().map(|(kind, us)| op(*kind, 1000, *us)).collect();
-        Summary { points: vec![point("disk w", (0..4).map(|_| run(ops())).collect())], ..empty() }
+        Summary {
+            points: vec![point("disk w", (0..4).map(|_| run(ops())).collect())],
+            ..empty()
+        }
     }
 
     #[test]
@@ -555,15 +760,28 @@ mod tests {
         let before = result(&[(OpKind::Read, 100.0), (OpKind::Unmap, 300.0)]);
         let after = result(&[(OpKind::Read, 100.0), (OpKind::Unmap, 600.0)]);
         let (lines, _) = compare_summaries(&before, &after, MARGIN);
-        let named: Vec<(&str, &str)> = lines.iter().map(|line| (line.label.as_str(), line.metric)).collect();
-        assert!(named.contains(&("disk w, unmap", "p99")) && named.contains(&("disk w, read", "mean")));
+        let named: Vec<(&str, &str)> = lines
+            .iter()
+            .map(|line| (line.label.as_str(), line.metric))
+            .collect();
+        assert!(
+            named.contains(&("disk w, unmap", "p99")) && named.contains(&("disk w, read", "mean"))
+        );
         let failed = |gate: &str| {
             let gate: FailIf = gate.parse().unwrap();
-            lines.iter().filter(|line| gate.fails(line)).map(|line| line.label.as_str()).collect::<Vec<_>>()
+            lines
+                .iter()
+                .filter(|line| gate.fails(line))
+                .map(|line| line.label.as_str())
+                .collect::<Vec<_>>()
         };
         assert_eq!(failed("unmap p99 worse by 10%"), ["disk w, unmap"]);
         assert_eq!(failed("read p99 worse by 10%"), Vec::<&str>::new());
-        assert_eq!(failed("p99 worse by 10%"), Vec::<&str>::new(), "the total did not change");
+        assert_eq!(
+            failed("p99 worse by 10%"),
+            Vec::<&str>::new(),
+            "the total did not change"
+        );
     }
 
     /// An index has a line, with rounds as its sample, and a gate of its own.
@@ -572,7 +790,10 @@ mod tests {
         use crate::impact::{ImpactRatio, RobustnessIndexes};
         let with = |ratio: f64, clients: u32| {
             let by_round = vec![ratio, ratio * 1.01, ratio * 0.99, ratio];
-            let per_client = ImpactRatio { by_round, ..ImpactRatio::default() };
+            let per_client = ImpactRatio {
+                by_round,
+                ..ImpactRatio::default()
+            };
             let impact = ImpactIndex {
                 kind: ImpactKind::Parallelism,
                 target: "disk".into(),
@@ -586,19 +807,32 @@ mod tests {
                 rounds: 4,
                 rounds_left_out: 0,
             };
-            let indexes = Some(RobustnessIndexes { impacts: vec![impact], ..RobustnessIndexes::default() });
-            Summary { indexes, ..result(&[(OpKind::Read, 100.0)]) }
+            let indexes = Some(RobustnessIndexes {
+                impacts: vec![impact],
+                ..RobustnessIndexes::default()
+            });
+            Summary {
+                indexes,
+                ..result(&[(OpKind::Read, 100.0)])
+            }
         };
         let worse = |a: &Summary, b: &Summary| {
             let (lines, _) = compare_summaries(a, b, MARGIN);
             let gate: FailIf = "parallelism-impact worse by 10%".parse().unwrap();
-            let of: Vec<String> =
-                lines.iter().filter(|line| gate.fails(line)).map(|line| line.label.clone()).collect();
+            let of: Vec<String> = lines
+                .iter()
+                .filter(|line| gate.fails(line))
+                .map(|line| line.label.clone())
+                .collect();
             of
         };
         assert_eq!(worse(&with(0.5, 4), &with(0.25, 4)), ["disk w, 4 clients"]);
         assert_eq!(worse(&with(0.5, 4), &with(0.5, 4)), Vec::<String>::new());
-        assert_eq!(worse(&with(0.5, 4), &with(0.25, 2)), Vec::<String>::new(), "another number of clients");
+        assert_eq!(
+            worse(&with(0.5, 4), &with(0.25, 2)),
+            Vec::<String>::new(),
+            "another number of clients"
+        );
     }
 
     /// The results of four runs of jobs at once, each with its name and how long its operations took.
@@ -606,11 +840,17 @@ mod tests {
         let point_of = |label: &str, ops: &[(OpKind, f64)]| {
             let made = |variation: u32| {
                 let us = |us: f64| us * (1.0 + f64::from(variation) * 0.001);
-                run(ops.iter().map(|(kind, took)| op(*kind, 1000, us(*took))).collect())
+                run(ops
+                    .iter()
+                    .map(|(kind, took)| op(*kind, 1000, us(*took)))
+                    .collect())
             };
             point(label, (0..4).map(made).collect())
         };
-        let all: Vec<(OpKind, f64)> = jobs.iter().flat_map(|(_, ops)| ops.iter().copied()).collect();
+        let all: Vec<(OpKind, f64)> = jobs
+            .iter()
+            .flat_map(|(_, ops)| ops.iter().copied())
+            .collect();
         let mut points = vec![point_of("disk mixed", &all)];
         points.extend(jobs.iter().map(|(name, ops)| PointSummary {
             part_of: Some("disk mixed".into()),
@@ -625,13 +865,21 @@ mod tests {
     fn closed_loops_at_once_count_once() {
         use crate::experiment::WorkloadSummary;
         let made = |second: ArrivalKind| {
-            let mut made =
-                jobs(&[("reader", &[(OpKind::Read, 100.0)]), ("writer", &[(OpKind::Write, 300.0)])]);
-            let arrivals =
-                [("mixed", ArrivalKind::Several), ("reader", ArrivalKind::Closed), ("writer", second)];
+            let mut made = jobs(&[
+                ("reader", &[(OpKind::Read, 100.0)]),
+                ("writer", &[(OpKind::Write, 300.0)]),
+            ]);
+            let arrivals = [
+                ("mixed", ArrivalKind::Several),
+                ("reader", ArrivalKind::Closed),
+                ("writer", second),
+            ];
             for (point, (name, arrival)) in made.points.iter_mut().zip(arrivals) {
                 point.workload = name.into();
-                let workload = WorkloadSummary { arrival, ..WorkloadSummary::default() };
+                let workload = WorkloadSummary {
+                    arrival,
+                    ..WorkloadSummary::default()
+                };
                 made.experiment.workloads.insert(name.into(), workload);
                 for (repetition, run) in point.runs.iter_mut().enumerate() {
                     run.repetition = repetition as u32;
@@ -657,7 +905,10 @@ mod tests {
         check(&closed, &ends, None);
         // It starts late, but always as late.
         let mut late = closed.clone();
-        late.points[2].runs.iter_mut().for_each(|run| run.measured_s /= 2.0);
+        late.points[2]
+            .runs
+            .iter_mut()
+            .for_each(|run| run.measured_s /= 2.0);
         check(&late, &late, Some(0));
         check(&closed, &late, None);
     }
@@ -666,15 +917,24 @@ mod tests {
     #[test]
     fn what_one_job_does_is_not_repeated_for_all() {
         let made = |read: f64, write: f64| {
-            jobs(&[("reader", &[(OpKind::Read, read)]), ("writer", &[(OpKind::Write, write)])])
+            jobs(&[
+                ("reader", &[(OpKind::Read, read)]),
+                ("writer", &[(OpKind::Write, write)]),
+            ])
         };
         let (lines, _) = compare_summaries(&made(100.0, 300.0), &made(200.0, 300.0), MARGIN);
         let labels: BTreeSet<&str> = lines.iter().map(|line| line.label.as_str()).collect();
-        assert_eq!(labels, ["disk mixed", "disk mixed/reader", "disk mixed/writer"].into());
+        assert_eq!(
+            labels,
+            ["disk mixed", "disk mixed/reader", "disk mixed/writer"].into()
+        );
         assert_eq!(lines.len(), 3 * FIGURES.len());
         let gate: FailIf = "read p99 worse by 10%".parse().unwrap();
-        let failed: Vec<&str> =
-            lines.iter().filter(|line| gate.fails(line)).map(|line| line.label.as_str()).collect();
+        let failed: Vec<&str> = lines
+            .iter()
+            .filter(|line| gate.fails(line))
+            .map(|line| line.label.as_str())
+            .collect();
         assert_eq!(failed, ["disk mixed/reader"]);
     }
 
@@ -687,18 +947,29 @@ mod tests {
         ]);
         let (lines, _) = compare_summaries(&one, &one, MARGIN);
         let has = |label: &str| lines.iter().any(|line| line.label == label);
-        assert!(has("disk mixed, read") && has("disk mixed/mixed, read") && has("disk mixed/mixed, write"));
+        assert!(
+            has("disk mixed, read")
+                && has("disk mixed/mixed, read")
+                && has("disk mixed/mixed, write")
+        );
         assert!(!has("disk mixed, write"));
     }
 
     #[test]
     fn the_line_of_a_load_of_one_kind_is_that_kinds() {
-        let (lines, _) =
-            compare_summaries(&result(&[(OpKind::Write, 1.0)]), &result(&[(OpKind::Write, 2.0)]), MARGIN);
+        let (lines, _) = compare_summaries(
+            &result(&[(OpKind::Write, 1.0)]),
+            &result(&[(OpKind::Write, 2.0)]),
+            MARGIN,
+        );
         assert_eq!(lines.len(), FIGURES.len());
         for gate in ["p99 worse by 10%", "write p99 worse by 10%"] {
             let gate: FailIf = gate.parse().unwrap();
-            assert_eq!(lines.iter().filter(|line| gate.fails(line)).count(), 1, "{gate}");
+            assert_eq!(
+                lines.iter().filter(|line| gate.fails(line)).count(),
+                1,
+                "{gate}"
+            );
         }
         let reads: FailIf = "read p99 worse".parse().unwrap();
         assert!(!lines.iter().any(|line| reads.is_about(line)));

@@ -21,11 +21,19 @@ impl CorrelatedFigure {
     /// How alike the figure is in runs that followed each other.
     pub fn of(points: &[PointSummary], get: fn(&RunSummary) -> Option<f64>) -> CorrelatedFigure {
         let heads = || points.iter().filter(|point| point.part_of.is_none());
-        let mut orders: Vec<u32> = heads().flat_map(|point| &point.runs).map(|run| run.order).collect();
+        let mut orders: Vec<u32> = heads()
+            .flat_map(|point| &point.runs)
+            .map(|run| run.order)
+            .collect();
         orders.sort_unstable();
         let places = orders.into_iter().zip(0..).collect();
-        let mut figure = CorrelatedFigure { get, places, correlation: RunCorrelation::NONE };
-        figure.correlation = RunCorrelation::of(&heads().map(|point| figure.runs(point)).collect::<Vec<_>>());
+        let mut figure = CorrelatedFigure {
+            get,
+            places,
+            correlation: RunCorrelation::NONE,
+        };
+        figure.correlation =
+            RunCorrelation::of(&heads().map(|point| figure.runs(point)).collect::<Vec<_>>());
         figure
     }
 
@@ -54,10 +62,21 @@ impl CorrelatedFigure {
         Estimate::of_correlated(&self.parts(point, get), self.correlation)
     }
 
-    fn parts(&self, point: &PointSummary, get: impl Fn(&RunSummary) -> Option<f64>) -> Vec<(u32, f64)> {
+    fn parts(
+        &self,
+        point: &PointSummary,
+        get: impl Fn(&RunSummary) -> Option<f64>,
+    ) -> Vec<(u32, f64)> {
         // The run of all jobs together is the last one before a job's.
-        let place = |order: u32| self.places.range(..=order).next_back().map_or(0, |(_, place)| *place);
+        let place = |order: u32| {
+            self.places
+                .range(..=order)
+                .next_back()
+                .map_or(0, |(_, place)| *place)
+        };
         let complete = point.runs.iter().filter(|run| run.is_complete());
-        complete.filter_map(|run| Some((place(run.order), get(run)?))).collect()
+        complete
+            .filter_map(|run| Some((place(run.order), get(run)?)))
+            .collect()
     }
 }

@@ -23,7 +23,9 @@ impl Cost {
     pub fn since(&self, earlier: &Cost) -> Cost {
         Cost {
             cpu_user_nanos: self.cpu_user_nanos.saturating_sub(earlier.cpu_user_nanos),
-            cpu_system_nanos: self.cpu_system_nanos.saturating_sub(earlier.cpu_system_nanos),
+            cpu_system_nanos: self
+                .cpu_system_nanos
+                .saturating_sub(earlier.cpu_system_nanos),
             voluntary_switches: self.voluntary_switches - earlier.voluntary_switches,
             involuntary_switches: self.involuntary_switches - earlier.involuntary_switches,
             system_calls: self.system_calls - earlier.system_calls,

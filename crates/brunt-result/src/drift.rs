@@ -24,8 +24,13 @@ pub fn drift(summary: &Summary) -> Option<f64> {
         .iter()
         .filter(|point| point.part_of.is_none())
         .map(|point| {
-            let complete = point.runs.iter().filter(|run| run.is_complete() && run.requests_per_second > 0.0);
-            complete.map(|run| (run.order, run.requests_per_second.ln())).collect()
+            let complete = point
+                .runs
+                .iter()
+                .filter(|run| run.is_complete() && run.requests_per_second > 0.0);
+            complete
+                .map(|run| (run.order, run.requests_per_second.ln()))
+                .collect()
         })
         .collect();
     correlation(&points)
@@ -35,9 +40,17 @@ pub fn drift(summary: &Summary) -> Option<f64> {
 fn correlation(points: &[Vec<(u32, f64)>]) -> Option<f64> {
     // (order, point, what is left when the point's mean is taken off)
     let mut runs: Vec<(u32, usize, f64)> = Vec::new();
-    for (index, point) in points.iter().enumerate().filter(|(_, point)| point.len() > 1) {
+    for (index, point) in points
+        .iter()
+        .enumerate()
+        .filter(|(_, point)| point.len() > 1)
+    {
         let mean = point.iter().map(|(_, figure)| figure).sum::<f64>() / point.len() as f64;
-        runs.extend(point.iter().map(|(order, figure)| (*order, index, figure - mean)));
+        runs.extend(
+            point
+                .iter()
+                .map(|(order, figure)| (*order, index, figure - mean)),
+        );
     }
     if runs.len() < RUNS_MIN {
         return None;
@@ -45,10 +58,17 @@ fn correlation(points: &[Vec<(u32, f64)>]) -> Option<f64> {
     runs.sort_unstable_by_key(|(order, ..)| *order);
     let mut left: Vec<f64> = runs.iter().map(|(_, _, left)| *left).collect();
     let places: Vec<Vec<usize>> = (0..points.len())
-        .map(|point| (0..runs.len()).filter(|place| runs[*place].1 == point).collect())
+        .map(|point| {
+            (0..runs.len())
+                .filter(|place| runs[*place].1 == point)
+                .collect()
+        })
         .collect();
     let alike = |left: &[f64]| left.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>();
-    let (seen, all) = (alike(&left), left.iter().map(|left| left * left).sum::<f64>());
+    let (seen, all) = (
+        alike(&left),
+        left.iter().map(|left| left * left).sum::<f64>(),
+    );
     if all <= 0.0 {
         return None;
     }
@@ -58,7 +78,10 @@ fn correlation(points: &[Vec<(u32, f64)>]) -> Option<f64> {
         // The runs of a point among themselves: points may differ in noise.
         for places in &places {
             for index in (1..places.len()).rev() {
-                left.swap(places[index], places[random.below(index as u64 + 1) as usize]);
+                left.swap(
+                    places[index],
+                    places[random.below(index as u64 + 1) as usize],
+                );
             }
         }
         as_far += usize::from(alike(&left) >= seen);
@@ -89,19 +112,33 @@ mod tests {
 
     #[test]
     fn drift_is_seen_and_chance_is_not() {
-        for (rounds, alike, range) in
-            [(4, 0.0, 0.0..0.09), (10, 0.0, 0.0..0.09), (10, 0.7, 0.9..1.01), (5, 0.8, 0.5..1.01)]
-        {
+        for (rounds, alike, range) in [
+            (4, 0.0, 0.0..0.09),
+            (10, 0.0, 0.0..0.09),
+            (10, 0.7, 0.9..1.01),
+            (5, 0.8, 0.5..1.01),
+        ] {
             let said = said(rounds, alike);
-            println!("{rounds} rounds of 3 points, neighbours alike by {alike}: {:.1} %", said * 100.0);
+            println!(
+                "{rounds} rounds of 3 points, neighbours alike by {alike}: {:.1} %",
+                said * 100.0
+            );
             assert!(range.contains(&said), "{rounds} rounds, {alike}: {said}");
         }
     }
 
     #[test]
     fn few_runs_say_nothing() {
-        assert_eq!(correlation(&[(0..8).map(|order| (order, f64::from(order))).collect()]), None);
-        assert!(correlation(&[(0..16).map(|order| (order, f64::from(order))).collect()]) > Some(0.5));
-        assert_eq!(correlation(&[(0..16).map(|order| (order, 1.0)).collect()]), None);
+        assert_eq!(
+            correlation(&[(0..8).map(|order| (order, f64::from(order))).collect()]),
+            None
+        );
+        assert!(
+            correlation(&[(0..16).map(|order| (order, f64::from(order))).collect()]) > Some(0.5)
+        );
+        assert_eq!(
+            correlation(&[(0..16).map(|order| (order, 1.0)).collect()]),
+            None
+        );
     }
 }

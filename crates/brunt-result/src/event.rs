@@ -181,7 +181,11 @@ impl Envelope {
 
     /// Around an event whose times are on `clock`.
     pub fn new(clock: ClockName, event: Event) -> Envelope {
-        Envelope { version: Envelope::VERSION, clock, event }
+        Envelope {
+            version: Envelope::VERSION,
+            clock,
+            event,
+        }
     }
 
     /// As JSON without line breaks.

@@ -43,7 +43,11 @@ pub struct CongestionSummary {
 impl CongestionSummary {
     /// In words.
     pub fn told(&self) -> String {
-        let by = if self.chosen { "set by the experiment" } else { "the kernel's default" };
+        let by = if self.chosen {
+            "set by the experiment"
+        } else {
+            "the kernel's default"
+        };
         format!("congestion control {}, {by}", self.algorithm)
     }
 }

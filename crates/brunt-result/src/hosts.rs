@@ -81,8 +81,10 @@ impl HostFigures {
             true => figures.bytes.saturating_sub(figures.late_bytes),
             false => 0,
         };
-        let (all_requests, all_bytes) =
-            (outcome.figures.completed_in_time(), outcome.figures.bytes_in_time());
+        let (all_requests, all_bytes) = (
+            outcome.figures.completed_in_time(),
+            outcome.figures.bytes_in_time(),
+        );
         for (op, figures) in outcome.figures.ops() {
             let requests = part(outcome.requests_per_second, requests(figures), all_requests);
             let bytes = part(outcome.bytes_per_second, bytes(op, figures), all_bytes);
@@ -91,9 +93,11 @@ impl HostFigures {
                     rate.requests_per_second += requests;
                     rate.bytes_per_second += bytes;
                 }
-                None => {
-                    self.ops.push(HostOpRate { op, requests_per_second: requests, bytes_per_second: bytes })
-                }
+                None => self.ops.push(HostOpRate {
+                    op,
+                    requests_per_second: requests,
+                    bytes_per_second: bytes,
+                }),
             }
         }
     }
@@ -169,8 +173,13 @@ impl StartSpread {
         let began = |host: &HostFigures| Some((host.began_us?, host.clock_error_us?));
         let mut began: Vec<(f64, f64)> = hosts.iter().filter_map(began).collect();
         began.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let [(first, first_error), .., (last, last_error)] = began[..] else { return None };
-        Some(StartSpread { spread_us: last - first, error_us: first_error + last_error })
+        let [(first, first_error), .., (last, last_error)] = began[..] else {
+            return None;
+        };
+        Some(StartSpread {
+            spread_us: last - first,
+            error_us: first_error + last_error,
+        })
     }
 }
 
@@ -180,15 +189,22 @@ mod tests {
 
     #[test]
     fn spread_has_the_errors_of_both_ends() {
-        let host =
-            |began_us, clock_error_us| HostFigures { began_us, clock_error_us, ..HostFigures::default() };
+        let host = |began_us, clock_error_us| HostFigures {
+            began_us,
+            clock_error_us,
+            ..HostFigures::default()
+        };
         let check = |hosts: &[HostFigures], expected: Option<(f64, f64)>| {
             let found = StartSpread::of(hosts).map(|found| (found.spread_us, found.error_us));
             assert_eq!(found, expected);
         };
         check(&[], None);
         check(&[host(Some(1.0), Some(2.0)), host(None, None)], None);
-        let three = [host(Some(70.0), Some(3.0)), host(Some(-5.0), Some(40.0)), host(Some(60.0), Some(99.0))];
+        let three = [
+            host(Some(70.0), Some(3.0)),
+            host(Some(-5.0), Some(40.0)),
+            host(Some(60.0), Some(99.0)),
+        ];
         check(&three, Some((75.0, 43.0)));
     }
 }

@@ -116,7 +116,11 @@ pub enum NoInterval {
 impl ImpactIndex {
     /// What it is of, in one line: `store write, 4 clients, link_delay=10ms`.
     pub fn label(&self) -> String {
-        let clients = if self.at_once == 1 { "1 client".into() } else { format!("{} clients", self.at_once) };
+        let clients = if self.at_once == 1 {
+            "1 client".into()
+        } else {
+            format!("{} clients", self.at_once)
+        };
         let mut label = format!("{} {}, {clients}", self.target, self.workload);
         for (axis, value) in self.axes.iter().filter(|(axis, _)| *axis != CLIENTS_AXIS) {
             label += &format!(", {axis}={value}");

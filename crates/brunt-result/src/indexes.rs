@@ -19,8 +19,8 @@ use brunt_core::Span;
 use crate::OpKind;
 use crate::by_kind::kinds;
 use crate::impact::{
-    CLIENTS_AXIS, CLIENTS_JOINT, ClientThroughput, DELAY_AXIS, ImpactIndex, ImpactKind, ImpactRatio,
-    NoInterval, ON_AXIS, RobustnessIndexes, RunLeftOut,
+    CLIENTS_AXIS, CLIENTS_JOINT, ClientThroughput, DELAY_AXIS, ImpactIndex, ImpactKind,
+    ImpactRatio, NoInterval, ON_AXIS, RobustnessIndexes, RunLeftOut,
 };
 use crate::statistics::{Estimate, crossed_ratio};
 use crate::summary::{PointSummary, RunSummary};
@@ -43,33 +43,47 @@ pub fn robustness(points: &[PointSummary]) -> Option<RobustnessIndexes> {
         }
         if by_clients && !counts.iter().any(|count| count == "1") {
             notes.insert(
-                "no ParallelismImpactRatio without clients = 1: add 1 to clients under [sweep]".into(),
+                "no ParallelismImpactRatio without clients = 1: add 1 to clients under [sweep]"
+                    .into(),
             );
         }
         let none = delays.iter().find(|delay| is_none(delay));
         if by_delay && none.is_none() {
             notes.insert(
-                "no LatencyImpactRatio without a delay of 0: add \"0\" to link_delay under [sweep]".into(),
+                "no LatencyImpactRatio without a delay of 0: add \"0\" to link_delay under [sweep]"
+                    .into(),
             );
         }
         let ops = ops(&group);
         for delay in or_none(&delays) {
             let alone = cell(&group, Some("1"), delay);
-            for count in counts.iter().filter(|count| *count != "1" && !alone.is_empty()) {
+            for count in counts
+                .iter()
+                .filter(|count| *count != "1" && !alone.is_empty())
+            {
                 let both = [&alone[..], &cell(&group, Some(count), delay)];
-                found.impacts.extend(impacts(ImpactKind::Parallelism, both, &ops));
+                found
+                    .impacts
+                    .extend(impacts(ImpactKind::Parallelism, both, &ops));
             }
         }
         for count in or_none(&counts) {
             for delay in delays.iter().filter(|delay| Some(*delay) != none) {
                 let Some(none) = none else { continue };
-                let both = [&cell(&group, count, Some(none))[..], &cell(&group, count, Some(delay))];
-                found.impacts.extend(impacts(ImpactKind::Latency, both, &ops));
+                let both = [
+                    &cell(&group, count, Some(none))[..],
+                    &cell(&group, count, Some(delay)),
+                ];
+                found
+                    .impacts
+                    .extend(impacts(ImpactKind::Latency, both, &ops));
             }
         }
         for point in &group {
             found.clients.extend(clients_of(point, &ops));
-            found.left_out.extend(point.runs.iter().filter_map(|run| left_out(point, run)));
+            found
+                .left_out
+                .extend(point.runs.iter().filter_map(|run| left_out(point, run)));
         }
     }
     found.notes = notes.into_iter().collect();
@@ -109,32 +123,49 @@ fn values(group: &[&PointSummary], axis: &str) -> Vec<String> {
 
 /// Each value, or once none where the axis is not swept.
 fn or_none(values: &[String]) -> Vec<Option<&str>> {
-    if values.is_empty() { vec![None] } else { values.iter().map(|value| Some(value.as_str())).collect() }
+    if values.is_empty() {
+        vec![None]
+    } else {
+        values.iter().map(|value| Some(value.as_str())).collect()
+    }
 }
 
 fn is_none(delay: &str) -> bool {
-    delay.parse::<Span>().is_ok_and(|delay| delay.0 == Duration::ZERO)
+    delay
+        .parse::<Span>()
+        .is_ok_and(|delay| delay.0 == Duration::ZERO)
 }
 
 /// The points with so many clients at once and this delay.
-fn cell<'a>(group: &[&'a PointSummary], count: Option<&str>, delay: Option<&str>) -> Vec<&'a PointSummary> {
+fn cell<'a>(
+    group: &[&'a PointSummary],
+    count: Option<&str>,
+    delay: Option<&str>,
+) -> Vec<&'a PointSummary> {
     let is = |point: &PointSummary, axis: &str, value: Option<&str>| {
         value.is_none() || point.axes.get(axis).map(String::as_str) == value
     };
-    let wanted = |point: &&&PointSummary| is(point, CLIENTS_AXIS, count) && is(point, DELAY_AXIS, delay);
+    let wanted =
+        |point: &&&PointSummary| is(point, CLIENTS_AXIS, count) && is(point, DELAY_AXIS, delay);
     group.iter().filter(wanted).copied().collect()
 }
 
 /// All kinds together, and each where there are several that move bytes.
 fn ops(group: &[&PointSummary]) -> Vec<Option<OpKind>> {
     let mut found: Vec<OpKind> = Vec::new();
-    for kind in group.iter().flat_map(|point| kinds(point)).filter(|kind| kind.moves_bytes()) {
+    for kind in group
+        .iter()
+        .flat_map(|point| kinds(point))
+        .filter(|kind| kind.moves_bytes())
+    {
         if !found.contains(&kind) {
             found.push(kind);
         }
     }
     let each = if found.len() > 1 { found } else { Vec::new() };
-    std::iter::once(None).chain(each.into_iter().map(Some)).collect()
+    std::iter::once(None)
+        .chain(each.into_iter().map(Some))
+        .collect()
 }
 
 /// The clients of a point, in their order.
@@ -166,14 +197,21 @@ fn left_out(point: &PointSummary, run: &RunSummary) -> Option<RunLeftOut> {
 
 /// The run of a round, if it counts.
 fn run_of(point: &PointSummary, round: u32) -> Option<&RunSummary> {
-    point.runs.iter().find(|run| run.repetition == round).filter(|run| left_out(point, run).is_none())
+    point
+        .runs
+        .iter()
+        .find(|run| run.repetition == round)
+        .filter(|run| left_out(point, run).is_none())
 }
 
 /// Throughput of a client in a run that counts.
 fn throughput(run: &RunSummary, client: &str, op: Option<OpKind>) -> f64 {
     match run.hosts.iter().find(|host| host.name == client) {
         Some(host) => op.map_or(host.bytes_per_second, |op| {
-            host.ops.iter().find(|rate| rate.op == op).map_or(0.0, |rate| rate.bytes_per_second)
+            host.ops
+                .iter()
+                .find(|rate| rate.op == op)
+                .map_or(0.0, |rate| rate.bytes_per_second)
         }),
         None => together(run, op),
     }
@@ -189,9 +227,16 @@ fn together(run: &RunSummary, op: Option<OpKind>) -> f64 {
 
 /// The bars of a point: all of its clients.
 fn clients_of(point: &PointSummary, ops: &[Option<OpKind>]) -> Vec<ClientThroughput> {
-    let counted: Vec<&RunSummary> = point.runs.iter().filter(|run| left_out(point, run).is_none()).collect();
+    let counted: Vec<&RunSummary> = point
+        .runs
+        .iter()
+        .filter(|run| left_out(point, run).is_none())
+        .collect();
     let of = |client: &String, op: Option<OpKind>| {
-        let rates: Vec<f64> = counted.iter().map(|run| throughput(run, client, op)).collect();
+        let rates: Vec<f64> = counted
+            .iter()
+            .map(|run| throughput(run, client, op))
+            .collect();
         ClientThroughput {
             client: client.clone(),
             target: point.target.clone(),
@@ -202,13 +247,21 @@ fn clients_of(point: &PointSummary, ops: &[Option<OpKind>]) -> Vec<ClientThrough
         }
     };
     let clients = clients(point);
-    ops.iter().flat_map(|op| clients.iter().map(move |client| of(client, *op))).collect()
+    ops.iter()
+        .flat_map(|op| clients.iter().map(move |client| of(client, *op)))
+        .collect()
 }
 
 /// The indexes of two cells: the one that is compared with first.
-fn impacts(kind: ImpactKind, both: [&[&PointSummary]; 2], ops: &[Option<OpKind>]) -> Vec<ImpactIndex> {
+fn impacts(
+    kind: ImpactKind,
+    both: [&[&PointSummary]; 2],
+    ops: &[Option<OpKind>],
+) -> Vec<ImpactIndex> {
     let [reference, changed] = both;
-    let Some(first) = changed.first() else { return Vec::new() };
+    let Some(first) = changed.first() else {
+        return Vec::new();
+    };
     let mut names: Vec<String> = Vec::new();
     for client in changed.iter().flat_map(|point| clients(point)) {
         if !names.contains(&client) {
@@ -220,25 +273,46 @@ fn impacts(kind: ImpactKind, both: [&[&PointSummary]; 2], ops: &[Option<OpKind>]
     let reference: Vec<&PointSummary> = reference.iter().filter(has).copied().collect();
     let sides = [&reference[..], changed];
     let everyone = sides.iter().flat_map(|side| side.iter());
-    let made: BTreeSet<u32> =
-        everyone.clone().flat_map(|point| &point.runs).map(|run| run.repetition).collect();
-    let counts = |round: &u32| everyone.clone().all(|point| run_of(point, *round).is_some());
+    let made: BTreeSet<u32> = everyone
+        .clone()
+        .flat_map(|point| &point.runs)
+        .map(|run| run.repetition)
+        .collect();
+    let counts = |round: &u32| {
+        everyone
+            .clone()
+            .all(|point| run_of(point, *round).is_some())
+    };
     let rounds: Vec<u32> = made.iter().copied().filter(counts).collect();
     let axes: BTreeMap<String, String> = first
         .axes
         .iter()
         .filter(|(axis, value)| {
-            *axis != ON_AXIS && everyone.clone().all(|point| point.axes.get(*axis) == Some(*value))
+            *axis != ON_AXIS
+                && everyone
+                    .clone()
+                    .all(|point| point.axes.get(*axis) == Some(*value))
         })
         .map(|(axis, value)| (axis.clone(), value.clone()))
         .collect();
     let index = |op: &Option<OpKind>| {
         let of_clients = sides.map(|side| {
-            let row = |name: &String| rounds.iter().map(|round| mean_of(side, name, *round, *op)).collect();
+            let row = |name: &String| {
+                rounds
+                    .iter()
+                    .map(|round| mean_of(side, name, *round, *op))
+                    .collect()
+            };
             names.iter().map(row).collect::<Vec<Vec<f64>>>()
         });
-        let of_all =
-            sides.map(|side| vec![rounds.iter().map(|round| mean_together(side, *round, *op)).collect()]);
+        let of_all = sides.map(|side| {
+            vec![
+                rounds
+                    .iter()
+                    .map(|round| mean_together(side, *round, *op))
+                    .collect(),
+            ]
+        });
         ImpactIndex {
             kind,
             target: first.target.clone(),
@@ -246,7 +320,9 @@ fn impacts(kind: ImpactKind, both: [&[&PointSummary]; 2], ops: &[Option<OpKind>]
             axes: axes.clone(),
             op: *op,
             at_once: clients(first).len() as u32,
-            link_delay: (kind == ImpactKind::Latency).then(|| first.axes.get(DELAY_AXIS).cloned()).flatten(),
+            link_delay: (kind == ImpactKind::Latency)
+                .then(|| first.axes.get(DELAY_AXIS).cloned())
+                .flatten(),
             per_client: ratio(&of_clients),
             aggregate: ratio(&of_all),
             rounds: rounds.len() as u32,
@@ -259,12 +335,19 @@ fn impacts(kind: ImpactKind, both: [&[&PointSummary]; 2], ops: &[Option<OpKind>]
 /// Mean throughput of a client in a round that counts, over the points of a side that it is in.
 fn mean_of(side: &[&PointSummary], client: &str, round: u32, op: Option<OpKind>) -> f64 {
     let has = |point: &&&PointSummary| clients(point).iter().any(|name| name == client);
-    mean(side.iter().filter(has).filter_map(|point| Some(throughput(run_of(point, round)?, client, op))))
+    mean(
+        side.iter()
+            .filter(has)
+            .filter_map(|point| Some(throughput(run_of(point, round)?, client, op))),
+    )
 }
 
 /// Mean throughput of a run in a round that counts.
 fn mean_together(side: &[&PointSummary], round: u32, op: Option<OpKind>) -> f64 {
-    mean(side.iter().filter_map(|point| Some(together(run_of(point, round)?, op))))
+    mean(
+        side.iter()
+            .filter_map(|point| Some(together(run_of(point, round)?, op))),
+    )
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
@@ -285,7 +368,12 @@ fn ratio([reference, changed]: &[Vec<Vec<f64>>; 2]) -> ImpactRatio {
     let rounds = 0..reference.first().map_or(0, Vec::len);
     let by_round = rounds.map(|round| of_round(changed, round) / of_round(reference, round));
     let by_round = by_round.filter(|ratio| ratio.is_finite()).collect();
-    ImpactRatio { interval, clients: reference.len() as u32, by_round, missing }
+    ImpactRatio {
+        interval,
+        clients: reference.len() as u32,
+        by_round,
+        missing,
+    }
 }
 
 #[cfg(test)]

@@ -41,5 +41,6 @@ pub mod void;
 pub use cost::Cost;
 pub use op::OpKind;
 pub use record::{
-    Counts, Figures, FirstError, Interval, OpFigures, Outcome, RequestRecord, RequestStatus, Stopped,
+    Counts, Figures, FirstError, Interval, OpFigures, Outcome, RequestRecord, RequestStatus,
+    Stopped,
 };

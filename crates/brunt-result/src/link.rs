@@ -133,7 +133,11 @@ impl LinkCounts {
             tcp_untracked: since(|counts| counts.tcp_untracked),
             resets_full_nanos: if by_resets { self.resets_full_nanos } else { 0 },
             fins_untracked,
-            fins_full_nanos: if fins_untracked > 0 { self.fins_full_nanos } else { 0 },
+            fins_full_nanos: if fins_untracked > 0 {
+                self.fins_full_nanos
+            } else {
+                0
+            },
             queue_full: since(|counts| counts.queue_full),
             corrupted: since(|counts| counts.corrupted),
             duplicated: since(|counts| counts.duplicated),
@@ -163,8 +167,12 @@ impl LinkCounts {
 
     /// That the line was not full while no core was to spare, if that was a good part of all.
     fn crowded(&self, way: &str, form: SettingForm) -> Option<Doubt> {
-        let [crowded, sent, all] =
-            [self.crowded_nanos, self.crowded_sent_nanos, self.line_sent_nanos].map(|nanos| nanos as f64);
+        let [crowded, sent, all] = [
+            self.crowded_nanos,
+            self.crowded_sent_nanos,
+            self.line_sent_nanos,
+        ]
+        .map(|nanos| nanos as f64);
         if sent >= crowded * CROWDED_FULL_SHARE || sent <= all * CROWDED_SHARE_MAX {
             return None;
         }
@@ -259,12 +267,18 @@ impl LinkCounts {
     fn fewer_connections(&self, form: SettingForm) -> String {
         if self.fins_untracked == 0 {
             let nanos = self.resets_full_nanos / 10 * 9;
-            return format!("with for = \"{}\" the reset would have ended before", millis(nanos));
+            return format!(
+                "with for = \"{}\" the reset would have ended before",
+                millis(nanos)
+            );
         }
         let most = TCP_CONNECTIONS_MAX as f64;
         let share = most / (most + self.fins_untracked as f64) * LINE_HELD;
         let nanos = (self.fins_full_nanos as f64 * share) as u64;
-        format!("write {}, with which fewer are held at a time", form.text("slow_close", &millis(nanos)))
+        format!(
+            "write {}, with which fewer are held at a time",
+            form.text("slow_close", &millis(nanos))
+        )
     }
 
     /// Packets that were lost though nobody asked for it.
@@ -343,14 +357,19 @@ impl LinkReport {
     pub fn trouble_in(&self, form: SettingForm) -> Vec<Doubt> {
         let mut trouble = Vec::new();
         let why = match self.usual_priority {
-            true => "other work had its core (as root, or with ulimit -e 40, its thread goes first)",
+            true => {
+                "other work had its core (as root, or with ulimit -e 40, its thread goes first)"
+            }
             false => "other work had its core",
         };
         for (counts, way) in [(&self.there, "there"), (&self.back, "back")] {
             trouble.extend(counts.trouble(way, why, self.lived_nanos, form));
         }
         if self.busy > BUSY_SHARE_MAX {
-            let carried = self.there.carried(self.lived_nanos).max(self.back.carried(self.lived_nanos));
+            let carried = self
+                .there
+                .carried(self.lived_nanos)
+                .max(self.back.carried(self.lived_nanos));
             let what = format!(
                 "the emulation of the link was busy for {:.0}% of the time: it, not what it emulates, may be the \
                  bottleneck; write {}",
@@ -365,7 +384,10 @@ impl LinkReport {
 
 /// The setting for a line of this many bits a second, or less.
 fn rate_below(bits: f64, form: SettingForm) -> String {
-    format!("{} or less", form.text("rate", &format!("{}kb/s", (bits / 1e3).max(1.0) as u64)))
+    format!(
+        "{} or less",
+        form.text("rate", &format!("{}kb/s", (bits / 1e3).max(1.0) as u64))
+    )
 }
 
 /// Where a setting of a link is written.
@@ -403,23 +425,46 @@ mod tests {
     #[test]
     fn trouble_is_said() {
         let check = |counts: LinkCounts, usual_priority: bool, said: Option<&str>| {
-            let report = LinkReport { there: counts, usual_priority, ..LinkReport::default() };
+            let report = LinkReport {
+                there: counts,
+                usual_priority,
+                ..LinkReport::default()
+            };
             let doubts = report.trouble();
             let trouble = crate::void::joined(&doubts);
             assert_eq!(doubts.is_empty(), said.is_none(), "{trouble}");
             assert!(trouble.contains(said.unwrap_or_default()), "{trouble}");
-            assert!(doubts.iter().all(|doubt| doubt.reason.is_named_in(&doubt.what)), "{trouble}");
+            assert!(
+                doubts
+                    .iter()
+                    .all(|doubt| doubt.reason.is_named_in(&doubt.what)),
+                "{trouble}"
+            );
         };
-        let late =
-            |nanos: u64| LinkCounts { frames_out: 10, late_nanos: nanos * 10, ..LinkCounts::default() };
+        let late = |nanos: u64| LinkCounts {
+            frames_out: 10,
+            late_nanos: nanos * 10,
+            ..LinkCounts::default()
+        };
         check(late(100_000), true, None);
-        check(late(900_000), true, Some("arrived 0.90 ms late in the mean"));
+        check(
+            late(900_000),
+            true,
+            Some("arrived 0.90 ms late in the mean"),
+        );
         check(late(900_000), true, Some("ulimit -e 40"));
         check(late(900_000), false, Some("other work had its core"));
-        let line =
-            |lost: u64| LinkCounts { line_sent_nanos: 900, line_lost_nanos: lost, ..LinkCounts::default() };
+        let line = |lost: u64| LinkCounts {
+            line_sent_nanos: 900,
+            line_lost_nanos: lost,
+            ..LinkCounts::default()
+        };
         check(line(5), false, None);
-        check(line(100), false, Some("did not keep its rate: for 10% of its time"));
+        check(
+            line(100),
+            false,
+            Some("did not keep its rate: for 10% of its time"),
+        );
         let crowded = |millis: u64, sent: u64| LinkCounts {
             line_sent_nanos: 2_000_000_000,
             crowded_nanos: millis * 1_000_000,
@@ -428,14 +473,28 @@ mod tests {
         };
         check(crowded(200, 100), false, None);
         check(crowded(3_000, 2_990), false, None);
-        check(crowded(3_000, 1_500), false, Some("carried 50% of its rate for 3.0 s"));
-        let ordered =
-            |nanos: u64| LinkCounts { delivered: 10, ordered_nanos: nanos * 10, ..LinkCounts::default() };
+        check(
+            crowded(3_000, 1_500),
+            false,
+            Some("carried 50% of its rate for 3.0 s"),
+        );
+        let ordered = |nanos: u64| LinkCounts {
+            delivered: 10,
+            ordered_nanos: nanos * 10,
+            ..LinkCounts::default()
+        };
         check(ordered(50_000), false, None);
-        check(ordered(3_300_000), false, Some("delayed 3.30 ms more than set"));
+        check(
+            ordered(3_300_000),
+            false,
+            Some("delayed 3.30 ms more than set"),
+        );
         check(late(900_000), false, Some("delay = \"9ms\""));
         // 9 kB in 900 ns of sending are 80 Gb/s; a tenth of the time was lost.
-        let line = LinkCounts { bytes: 9_000, ..line(100) };
+        let line = LinkCounts {
+            bytes: 9_000,
+            ..line(100)
+        };
         check(line, false, Some("write rate = \"64800000kb/s\" or less"));
     }
 
@@ -451,9 +510,18 @@ mod tests {
             ordered_nanos: 33_000_000,
             ..LinkCounts::default()
         };
-        let report = LinkReport { there, lived_nanos: 1_000_000_000, busy: 0.95, ..LinkReport::default() };
+        let report = LinkReport {
+            there,
+            lived_nanos: 1_000_000_000,
+            busy: 0.95,
+            ..LinkReport::default()
+        };
         let said = crate::void::joined(&report.trouble_in(SettingForm::Option));
-        for option in ["--set rate=600000kb/s or less", "--set delay=9ms", "--set keep_order=false"] {
+        for option in [
+            "--set rate=600000kb/s or less",
+            "--set delay=9ms",
+            "--set keep_order=false",
+        ] {
             assert!(said.contains(option), "{option}: {said}");
         }
         assert!(!said.contains(" = "), "{said}");
@@ -462,15 +530,32 @@ mod tests {
     /// Drops that no setting asked for are said with the rate at which there would have been none.
     #[test]
     fn drops_name_a_rate() {
-        let there = LinkCounts { bytes: 100_000_000, unmeant_device: 3, ..LinkCounts::default() };
-        let report = LinkReport { there, lived_nanos: 1_000_000_000, busy: 0.95, ..LinkReport::default() };
+        let there = LinkCounts {
+            bytes: 100_000_000,
+            unmeant_device: 3,
+            ..LinkCounts::default()
+        };
+        let report = LinkReport {
+            there,
+            lived_nanos: 1_000_000_000,
+            busy: 0.95,
+            ..LinkReport::default()
+        };
         let [dropped, busy] = report.trouble().try_into().unwrap();
-        assert_eq!((dropped.reason, busy.reason), (VoidReason::LinkDropped, VoidReason::LinkBusy));
+        assert_eq!(
+            (dropped.reason, busy.reason),
+            (VoidReason::LinkDropped, VoidReason::LinkBusy)
+        );
         assert!(
-            dropped.what.ends_with("carried 800.000 Mb/s, write rate = \"600000kb/s\" or less for the link"),
+            dropped.what.ends_with(
+                "carried 800.000 Mb/s, write rate = \"600000kb/s\" or less for the link"
+            ),
             "{dropped}"
         );
-        assert!(busy.what.ends_with("write rate = \"600000kb/s\" or less"), "{busy}");
+        assert!(
+            busy.what.ends_with("write rate = \"600000kb/s\" or less"),
+            "{busy}"
+        );
     }
 
     /// What was set when connections were too many is not told of a later run, in which they were not.
@@ -487,17 +572,43 @@ mod tests {
             let run = later.since(&before);
             (run.fins_full_nanos, run.resets_full_nanos)
         };
-        assert_eq!(full(LinkCounts { packets: 100, ..before }), (0, 0));
-        assert_eq!(full(LinkCounts { tcp_untracked: 10, fins_untracked: 6, ..before }), (2_000_000_000, 0));
-        assert_eq!(full(LinkCounts { tcp_untracked: 10, ..before }), (0, 1_000_000));
+        assert_eq!(
+            full(LinkCounts {
+                packets: 100,
+                ..before
+            }),
+            (0, 0)
+        );
+        assert_eq!(
+            full(LinkCounts {
+                tcp_untracked: 10,
+                fins_untracked: 6,
+                ..before
+            }),
+            (2_000_000_000, 0)
+        );
+        assert_eq!(
+            full(LinkCounts {
+                tcp_untracked: 10,
+                ..before
+            }),
+            (0, 1_000_000)
+        );
     }
 
     /// How busy a link was is a share of the run, not of all its life.
     #[test]
     fn busy_in_the_run() {
-        let of = |busy, lived_nanos| LinkReport { busy, lived_nanos, ..LinkReport::default() };
+        let of = |busy, lived_nanos| LinkReport {
+            busy,
+            lived_nanos,
+            ..LinkReport::default()
+        };
         let run = of(0.5, 2_000).since(&of(0.1, 1_000));
-        assert!((run.busy - 0.9).abs() < 1e-9 && run.lived_nanos == 1_000, "{run:?}");
+        assert!(
+            (run.busy - 0.9).abs() < 1e-9 && run.lived_nanos == 1_000,
+            "{run:?}"
+        );
         assert_eq!(of(0.5, 1_000).since(&of(0.5, 1_000)).busy, 0.5);
     }
 }

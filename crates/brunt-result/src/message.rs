@@ -402,7 +402,9 @@ impl FromHost {
     /// It is no greeting, or one of another version.
     pub fn check_greeting(&self) -> Result<(), FrameError> {
         match self {
-            FromHost::Hello { version, program, .. } => check_version(*version, program),
+            FromHost::Hello {
+                version, program, ..
+            } => check_version(*version, program),
             _ => Err(FrameError::NoGreeting),
         }
     }
@@ -412,7 +414,10 @@ fn check_version(theirs: u32, program: &str) -> Result<(), FrameError> {
     if theirs == VERSION {
         return Ok(());
     }
-    Err(FrameError::Version { theirs, program: program.to_string() })
+    Err(FrameError::Version {
+        theirs,
+        program: program.to_string(),
+    })
 }
 
 /// Appends a message's frame.
@@ -453,12 +458,16 @@ impl Decoder {
     /// The stream is of no use any more: what follows cannot be found.
     pub fn take<M: for<'de> Deserialize<'de>>(&mut self) -> Result<Option<M>, FrameError> {
         let rest = &self.bytes[self.given..];
-        let Some((head, body)) = rest.split_first_chunk::<4>() else { return Ok(None) };
+        let Some((head, body)) = rest.split_first_chunk::<4>() else {
+            return Ok(None);
+        };
         let len = u32::from_be_bytes(*head) as usize;
         if len > FRAME_BYTES_MAX {
             return Err(FrameError::TooLong { bytes: len });
         }
-        let Some(frame) = body.get(..len) else { return Ok(None) };
+        let Some(frame) = body.get(..len) else {
+            return Ok(None);
+        };
         let message = serde_json::from_slice(frame)?;
         self.given += 4 + len;
         Ok(Some(message))
@@ -499,10 +508,19 @@ mod tests {
             }],
         };
         vec![
-            ToHost::Hello { version: VERSION, program: "brunt 0.1.0".into() },
+            ToHost::Hello {
+                version: VERSION,
+                program: "brunt 0.1.0".into(),
+            },
             ToHost::Prepare(Box::new(assignment)),
-            ToHost::TracePart { trace: TraceDigest("00".into()), bytes: vec![0, 255, 7] },
-            ToHost::Start(Moment { clock: clock(), at: Nanos(u64::MAX - 1) }),
+            ToHost::TracePart {
+                trace: TraceDigest("00".into()),
+                bytes: vec![0, 255, 7],
+            },
+            ToHost::Start(Moment {
+                clock: clock(),
+                at: Nanos(u64::MAX - 1),
+            }),
             ToHost::Rate(0.1 + 0.2),
             ToHost::Depth(7),
             ToHost::Stop,
@@ -517,9 +535,18 @@ mod tests {
                 only: vec!["cpu".into()],
                 processes: vec!["tgtd".into()],
             },
-            ToHost::WatchFrom(Moment { clock: clock(), at: Nanos(4) }),
+            ToHost::WatchFrom(Moment {
+                clock: clock(),
+                at: Nanos(4),
+            }),
             ToHost::Unwatch,
-            ToHost::PutFault { fault: 1, what: HostFault::Cpu { share: 0.98, cores: vec![0, 3] } },
+            ToHost::PutFault {
+                fault: 1,
+                what: HostFault::Cpu {
+                    share: 0.98,
+                    cores: vec![0, 3],
+                },
+            },
             ToHost::PutFault {
                 fault: 2,
                 what: HostFault::Netem {
@@ -529,7 +556,10 @@ mod tests {
             },
             ToHost::PutFault {
                 fault: 3,
-                what: HostFault::Kill { process: HostProcess::Named("tgtd".into()), comes_back: true },
+                what: HostFault::Kill {
+                    process: HostProcess::Named("tgtd".into()),
+                    comes_back: true,
+                },
             },
             ToHost::PutFault {
                 fault: 4,
@@ -551,18 +581,42 @@ mod tests {
                     login: Some(Secret("me:hush".into())),
                 })),
             },
-            ToHost::Role { role: 1, order: RoleOrder::Say("{\"do\":\"status\",\"lun\":0}\n".into()) },
-            ToHost::Role { role: 1, order: RoleOrder::Break(RoleOutage::Kill) },
-            ToHost::Role { role: 1, order: RoleOrder::Stop },
-            ToHost::Role { role: 2, order: RoleOrder::Admit(Box::new(service())) },
-            ToHost::Role { role: 2, order: RoleOrder::Run([("BRUNT_HOST".into(), "a".into())].into()) },
+            ToHost::Role {
+                role: 1,
+                order: RoleOrder::Say("{\"do\":\"status\",\"lun\":0}\n".into()),
+            },
+            ToHost::Role {
+                role: 1,
+                order: RoleOrder::Break(RoleOutage::Kill),
+            },
+            ToHost::Role {
+                role: 1,
+                order: RoleOrder::Stop,
+            },
+            ToHost::Role {
+                role: 2,
+                order: RoleOrder::Admit(Box::new(service())),
+            },
+            ToHost::Role {
+                role: 2,
+                order: RoleOrder::Run([("BRUNT_HOST".into(), "a".into())].into()),
+            },
         ]
     }
 
     fn service() -> HostService {
         let within = Duration::from_millis(1500);
-        let ready = ReadyWhen { port: Some(0), line: None, command: Some(vec!["true".into()]), within };
-        let limits = KeeperLimits { memory_bytes: Some(u64::MAX), files: None, log_bytes: 4096 };
+        let ready = ReadyWhen {
+            port: Some(0),
+            line: None,
+            command: Some(vec!["true".into()]),
+            within,
+        };
+        let limits = KeeperLimits {
+            memory_bytes: Some(u64::MAX),
+            files: None,
+            log_bytes: 4096,
+        };
         let program = ServiceProgram {
             command: vec!["nbdkit".into(), "memory".into()],
             prepare: None,
@@ -573,7 +627,13 @@ mod tests {
             stop_within: within,
         };
         let (name, folder) = ("service store".into(), "store".into());
-        HostService { name, folder, address: "10.0.0.9".parse().unwrap(), program, needs_root: true }
+        HostService {
+            name,
+            folder,
+            address: "10.0.0.9".parse().unwrap(),
+            program,
+            needs_root: true,
+        }
     }
 
     fn from_host() -> Vec<FromHost> {
@@ -581,7 +641,12 @@ mod tests {
         outcome.stopped = Stopped::Done;
         outcome.requests_per_second = 1.0 / 3.0;
         let figures = outcome.figures.clone();
-        let interval = Interval { index: 3, start: Nanos(1), end: Nanos(2), figures };
+        let interval = Interval {
+            index: 3,
+            start: Nanos(1),
+            end: Nanos(2),
+            figures,
+        };
         let request = RequestRecord {
             worker: 1,
             index: 2,
@@ -598,41 +663,91 @@ mod tests {
             FromHost::Hello {
                 version: VERSION,
                 program: "brunt 0.1.0".into(),
-                now: Moment { clock: clock(), at: Nanos(9) },
+                now: Moment {
+                    clock: clock(),
+                    at: Nanos(9),
+                },
             },
             FromHost::NeedsTrace(TraceDigest("00".into())),
             FromHost::Ready(HostReady::default()),
-            FromHost::Interval { worker: 4, interval: Box::new(interval) },
+            FromHost::Interval {
+                worker: 4,
+                interval: Box::new(interval),
+            },
             FromHost::Event(Box::new(Envelope::new(clock(), Event::RunStarts(Nanos(7))))),
-            FromHost::Counter { name: "sent_bytes".into(), value: 17 },
-            FromHost::Failed { kind: FailureKind::LeaseOver, what: "heard nothing for 5 s".into() },
+            FromHost::Counter {
+                name: "sent_bytes".into(),
+                value: 17,
+            },
+            FromHost::Failed {
+                kind: FailureKind::LeaseOver,
+                what: "heard nothing for 5 s".into(),
+            },
             FromHost::Requests(vec![request]),
-            FromHost::Recorded(RecordEnd { kept: 5, lost: 1, why: "no space".into() }),
+            FromHost::Recorded(RecordEnd {
+                kept: 5,
+                lost: 1,
+                why: "no space".into(),
+            }),
             FromHost::Journals(vec![52, u64::MAX]),
-            FromHost::Journal { worker: 1, bytes: vec![0, 255] },
-            FromHost::Ended { worker: 1, outcome: Box::new(outcome) },
+            FromHost::Journal {
+                worker: 1,
+                bytes: vec![0, 255],
+            },
+            FromHost::Ended {
+                worker: 1,
+                outcome: Box::new(outcome),
+            },
             FromHost::Done {
                 troubles: vec!["worker 0: 2 attempts to connect".into()],
-                page_cache: Some(PageCache { read_share: Some(0.5), flush_s: 0.1 }),
+                page_cache: Some(PageCache {
+                    read_share: Some(0.5),
+                    flush_s: 0.1,
+                }),
                 replay: Some("{}".into()),
             },
             FromHost::Released,
-            FromHost::Clock { round: 3, heard: Nanos(1), wall_ns: 1 << 60, answered: Nanos(2) },
+            FromHost::Clock {
+                round: 3,
+                heard: Nanos(1),
+                wall_ns: 1 << 60,
+                answered: Nanos(2),
+            },
             FromHost::Note("the run has no rate".into()),
             FromHost::Bridge(None),
-            FromHost::Bridge(Some(Box::new(LinkReport { busy: 0.1 + 0.2, ..LinkReport::default() }))),
+            FromHost::Bridge(Some(Box::new(LinkReport {
+                busy: 0.1 + 0.2,
+                ..LinkReport::default()
+            }))),
             FromHost::FaultPut {
                 fault: 1,
-                proof: Proof { at: Nanos(1), seen: Nanos(2), what: "97 %".into(), value: Some(0.1 + 0.2) },
+                proof: Proof {
+                    at: Nanos(1),
+                    seen: Nanos(2),
+                    what: "97 %".into(),
+                    value: Some(0.1 + 0.2),
+                },
             },
             FromHost::FaultRemoved {
                 fault: 1,
-                proof: Proof { at: Nanos(1), seen: Nanos(2), what: String::new(), value: None },
+                proof: Proof {
+                    at: Nanos(1),
+                    seen: Nanos(2),
+                    what: String::new(),
+                    value: None,
+                },
             },
-            FromHost::FaultFailed { fault: 2, kind: HostFaultFailure::NotGone, what: "still there".into() },
+            FromHost::FaultFailed {
+                fault: 2,
+                kind: HostFaultFailure::NotGone,
+                what: "still there".into(),
+            },
             FromHost::Role {
                 role: 1,
-                news: RoleNews::Listens { address: "[fe80::1]:3260".parse().unwrap(), pid: 7 },
+                news: RoleNews::Listens {
+                    address: "[fe80::1]:3260".parse().unwrap(),
+                    pid: 7,
+                },
             },
             FromHost::Role {
                 role: 1,
@@ -643,16 +758,31 @@ mod tests {
                     lines: vec!["bye".into()],
                 }),
             },
-            FromHost::Role { role: 2, news: RoleNews::Admitted { folder: "/tmp/brunt-1-0/store".into() } },
-            FromHost::Role { role: 2, news: RoleNews::Log(vec![0, 255, 10]) },
+            FromHost::Role {
+                role: 2,
+                news: RoleNews::Admitted {
+                    folder: "/tmp/brunt-1-0/store".into(),
+                },
+            },
+            FromHost::Role {
+                role: 2,
+                news: RoleNews::Log(vec![0, 255, 10]),
+            },
             FromHost::WatchNote("no pressure figures".into()),
-            FromHost::Watched(WatchReport { samples: 7, late: 1, cpu_nanos: 9, ..WatchReport::default() }),
+            FromHost::Watched(WatchReport {
+                samples: 7,
+                late: 1,
+                cpu_nanos: 9,
+                ..WatchReport::default()
+            }),
         ]
     }
 
     fn encoded(messages: &[impl Serialize]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        messages.iter().for_each(|message| encode(message, &mut bytes).unwrap());
+        messages
+            .iter()
+            .for_each(|message| encode(message, &mut bytes).unwrap());
         bytes
     }
 
@@ -701,28 +831,48 @@ mod tests {
             decoder.push(bytes);
             decoder.take::<ToHost>().unwrap_err()
         };
-        assert!(matches!(check(&[0xff; 5]), FrameError::TooLong { bytes: 0xffff_ffff }));
+        assert!(matches!(
+            check(&[0xff; 5]),
+            FrameError::TooLong { bytes: 0xffff_ffff }
+        ));
         assert!(matches!(check(b"\0\0\0\x02{}"), FrameError::Malformed(_)));
         assert!(matches!(check(b"\0\0\0\0"), FrameError::Malformed(_)));
         let extra = br#"{"hello":{"version":2,"program":"x","more":1}}"#;
         let mut frame = (extra.len() as u32).to_be_bytes().to_vec();
         frame.extend_from_slice(extra);
         assert!(matches!(check(&frame), FrameError::Malformed(_)));
-        let long =
-            ToHost::TracePart { trace: TraceDigest(String::new()), bytes: vec![200; FRAME_BYTES_MAX / 2] };
-        assert!(matches!(encode(&long, &mut Vec::new()), Err(FrameError::TooLong { .. })));
+        let long = ToHost::TracePart {
+            trace: TraceDigest(String::new()),
+            bytes: vec![200; FRAME_BYTES_MAX / 2],
+        };
+        assert!(matches!(
+            encode(&long, &mut Vec::new()),
+            Err(FrameError::TooLong { .. })
+        ));
     }
 
     /// The longest parts that are allowed fit into a frame.
     #[test]
     fn parts_fit_into_a_frame() {
-        let part = ToHost::TracePart { trace: TraceDigest("f".repeat(64)), bytes: vec![255; PART_BYTES_MAX] };
-        let FromHost::Requests(one) = &from_host()[7] else { panic!("the eighth is requests") };
+        let part = ToHost::TracePart {
+            trace: TraceDigest("f".repeat(64)),
+            bytes: vec![255; PART_BYTES_MAX],
+        };
+        let FromHost::Requests(one) = &from_host()[7] else {
+            panic!("the eighth is requests")
+        };
         let requests = FromHost::Requests(vec![one[0]; REQUESTS_MAX]);
         let mut bytes = Vec::new();
         encode(&part, &mut bytes).unwrap();
         encode(&requests, &mut bytes).unwrap();
-        encode(&FromHost::Journal { worker: 0, bytes: vec![0; JOURNAL_BYTES_MAX] }, &mut bytes).unwrap();
+        encode(
+            &FromHost::Journal {
+                worker: 0,
+                bytes: vec![0; JOURNAL_BYTES_MAX],
+            },
+            &mut bytes,
+        )
+        .unwrap();
         let news = RoleNews::Log(vec![255; LOG_BYTES_MAX]);
         encode(&FromHost::Role { role: 0, news }, &mut bytes).unwrap();
     }
@@ -730,8 +880,14 @@ mod tests {
     #[test]
     fn versions_that_differ_are_both_named() {
         assert!(to_host()[0].check_greeting().is_ok() && from_host()[0].check_greeting().is_ok());
-        assert!(matches!(ToHost::Stop.check_greeting(), Err(FrameError::NoGreeting)));
-        let other = ToHost::Hello { version: VERSION + 1, program: "brunt 9".into() };
+        assert!(matches!(
+            ToHost::Stop.check_greeting(),
+            Err(FrameError::NoGreeting)
+        ));
+        let other = ToHost::Hello {
+            version: VERSION + 1,
+            program: "brunt 9".into(),
+        };
         let said = other.check_greeting().unwrap_err().to_string();
         assert!(
             said.contains("brunt 9")

@@ -47,11 +47,25 @@ impl NoiseShare {
     pub fn of(point: &PointSummary) -> Option<NoiseShare> {
         let noises: Vec<MachineNoise> = noises(point).collect();
         let count = noises.len() as f64;
-        let stolen = noises.iter().filter_map(|noise| noise.stolen_share).sum::<f64>() / count;
+        let stolen = noises
+            .iter()
+            .filter_map(|noise| noise.stolen_share)
+            .sum::<f64>()
+            / count;
         let mean = noises.iter().map(|noise| noise.work_mean_us).sum::<f64>() / count;
-        let squares = noises.iter().map(|noise| (noise.work_mean_us - mean).powi(2)).sum::<f64>();
-        let deviation = if noises.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 };
-        let wakeup_max_us = noises.iter().map(|noise| noise.wakeup_max_us).fold(0.0, f64::max);
+        let squares = noises
+            .iter()
+            .map(|noise| (noise.work_mean_us - mean).powi(2))
+            .sum::<f64>();
+        let deviation = if noises.len() > 1 {
+            (squares / (count - 1.0)).sqrt()
+        } else {
+            0.0
+        };
+        let wakeup_max_us = noises
+            .iter()
+            .map(|noise| noise.wakeup_max_us)
+            .fold(0.0, f64::max);
         (!noises.is_empty() && mean > 0.0).then(|| NoiseShare {
             stolen,
             uneven: deviation / mean,
@@ -69,7 +83,9 @@ impl NoiseShare {
         let late = self.wakeup_max_us / 1e3;
         (self.explains() >= NOISE_SHOWN).then(|| {
             let [stolen, uneven] = [self.stolen, self.uneven].map(|share| share * 100.0);
-            format!("{stolen:.1}% stolen, work uneven by {uneven:.1}%, woken up to {late:.1} ms late")
+            format!(
+                "{stolen:.1}% stolen, work uneven by {uneven:.1}%, woken up to {late:.1} ms late"
+            )
         })
     }
 
@@ -88,7 +104,8 @@ pub fn explanation(a: &PointSummary, b: &PointSummary, ratio: f64, better: Bette
         Better::Lower => -(1.0 - slower).ln(),
     };
     let seen = ratio.ln();
-    (seen * expected > 0.0 && seen.abs() <= expected.abs() && slower.abs() >= NOISE_SHOWN).then_some(slower)
+    (seen * expected > 0.0 && seen.abs() <= expected.abs() && slower.abs() >= NOISE_SHOWN)
+        .then_some(slower)
 }
 
 /// By what share the machine did less work in the runs of `b` than in those of `a`, the fixed piece of it and what was
@@ -103,11 +120,19 @@ pub fn slower(a: &PointSummary, b: &PointSummary) -> Option<f64> {
     let by_work = 1.0 - work(a)? / work(b)?;
     let by_theft = stolen(b)? - stolen(a)?;
     // Stolen time is in the time of the work already: the larger of both, by size.
-    Some(if by_theft.abs() > by_work.abs() { by_theft } else { by_work })
+    Some(if by_theft.abs() > by_work.abs() {
+        by_theft
+    } else {
+        by_work
+    })
 }
 
 fn noises(point: &PointSummary) -> impl Iterator<Item = MachineNoise> + '_ {
-    point.runs.iter().filter(|run| run.is_complete()).filter_map(|run: &RunSummary| run.noise)
+    point
+        .runs
+        .iter()
+        .filter(|run| run.is_complete())
+        .filter_map(|run: &RunSummary| run.noise)
 }
 
 #[cfg(test)]
@@ -135,7 +160,10 @@ mod tests {
     fn a_quiet_machine_explains_nothing() {
         let quiet = NoiseShare::of(&of(&[(0.0, 20.0), (0.0, 20.0), (0.0, 20.0)])).unwrap();
         assert_eq!((quiet.explains(), quiet.wakeup_max_us), (0.0, 900.0));
-        assert_eq!(NoiseShare::of(&point("disk w", vec![run(vec![op(OpKind::Read, 1, 1.0)])])), None);
+        assert_eq!(
+            NoiseShare::of(&point("disk w", vec![run(vec![op(OpKind::Read, 1, 1.0)])])),
+            None
+        );
     }
 
     #[test]
@@ -150,7 +178,10 @@ mod tests {
 
     #[test]
     fn the_slower_machine_is_found() {
-        let (fast, slow) = (of(&[(0.0, 20.0), (0.0, 20.0)]), of(&[(0.0, 25.0), (0.0, 25.0)]));
+        let (fast, slow) = (
+            of(&[(0.0, 20.0), (0.0, 20.0)]),
+            of(&[(0.0, 25.0), (0.0, 25.0)]),
+        );
         assert!((slower(&fast, &slow).unwrap() - 0.2).abs() < 1e-9);
         assert!(slower(&slow, &fast).unwrap() < -0.2);
         let robbed = of(&[(0.4, 20.0), (0.4, 20.0)]);
@@ -161,20 +192,34 @@ mod tests {
     /// A change is explained by a machine that changed the same way by as much or more, and by no other.
     #[test]
     fn changes_are_held_against_the_machine() {
-        let (fast, slow) = (of(&[(0.0, 20.0), (0.0, 20.0)]), of(&[(0.0, 25.0), (0.0, 25.0)]));
-        let explained = |a, b, ratio, better| explanation(a, b, ratio, better).is_some();
-        assert!(explained(&fast, &slow, 0.9, Better::Higher) && explained(&fast, &slow, 1.1, Better::Lower));
-        assert!(
-            !explained(&fast, &slow, 1.1, Better::Higher) && !explained(&fast, &slow, 0.9, Better::Lower)
+        let (fast, slow) = (
+            of(&[(0.0, 20.0), (0.0, 20.0)]),
+            of(&[(0.0, 25.0), (0.0, 25.0)]),
         );
-        assert!(!explained(&fast, &slow, 0.5, Better::Higher), "more than the machine's change");
+        let explained = |a, b, ratio, better| explanation(a, b, ratio, better).is_some();
         assert!(
-            !explained(&fast, &fast, 0.999, Better::Higher) && explained(&slow, &fast, 1.1, Better::Higher)
+            explained(&fast, &slow, 0.9, Better::Higher)
+                && explained(&fast, &slow, 1.1, Better::Lower)
+        );
+        assert!(
+            !explained(&fast, &slow, 1.1, Better::Higher)
+                && !explained(&fast, &slow, 0.9, Better::Lower)
+        );
+        assert!(
+            !explained(&fast, &slow, 0.5, Better::Higher),
+            "more than the machine's change"
+        );
+        assert!(
+            !explained(&fast, &fast, 0.999, Better::Higher)
+                && explained(&slow, &fast, 1.1, Better::Higher)
         );
         let noisy = NoiseShare::of(&of(&[(0.1, 18.0), (0.3, 22.0)])).unwrap();
         assert!(noisy.hides(0.2) && noisy.hides(-0.2) && !noisy.hides(0.5));
         assert!(
-            noisy.said().unwrap().starts_with("20.0% stolen, work uneven by 14.1%"),
+            noisy
+                .said()
+                .unwrap()
+                .starts_with("20.0% stolen, work uneven by 14.1%"),
             "{:?}",
             noisy.said()
         );

@@ -8,7 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Kind of operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum OpKind {
     /// Reads data.
@@ -67,11 +69,19 @@ pub struct OpInfo {
 }
 
 const fn moves(kind: OpKind, name: &'static str) -> OpInfo {
-    OpInfo { kind, name, moves_bytes: true }
+    OpInfo {
+        kind,
+        name,
+        moves_bytes: true,
+    }
 }
 
 const fn other(kind: OpKind, name: &'static str) -> OpInfo {
-    OpInfo { kind, name, moves_bytes: false }
+    OpInfo {
+        kind,
+        name,
+        moves_bytes: false,
+    }
 }
 
 /// All kinds, in the order of [`OpKind`].
@@ -117,7 +127,10 @@ impl OpKind {
 
     /// The kind of this name.
     pub fn of_name(name: &str) -> Option<OpKind> {
-        TABLE.iter().find(|info| info.name == name).map(|info| info.kind)
+        TABLE
+            .iter()
+            .find(|info| info.name == name)
+            .map(|info| info.kind)
     }
 }
 
@@ -136,7 +149,10 @@ mod tests {
         for (index, info) in TABLE.iter().enumerate() {
             assert_eq!(info.kind as usize, index, "{}", info.name);
             assert_eq!(serde_json::to_value(info.kind).unwrap(), info.name);
-            assert_eq!(serde_json::from_value::<OpKind>(info.name.into()).unwrap(), info.kind);
+            assert_eq!(
+                serde_json::from_value::<OpKind>(info.name.into()).unwrap(),
+                info.kind
+            );
             assert_eq!(OpKind::of_name(info.name), Some(info.kind));
         }
         assert_eq!(OpKind::of_name("nonsense"), None);

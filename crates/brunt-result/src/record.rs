@@ -133,8 +133,16 @@ impl Counts {
 
     /// Requests that were answered, but not well.
     pub fn errors(&self) -> u64 {
-        let not_errors = [RequestStatus::Good, RequestStatus::Hanging, RequestStatus::Skipped];
-        self.by_status.iter().sum::<u64>() - not_errors.iter().map(|status| self.of(*status)).sum::<u64>()
+        let not_errors = [
+            RequestStatus::Good,
+            RequestStatus::Hanging,
+            RequestStatus::Skipped,
+        ];
+        self.by_status.iter().sum::<u64>()
+            - not_errors
+                .iter()
+                .map(|status| self.of(*status))
+                .sum::<u64>()
     }
 }
 
@@ -155,18 +163,25 @@ pub struct Figures {
 }
 
 /// A peer's list is held against the number of kinds there are: a histogram takes far more memory than text.
-fn each_kind_once<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(OpKind, OpFigures)>, D::Error> {
+fn each_kind_once<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<(OpKind, OpFigures)>, D::Error> {
     struct Each;
     impl<'de> serde::de::Visitor<'de> for Each {
         type Value = Vec<(OpKind, OpFigures)>;
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             f.write_str("figures of different kinds of operations")
         }
-        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(
+            self,
+            mut list: A,
+        ) -> Result<Self::Value, A::Error> {
             let mut ops: Self::Value = Vec::new();
             while let Some((kind, figures)) = list.next_element()? {
                 if ops.iter().any(|(known, _)| *known == kind) {
-                    return Err(serde::de::Error::custom(format_args!("{kind} is there twice")));
+                    return Err(serde::de::Error::custom(format_args!(
+                        "{kind} is there twice"
+                    )));
                 }
                 ops.push((kind, figures));
             }
@@ -274,7 +289,11 @@ impl Figures {
     }
 
     fn sum_moved(&self, get: fn(&OpFigures) -> u64) -> u64 {
-        self.ops.iter().filter(|(kind, _)| kind.moves_bytes()).map(|(_, figures)| get(figures)).sum()
+        self.ops
+            .iter()
+            .filter(|(kind, _)| kind.moves_bytes())
+            .map(|(_, figures)| get(figures))
+            .sum()
     }
 
     /// Completed requests.
@@ -329,7 +348,9 @@ impl Figures {
 
     fn together(&self, get: fn(&OpFigures) -> &Histogram) -> Histogram {
         let mut all = Histogram::new();
-        self.ops.iter().for_each(|(_, figures)| all.merge(get(figures)));
+        self.ops
+            .iter()
+            .for_each(|(_, figures)| all.merge(get(figures)));
         all
     }
 }
@@ -351,12 +372,18 @@ impl Interval {
     /// The mean number of requests in flight; 0 of an interval without length.
     pub fn in_flight(&self) -> f64 {
         let nanos = self.end.since(self.start).as_nanos();
-        if nanos > 0 { self.figures.in_flight_nanos as f64 / nanos as f64 } else { 0.0 }
+        if nanos > 0 {
+            self.figures.in_flight_nanos as f64 / nanos as f64
+        } else {
+            0.0
+        }
     }
 }
 
 /// Why a worker or a run stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stopped {
     /// It reached its limit of requests, bytes or time.
@@ -376,7 +403,10 @@ pub enum Stopped {
 impl Stopped {
     /// Whether it ran as it was meant to.
     pub fn is_complete(self) -> bool {
-        !matches!(self, Stopped::Interrupted | Stopped::DeviceGone | Stopped::HostLost)
+        !matches!(
+            self,
+            Stopped::Interrupted | Stopped::DeviceGone | Stopped::HostLost
+        )
     }
 }
 
@@ -397,7 +427,11 @@ pub struct FirstError {
 
 impl std::fmt::Display for FirstError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} of {} bytes at {}: {}", self.op, self.len, self.offset, self.text)
+        write!(
+            f,
+            "{} of {} bytes at {}: {}",
+            self.op, self.len, self.offset, self.text
+        )
     }
 }
 
@@ -468,7 +502,13 @@ impl Outcome {
     /// Where parts were measured at different times, their rates do not add up: all together did so much in so long.
     pub fn rate_over_all_of_the_time(&mut self) {
         let seconds = self.end.since(self.start).as_secs_f64();
-        let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let rate = |count: u64| {
+            if seconds > 0.0 {
+                count as f64 / seconds
+            } else {
+                0.0
+            }
+        };
         self.requests_per_second = rate(self.figures.completed_in_time());
         self.bytes_per_second = rate(self.figures.bytes_in_time());
     }
@@ -505,10 +545,20 @@ mod tests {
     fn parts_with_other_kinds_merge_by_kind() {
         let mut all = figures(&[OpKind::Create, OpKind::Write]);
         all.merge(&figures(&[OpKind::Write, OpKind::Remove]));
-        let (create, write, remove) =
-            (OpKind::Create as u64 + 1, OpKind::Write as u64 + 1, OpKind::Remove as u64 + 1);
+        let (create, write, remove) = (
+            OpKind::Create as u64 + 1,
+            OpKind::Write as u64 + 1,
+            OpKind::Remove as u64 + 1,
+        );
         let told: Vec<(OpKind, u64)> = all.ops().map(|(kind, op)| (kind, op.completed)).collect();
-        assert_eq!(told, [(OpKind::Create, create), (OpKind::Write, 2 * write), (OpKind::Remove, remove)]);
+        assert_eq!(
+            told,
+            [
+                (OpKind::Create, create),
+                (OpKind::Write, 2 * write),
+                (OpKind::Remove, remove)
+            ]
+        );
         assert_eq!(all.completed(), create + 2 * write + remove);
         assert_eq!(all.response().count(), 4);
         all.clear();

@@ -27,7 +27,9 @@ pub const LATE_AFTER_US: f64 = 100.0;
 pub const GAP_SLACK_US: f64 = 50.0;
 
 /// Whether what was measured is the trace's load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplayVerdict {
     /// The same operations, addresses and sizes went out. At the trace's times: the drift is at most 0.1 % (or 1 ms) and the

@@ -8,7 +8,9 @@ pub fn without_secrets(text: &str) -> String {
         let (head, tail) = rest.split_at(at + 3);
         clean.push_str(head);
         // What ends a URL in a TOML file.
-        let end = tail.find(|c: char| c.is_whitespace() || "\"',/".contains(c)).unwrap_or(tail.len());
+        let end = tail
+            .find(|c: char| c.is_whitespace() || "\"',/".contains(c))
+            .unwrap_or(tail.len());
         let authority = &tail[..end];
         match (authority.find('%'), authority.rfind('@')) {
             (Some(percent), Some(at)) if percent < at => {
@@ -31,11 +33,17 @@ mod tests {
     #[test]
     fn secrets_are_left_out() {
         let check = |text: &str, expected: &str| assert_eq!(without_secrets(text), expected);
-        check("iscsi://me%secret@host:3260/iqn/0", "iscsi://me%***@host:3260/iqn/0");
+        check(
+            "iscsi://me%secret@host:3260/iqn/0",
+            "iscsi://me%***@host:3260/iqn/0",
+        );
         check(
             "url = \"iscsi://a%b@c/d/0\" # and iscsi://e%f@g, no more",
             "url = \"iscsi://a%***@c/d/0\" # and iscsi://e%***@g, no more",
         );
-        check("iscsi://host/iqn%2a@x/0 50% @ most", "iscsi://host/iqn%2a@x/0 50% @ most");
+        check(
+            "iscsi://host/iqn%2a@x/0 50% @ most",
+            "iscsi://host/iqn%2a@x/0 50% @ most",
+        );
     }
 }

@@ -59,7 +59,12 @@ impl Estimate {
             let error = (variance(runs) / runs.len() as f64).sqrt();
             student_quantile(0.975, runs.len() as f64 - 1.0) * error
         });
-        Some(Estimate { mean, low: half.map(|h| mean - h), high: half.map(|h| mean + h), runs: runs.len() })
+        Some(Estimate {
+            mean,
+            low: half.map(|h| mean - h),
+            high: half.map(|h| mean + h),
+            runs: runs.len(),
+        })
     }
 
     /// Half the interval as a share of the mean: "± 3 %".
@@ -72,7 +77,8 @@ impl Estimate {
     /// these do; `None` of a single run, or of a mean of zero.
     pub fn runs_wanted(&self, share: f64) -> Option<usize> {
         let half = self.relative_half_width()?;
-        let deviation = half * (self.runs as f64).sqrt() / student_quantile(0.975, self.runs as f64 - 1.0);
+        let deviation =
+            half * (self.runs as f64).sqrt() / student_quantile(0.975, self.runs as f64 - 1.0);
         let narrow = |runs: usize| {
             student_quantile(0.975, runs as f64 - 1.0) * deviation / (runs as f64).sqrt() <= share
         };
@@ -84,7 +90,11 @@ impl Estimate {
         let mut low = self.runs.max(2);
         while low < high {
             let middle = (low + high) / 2;
-            if narrow(middle) { high = middle } else { low = middle + 1 }
+            if narrow(middle) {
+                high = middle
+            } else {
+                low = middle + 1
+            }
         }
         Some(high)
     }
@@ -107,7 +117,8 @@ impl Ratio {
     /// percentiles taken are those of the expanded interval (Hesterberg, What teachers should know
     /// about the bootstrap, 2015, section 4.6), since the plain ones are too narrow for few runs.
     pub fn of(a: &[f64], b: &[f64], seed: u64) -> Option<Ratio> {
-        let positive = |runs: &[f64]| runs.len() >= 2 && runs.iter().all(|run| *run > 0.0 && run.is_finite());
+        let positive =
+            |runs: &[f64]| runs.len() >= 2 && runs.iter().all(|run| *run > 0.0 && run.is_finite());
         if !positive(a) || !positive(b) {
             return None;
         }
@@ -120,7 +131,11 @@ impl Ratio {
         let normal = Normal::new(0.0, 1.0).expect("the standard normal");
         let tail = normal.cdf(-(runs / (runs - 1.0)).sqrt() * student_quantile(0.975, runs - 1.0));
         let at = |share: f64| logs[((share * RESAMPLES as f64) as usize).min(RESAMPLES - 1)].exp();
-        Some(Ratio { ratio: mean(b) / mean(a), low: at(tail), high: at(1.0 - tail) })
+        Some(Ratio {
+            ratio: mean(b) / mean(a),
+            low: at(tail),
+            high: at(1.0 - tail),
+        })
     }
 }
 
@@ -155,10 +170,21 @@ impl Welch {
         let error = (error_a + error_b).sqrt();
         if error == 0.0 {
             // No spread at all: the same figures, or certainly different ones.
-            let (t, p) =
-                if difference == 0.0 { (0.0, 1.0) } else { (f64::INFINITY.copysign(difference), 0.0) };
+            let (t, p) = if difference == 0.0 {
+                (0.0, 1.0)
+            } else {
+                (f64::INFINITY.copysign(difference), 0.0)
+            };
             let freedom = count_a + count_b - 2.0;
-            return Some(Welch { difference, low: difference, high: difference, t, freedom, p, hedges_g: t });
+            return Some(Welch {
+                difference,
+                low: difference,
+                high: difference,
+                t,
+                freedom,
+                p,
+                hedges_g: t,
+            });
         }
         let freedom = (error_a + error_b).powi(2)
             / (error_a.powi(2) / (count_a - 1.0) + error_b.powi(2) / (count_b - 1.0));
@@ -166,8 +192,9 @@ impl Welch {
         let law = StudentsT::new(0.0, 1.0, freedom).expect("degrees of freedom are above zero");
         let half = student_quantile(0.975, freedom) * error;
         let pooled_freedom = count_a + count_b - 2.0;
-        let pooled =
-            (((count_a - 1.0) * variance(a) + (count_b - 1.0) * variance(b)) / pooled_freedom).sqrt();
+        let pooled = (((count_a - 1.0) * variance(a) + (count_b - 1.0) * variance(b))
+            / pooled_freedom)
+            .sqrt();
         Some(Welch {
             difference,
             low: difference - half,
@@ -200,7 +227,10 @@ impl MannWhitney {
         if a.is_empty() || b.is_empty() {
             return None;
         }
-        let mut differences: Vec<f64> = b.iter().flat_map(|b| a.iter().map(move |a| b - a)).collect();
+        let mut differences: Vec<f64> = b
+            .iter()
+            .flat_map(|b| a.iter().map(move |a| b - a))
+            .collect();
         differences.sort_unstable_by(f64::total_cmp);
         let u = differences
             .iter()
@@ -218,14 +248,21 @@ impl MannWhitney {
         let shift = (differences[(pairs - 1) / 2] + differences[pairs / 2]) / 2.0;
         let mut all: Vec<f64> = a.iter().chain(b).copied().collect();
         all.sort_unstable_by(f64::total_cmp);
-        let ties: f64 =
-            all.chunk_by(|x, y| x == y).map(|tie| (tie.len() as f64).powi(3) - tie.len() as f64).sum();
+        let ties: f64 = all
+            .chunk_by(|x, y| x == y)
+            .map(|tie| (tie.len() as f64).powi(3) - tie.len() as f64)
+            .sum();
         let p = if ties == 0.0 && all.len() <= EXACT_RUNS_MAX {
             exact_p(a.len(), b.len(), u)
         } else {
             approximate_p(a.len() as f64, b.len() as f64, u, ties)
         };
-        Some(MannWhitney { u, p, superiority: u / pairs as f64, shift })
+        Some(MannWhitney {
+            u,
+            p,
+            superiority: u / pairs as f64,
+            shift,
+        })
     }
 }
 
@@ -271,7 +308,10 @@ pub fn interleaved(points: usize, repetitions: usize, seed: u64) -> Vec<(usize, 
         let start = order.len();
         order.extend((0..points).map(|point| (point, repetition)));
         for index in (1..points).rev() {
-            order.swap(start + index, start + random.below(index as u64 + 1) as usize);
+            order.swap(
+                start + index,
+                start + random.below(index as u64 + 1) as usize,
+            );
         }
     }
     order
@@ -289,11 +329,16 @@ fn variance(runs: &[f64]) -> f64 {
 
 fn resampled_mean(runs: &[f64], random: &mut Random) -> f64 {
     let count = runs.len() as u64;
-    (0..count).map(|_| runs[random.below(count) as usize]).sum::<f64>() / count as f64
+    (0..count)
+        .map(|_| runs[random.below(count) as usize])
+        .sum::<f64>()
+        / count as f64
 }
 
 fn student_quantile(p: f64, freedom: f64) -> f64 {
-    StudentsT::new(0.0, 1.0, freedom).expect("degrees of freedom are above zero").inverse_cdf(p)
+    StudentsT::new(0.0, 1.0, freedom)
+        .expect("degrees of freedom are above zero")
+        .inverse_cdf(p)
 }
 
 #[cfg(test)]
@@ -304,14 +349,20 @@ mod tests {
     const B: [f64; 5] = [110.4, 104.9, 112.2, 108.8, 100.7];
 
     fn near(got: f64, expected: f64, what: &str) {
-        assert!((got - expected).abs() <= 1e-6 * expected.abs().max(1e-3), "{what}: {got}, not {expected}");
+        assert!(
+            (got - expected).abs() <= 1e-6 * expected.abs().max(1e-3),
+            "{what}: {got}, not {expected}"
+        );
     }
 
     /// Quantiles of Student's t are those of the printed tables.
     #[test]
     fn student_table() {
         let check = |freedom, expected: f64| {
-            assert!((student_quantile(0.975, freedom) - expected).abs() < 5e-4, "{freedom}");
+            assert!(
+                (student_quantile(0.975, freedom) - expected).abs() < 5e-4,
+                "{freedom}"
+            );
         };
         check(1.0, 12.706);
         check(3.0, 3.182);
@@ -328,12 +379,24 @@ mod tests {
         assert_eq!(Estimate::of(&[5.0]).unwrap().low, None);
         let metric = |count: usize| {
             let a = vec![100.0, 101.0, 99.0, 100.5][..count].to_vec();
-            Metric::new("iops", "iops", Better::Higher, a, vec![200.0, 201.0, 199.0, 202.0])
+            Metric::new(
+                "iops",
+                "iops",
+                Better::Higher,
+                a,
+                vec![200.0, 201.0, 199.0, 202.0],
+            )
         };
-        assert_eq!(compare(&[metric(3)], MARGIN)[0].verdict, Verdict::TooFewRuns);
+        assert_eq!(
+            compare(&[metric(3)], MARGIN)[0].verdict,
+            Verdict::TooFewRuns
+        );
         assert_eq!(compare(&[metric(3)], MARGIN)[0].effect, None);
         assert_eq!(compare(&[metric(4)], MARGIN)[0].verdict, Verdict::Better);
-        let lower = Metric { better: Better::Lower, ..metric(4) };
+        let lower = Metric {
+            better: Better::Lower,
+            ..metric(4)
+        };
         assert_eq!(compare(&[lower], MARGIN)[0].verdict, Verdict::Worse);
         // Refused metrics do not cost the others anything.
         let both = compare(&[metric(3), metric(4)], MARGIN);
@@ -346,8 +409,9 @@ mod tests {
         let wide = Estimate::of(&[100.0, 140.0, 60.0, 120.0]).unwrap();
         let wanted = wide.runs_wanted(0.1).unwrap();
         let deviation = variance(&[100.0, 140.0, 60.0, 120.0]).sqrt() / wide.mean;
-        let half =
-            |runs: usize| student_quantile(0.975, runs as f64 - 1.0) * deviation / (runs as f64).sqrt();
+        let half = |runs: usize| {
+            student_quantile(0.975, runs as f64 - 1.0) * deviation / (runs as f64).sqrt()
+        };
         assert!(half(wanted) <= 0.1 && half(wanted - 1) > 0.1, "{wanted}");
         assert_eq!(wide.runs_wanted(10.0), Some(4));
         assert_eq!(Estimate::of(&[1.0]).unwrap().runs_wanted(0.1), None);
@@ -370,8 +434,11 @@ mod tests {
         let mut covered = 0;
         let rounds = 100;
         for seed in 0..rounds {
-            let mut draw =
-                |mean: f64| (0..5).map(|_| mean * (1.0 + 0.05 * random.normal())).collect::<Vec<_>>();
+            let mut draw = |mean: f64| {
+                (0..5)
+                    .map(|_| mean * (1.0 + 0.05 * random.normal()))
+                    .collect::<Vec<_>>()
+            };
             let ratio = Ratio::of(&draw(100.0), &draw(150.0), seed).unwrap();
             covered += u32::from(ratio.low <= 1.5 && 1.5 <= ratio.high);
         }
@@ -387,10 +454,15 @@ mod tests {
         let mut wrong = 0;
         for _ in 0..40 {
             let mut runs = || (0..5).map(|_| 100.0 + random.normal()).collect::<Vec<_>>();
-            let metrics: Vec<Metric> =
-                (0..5).map(|_| Metric::new("m", "m", Better::Higher, runs(), runs())).collect();
+            let metrics: Vec<Metric> = (0..5)
+                .map(|_| Metric::new("m", "m", Better::Higher, runs(), runs()))
+                .collect();
             let compared = compare(&metrics, 0.0);
-            wrong += u32::from(compared.iter().any(|metric| metric.verdict != Verdict::Inconclusive));
+            wrong += u32::from(
+                compared
+                    .iter()
+                    .any(|metric| metric.verdict != Verdict::Inconclusive),
+            );
         }
         assert!(wrong <= 6, "{wrong} of 40 families");
     }
@@ -400,8 +472,13 @@ mod tests {
     #[test]
     fn the_same_within_a_margin() {
         let check = |b: &[f64], margin: f64, expected: Verdict| {
-            let metric =
-                Metric::new("iops", "iops", Better::Higher, vec![100.0, 101.0, 99.0, 100.5], b.to_vec());
+            let metric = Metric::new(
+                "iops",
+                "iops",
+                Better::Higher,
+                vec![100.0, 101.0, 99.0, 100.5],
+                b.to_vec(),
+            );
             let compared = compare(&[metric], margin).remove(0);
             assert_eq!(compared.verdict, expected, "{compared:?}");
             compared
@@ -414,18 +491,34 @@ mod tests {
         let noisy = check(&[60.0, 140.0, 90.0, 115.0], 0.05, Verdict::Inconclusive);
         assert!(noisy.effect.unwrap().detectable.unwrap() > 0.5, "{noisy:?}");
         let still = check(&[100.0, 101.0, 99.0, 100.5], 0.05, Verdict::Same);
-        assert!(still.effect.unwrap().detectable.unwrap() < 0.05, "{still:?}");
+        assert!(
+            still.effect.unwrap().detectable.unwrap() < 0.05,
+            "{still:?}"
+        );
     }
 
     /// What rounds did to both is no noise when runs are compared round by round.
     #[test]
     fn pairs_leave_rounds_out() {
         let rounds = [1.0, 1.5, 0.7, 1.2];
-        let runs =
-            |times: [f64; 4]| rounds.iter().zip(times).map(|(r, t)| 100.0 * r * t).collect::<Vec<f64>>();
-        let apart =
-            Metric::new("x", "x", Better::Higher, runs([1.0, 1.01, 0.99, 1.0]), runs([1.1, 1.1, 1.11, 1.09]));
-        let paired = Metric { paired: true, ..apart.clone() };
+        let runs = |times: [f64; 4]| {
+            rounds
+                .iter()
+                .zip(times)
+                .map(|(r, t)| 100.0 * r * t)
+                .collect::<Vec<f64>>()
+        };
+        let apart = Metric::new(
+            "x",
+            "x",
+            Better::Higher,
+            runs([1.0, 1.01, 0.99, 1.0]),
+            runs([1.1, 1.1, 1.11, 1.09]),
+        );
+        let paired = Metric {
+            paired: true,
+            ..apart.clone()
+        };
         assert_eq!(compare(&[apart], MARGIN)[0].verdict, Verdict::Inconclusive);
         let paired = compare(&[paired], MARGIN).remove(0);
         assert_eq!(paired.verdict, Verdict::Better);
@@ -435,7 +528,10 @@ mod tests {
     /// A figure that is another side of one costs the others nothing, and is corrected like that one.
     #[test]
     fn one_figure_is_counted_once() {
-        let (a, b) = (vec![100.0, 102.0, 99.0, 100.0], vec![103.0, 104.0, 105.0, 103.5]);
+        let (a, b) = (
+            vec![100.0, 102.0, 99.0, 100.0],
+            vec![103.0, 104.0, 105.0, 103.5],
+        );
         let rate = Metric::new("iops", "iops", Better::Higher, a.clone(), b.clone());
         let turned = |runs: &[f64]| runs.iter().map(|run| 1e6 / run).collect::<Vec<f64>>();
         let mean = Metric {
@@ -445,7 +541,11 @@ mod tests {
         let alone = compare(std::slice::from_ref(&rate), 0.0);
         let both = compare(&[rate, mean], 0.0);
         assert_eq!(both[0].p_holm, alone[0].p_holm);
-        near(both[1].p_holm.unwrap(), alone[0].p_holm.unwrap(), "p of the other side");
+        near(
+            both[1].p_holm.unwrap(),
+            alone[0].p_holm.unwrap(),
+            "p of the other side",
+        );
         assert_eq!(both[0].verdict, both[1].verdict);
     }
 
@@ -462,12 +562,24 @@ mod tests {
                 let mut all = Vec::new();
                 for point in 0..3 {
                     for kind in ["iops", "p99"] {
-                        let noise = if unlike { 0.01 * 3f64.powi(point) } else { 0.04 };
+                        let noise = if unlike {
+                            0.01 * 3f64.powi(point)
+                        } else {
+                            0.04
+                        };
                         let mut runs = |times: f64| -> Vec<f64> {
-                            (0..4).map(|_| times * (noise * random.normal()).exp()).collect()
+                            (0..4)
+                                .map(|_| times * (noise * random.normal()).exp())
+                                .collect()
                         };
                         let a = runs(100.0);
-                        all.push(Metric::new("x", kind, Better::Higher, a, runs(100.0 * times)));
+                        all.push(Metric::new(
+                            "x",
+                            kind,
+                            Better::Higher,
+                            a,
+                            runs(100.0 * times),
+                        ));
                     }
                 }
                 all
@@ -475,7 +587,10 @@ mod tests {
             let unchanged = compare(&metrics(1.0), MARGIN);
             wrong += usize::from(unchanged.iter().any(|one| one.shown.is_some()));
             let changed = compare(&metrics(1.0 + MARGIN), MARGIN);
-            same += changed.iter().filter(|one| one.verdict == Verdict::Same).count();
+            same += changed
+                .iter()
+                .filter(|one| one.verdict == Verdict::Same)
+                .count();
             figures += changed.len();
         }
         println!(
@@ -492,11 +607,19 @@ mod tests {
         for (round, part) in order.chunks(5).enumerate() {
             let mut points: Vec<usize> = part.iter().map(|(point, _)| *point).collect();
             points.sort_unstable();
-            assert!(points.into_iter().eq(0..5) && part.iter().all(|(_, repetition)| *repetition == round));
+            assert!(
+                points.into_iter().eq(0..5)
+                    && part.iter().all(|(_, repetition)| *repetition == round)
+            );
         }
         assert_eq!(order, interleaved(5, 4, 9));
         assert_ne!(order, interleaved(5, 4, 10));
-        assert!(order[..5].iter().map(|x| x.0).ne(order[5..10].iter().map(|x| x.0)));
+        assert!(
+            order[..5]
+                .iter()
+                .map(|x| x.0)
+                .ne(order[5..10].iter().map(|x| x.0))
+        );
     }
 
     /// Figures agree with SciPy 1.17 (`ttest_ind(equal_var=False)`, `mannwhitneyu`, `t.interval`).

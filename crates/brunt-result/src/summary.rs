@@ -270,9 +270,14 @@ impl FaultSummary {
 
     /// The phases that the faults of a run cut it into, with its intervals.
     pub fn phases(faults: &[FaultSummary], series: &[IntervalFigures]) -> Vec<PhaseFigures> {
-        let span = |fault: &FaultSummary| FaultSpan { start_s: fault.start_s, end_s: fault.end_s };
-        let spans: Vec<(&str, FaultSpan)> =
-            faults.iter().map(|fault| (fault.name.as_str(), span(fault))).collect();
+        let span = |fault: &FaultSummary| FaultSpan {
+            start_s: fault.start_s,
+            end_s: fault.end_s,
+        };
+        let spans: Vec<(&str, FaultSpan)> = faults
+            .iter()
+            .map(|fault| (fault.name.as_str(), span(fault)))
+            .collect();
         degradation::phases(series, &spans)
     }
 }
@@ -338,7 +343,11 @@ pub struct CostPerRequest {
 impl Latencies {
     /// `None` for an empty histogram.
     pub fn of(histogram: &Histogram) -> Option<Latencies> {
-        let at = |percent| histogram.percentile(percent).map(|nanos| nanos.0 as f64 / 1e3);
+        let at = |percent| {
+            histogram
+                .percentile(percent)
+                .map(|nanos| nanos.0 as f64 / 1e3)
+        };
         Some(Latencies {
             min_us: histogram.min()?.0 as f64 / 1e3,
             mean_us: histogram.mean()? / 1e3,
@@ -354,9 +363,30 @@ impl Latencies {
 
 impl OpSummary {
     fn of(op: OpKind, figures: &OpFigures) -> OpSummary {
-        let OpFigures { completed, bytes, late, late_bytes, retries, timeouts, .. } = *figures;
-        let (response, service) = (Latencies::of(&figures.response), Latencies::of(&figures.service));
-        OpSummary { op, completed, bytes, late, late_bytes, retries, timeouts, response, service }
+        let OpFigures {
+            completed,
+            bytes,
+            late,
+            late_bytes,
+            retries,
+            timeouts,
+            ..
+        } = *figures;
+        let (response, service) = (
+            Latencies::of(&figures.response),
+            Latencies::of(&figures.service),
+        );
+        OpSummary {
+            op,
+            completed,
+            bytes,
+            late,
+            late_bytes,
+            retries,
+            timeouts,
+            response,
+            service,
+        }
     }
 }
 
@@ -375,7 +405,10 @@ impl CostPerRequest {
 const RECORDING_WAIT_MAX: f64 = 0.01;
 
 fn slow_record(outcome: &Outcome) -> Option<Doubt> {
-    let (waited, measured) = (outcome.recording_wait.as_secs_f64(), outcome.end.since(outcome.start));
+    let (waited, measured) = (
+        outcome.recording_wait.as_secs_f64(),
+        outcome.end.since(outcome.start),
+    );
     (waited > RECORDING_WAIT_MAX * measured.as_secs_f64()).then(|| {
         let half = (outcome.requests_per_second / 2.0).max(1.0) as u64;
         let what = format!(
@@ -412,7 +445,10 @@ impl RunSummary {
             trial: 0,
             response: Latencies::of(&figures.response()),
             service: Latencies::of(&figures.service()),
-            ops: figures.ops().map(|(op, figures)| OpSummary::of(op, figures)).collect(),
+            ops: figures
+                .ops()
+                .map(|(op, figures)| OpSummary::of(op, figures))
+                .collect(),
             losses: losses.collect(),
             first_error: outcome.first_error.as_ref().map(|error| error.to_string()),
             page_cache: None,
@@ -423,7 +459,10 @@ impl RunSummary {
             links: BTreeMap::new(),
             transfer: None,
             recording_wait_s: outcome.recording_wait.as_secs_f64(),
-            doubts: slow_record(outcome).into_iter().map(|doubt| doubt.what).collect(),
+            doubts: slow_record(outcome)
+                .into_iter()
+                .map(|doubt| doubt.what)
+                .collect(),
             troubles: Vec::new(),
             hosts: Vec::new(),
             common: None,
@@ -502,8 +541,10 @@ impl Summary {
     /// There is none, it is of another format, or it is no summary; the error names the file.
     pub fn read(folder: &Path) -> Result<Summary, SummaryError> {
         let path = folder.join(FILE_NAME);
-        let text = std::fs::read_to_string(&path)
-            .map_err(|source| SummaryError { path: path.clone(), kind: SummaryMistake::Io(source) })?;
+        let text = std::fs::read_to_string(&path).map_err(|source| SummaryError {
+            path: path.clone(),
+            kind: SummaryMistake::Io(source),
+        })?;
         Summary::parse(&text).map_err(|kind| SummaryError { path, kind })
     }
 
@@ -516,7 +557,10 @@ impl Summary {
         }
         let Head { format, brunt } = serde_json::from_str(text).map_err(SummaryMistake::Json)?;
         if format != FORMAT {
-            return Err(SummaryMistake::Format { found: format, brunt });
+            return Err(SummaryMistake::Format {
+                found: format,
+                brunt,
+            });
         }
         serde_json::from_str(text).map_err(SummaryMistake::Json)
     }
@@ -540,7 +584,9 @@ pub enum SummaryMistake {
     #[error("{0}")]
     Io(io::Error),
     /// Another version of the program wrote it in another format.
-    #[error("written by Brunt {brunt} in format {found} of summary.json; this one reads format {FORMAT}")]
+    #[error(
+        "written by Brunt {brunt} in format {found} of summary.json; this one reads format {FORMAT}"
+    )]
     Format {
         /// Its format.
         found: u32,
@@ -603,7 +649,11 @@ pub(crate) mod tests {
     /// A complete run of two seconds.
     pub(crate) fn run(ops: Vec<OpSummary>) -> RunSummary {
         let completed: u64 = ops.iter().map(|op| op.completed).sum();
-        let bytes: u64 = ops.iter().filter(|op| op.op.moves_bytes()).map(|op| op.bytes).sum();
+        let bytes: u64 = ops
+            .iter()
+            .filter(|op| op.op.moves_bytes())
+            .map(|op| op.bytes)
+            .sum();
         RunSummary {
             repetition: 0,
             order: 0,
@@ -621,7 +671,11 @@ pub(crate) mod tests {
             first_error: None,
             page_cache: None,
             replay: None,
-            cost_per_request: CostPerRequest { cpu_ns: 0.0, system_calls: 0.0, context_switches: 0.0 },
+            cost_per_request: CostPerRequest {
+                cpu_ns: 0.0,
+                system_calls: 0.0,
+                context_switches: 0.0,
+            },
             probes: None,
             noise: None,
             links: BTreeMap::new(),
@@ -678,8 +732,16 @@ pub(crate) mod tests {
     /// The rates of kinds add up to that of all, without what came after the end.
     #[test]
     fn kinds_add_up() {
-        let late = |op: OpSummary| OpSummary { late: 32, late_bytes: 32 * 4096, ..op };
-        let ops = [op(OpKind::Read, 832, 1.0), op(OpKind::Write, 232, 1.0), op(OpKind::Unmap, 132, 1.0)];
+        let late = |op: OpSummary| OpSummary {
+            late: 32,
+            late_bytes: 32 * 4096,
+            ..op
+        };
+        let ops = [
+            op(OpKind::Read, 832, 1.0),
+            op(OpKind::Write, 232, 1.0),
+            op(OpKind::Unmap, 132, 1.0),
+        ];
         // 800, 200 and 100 in the two seconds.
         let rates = (550.0, 500.0 * 4096.0);
         let run = RunSummary {
@@ -687,9 +749,17 @@ pub(crate) mod tests {
             bytes_per_second: rates.1,
             ..run(ops.map(late).to_vec())
         };
-        let each: Vec<f64> = run.ops.iter().map(|op| run.requests_per_second_of(op)).collect();
+        let each: Vec<f64> = run
+            .ops
+            .iter()
+            .map(|op| run.requests_per_second_of(op))
+            .collect();
         assert_eq!(each, [400.0, 100.0, 50.0]);
-        let bytes: Vec<f64> = run.ops.iter().map(|op| run.bytes_per_second_of(op)).collect();
+        let bytes: Vec<f64> = run
+            .ops
+            .iter()
+            .map(|op| run.bytes_per_second_of(op))
+            .collect();
         assert_eq!(bytes, [400.0 * 4096.0, 100.0 * 4096.0, 0.0]);
         assert_eq!(part(1.0, 0, 0), 0.0);
     }
@@ -702,8 +772,14 @@ pub(crate) mod tests {
         assert!(matches!(read().kind, SummaryMistake::Io(_)));
         put(r#"{ "format": 1, "brunt": "0.0.9", "complete": true, "points": [] }"#);
         let error = read();
-        assert!(matches!(error.kind, SummaryMistake::Format { found: 1, .. }), "{error}");
-        assert!(error.to_string().contains("format 1") && error.advice().contains("Brunt 0.0.9"), "{error}");
+        assert!(
+            matches!(error.kind, SummaryMistake::Format { found: 1, .. }),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains("format 1") && error.advice().contains("Brunt 0.0.9"),
+            "{error}"
+        );
         put(r#"{ "format": 2, "brunt": "0.1.0" }"#);
         assert!(matches!(read().kind, SummaryMistake::Json(_)));
         put("nonsense");

@@ -133,7 +133,10 @@ impl RunTransfer {
 impl LinkTraffic {
     /// Bytes in both directions.
     pub fn bytes(&self) -> WayBytes {
-        WayBytes { there: self.there_bytes, back: self.back_bytes }
+        WayBytes {
+            there: self.there_bytes,
+            back: self.back_bytes,
+        }
     }
 
     /// Bytes per second without load, both directions together.
@@ -154,15 +157,21 @@ pub fn efficiency(runs: &[RunSummary]) -> Option<TransferEfficiency> {
     if runs.iter().all(|run| run.transfer.is_none()) {
         return None;
     }
-    let counted: Vec<&RunTransfer> =
-        runs.iter().filter(|run| run.is_complete()).filter_map(|run| run.transfer.as_ref()).collect();
+    let counted: Vec<&RunTransfer> = runs
+        .iter()
+        .filter(|run| run.is_complete())
+        .filter_map(|run| run.transfer.as_ref())
+        .collect();
     let parts: Vec<Part<'_>> = counted.iter().map(|run| Part::of_run(run)).collect();
     let whole = |wanted: &Wanted<'_>| CarriedBytes::over(&parts, wanted);
     let apart = delayed_apart(&counted);
     let mut names: Vec<&String> = counted.iter().flat_map(|run| run.links.keys()).collect();
     names.sort();
     names.dedup();
-    let links = names.into_iter().map(|name| (name.clone(), whole(&|link, _| link == name))).collect();
+    let links = names
+        .into_iter()
+        .map(|name| (name.clone(), whole(&|link, _| link == name)))
+        .collect();
     Some(TransferEfficiency {
         all: whole(&|_, _| true),
         delayed: apart.then(|| whole(&|_, link| link.delayed)),
@@ -174,8 +183,11 @@ pub fn efficiency(runs: &[RunSummary]) -> Option<TransferEfficiency> {
 
 /// Whether some links have a delay and others have none.
 fn delayed_apart(runs: &[&RunTransfer]) -> bool {
-    let has =
-        |delayed: bool| runs.iter().flat_map(|run| run.links.values()).any(|link| link.delayed == delayed);
+    let has = |delayed: bool| {
+        runs.iter()
+            .flat_map(|run| run.links.values())
+            .any(|link| link.delayed == delayed)
+    };
     has(true) && has(false)
 }
 
@@ -189,9 +201,13 @@ fn phases(runs: &[&RunTransfer], apart: bool) -> Vec<PhaseEfficiency> {
         }
     }
     let of = |(kind, faults): (PhaseKind, &[String])| {
-        let of_all = runs.iter().flat_map(|run| run.phases.iter().map(|phase| (*run, phase)));
+        let of_all = runs
+            .iter()
+            .flat_map(|run| run.phases.iter().map(|phase| (*run, phase)));
         let found = of_all.filter(|(_, phase)| phase.kind == kind && phase.faults == faults);
-        let parts: Vec<Part<'_>> = found.map(|(run, phase)| Part::of_phase(run, phase)).collect();
+        let parts: Vec<Part<'_>> = found
+            .map(|(run, phase)| Part::of_phase(run, phase))
+            .collect();
         PhaseEfficiency {
             kind,
             faults: faults.to_vec(),
@@ -225,23 +241,50 @@ struct Sum {
 
 impl<'a> Part<'a> {
     fn of_run(run: &'a RunTransfer) -> Part<'a> {
-        let links = run.links.iter().map(|(name, link)| (name.as_str(), link.bytes())).collect();
-        Part { run, seconds: run.seconds, useful: run.useful_bytes, links }
+        let links = run
+            .links
+            .iter()
+            .map(|(name, link)| (name.as_str(), link.bytes()))
+            .collect();
+        Part {
+            run,
+            seconds: run.seconds,
+            useful: run.useful_bytes,
+            links,
+        }
     }
 
     fn of_phase(run: &'a RunTransfer, phase: &'a PhaseTransfer) -> Part<'a> {
-        let links = phase.links.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
-        Part { run, seconds: phase.end_s - phase.start_s, useful: phase.useful_bytes, links }
+        let links = phase
+            .links
+            .iter()
+            .map(|(name, bytes)| (name.as_str(), *bytes))
+            .collect();
+        Part {
+            run,
+            seconds: phase.end_s - phase.start_s,
+            useful: phase.useful_bytes,
+            links,
+        }
     }
 
     fn sum(&self, wanted: &Wanted<'_>) -> Sum {
         let (mut carried, mut idle) = (0, Some(0.0));
         for (name, bytes) in &self.links {
-            let Some(link) = self.run.links.get(*name).filter(|link| wanted(name, link)) else { continue };
+            let Some(link) = self.run.links.get(*name).filter(|link| wanted(name, link)) else {
+                continue;
+            };
             carried += bytes.both();
-            idle = idle.zip(link.idle_bytes_per_second()).map(|(sum, more)| sum + more);
+            idle = idle
+                .zip(link.idle_bytes_per_second())
+                .map(|(sum, more)| sum + more);
         }
-        Sum { seconds: self.seconds, useful: self.useful as f64, carried: carried as f64, idle }
+        Sum {
+            seconds: self.seconds,
+            useful: self.useful as f64,
+            carried: carried as f64,
+            idle,
+        }
     }
 }
 
@@ -260,7 +303,9 @@ impl CarriedBytes {
             Estimate::of(&values.unwrap_or_default())
         };
         CarriedBytes {
-            bytes_per_second: estimate(&|sum| (sum.seconds > 0.0).then(|| sum.carried / sum.seconds)),
+            bytes_per_second: estimate(&|sum| {
+                (sum.seconds > 0.0).then(|| sum.carried / sum.seconds)
+            }),
             per_useful_byte: estimate(&|sum| sum.per_useful(sum.carried)),
             without_idle: estimate(&|sum| sum.per_useful(sum.carried - sum.idle? * sum.seconds)),
         }
@@ -288,9 +333,20 @@ mod tests {
 
     /// A run in which 10 MB were written in two seconds.
     fn of_links(links: &[(&str, LinkTraffic)]) -> RunSummary {
-        let links = links.iter().map(|(name, link)| ((*name).into(), *link)).collect();
-        let transfer = RunTransfer { seconds: 2.0, useful_bytes: 10 * MB, links, phases: Vec::new() };
-        RunSummary { transfer: Some(transfer), ..run(vec![op(OpKind::Write, 100, 1.0)]) }
+        let links = links
+            .iter()
+            .map(|(name, link)| ((*name).into(), *link))
+            .collect();
+        let transfer = RunTransfer {
+            seconds: 2.0,
+            useful_bytes: 10 * MB,
+            links,
+            phases: Vec::new(),
+        };
+        RunSummary {
+            transfer: Some(transfer),
+            ..run(vec![op(OpKind::Write, 100, 1.0)])
+        }
     }
 
     fn mean(estimate: Option<Estimate>) -> f64 {
@@ -318,20 +374,29 @@ mod tests {
         assert!((mean(delayed.without_idle) - 1.2).abs() < 1e-12);
         assert!((mean(found.links["near"].per_useful_byte) - 1.2).abs() < 1e-12);
         let interval = found.links["far"].per_useful_byte.unwrap();
-        assert!(interval.low.unwrap() < 1.2 && interval.high.unwrap() > 1.4, "{interval:?}");
+        assert!(
+            interval.low.unwrap() < 1.2 && interval.high.unwrap() > 1.4,
+            "{interval:?}"
+        );
         assert_eq!((found.runs_left_out, found.links.len()), (0, 2));
     }
 
     /// Where one link's traffic without load is not known, nothing is taken off; links of one kind have no sum apart.
     #[test]
     fn what_is_not_known_is_not_zero() {
-        let found =
-            efficiency(&[of_links(&[("a", link(MB, MB, Some(0.0), true)), ("b", link(MB, MB, None, true))])])
-                .unwrap();
+        let found = efficiency(&[of_links(&[
+            ("a", link(MB, MB, Some(0.0), true)),
+            ("b", link(MB, MB, None, true)),
+        ])])
+        .unwrap();
         assert_eq!((found.all.without_idle, found.delayed), (None, None));
         assert!((mean(found.links["a"].without_idle) - 0.2).abs() < 1e-12);
         assert!((mean(found.all.per_useful_byte) - 0.4).abs() < 1e-12);
-        assert_eq!(found.all.per_useful_byte.unwrap().low, None, "one run has no interval");
+        assert_eq!(
+            found.all.per_useful_byte.unwrap().low,
+            None,
+            "one run has no interval"
+        );
     }
 
     /// A run that does not count is told, and one that moved nothing has a rate but no ratio.
@@ -345,7 +410,10 @@ mod tests {
         assert_eq!((found.runs_left_out, found.all.per_useful_byte), (1, None));
         assert!((mean(found.all.bytes_per_second) - 1e6).abs() < 1e-6);
         let none = efficiency(&[cut]).unwrap();
-        assert_eq!((none.runs_left_out, none.all, none.links.len()), (1, CarriedBytes::default(), 0));
+        assert_eq!(
+            (none.runs_left_out, none.all, none.links.len()),
+            (1, CarriedBytes::default(), 0)
+        );
     }
 
     /// The part after a fault has what the links carried in it, also while the load moved nothing.
@@ -353,7 +421,11 @@ mod tests {
     fn parts_of_runs() {
         let part = |kind, start_s: f64, end_s: f64, useful_bytes, there| PhaseTransfer {
             kind,
-            faults: if kind == PhaseKind::During { vec!["killed".into()] } else { Vec::new() },
+            faults: if kind == PhaseKind::During {
+                vec!["killed".into()]
+            } else {
+                Vec::new()
+            },
             start_s,
             end_s,
             useful_bytes,
@@ -366,9 +438,19 @@ mod tests {
             part(PhaseKind::After, 1.0, 2.0, 5 * MB, 6 * MB),
         ];
         let found = efficiency(&[made.clone(), made]).unwrap();
-        let names: Vec<(PhaseKind, u32)> =
-            found.phases.iter().map(|phase| (phase.kind, phase.runs)).collect();
-        assert_eq!(names, [(PhaseKind::Before, 2), (PhaseKind::During, 2), (PhaseKind::After, 2)]);
+        let names: Vec<(PhaseKind, u32)> = found
+            .phases
+            .iter()
+            .map(|phase| (phase.kind, phase.runs))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                (PhaseKind::Before, 2),
+                (PhaseKind::During, 2),
+                (PhaseKind::After, 2)
+            ]
+        );
         assert_eq!(found.phases[1].all.per_useful_byte, None);
         assert!((mean(found.phases[1].all.bytes_per_second) - 2e6).abs() < 1e-6);
         assert!((mean(found.phases[2].all.per_useful_byte) - 1.2).abs() < 1e-12);

@@ -152,9 +152,12 @@ impl VoidReason {
     /// For tests of messages: nothing is decided by their text.
     pub fn is_named_in(self, message: &str) -> bool {
         let value = |after: &str| {
-            after.trim_start_matches([' ', '=', '{', '"']).starts_with(|c: char| !c.is_whitespace())
+            after
+                .trim_start_matches([' ', '=', '{', '"'])
+                .starts_with(|c: char| !c.is_whitespace())
         };
-        self.instead().is_some_and(|instead| message.contains(instead))
+        self.instead()
+            .is_some_and(|instead| message.contains(instead))
             || self.settings().iter().any(|setting| {
                 let mut places = message.match_indices(setting);
                 places.any(|(at, _)| {
@@ -177,7 +180,10 @@ pub struct Doubt {
 impl Doubt {
     /// With this message.
     pub fn new(reason: VoidReason, what: impl Into<String>) -> Doubt {
-        Doubt { reason, what: what.into() }
+        Doubt {
+            reason,
+            what: what.into(),
+        }
     }
 }
 
@@ -189,7 +195,11 @@ impl fmt::Display for Doubt {
 
 /// All of them in one line.
 pub fn joined(doubts: &[Doubt]) -> String {
-    doubts.iter().map(|doubt| doubt.what.as_str()).collect::<Vec<_>>().join("; ")
+    doubts
+        .iter()
+        .map(|doubt| doubt.what.as_str())
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// The table of all reasons, for `docs/results.md`.
@@ -204,9 +214,15 @@ pub fn markdown() -> String {
             .iter()
             .map(|setting| format!("`{}`", setting.trim_end_matches(['=', ':'])))
             .collect();
-        let settings = if settings.is_empty() { "none".to_string() } else { settings.join(", ") };
+        let settings = if settings.is_empty() {
+            "none".to_string()
+        } else {
+            settings.join(", ")
+        };
         let (when, weight, value) = (reason.when(), reason.weight().name(), reason.value());
-        let instead = reason.instead().map_or(String::new(), |instead| format!("; \"{instead}\""));
+        let instead = reason
+            .instead()
+            .map_or(String::new(), |instead| format!("; \"{instead}\""));
         text += &format!("| {when} | {weight} | {settings} | {value}{instead} |\n");
     }
     text
@@ -221,13 +237,21 @@ mod tests {
         let check = |reason: VoidReason, message: &str, named| {
             assert_eq!(reason.is_named_in(message), named, "{message}");
         };
-        check(VoidReason::LinkDropped, "write rate = \"10Mb/s\" or less", true);
+        check(
+            VoidReason::LinkDropped,
+            "write rate = \"10Mb/s\" or less",
+            true,
+        );
         check(VoidReason::LinkDropped, "set a lower rate", false);
         check(VoidReason::LinkDropped, "write rate = ", false);
         check(VoidReason::FaultUnseen, "write p=0.1", true);
         check(VoidReason::FaultTooLate, "(stop = { time = \"1s\" })", true);
         check(VoidReason::NotReady, "the kernel refused", false);
-        check(VoidReason::NotReady, &format!("no; {}", VoidReason::NotReady.instead().unwrap()), true);
+        check(
+            VoidReason::NotReady,
+            &format!("no; {}", VoidReason::NotReady.instead().unwrap()),
+            true,
+        );
     }
 
     /// Each line of the table is whole, and no two are the same.
@@ -235,12 +259,25 @@ mod tests {
     fn the_table_is_whole() {
         for (index, reason) in VoidReason::ALL.iter().enumerate() {
             assert!(
-                VoidReason::ALL[index + 1..].iter().all(|other| other.when() != reason.when()),
+                VoidReason::ALL[index + 1..]
+                    .iter()
+                    .all(|other| other.when() != reason.when()),
                 "{reason:?}"
             );
-            assert_eq!(reason.settings().is_empty(), reason.value().starts_with("none: "), "{reason:?}");
-            assert_eq!(reason.settings().is_empty(), reason.instead().is_some(), "{reason:?}");
-            assert!(!reason.when().contains('|') && !reason.value().contains('|'), "{reason:?}");
+            assert_eq!(
+                reason.settings().is_empty(),
+                reason.value().starts_with("none: "),
+                "{reason:?}"
+            );
+            assert_eq!(
+                reason.settings().is_empty(),
+                reason.instead().is_some(),
+                "{reason:?}"
+            );
+            assert!(
+                !reason.when().contains('|') && !reason.value().contains('|'),
+                "{reason:?}"
+            );
         }
         assert_eq!(markdown().lines().count(), 2 + VoidReason::ALL.len());
     }

@@ -65,7 +65,9 @@ impl Channel {
     /// # Panics
     /// When it is encrypted already.
     pub fn begin_tls(self, tls: Connection) -> Result<Channel, rustls::Error> {
-        let Channel::Plain(stream) = self else { panic!("TLS is begun once") };
+        let Channel::Plain(stream) = self else {
+            panic!("TLS is begun once")
+        };
         let mut channel = TlsChannel::new(*stream, tls);
         let begun = channel.decrypt();
         channel.encrypt();
@@ -114,9 +116,20 @@ impl Channel {
         match self {
             Channel::Plain(stream) => stream.place(PayloadPlace::Buf(buf), offset as u64, len),
             Channel::Tls(channel) => {
-                assert!(channel.placing.is_none() && channel.placed.is_none(), "one place at a time");
-                assert!(offset + len <= buf.len(), "the payload does not fit in its buffer");
-                channel.placing = Some(Placing { buf, discard: false, at: offset, end: offset + len });
+                assert!(
+                    channel.placing.is_none() && channel.placed.is_none(),
+                    "one place at a time"
+                );
+                assert!(
+                    offset + len <= buf.len(),
+                    "the payload does not fit in its buffer"
+                );
+                channel.placing = Some(Placing {
+                    buf,
+                    discard: false,
+                    at: offset,
+                    end: offset + len,
+                });
                 channel.fill();
             }
         }
@@ -127,8 +140,16 @@ impl Channel {
         match self {
             Channel::Plain(stream) => stream.place(PayloadPlace::Discard, 0, len),
             Channel::Tls(channel) => {
-                assert!(channel.placing.is_none() && channel.placed.is_none(), "one place at a time");
-                channel.placing = Some(Placing { buf: Buf::empty(), discard: true, at: 0, end: len });
+                assert!(
+                    channel.placing.is_none() && channel.placed.is_none(),
+                    "one place at a time"
+                );
+                channel.placing = Some(Placing {
+                    buf: Buf::empty(),
+                    discard: true,
+                    at: 0,
+                    end: len,
+                });
                 channel.fill();
             }
         }
@@ -199,7 +220,9 @@ impl Channel {
 
     /// Puts a buffer back that was pushed; `false` while it is being sent.
     pub fn give_back(&mut self, lent: &mut Option<Lent>, buf: &mut Buf) -> bool {
-        let (Channel::Plain(stream), Some(held)) = (self, *lent) else { return true };
+        let (Channel::Plain(stream), Some(held)) = (self, *lent) else {
+            return true;
+        };
         match stream.reclaim(held) {
             Some(back) => {
                 *buf = back;
@@ -266,7 +289,9 @@ impl Channel {
             },
         };
         match stream.ended() {
-            Some(io::ErrorKind::UnexpectedEof) | None => "the server closed the connection".to_string(),
+            Some(io::ErrorKind::UnexpectedEof) | None => {
+                "the server closed the connection".to_string()
+            }
             Some(kind) => format!("the connection broke: {kind}"),
         }
     }
@@ -281,7 +306,11 @@ impl Channel {
             },
             Channel::Tls(channel) => {
                 let _ = channel.stream.abort();
-                channel.placing.take().map(|placing| placing.buf).or_else(|| channel.placed.take())
+                channel
+                    .placing
+                    .take()
+                    .map(|placing| placing.buf)
+                    .or_else(|| channel.placed.take())
             }
         }
     }
@@ -325,7 +354,10 @@ impl TlsChannel {
 
     fn write(&mut self, bytes: &[u8]) {
         self.unsent_bytes += bytes.len();
-        self.tls.writer().write_all(bytes).expect("the cipher's queue has no limit");
+        self.tls
+            .writer()
+            .write_all(bytes)
+            .expect("the cipher's queue has no limit");
     }
 
     /// What the cipher has ready goes to the stream.
@@ -383,7 +415,10 @@ impl TlsChannel {
                 io::copy(&mut reader, &mut io::sink()).expect("the cipher has as much as it says");
             } else {
                 let into = &mut placing.buf[placing.at..placing.at + part];
-                self.tls.reader().read_exact(into).expect("the cipher has as much as it says");
+                self.tls
+                    .reader()
+                    .read_exact(into)
+                    .expect("the cipher has as much as it says");
             }
             placing.at += part;
             count -= part;
@@ -399,13 +434,18 @@ impl TlsChannel {
             }
             let at = self.plain.len();
             self.plain.resize(at + count, 0);
-            self.tls.reader().read_exact(&mut self.plain[at..]).expect("the cipher has as much as it says");
+            self.tls
+                .reader()
+                .read_exact(&mut self.plain[at..])
+                .expect("the cipher has as much as it says");
         }
     }
 
     /// Moves what the place lacks out of what is decrypted already.
     fn fill(&mut self) {
-        let Some(placing) = &mut self.placing else { return };
+        let Some(placing) = &mut self.placing else {
+            return;
+        };
         let have = (self.plain.len() - self.start).min(placing.end - placing.at);
         if !placing.discard {
             placing.buf[placing.at..placing.at + have]
@@ -467,13 +507,21 @@ mod tests {
             .unwrap();
         let name = ServerName::try_from("localhost").unwrap();
         let [left, right] = channels;
-        let left = left.begin_tls(ClientConnection::new(Arc::new(client), name).unwrap().into());
+        let left = left.begin_tls(
+            ClientConnection::new(Arc::new(client), name)
+                .unwrap()
+                .into(),
+        );
         let right = right.begin_tls(ServerConnection::new(Arc::new(server)).unwrap().into());
         [left.unwrap(), right.unwrap()]
     }
 
     /// Turns both ends until something holds of the second.
-    fn turn(ring: &Ring, [left, right]: &mut [Channel; 2], mut holds: impl FnMut(&mut Channel) -> bool) {
+    fn turn(
+        ring: &Ring,
+        [left, right]: &mut [Channel; 2],
+        mut holds: impl FnMut(&mut Channel) -> bool,
+    ) {
         while !holds(right) {
             for channel in [&mut *left, &mut *right] {
                 channel.flush();
@@ -481,7 +529,11 @@ mod tests {
             }
             ring.enter(Clock::Monotonic.now().after(PATIENCE)).unwrap();
             for channel in [&mut *left, &mut *right] {
-                assert!(!channel.poll().ended && channel.broken().is_none(), "{}", channel.why_ended());
+                assert!(
+                    !channel.poll().ended && channel.broken().is_none(),
+                    "{}",
+                    channel.why_ended()
+                );
             }
         }
     }
@@ -494,7 +546,10 @@ mod tests {
             let ring = Ring::new(RingConfig::default()).unwrap();
             let mut both = pair(&ring, encrypted);
             let mut payload = ring.pool().take(200_704);
-            payload.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 7) as u8);
+            payload
+                .iter_mut()
+                .enumerate()
+                .for_each(|(at, byte)| *byte = (at / 7) as u8);
             let expected = payload.to_vec();
             let left = &mut both[0];
             left.push_bytes(b"head");

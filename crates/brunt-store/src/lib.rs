@@ -17,5 +17,12 @@ pub use library::{LibraryError, LoaderRefusal};
 
 /// What this crate adds to the table of backends of `brunt-block`: every program that opens device URLs
 /// hands these over.
-pub static BACKENDS: &[brunt_block::table::BackendEntry] =
-    &[nbd::NBD, nbd::NBDS, nbd::NBD_UNIX, nbd::NBDS_UNIX, rbd::RBD, gluster::GLUSTER, sheepdog::SHEEPDOG];
+pub static BACKENDS: &[brunt_block::table::BackendEntry] = &[
+    nbd::NBD,
+    nbd::NBDS,
+    nbd::NBD_UNIX,
+    nbd::NBDS_UNIX,
+    rbd::RBD,
+    gluster::GLUSTER,
+    sheepdog::SHEEPDOG,
+];

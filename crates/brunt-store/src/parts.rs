@@ -18,7 +18,8 @@ pub(crate) fn place_and_options<'a>(
             return Err(OpenError::BadValue {
                 option: key.to_string(),
                 value: value.to_string(),
-                wanted: "a URL of this store has no such option; see 'brunt help devices'".to_string(),
+                wanted: "a URL of this store has no such option; see 'brunt help devices'"
+                    .to_string(),
             });
         }
         options.set(key, value);
@@ -38,7 +39,9 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
             byte => byte,
         });
     }
-    String::from_utf8(decoded).ok().filter(|text| !text.contains('\0'))
+    String::from_utf8(decoded)
+        .ok()
+        .filter(|text| !text.contains('\0'))
 }
 
 /// Puts it on, where a URL needs it.

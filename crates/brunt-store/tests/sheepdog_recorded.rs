@@ -15,8 +15,8 @@ use std::thread::{self, JoinHandle};
 
 use brunt_block::device::Allocation;
 use brunt_block::{
-    Backend, Buf, Completion, Device, DeviceError, Op, OpenError, Request, Ring, RingConfig, open_url_with,
-    turn,
+    Backend, Buf, Completion, Device, DeviceError, Op, OpenError, Request, Ring, RingConfig,
+    open_url_with, turn,
 };
 use brunt_wire::sheepdog::header::{HEADER_BYTES, flag};
 use brunt_wire::sheepdog::{SheepdogRequest, SheepdogResponse};
@@ -42,10 +42,14 @@ fn load() -> Recording {
     while let [connection, is_response, a, b, c, d, tail @ ..] = rest {
         let (message, tail) = tail.split_at(u32::from_le_bytes([*a, *b, *c, *d]) as usize);
         rest = tail;
-        recording.resize(recording.len().max(usize::from(*connection) + 1), Vec::new());
+        recording.resize(
+            recording.len().max(usize::from(*connection) + 1),
+            Vec::new(),
+        );
         match is_response {
             0 => request = message.to_vec(),
-            _ => recording[usize::from(*connection)].push((std::mem::take(&mut request), message.to_vec())),
+            _ => recording[usize::from(*connection)]
+                .push((std::mem::take(&mut request), message.to_vec())),
         }
     }
     recording
@@ -70,7 +74,12 @@ fn save(recording: &Recording) {
 fn message(socket: &mut TcpStream, data_len: impl Fn(&[u8]) -> usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; HEADER_BYTES];
     match socket.read_exact(&mut bytes) {
-        Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
+            ) =>
+        {
             return None;
         }
         read => read.unwrap(),
@@ -82,7 +91,11 @@ fn message(socket: &mut TcpStream, data_len: impl Fn(&[u8]) -> usize) -> Option<
 
 fn request_len(header: &[u8]) -> usize {
     let request = SheepdogRequest::parse(header).unwrap();
-    if request.flags & flag::WRITE != 0 { request.data_len as usize } else { 0 }
+    if request.flags & flag::WRITE != 0 {
+        request.data_len as usize
+    } else {
+        0
+    }
 }
 
 fn response_len(header: &[u8]) -> usize {
@@ -112,8 +125,14 @@ fn replay(listener: &TcpListener, recording: &Recording, mut limit: usize) {
     for exchanges in recording {
         let (mut client, _) = listener.accept().unwrap();
         for (at, (expected, response)) in exchanges.iter().enumerate() {
-            let Some(request) = message(&mut client, request_len) else { return };
-            assert!(request == *expected, "request {at} is another: {:?}", SheepdogRequest::parse(&request));
+            let Some(request) = message(&mut client, request_len) else {
+                return;
+            };
+            assert!(
+                request == *expected,
+                "request {at} is another: {:?}",
+                SheepdogRequest::parse(&request)
+            );
             let part = response.len().min(limit);
             limit -= part;
             client.write_all(&response[..part]).unwrap();
@@ -122,7 +141,10 @@ fn replay(listener: &TcpListener, recording: &Recording, mut limit: usize) {
                 return;
             }
         }
-        assert!(message(&mut client, request_len).is_none(), "the client hangs up, and asks nothing else");
+        assert!(
+            message(&mut client, request_len).is_none(),
+            "the client hangs up, and asks nothing else"
+        );
     }
 }
 
@@ -140,9 +162,20 @@ impl Hand {
 
     fn one(&mut self, op: Op, offset: u64, len: u64, byte: u8) -> Completion {
         let moves_data = matches!(op, Op::Read | Op::Write);
-        let mut buf = if moves_data { self.ring.pool().take(len as usize) } else { Buf::empty() };
+        let mut buf = if moves_data {
+            self.ring.pool().take(len as usize)
+        } else {
+            Buf::empty()
+        };
         buf.fill(byte);
-        let request = Request { tag: 1, op, offset, len, buf, force_unit_access: false };
+        let request = Request {
+            tag: 1,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access: false,
+        };
         let (mut batch, mut done) = (VecDeque::from([request]), Vec::new());
         while done.is_empty() {
             turn::turn(&self.ring, &mut *self.device, &mut batch, &mut done).unwrap();
@@ -158,28 +191,42 @@ impl Hand {
 }
 
 fn open(port: u16, rest: &str) -> Result<Arc<dyn Backend>, OpenError> {
-    open_url_with(&format!("sheepdog://127.0.0.1:{port}/{rest}"), brunt_store::BACKENDS, false)
+    open_url_with(
+        &format!("sheepdog://127.0.0.1:{port}/{rest}"),
+        brunt_store::BACKENDS,
+        false,
+    )
 }
 
 /// The requests that were recorded; `snapshot` takes one, where there is a cluster.
 fn session(port: u16, snapshot: impl Fn()) {
     let backend = open(port, "recorded").unwrap();
     assert_eq!(backend.info().size_bytes, 4 * OBJECT);
-    assert_eq!(backend.allocation(0), Some((Allocation::Deallocated, 4 * OBJECT)));
+    assert_eq!(
+        backend.allocation(0),
+        Some((Allocation::Deallocated, 4 * OBJECT))
+    );
     let mut hand = Hand::on(&*backend);
     // Creates two objects, over their edge.
     assert_eq!(hand.one(Op::Write, OBJECT - 512, 1024, 1).result, Ok(()));
     assert_eq!(hand.one(Op::Write, OBJECT + 512, 512, 2).result, Ok(()));
     let read = hand.read(OBJECT - 1024, 3072);
     assert!(read == [vec![0; 512], vec![1; 1024], vec![2; 512], vec![0; 1024]].concat());
-    assert_eq!(hand.read(2 * OBJECT, 4096), [0; 4096], "a hole is not asked for");
+    assert_eq!(
+        hand.read(2 * OBJECT, 4096),
+        [0; 4096],
+        "a hole is not asked for"
+    );
     snapshot();
     // Refused, since the VDI is the snapshot now; then a copy of its object.
     assert_eq!(hand.one(Op::Write, OBJECT, 512, 3).result, Ok(()));
     assert_eq!(hand.device.health().reconnects, 1);
     assert!(hand.read(OBJECT, 1024) == [vec![3; 512], vec![2; 512]].concat());
     assert_eq!(hand.one(Op::Unmap, OBJECT, OBJECT, 0).result, Ok(()));
-    assert_eq!(backend.allocation(OBJECT), Some((Allocation::Deallocated, 3 * OBJECT)));
+    assert_eq!(
+        backend.allocation(OBJECT),
+        Some((Allocation::Deallocated, 3 * OBJECT))
+    );
     drop((hand, backend));
     let before = open(port, "recorded?snapshot=before").unwrap();
     assert!(before.info().read_only);
@@ -220,7 +267,12 @@ fn the_same_bytes_and_the_same_results() {
 #[test]
 fn answers_that_end_anywhere() {
     let first = vec![load().swap_remove(0)];
-    let len = |exchanges: &[Exchange]| exchanges.iter().map(|(_, response)| response.len()).sum::<usize>();
+    let len = |exchanges: &[Exchange]| {
+        exchanges
+            .iter()
+            .map(|(_, response)| response.len())
+            .sum::<usize>()
+    };
     // LOCK_VDI, the inode's fields, its map.
     let handshake = len(&first[0][..3]);
     for limit in (0..handshake).chain((handshake..len(&first[0])).step_by(7)) {
@@ -229,7 +281,10 @@ fn answers_that_end_anywhere() {
         match open(port, "recorded?reconnect=0") {
             Err(error) => {
                 assert!(limit < handshake, "{limit} bytes: {error}");
-                assert!(error.to_string().contains("connection failed"), "{limit} bytes: {error}");
+                assert!(
+                    error.to_string().contains("connection failed"),
+                    "{limit} bytes: {error}"
+                );
             }
             Ok(backend) => {
                 assert!(limit >= handshake, "{limit} bytes are no handshake");
@@ -238,8 +293,16 @@ fn answers_that_end_anywhere() {
                 results.push(hand.one(Op::Write, OBJECT + 512, 512, 2).result);
                 results.push(hand.one(Op::Read, OBJECT - 1024, 3072, 0xaa).result);
                 // From the first one on that was not answered.
-                let gone = results.iter().position(Result::is_err).unwrap_or(results.len());
-                assert!(results[gone..].iter().all(|one| *one == Err(DeviceError::Gone)), "{results:?}");
+                let gone = results
+                    .iter()
+                    .position(Result::is_err)
+                    .unwrap_or(results.len());
+                assert!(
+                    results[gone..]
+                        .iter()
+                        .all(|one| *one == Err(DeviceError::Gone)),
+                    "{results:?}"
+                );
             }
         }
         thread.join().unwrap();

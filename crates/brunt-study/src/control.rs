@@ -24,7 +24,9 @@ use std::collections::BTreeMap;
 use std::{fmt, io};
 
 use brunt_block::backends::array::{ArrayControl, ArrayState, ArrayStatus, MemberState};
-use brunt_block::control::{self, Arguments, CommandError, Controllable, Fields, Handles, PartFigure, Value};
+use brunt_block::control::{
+    self, Arguments, CommandError, Controllable, Fields, Handles, PartFigure, Value,
+};
 use brunt_block::layers::fault::{DeviceFault, FaultSwitch};
 use brunt_block::layers::retry::RetrySwitch;
 use brunt_core::Size;
@@ -279,7 +281,10 @@ pub enum Reason {
 impl Reason {
     /// A refusal for this reason.
     pub fn because(self, why: impl ToString) -> Refusal {
-        Refusal { reason: self, why: why.to_string() }
+        Refusal {
+            reason: self,
+            why: why.to_string(),
+        }
     }
 }
 
@@ -367,8 +372,16 @@ pub enum LayerStatus {
 impl LayerStatus {
     fn of(part: &dyn Controllable) -> LayerStatus {
         if let Some(switch) = part.downcast_ref::<FaultSwitch>() {
-            let armed = switch.armed().iter().map(|armed| armed.fault.to_string()).collect();
-            LayerStatus::Fault { armed, injected: switch.injected(), cured: switch.cured() }
+            let armed = switch
+                .armed()
+                .iter()
+                .map(|armed| armed.fault.to_string())
+                .collect();
+            LayerStatus::Fault {
+                armed,
+                injected: switch.injected(),
+                cured: switch.cured(),
+            }
         } else if let Some(switch) = part.downcast_ref::<RetrySwitch>() {
             LayerStatus::Retry {
                 on: switch.is_on(),
@@ -379,7 +392,10 @@ impl LayerStatus {
         } else if let Some(control) = part.downcast_ref::<ArrayControl>() {
             LayerStatus::of_array(control.status(), control.rate())
         } else {
-            LayerStatus::Other { layer: part.kind().to_string(), fields: to_json(part.status()) }
+            LayerStatus::Other {
+                layer: part.kind().to_string(),
+                fields: to_json(part.status()),
+            }
         }
     }
 
@@ -391,7 +407,9 @@ impl LayerStatus {
             rebuilt_bytes: status.rebuilt_bytes,
             rebuild_bytes_per_second: rate,
             rebuilds: status.rebuilds,
-            last_rebuild: status.last_rebuild.map(|(bytes, took)| (bytes, took.as_secs_f64())),
+            last_rebuild: status
+                .last_rebuild
+                .map(|(bytes, took)| (bytes, took.as_secs_f64())),
             degraded_requests: status.degraded_requests,
             read_errors: status.read_errors,
             trouble: status.trouble,
@@ -437,7 +455,8 @@ pub trait ServedLuns: Send + Sync {
     /// # Errors
     /// Nobody serves them, or why it cannot be.
     fn serve(&self, _command: &Command) -> Result<Reply, Refusal> {
-        Err(Reason::NoServer.because("this device is not served by a target, so its LUNs cannot change"))
+        Err(Reason::NoServer
+            .because("this device is not served by a target, so its LUNs cannot change"))
     }
 }
 
@@ -464,7 +483,9 @@ impl Local {
 
     /// With LUNs that may change.
     pub fn of(devices: impl ServedLuns + 'static) -> Local {
-        Local { devices: Box::new(devices) }
+        Local {
+            devices: Box::new(devices),
+        }
     }
 
     /// Carries out a line of JSON; the answer is one.
@@ -473,8 +494,9 @@ impl Local {
             Ok(command) => self.obey(&command),
             Err(error) => {
                 let example = r#"{"do":"status","lun":0}"#;
-                let why =
-                    format!("not a command: {error}; write one JSON object per line, such as {example}");
+                let why = format!(
+                    "not a command: {error}; write one JSON object per line, such as {example}"
+                );
                 Reply::Refused(Reason::Unreadable.because(why))
             }
         };
@@ -494,8 +516,16 @@ impl Local {
 
     fn device(&self, lun: u16) -> Result<Handles, Refusal> {
         self.devices.handles(lun).ok_or_else(|| {
-            let luns: Vec<String> = self.devices.luns().iter().map(ToString::to_string).collect();
-            Reason::NoLun.because(format!("unknown LUN {lun}; the LUNs are {}", luns.join(", ")))
+            let luns: Vec<String> = self
+                .devices
+                .luns()
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            Reason::NoLun.because(format!(
+                "unknown LUN {lun}; the LUNs are {}",
+                luns.join(", ")
+            ))
         })
     }
 }
@@ -529,20 +559,25 @@ impl Command {
 fn in_device(handles: &Handles, command: &Command) -> Result<Reply, Refusal> {
     Ok(match command {
         Command::Arm { layer, fault, .. } => {
-            let fault = DeviceFault::parse(fault).map_err(|error| Reason::NoFault.because(error))?;
+            let fault =
+                DeviceFault::parse(fault).map_err(|error| Reason::NoFault.because(error))?;
             let armed = faults(handles, layer)?.arm(fault);
-            let armed =
-                armed.ok_or_else(|| Reason::Full.because("too many faults are armed at this layer"))?;
+            let armed = armed
+                .ok_or_else(|| Reason::Full.because("too many faults are armed at this layer"))?;
             Reply::Armed { id: armed.id }
         }
         Command::Look { layer, id, .. } | Command::Disarm { layer, id, .. } => {
             let switch = faults(handles, layer)?;
             let armed = switch.armed().into_iter().find(|armed| armed.id == *id);
-            let armed = armed.ok_or_else(|| Reason::NotArmed.because(format!("no fault {id} is armed")))?;
+            let armed =
+                armed.ok_or_else(|| Reason::NotArmed.because(format!("no fault {id} is armed")))?;
             if matches!(command, Command::Disarm { .. }) {
                 switch.disarm(*id);
             }
-            Reply::Counts { seen: armed.seen(), injected: armed.injected() }
+            Reply::Counts {
+                seen: armed.seen(),
+                injected: armed.injected(),
+            }
         }
         Command::Clear { layer, .. } => {
             faults(handles, layer)?.clear();
@@ -566,23 +601,39 @@ fn in_device(handles: &Handles, command: &Command) -> Result<Reply, Refusal> {
             array(handles, layer)?.replace();
             Reply::Done
         }
-        Command::Rate { layer, bytes_per_second, .. } => {
+        Command::Rate {
+            layer,
+            bytes_per_second,
+            ..
+        } => {
             array(handles, layer)?.set_rate(*bytes_per_second);
             Reply::Done
         }
-        Command::Own { layer, command, arguments, .. } => {
+        Command::Own {
+            layer,
+            command,
+            arguments,
+            ..
+        } => {
             let part = control::find(handles, layer).ok_or_else(|| {
                 let names: Vec<&str> = handles.iter().map(|(name, _)| name.as_str()).collect();
-                let why = format!("unknown layer '{layer}'; the layers are {}", names.join(", "));
+                let why = format!(
+                    "unknown layer '{layer}'; the layers are {}",
+                    names.join(", ")
+                );
                 Reason::NoLayer.because(why)
             })?;
             let fields = part.carry_out(command, &from_json(arguments)?)?;
-            Reply::Fields { fields: to_json(fields) }
+            Reply::Fields {
+                fields: to_json(fields),
+            }
         }
         Command::Status { .. } => {
             let parts = handles.iter();
             let layers = parts.map(|(name, part)| (name.clone(), LayerStatus::of(part.as_ref())));
-            Reply::Status { layers: layers.collect() }
+            Reply::Status {
+                layers: layers.collect(),
+            }
         }
         Command::Figures { .. } => figures(handles),
         Command::Add { .. }
@@ -598,10 +649,17 @@ fn in_device(handles: &Handles, command: &Command) -> Result<Reply, Refusal> {
 /// What probes record of the layers that have something.
 fn figures(handles: &Handles) -> Reply {
     let figures = |part: &dyn Controllable| -> BTreeMap<String, PartFigure> {
-        part.figures().into_iter().map(|(name, figure)| (name.to_string(), figure)).collect()
+        part.figures()
+            .into_iter()
+            .map(|(name, figure)| (name.to_string(), figure))
+            .collect()
     };
-    let layers = handles.iter().map(|(name, part)| (name.clone(), figures(part.as_ref())));
-    Reply::Figures { layers: layers.filter(|(_, figures)| !figures.is_empty()).collect() }
+    let layers = handles
+        .iter()
+        .map(|(name, part)| (name.clone(), figures(part.as_ref())));
+    Reply::Figures {
+        layers: layers.filter(|(_, figures)| !figures.is_empty()).collect(),
+    }
 }
 
 fn faults<'a>(handles: &'a Handles, layer: &Option<String>) -> Result<&'a FaultSwitch, Refusal> {
@@ -623,25 +681,37 @@ fn the_layer<'a, T: Controllable>(
     kind: &str,
     example: &str,
 ) -> Result<&'a T, Refusal> {
-    let known: Vec<(&str, &T)> =
-        handles.iter().filter_map(|(name, part)| Some((name.as_str(), part.downcast_ref()?))).collect();
-    let names = || known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let known: Vec<(&str, &T)> = handles
+        .iter()
+        .filter_map(|(name, part)| Some((name.as_str(), part.downcast_ref()?)))
+        .collect();
+    let names = || {
+        known
+            .iter()
+            .map(|(name, _)| *name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     match (name, known.as_slice()) {
         (_, []) => {
-            let why = format!("this device has no {kind} layer; add one to its URL, such as {example}");
+            let why =
+                format!("this device has no {kind} layer; add one to its URL, such as {example}");
             Err(Reason::NoLayer.because(why))
         }
         (None, [(_, one)]) => Ok(one),
         (None, _) => {
-            let why = format!("there are several {kind} layers; name one: layer = {}", names());
+            let why = format!(
+                "there are several {kind} layers; name one: layer = {}",
+                names()
+            );
             Err(Reason::AmbiguousLayer.because(why))
         }
-        (Some(name), _) => {
-            control::find(handles, name).and_then(|part| part.downcast_ref()).ok_or_else(|| {
+        (Some(name), _) => control::find(handles, name)
+            .and_then(|part| part.downcast_ref())
+            .ok_or_else(|| {
                 let why = format!("unknown {kind} layer '{name}'; the layers are {}", names());
                 Reason::NoLayer.because(why)
-            })
-        }
+            }),
     }
 }
 
@@ -665,22 +735,28 @@ fn to_json(fields: Fields) -> BTreeMap<String, Json> {
             Value::List(values) => values.into_iter().map(value).collect(),
         }
     }
-    fields.into_iter().map(|(name, one)| (name.to_string(), value(one))).collect()
+    fields
+        .into_iter()
+        .map(|(name, one)| (name.to_string(), value(one)))
+        .collect()
 }
 
 fn from_json(arguments: &BTreeMap<String, Json>) -> Result<Arguments, Refusal> {
     let value = |key: &String, json: &Json| match json {
         Json::Bool(flag) => Ok(Value::Flag(*flag)),
         Json::String(text) => Ok(Value::Text(text.clone())),
-        Json::Number(number) => {
-            Ok(number.as_u64().map_or(Value::Number(number.as_f64().unwrap_or(f64::NAN)), Value::Count))
-        }
+        Json::Number(number) => Ok(number.as_u64().map_or(
+            Value::Number(number.as_f64().unwrap_or(f64::NAN)),
+            Value::Count,
+        )),
         _ => {
             let why = format!("{key}: expected a number, a string, true or false");
             Err(Reason::BadCommand.because(why))
         }
     };
-    let pairs = arguments.iter().map(|(key, json)| Ok((key.clone(), value(key, json)?)));
+    let pairs = arguments
+        .iter()
+        .map(|(key, json)| Ok((key.clone(), value(key, json)?)));
     Ok(Arguments(pairs.collect::<Result<_, Refusal>>()?))
 }
 
@@ -703,11 +779,15 @@ mod tests {
     #[test]
     fn lines() {
         let member = "[memory:1MiB?fault=off]";
-        let url =
-            format!("array:raid1,rebuild=0,{member},{member},spare=[memory:1MiB]?retry=3,off&fault=off");
+        let url = format!(
+            "array:raid1,rebuild=0,{member},{member},spare=[memory:1MiB]?retry=3,off&fault=off"
+        );
         let local = local(&url);
         let check = |line: &str, answer: &str| assert_eq!(local.line(line), answer, "{line}");
-        check(r#"{"do":"arm","lun":0,"layer":"fault","fault":"busy,p=0.5"}"#, r#"{"answer":"armed","id":1}"#);
+        check(
+            r#"{"do":"arm","lun":0,"layer":"fault","fault":"busy,p=0.5"}"#,
+            r#"{"answer":"armed","id":1}"#,
+        );
         check(
             r#"{"do":"look","lun":0,"layer":"fault","id":1}"#,
             r#"{"answer":"counts","seen":0,"injected":0}"#,
@@ -716,17 +796,35 @@ mod tests {
             r#"{"do":"disarm","lun":0,"layer":"fault","id":1}"#,
             r#"{"answer":"counts","seen":0,"injected":0}"#,
         );
-        check(r#"{"do":"retry","lun":0,"on":true}"#, r#"{"answer":"done"}"#);
-        check(r#"{"do":"rate","lun":0,"bytes_per_second":1000}"#, r#"{"answer":"done"}"#);
+        check(
+            r#"{"do":"retry","lun":0,"on":true}"#,
+            r#"{"answer":"done"}"#,
+        );
+        check(
+            r#"{"do":"rate","lun":0,"bytes_per_second":1000}"#,
+            r#"{"answer":"done"}"#,
+        );
         check(
             r#"{"do":"rebuild","lun":0}"#,
             r#"{"answer":"refused","reason":"wrong-state","why":"no member has failed"}"#,
         );
-        check(r#"{"do":"fail","lun":0,"member":1}"#, r#"{"answer":"done"}"#);
-        let status: Reply = serde_json::from_str(&local.line(r#"{"do":"status","lun":0}"#)).unwrap();
-        let Reply::Status { layers } = status else { panic!("{status:?}") };
-        assert_eq!(layers.keys().collect::<Vec<_>>(), ["0/fault", "1/fault", "array", "fault", "retry"]);
-        assert!(matches!(&layers["retry"], LayerStatus::Retry { on: true, .. }));
+        check(
+            r#"{"do":"fail","lun":0,"member":1}"#,
+            r#"{"answer":"done"}"#,
+        );
+        let status: Reply =
+            serde_json::from_str(&local.line(r#"{"do":"status","lun":0}"#)).unwrap();
+        let Reply::Status { layers } = status else {
+            panic!("{status:?}")
+        };
+        assert_eq!(
+            layers.keys().collect::<Vec<_>>(),
+            ["0/fault", "1/fault", "array", "fault", "retry"]
+        );
+        assert!(matches!(
+            &layers["retry"],
+            LayerStatus::Retry { on: true, .. }
+        ));
         assert!(
             matches!(&layers["array"], LayerStatus::Array { state, .. } if *state == ArrayState::Rebuilding)
         );
@@ -736,10 +834,19 @@ mod tests {
     #[test]
     fn answers_are_read() {
         let groups = BTreeMap::from([("1".to_string(), PortState::NonOptimized)]);
-        for reply in
-            [Reply::Access(AccessAnswer { groups, preferred: vec![1], refused: 1, told: 2 }), Reply::Done]
-        {
-            assert_eq!(serde_json::from_str::<Reply>(&reply.to_line()).unwrap(), reply);
+        for reply in [
+            Reply::Access(AccessAnswer {
+                groups,
+                preferred: vec![1],
+                refused: 1,
+                told: 2,
+            }),
+            Reply::Done,
+        ] {
+            assert_eq!(
+                serde_json::from_str::<Reply>(&reply.to_line()).unwrap(),
+                reply
+            );
         }
     }
 
@@ -774,18 +881,42 @@ mod tests {
         };
         let arm = r#"{"do":"arm","lun":0,"fault":"busy"}"#;
         check("null:1MiB", arm, "?fault=off");
-        check("null:1MiB?fault=off;name=a&fault=off;name=b", arm, "layer = b, a");
-        check("null:1MiB?fault=off", r#"{"do":"arm","lun":1,"fault":"busy"}"#, "the LUNs are 0");
-        check("null:1MiB?fault=off", r#"{"do":"arm","lun":0,"fault":"bussy"}"#, "medium-error");
+        check(
+            "null:1MiB?fault=off;name=a&fault=off;name=b",
+            arm,
+            "layer = b, a",
+        );
+        check(
+            "null:1MiB?fault=off",
+            r#"{"do":"arm","lun":1,"fault":"busy"}"#,
+            "the LUNs are 0",
+        );
+        check(
+            "null:1MiB?fault=off",
+            r#"{"do":"arm","lun":0,"fault":"bussy"}"#,
+            "medium-error",
+        );
         check(
             "null:1MiB?fault=off",
             r#"{"do":"arm","lun":0,"layer":"x","fault":"busy"}"#,
             "the layers are fault",
         );
-        check("null:1MiB?fault=off", r#"{"do":"disarm","lun":0,"id":3}"#, "no fault 3");
-        check("null:1MiB", r#"{"do":"fail","lun":0,"member":1}"#, "array:raid1");
+        check(
+            "null:1MiB?fault=off",
+            r#"{"do":"disarm","lun":0,"id":3}"#,
+            "no fault 3",
+        );
+        check(
+            "null:1MiB",
+            r#"{"do":"fail","lun":0,"member":1}"#,
+            "array:raid1",
+        );
         check("null:1MiB", r#"{"do":"explode","lun":0}"#, "not a command");
         check("null:1MiB", "hello", "not a command");
-        check("null:1MiB", r#"{"do":"status","lun":0,"loud":true}"#, "not a command");
+        check(
+            "null:1MiB",
+            r#"{"do":"status","lun":0,"loud":true}"#,
+            "not a command",
+        );
     }
 }

@@ -61,7 +61,10 @@ struct Measured {
 
 impl Default for Measured {
     fn default() -> Measured {
-        Measured { means: Means::default(), from: Nanos::MAX }
+        Measured {
+            means: Means::default(),
+            from: Nanos::MAX,
+        }
     }
 }
 
@@ -108,10 +111,21 @@ impl DeviceProbing {
         });
         let watched = opened.chain(served).map(Arc::new).collect();
         let (running, measured, ends) = Default::default();
-        DeviceProbing { interval: experiment.probes.interval.0, watched, running, measured, ends }
+        DeviceProbing {
+            interval: experiment.probes.interval.0,
+            watched,
+            running,
+            measured,
+            ends,
+        }
     }
 
-    fn start(&self, watched: &Arc<Watched>, first: Reading, hub: &Arc<Hub>) -> Result<Running, HookError> {
+    fn start(
+        &self,
+        watched: &Arc<Watched>,
+        first: Reading,
+        hub: &Arc<Hub>,
+    ) -> Result<Running, HookError> {
         let (hub, measured) = (Arc::clone(hub), Arc::clone(&self.measured));
         let take = move |sample: Sample| {
             let mut measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,8 +138,8 @@ impl DeviceProbing {
         let (watched, interval) = (Arc::clone(watched), self.interval);
         let thread = std::thread::Builder::new().name("device probe".into());
         let thread = thread.spawn(move || sample(&watched, interval, first, &due, take));
-        let thread =
-            thread.map_err(|error| HookError::not_ready_here("cannot start a thread of probes", error))?;
+        let thread = thread
+            .map_err(|error| HookError::not_ready_here("cannot start a thread of probes", error))?;
         Ok(Running { orders, thread })
     }
 }
@@ -147,7 +161,10 @@ impl RunHook for DeviceProbing {
 
     fn starts(&mut self, start: Nanos, ramp_up: Duration) {
         let first = start.after(ramp_up);
-        self.measured.lock().unwrap_or_else(PoisonError::into_inner).from = first;
+        self.measured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .from = first;
         for running in &self.running {
             // A thread that has ended has a note.
             let _ = running.orders.send(first);
@@ -156,7 +173,11 @@ impl RunHook for DeviceProbing {
 
     fn end(&mut self, _complete: bool) -> Result<(), HookError> {
         // All are told before one is waited for.
-        let threads: Vec<_> = self.running.drain(..).map(|running| running.thread).collect();
+        let threads: Vec<_> = self
+            .running
+            .drain(..)
+            .map(|running| running.thread)
+            .collect();
         for thread in threads {
             match thread.join() {
                 Ok(end) => self.ends.push(end),
@@ -172,9 +193,16 @@ impl RunHook for DeviceProbing {
             return;
         }
         let interval_s = self.interval.as_secs_f64();
-        let record = run.probes.get_or_insert_with(|| ProbeRecord { interval_s, ..ProbeRecord::default() });
+        let record = run.probes.get_or_insert_with(|| ProbeRecord {
+            interval_s,
+            ..ProbeRecord::default()
+        });
         let measured = std::mem::take(&mut self.measured);
-        let means = measured.lock().unwrap_or_else(PoisonError::into_inner).means.by_host();
+        let means = measured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .means
+            .by_host();
         for (host, figures) in means {
             record.hosts.entry(host).or_default().extend(figures);
         }
@@ -205,14 +233,19 @@ impl Watched {
                         let instance: Arc<str> = format!("{name}/{layer}").into();
                         let of_layer = of_layer.into_iter();
                         figures.extend(
-                            of_layer.map(|(metric, figure)| ((Arc::clone(&instance), metric), figure)),
+                            of_layer
+                                .map(|(metric, figure)| ((Arc::clone(&instance), metric), figure)),
                         );
                     }
                 }
                 reply => return Err(ControlError::Mismatched(Box::new(reply))),
             }
         }
-        Ok(Reading { at: Clock::Monotonic.now(), life, figures })
+        Ok(Reading {
+            at: Clock::Monotonic.now(),
+            life,
+            figures,
+        })
     }
 
     /// Whether its process stands still or is dead.
@@ -246,17 +279,29 @@ fn sample(
         if !over {
             schedule.taken(Clock::Monotonic.now());
         }
-        let now = if watched.is_away() { Ok(None) } else { watched.read().map(Some) };
+        let now = if watched.is_away() {
+            Ok(None)
+        } else {
+            watched.read().map(Some)
+        };
         let now = now.unwrap_or_else(|error| {
             end.note.get_or_insert_with(|| {
-                format!("{}: no figures of {}: {error}", watched.host, watched.luns[0].1)
+                format!(
+                    "{}: no figures of {}: {error}",
+                    watched.host, watched.luns[0].1
+                )
             });
             None
         });
         if let (Some(before), Some(now)) = (&before, &now) {
             let values = between(before, now, &mut end.resets);
             if !values.is_empty() {
-                take(Sample { host: Arc::clone(&watched.host), start: before.at, end: now.at, values });
+                take(Sample {
+                    host: Arc::clone(&watched.host),
+                    start: before.at,
+                    end: now.at,
+                    values,
+                });
             }
         }
         end.samples += 1;
@@ -279,17 +324,21 @@ fn between(before: &Reading, now: &Reading, resets: &mut u64) -> Vec<SampleValue
     for (key, figure) in &now.figures {
         let (instance, name) = key;
         // Another version of this program may have figures that this one does not know.
-        let Some(metric) = brunt_probe::metric(DEVICE.name, name) else { continue };
+        let Some(metric) = brunt_probe::metric(DEVICE.name, name) else {
+            continue;
+        };
         let earlier = before.figures.get(key).filter(|_| before.life == now.life);
         let value = match (earlier, figure) {
             (_, PartFigure::Gauge(value)) => Some(*value),
-            (Some(PartFigure::Counter(before)), PartFigure::Counter(now)) => match now.checked_sub(*before) {
-                Some(count) => Some(count as f64 / seconds),
-                None => {
-                    *resets += 1;
-                    None
+            (Some(PartFigure::Counter(before)), PartFigure::Counter(now)) => {
+                match now.checked_sub(*before) {
+                    Some(count) => Some(count as f64 / seconds),
+                    None => {
+                        *resets += 1;
+                        None
+                    }
                 }
-            },
+            }
             (Some(PartFigure::Share(part, whole)), PartFigure::Share(new_part, new_whole)) => {
                 match (new_part.checked_sub(*part), new_whole.checked_sub(*whole)) {
                     (Some(_), Some(0)) => None,
@@ -308,7 +357,12 @@ fn between(before: &Reading, now: &Reading, resets: &mut u64) -> Vec<SampleValue
         };
         if let Some(value) = value.filter(|value| value.is_finite()) {
             let (probe, metric) = (DEVICE.name.into(), metric.name.into());
-            values.push(SampleValue { probe, instance: Arc::clone(instance), metric, value });
+            values.push(SampleValue {
+                probe,
+                instance: Arc::clone(instance),
+                metric,
+                value,
+            });
         }
     }
     values
@@ -320,8 +374,14 @@ mod tests {
     use brunt_block::open_url;
 
     fn reading(at: u64, life: u32, figures: &[(&str, PartFigure)]) -> Reading {
-        let figures = figures.iter().map(|(name, figure)| (("t/x".into(), name.to_string()), *figure));
-        Reading { at: Nanos(at * 1_000_000_000), life, figures: figures.collect() }
+        let figures = figures
+            .iter()
+            .map(|(name, figure)| (("t/x".into(), name.to_string()), *figure));
+        Reading {
+            at: Nanos(at * 1_000_000_000),
+            life,
+            figures: figures.collect(),
+        }
     }
 
     /// Rates and shares are of the time between two readings, and nothing is made up: not of a counter that went back, of a
@@ -329,16 +389,28 @@ mod tests {
     #[test]
     fn figures_are_of_the_time_between() {
         use PartFigure::{Counter, Gauge, Share};
-        let check = |before: &[(&str, PartFigure)], now: &[(&str, PartFigure)], life, expected: &str| {
-            let mut resets = 0;
-            let values = between(&reading(1, 0, before), &reading(3, life, now), &mut resets);
-            let said: Vec<_> = values.iter().map(|one| format!("{} {}", one.metric, one.value)).collect();
-            assert_eq!(format!("{} resets {resets}", said.join(" ")).trim(), expected);
-        };
+        let check =
+            |before: &[(&str, PartFigure)], now: &[(&str, PartFigure)], life, expected: &str| {
+                let mut resets = 0;
+                let values = between(&reading(1, 0, before), &reading(3, life, now), &mut resets);
+                let said: Vec<_> = values
+                    .iter()
+                    .map(|one| format!("{} {}", one.metric, one.value))
+                    .collect();
+                assert_eq!(
+                    format!("{} resets {resets}", said.join(" ")).trim(),
+                    expected
+                );
+            };
         let dirty = ("dirty_bytes", Gauge(7.0));
         check(&[], &[dirty], 0, "dirty_bytes 7 resets 0");
         let waits = |count| ("waits_per_s", Counter(count));
-        check(&[waits(5)], &[waits(9), dirty], 0, "dirty_bytes 7 waits_per_s 2 resets 0");
+        check(
+            &[waits(5)],
+            &[waits(9), dirty],
+            0,
+            "dirty_bytes 7 waits_per_s 2 resets 0",
+        );
         check(&[waits(5)], &[waits(4)], 0, "resets 1");
         check(&[waits(1 << 40)], &[waits(3)], 0, "resets 1");
         check(&[waits(5)], &[waits(9)], 1, "resets 1");
@@ -362,18 +434,30 @@ mod tests {
         let backend = open_url(&url).unwrap();
         let handles = backend.handles();
         let local = Local::new([(0, backend.handles())]);
-        local.ask(&Command::Fail { lun: 0, layer: None, member: 1 }).unwrap();
+        local
+            .ask(&Command::Fail {
+                lun: 0,
+                layer: None,
+                member: 1,
+            })
+            .unwrap();
         let mut said = std::collections::BTreeSet::new();
         for (name, part) in &handles {
             assert!(!part.figures().is_empty(), "{name} has no figures");
             for (figure, _) in part.figures() {
                 let metric = brunt_probe::metric(DEVICE.name, figure);
-                let metric = metric.unwrap_or_else(|| panic!("{name}: {figure} is not in the table"));
-                assert!(metric.help.starts_with(part.kind()), "{figure}: {}", metric.help);
+                let metric =
+                    metric.unwrap_or_else(|| panic!("{name}: {figure} is not in the table"));
+                assert!(
+                    metric.help.starts_with(part.kind()),
+                    "{figure}: {}",
+                    metric.help
+                );
                 said.insert(figure);
             }
         }
-        let listed: std::collections::BTreeSet<&str> = DEVICE.metrics.iter().map(|one| one.name).collect();
+        let listed: std::collections::BTreeSet<&str> =
+            DEVICE.metrics.iter().map(|one| one.name).collect();
         assert_eq!(said, listed);
     }
 
@@ -381,7 +465,10 @@ mod tests {
     #[test]
     fn a_device_is_sampled() {
         let folder = tempfile::tempdir().unwrap();
-        let url = format!("memory:1MiB?stics={},size=1MiB", folder.path().join("log").display());
+        let url = format!(
+            "memory:1MiB?stics={},size=1MiB",
+            folder.path().join("log").display()
+        );
         let handles = open_url(&url).unwrap().handles();
         let watched = Watched {
             host: LOCAL.into(),
@@ -394,15 +481,23 @@ mod tests {
             let first = watched.read().unwrap();
             let (watched, samples) = (&watched, &mut samples);
             let take = |sample| samples.push(sample);
-            let thread = scope.spawn(move || sample(watched, Duration::from_millis(10), first, &due, take));
+            let thread =
+                scope.spawn(move || sample(watched, Duration::from_millis(10), first, &due, take));
             std::thread::sleep(Duration::from_millis(35));
             drop(orders);
             let end = thread.join().unwrap();
             assert!(end.samples >= 1 && end.resets == 0 && end.note.is_none());
         });
         let last = samples.last().expect("the last sample is taken at the end");
-        let room = last.values.iter().find(|one| one.metric == "log_room_bytes").unwrap();
-        assert_eq!((&*room.instance, room.value), ("disk/stics", f64::from(1 << 20)));
+        let room = last
+            .values
+            .iter()
+            .find(|one| one.metric == "log_room_bytes")
+            .unwrap();
+        assert_eq!(
+            (&*room.instance, room.value),
+            ("disk/stics", f64::from(1 << 20))
+        );
         assert!(samples.windows(2).all(|two| two[0].end == two[1].start));
     }
 }

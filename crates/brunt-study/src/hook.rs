@@ -61,23 +61,37 @@ pub struct HookError {
 impl HookError {
     /// With nothing but what failed.
     pub fn new(reason: VoidReason, what: impl Into<String>) -> HookError {
-        HookError { reason, what: what.into(), advice: None, source: None }
+        HookError {
+            reason,
+            what: what.into(),
+            advice: None,
+            source: None,
+        }
     }
 
     /// The run could not be made ready because of this error.
-    pub fn not_ready(what: impl Into<String>, source: impl Error + Send + Sync + 'static) -> HookError {
+    pub fn not_ready(
+        what: impl Into<String>,
+        source: impl Error + Send + Sync + 'static,
+    ) -> HookError {
         HookError::new(VoidReason::NotReady, what).because(source)
     }
 
     /// The run could not be made ready because the machine said no, with what helps against that.
     pub fn not_ready_here(what: impl Into<String>, source: io::Error) -> HookError {
         let advice = Some(brunt_lab::remedy(&source));
-        HookError { advice, ..HookError::not_ready(what, source) }
+        HookError {
+            advice,
+            ..HookError::not_ready(what, source)
+        }
     }
 
     /// The same, with its reason.
     pub fn because(self, source: impl Error + Send + Sync + 'static) -> HookError {
-        HookError { source: Some(Box::new(source)), ..self }
+        HookError {
+            source: Some(Box::new(source)),
+            ..self
+        }
     }
 }
 
@@ -94,7 +108,9 @@ impl fmt::Display for HookError {
 
 impl Error for HookError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_ref().map(|source| source.as_ref() as &(dyn Error + 'static))
+        self.source
+            .as_ref()
+            .map(|source| source.as_ref() as &(dyn Error + 'static))
     }
 }
 

@@ -24,7 +24,11 @@ pub struct LabAgents {
 impl LabAgents {
     /// Of this fleet.
     pub fn new(fleet: Arc<Fleet>, watch: &Watch) -> LabAgents {
-        LabAgents { fleet, watch: watch.clone(), watching: Vec::new() }
+        LabAgents {
+            fleet,
+            watch: watch.clone(),
+            watching: Vec::new(),
+        }
     }
 }
 
@@ -49,5 +53,9 @@ impl RunHook for LabAgents {
 
 /// What samples call it: jobs that run at once have an agent each.
 fn instance(Lane(lane): Lane) -> String {
-    if lane == 0 { "agent".to_string() } else { format!("agent-{}", lane + 1) }
+    if lane == 0 {
+        "agent".to_string()
+    } else {
+        format!("agent-{}", lane + 1)
+    }
 }

@@ -33,18 +33,41 @@ impl HostBridges {
     ///
     /// # Errors
     /// One of them does not.
-    pub fn start(fleet: &Arc<Fleet>, bridges: Vec<BridgeHost>, seed: u64) -> Result<HostBridges, FaultEnd> {
+    pub fn start(
+        fleet: &Arc<Fleet>,
+        bridges: Vec<BridgeHost>,
+        seed: u64,
+    ) -> Result<HostBridges, FaultEnd> {
         let fleet = Arc::clone(fleet);
         let (notes, before, seen) = Default::default();
         // What forwards already ends if another one does not begin.
-        let mut all = HostBridges { fleet, bridges: BTreeMap::new(), notes, before, seen };
-        for BridgeHost { name, interfaces, capture } in bridges {
+        let mut all = HostBridges {
+            fleet,
+            bridges: BTreeMap::new(),
+            notes,
+            before,
+            seen,
+        };
+        for BridgeHost {
+            name,
+            interfaces,
+            capture,
+        } in bridges
+        {
             let host = name.to_string();
             if let Some(path) = &capture {
-                all.notes.push(format!("host {host}: saves the packets of its bridge to {path} there"));
+                all.notes.push(format!(
+                    "host {host}: saves the packets of its bridge to {path} there"
+                ));
             }
-            let (number, proof) =
-                all.fleet.put_fault(&host, HostFault::Bridge { interfaces, seed, capture })?;
+            let (number, proof) = all.fleet.put_fault(
+                &host,
+                HostFault::Bridge {
+                    interfaces,
+                    seed,
+                    capture,
+                },
+            )?;
             if !proof.what.is_empty() {
                 all.notes.push(format!("host {host}: {}", proof.what));
             }
@@ -59,7 +82,10 @@ impl HostBridges {
     }
 
     fn reports(&self) -> Result<BTreeMap<String, LinkReport>, HostBridgeError> {
-        self.bridges.keys().map(|host| Ok((host.clone(), self.fleet.bridge_report(host)?))).collect()
+        self.bridges
+            .keys()
+            .map(|host| Ok((host.clone(), self.fleet.bridge_report(host)?)))
+            .collect()
     }
 }
 
@@ -81,10 +107,21 @@ impl RunHook for HostBridges {
 
     fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
         for (host, report) in std::mem::take(&mut self.seen) {
-            run.doubts.extend(report.trouble().iter().map(|trouble| format!("bridge {host}: {trouble}")));
-            if let Some(lost) = report.captured.map(|captured| captured.lost).filter(|lost| *lost > 0) {
+            run.doubts.extend(
+                report
+                    .trouble()
+                    .iter()
+                    .map(|trouble| format!("bridge {host}: {trouble}")),
+            );
+            if let Some(lost) = report
+                .captured
+                .map(|captured| captured.lost)
+                .filter(|lost| *lost > 0)
+            {
                 let why = "that host's disk was full or too slow";
-                run.doubts.push(format!("bridge {host}: {lost} packets are missing in what it saved: {why}"));
+                run.doubts.push(format!(
+                    "bridge {host}: {lost} packets are missing in what it saved: {why}"
+                ));
             }
             run.links.insert(host, report);
         }

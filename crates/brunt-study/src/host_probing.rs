@@ -53,7 +53,10 @@ struct Measured {
 
 impl Default for Measured {
     fn default() -> Measured {
-        Measured { means: Means::default(), from: Nanos::MAX }
+        Measured {
+            means: Means::default(),
+            from: Nanos::MAX,
+        }
     }
 }
 
@@ -61,13 +64,24 @@ impl HostProbing {
     /// Of these hosts, which were reached.
     pub fn new(fleet: Arc<Fleet>, probes: &Probes, hosts: Vec<String>) -> HostProbing {
         let (running, measured, ends) = Default::default();
-        HostProbing { fleet, probes: probes.clone(), hosts, running, measured, ends }
+        HostProbing {
+            fleet,
+            probes: probes.clone(),
+            hosts,
+            running,
+            measured,
+            ends,
+        }
     }
 
     fn watch(&self, host: &str, hub: &Arc<Hub>) -> Result<HostWatch, HookError> {
         let (over, end) = sync_channel(1);
         let closed = Arc::new(AtomicBool::new(false));
-        let (hub, measured, is_closed) = (Arc::clone(hub), Arc::clone(&self.measured), Arc::clone(&closed));
+        let (hub, measured, is_closed) = (
+            Arc::clone(hub),
+            Arc::clone(&self.measured),
+            Arc::clone(&closed),
+        );
         let take = move |sample: Sample| {
             if is_closed.load(Ordering::Relaxed) {
                 return;
@@ -78,20 +92,34 @@ impl HostProbing {
             drop(measured);
             hub.tell(&Event::Sample(Arc::new(sample)));
         };
-        let task = WatchTask { probes: self.probes.clone(), take: Box::new(take), over };
+        let task = WatchTask {
+            probes: self.probes.clone(),
+            take: Box::new(take),
+            over,
+        };
         let told = self.fleet.watch(host, task);
         told.map_err(|error| HookError::not_ready("samples of other hosts", error))?;
-        Ok(HostWatch { host: host.to_string(), over: end, closed })
+        Ok(HostWatch {
+            host: host.to_string(),
+            over: end,
+            closed,
+        })
     }
 }
 
 impl HostWatch {
     /// What it came to, once a host was told to end.
     fn end(self) -> (String, WatchEnd) {
-        let end = self.over.recv_timeout(LAST_SAMPLE_MAX).unwrap_or_else(|_| WatchEnd {
-            lost: Some(format!("host {}: no last sample within {LAST_SAMPLE_MAX:?}", self.host)),
-            ..WatchEnd::default()
-        });
+        let end = self
+            .over
+            .recv_timeout(LAST_SAMPLE_MAX)
+            .unwrap_or_else(|_| WatchEnd {
+                lost: Some(format!(
+                    "host {}: no last sample within {LAST_SAMPLE_MAX:?}",
+                    self.host
+                )),
+                ..WatchEnd::default()
+            });
         self.closed.store(true, Ordering::Relaxed);
         (self.host, end)
     }
@@ -110,7 +138,10 @@ impl RunHook for HostProbing {
 
     fn starts(&mut self, start: Nanos, ramp_up: Duration) {
         let first = start.after(ramp_up);
-        self.measured.lock().unwrap_or_else(PoisonError::into_inner).from = first;
+        self.measured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .from = first;
         for watch in &self.running {
             // It is there: it was asked for samples.
             let _ = self.fleet.watch_from(&watch.host, first);
@@ -128,13 +159,24 @@ impl RunHook for HostProbing {
 
     fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
         let interval_s = self.probes.interval.0.as_secs_f64();
-        let record = run.probes.get_or_insert_with(|| ProbeRecord { interval_s, ..ProbeRecord::default() });
+        let record = run.probes.get_or_insert_with(|| ProbeRecord {
+            interval_s,
+            ..ProbeRecord::default()
+        });
         let measured = std::mem::take(&mut self.measured);
-        let means = measured.lock().unwrap_or_else(PoisonError::into_inner).means.by_host();
+        let means = measured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .means
+            .by_host();
         record.hosts.extend(means);
         for (host, end) in std::mem::take(&mut self.ends) {
             record.notes.extend(end.notes.iter().cloned());
-            run.doubts.extend(end.lost.as_ref().map(|lost| format!("no more samples: {lost}")));
+            run.doubts.extend(
+                end.lost
+                    .as_ref()
+                    .map(|lost| format!("no more samples: {lost}")),
+            );
             record.elsewhere.insert(host, host_probes(end));
         }
     }
@@ -147,9 +189,23 @@ impl Drop for HostProbing {
 }
 
 fn host_probes(end: WatchEnd) -> HostProbes {
-    let WatchReport { late, missed, dropped, resets, unreadable, samples, cpu_nanos, elapsed_nanos } =
-        end.report;
-    let share = |of: u64| if of == 0 { 0.0 } else { cpu_nanos as f64 / of as f64 };
+    let WatchReport {
+        late,
+        missed,
+        dropped,
+        resets,
+        unreadable,
+        samples,
+        cpu_nanos,
+        elapsed_nanos,
+    } = end.report;
+    let share = |of: u64| {
+        if of == 0 {
+            0.0
+        } else {
+            cpu_nanos as f64 / of as f64
+        }
+    };
     HostProbes {
         samples: end.came,
         late,
@@ -167,9 +223,18 @@ fn host_probes(end: WatchEnd) -> HostProbes {
 }
 
 /// The hosts that are sampled, for a message about them.
-pub(crate) fn trouble(elsewhere: &BTreeMap<String, HostProbes>) -> impl Iterator<Item = String> + '_ {
+pub(crate) fn trouble(
+    elsewhere: &BTreeMap<String, HostProbes>,
+) -> impl Iterator<Item = String> + '_ {
     elsewhere.iter().filter_map(|(host, probes)| {
-        let HostProbes { late, missed, dropped, resets, unreadable, .. } = probes;
+        let HostProbes {
+            late,
+            missed,
+            dropped,
+            resets,
+            unreadable,
+            ..
+        } = probes;
         let counts = [
             (late, "late"),
             (missed, "missed"),
@@ -182,6 +247,7 @@ pub(crate) fn trouble(elsewhere: &BTreeMap<String, HostProbes>) -> impl Iterator
             .filter(|(count, _)| **count > 0)
             .map(|(count, what)| format!("{count} {what}"))
             .collect();
-        (!told.is_empty()).then(|| format!("{host}: {} samples; {}", probes.samples, told.join(", ")))
+        (!told.is_empty())
+            .then(|| format!("{host}: {} samples; {}", probes.samples, told.join(", ")))
     })
 }

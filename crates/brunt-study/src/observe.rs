@@ -8,7 +8,9 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub use brunt_result::event::{Event, FaultGap, FaultRecord, JobEvent, RunInfo, Sample, SampleValue};
+pub use brunt_result::event::{
+    Event, FaultGap, FaultRecord, JobEvent, RunInfo, Sample, SampleValue,
+};
 
 /// Takes events. Called from the thread that collects a run's intervals and from hooks', one
 /// call at a time.
@@ -43,9 +45,20 @@ struct Seat {
 impl Hub {
     /// With its observers, told in this order.
     pub fn new(observers: Vec<Box<dyn Observer>>) -> Arc<Hub> {
-        let observers =
-            observers.into_iter().map(|observer| Seat { observer, failed: false, first: false }).collect();
-        Arc::new(Hub { inner: Mutex::new(Inner { observers, failure: None }) })
+        let observers = observers
+            .into_iter()
+            .map(|observer| Seat {
+                observer,
+                failed: false,
+                first: false,
+            })
+            .collect();
+        Arc::new(Hub {
+            inner: Mutex::new(Inner {
+                observers,
+                failure: None,
+            }),
+        })
     }
 
     /// Tells everybody.
@@ -54,8 +67,10 @@ impl Hub {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner { observers, failure } = &mut *inner;
         for seat in observers {
-            let ends =
-                matches!(event, Event::RunEnds(..) | Event::Job(_, JobEvent::RunEnds(..)) | Event::Ends(_));
+            let ends = matches!(
+                event,
+                Event::RunEnds(..) | Event::Job(_, JobEvent::RunEnds(..)) | Event::Ends(_)
+            );
             if seat.failed && !ends {
                 continue;
             }
@@ -73,7 +88,11 @@ impl Hub {
 
     /// What the first observer that failed said last: nothing more is worth measuring.
     pub fn failure(&self) -> Option<String> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).failure.clone()
+        self.inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .failure
+            .clone()
     }
 }
 
@@ -89,7 +108,11 @@ mod tests {
     impl Observer for Full {
         fn event(&mut self, event: &Event) -> io::Result<()> {
             let mut seen = self.0.lock().unwrap();
-            let event = if matches!(event, Event::Ends(_)) { "end" } else { "event" };
+            let event = if matches!(event, Event::Ends(_)) {
+                "end"
+            } else {
+                "event"
+            };
             seen.push(event);
             match (seen.len(), event) {
                 (3, _) => Err(io::Error::other("disk full")),
@@ -103,14 +126,23 @@ mod tests {
     /// known by its last word.
     #[test]
     fn a_failed_observer_is_left_alone() {
-        let (full, fine) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+        let (full, fine) = (
+            Arc::new(Mutex::new(Vec::new())),
+            Arc::new(Mutex::new(Vec::new())),
+        );
         fine.lock().unwrap().extend(["event"; 3]);
-        let hub = Hub::new(vec![Box::new(Full(full.clone())), Box::new(Full(fine.clone()))]);
+        let hub = Hub::new(vec![
+            Box::new(Full(full.clone())),
+            Box::new(Full(fine.clone())),
+        ]);
         for at in 0..5 {
             assert_eq!(hub.failure().is_some(), at >= 3);
             hub.tell(&Event::RunStarts(Nanos(at)));
         }
-        assert_eq!((full.lock().unwrap().len(), fine.lock().unwrap().len()), (3, 8));
+        assert_eq!(
+            (full.lock().unwrap().len(), fine.lock().unwrap().len()),
+            (3, 8)
+        );
         assert_eq!(hub.failure().as_deref(), Some("disk full"));
         let summary = Summary {
             format: brunt_result::summary::FORMAT,

@@ -23,7 +23,10 @@ pub struct Probing {
 impl Probing {
     /// With this prober.
     pub fn new(prober: Prober) -> Probing {
-        Probing { prober, record: None }
+        Probing {
+            prober,
+            record: None,
+        }
     }
 }
 

@@ -91,7 +91,9 @@ impl ServicesError {
                 let is_empty = std::fs::metadata(log).map_or(true, |log| log.len() == 0);
                 (!is_empty).then(|| format!("see all that it said in {}", log.display()))
             }
-            ServicesError::Folder { .. } => Some("set TMPDIR to a folder that can be written to".into()),
+            ServicesError::Folder { .. } => {
+                Some("set TMPDIR to a folder that can be written to".into())
+            }
             ServicesError::NeedsRoot { .. } => {
                 Some("run it as root, in a container with all of root's capabilities".into())
             }
@@ -111,20 +113,37 @@ impl Services {
         ground: ServiceGround<'_>,
         interrupted: &Arc<AtomicBool>,
     ) -> Result<Services, ServicesError> {
-        let ServiceGround { hosts, lab, fleet, scratch, logs } = ground;
-        let is_here = |entry: &ServiceEntry| !hosts.is_elsewhere(&experiment.host_of_service(entry));
+        let ServiceGround {
+            hosts,
+            lab,
+            fleet,
+            scratch,
+            logs,
+        } = ground;
+        let is_here =
+            |entry: &ServiceEntry| !hosts.is_elsewhere(&experiment.host_of_service(entry));
         let mut entries = experiment.services.iter();
-        if let Some((service, _)) =
-            entries.find(|(_, entry)| entry.needs_root && is_here(entry) && !stage::is_root_of_machine())
+        if let Some((service, _)) = entries
+            .find(|(_, entry)| entry.needs_root && is_here(entry) && !stage::is_root_of_machine())
         {
-            return Err(ServicesError::NeedsRoot { service: service.clone() });
+            return Err(ServicesError::NeedsRoot {
+                service: service.clone(),
+            });
         }
         make(logs)?;
         let log_of = |name: &str| logs.join(format!("{name}.log"));
         // Of an earlier attempt with this folder of results.
-        experiment.services.keys().for_each(|name| drop(std::fs::remove_file(log_of(name))));
+        experiment
+            .services
+            .keys()
+            .for_each(|name| drop(std::fs::remove_file(log_of(name))));
         let addresses = addresses(experiment, hosts, lab)?;
-        let mut services = Services { started: Vec::new(), far_folders: BTreeMap::new(), addresses, scratch };
+        let mut services = Services {
+            started: Vec::new(),
+            far_folders: BTreeMap::new(),
+            addresses,
+            scratch,
+        };
         let mut admitted = services.admit(experiment, hosts, fleet, &log_of, interrupted)?;
         let order = experiment.services_in_order();
         for name in order.expect("a file whose services wait for themselves was refused") {
@@ -133,13 +152,15 @@ impl Services {
             }
             let entry = &experiment.services[name];
             let host = experiment.host_of_service(entry);
-            let (log, mut environment) = (log_of(name), services.environment(&host, experiment, hosts));
+            let (log, mut environment) =
+                (log_of(name), services.environment(&host, experiment, hosts));
             let started = match admitted.remove(name) {
                 Some(admitted) => admitted.run(environment, interrupted),
                 None => {
                     let launcher = hosts.find(&host)?.launcher(lab)?;
                     if let Ok(program) = launcher.program() {
-                        environment.insert("BRUNT_PROGRAM".to_string(), program.display().to_string());
+                        environment
+                            .insert("BRUNT_PROGRAM".to_string(), program.display().to_string());
                     }
                     let order = services.order(name, entry, environment, &log);
                     make(&order.folder)?;
@@ -170,13 +191,20 @@ impl Services {
                 return Err(ServicesError::Interrupted);
             }
             let host = experiment.host_of_service(entry);
-            let Some(fleet) = fleet.filter(|_| hosts.is_elsewhere(&host)) else { continue };
+            let Some(fleet) = fleet.filter(|_| hosts.is_elsewhere(&host)) else {
+                continue;
+            };
             let address = hosts.find(&host)?.serving_address()?;
-            let at = ServingHost { name: host, address, fleet: Arc::clone(fleet) };
+            let at = ServingHost {
+                name: host,
+                address,
+                fleet: Arc::clone(fleet),
+            };
             let log = log_of(name);
             let admitted = role::admit_elsewhere(name, program(entry), entry.needs_root, &log, &at);
             let admitted = admitted.map_err(|source| ServicesError::Role { log, source })?;
-            self.far_folders.insert(name.clone(), admitted.folder().to_path_buf());
+            self.far_folders
+                .insert(name.clone(), admitted.folder().to_path_buf());
             all.insert(name.clone(), admitted);
         }
         Ok(all)
@@ -195,7 +223,10 @@ impl Services {
         // The service has another working folder.
         let log = std::path::absolute(log).unwrap_or_else(|_| log.to_path_buf());
         let order = KeeperOrder::of(program, self.scratch.path(), name, log);
-        KeeperOrder { private: entry.private.clone(), ..order }
+        KeeperOrder {
+            private: entry.private.clone(),
+            ..order
+        }
     }
 
     /// What a service on this host finds out from its environment beside its own folder: hosts, the folders of all services,
@@ -211,11 +242,17 @@ impl Services {
             variables.insert(variable("HOST", name.as_str()), address.to_string());
         }
         for name in experiment.services.keys() {
-            variables.insert(variable("FOLDER", name), self.folder(name).display().to_string());
+            variables.insert(
+                variable("FOLDER", name),
+                self.folder(name).display().to_string(),
+            );
         }
         let is_far = hosts.is_elsewhere(host);
         // What listens on this machine's loopback is not told to others.
-        let reached = self.started.iter().filter(|(_, role)| !is_far || hosts.is_elsewhere(role.host()));
+        let reached = self
+            .started
+            .iter()
+            .filter(|(_, role)| !is_far || hosts.is_elsewhere(role.host()));
         for (name, role) in reached {
             variables.insert(variable("SERVICE", name), role.address().to_string());
         }
@@ -229,7 +266,10 @@ impl Services {
 
     /// The folder of a service, on its host.
     fn folder(&self, name: &str) -> PathBuf {
-        self.far_folders.get(name).cloned().unwrap_or_else(|| self.scratch.path().join(name))
+        self.far_folders
+            .get(name)
+            .cloned()
+            .unwrap_or_else(|| self.scratch.path().join(name))
     }
 
     /// Their roles by name, for faults.
@@ -298,8 +338,10 @@ fn addresses(
         addresses.insert(host.clone(), hosts.find(host)?.launcher(lab)?.address());
     }
     for (host, _) in hosts.places() {
-        let has_services =
-            experiment.services.values().any(|entry| experiment.host_of_service(entry) == host);
+        let has_services = experiment
+            .services
+            .values()
+            .any(|entry| experiment.host_of_service(entry) == host);
         match hosts.find(&host)?.serving_address() {
             Ok(address) => drop(addresses.insert(host, address)),
             Err(error) if has_services => return Err(error.into()),
@@ -312,11 +354,23 @@ fn addresses(
 
 fn make(path: &Path) -> Result<(), ServicesError> {
     let made = std::fs::create_dir_all(path);
-    made.map_err(|source| ServicesError::Folder { path: path.to_path_buf(), source })
+    made.map_err(|source| ServicesError::Folder {
+        path: path.to_path_buf(),
+        source,
+    })
 }
 
 /// `BRUNT_HOST_…` of a host, `BRUNT_SERVICE_…` and `BRUNT_FOLDER_…` of a service.
 fn variable(kind: &str, name: &str) -> String {
-    let word = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' };
-    format!("BRUNT_{kind}_{}", name.chars().map(word).collect::<String>())
+    let word = |letter: char| {
+        if letter.is_ascii_alphanumeric() {
+            letter.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    };
+    format!(
+        "BRUNT_{kind}_{}",
+        name.chars().map(word).collect::<String>()
+    )
 }

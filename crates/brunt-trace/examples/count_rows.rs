@@ -11,14 +11,22 @@ use brunt_trace::{ColumnMap, FormatOptions, ReadOptions, TraceOp, TraceReader, f
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let mut next = |what: &str| args.next().ok_or(format!("{what} is missing"));
-    let (path, format, times) = (next("FILE")?, next("FORMAT")?, next("TIMES")?.parse::<u32>()?);
+    let (path, format, times) = (
+        next("FILE")?,
+        next("FORMAT")?,
+        next("TIMES")?.parse::<u32>()?,
+    );
     let options = FormatOptions {
         op: Some(TraceOp::Read),
         columns: Some(ColumnMap::SAMPLE),
         ..FormatOptions::default()
     };
-    let options =
-        ReadOptions { format: format_named(&format), strict: true, options, ..ReadOptions::default() };
+    let options = ReadOptions {
+        format: format_named(&format),
+        strict: true,
+        options,
+        ..ReadOptions::default()
+    };
     let (began, mut rows, mut sum) = (Instant::now(), 0u64, 0u64);
     for _ in 0..times {
         let mut reader = TraceReader::open_with(Path::new(&path), &options)?;
@@ -31,6 +39,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let seconds = began.elapsed().as_secs_f64();
-    println!("{rows} rows, {:.1} ns each, sum {sum:x}", seconds * 1e9 / rows.max(1) as f64);
+    println!(
+        "{rows} rows, {:.1} ns each, sum {sum:x}",
+        seconds * 1e9 / rows.max(1) as f64
+    );
     Ok(())
 }

@@ -120,13 +120,21 @@ impl CommandDetails {
             false => Ok(None),
         };
         let (commands, extents) = (open(&COMMANDS)?, open(&EXTENTS)?);
-        Ok(CommandDetails { commands, extents, ..CommandDetails::default() })
+        Ok(CommandDetails {
+            commands,
+            extents,
+            ..CommandDetails::default()
+        })
     }
 
     /// Parts that could not be read: what they say of commands is missing.
     pub fn damaged(&self) -> usize {
         let tables = [&self.commands, &self.extents];
-        tables.into_iter().flatten().map(|reader| reader.damaged().len()).sum()
+        tables
+            .into_iter()
+            .flatten()
+            .map(|reader| reader.damaged().len())
+            .sum()
     }
 
     /// Commands of which nobody will know whether they force their data, or what they give back: they waited for their
@@ -139,22 +147,36 @@ impl CommandDetails {
     pub fn advance(&mut self, rows: u64) -> Result<(), TraceError> {
         self.wanted += rows;
         while self.read < self.wanted {
-            let Some(reader) = &mut self.commands else { break };
+            let Some(reader) = &mut self.commands else {
+                break;
+            };
             if reader.next_batch()?.is_none() {
                 break;
             }
             self.take_commands();
         }
         while self.extents_read < self.extents_wanted {
-            let Some(batch) = self.extents.as_mut().map(TableReader::next_batch).transpose()?.flatten()
+            let Some(batch) = self
+                .extents
+                .as_mut()
+                .map(TableReader::next_batch)
+                .transpose()?
+                .flatten()
             else {
                 break;
             };
-            let (ids, lbas, blocks) = (batch.ints("record_id"), batch.ints("lba"), batch.ints("blocks"));
+            let (ids, lbas, blocks) = (
+                batch.ints("record_id"),
+                batch.ints("lba"),
+                batch.ints("blocks"),
+            );
             self.extents_read += ids.len() as u64;
             for (row, id) in ids.iter().enumerate() {
-                let Some(of) = self.extents_of.get_mut(id) else { continue };
-                of.extents.extend(CommandExtent::of(lbas[row], blocks[row], of.block_bytes));
+                let Some(of) = self.extents_of.get_mut(id) else {
+                    continue;
+                };
+                of.extents
+                    .extend(CommandExtent::of(lbas[row], blocks[row], of.block_bytes));
             }
         }
         self.make_room();
@@ -186,12 +208,21 @@ impl CommandDetails {
             let [lba, blocks, block_bytes, extents] =
                 ["lba", "blocks", "block_bytes", "extents"].map(|column| int(batch, column, row));
             self.extents_wanted += count(extents).unwrap_or(0);
-            let Some(block_bytes) = count(block_bytes) else { continue };
-            let of = |op, extents| ExtentsOf { op, block_bytes, extents };
+            let Some(block_bytes) = count(block_bytes) else {
+                continue;
+            };
+            let of = |op, extents| ExtentsOf {
+                op,
+                block_bytes,
+                extents,
+            };
             if extents.is_some() {
-                self.extents_of.insert(ids[row], of(TraceOp::Unmap, Vec::new()));
+                self.extents_of
+                    .insert(ids[row], of(TraceOp::Unmap, Vec::new()));
             } else if let (Some(op), Some(lba), Some(blocks)) = (write_same(cdb), lba, blocks) {
-                let extents = CommandExtent::of(lba, blocks, block_bytes).into_iter().collect();
+                let extents = CommandExtent::of(lba, blocks, block_bytes)
+                    .into_iter()
+                    .collect();
                 self.extents_of.insert(ids[row], of(op, extents));
             }
         }
@@ -212,39 +243,54 @@ impl CommandExtent {
         let offset_bytes = u64::try_from(lba).ok()?.checked_mul(block_bytes)?;
         let len_bytes = u64::try_from(blocks).ok()?.checked_mul(block_bytes)?;
         offset_bytes.checked_add(len_bytes)?;
-        Some(CommandExtent { offset_bytes, len_bytes })
+        Some(CommandExtent {
+            offset_bytes,
+            len_bytes,
+        })
     }
 
     /// In pieces that a request can say.
     fn pieces(self) -> impl Iterator<Item = (u64, u32)> {
         (0..self.len_bytes.div_ceil(EXTENT_BYTES_MAX)).map(move |piece| {
             let at = piece * EXTENT_BYTES_MAX;
-            (self.offset_bytes + at, (self.len_bytes - at).min(EXTENT_BYTES_MAX) as u32)
+            (
+                self.offset_bytes + at,
+                (self.len_bytes - at).min(EXTENT_BYTES_MAX) as u32,
+            )
         })
     }
 }
 
 /// The byte of a CDB in hexadecimal.
 fn byte(cdb: &str, at: usize) -> Option<u8> {
-    cdb.get(at * 2..at * 2 + 2).and_then(|hex| u8::from_str_radix(hex, 16).ok())
+    cdb.get(at * 2..at * 2 + 2)
+        .and_then(|hex| u8::from_str_radix(hex, 16).ok())
 }
 
 /// What WRITE SAME does: its UNMAP bit is bit 3 of byte 1 (SBC-4, 5.51). `None`: the command is another.
 fn write_same(cdb: &str) -> Option<TraceOp> {
     let flags = byte(cdb, 1).filter(|_| matches!(byte(cdb, 0), Some(0x41 | 0x93)))?;
-    Some(if flags & 8 != 0 { TraceOp::Unmap } else { TraceOp::Write })
+    Some(if flags & 8 != 0 {
+        TraceOp::Unmap
+    } else {
+        TraceOp::Write
+    })
 }
 
 /// FUA is bit 3 of byte 1 of READ and WRITE but those of six bytes (SBC-4, 5.13).
 fn forces(cdb: &str) -> bool {
-    let (Some(code), Some(flags)) = (byte(cdb, 0), byte(cdb, 1)) else { return false };
+    let (Some(code), Some(flags)) = (byte(cdb, 0), byte(cdb, 1)) else {
+        return false;
+    };
     matches!(code, 0x28 | 0x2a | 0xa8 | 0xaa | 0x88 | 0x8a) && flags & 8 != 0
 }
 
 /// Operations of a batch that have a row among the commands.
 pub(crate) fn commands_in(batch: &Batch) -> u64 {
-    batch.texts("operation").filter(|name| name.starts_with("SCSI ") || name.starts_with("iSCSI ")).count()
-        as u64
+    batch
+        .texts("operation")
+        .filter(|name| name.starts_with("SCSI ") || name.starts_with("iSCSI "))
+        .count() as u64
 }
 
 /// The requests of a batch; the commands of it are known.
@@ -257,13 +303,17 @@ pub(crate) fn requests(
     let (ids, times) = (batch.ints("record_id"), batch.ints("request_first"));
     for ((row, time_ns), name) in times.iter().enumerate().zip(batch.texts("operation")) {
         let fua = details.take_forced(ids[row]);
-        let [file, offset, direction, asked] =
-            ["file", "offset_bytes", "direction", "asked_bytes"].map(|column| int(batch, column, row));
+        let [file, offset, direction, asked] = ["file", "offset_bytes", "direction", "asked_bytes"]
+            .map(|column| int(batch, column, row));
         let is_flush = matches!(name, "SCSI SYNCHRONIZE CACHE" | "COMMIT");
         let found = match (file, offset, direction, asked) {
             (Some(file), _, _, _) if is_flush => Some((file, TraceOp::Flush, 0, 0)),
-            (Some(file), Some(offset), Some(0), Some(asked)) => Some((file, TraceOp::Read, offset, asked)),
-            (Some(file), Some(offset), Some(_), Some(asked)) => Some((file, TraceOp::Write, offset, asked)),
+            (Some(file), Some(offset), Some(0), Some(asked)) => {
+                Some((file, TraceOp::Read, offset, asked))
+            }
+            (Some(file), Some(offset), Some(_), Some(asked)) => {
+                Some((file, TraceOp::Write, offset, asked))
+            }
             (Some(file), ..) if matches!(name, "SCSI UNMAP" | "SCSI WRITE SAME") => {
                 Some((file, TraceOp::Unmap, 0, 0))
             }
@@ -275,15 +325,23 @@ pub(crate) fn requests(
         };
         let mut request = |op, offset: u64, len_bytes: u32| {
             let device = devices.index_of(format!("{:016x}", file as u64).as_bytes())?;
-            let request = BlockRequest::new(u64::try_from(*time_ns).ok()?, device, op, offset, len_bytes);
+            let request =
+                BlockRequest::new(u64::try_from(*time_ns).ok()?, device, op, offset, len_bytes);
             // It is over with the last byte of its answer.
             let span = int(batch, "reply_span_ns", row).unwrap_or(0);
-            let response = int(batch, "latency_ns", row).map(|latency| latency.saturating_add(span));
-            Some(BlockRequest { fua, response_ns: count(response), ..request })
+            let response =
+                int(batch, "latency_ns", row).map(|latency| latency.saturating_add(span));
+            Some(BlockRequest {
+                fua,
+                response_ns: count(response),
+                ..request
+            })
         };
         if op != TraceOp::Unmap {
             let place = u64::try_from(offset).ok().zip(u32::try_from(asked).ok());
-            each(made(|| place.and_then(|(offset, len)| request(op, offset, len))));
+            each(made(|| {
+                place.and_then(|(offset, len)| request(op, offset, len))
+            }));
             continue;
         }
         // Its list or the bytes of a block are not known.
@@ -298,7 +356,9 @@ pub(crate) fn requests(
         // A request for each extent: an UNMAP may have many.
         for (offset, len) in extents.into_iter().flat_map(CommandExtent::pieces) {
             match made(|| request(op, offset, len)) {
-                TableRow::Request(request) if op == TraceOp::Write => each(TableRow::Repeated(request)),
+                TableRow::Request(request) if op == TraceOp::Write => {
+                    each(TableRow::Repeated(request))
+                }
                 row => each(row),
             }
         }
@@ -315,23 +375,45 @@ mod tests {
     /// What waits in vain has a bound, and what is given up for it is counted.
     #[test]
     fn details_that_find_no_room_are_counted() {
-        let mut details = CommandDetails { unmatched_max: 2, ..CommandDetails::default() };
+        let mut details = CommandDetails {
+            unmatched_max: 2,
+            ..CommandDetails::default()
+        };
         details.forced.extend([1, 2]);
-        let unmap = ExtentsOf { op: TraceOp::Unmap, block_bytes: 512, extents: Vec::new() };
+        let unmap = ExtentsOf {
+            op: TraceOp::Unmap,
+            block_bytes: 512,
+            extents: Vec::new(),
+        };
         details.extents_of.insert(1, unmap.clone());
         details.make_room();
         assert_eq!((details.dropped(), details.take_forced(1)), (0, true));
         details.forced.extend([3, 4]);
-        details.extents_of.extend([2, 3].map(|id| (id, unmap.clone())));
+        details
+            .extents_of
+            .extend([2, 3].map(|id| (id, unmap.clone())));
         details.make_room();
-        assert_eq!((details.dropped(), details.take_forced(3), details.take_extents(1)), (6, false, None));
+        assert_eq!(
+            (
+                details.dropped(),
+                details.take_forced(3),
+                details.take_extents(1)
+            ),
+            (6, false, None)
+        );
     }
 
     #[test]
     fn long_extents_are_cut_and_impossible_ones_are_none() {
         let check = |lba: i64, blocks: i64, expected: &[(u64, u32)]| {
             let extent = CommandExtent::of(lba, blocks, 512);
-            assert_eq!(extent.into_iter().flat_map(CommandExtent::pieces).collect::<Vec<_>>(), expected);
+            assert_eq!(
+                extent
+                    .into_iter()
+                    .flat_map(CommandExtent::pieces)
+                    .collect::<Vec<_>>(),
+                expected
+            );
         };
         check(8, 16, &[(4096, 8192)]);
         check(8, 0, &[]);
@@ -345,23 +427,46 @@ mod tests {
     #[test]
     fn one_block_written_again_and_again_is_a_write() {
         let folder = tempfile::tempdir().unwrap();
-        let table = |table| TableWriter::create(folder.path(), table, WriterOptions::default()).unwrap();
+        let table =
+            |table| TableWriter::create(folder.path(), table, WriterOptions::default()).unwrap();
         let (mut operations, mut commands) = (table(&CAPTURED), table(&COMMANDS));
         for (id, cdb, blocks) in [(0, "9300", 16), (1, "4108", 8), (2, "9301", 0)] {
-            let row = operations.rows().row().int(id).text("SCSI WRITE SAME").int(1000 + id);
-            let row = row.int_or_null(Some(50)).int_or_null(Some(0)).int_or_null(Some(7));
+            let row = operations
+                .rows()
+                .row()
+                .int(id)
+                .text("SCSI WRITE SAME")
+                .int(1000 + id);
+            let row = row
+                .int_or_null(Some(50))
+                .int_or_null(Some(0))
+                .int_or_null(Some(7));
             row.null().null().null().end();
-            let row = commands.rows().row().int(id).text_or_null(Some(cdb)).int_or_null(Some(8));
-            row.int_or_null(Some(blocks)).int_or_null(Some(512)).null().end();
+            let row = commands
+                .rows()
+                .row()
+                .int(id)
+                .text_or_null(Some(cdb))
+                .int_or_null(Some(8));
+            row.int_or_null(Some(blocks))
+                .int_or_null(Some(512))
+                .null()
+                .end();
         }
         operations.finish().unwrap();
         commands.finish().unwrap();
         let mut reader = TraceReader::open(folder.path(), None, false).unwrap();
         let mut requests = Vec::new();
         while let Some(more) = reader.next_requests().unwrap() {
-            requests.extend(more.iter().map(|one| (one.op, one.offset_bytes, one.len_bytes)));
+            requests.extend(
+                more.iter()
+                    .map(|one| (one.op, one.offset_bytes, one.len_bytes)),
+            );
         }
-        assert_eq!(requests, [(TraceOp::Write, 4096, 8192), (TraceOp::Unmap, 4096, 4096)]);
+        assert_eq!(
+            requests,
+            [(TraceOp::Write, 4096, 8192), (TraceOp::Unmap, 4096, 4096)]
+        );
         assert_eq!((reader.ledger().repeated, reader.ledger().damaged), (1, 1));
     }
 

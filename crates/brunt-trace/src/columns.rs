@@ -87,8 +87,14 @@ impl ColumnMap {
         let mut found = Found::default();
         // The one value that may be a comma itself.
         let text = text.replace("delimiter=,", "delimiter=comma");
-        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let (key, value) = part.split_once('=').ok_or_else(|| ColumnsError::NoValue(part.into()))?;
+        for part in text
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
+            let (key, value) = part
+                .split_once('=')
+                .ok_or_else(|| ColumnsError::NoValue(part.into()))?;
             found.set(key.trim(), value.trim())?;
         }
         found.finish()
@@ -96,8 +102,17 @@ impl ColumnMap {
 
     /// The most columns that a row has to have.
     pub fn columns(&self) -> usize {
-        let all = [self.time, Some(self.object), self.size, self.op, self.tenant];
-        all.into_iter().flatten().max().map_or(0, |last| usize::from(last) + 1)
+        let all = [
+            self.time,
+            Some(self.object),
+            self.size,
+            self.op,
+            self.tenant,
+        ];
+        all.into_iter()
+            .flatten()
+            .max()
+            .map_or(0, |last| usize::from(last) + 1)
     }
 }
 
@@ -134,19 +149,27 @@ impl fmt::Display for ColumnMap {
         for (key, column) in others {
             column.map_or(Ok(()), |column| write!(f, ", {key}={}", column + 1))?;
         }
-        let unit = TIME_UNITS.iter().find(|(_, unit_ns)| *unit_ns == self.time_unit_ns);
+        let unit = TIME_UNITS
+            .iter()
+            .find(|(_, unit_ns)| *unit_ns == self.time_unit_ns);
         unit.map_or(Ok(()), |(name, _)| write!(f, ", time-unit={name}"))?;
         match self.delimiter {
             b'\t' => f.write_str(", delimiter=tab")?,
             b',' => {}
             other => write!(f, ", delimiter={}", char::from(other))?,
         }
-        self.header.map_or(Ok(()), |header| write!(f, ", has-header={header}"))
+        self.header
+            .map_or(Ok(()), |header| write!(f, ", has-header={header}"))
     }
 }
 
 /// Nanoseconds of the units of time.
-const TIME_UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+const TIME_UNITS: [(&str, u64); 4] = [
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
 
 /// What was written so far.
 #[derive(Default)]
@@ -159,13 +182,23 @@ struct Found {
 }
 
 /// In the order of [`Found::columns`].
-const COLUMN_KEYS: [&str; 5] = ["time-col", "obj-id-col", "obj-size-col", "op-col", "tenant-col"];
+const COLUMN_KEYS: [&str; 5] = [
+    "time-col",
+    "obj-id-col",
+    "obj-size-col",
+    "op-col",
+    "tenant-col",
+];
 
 impl Found {
     fn set(&mut self, key: &str, value: &str) -> Result<(), ColumnsError> {
         if let Some(at) = COLUMN_KEYS.iter().position(|known| *known == key) {
-            let number = value.parse::<u8>().ok().filter(|number| (1..=COLUMNS_MAX).contains(number));
-            let number = number.ok_or_else(|| wrong(COLUMN_KEYS[at], value, "a number from 1 to 64"))?;
+            let number = value
+                .parse::<u8>()
+                .ok()
+                .filter(|number| (1..=COLUMNS_MAX).contains(number));
+            let number =
+                number.ok_or_else(|| wrong(COLUMN_KEYS[at], value, "a number from 1 to 64"))?;
             return once(&mut self.columns[at], number - 1, COLUMN_KEYS[at]);
         }
         match key {
@@ -174,13 +207,19 @@ impl Found {
                     "comma" => b',',
                     "\\t" | "tab" => b'\t',
                     _ => match value.as_bytes() {
-                        [byte] if byte.is_ascii_punctuation() && !matches!(byte, b'.' | b'-') => *byte,
+                        [byte] if byte.is_ascii_punctuation() && !matches!(byte, b'.' | b'-') => {
+                            *byte
+                        }
                         _ => return Err(wrong("delimiter", value, "one of , ; | : or \\t")),
                     },
                 };
                 once(&mut self.delimiter, byte, "delimiter")
             }
-            "has-header" => once(&mut self.header, boolean("has-header", value)?, "has-header"),
+            "has-header" => once(
+                &mut self.header,
+                boolean("has-header", value)?,
+                "has-header",
+            ),
             "obj-id-is-num" => {
                 if !boolean("obj-id-is-num", value)? {
                     return Err(wrong(
@@ -193,7 +232,8 @@ impl Found {
             }
             "time-unit" => {
                 let unit = TIME_UNITS.iter().find(|(name, _)| *name == value);
-                let (_, unit_ns) = unit.ok_or_else(|| wrong("time-unit", value, "s, ms, us or ns"))?;
+                let (_, unit_ns) =
+                    unit.ok_or_else(|| wrong("time-unit", value, "s, ms, us or ns"))?;
                 once(&mut self.unit, *unit_ns, "time-unit")
             }
             _ => Err(ColumnsError::UnknownKey(key.into())),
@@ -238,7 +278,11 @@ fn boolean(key: &'static str, value: &str) -> Result<bool, ColumnsError> {
 }
 
 fn wrong(key: &'static str, value: &str, takes: &'static str) -> ColumnsError {
-    ColumnsError::Value { key, value: value.into(), takes }
+    ColumnsError::Value {
+        key,
+        value: value.into(),
+        takes,
+    }
 }
 
 #[cfg(test)]
@@ -248,17 +292,26 @@ mod tests {
     /// The parameters of libCacheSim's own examples, and what is refused.
     #[test]
     fn columns_are_said_as_in_libcachesim() {
-        let plain = ColumnMap { op: None, ..ColumnMap::SAMPLE };
+        let plain = ColumnMap {
+            op: None,
+            ..ColumnMap::SAMPLE
+        };
         let check = |text: &str, expected: Result<ColumnMap, ColumnsError>| {
             assert_eq!(ColumnMap::parse(text), expected, "{text}");
             if let Ok(map) = expected {
                 assert_eq!(ColumnMap::parse(&map.to_string()), Ok(map), "{map}");
             }
         };
-        check("time-col=2, obj-id-col=5, obj-size-col=4, obj-id-is-num=true", Ok(plain));
+        check(
+            "time-col=2, obj-id-col=5, obj-size-col=4, obj-id-is-num=true",
+            Ok(plain),
+        );
         check(
             "time-col=2,obj-id-col=5,obj-size-col=4,op-col=3,delimiter=,,has-header=true",
-            Ok(ColumnMap { header: Some(true), ..ColumnMap::SAMPLE }),
+            Ok(ColumnMap {
+                header: Some(true),
+                ..ColumnMap::SAMPLE
+            }),
         );
         check(
             "obj-id-col=1,delimiter=\\t,time-unit=us",
@@ -273,8 +326,14 @@ mod tests {
         );
         check("time-col=1,obj-size-col=2", Err(ColumnsError::NoObject));
         check("obj-id-col=2,time-col=2", Err(ColumnsError::Shared(2)));
-        check("obj-id-col=2,obj-id-col=3", Err(ColumnsError::Twice("obj-id-col")));
-        check("obj-id-col", Err(ColumnsError::NoValue("obj-id-col".into())));
+        check(
+            "obj-id-col=2,obj-id-col=3",
+            Err(ColumnsError::Twice("obj-id-col")),
+        );
+        check(
+            "obj-id-col",
+            Err(ColumnsError::NoValue("obj-id-col".into())),
+        );
         check("id=1", Err(ColumnsError::UnknownKey("id".into())));
         for text in [
             "obj-id-col=0",
@@ -284,7 +343,10 @@ mod tests {
             "delimiter=5",
             "obj-id-is-num=0",
         ] {
-            assert!(matches!(ColumnMap::parse(text), Err(ColumnsError::Value { .. })), "{text}");
+            assert!(
+                matches!(ColumnMap::parse(text), Err(ColumnsError::Value { .. })),
+                "{text}"
+            );
         }
     }
 }

@@ -19,7 +19,9 @@ const INFIX: &str = ".blktrace.";
 
 /// The files of all CPUs of a trace, given one of them, or what is before their infix; empty where there are none.
 pub(crate) fn files_of(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Ok(Vec::new()) };
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+        return Ok(Vec::new());
+    };
     let stem = match name.rfind(INFIX) {
         Some(at) if is_number(&name[at + INFIX.len()..]) => &name[..at],
         _ if path.exists() => return Ok(Vec::new()),
@@ -29,14 +31,19 @@ pub(crate) fn files_of(path: &Path) -> io::Result<Vec<PathBuf>> {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     };
-    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(Vec::new()) };
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Ok(Vec::new());
+    };
     let mut found = Vec::new();
     for entry in entries {
         let entry = entry?;
         let file = entry.file_name();
-        let number = file.to_str().and_then(|file| file.strip_prefix(stem)?.strip_prefix(INFIX));
-        if let Some(cpu) =
-            number.filter(|number| is_number(number)).and_then(|number| number.parse::<u32>().ok())
+        let number = file
+            .to_str()
+            .and_then(|file| file.strip_prefix(stem)?.strip_prefix(INFIX));
+        if let Some(cpu) = number
+            .filter(|number| is_number(number))
+            .and_then(|number| number.parse::<u32>().ok())
         {
             found.push((cpu, entry.path()));
         }
@@ -94,7 +101,9 @@ impl Cpu {
         self.used = 0;
         let room = BUFFER_BYTES - self.buffer.len();
         assert!(room > 0, "an event is shorter than the buffer");
-        let read = (&mut self.input).take(room as u64).read_to_end(&mut self.buffer)?;
+        let read = (&mut self.input)
+            .take(room as u64)
+            .read_to_end(&mut self.buffer)?;
         self.ended = read < room;
         Ok(())
     }
@@ -111,10 +120,22 @@ impl MergedCpus {
     }
 
     fn of(inputs: Vec<Box<dyn Read + Send>>) -> io::Result<MergedCpus> {
-        let cpu = |input| Cpu { input, buffer: Vec::new(), used: 0, left: 0, ended: false, last_ns: 0 };
-        let mut merged = MergedCpus { cpus: inputs.into_iter().map(cpu).collect(), next: BinaryHeap::new() };
+        let cpu = |input| Cpu {
+            input,
+            buffer: Vec::new(),
+            used: 0,
+            left: 0,
+            ended: false,
+            last_ns: 0,
+        };
+        let mut merged = MergedCpus {
+            cpus: inputs.into_iter().map(cpu).collect(),
+            next: BinaryHeap::new(),
+        };
         for (index, cpu) in merged.cpus.iter_mut().enumerate() {
-            merged.next.extend(cpu.advance()?.map(|time| Reverse((time, index))));
+            merged
+                .next
+                .extend(cpu.advance()?.map(|time| Reverse((time, index))));
         }
         Ok(merged)
     }
@@ -125,7 +146,9 @@ impl Read for MergedCpus {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < out.len() {
-            let Some(mut next) = self.next.peek_mut() else { break };
+            let Some(mut next) = self.next.peek_mut() else {
+                break;
+            };
             let Reverse((_, index)) = *next;
             let cpu = &mut self.cpus[index];
             let copied = cpu.left.min(out.len() - filled);
@@ -152,14 +175,21 @@ mod tests {
     use crate::formats::{blktrace, read};
 
     fn cpu(times: &[u64]) -> Vec<u8> {
-        times.iter().flat_map(|time| encode(7, false, *time, 7 | 2 << 16, 8 * time, 512)).collect()
+        times
+            .iter()
+            .flat_map(|time| encode(7, false, *time, 7 | 2 << 16, 8 * time, 512))
+            .collect()
     }
 
     fn merged(inputs: &[Vec<u8>]) -> Vec<u8> {
-        let inputs =
-            inputs.iter().map(|bytes| Box::new(io::Cursor::new(bytes.clone())) as Box<dyn Read + Send>);
+        let inputs = inputs
+            .iter()
+            .map(|bytes| Box::new(io::Cursor::new(bytes.clone())) as Box<dyn Read + Send>);
         let mut all = Vec::new();
-        MergedCpus::of(inputs.collect()).unwrap().read_to_end(&mut all).unwrap();
+        MergedCpus::of(inputs.collect())
+            .unwrap()
+            .read_to_end(&mut all)
+            .unwrap();
         all
     }
 
@@ -172,19 +202,31 @@ mod tests {
         assert_eq!(all.len(), cpu(&[1, 4, 10]).len() + damaged.len());
         let (requests, _, damaged) = read(&blktrace::FORMAT, &all);
         let times: Vec<u64> = requests.iter().map(|request| request.time_ns).collect();
-        assert_eq!((times.as_slice(), damaged.len()), (&[1, 2, 3, 4, 9, 10][..], 1));
+        assert_eq!(
+            (times.as_slice(), damaged.len()),
+            (&[1, 2, 3, 4, 9, 10][..], 1)
+        );
         // Longer than a buffer.
-        let long = |first: u64| (0..10_000).map(|index| first + 2 * index).collect::<Vec<_>>();
-        let (requests, _, damaged) = read(&blktrace::FORMAT, &merged(&[cpu(&long(0)), cpu(&long(1))]));
+        let long = |first: u64| {
+            (0..10_000)
+                .map(|index| first + 2 * index)
+                .collect::<Vec<_>>()
+        };
+        let (requests, _, damaged) =
+            read(&blktrace::FORMAT, &merged(&[cpu(&long(0)), cpu(&long(1))]));
         assert!(damaged.is_empty() && requests.iter().map(|request| request.time_ns).eq(0..20_000));
     }
 
     #[test]
     fn the_files_of_a_trace_are_found_by_one_of_them_or_by_its_name() {
         let folder = tempfile::tempdir().unwrap();
-        for name in
-            ["sda.blktrace.0", "sda.blktrace.1", "sda.blktrace.10", "sdab.blktrace.0", "sda.blktrace.x"]
-        {
+        for name in [
+            "sda.blktrace.0",
+            "sda.blktrace.1",
+            "sda.blktrace.10",
+            "sdab.blktrace.0",
+            "sda.blktrace.x",
+        ] {
             std::fs::write(folder.path().join(name), b"").unwrap();
         }
         let files = |name: &str| {

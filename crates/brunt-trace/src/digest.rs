@@ -51,12 +51,16 @@ impl DigestBuilder {
             self.since.clear();
             for request in run {
                 let first = *self.first_ns.get_or_insert(request.time_ns);
-                let since_us = (i128::from(request.time_ns) - i128::from(first)).div_euclid(1000) as i64;
+                let since_us =
+                    (i128::from(request.time_ns) - i128::from(first)).div_euclid(1000) as i64;
                 self.since.extend_from_slice(&since_us.to_le_bytes());
                 self.fields.extend_from_slice(&request.device.to_le_bytes());
-                self.fields.extend_from_slice(&code(request.op).to_le_bytes());
-                self.fields.extend_from_slice(&request.offset_bytes.to_le_bytes());
-                self.fields.extend_from_slice(&u64::from(request.len_bytes).to_le_bytes());
+                self.fields
+                    .extend_from_slice(&code(request.op).to_le_bytes());
+                self.fields
+                    .extend_from_slice(&request.offset_bytes.to_le_bytes());
+                self.fields
+                    .extend_from_slice(&u64::from(request.len_bytes).to_le_bytes());
             }
             self.requests.write(&self.fields);
             self.times.write(&self.since);
@@ -66,7 +70,10 @@ impl DigestBuilder {
     /// The numbers.
     pub fn finish(&self) -> StreamDigest {
         let hex = |hash: &XxHash3_64| format!("{:016x}", hash.finish());
-        StreamDigest { requests: hex(&self.requests), times: hex(&self.times) }
+        StreamDigest {
+            requests: hex(&self.requests),
+            times: hex(&self.times),
+        }
     }
 }
 
@@ -98,7 +105,10 @@ mod tests {
             .map(|index| BlockRequest::new(index * 1500, 0, TraceOp::Read, index * 512, 512))
             .collect();
         let whole = digest(&requests, 0);
-        assert_eq!((digest(&requests, 700), digest(&requests, 2000)), (whole.clone(), whole.clone()));
+        assert_eq!(
+            (digest(&requests, 700), digest(&requests, 2000)),
+            (whole.clone(), whole.clone())
+        );
         let changed = |change: fn(&mut BlockRequest)| {
             let mut requests = requests.clone();
             change(&mut requests[1234]);
@@ -115,7 +125,9 @@ mod tests {
         let later = changed(|request| request.time_ns += 1000);
         assert!(later.requests == whole.requests && later.times != whole.times);
         let mut shifted = requests.clone();
-        shifted.iter_mut().for_each(|request| request.time_ns += 1 << 60);
+        shifted
+            .iter_mut()
+            .for_each(|request| request.time_ns += 1 << 60);
         assert_eq!(digest(&shifted, 0), whole);
         let mut back = requests.clone();
         back.swap(3, 4);

@@ -52,7 +52,9 @@ pub struct EventKind {
 impl EventKind {
     fn op(self, bytes: u32) -> TraceOp {
         match self {
-            EventKind { passthrough: true, .. } => TraceOp::Other,
+            EventKind {
+                passthrough: true, ..
+            } => TraceOp::Other,
             EventKind { discard: true, .. } => TraceOp::Unmap,
             EventKind { flush: true, .. } if bytes == 0 => TraceOp::Flush,
             _ if bytes == 0 => TraceOp::Other,
@@ -108,7 +110,9 @@ impl EventRequests {
     #[inline(always)]
     pub fn event(&mut self, event: &BlockEvent) {
         match (event.step, self.event) {
-            (Step::Queue, TracedEvent::Queued) | (Step::Complete, TracedEvent::Completed) => self.make(event),
+            (Step::Queue, TracedEvent::Queued) | (Step::Complete, TracedEvent::Completed) => {
+                self.make(event)
+            }
             (Step::Dispatch, TracedEvent::Dispatched) => self.dispatch(event),
             (Step::Complete, TracedEvent::Dispatched) => {
                 self.counts.others += 1;
@@ -142,12 +146,25 @@ impl EventRequests {
     fn make(&mut self, event: &BlockEvent) {
         let op = event.kind.op(event.bytes);
         if event.kind.flush && op == TraceOp::Write {
-            self.push(BlockRequest::new(event.time_ns, event.device, TraceOp::Flush, 0, 0));
+            self.push(BlockRequest::new(
+                event.time_ns,
+                event.device,
+                TraceOp::Flush,
+                0,
+                0,
+            ));
         }
         // Some steps of a flush say -1 for the sector they do not have.
-        let offset_bytes = if op == TraceOp::Flush { 0 } else { event.sector.saturating_mul(512) };
+        let offset_bytes = if op == TraceOp::Flush {
+            0
+        } else {
+            event.sector.saturating_mul(512)
+        };
         let request = BlockRequest::new(event.time_ns, event.device, op, offset_bytes, event.bytes);
-        self.push(BlockRequest { fua: event.kind.fua, ..request });
+        self.push(BlockRequest {
+            fua: event.kind.fua,
+            ..request
+        });
     }
 
     #[inline(always)]
@@ -162,7 +179,10 @@ impl EventRequests {
         // Only the last of them has an answer of its own.
         let place = self.made.len() - 1;
         self.waits[place] = Some(event.sector);
-        if let Some(before) = self.open.insert((event.device, event.sector), self.first + place as u64) {
+        if let Some(before) = self
+            .open
+            .insert((event.device, event.sector), self.first + place as u64)
+        {
             // Sent again: the first one had no answer.
             self.settle(before, None);
         }
@@ -209,7 +229,14 @@ mod tests {
     use super::*;
 
     fn event(step: Step, time_ns: u64, sector: u64, bytes: u32, kind: EventKind) -> BlockEvent {
-        BlockEvent { step, time_ns, device: 0, sector, bytes, kind }
+        BlockEvent {
+            step,
+            time_ns,
+            device: 0,
+            sector,
+            bytes,
+            kind,
+        }
     }
 
     fn run(chosen: TracedEvent, events: &[BlockEvent]) -> (Vec<BlockRequest>, EventCounts) {
@@ -222,8 +249,15 @@ mod tests {
     /// Two queued writes that are merged and sent as one, a read, and a write with flush and FUA.
     #[test]
     fn steps_are_chosen_and_answers_found() {
-        let write = EventKind { write: true, ..EventKind::default() };
-        let stable = EventKind { flush: true, fua: true, ..write };
+        let write = EventKind {
+            write: true,
+            ..EventKind::default()
+        };
+        let stable = EventKind {
+            flush: true,
+            fua: true,
+            ..write
+        };
         let read = EventKind::default();
         let events = [
             event(Step::Queue, 10, 8, 4096, write),
@@ -238,7 +272,10 @@ mod tests {
             event(Step::Split, 51, 0, 512, stable),
         ];
         let (queued, counts) = run(TracedEvent::Queued, &events);
-        let ops: Vec<_> = queued.iter().map(|request| (request.op, request.len_bytes, request.fua)).collect();
+        let ops: Vec<_> = queued
+            .iter()
+            .map(|request| (request.op, request.len_bytes, request.fua))
+            .collect();
         let expected = [
             (TraceOp::Write, 4096, false),
             (TraceOp::Write, 4096, false),
@@ -248,14 +285,29 @@ mod tests {
         ];
         assert_eq!(
             (ops.as_slice(), counts),
-            (&expected[..], EventCounts { merges: 1, splits: 1, others: 4 })
+            (
+                &expected[..],
+                EventCounts {
+                    merges: 1,
+                    splits: 1,
+                    others: 4
+                }
+            )
         );
         let (dispatched, _) = run(TracedEvent::Dispatched, &events);
-        let answers: Vec<_> =
-            dispatched.iter().map(|request| (request.time_ns, request.response_ns)).collect();
+        let answers: Vec<_> = dispatched
+            .iter()
+            .map(|request| (request.time_ns, request.response_ns))
+            .collect();
         assert_eq!(answers, [(20, Some(20)), (22, Some(8))]);
         let (completed, _) = run(TracedEvent::Completed, &events);
-        assert_eq!(completed.iter().map(|request| request.time_ns).collect::<Vec<_>>(), [30, 40]);
+        assert_eq!(
+            completed
+                .iter()
+                .map(|request| request.time_ns)
+                .collect::<Vec<_>>(),
+            [30, 40]
+        );
     }
 
     /// Held against the next event of the same place, looked for from the beginning of each request.
@@ -265,9 +317,16 @@ mod tests {
         let (mut made, mut requests) = (EventRequests::new(TracedEvent::Dispatched), Vec::new());
         let events: Vec<BlockEvent> = (0..5000)
             .map(|time_ns| {
-                let step = if random.chance(0.5) { Step::Dispatch } else { Step::Complete };
+                let step = if random.chance(0.5) {
+                    Step::Dispatch
+                } else {
+                    Step::Complete
+                };
                 let place = event(step, time_ns, random.below(40), 512, EventKind::default());
-                BlockEvent { device: random.below(2) as u32, ..place }
+                BlockEvent {
+                    device: random.below(2) as u32,
+                    ..place
+                }
             })
             .collect();
         for event in &events {
@@ -277,20 +336,34 @@ mod tests {
             }
         }
         made.take(true, &mut requests);
-        let sent = events.iter().enumerate().filter(|(_, event)| event.step == Step::Dispatch);
+        let sent = events
+            .iter()
+            .enumerate()
+            .filter(|(_, event)| event.step == Step::Dispatch);
         let expected = sent.map(|(at, sent)| {
             let mut later = events[at + 1..].iter();
             let next = later.find(|next| (next.device, next.sector) == (sent.device, sent.sector));
             let answer = next.filter(|next| next.step == Step::Complete);
-            (sent.time_ns, answer.map(|answer| answer.time_ns - sent.time_ns))
+            (
+                sent.time_ns,
+                answer.map(|answer| answer.time_ns - sent.time_ns),
+            )
         });
-        assert!(requests.iter().map(|request| (request.time_ns, request.response_ns)).eq(expected));
+        assert!(
+            requests
+                .iter()
+                .map(|request| (request.time_ns, request.response_ns))
+                .eq(expected)
+        );
     }
 
     #[test]
     fn a_request_sent_again_and_one_never_answered_hold_nobody_up() {
         let read = EventKind::default();
-        let mut events = vec![event(Step::Dispatch, 1, 8, 512, read), event(Step::Dispatch, 2, 8, 512, read)];
+        let mut events = vec![
+            event(Step::Dispatch, 1, 8, 512, read),
+            event(Step::Dispatch, 2, 8, 512, read),
+        ];
         events.push(event(Step::Complete, 5, 8, 512, read));
         let (requests, _) = run(TracedEvent::Dispatched, &events);
         let answers: Vec<_> = requests.iter().map(|request| request.response_ns).collect();
@@ -306,7 +379,10 @@ mod tests {
         assert_eq!((out.len(), made.open.len()), (WAITING_MAX * 2, WAITING_MAX));
         made.take(true, &mut out);
         assert!(
-            out.iter().map(|request| request.time_ns).eq(0..WAITING_MAX as u64 * 3) && made.open.is_empty()
+            out.iter()
+                .map(|request| request.time_ns)
+                .eq(0..WAITING_MAX as u64 * 3)
+                && made.open.is_empty()
         );
     }
 
@@ -315,7 +391,13 @@ mod tests {
     fn requests_for_sectors_that_no_device_has_wait_no_longer_than_others() {
         let mut made = EventRequests::new(TracedEvent::Dispatched);
         for number in 0..WAITING_MAX as u64 * 3 {
-            made.event(&event(Step::Dispatch, number, u64::MAX - number, 512, EventKind::default()));
+            made.event(&event(
+                Step::Dispatch,
+                number,
+                u64::MAX - number,
+                512,
+                EventKind::default(),
+            ));
         }
         assert_eq!(made.open.len(), WAITING_MAX);
     }

@@ -17,7 +17,10 @@ pub struct DelimitedFields<'a> {
 impl<'a> DelimitedFields<'a> {
     /// Of a line without its end.
     pub fn new(line: &'a [u8], separator: u8) -> DelimitedFields<'a> {
-        DelimitedFields { rest: Some(line), separator }
+        DelimitedFields {
+            rest: Some(line),
+            separator,
+        }
     }
 }
 
@@ -85,7 +88,9 @@ pub fn find(byte: u8, text: &[u8]) -> Option<usize> {
             return Some(number * 8 + zero.trailing_zeros() as usize / 8);
         }
     }
-    rest.iter().position(|other| *other == byte).map(|at| words.len() * 8 + at)
+    rest.iter()
+        .position(|other| *other == byte)
+        .map(|at| words.len() * 8 + at)
 }
 
 /// A text without the blanks around it: mostly there are none.
@@ -129,7 +134,9 @@ fn long_number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > DIGITS_SAFE + 1 {
         return None;
     }
-    text.iter().try_fold(0u64, |value, byte| value.checked_mul(10)?.checked_add(digit(*byte)?))
+    text.iter().try_fold(0u64, |value, byte| {
+        value.checked_mul(10)?.checked_add(digit(*byte)?)
+    })
 }
 
 /// The number that eight digits are, the first of them in the lowest byte: neighbours are added up, then pairs of them,
@@ -169,8 +176,18 @@ pub fn seconds(text: &[u8]) -> Option<u64> {
 }
 
 /// Nanoseconds of one in the last of so many digits behind the point.
-const NANOS_OF_DIGIT: [u64; 10] =
-    [1_000_000_000, 100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1000, 100, 10, 1];
+const NANOS_OF_DIGIT: [u64; 10] = [
+    1_000_000_000,
+    100_000_000,
+    10_000_000,
+    1_000_000,
+    100_000,
+    10_000,
+    1000,
+    100,
+    10,
+    1,
+];
 
 /// What a byte is worth that is no digit: whatever is put to it by or, it stays that.
 const NO_HEX_DIGIT: u8 = 0xff;
@@ -195,7 +212,9 @@ pub fn hex_byte(text: &[u8]) -> Option<u8> {
     if !(1..=2).contains(&text.len()) {
         return None;
     }
-    text.iter().try_fold(0u8, |value, digit| Some(value << 4 | (*digit as char).to_digit(16)? as u8))
+    text.iter().try_fold(0u8, |value, digit| {
+        Some(value << 4 | (*digit as char).to_digit(16)? as u8)
+    })
 }
 
 /// What stands for contents with this hash, of 32 hexadecimal digits: the first half of them.
@@ -206,12 +225,16 @@ pub fn content_hash(text: &[u8]) -> Option<ContentHash> {
         let value = HEX_DIGITS[usize::from(*digit)];
         (half, all) = (half << 4 | u64::from(value), all | value);
     }
-    all = text[16..].iter().fold(all, |all, digit| all | HEX_DIGITS[usize::from(*digit)]);
+    all = text[16..]
+        .iter()
+        .fold(all, |all, digit| all | HEX_DIGITS[usize::from(*digit)]);
     if all == NO_HEX_DIGIT {
         return None;
     }
     // Zero is as rare as any other; it stands for another number.
-    Some(ContentHash(NonZeroU64::new(half).unwrap_or(NonZeroU64::MAX)))
+    Some(ContentHash(
+        NonZeroU64::new(half).unwrap_or(NonZeroU64::MAX),
+    ))
 }
 
 #[cfg(test)]
@@ -222,7 +245,9 @@ mod tests {
     fn fields_are_those_between_separators() {
         let mut random = brunt_core::random::Random::new(7);
         for len in 0..200 {
-            let line: Vec<u8> = (0..len).map(|_| b",+-\xac7"[random.below(5) as usize]).collect();
+            let line: Vec<u8> = (0..len)
+                .map(|_| b",+-\xac7"[random.below(5) as usize])
+                .collect();
             let mut found = Vec::new();
             each_field(&line, b',', |field| {
                 found.push(field);
@@ -266,15 +291,26 @@ mod tests {
         let mut whole = 0;
         for _ in 0..200_000 {
             let len = random.below(22) as usize;
-            let digits = if random.chance(0.7) { 10 } else { symbols.len() as u64 };
-            let text: Vec<u8> = (0..len).map(|_| symbols[random.below(digits) as usize]).collect();
-            let plain = std::str::from_utf8(&text).ok().and_then(|text| text.parse::<u64>().ok());
+            let digits = if random.chance(0.7) {
+                10
+            } else {
+                symbols.len() as u64
+            };
+            let text: Vec<u8> = (0..len)
+                .map(|_| symbols[random.below(digits) as usize])
+                .collect();
+            let plain = std::str::from_utf8(&text)
+                .ok()
+                .and_then(|text| text.parse::<u64>().ok());
             // A number of more digits begins with zeroes, and nobody writes that.
             let plain = plain.filter(|_| len <= DIGITS_SAFE + 1);
             assert_eq!(number(&text), plain, "{}", text.escape_ascii());
             whole += u32::from(plain.is_some());
             for byte in [b'0', b'5', b'/', 0x80] {
-                assert_eq!(find(byte, &text), text.iter().position(|other| *other == byte));
+                assert_eq!(
+                    find(byte, &text),
+                    text.iter().position(|other| *other == byte)
+                );
             }
             assert_eq!(trimmed(&text), text.trim_ascii());
         }
@@ -288,9 +324,15 @@ mod tests {
             [Some(0x2a), Some(8), Some(255), None, None, None]
         );
         let hash = |text: &str| content_hash(text.as_bytes()).map(|hash| hash.0.get());
-        assert_eq!(hash("56f11b711d91a065a2b6458eca924523"), Some(0x56f1_1b71_1d91_a065));
+        assert_eq!(
+            hash("56f11b711d91a065a2b6458eca924523"),
+            Some(0x56f1_1b71_1d91_a065)
+        );
         assert_eq!(hash("0000000000000000a2b6458eca924523"), Some(u64::MAX));
-        assert_eq!((hash("56f1"), hash("x6f11b711d91a065a2b6458eca924523")), (None, None));
+        assert_eq!(
+            (hash("56f1"), hash("x6f11b711d91a065a2b6458eca924523")),
+            (None, None)
+        );
     }
 
     #[test]

@@ -154,7 +154,9 @@ impl ModelFitter {
         if self.ends.len() <= device {
             self.ends.resize(device + 1, None);
         }
-        let end = request.offset_bytes.saturating_add(request.len_bytes.into());
+        let end = request
+            .offset_bytes
+            .saturating_add(request.len_bytes.into());
         let sequential = self.ends[device].replace(end) == Some(request.offset_bytes);
         self.kinds[usize::from(write)][usize::from(sequential)] += 1;
         if !write && !sequential && request.len_bytes > 0 {
@@ -162,7 +164,8 @@ impl ModelFitter {
             for block in request.offset_bytes / BLOCK_BYTES
                 ..=((end - 1) / BLOCK_BYTES).min(request.offset_bytes / BLOCK_BYTES + 1023)
             {
-                self.random_reads.insert(mixed(block ^ u64::from(request.device) << 52));
+                self.random_reads
+                    .insert(mixed(block ^ u64::from(request.device) << 52));
             }
         }
     }
@@ -179,7 +182,11 @@ impl ModelFitter {
         let made = (moved + unmaps) as f64;
         let (sizes, left_out) = self.model_sizes(moved);
         let burst = burst(info, rate);
-        let region_bytes = info.footprint.end_bytes.checked_next_multiple_of(BLOCK_BYTES)?.max(1 << 20);
+        let region_bytes = info
+            .footprint
+            .end_bytes
+            .checked_next_multiple_of(BLOCK_BYTES)?
+            .max(1 << 20);
         let zones = self.zones(region_bytes, moved);
         let mut model = TraceModel {
             read: of(TraceOp::Read).requests as f64 / made,
@@ -194,21 +201,34 @@ impl ModelFitter {
             sizer: self.sizer(info, rate, moved),
         };
         let requests = info.ledger.requests.max(1) as f64;
-        let mut far =
-            |part, distance: f64, measure| model.distances.push(ModelDistance { part, distance, measure });
+        let mut far = |part, distance: f64, measure| {
+            model.distances.push(ModelDistance {
+                part,
+                distance,
+                measure,
+            })
+        };
         far(
             "mix",
             1.0 - made / requests,
             "share of requests that the model does not make: flushes and other commands",
         );
-        far("sizes", left_out, "share of requests of sizes that the model does not have");
+        far(
+            "sizes",
+            left_out,
+            "share of requests of sizes that the model does not have",
+        );
         far(
             "runs",
             0.0,
             "relative difference of the mean length of sequential runs; their law is geometric in the model",
         );
         let arrivals = self.arrival_distance(rate, burst);
-        far("arrivals", arrivals, "Kolmogorov-Smirnov distance of the times between requests");
+        far(
+            "arrivals",
+            arrivals,
+            "Kolmogorov-Smirnov distance of the times between requests",
+        );
         let locality = self.locality_distance(&model.zones, model.region_bytes, moved);
         model.distances.push(ModelDistance {
             part: "locality",
@@ -226,14 +246,22 @@ impl ModelFitter {
 
     fn model_sizes(&self, moved: u64) -> (Vec<(u64, f64)>, f64) {
         // A request of no bytes, or of part of a sector, is none that can be made.
-        let possible = self.sizes.iter().filter(|(bytes, _)| **bytes > 0 && bytes.is_multiple_of(512));
-        let mut sizes: Vec<(u64, u64)> = possible.map(|(bytes, count)| (u64::from(*bytes), *count)).collect();
+        let possible = self
+            .sizes
+            .iter()
+            .filter(|(bytes, _)| **bytes > 0 && bytes.is_multiple_of(512));
+        let mut sizes: Vec<(u64, u64)> = possible
+            .map(|(bytes, count)| (u64::from(*bytes), *count))
+            .collect();
         sizes.sort_by_key(|(bytes, count)| (std::cmp::Reverse(*count), *bytes));
         sizes.truncate(SIZES_MAX);
         let kept: u64 = sizes.iter().map(|(_, count)| count).sum();
         let share = |count: u64| count as f64 / kept.max(1) as f64;
         (
-            sizes.iter().map(|(bytes, count)| (*bytes, share(*count))).collect(),
+            sizes
+                .iter()
+                .map(|(bytes, count)| (*bytes, share(*count)))
+                .collect(),
             1.0 - kept as f64 / moved as f64,
         )
     }
@@ -243,7 +271,8 @@ impl ModelFitter {
         let mut zones = vec![0.0; ZONES];
         for (index, count) in self.pieces.iter().enumerate() {
             let middle = (index as f64 + 0.5) * self.piece_bytes as f64 / region_bytes as f64;
-            zones[((middle * ZONES as f64) as usize).min(ZONES - 1)] += *count as f64 / moved as f64;
+            zones[((middle * ZONES as f64) as usize).min(ZONES - 1)] +=
+                *count as f64 / moved as f64;
         }
         zones
     }
@@ -252,10 +281,13 @@ impl ModelFitter {
         let (mut trace, mut most) = (0.0, 0.0f64);
         for (index, count) in self.pieces.iter().enumerate() {
             trace += *count as f64 / moved as f64;
-            let end = ((index + 1) as f64 * self.piece_bytes as f64 / region_bytes as f64 * ZONES as f64)
+            let end = ((index + 1) as f64 * self.piece_bytes as f64 / region_bytes as f64
+                * ZONES as f64)
                 .min(ZONES as f64);
             let whole = end as usize;
-            let part = zones.get(whole).map_or(0.0, |zone| zone * (end - whole as f64));
+            let part = zones
+                .get(whole)
+                .map_or(0.0, |zone| zone * (end - whole as f64));
             let model = zones[..whole].iter().sum::<f64>() + part;
             most = most.max((trace - model).abs());
         }
@@ -269,7 +301,8 @@ impl ModelFitter {
             Some((requests, interval_s)) => {
                 let (within, last) = (rate * BURST_RATE, 1.0 / requests as f64);
                 let later = (gap_s - interval_s).max(0.0);
-                (1.0 - last) * (1.0 - (-within * gap_s).exp()) + last * (1.0 - (-within * later).exp())
+                (1.0 - last) * (1.0 - (-within * gap_s).exp())
+                    + last * (1.0 - (-within * later).exp())
             }
         };
         let (mut trace, mut most) = (0.0, 0.0f64);
@@ -288,12 +321,15 @@ impl ModelFitter {
             let counted = info.ops.get(&op).copied().unwrap_or_default();
             counted.bytes as f64 / counted.requests.max(1) as f64
         };
-        let [[random_read, sequential_read], [random_write, sequential_write]] =
-            self.kinds.map(|kind| kind.map(share));
+        let [
+            [random_read, sequential_read],
+            [random_write, sequential_write],
+        ] = self.kinds.map(|kind| kind.map(share));
         SizerProfile {
             mean_per_s: rate,
             peak_per_s: info.rate.peak_per_s,
-            random_read_working_set_bytes: (self.random_reads.estimate() * BLOCK_BYTES as f64) as u64,
+            random_read_working_set_bytes: (self.random_reads.estimate() * BLOCK_BYTES as f64)
+                as u64,
             random_read,
             random_write,
             sequential_read,
@@ -309,7 +345,11 @@ const BURST_RATE: f64 = 10.0;
 
 /// Bursts of as many requests as tell a second's variance from its mean, with pauses that keep the mean rate.
 fn burst(info: &TraceInfo, rate: f64) -> Option<(u64, f64)> {
-    let window = info.rate.burstiness.iter().find(|burst| burst.window_s == 1.0)?;
+    let window = info
+        .rate
+        .burstiness
+        .iter()
+        .find(|burst| burst.window_s == 1.0)?;
     let requests = window.dispersion.round();
     let interval_s = requests / rate * (1.0 - 1.0 / BURST_RATE);
     (requests >= 2.0 && interval_s >= 1e-6).then_some((requests as u64, interval_s))
@@ -322,8 +362,8 @@ fn reuse_distance(model: &TraceModel, info: &TraceInfo) -> f64 {
     let zone_bytes = (model.region_bytes / ZONES as u64).max(1);
     let mut next = 0u64;
     for _ in 0..info.ledger.requests.min(SIMULATED_MAX) {
-        let size =
-            pick(&model.sizes, |(_, share)| *share, random.unit()).map_or(BLOCK_BYTES, |(bytes, _)| *bytes);
+        let size = pick(&model.sizes, |(_, share)| *share, random.unit())
+            .map_or(BLOCK_BYTES, |(bytes, _)| *bytes);
         if !random.chance(model.sequential) {
             let mut left = random.unit();
             let zone = model.zones.iter().position(|share| {
@@ -337,12 +377,19 @@ fn reuse_distance(model: &TraceModel, info: &TraceInfo) -> f64 {
         }
         next = next.saturating_add(size);
     }
-    let Some(made) = sampler.finish() else { return 0.0 };
+    let Some(made) = sampler.finish() else {
+        return 0.0;
+    };
     let longest = trace.caches.len().max(made.caches.len());
     let at = |caches: &[crate::CacheShare], class: usize| {
-        caches.get(class).or(caches.last()).map_or(0.0, |cache| cache.share)
+        caches
+            .get(class)
+            .or(caches.last())
+            .map_or(0.0, |cache| cache.share)
     };
-    (0..longest).map(|class| (at(&trace.caches, class) - at(&made.caches, class)).abs()).fold(0.0, f64::max)
+    (0..longest)
+        .map(|class| (at(&trace.caches, class) - at(&made.caches, class)).abs())
+        .fold(0.0, f64::max)
 }
 
 fn pick<T>(items: &[T], share: impl Fn(&T) -> f64, mut left: f64) -> Option<&T> {
@@ -355,10 +402,19 @@ fn pick<T>(items: &[T], share: impl Fn(&T) -> f64, mut left: f64) -> Option<&T> 
 impl TraceModel {
     /// The experiment, as `brunt run` reads it.
     pub fn experiment(&self, name: &str) -> String {
-        let name: String = name.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '\\')).collect();
-        let mut text =
-            String::from("# Written by brunt trace fit. How far each part is from the trace, 0 to 1:\n");
-        for ModelDistance { part, distance, measure } in &self.distances {
+        let name: String = name
+            .chars()
+            .filter(|c| !c.is_control() && !matches!(c, '"' | '\\'))
+            .collect();
+        let mut text = String::from(
+            "# Written by brunt trace fit. How far each part is from the trace, 0 to 1:\n",
+        );
+        for ModelDistance {
+            part,
+            distance,
+            measure,
+        } in &self.distances
+        {
             writeln!(text, "#   {part:<9} {distance:.4}  {measure}").expect("strings grow");
         }
         let blocks = self
@@ -379,17 +435,26 @@ impl TraceModel {
             largest.1 += left;
         }
         let size = 1.0 / ZONES as f64;
-        let zones = zones
-            .iter()
-            .map(|(_, share)| format!("    {{ size = {size}, access = {:.6} }},\n", *share as f64 / 1e6));
-        let zones: String = zones.collect();
-        let rate = if self.burst.is_some() { self.rate * BURST_RATE } else { self.rate };
-        let burst = self.burst.map_or_else(String::new, |(requests, interval_s)| {
+        let zones = zones.iter().map(|(_, share)| {
             format!(
-                "burst = {{ requests = {requests}, interval = \"{}us\" }}\n",
-                (interval_s * 1e6).round().max(1.0) as u64
+                "    {{ size = {size}, access = {:.6} }},\n",
+                *share as f64 / 1e6
             )
         });
+        let zones: String = zones.collect();
+        let rate = if self.burst.is_some() {
+            self.rate * BURST_RATE
+        } else {
+            self.rate
+        };
+        let burst = self
+            .burst
+            .map_or_else(String::new, |(requests, interval_s)| {
+                format!(
+                    "burst = {{ requests = {requests}, interval = \"{}us\" }}\n",
+                    (interval_s * 1e6).round().max(1.0) as u64
+                )
+            });
         writeln!(
             text,
             "name = \"model of {name}\"\nrepetitions = 4\n\n[targets.device]\n\
@@ -413,7 +478,8 @@ mod tests {
     /// Reads with sizes and addresses of the model's own kind.
     fn fitted(text: String) -> (TraceModel, TraceInfo) {
         let input = Box::new(std::io::Cursor::new(text.into_bytes()));
-        let mut reader = TraceReader::from_reader("x".into(), input, format_named("spc"), true).unwrap();
+        let mut reader =
+            TraceReader::from_reader("x".into(), input, format_named("spc"), true).unwrap();
         let (mut summarizer, mut fitter) = (Summarizer::default(), ModelFitter::default());
         while reader.next_requests().unwrap().is_some() {
             summarizer.add(reader.requests());
@@ -429,7 +495,11 @@ mod tests {
         let (mut text, mut time) = (String::new(), 0.0);
         for _ in 0..20_000 {
             time += random.exponential(0.01);
-            let zone = if random.chance(0.8) { 3 } else { random.below(8) };
+            let zone = if random.chance(0.8) {
+                3
+            } else {
+                random.below(8)
+            };
             let block = zone * 4096 + random.below(4096) / 8 * 8;
             let op = if random.chance(0.7) { "R" } else { "W" };
             let size = if random.chance(0.25) { 65_536 } else { 4096 };
@@ -437,7 +507,10 @@ mod tests {
         }
         let (model, _) = fitted(text);
         assert!((model.read - 0.7).abs() < 0.02 && model.sizes.len() == 2 && model.trim == 0.0);
-        assert!((model.rate - 100.0).abs() < 5.0 && model.burst.is_none(), "{model:?}");
+        assert!(
+            (model.rate - 100.0).abs() < 5.0 && model.burst.is_none(),
+            "{model:?}"
+        );
         for distance in &model.distances {
             assert!(distance.distance < 0.1, "{distance:?}");
         }
@@ -460,7 +533,11 @@ mod tests {
             );
         }
         let (model, _) = fitted(text);
-        assert!(model.burst.is_some_and(|(requests, _)| requests > 20), "{:?}", model.burst);
+        assert!(
+            model.burst.is_some_and(|(requests, _)| requests > 20),
+            "{:?}",
+            model.burst
+        );
         let experiment = model.experiment("a \"b\"");
         assert!(
             experiment.contains("burst = {") && experiment.contains("name = \"model of a b\""),

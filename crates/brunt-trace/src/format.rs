@@ -115,7 +115,9 @@ impl fmt::Display for ReadingKey {
 }
 
 /// A step of a request's way through Linux's block layer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum TracedEvent {
     /// Given to the block layer (Q): before merging and splitting.

@@ -244,7 +244,9 @@ impl Summarizer {
         let len = u64::from(request.len_bytes);
         let end = request.offset_bytes.saturating_add(len);
         self.end_bytes = self.end_bytes.max(end);
-        let goes_on = self.runs.add(request.device as usize, request.offset_bytes, end);
+        let goes_on = self
+            .runs
+            .add(request.device as usize, request.offset_bytes, end);
         self.sequential += u64::from(goes_on);
         self.hot.add(request.device, request.offset_bytes);
         let since_ns = request.time_ns.saturating_sub(self.first_ns.unwrap_or(0));
@@ -252,7 +254,9 @@ impl Summarizer {
         if len == 0 {
             return;
         }
-        let touched = request.offset_bytes.saturating_add(len.min(FOOTPRINT_BYTES_MAX) - 1);
+        let touched = request
+            .offset_bytes
+            .saturating_add(len.min(FOOTPRINT_BYTES_MAX) - 1);
         for block in request.offset_bytes / BLOCK_BYTES..=touched / BLOCK_BYTES {
             // Blocks of devices are apart: a block's number has 52 bits, and devices are spread over all 64.
             let block = block ^ u64::from(request.device).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -266,13 +270,28 @@ impl Summarizer {
     /// What there was in a trace that was read to its end.
     pub fn finish(self, reader: &TraceReader) -> TraceInfo {
         let devices = reader.devices().names();
-        self.finished(reader.format(), reader.ledger(), reader.is_sorted(), devices)
+        self.finished(
+            reader.format(),
+            reader.ledger(),
+            reader.is_sorted(),
+            devices,
+        )
     }
 
-    fn finished(mut self, format: &Format, ledger: RowLedger, sorted: bool, devices: &[String]) -> TraceInfo {
+    fn finished(
+        mut self,
+        format: &Format,
+        ledger: RowLedger,
+        sorted: bool,
+        devices: &[String],
+    ) -> TraceInfo {
         self.end_second();
         let span_ns = self.most_ns.saturating_sub(self.least_ns);
-        let span_s = if ledger.requests == 0 { 0.0 } else { span_ns as f64 / 1e9 };
+        let span_s = if ledger.requests == 0 {
+            0.0
+        } else {
+            span_ns as f64 / 1e9
+        };
         let moved: u64 = [TraceOp::Read, TraceOp::Write]
             .iter()
             .filter_map(|op| self.ops.get(op))
@@ -281,7 +300,10 @@ impl Summarizer {
         let mut sizes: Vec<SizeCount> = self
             .sizes
             .iter()
-            .map(|(bytes, requests)| SizeCount { bytes: u64::from(*bytes), requests: *requests })
+            .map(|(bytes, requests)| SizeCount {
+                bytes: u64::from(*bytes),
+                requests: *requests,
+            })
             .collect();
         sizes.sort_by_key(|size| (std::cmp::Reverse(size.requests), size.bytes));
         sizes.truncate(10);
@@ -308,7 +330,11 @@ impl Summarizer {
                 mean_per_s: (span_s > 0.0).then(|| ledger.requests as f64 / span_s),
                 peak_per_s: self.peak,
                 dispersion: steady.then_some(dispersion),
-                burstiness: if in_order { self.arrivals.burstiness() } else { Vec::new() },
+                burstiness: if in_order {
+                    self.arrivals.burstiness()
+                } else {
+                    Vec::new()
+                },
                 interarrival_variation: self.arrivals.variation().filter(|_| in_order),
             },
             footprint: Footprint {
@@ -316,10 +342,18 @@ impl Summarizer {
                 standard_error: self.blocks.standard_error(),
                 end_bytes: self.end_bytes,
             },
-            sequential_share: if moved == 0 { 0.0 } else { self.sequential as f64 / moved as f64 },
+            sequential_share: if moved == 0 {
+                0.0
+            } else {
+                self.sequential as f64 / moved as f64
+            },
             runs: self.runs.finish(),
             hot_extents: self.hot.finish(devices),
-            working_sets: if in_order { self.working_sets.finish(BLOCK_BYTES) } else { Vec::new() },
+            working_sets: if in_order {
+                self.working_sets.finish(BLOCK_BYTES)
+            } else {
+                Vec::new()
+            },
             reuse: self.reuse.finish(),
             response: response(&self.responses),
             depth: self.depth.finish().filter(|_| in_order),
@@ -350,13 +384,21 @@ mod tests {
         summarizer.add(first);
         summarizer.add(second);
         let requests = requests.len() as u64;
-        let ledger = RowLedger { requests, backwards, out_of_order: backwards, ..RowLedger::default() };
+        let ledger = RowLedger {
+            requests,
+            backwards,
+            out_of_order: backwards,
+            ..RowLedger::default()
+        };
         summarizer.finished(&FORMATS[0], ledger, false, &["0".into()])
     }
 
     fn request(time_ns: u64, op: TraceOp, offset_bytes: u64, len_bytes: u32) -> BlockRequest {
         let response_ns = Some(len_bytes.into());
-        BlockRequest { response_ns, ..BlockRequest::new(time_ns, 0, op, offset_bytes, len_bytes) }
+        BlockRequest {
+            response_ns,
+            ..BlockRequest::new(time_ns, 0, op, offset_bytes, len_bytes)
+        }
     }
 
     #[test]
@@ -365,19 +407,43 @@ mod tests {
         let mut requests = Vec::new();
         for second in (0..20).step_by(2) {
             for index in 0..4 {
-                requests.push(request(second * SECOND_NS, TraceOp::Read, (second * 2 + index) * 4096, 4096));
+                requests.push(request(
+                    second * SECOND_NS,
+                    TraceOp::Read,
+                    (second * 2 + index) * 4096,
+                    4096,
+                ));
             }
         }
         requests.push(request(19 * SECOND_NS + 1, TraceOp::Write, 0, 160 << 10));
         requests.push(request(19 * SECOND_NS + 1, TraceOp::Flush, 0, 0));
         let info = info(&requests, 0);
-        assert_eq!(info.ops[&TraceOp::Read], Counted { requests: 40, bytes: 160 << 10 });
+        assert_eq!(
+            info.ops[&TraceOp::Read],
+            Counted {
+                requests: 40,
+                bytes: 160 << 10
+            }
+        );
         assert_eq!(info.ops[&TraceOp::Flush].requests, 1);
-        assert_eq!(info.sizes[0], SizeCount { bytes: 4096, requests: 40 });
-        assert_eq!((info.rate.peak_per_s, info.footprint.end_bytes), (4, 160 << 10));
+        assert_eq!(
+            info.sizes[0],
+            SizeCount {
+                bytes: 4096,
+                requests: 40
+            }
+        );
+        assert_eq!(
+            (info.rate.peak_per_s, info.footprint.end_bytes),
+            (4, 160 << 10)
+        );
         let blocks = info.footprint.bytes as f64 / 4096.0;
         assert!((blocks - 40.0).abs() < 1.5, "{blocks}");
-        assert!((info.sequential_share - 39.0 / 41.0).abs() < 1e-9, "{}", info.sequential_share);
+        assert!(
+            (info.sequential_share - 39.0 / 41.0).abs() < 1e-9,
+            "{}",
+            info.sequential_share
+        );
         // 42 requests in 20 seconds: ten times four, nine times none, once two.
         let variance = (10.0 * 16.0 + 4.0) / 20.0 - 2.1 * 2.1;
         assert!((info.rate.dispersion.unwrap() - variance / 2.1).abs() < 1e-9);
@@ -389,12 +455,20 @@ mod tests {
     fn little_or_nothing_gives_no_figure_that_is_none() {
         let empty = info(&[], 0);
         assert!(
-            empty.rate.mean_per_s.is_none() && empty.rate.dispersion.is_none() && empty.response.is_none()
+            empty.rate.mean_per_s.is_none()
+                && empty.rate.dispersion.is_none()
+                && empty.response.is_none()
         );
-        assert_eq!((empty.span_s, empty.sequential_share, empty.footprint.bytes), (0.0, 0.0, 0));
+        assert_eq!(
+            (empty.span_s, empty.sequential_share, empty.footprint.bytes),
+            (0.0, 0.0, 0)
+        );
         let huge = info(&[request(u64::MAX, TraceOp::Write, u64::MAX, u32::MAX)], 0);
         assert_eq!(huge.footprint.end_bytes, u64::MAX);
-        let back = [request(50 * SECOND_NS, TraceOp::Read, 0, 512), request(0, TraceOp::Read, 0, 512)];
+        let back = [
+            request(50 * SECOND_NS, TraceOp::Read, 0, 512),
+            request(0, TraceOp::Read, 0, 512),
+        ];
         let back = info(&back, 1);
         assert!(back.rate.dispersion.is_none() && back.span_s == 50.0);
     }

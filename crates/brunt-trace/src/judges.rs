@@ -10,7 +10,11 @@ use crate::{BlockRequest, TraceOp, TraceReader, TraceSink, format_named, writer_
 
 /// The program's answer; `None` where it is not installed, which is a failure where nothing may be skipped.
 fn run(program: &str, folder: &Path, arguments: &[&str]) -> Option<String> {
-    let answer = match Command::new(program).args(arguments).current_dir(folder).output() {
+    let answer = match Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+    {
         Ok(answer) => answer,
         Err(error) => {
             let required = std::env::var_os("BRUNT_REQUIRE_ALL").is_some_and(|value| value == "1");
@@ -42,7 +46,13 @@ fn blkparse_reads_the_same_events() {
     const FUA: u64 = 1 << 31;
     const ISSUE: u64 = 7 | 1 << 22;
     const COMPLETE: u64 = 8 | 1 << 23;
-    let kinds = [(WRITE, 4096), (READ, 8192), (WRITE | FUA, 512), (WRITE | DISCARD, 65_536), (FLUSH, 0)];
+    let kinds = [
+        (WRITE, 4096),
+        (READ, 8192),
+        (WRITE | FUA, 512),
+        (WRITE | DISCARD, 65_536),
+        (FLUSH, 0),
+    ];
     let (mut first, mut second) = (Vec::new(), Vec::new());
     for index in 0..200u64 {
         let (kind, bytes) = kinds[index as usize % kinds.len()];
@@ -60,17 +70,25 @@ fn blkparse_reads_the_same_events() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("x.blktrace.0"), first).unwrap();
     std::fs::write(folder.path().join("x.blktrace.1"), second).unwrap();
-    let Some(text) = run("blkparse", folder.path(), &["-i", "x"]) else { return };
+    let Some(text) = run("blkparse", folder.path(), &["-i", "x"]) else {
+        return;
+    };
     let parsed = Box::new(Cursor::new(text.into_bytes()));
     let parsed =
-        all(TraceReader::from_reader("text".into(), parsed, format_named("blkparse"), false).unwrap());
+        all(
+            TraceReader::from_reader("text".into(), parsed, format_named("blkparse"), false)
+                .unwrap(),
+        );
     let mut own = all(TraceReader::open(&folder.path().join("x"), None, true).unwrap());
     // blkparse's clock begins with the first event.
     own.iter_mut().for_each(|request| request.time_ns -= 1000);
     assert_eq!((own.len(), parsed.len()), (200, 200));
     assert_eq!(own, parsed);
     assert!(own.iter().all(|request| request.response_ns == Some(3000)));
-    assert_eq!((own[2].fua, own[3].op, own[4].op), (true, TraceOp::Unmap, TraceOp::Flush));
+    assert_eq!(
+        (own[2].fua, own[3].op, own[4].op),
+        (true, TraceOp::Unmap, TraceOp::Flush)
+    );
 }
 
 #[test]
@@ -78,17 +96,34 @@ fn fio_reads_what_we_write_and_writes_what_we_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let common = ["--name=x", "--ioengine=null", "--output-format=json"];
-    let arguments =
-        [&common[..], &["--rw=randrw", "--bs=4k", "--size=4m", "--filename=f", "--write_iolog=w"]].concat();
-    let Some(text) = run("fio", folder.path(), &arguments) else { return };
+    let arguments = [
+        &common[..],
+        &[
+            "--rw=randrw",
+            "--bs=4k",
+            "--size=4m",
+            "--filename=f",
+            "--write_iolog=w",
+        ],
+    ]
+    .concat();
+    let Some(text) = run("fio", folder.path(), &arguments) else {
+        return;
+    };
     let total = |text: &str, kind: &str| {
-        let json: serde_json::Value = serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap();
         let kind = &json["jobs"][0][kind];
-        (kind["total_ios"].as_u64().unwrap(), kind["io_bytes"].as_u64().unwrap_or(0))
+        (
+            kind["total_ios"].as_u64().unwrap(),
+            kind["io_bytes"].as_u64().unwrap_or(0),
+        )
     };
     let sum = |requests: &[BlockRequest], op: TraceOp| {
         let of = requests.iter().filter(|request| request.op == op);
-        of.fold((0, 0), |(count, bytes), request| (count + 1, bytes + u64::from(request.len_bytes)))
+        of.fold((0, 0), |(count, bytes), request| {
+            (count + 1, bytes + u64::from(request.len_bytes))
+        })
     };
     let written = all(TraceReader::open(&path("w"), None, true).unwrap());
     assert_eq!(written.len(), 1024);
@@ -97,7 +132,11 @@ fn fio_reads_what_we_write_and_writes_what_we_read() {
     }
     for version in ["iolog2", "iolog3"] {
         let file = std::fs::File::create(path(version)).unwrap();
-        let mut sink = TraceSink::file(version.into(), Box::new(file), writer_named(version).unwrap());
+        let mut sink = TraceSink::file(
+            version.into(),
+            Box::new(file),
+            writer_named(version).unwrap(),
+        );
         let mut reader = TraceReader::open(&path("w"), None, true).unwrap();
         while reader.next_requests().unwrap().is_some() {
             sink.write(reader.requests(), reader.devices()).unwrap();
@@ -106,7 +145,9 @@ fn fio_reads_what_we_write_and_writes_what_we_read() {
         let arguments = [&common[..], &["--replay_no_stall=1", "--read_iolog"]].concat();
         let iolog = format!("{}={version}", arguments[arguments.len() - 1]);
         let arguments = [&arguments[..arguments.len() - 1], &[iolog.as_str()]].concat();
-        let Some(text) = run("fio", folder.path(), &arguments) else { return };
+        let Some(text) = run("fio", folder.path(), &arguments) else {
+            return;
+        };
         for (kind, op) in [("read", TraceOp::Read), ("write", TraceOp::Write)] {
             assert_eq!(total(&text, kind), sum(&written, op), "{version} {kind}");
         }

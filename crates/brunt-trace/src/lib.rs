@@ -40,7 +40,9 @@ pub use columns::{ColumnMap, ColumnsError};
 pub use digest::{DigestBuilder, StreamDigest};
 pub use error::TraceError;
 pub use fit::{ModelDistance, ModelFitter, SizerProfile, TraceModel};
-pub use format::{DamagedRow, Decode, EventCounts, Format, FormatOptions, ReadingKey, TracedEvent, Unstated};
+pub use format::{
+    DamagedRow, Decode, EventCounts, Format, FormatOptions, ReadingKey, TracedEvent, Unstated,
+};
 pub use info::{Counted, Footprint, Rate, Response, SizeCount, Summarizer, TraceInfo};
 pub use locality::{BLOCKS_MAX, CacheShare, Reuse, ReuseSampler};
 pub use phases::{Burstiness, Depth, HotExtent, Runs, WorkingSet};

@@ -107,8 +107,8 @@ impl ReuseSampler {
                 let between = self.last.len() as u32 - self.sum(before);
                 self.change(before, -1);
                 let distance = f64::from(between) / self.rate();
-                let class =
-                    (distance.max(1.0).log2() as usize + usize::from(distance >= 1.0)).min(CLASSES - 1);
+                let class = (distance.max(1.0).log2() as usize + usize::from(distance >= 1.0))
+                    .min(CLASSES - 1);
                 self.classes[class] += 1.0;
             }
             None => {
@@ -120,12 +120,18 @@ impl ReuseSampler {
         if self.last.len() > BLOCKS_MAX {
             self.lower();
         }
-        assert_eq!(self.last.len(), self.by_hash.len(), "each block that is followed has a hash");
+        assert_eq!(
+            self.last.len(),
+            self.by_hash.len(),
+            "each block that is followed has a hash"
+        );
     }
 
     /// Forgets the block with the largest hash; uses so far count for less, as fewer blocks stand for all.
     fn lower(&mut self) {
-        let Some((hash, block)) = self.by_hash.pop_last() else { return };
+        let Some((hash, block)) = self.by_hash.pop_last() else {
+            return;
+        };
         if let Some(time) = self.last.remove(&block) {
             self.change(time, -1);
         }
@@ -156,7 +162,11 @@ impl ReuseSampler {
 
     /// Times become as small as the order of last uses allows.
     fn renumber(&mut self) {
-        let mut order: Vec<(u32, u64)> = self.last.iter().map(|(block, time)| (*time, *block)).collect();
+        let mut order: Vec<(u32, u64)> = self
+            .last
+            .iter()
+            .map(|(block, time)| (*time, *block))
+            .collect();
         order.sort_unstable();
         self.ones.fill(0);
         self.now = 0;
@@ -176,7 +186,11 @@ impl ReuseSampler {
         }
         let mut below = 0.0;
         let (mut median, mut caches) = (None, Vec::new());
-        let last = self.classes.iter().rposition(|uses| *uses > 0.0).map_or(0, |class| class + 1);
+        let last = self
+            .classes
+            .iter()
+            .rposition(|uses| *uses > 0.0)
+            .map_or(0, |class| class + 1);
         for (class, count) in self.classes.iter().enumerate().take(last) {
             below += count;
             // Class n holds distances below 2^n blocks: a cache of so many blocks answers them.
@@ -184,7 +198,10 @@ impl ReuseSampler {
             if median.is_none() && below * 2.0 >= again {
                 median = Some(bytes);
             }
-            caches.push(CacheShare { bytes, share: below / uses });
+            caches.push(CacheShare {
+                bytes,
+                share: below / uses,
+            });
         }
         let blocks = self.last.len() as u64;
         let sampled = self.threshold < u64::MAX;
@@ -194,7 +211,11 @@ impl ReuseSampler {
             caches,
             sampled_share: self.rate(),
             sampled_blocks: blocks,
-            standard_error: if sampled { 0.5 / (blocks as f64).sqrt() } else { 0.0 },
+            standard_error: if sampled {
+                0.5 / (blocks as f64).sqrt()
+            } else {
+                0.0
+            },
         })
     }
 }
@@ -212,8 +233,17 @@ mod tests {
         let reuse = sampler.finish().unwrap();
         assert!((reuse.first_use_share - 0.1).abs() < 1e-9 && reuse.standard_error == 0.0);
         assert_eq!(reuse.median_bytes, Some(1024 * BLOCK_BYTES));
-        let share = |bytes| reuse.caches.iter().find(|cache| cache.bytes == bytes).map(|cache| cache.share);
-        assert_eq!((share(512 * BLOCK_BYTES), share(1024 * BLOCK_BYTES)), (Some(0.0), Some(0.9)));
+        let share = |bytes| {
+            reuse
+                .caches
+                .iter()
+                .find(|cache| cache.bytes == bytes)
+                .map(|cache| cache.share)
+        };
+        assert_eq!(
+            (share(512 * BLOCK_BYTES), share(1024 * BLOCK_BYTES)),
+            (Some(0.0), Some(0.9))
+        );
         assert!(ReuseSampler::default().finish().is_none());
     }
 
@@ -223,13 +253,22 @@ mod tests {
         let mut random = brunt_core::random::Random::new(3);
         // A tenth of the blocks gets nine tenths of the uses.
         for _ in 0..600_000 {
-            let block = if random.chance(0.9) { random.below(10_000) } else { random.below(100_000) };
+            let block = if random.chance(0.9) {
+                random.below(10_000)
+            } else {
+                random.below(100_000)
+            };
             sampler.add(block, mixed(block));
         }
         let reuse = sampler.finish().unwrap();
         assert!(reuse.sampled_blocks <= BLOCKS_MAX as u64 && reuse.sampled_share < 0.2);
         // Nearly all of the hot blocks fit 2^14 blocks; the cold ones come back after longer.
-        let hot = reuse.caches.iter().find(|cache| cache.bytes == BLOCK_BYTES << 14).unwrap().share;
+        let hot = reuse
+            .caches
+            .iter()
+            .find(|cache| cache.bytes == BLOCK_BYTES << 14)
+            .unwrap()
+            .share;
         assert!((0.75..0.97).contains(&hot), "{hot}");
         assert!(reuse.first_use_share < 0.25, "{}", reuse.first_use_share);
     }

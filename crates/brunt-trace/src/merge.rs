@@ -59,8 +59,17 @@ impl MergedTraces {
     /// Of at least one reader.
     pub fn new(readers: Vec<TraceReader>) -> MergedTraces {
         assert!(!readers.is_empty(), "no trace is not a trace");
-        let one = |reader| OneTrace { reader, used: 0, numbers: Vec::new(), damaged: 0 };
-        MergedTraces { traces: readers.into_iter().map(one).collect(), next: BinaryHeap::new(), begun: false }
+        let one = |reader| OneTrace {
+            reader,
+            used: 0,
+            numbers: Vec::new(),
+            damaged: 0,
+        };
+        MergedTraces {
+            traces: readers.into_iter().map(one).collect(),
+            next: BinaryHeap::new(),
+            begun: false,
+        }
     }
 
     fn queue(&mut self, index: usize) -> Result<(), TraceError> {
@@ -84,13 +93,17 @@ impl RequestSource for MergedTraces {
             }
         }
         while requests.len() < BATCH {
-            let Some(Reverse((_, index))) = self.next.pop() else { break };
+            let Some(Reverse((_, index))) = self.next.pop() else {
+                break;
+            };
             let trace = &mut self.traces[index];
             let request = trace.peek()?.expect("it was queued with a request");
             trace.used += 1;
             match trace.number(request.device, devices) {
                 Some(device) => requests.push(BlockRequest { device, ..request }),
-                None => damaged.push(DamagedRow { row: trace.reader.ledger().requests }),
+                None => damaged.push(DamagedRow {
+                    row: trace.reader.ledger().requests,
+                }),
             }
             self.queue(index)?;
         }
@@ -105,11 +118,17 @@ impl RequestSource for MergedTraces {
     }
 
     fn repeated(&self) -> u64 {
-        self.traces.iter().map(|trace| trace.reader.ledger().repeated).sum()
+        self.traces
+            .iter()
+            .map(|trace| trace.reader.ledger().repeated)
+            .sum()
     }
 
     fn formats(&self) -> Vec<&'static Format> {
-        self.traces.iter().flat_map(|trace| trace.reader.formats()).collect()
+        self.traces
+            .iter()
+            .flat_map(|trace| trace.reader.formats())
+            .collect()
     }
 
     fn format(&self) -> &'static Format {
@@ -118,7 +137,11 @@ impl RequestSource for MergedTraces {
 
     fn events(&self) -> Option<EventCounts> {
         let mut all: Option<EventCounts> = None;
-        for counts in self.traces.iter().filter_map(|trace| trace.reader.ledger().events) {
+        for counts in self
+            .traces
+            .iter()
+            .filter_map(|trace| trace.reader.ledger().events)
+        {
             let sum = all.get_or_insert_default();
             sum.merges += counts.merges;
             sum.splits += counts.splits;
@@ -128,7 +151,10 @@ impl RequestSource for MergedTraces {
     }
 
     fn details_dropped(&self) -> u64 {
-        self.traces.iter().map(|trace| trace.reader.ledger().details_dropped).sum()
+        self.traces
+            .iter()
+            .map(|trace| trace.reader.ledger().details_dropped)
+            .sum()
     }
 }
 
@@ -143,13 +169,24 @@ mod tests {
 
     #[test]
     fn traces_are_merged_by_time_and_devices_by_name() {
-        let readers =
-            vec![open("0,8,512,R,1.0\n1,8,512,R,3.0\nx\n0,8,512,R,5\n"), open("1,16,512,W,2\n7,0,512,W,5\n")];
+        let readers = vec![
+            open("0,8,512,R,1.0\n1,8,512,R,3.0\nx\n0,8,512,R,5\n"),
+            open("1,16,512,W,2\n7,0,512,W,5\n"),
+        ];
         let mut merged = MergedTraces::new(readers);
         let (mut devices, mut requests, mut damaged) = (Devices::default(), Vec::new(), Vec::new());
-        while merged.read(&mut devices, &mut requests, &mut damaged).unwrap() {}
-        let seconds: Vec<_> = requests.iter().map(|r| (r.time_ns / 1_000_000_000, r.device)).collect();
+        while merged
+            .read(&mut devices, &mut requests, &mut damaged)
+            .unwrap()
+        {}
+        let seconds: Vec<_> = requests
+            .iter()
+            .map(|r| (r.time_ns / 1_000_000_000, r.device))
+            .collect();
         assert_eq!(seconds, [(1, 0), (2, 1), (3, 1), (5, 0), (5, 2)]);
-        assert_eq!((devices.names().join(" "), damaged), ("0 1 7".into(), vec![DamagedRow { row: 3 }]));
+        assert_eq!(
+            (devices.names().join(" "), damaged),
+            ("0 1 7".into(), vec![DamagedRow { row: 3 }])
+        );
     }
 }

@@ -80,7 +80,10 @@ impl Arrivals {
                 let squares = window.squares + (window.requests as f64).powi(2);
                 let mean = self.requests as f64 / windows;
                 let dispersion = (squares / windows - mean * mean) / mean;
-                all.push(Burstiness { window_s: length as f64 / 1e9, dispersion });
+                all.push(Burstiness {
+                    window_s: length as f64 / 1e9,
+                    dispersion,
+                });
             }
         }
         all
@@ -115,7 +118,10 @@ pub struct WorkingSets {
 
 impl Default for WorkingSets {
     fn default() -> WorkingSets {
-        WorkingSets { length_ns: 1_000_000_000, stretches: Vec::new() }
+        WorkingSets {
+            length_ns: 1_000_000_000,
+            stretches: Vec::new(),
+        }
     }
 }
 
@@ -127,7 +133,8 @@ impl WorkingSets {
         }
         let index = (since_ns / self.length_ns) as usize;
         if self.stretches.len() <= index {
-            self.stretches.resize_with(index + 1, || (0, HyperLogLog::default()));
+            self.stretches
+                .resize_with(index + 1, || (0, HyperLogLog::default()));
         }
         let (requests, blocks) = &mut self.stretches[index];
         *requests += 1;
@@ -197,8 +204,16 @@ impl RunCounter {
 
     /// What there was.
     pub fn finish(&self) -> Runs {
-        let mean_requests = if self.runs == 0 { 0.0 } else { self.requests as f64 / self.runs as f64 };
-        Runs { runs: self.runs, mean_requests, longest_requests: self.longest }
+        let mean_requests = if self.runs == 0 {
+            0.0
+        } else {
+            self.requests as f64 / self.runs as f64
+        };
+        Runs {
+            runs: self.runs,
+            mean_requests,
+            longest_requests: self.longest,
+        }
     }
 }
 
@@ -294,7 +309,11 @@ impl DepthCounter {
     /// What there was; none without a request.
     pub fn finish(&self) -> Option<Depth> {
         let requests: u64 = self.counts.values().sum();
-        let sum: f64 = self.counts.iter().map(|(depth, count)| *depth as f64 * *count as f64).sum();
+        let sum: f64 = self
+            .counts
+            .iter()
+            .map(|(depth, count)| *depth as f64 * *count as f64)
+            .sum();
         let at = |share: f64| {
             let mut left = (requests as f64 * share).ceil() as u64;
             let found = self.counts.iter().find(|(_, count)| {
@@ -305,7 +324,12 @@ impl DepthCounter {
             found.map(|(depth, _)| *depth)
         };
         let (max, _) = self.counts.last_key_value()?;
-        Some(Depth { mean: sum / requests as f64, p50: at(0.5)?, p99: at(0.99)?, max: *max })
+        Some(Depth {
+            mean: sum / requests as f64,
+            p50: at(0.5)?,
+            p99: at(0.99)?,
+            max: *max,
+        })
     }
 }
 
@@ -320,10 +344,18 @@ mod tests {
             even.add(index * 1_000_000);
             clumps.add(index / 100 * 100_000_000);
         }
-        assert!(even.burstiness().iter().all(|burst| burst.dispersion < 0.01));
+        assert!(
+            even.burstiness()
+                .iter()
+                .all(|burst| burst.dispersion < 0.01)
+        );
         assert!(even.variation().unwrap() < 1e-6 && clumps.variation().unwrap() > 5.0);
         let at = |arrivals: &Arrivals, window| {
-            arrivals.burstiness().iter().find(|burst| burst.window_s == window).map(|burst| burst.dispersion)
+            arrivals
+                .burstiness()
+                .iter()
+                .find(|burst| burst.window_s == window)
+                .map(|burst| burst.dispersion)
         };
         assert!(at(&clumps, 0.01).unwrap() > 80.0 && at(&clumps, 1.0).unwrap() < 0.2);
         assert_eq!(at(&even, 10.0), None);
@@ -333,11 +365,17 @@ mod tests {
     fn working_sets_of_long_traces_have_longer_stretches() {
         let mut sets = WorkingSets::default();
         for second in 0..1000u64 {
-            sets.request(second * 1_000_000_000).insert(crate::locality::mixed(second % 100));
+            sets.request(second * 1_000_000_000)
+                .insert(crate::locality::mixed(second % 100));
         }
         let all = sets.finish(4096);
-        assert!(all.len() <= STRETCHES_MAX && all.iter().map(|set| set.requests).sum::<u64>() == 1000);
-        assert_eq!((all[0].for_s, all[0].requests, all[1].from_s), (16.0, 16, 16.0));
+        assert!(
+            all.len() <= STRETCHES_MAX && all.iter().map(|set| set.requests).sum::<u64>() == 1000
+        );
+        assert_eq!(
+            (all[0].for_s, all[0].requests, all[1].from_s),
+            (16.0, 16, 16.0)
+        );
         assert!((all[0].bytes / 4096).abs_diff(16) <= 1);
     }
 
@@ -347,19 +385,40 @@ mod tests {
         let goes_on = [(0, 0, 8), (0, 8, 16), (1, 16, 24), (0, 16, 24), (0, 0, 8)]
             .map(|(device, offset, end)| runs.add(device, offset, end));
         assert_eq!(goes_on, [false, true, false, true, false]);
-        assert_eq!(runs.finish(), Runs { runs: 3, mean_requests: 5.0 / 3.0, longest_requests: 3 });
+        assert_eq!(
+            runs.finish(),
+            Runs {
+                runs: 3,
+                mean_requests: 5.0 / 3.0,
+                longest_requests: 3
+            }
+        );
         let mut hot = HotExtents::default();
         for index in 0..20_000u64 {
             hot.add(0, if index % 4 == 0 { 5 << 20 } else { index << 20 });
         }
         let first = &hot.finish(&["sda".into()])[0];
-        assert_eq!((first.device, first.device_name.as_str(), first.offset_bytes), (0, "sda", 5 << 20));
-        assert!(first.requests <= 5001 && first.requests + first.error >= 5000, "{first:?}");
+        assert_eq!(
+            (first.device, first.device_name.as_str(), first.offset_bytes),
+            (0, "sda", 5 << 20)
+        );
+        assert!(
+            first.requests <= 5001 && first.requests + first.error >= 5000,
+            "{first:?}"
+        );
         let mut depth = DepthCounter::default();
         for (time, took) in [(0, 10), (1, 10), (2, 10), (20, 1), (30, 1)] {
             depth.add(time, took);
         }
-        assert_eq!(depth.finish(), Some(Depth { mean: 8.0 / 5.0, p50: 1, p99: 3, max: 3 }));
+        assert_eq!(
+            depth.finish(),
+            Some(Depth {
+                mean: 8.0 / 5.0,
+                p50: 1,
+                p99: 3,
+                max: 3
+            })
+        );
         assert_eq!(DepthCounter::default().finish(), None);
     }
 }

@@ -79,7 +79,14 @@ impl TraceReader {
         format: Option<&'static Format>,
         strict: bool,
     ) -> Result<TraceReader, TraceError> {
-        TraceReader::open_with(path, &ReadOptions { format, strict, ..ReadOptions::default() })
+        TraceReader::open_with(
+            path,
+            &ReadOptions {
+                format,
+                strict,
+                ..ReadOptions::default()
+            },
+        )
     }
 
     /// The same with all that can be said of a trace.
@@ -88,7 +95,10 @@ impl TraceReader {
     /// See [`TraceReader::open`]; or the format does not say what its requests ask for.
     pub fn open_with(path: &Path, options: &ReadOptions) -> Result<TraceReader, TraceError> {
         let name = path.display().to_string();
-        let io = |source| TraceError::Io { path: name.clone(), source };
+        let io = |source| TraceError::Io {
+            path: name.clone(),
+            source,
+        };
         if let Some(format) = table_in(path) {
             let source = TableSource::open(path, format)?;
             return Ok(TraceReader::of(name, Box::new(source), options));
@@ -118,10 +128,16 @@ impl TraceReader {
         if let [path] = paths {
             return TraceReader::open_with(path, options);
         }
-        let opened: Result<Vec<TraceReader>, TraceError> =
-            paths.iter().map(|path| TraceReader::open_with(path, options)).collect();
+        let opened: Result<Vec<TraceReader>, TraceError> = paths
+            .iter()
+            .map(|path| TraceReader::open_with(path, options))
+            .collect();
         let name = format!("{} and others", paths[0].display());
-        Ok(TraceReader::of(name, Box::new(MergedTraces::new(opened?)), options))
+        Ok(TraceReader::of(
+            name,
+            Box::new(MergedTraces::new(opened?)),
+            options,
+        ))
     }
 
     /// The same from anything.
@@ -134,7 +150,15 @@ impl TraceReader {
         format: Option<&'static Format>,
         strict: bool,
     ) -> Result<TraceReader, TraceError> {
-        TraceReader::from_reader_with(path, input, &ReadOptions { format, strict, ..ReadOptions::default() })
+        TraceReader::from_reader_with(
+            path,
+            input,
+            &ReadOptions {
+                format,
+                strict,
+                ..ReadOptions::default()
+            },
+        )
     }
 
     /// The same with all that can be said of a trace.
@@ -183,7 +207,12 @@ impl TraceReader {
     /// What became of the rows so far.
     pub fn ledger(&self) -> RowLedger {
         let (events, repeated) = (self.source.events(), self.source.repeated());
-        RowLedger { events, repeated, details_dropped: self.source.details_dropped(), ..self.ledger }
+        RowLedger {
+            events,
+            repeated,
+            details_dropped: self.source.details_dropped(),
+            ..self.ledger
+        }
     }
 
     /// Whether requests come in the order of their times, not of the file.
@@ -199,7 +228,9 @@ impl TraceReader {
         self.requests.clear();
         while self.requests.is_empty() {
             self.damaged.clear();
-            let more = self.source.read(&mut self.devices, &mut self.requests, &mut self.damaged)?;
+            let more =
+                self.source
+                    .read(&mut self.devices, &mut self.requests, &mut self.damaged)?;
             self.count()?;
             if let Some(sorter) = &mut self.sorter {
                 self.ledger.out_of_order = sorter.sort(&mut self.requests, !more);
@@ -258,8 +289,15 @@ mod tests {
     use crate::{FORMATS, format_named};
 
     fn open(bytes: Vec<u8>, strict: bool) -> Result<TraceReader, TraceError> {
-        let options = FormatOptions { op: Some(crate::TraceOp::Read), ..FormatOptions::default() };
-        let options = ReadOptions { strict, options, ..ReadOptions::default() };
+        let options = FormatOptions {
+            op: Some(crate::TraceOp::Read),
+            ..FormatOptions::default()
+        };
+        let options = ReadOptions {
+            strict,
+            options,
+            ..ReadOptions::default()
+        };
         TraceReader::from_reader_with("x".into(), Box::new(io::Cursor::new(bytes)), &options)
     }
 
@@ -276,9 +314,15 @@ mod tests {
         for format in FORMATS.iter().filter(|format| !format.needs_columns) {
             let plain = all(open(format.example.to_vec(), true).unwrap());
             assert_eq!(plain.1.requests, plain.0.len() as u64);
-            let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            let mut gzip =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
             gzip.write_all(format.example).unwrap();
-            assert_eq!(all(open(gzip.finish().unwrap(), true).unwrap()), plain, "{}", format.name);
+            assert_eq!(
+                all(open(gzip.finish().unwrap(), true).unwrap()),
+                plain,
+                "{}",
+                format.name
+            );
             let packed = zstd::encode_all(format.example, 1).unwrap();
             assert_eq!(all(open(packed, true).unwrap()), plain, "{}", format.name);
         }
@@ -289,10 +333,17 @@ mod tests {
     fn long_files_are_read_in_pieces() {
         let mut text = String::new();
         for row in 0..100_000u64 {
-            text += &format!("0,{},4096,R,{}.5\n", row * 8, if row == 70_000 { 1 } else { row });
+            text += &format!(
+                "0,{},4096,R,{}.5\n",
+                row * 8,
+                if row == 70_000 { 1 } else { row }
+            );
         }
         text.insert_str(0, "0,0,512,W,0.0\n");
-        text += &format!("nonsense\n{}\n0,8,512,w,100000", "x".repeat(PIECE_BYTES * 2));
+        text += &format!(
+            "nonsense\n{}\n0,8,512,w,100000",
+            "x".repeat(PIECE_BYTES * 2)
+        );
         let (requests, ledger) = all(open(text.clone().into_bytes(), false).unwrap());
         assert_eq!(requests.len(), 100_002);
         let expected = RowLedger {
@@ -314,7 +365,17 @@ mod tests {
                 Err(error) => break error,
             }
         };
-        assert!(matches!(error, TraceError::Damaged { row: 100_002, format: "spc", .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                TraceError::Damaged {
+                    row: 100_002,
+                    format: "spc",
+                    ..
+                }
+            ),
+            "{error}"
+        );
     }
 
     /// What follows an event of blktrace may be longer than what is decoded at a time.
@@ -324,40 +385,74 @@ mod tests {
         let mut long = short[..48].to_vec();
         long[46..].copy_from_slice(&60_000u16.to_le_bytes());
         long.resize(48 + 60_000, 0);
-        let bytes = [&long[..], &short, &short, &long, &long, &short].concat().repeat(3);
+        let bytes = [&long[..], &short, &short, &long, &long, &short]
+            .concat()
+            .repeat(3);
         let (requests, ledger) = all(open(bytes.clone(), true).unwrap());
-        assert_eq!((requests.len(), ledger.requests, ledger.damaged), (18, 18, 0));
+        assert_eq!(
+            (requests.len(), ledger.requests, ledger.damaged),
+            (18, 18, 0)
+        );
         let cut = bytes[..bytes.len() - short.len() - 1].to_vec();
         let (requests, ledger) = all(open(cut, false).unwrap());
-        assert_eq!((requests.len(), ledger.damaged, ledger.damaged_first), (16, 1, Some(17)));
+        assert_eq!(
+            (requests.len(), ledger.damaged, ledger.damaged_first),
+            (16, 1, Some(17))
+        );
     }
 
     #[test]
     fn what_is_no_trace_is_refused() {
         for bytes in [&b""[..], b"hello\n", &[0; 4096]] {
-            assert!(matches!(open(bytes.to_vec(), false), Err(TraceError::UnknownFormat { .. })));
+            assert!(matches!(
+                open(bytes.to_vec(), false),
+                Err(TraceError::UnknownFormat { .. })
+            ));
         }
         let oracle = FORMATS.iter().find(|format| format.needs_op).unwrap();
         let input = Box::new(io::Cursor::new(oracle.example));
-        let error = TraceReader::from_reader("x".into(), input, None, false).err().unwrap();
+        let error = TraceReader::from_reader("x".into(), input, None, false)
+            .err()
+            .unwrap();
         assert!(matches!(error, TraceError::NoOperation { .. }), "{error}");
         let csv = format_named("csv");
         let open_csv = |columns: Option<&str>| {
             let columns = columns.map(|columns| crate::ColumnMap::parse(columns).unwrap());
-            let options = FormatOptions { columns, ..FormatOptions::default() };
+            let options = FormatOptions {
+                columns,
+                ..FormatOptions::default()
+            };
             let input = Box::new(io::Cursor::new(csv.unwrap().example));
             TraceReader::from_reader_with(
                 "x".into(),
                 input,
-                &ReadOptions { format: csv, options, ..ReadOptions::default() },
+                &ReadOptions {
+                    format: csv,
+                    options,
+                    ..ReadOptions::default()
+                },
             )
         };
-        assert!(matches!(open_csv(None).err(), Some(TraceError::NoColumns { .. })));
-        assert!(matches!(open_csv(Some("obj-id-col=5")).err(), Some(TraceError::NoOperation { .. })));
-        assert_eq!(all(open_csv(Some("obj-id-col=5,op-col=3")).unwrap()).1.requests, 2);
+        assert!(matches!(
+            open_csv(None).err(),
+            Some(TraceError::NoColumns { .. })
+        ));
+        assert!(matches!(
+            open_csv(Some("obj-id-col=5")).err(),
+            Some(TraceError::NoOperation { .. })
+        ));
+        assert_eq!(
+            all(open_csv(Some("obj-id-col=5,op-col=3")).unwrap())
+                .1
+                .requests,
+            2
+        );
         let cut = flate2_cut();
         assert!(matches!(open(cut, false), Err(TraceError::Io { .. })));
-        let ambiguous = TraceError::Ambiguous { path: "x".into(), candidates: vec!["spc", "msr"] };
+        let ambiguous = TraceError::Ambiguous {
+            path: "x".into(),
+            candidates: vec!["spc", "msr"],
+        };
         assert_eq!(ambiguous.to_string(), "x may be spc or msr");
     }
 

@@ -57,7 +57,9 @@ pub struct TraceReading {
 }
 
 /// What all requests of a trace do, where the trace does not say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum StatedOp {
     /// All read.
@@ -101,7 +103,8 @@ impl TraceReading {
         format: Option<&'static Format>,
     ) -> Result<TraceReader, TraceOpenError> {
         let reader = TraceReader::open_all(paths, &self.options(format)?)?;
-        self.without_effect(&reader.formats()).map_or(Ok(reader), |error| Err(error.into()))
+        self.without_effect(&reader.formats())
+            .map_or(Ok(reader), |error| Err(error.into()))
     }
 
     /// The same for [`crate::TraceReader`], of a trace in this format, if that is stated.
@@ -109,7 +112,12 @@ impl TraceReading {
     /// # Errors
     /// The first option whose value makes no sense.
     pub fn options(&self, format: Option<&'static Format>) -> Result<ReadOptions, ReadingError> {
-        let wrong = |key, what: &str| Err(ReadingError { key, what: what.into() });
+        let wrong = |key, what: &str| {
+            Err(ReadingError {
+                key,
+                what: what.into(),
+            })
+        };
         let format = match (format, &self.columns) {
             (None, Some(_)) => format_named(TABLE),
             (stated, _) => stated,
@@ -119,7 +127,12 @@ impl TraceReading {
             None => plain.block_bytes,
             Some(Size(bytes)) => match u32::try_from(bytes) {
                 Ok(bytes) if bytes > 0 => bytes,
-                _ => return wrong(ReadingKey::Block, "a block has at least 1 byte and less than 4GiB"),
+                _ => {
+                    return wrong(
+                        ReadingKey::Block,
+                        "a block has at least 1 byte and less than 4GiB",
+                    );
+                }
             },
         };
         if self.jiffies == Some(0) {
@@ -140,7 +153,12 @@ impl TraceReading {
             }),
             columns: self.columns,
         };
-        Ok(ReadOptions { format, strict: self.strict, sorted: self.sort, options })
+        Ok(ReadOptions {
+            format,
+            strict: self.strict,
+            sorted: self.sort,
+            options,
+        })
     }
 
     /// The first stated option that traces of these formats do not take.
@@ -153,14 +171,23 @@ impl TraceReading {
             (ReadingKey::Event, self.event.is_some()),
         ];
         let takes = |key: ReadingKey| formats.iter().any(|format| format.takes.contains(&key));
-        let key = stated.into_iter().find_map(|(key, stated)| (stated && !takes(key)).then_some(key));
+        let key = stated
+            .into_iter()
+            .find_map(|(key, stated)| (stated && !takes(key)).then_some(key));
         let names: Vec<&str> = formats.iter().map(|format| format.name).collect();
         let of = |key: ReadingKey| {
             let takers = FORMATS.iter().filter(|format| format.takes.contains(&key));
-            takers.map(|format| format.name).collect::<Vec<_>>().join(", ")
+            takers
+                .map(|format| format.name)
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         if let Some(key) = key {
-            let what = format!("has no effect on {}; leave it out (it is for {})", names.join(", "), of(key));
+            let what = format!(
+                "has no effect on {}; leave it out (it is for {})",
+                names.join(", "),
+                of(key)
+            );
             return Some(ReadingError { key, what });
         }
         // A column that says what each request does leaves nothing for all of them.
@@ -186,29 +213,76 @@ mod tests {
             ..TraceReading::default()
         };
         let options = reading.options(format_named("lcs")).unwrap();
-        assert!(options.strict && options.sorted && options.format.is_some_and(|it| it.name == "lcs"));
-        assert_eq!((options.options.block_bytes, options.options.op), (4096, Some(TraceOp::Write)));
-        let columns = TraceReading { columns: Some(ColumnMap::SAMPLE), ..TraceReading::default() };
-        assert!(columns.options(None).unwrap().format.is_some_and(|it| it.name == "csv"));
-        assert_eq!(TraceReading::default().options(None).unwrap().options, FormatOptions::default());
+        assert!(
+            options.strict && options.sorted && options.format.is_some_and(|it| it.name == "lcs")
+        );
+        assert_eq!(
+            (options.options.block_bytes, options.options.op),
+            (4096, Some(TraceOp::Write))
+        );
+        let columns = TraceReading {
+            columns: Some(ColumnMap::SAMPLE),
+            ..TraceReading::default()
+        };
+        assert!(
+            columns
+                .options(None)
+                .unwrap()
+                .format
+                .is_some_and(|it| it.name == "csv")
+        );
+        assert_eq!(
+            TraceReading::default().options(None).unwrap().options,
+            FormatOptions::default()
+        );
     }
 
     #[test]
     fn nonsense_is_refused_by_option() {
-        let check =
-            |change: &dyn Fn(&mut TraceReading), format: Option<&str>, key: ReadingKey, said: &str| {
-                let mut reading = TraceReading::default();
-                change(&mut reading);
-                let error = reading.options(format.and_then(format_named)).err().expect("refused");
-                assert!(error.key == key && error.what.contains(said), "{error:?}");
-            };
-        check(&|reading| reading.block = Some(Size(0)), None, ReadingKey::Block, "at least 1");
-        check(&|reading| reading.block = Some(Size(1 << 32)), None, ReadingKey::Block, "less than 4GiB");
-        check(&|reading| reading.jiffies = Some(0), None, ReadingKey::Jiffies, "at least one");
+        let check = |change: &dyn Fn(&mut TraceReading),
+                     format: Option<&str>,
+                     key: ReadingKey,
+                     said: &str| {
+            let mut reading = TraceReading::default();
+            change(&mut reading);
+            let error = reading
+                .options(format.and_then(format_named))
+                .err()
+                .expect("refused");
+            assert!(error.key == key && error.what.contains(said), "{error:?}");
+        };
+        check(
+            &|reading| reading.block = Some(Size(0)),
+            None,
+            ReadingKey::Block,
+            "at least 1",
+        );
+        check(
+            &|reading| reading.block = Some(Size(1 << 32)),
+            None,
+            ReadingKey::Block,
+            "less than 4GiB",
+        );
+        check(
+            &|reading| reading.jiffies = Some(0),
+            None,
+            ReadingKey::Jiffies,
+            "at least one",
+        );
         let columns = |reading: &mut TraceReading| reading.columns = Some(ColumnMap::SAMPLE);
-        check(&columns, Some("msr"), ReadingKey::Columns, "no effect on msr; leave it out (it is for csv)");
+        check(
+            &columns,
+            Some("msr"),
+            ReadingKey::Columns,
+            "no effect on msr; leave it out (it is for csv)",
+        );
         let block = |reading: &mut TraceReading| reading.block = Some(Size(512));
-        check(&block, Some("vscsi1"), ReadingKey::Block, "spc, oracleGeneral, lcs, csv");
+        check(
+            &block,
+            Some("vscsi1"),
+            ReadingKey::Block,
+            "spc, oracleGeneral, lcs, csv",
+        );
         let both = |reading: &mut TraceReading| {
             (reading.columns, reading.op) = (Some(ColumnMap::SAMPLE), Some(StatedOp::Read));
         };
@@ -219,12 +293,23 @@ mod tests {
     #[test]
     fn each_option_is_for_some_format() {
         for format in FORMATS {
-            assert!(!format.needs_op || format.takes.contains(&ReadingKey::Op), "{}", format.name);
-            assert!(!format.needs_columns || format.takes.contains(&ReadingKey::Columns), "{}", format.name);
+            assert!(
+                !format.needs_op || format.takes.contains(&ReadingKey::Op),
+                "{}",
+                format.name
+            );
+            assert!(
+                !format.needs_columns || format.takes.contains(&ReadingKey::Columns),
+                "{}",
+                format.name
+            );
         }
         use ReadingKey::{Block, Columns, Event, Jiffies, Op};
         for key in [Op, Block, Columns, Jiffies, Event] {
-            assert!(FORMATS.iter().any(|format| format.takes.contains(&key)), "{key}");
+            assert!(
+                FORMATS.iter().any(|format| format.takes.contains(&key)),
+                "{key}"
+            );
         }
     }
 }

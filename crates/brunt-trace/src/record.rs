@@ -40,7 +40,13 @@ pub struct ContentHash(pub NonZeroU64);
 
 impl BlockRequest {
     /// A request of which nothing else is known.
-    pub fn new(time_ns: u64, device: u32, op: TraceOp, offset_bytes: u64, len_bytes: u32) -> BlockRequest {
+    pub fn new(
+        time_ns: u64,
+        device: u32,
+        op: TraceOp,
+        offset_bytes: u64,
+        len_bytes: u32,
+    ) -> BlockRequest {
         BlockRequest {
             time_ns,
             device,
@@ -121,7 +127,9 @@ impl Default for Recent {
 #[inline]
 fn recent_place(name: &[u8]) -> usize {
     let end = &name[name.len().saturating_sub(4)..];
-    let word = end.iter().fold(name.len() as u32, |word, byte| word << 7 ^ u32::from(*byte));
+    let word = end
+        .iter()
+        .fold(name.len() as u32, |word, byte| word << 7 ^ u32::from(*byte));
     (word.wrapping_mul(0x9e37_79b9) >> 24) as usize
 }
 
@@ -179,6 +187,9 @@ mod tests {
         for number in 2..DEVICES_MAX {
             assert!(devices.index_of(number.to_string().as_bytes()).is_some());
         }
-        assert_eq!((devices.index_of(b"one more"), devices.index_of(b"b")), (None, Some(1)));
+        assert_eq!(
+            (devices.index_of(b"one more"), devices.index_of(b"b")),
+            (None, Some(1))
+        );
     }
 }

@@ -4,8 +4,8 @@ use std::io::Cursor;
 use std::sync::{Arc, Mutex};
 
 use crate::{
-    BlockRequest, DigestBuilder, StreamDigest, TraceOp, TraceReader, TraceSink, WRITERS, WriteLedger,
-    format_named, writer_named,
+    BlockRequest, DigestBuilder, StreamDigest, TraceOp, TraceReader, TraceSink, WRITERS,
+    WriteLedger, format_named, writer_named,
 };
 
 fn read(reader: &mut TraceReader) -> (Vec<BlockRequest>, StreamDigest) {
@@ -37,7 +37,11 @@ impl std::io::Write for Shared {
 
 fn convert(reader: &mut TraceReader, to: &str) -> (Vec<u8>, WriteLedger) {
     let shared = Shared::default();
-    let mut sink = TraceSink::file("y".into(), Box::new(shared.clone()), writer_named(to).unwrap());
+    let mut sink = TraceSink::file(
+        "y".into(),
+        Box::new(shared.clone()),
+        writer_named(to).unwrap(),
+    );
     while reader.next_requests().unwrap().is_some() {
         sink.write(reader.requests(), reader.devices()).unwrap();
     }
@@ -72,9 +76,22 @@ fn every_format_that_is_written_gives_the_same_stream() {
     assert_eq!(requests.len(), 3000);
     for writer in WRITERS {
         let (text, ledger) = convert(&mut open(&trace, "vscsi1"), writer.name);
-        assert_eq!(ledger, WriteLedger { written: 3000, ..WriteLedger::default() }, "{}", writer.name);
+        assert_eq!(
+            ledger,
+            WriteLedger {
+                written: 3000,
+                ..WriteLedger::default()
+            },
+            "{}",
+            writer.name
+        );
         let (again, same) = read(&mut open(&text, writer.name));
-        assert_eq!((again.len(), same), (3000, digest.clone()), "{}", writer.name);
+        assert_eq!(
+            (again.len(), same),
+            (3000, digest.clone()),
+            "{}",
+            writer.name
+        );
     }
     let folder = tempfile::tempdir().unwrap();
     let mut sink = TraceSink::table(folder.path()).unwrap();
@@ -84,7 +101,10 @@ fn every_format_that_is_written_gives_the_same_stream() {
     }
     sink.finish(reader.devices()).unwrap();
     let mut tables = TraceReader::open(folder.path(), None, true).unwrap();
-    assert_eq!((tables.format().name, read(&mut tables).1), ("block_requests", digest));
+    assert_eq!(
+        (tables.format().name, read(&mut tables).1),
+        ("block_requests", digest)
+    );
 }
 
 /// Real requests of blkreplay's example, whose times are finer than a microsecond, and which have flags.
@@ -108,5 +128,13 @@ fn what_a_format_cannot_say_is_left_out_and_counted() {
     let (text, _) = convert(&mut reader(), "iolog3");
     let (requests, _) = read(&mut open(&text, "iolog3"));
     let ops: Vec<_> = requests.iter().map(|request| request.op).collect();
-    assert_eq!(ops, [TraceOp::Read, TraceOp::Flush, TraceOp::Write, TraceOp::Unmap]);
+    assert_eq!(
+        ops,
+        [
+            TraceOp::Read,
+            TraceOp::Flush,
+            TraceOp::Write,
+            TraceOp::Unmap
+        ]
+    );
 }

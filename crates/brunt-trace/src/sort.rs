@@ -55,19 +55,30 @@ pub(crate) struct Sorter {
 impl Sorter {
     /// Holds back as many requests as `window`.
     pub fn new(window: usize) -> Sorter {
-        Sorter { held: BinaryHeap::new(), window, place: 0, last_ns: 0, out_of_order: 0 }
+        Sorter {
+            held: BinaryHeap::new(),
+            window,
+            place: 0,
+            last_ns: 0,
+            out_of_order: 0,
+        }
     }
 
     /// Takes `requests` in and leaves those there that can go on, all at the end. Says how many came out of order so
     /// far.
     pub fn sort(&mut self, requests: &mut Vec<BlockRequest>, end: bool) -> u64 {
         for request in requests.drain(..) {
-            self.held.push(Reverse(Held { place: self.place, request }));
+            self.held.push(Reverse(Held {
+                place: self.place,
+                request,
+            }));
             self.place += 1;
         }
         let keep = if end { 0 } else { self.window };
         while self.held.len() > keep {
-            let Some(Reverse(Held { request, .. })) = self.held.pop() else { break };
+            let Some(Reverse(Held { request, .. })) = self.held.pop() else {
+                break;
+            };
             self.out_of_order += u64::from(request.time_ns < self.last_ns);
             self.last_ns = request.time_ns;
             requests.push(request);
@@ -85,13 +96,19 @@ mod tests {
     fn what_is_within_the_window_is_sorted_and_the_rest_is_counted() {
         let request = |time_ns, offset| BlockRequest::new(time_ns, 0, TraceOp::Read, offset, 512);
         let mut sorter = Sorter::new(3);
-        let mut requests: Vec<_> = [5, 4, 6, 6, 7, 8, 9, 1].map(|time| request(time, 0)).to_vec();
+        let mut requests: Vec<_> = [5, 4, 6, 6, 7, 8, 9, 1]
+            .map(|time| request(time, 0))
+            .to_vec();
         requests[3].offset_bytes = 1;
         assert_eq!(sorter.sort(&mut requests, false), 0);
-        let times = |requests: &[BlockRequest]| requests.iter().map(|r| r.time_ns).collect::<Vec<_>>();
+        let times =
+            |requests: &[BlockRequest]| requests.iter().map(|r| r.time_ns).collect::<Vec<_>>();
         assert_eq!(times(&requests), [1, 4, 5, 6, 6]);
         assert_eq!((requests[3].offset_bytes, requests[4].offset_bytes), (0, 1));
         let mut more = vec![request(2, 0)];
-        assert_eq!((sorter.sort(&mut more, true), times(&more)), (1, vec![2, 7, 8, 9]));
+        assert_eq!(
+            (sorter.sort(&mut more, true), times(&more)),
+            (1, vec![2, 7, 8, 9])
+        );
     }
 }

@@ -47,7 +47,10 @@ pub struct Stretches {
 
 impl Default for Stretches {
     fn default() -> Stretches {
-        Stretches { length_ns: LENGTH_NS, counts: Vec::new() }
+        Stretches {
+            length_ns: LENGTH_NS,
+            counts: Vec::new(),
+        }
     }
 }
 
@@ -104,7 +107,9 @@ pub struct SizeClasses {
 
 impl Default for SizeClasses {
     fn default() -> SizeClasses {
-        SizeClasses { counts: [[0; 2]; 33] }
+        SizeClasses {
+            counts: [[0; 2]; 33],
+        }
     }
 }
 
@@ -112,18 +117,27 @@ impl SizeClasses {
     /// A read or a write.
     #[inline]
     pub fn add(&mut self, request: &BlockRequest) {
-        let class = request.len_bytes.checked_ilog2().map_or(0, |power| power as usize + 1);
+        let class = request
+            .len_bytes
+            .checked_ilog2()
+            .map_or(0, |power| power as usize + 1);
         self.counts[class][usize::from(request.op == TraceOp::Write)] += 1;
     }
 
     /// Those that there were, and those between them.
     pub fn finish(&self) -> Vec<SizeClass> {
         let some = |counts: &[u64; 2]| counts[0] + counts[1] > 0;
-        let Some(first) = self.counts.iter().position(some) else { return Vec::new() };
+        let Some(first) = self.counts.iter().position(some) else {
+            return Vec::new();
+        };
         let last = self.counts.iter().rposition(some).unwrap_or(first);
         let class = |index: usize| {
             let [reads, writes] = self.counts[index];
-            SizeClass { from_bytes: if index == 0 { 0 } else { 1 << (index - 1) }, reads, writes }
+            SizeClass {
+                from_bytes: if index == 0 { 0 } else { 1 << (index - 1) },
+                reads,
+                writes,
+            }
         };
         (first..=last).map(class).collect()
     }
@@ -141,33 +155,67 @@ mod tests {
     fn stretches_grow_longer_and_lose_nothing() {
         let mut stretches = Stretches::default();
         for second in 0..1000u64 {
-            let op = if second.is_multiple_of(4) { TraceOp::Read } else { TraceOp::Write };
+            let op = if second.is_multiple_of(4) {
+                TraceOp::Read
+            } else {
+                TraceOp::Write
+            };
             stretches.add(second * 1_000_000_000, &request(op, 512));
         }
         stretches.add(0, &request(TraceOp::Flush, 0));
         let all = stretches.finish();
-        assert!((STRETCHES_MAX / 2..=STRETCHES_MAX).contains(&all.len()), "{}", all.len());
+        assert!(
+            (STRETCHES_MAX / 2..=STRETCHES_MAX).contains(&all.len()),
+            "{}",
+            all.len()
+        );
         let sum = |get: fn(&Stretch) -> u64| all.iter().map(get).sum::<u64>();
         assert_eq!(sum(|stretch| stretch.requests), 1001);
-        assert_eq!((sum(|s| s.read_bytes), sum(|s| s.write_bytes)), (250 * 512, 750 * 512));
-        assert!(all.windows(2).all(|pair| (pair[0].from_s + pair[0].for_s - pair[1].from_s).abs() < 1e-6));
+        assert_eq!(
+            (sum(|s| s.read_bytes), sum(|s| s.write_bytes)),
+            (250 * 512, 750 * 512)
+        );
+        assert!(
+            all.windows(2)
+                .all(|pair| (pair[0].from_s + pair[0].for_s - pair[1].from_s).abs() < 1e-6)
+        );
         let mut far = Stretches::default();
         far.add(u64::MAX, &request(TraceOp::Read, 1));
-        assert_eq!(far.finish().iter().map(|stretch| stretch.requests).sum::<u64>(), 1);
+        assert_eq!(
+            far.finish()
+                .iter()
+                .map(|stretch| stretch.requests)
+                .sum::<u64>(),
+            1
+        );
     }
 
     #[test]
     fn sizes_are_counted_by_powers_of_two() {
         let mut classes = SizeClasses::default();
         assert_eq!(classes.finish(), []);
-        for (op, bytes) in [(TraceOp::Read, 4096), (TraceOp::Write, 8191), (TraceOp::Write, 16384)] {
+        for (op, bytes) in [
+            (TraceOp::Read, 4096),
+            (TraceOp::Write, 8191),
+            (TraceOp::Write, 16384),
+        ] {
             classes.add(&request(op, bytes));
         }
-        let class = |from_bytes, reads, writes| SizeClass { from_bytes, reads, writes };
-        assert_eq!(classes.finish(), [class(4096, 1, 1), class(8192, 0, 0), class(16384, 0, 1)]);
+        let class = |from_bytes, reads, writes| SizeClass {
+            from_bytes,
+            reads,
+            writes,
+        };
+        assert_eq!(
+            classes.finish(),
+            [class(4096, 1, 1), class(8192, 0, 0), class(16384, 0, 1)]
+        );
         classes.add(&request(TraceOp::Read, 0));
         classes.add(&request(TraceOp::Read, u32::MAX));
         let all = classes.finish();
-        assert_eq!((all[0], all[all.len() - 1]), (class(0, 1, 0), class(1 << 31, 1, 0)));
+        assert_eq!(
+            (all[0], all[all.len() - 1]),
+            (class(0, 1, 0), class(1 << 31, 1, 0))
+        );
     }
 }

@@ -78,26 +78,56 @@ impl FileStream {
         format: Option<&'static Format>,
         options: &FormatOptions,
     ) -> Result<FileStream, TraceError> {
-        let io = |source| TraceError::Io { path: path.clone(), source };
+        let io = |source| TraceError::Io {
+            path: path.clone(),
+            source,
+        };
         let mut input = brunt_unpack::unpacked(input).map_err(io)?;
         let mut piece = Vec::with_capacity(PIECE_BYTES);
-        (&mut input).take(HEAD_BYTES as u64).read_to_end(&mut piece).map_err(io)?;
+        (&mut input)
+            .take(HEAD_BYTES as u64)
+            .read_to_end(&mut piece)
+            .map_err(io)?;
         let format = match format {
             Some(format) => format,
             None => match detect(&piece, piece.len() < HEAD_BYTES) {
-                Candidates::One(name) => format_named(name).expect("detected by its line in the table"),
+                Candidates::One(name) => {
+                    format_named(name).expect("detected by its line in the table")
+                }
                 Candidates::None => return Err(TraceError::UnknownFormat { path }),
-                Candidates::Several(candidates) => return Err(TraceError::Ambiguous { path, candidates }),
+                Candidates::Several(candidates) => {
+                    return Err(TraceError::Ambiguous { path, candidates });
+                }
             },
         };
         match format.unstated(options) {
-            Some(Unstated::Operation) => return Err(TraceError::NoOperation { path, format: format.name }),
-            Some(Unstated::Columns) => return Err(TraceError::NoColumns { path, format: format.name }),
+            Some(Unstated::Operation) => {
+                return Err(TraceError::NoOperation {
+                    path,
+                    format: format.name,
+                });
+            }
+            Some(Unstated::Columns) => {
+                return Err(TraceError::NoColumns {
+                    path,
+                    format: format.name,
+                });
+            }
             None => {}
         }
         let decoder = (format.decoder)(options);
         let window = WINDOW_BYTES;
-        Ok(FileStream { path, input, format, decoder, piece, used: 0, window, ended: false, finished: false })
+        Ok(FileStream {
+            path,
+            input,
+            format,
+            decoder,
+            piece,
+            used: 0,
+            window,
+            ended: false,
+            finished: false,
+        })
     }
 
     /// Reads on until the piece is full or the file at its end.
@@ -106,8 +136,13 @@ impl FileStream {
         self.used = 0;
         let room = PIECE_BYTES.saturating_sub(self.piece.len());
         assert!(room > 0, "a decoder takes a piece apart, or gives a row up");
-        let read = (&mut self.input).take(room as u64).read_to_end(&mut self.piece);
-        let read = read.map_err(|source| TraceError::Io { path: self.path.clone(), source })?;
+        let read = (&mut self.input)
+            .take(room as u64)
+            .read_to_end(&mut self.piece);
+        let read = read.map_err(|source| TraceError::Io {
+            path: self.path.clone(),
+            source,
+        })?;
         self.ended = read < room;
         Ok(())
     }
@@ -129,10 +164,19 @@ impl RequestSource for FileStream {
         let end = self.piece.len().min(self.used + self.window);
         self.finished = self.ended && end == self.piece.len();
         let bytes = &self.piece[self.used..end];
-        let used = self.decoder.decode(bytes, self.finished, devices, requests, damaged);
-        assert!(!self.finished || used == bytes.len(), "a decoder leaves nothing of the end");
+        let used = self
+            .decoder
+            .decode(bytes, self.finished, devices, requests, damaged);
+        assert!(
+            !self.finished || used == bytes.len(),
+            "a decoder leaves nothing of the end"
+        );
         self.used += used;
-        self.window = if used == 0 { self.window * 2 } else { WINDOW_BYTES };
+        self.window = if used == 0 {
+            self.window * 2
+        } else {
+            WINDOW_BYTES
+        };
         Ok(true)
     }
 

@@ -6,8 +6,8 @@
 
 use crate::format::{Format, FormatOptions};
 use crate::formats::{
-    alibaba, blkparse, blkreplay, blktrace, cloudphysics, csv, dtb, fiu, hfplayer, iolog, k5cloud, lcs, msr,
-    oracle, spc, systor, tencent, vscsi,
+    alibaba, blkparse, blkreplay, blktrace, cloudphysics, csv, dtb, fiu, hfplayer, iolog, k5cloud,
+    lcs, msr, oracle, spc, systor, tencent, vscsi,
 };
 use crate::record::Devices;
 
@@ -62,15 +62,27 @@ pub fn detect(head: &[u8], whole: bool) -> Candidates {
         }
         let (mut requests, mut damaged) = (Vec::new(), Vec::new());
         let mut decoder = (format.decoder)(&FormatOptions::default());
-        decoder.decode(head, true, &mut Devices::default(), &mut requests, &mut damaged);
-        let events = decoder.events().map_or(0, |events| events.merges + events.splits + events.others);
+        decoder.decode(
+            head,
+            true,
+            &mut Devices::default(),
+            &mut requests,
+            &mut damaged,
+        );
+        let events = decoder
+            .events()
+            .map_or(0, |events| events.merges + events.splits + events.others);
         let rows = requests.len() + events as usize;
         // The last row may be cut by the end of the head.
         let cut = damaged.len().saturating_sub(usize::from(!whole));
         // A damaged row here and there does not make it another format.
         rows > 0 && cut * 20 <= rows
     };
-    let names: Vec<&'static str> = FORMATS.iter().filter(fits).map(|format| format.name).collect();
+    let names: Vec<&'static str> = FORMATS
+        .iter()
+        .filter(fits)
+        .map(|format| format.name)
+        .collect();
     match names.as_slice() {
         [] => Candidates::None,
         [one] => Candidates::One(one),
@@ -86,7 +98,9 @@ mod tests {
     fn each_line_is_whole_and_its_example_is_found_out() {
         for (index, format) in FORMATS.iter().enumerate() {
             assert!(
-                FORMATS[index + 1..].iter().all(|other| other.name != format.name),
+                FORMATS[index + 1..]
+                    .iter()
+                    .all(|other| other.name != format.name),
                 "{} twice",
                 format.name
             );
@@ -96,7 +110,10 @@ mod tests {
             } else {
                 assert_eq!(detect(format.example, true), Candidates::One(format.name));
             }
-            assert_eq!(format_named(format.name).map(|found| found.name), Some(format.name));
+            assert_eq!(
+                format_named(format.name).map(|found| found.name),
+                Some(format.name)
+            );
         }
         assert_eq!(detect(b"", true), Candidates::None);
         assert_eq!(detect(b"this is no trace\n", true), Candidates::None);
@@ -107,8 +124,15 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/block-traces.md");
         let text = std::fs::read_to_string(path).unwrap();
         for format in FORMATS {
-            let line = text.lines().find(|line| line.starts_with(&format!("| `{}` |", format.name)));
-            assert_eq!(line.map(|line| !line.contains("unchecked")), Some(format.checked), "{}", format.name);
+            let line = text
+                .lines()
+                .find(|line| line.starts_with(&format!("| `{}` |", format.name)));
+            assert_eq!(
+                line.map(|line| !line.contains("unchecked")),
+                Some(format.checked),
+                "{}",
+                format.name
+            );
         }
     }
 
@@ -117,10 +141,16 @@ mod tests {
     fn pieces_do_not_matter() {
         for format in FORMATS {
             let run = |cut: usize| {
-                let (mut devices, mut requests, mut damaged) = (Devices::default(), Vec::new(), Vec::new());
+                let (mut devices, mut requests, mut damaged) =
+                    (Devices::default(), Vec::new(), Vec::new());
                 let mut decoder = (format.decoder)(&FormatOptions::default());
-                let used =
-                    decoder.decode(&format.example[..cut], false, &mut devices, &mut requests, &mut damaged);
+                let used = decoder.decode(
+                    &format.example[..cut],
+                    false,
+                    &mut devices,
+                    &mut requests,
+                    &mut damaged,
+                );
                 assert!(used <= cut);
                 let rest = &format.example[used..];
                 let used = decoder.decode(rest, true, &mut devices, &mut requests, &mut damaged);

@@ -19,13 +19,23 @@ pub const BLOCK_REQUESTS: Table = Table {
     name: "block_requests",
     doc: "One row for each request of a block trace, in its order.",
     columns: &[
-        Column::int("time_ns", "When it was made, since the first request of the trace; may be negative."),
+        Column::int(
+            "time_ns",
+            "When it was made, since the first request of the trace; may be negative.",
+        ),
         Column::text("device", "Which device it was for."),
         Column::text("op", "`read`, `write`, `flush`, `unmap` or `other`."),
-        Column::bool("fua", "Whether its data had to be stable before it was answered."),
+        Column::bool(
+            "fua",
+            "Whether its data had to be stable before it was answered.",
+        ),
         Column::int("offset_bytes", "Where it begins.").coded(Coding::Plain),
         Column::int("len_bytes", "How long it is.").coded(Coding::Dictionary),
-        Column::int("response_ns", "How long it took; null where the trace does not know.").nullable(),
+        Column::int(
+            "response_ns",
+            "How long it took; null where the trace does not know.",
+        )
+        .nullable(),
         Column::int(
             "content",
             "Stands for its data: the same for the same data; null where the trace does not know.",
@@ -136,7 +146,9 @@ pub(crate) const TABLES: &[TableFormat] = &[
 
 /// The first table of a folder that is a trace.
 pub(crate) fn table_in(folder: &Path) -> Option<&'static TableFormat> {
-    TABLES.iter().find(|format| folder.join(format.table.name).is_dir())
+    TABLES
+        .iter()
+        .find(|format| folder.join(format.table.name).is_dir())
 }
 
 /// A table as a stream of requests.
@@ -153,9 +165,20 @@ pub(crate) struct TableSource {
 impl TableSource {
     pub fn open(root: &Path, format: &'static TableFormat) -> Result<TableSource, TraceError> {
         let captured = format.table.name == CAPTURED.name;
-        let details = if captured { CommandDetails::open(root)? } else { CommandDetails::default() };
+        let details = if captured {
+            CommandDetails::open(root)?
+        } else {
+            CommandDetails::default()
+        };
         let reader = TableReader::open(root, format.table)?;
-        Ok(TableSource { format, reader, details, row: 0, repeated: 0, parts: 0 })
+        Ok(TableSource {
+            format,
+            reader,
+            details,
+            row: 0,
+            repeated: 0,
+            parts: 0,
+        })
     }
 }
 
@@ -217,8 +240,15 @@ impl RequestSource for TableSource {
 const ZEROES: &str = "write-zeroes";
 
 fn op_named(name: &str) -> TraceOp {
-    let all = [TraceOp::Read, TraceOp::Write, TraceOp::Flush, TraceOp::Unmap];
-    all.into_iter().find(|op| op.name() == name).unwrap_or(TraceOp::Other)
+    let all = [
+        TraceOp::Read,
+        TraceOp::Write,
+        TraceOp::Flush,
+        TraceOp::Unmap,
+    ];
+    all.into_iter()
+        .find(|op| op.name() == name)
+        .unwrap_or(TraceOp::Other)
 }
 
 pub(crate) fn int(batch: &Batch, column: &str, row: usize) -> Option<i64> {
@@ -248,12 +278,19 @@ fn block_requests(
         let request = || {
             let device = devices.index_of(device.as_bytes())?;
             let len_bytes = u32::try_from(lengths[row]).ok()?;
-            let content = int(batch, "content", row).and_then(|content| NonZeroU64::new(content as u64));
+            let content =
+                int(batch, "content", row).and_then(|content| NonZeroU64::new(content as u64));
             Some(BlockRequest {
                 fua: fua[row],
                 response_ns: count(int(batch, "response_ns", row)),
                 content: content.map(ContentHash),
-                ..BlockRequest::new(time(times[row])?, device, op_named(op), offsets[row] as u64, len_bytes)
+                ..BlockRequest::new(
+                    time(times[row])?,
+                    device,
+                    op_named(op),
+                    offsets[row] as u64,
+                    len_bytes,
+                )
             })
         };
         each(made(request));
@@ -266,7 +303,11 @@ fn result_requests(
     _: &mut CommandDetails,
     each: &mut dyn FnMut(TableRow),
 ) {
-    let (runs, offsets, lengths) = (batch.ints("run"), batch.ints("offset_bytes"), batch.ints("len_bytes"));
+    let (runs, offsets, lengths) = (
+        batch.ints("run"),
+        batch.ints("offset_bytes"),
+        batch.ints("len_bytes"),
+    );
     for (row, op) in batch.texts("op").enumerate() {
         let Some(sent) = int(batch, "sent_ns", row) else {
             each(TableRow::Other);
@@ -275,11 +316,18 @@ fn result_requests(
         let zeroes = op == ZEROES;
         let request = || {
             let device = devices.index_of(format!("run {}", runs[row]).as_bytes())?;
-            let (offset, len_bytes) = (u64::try_from(offsets[row]).ok()?, u32::try_from(lengths[row]).ok()?);
-            let took = int(batch, "completed_ns", row).and_then(|completed| completed.checked_sub(sent));
+            let (offset, len_bytes) = (
+                u64::try_from(offsets[row]).ok()?,
+                u32::try_from(lengths[row]).ok()?,
+            );
+            let took =
+                int(batch, "completed_ns", row).and_then(|completed| completed.checked_sub(sent));
             let op = if zeroes { TraceOp::Write } else { op_named(op) };
             let request = BlockRequest::new(time(sent)?, device, op, offset, len_bytes);
-            Some(BlockRequest { response_ns: count(took), ..request })
+            Some(BlockRequest {
+                response_ns: count(took),
+                ..request
+            })
         };
         match made(request) {
             TableRow::Request(request) if zeroes => each(TableRow::Repeated(request)),
@@ -301,7 +349,10 @@ mod tests {
         assert_eq!(crate::captured::COMMANDS.mistakes(), Vec::<String>::new());
         for table in TABLES {
             assert_eq!(table.table.mistakes(), Vec::<String>::new());
-            assert_eq!((table.format.name, table.format.help.is_empty()), (table.table.name, false));
+            assert_eq!(
+                (table.format.name, table.format.help.is_empty()),
+                (table.table.name, false)
+            );
         }
     }
 }

@@ -81,7 +81,9 @@ impl DeviceExtents {
             if self.ends.len() <= device {
                 self.ends.resize(device + 1, 0);
             }
-            let end = request.offset_bytes.saturating_add(request.len_bytes.into());
+            let end = request
+                .offset_bytes
+                .saturating_add(request.len_bytes.into());
             self.ends[device] = self.ends[device].max(end);
         }
     }
@@ -93,7 +95,10 @@ impl DeviceExtents {
             .iter()
             .map(|end| {
                 let begin = next;
-                next = next.saturating_add(end.checked_next_multiple_of(MERGED_BYTES).unwrap_or(u64::MAX));
+                next = next.saturating_add(
+                    end.checked_next_multiple_of(MERGED_BYTES)
+                        .unwrap_or(u64::MAX),
+                );
                 begin
             })
             .collect()
@@ -171,7 +176,9 @@ impl Transform {
         let since = Duration::from_nanos(request.time_ns.saturating_sub(first_ns));
         let in_time = match self.options.length {
             // Both are counted from the beginning of the trace.
-            Some(length) => since >= self.options.from && since < self.options.from.saturating_add(length),
+            Some(length) => {
+                since >= self.options.from && since < self.options.from.saturating_add(length)
+            }
             None => since >= self.options.from,
         };
         if !in_time {
@@ -200,7 +207,13 @@ impl Transform {
             }
             (content, _) => content,
         };
-        Some(BlockRequest { time_ns, device, offset_bytes, content, ..*request })
+        Some(BlockRequest {
+            time_ns,
+            device,
+            offset_bytes,
+            content,
+            ..*request
+        })
     }
 
     fn device(&mut self, device: u32, devices: &Devices) -> Option<u32> {
@@ -218,7 +231,8 @@ impl Transform {
         let number = if self.options.merged.is_some() {
             self.devices.index_of(b"merged")
         } else if self.options.anonymize {
-            self.devices.index_of(format!("device-{}", self.devices.names().len()).as_bytes())
+            self.devices
+                .index_of(format!("device-{}", self.devices.names().len()).as_bytes())
         } else {
             self.devices.index_of(devices.names()[index].as_bytes())
         };
@@ -228,19 +242,31 @@ impl Transform {
 
     fn place(&mut self, request: &BlockRequest) -> Option<(u64, u64)> {
         let kept_ns = *self.kept_ns.get_or_insert(request.time_ns);
-        let origin = if self.options.anonymize { 0 } else { i128::from(kept_ns) };
+        let origin = if self.options.anonymize {
+            0
+        } else {
+            i128::from(kept_ns)
+        };
         let since = i128::from(request.time_ns) - i128::from(kept_ns);
-        let since =
-            if self.options.speed == 1.0 { since } else { (since as f64 / self.options.speed) as i128 };
+        let since = if self.options.speed == 1.0 {
+            since
+        } else {
+            (since as f64 / self.options.speed) as i128
+        };
         let time_ns = u64::try_from((origin + since).max(0)).ok()?;
         let offset = match &self.options.merged {
-            Some(begins) => request.offset_bytes.checked_add(*begins.get(request.device as usize)?)?,
+            Some(begins) => request
+                .offset_bytes
+                .checked_add(*begins.get(request.device as usize)?)?,
             None => request.offset_bytes,
         };
         let scaled = if self.options.scale == 1.0 {
             offset
         } else {
-            let step = [4096, 512].into_iter().find(|step| offset.is_multiple_of(*step)).unwrap_or(1);
+            let step = [4096, 512]
+                .into_iter()
+                .find(|step| offset.is_multiple_of(*step))
+                .unwrap_or(1);
             let scaled = offset as f64 * self.options.scale;
             if scaled >= u64::MAX as f64 {
                 return None;
@@ -265,7 +291,13 @@ mod tests {
                 let device = numbers[index as usize % 2];
                 BlockRequest {
                     content: NonZeroU64::new(7).map(ContentHash),
-                    ..BlockRequest::new(5000 + index * 1_000_000, device, TraceOp::Read, index << 20, 4096)
+                    ..BlockRequest::new(
+                        5000 + index * 1_000_000,
+                        device,
+                        TraceOp::Read,
+                        index << 20,
+                        4096,
+                    )
                 }
             })
             .collect();
@@ -282,26 +314,55 @@ mod tests {
     #[test]
     fn nothing_asked_for_changes_nothing() {
         let (made, transform) = apply(TransformOptions::default());
-        assert_eq!((made, transform.ledger()), (trace().0, TransformLedger::default()));
+        assert_eq!(
+            (made, transform.ledger()),
+            (trace().0, TransformLedger::default())
+        );
         assert_eq!(transform.devices().names(), trace().1.names());
     }
 
     #[test]
     fn slices_by_time_device_and_share() {
         let (from, length) = (Duration::from_millis(10), Some(Duration::from_millis(20)));
-        let (made, transform) = apply(TransformOptions { from, length, ..TransformOptions::default() });
-        assert_eq!((made.len(), made[0].offset_bytes, transform.ledger().outside_time), (20, 10 << 20, 80));
-        let (made, transform) =
-            apply(TransformOptions { devices: vec!["b".into()], ..TransformOptions::default() });
+        let (made, transform) = apply(TransformOptions {
+            from,
+            length,
+            ..TransformOptions::default()
+        });
+        assert_eq!(
+            (
+                made.len(),
+                made[0].offset_bytes,
+                transform.ledger().outside_time
+            ),
+            (20, 10 << 20, 80)
+        );
+        let (made, transform) = apply(TransformOptions {
+            devices: vec!["b".into()],
+            ..TransformOptions::default()
+        });
         assert!(made.len() == 50 && made.iter().all(|request| request.device == 0));
         assert_eq!(
-            (transform.devices().names(), transform.ledger().other_devices),
+            (
+                transform.devices().names(),
+                transform.ledger().other_devices
+            ),
             (&["b".to_string()][..], 50)
         );
-        let (made, transform) = apply(TransformOptions { share: 0.3, ..TransformOptions::default() });
+        let (made, transform) = apply(TransformOptions {
+            share: 0.3,
+            ..TransformOptions::default()
+        });
         assert!((10..50).contains(&made.len()), "{}", made.len());
         assert_eq!(made.len() as u64 + transform.ledger().not_in_share, 100);
-        assert_eq!(apply(TransformOptions { share: 0.3, ..TransformOptions::default() }).0, made);
+        assert_eq!(
+            apply(TransformOptions {
+                share: 0.3,
+                ..TransformOptions::default()
+            })
+            .0,
+            made
+        );
     }
 
     #[test]
@@ -309,21 +370,37 @@ mod tests {
         let mut extents = DeviceExtents::default();
         extents.add(&trace().0);
         assert_eq!(extents.begins(), [0, 99 << 20]);
-        let options = TransformOptions { merged: Some(extents.begins()), ..TransformOptions::default() };
+        let options = TransformOptions {
+            merged: Some(extents.begins()),
+            ..TransformOptions::default()
+        };
         let (made, transform) = apply(options);
-        assert_eq!((made[1].offset_bytes, made[2].offset_bytes, made[1].device), (100 << 20, 2 << 20, 0));
+        assert_eq!(
+            (made[1].offset_bytes, made[2].offset_bytes, made[1].device),
+            (100 << 20, 2 << 20, 0)
+        );
         assert_eq!(transform.devices().names(), ["merged"]);
     }
 
     #[test]
     fn time_and_addresses_scale_and_names_go() {
-        let options =
-            TransformOptions { speed: 2.0, scale: 0.5, anonymize: true, ..TransformOptions::default() };
+        let options = TransformOptions {
+            speed: 2.0,
+            scale: 0.5,
+            anonymize: true,
+            ..TransformOptions::default()
+        };
         let (made, transform) = apply(options);
-        assert_eq!((made[0].time_ns, made[3].time_ns, made[3].offset_bytes), (0, 1_500_000, 3 << 19));
+        assert_eq!(
+            (made[0].time_ns, made[3].time_ns, made[3].offset_bytes),
+            (0, 1_500_000, 3 << 19)
+        );
         assert_eq!(transform.devices().names(), ["device-0", "device-1"]);
         assert!(made[0].content == made[1].content && made[0].content != trace().0[0].content);
-        let far = TransformOptions { scale: 1e15, ..TransformOptions::default() };
+        let far = TransformOptions {
+            scale: 1e15,
+            ..TransformOptions::default()
+        };
         assert_eq!(apply(far).1.ledger().too_far, 99);
     }
 }

@@ -33,12 +33,24 @@ pub const WRITERS: &[Writer] = &[
     Writer {
         name: "iolog2",
         cannot: "times finer than a microsecond, response times, other commands; blanks in names become `_`",
-        encoder: || Box::new(Iolog { version: 2, known: 0, last_us: 0 }),
+        encoder: || {
+            Box::new(Iolog {
+                version: 2,
+                known: 0,
+                last_us: 0,
+            })
+        },
     },
     Writer {
         name: "iolog3",
         cannot: "times finer than a microsecond, response times, other commands; blanks in names become `_`",
-        encoder: || Box::new(Iolog { version: 3, known: 0, last_us: 0 }),
+        encoder: || {
+            Box::new(Iolog {
+                version: 3,
+                known: 0,
+                last_us: 0,
+            })
+        },
     },
     Writer {
         name: "msr",
@@ -115,7 +127,12 @@ pub struct TraceSink {
 }
 
 enum Target {
-    File { out: Box<dyn Write + Send>, encoder: Box<dyn Encode + Send>, buffer: Vec<u8>, begun: bool },
+    File {
+        out: Box<dyn Write + Send>,
+        encoder: Box<dyn Encode + Send>,
+        buffer: Vec<u8>,
+        begun: bool,
+    },
     Table(Box<TableWriter>),
 }
 
@@ -126,8 +143,18 @@ impl TraceSink {
     /// A file of a format, into anything.
     pub fn file(path: String, out: Box<dyn Write + Send>, writer: &Writer) -> TraceSink {
         let encoder = (writer.encoder)();
-        let target = Target::File { out, encoder, buffer: Vec::new(), begun: false };
-        TraceSink { path, target, first_ns: None, ledger: WriteLedger::default() }
+        let target = Target::File {
+            out,
+            encoder,
+            buffer: Vec::new(),
+            begun: false,
+        };
+        TraceSink {
+            path,
+            target,
+            first_ns: None,
+            ledger: WriteLedger::default(),
+        }
     }
 
     /// The table [`BLOCK_REQUESTS`] in a folder, which is made if it is missing.
@@ -135,21 +162,43 @@ impl TraceSink {
     /// # Errors
     /// It has such a table, or cannot be written to.
     pub fn table(folder: &Path) -> Result<TraceSink, TraceError> {
-        let options = WriterOptions { rows_max: PART_ROWS, ..WriterOptions::default() };
+        let options = WriterOptions {
+            rows_max: PART_ROWS,
+            ..WriterOptions::default()
+        };
         let writer = TableWriter::create(folder, &BLOCK_REQUESTS, options)?;
-        let (path, target) = (folder.display().to_string(), Target::Table(Box::new(writer)));
-        Ok(TraceSink { path, target, first_ns: None, ledger: WriteLedger::default() })
+        let (path, target) = (
+            folder.display().to_string(),
+            Target::Table(Box::new(writer)),
+        );
+        Ok(TraceSink {
+            path,
+            target,
+            first_ns: None,
+            ledger: WriteLedger::default(),
+        })
     }
 
     /// Writes requests.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn write(&mut self, requests: &[BlockRequest], devices: &Devices) -> Result<(), TraceError> {
-        let Some(first) = requests.first() else { return Ok(()) };
+    pub fn write(
+        &mut self,
+        requests: &[BlockRequest],
+        devices: &Devices,
+    ) -> Result<(), TraceError> {
+        let Some(first) = requests.first() else {
+            return Ok(());
+        };
         let first_ns = *self.first_ns.get_or_insert(first.time_ns);
         match &mut self.target {
-            Target::File { out, encoder, buffer, begun } => {
+            Target::File {
+                out,
+                encoder,
+                buffer,
+                begun,
+            } => {
                 buffer.clear();
                 if !std::mem::replace(begun, true) {
                     encoder.head(buffer);
@@ -165,7 +214,8 @@ impl TraceSink {
                         Err(LeftOut::Device) => self.ledger.left_out_device += 1,
                     }
                 }
-                out.write_all(buffer).map_err(|source| cannot_write(&self.path, source))
+                out.write_all(buffer)
+                    .map_err(|source| cannot_write(&self.path, source))
             }
             Target::Table(writer) => {
                 // A part is closed between two batches, so that memory is bounded by both together.
@@ -185,7 +235,12 @@ impl TraceSink {
     /// It cannot be written.
     pub fn finish(mut self, devices: &Devices) -> Result<WriteLedger, TraceError> {
         match &mut self.target {
-            Target::File { out, encoder, buffer, begun } => {
+            Target::File {
+                out,
+                encoder,
+                buffer,
+                begun,
+            } => {
                 buffer.clear();
                 if !*begun {
                     encoder.head(buffer);
@@ -203,7 +258,10 @@ impl TraceSink {
 }
 
 fn cannot_write(path: &str, source: io::Error) -> TraceError {
-    TraceError::Write { path: path.to_string(), source }
+    TraceError::Write {
+        path: path.to_string(),
+        source,
+    }
 }
 
 fn append(writer: &mut TableWriter, requests: &[BlockRequest], first_ns: u64, devices: &Devices) {
@@ -226,7 +284,11 @@ fn append(writer: &mut TableWriter, requests: &[BlockRequest], first_ns: u64, de
 const SECTOR_BYTES: u64 = 512;
 
 fn sectors(bytes: u64) -> Result<u64, LeftOut> {
-    if bytes.is_multiple_of(SECTOR_BYTES) { Ok(bytes / SECTOR_BYTES) } else { Err(LeftOut::Unaligned) }
+    if bytes.is_multiple_of(SECTOR_BYTES) {
+        Ok(bytes / SECTOR_BYTES)
+    } else {
+        Err(LeftOut::Unaligned)
+    }
 }
 
 /// Writes formatted text behind a buffer, which does not fail.
@@ -246,7 +308,12 @@ impl Encode for Spc {
     ) -> Result<(), LeftOut> {
         let op = letter(request.op)?;
         let (block, (seconds, nanos)) = (sectors(request.offset_bytes)?, split(since_ns));
-        put!(out, "{},{block},{},{op},{seconds}.{nanos:09}\n", request.device, request.len_bytes);
+        put!(
+            out,
+            "{},{block},{},{op},{seconds}.{nanos:09}\n",
+            request.device,
+            request.len_bytes
+        );
         Ok(())
     }
 }
@@ -277,7 +344,13 @@ impl Iolog {
             put!(out, "{us} ");
         }
         // Names are words of a line.
-        out.extend(name.bytes().map(|byte| if byte.is_ascii_whitespace() { b'_' } else { byte }));
+        out.extend(name.bytes().map(|byte| {
+            if byte.is_ascii_whitespace() {
+                b'_'
+            } else {
+                byte
+            }
+        }));
         put!(out, " {action}\n");
     }
 }
@@ -331,18 +404,35 @@ impl Encode for Msr {
         name: &str,
         out: &mut Vec<u8>,
     ) -> Result<(), LeftOut> {
-        let op = if letter(request.op)? == 'R' { "Read" } else { "Write" };
+        let op = if letter(request.op)? == 'R' {
+            "Read"
+        } else {
+            "Write"
+        };
         // A name of this format is taken apart again; any other is the host's, and its disk is 0.
         let (host, disk) = match name.rsplit_once('-') {
-            Some((host, disk)) if !disk.is_empty() && disk.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Some((host, disk))
+                if !disk.is_empty() && disk.bytes().all(|byte| byte.is_ascii_digit()) =>
+            {
                 (host, disk)
             }
             _ => (name, "0"),
         };
         put!(out, "{},", MSR_BEGINS + since_ns / 100);
-        out.extend(host.bytes().map(|byte| if matches!(byte, b',' | b'\n' | b'\r') { b'_' } else { byte }));
+        out.extend(host.bytes().map(|byte| {
+            if matches!(byte, b',' | b'\n' | b'\r') {
+                b'_'
+            } else {
+                byte
+            }
+        }));
         let response = request.response_ns.unwrap_or(0) / 100;
-        put!(out, ",{disk},{op},{},{},{response}\n", request.offset_bytes, request.len_bytes);
+        put!(
+            out,
+            ",{disk},{op},{},{},{response}\n",
+            request.offset_bytes,
+            request.len_bytes
+        );
         Ok(())
     }
 }
@@ -352,7 +442,10 @@ struct Load;
 impl Encode for Load {
     fn head(&mut self, out: &mut Vec<u8>) {
         put!(out, "Written by brunt trace convert.\n\n");
-        put!(out, "start ; sector; length ; op ;  replay_delay=0 ; replay_duration=0\n");
+        put!(
+            out,
+            "start ; sector; length ; op ;  replay_delay=0 ; replay_duration=0\n"
+        );
     }
 
     fn row(
@@ -366,7 +459,10 @@ impl Encode for Load {
             return Err(LeftOut::Device);
         }
         let op = letter(request.op)?;
-        let (sector, length) = (sectors(request.offset_bytes)?, sectors(request.len_bytes.into())?);
+        let (sector, length) = (
+            sectors(request.offset_bytes)?,
+            sectors(request.len_bytes.into())?,
+        );
         let ((seconds, nanos), (took, took_nanos)) =
             (split(since_ns), split(request.response_ns.unwrap_or(0)));
         put!(
@@ -388,7 +484,10 @@ impl Encode for HfPlayer {
             out,
             "#DUMP_OFFSET.I,ELAPSED_USECS.D,ELAPSED_TICKS.I,CMD.S,INFLIGHT_IOS.I,TS.I,SEQID.I,LUN_SSID.I,OP.I,"
         );
-        put!(out, "PHASE.I,LBA.I,NBLKS.I,LATENCY_TICKS.I,HOST_ID.I,HOST_LUN.I,LATENCY_USECS.D\n");
+        put!(
+            out,
+            "PHASE.I,LBA.I,NBLKS.I,LATENCY_TICKS.I,HOST_ID.I,HOST_LUN.I,LATENCY_USECS.D\n"
+        );
     }
 
     fn row(
@@ -398,13 +497,37 @@ impl Encode for HfPlayer {
         _: &str,
         out: &mut Vec<u8>,
     ) -> Result<(), LeftOut> {
-        let (cmd, op) = if letter(request.op)? == 'R' { ("RD", 0) } else { ("WR", 1) };
-        let (block, blocks) = (sectors(request.offset_bytes)?, sectors(request.len_bytes.into())?);
+        let (cmd, op) = if letter(request.op)? == 'R' {
+            ("RD", 0)
+        } else {
+            ("WR", 1)
+        };
+        let (block, blocks) = (
+            sectors(request.offset_bytes)?,
+            sectors(request.len_bytes.into())?,
+        );
         let response_ns = request.response_ns.unwrap_or(0);
         // Ticks are nanoseconds; the first column is a row's number, by which dependencies name it.
-        put!(out, "{},{}.{:03},{since_ns},", self.rows, since_ns / 1000, since_ns % 1000);
-        put!(out, "{cmd},0,{since_ns},{},{},{op},0,{block},{blocks},", self.rows, request.device);
-        put!(out, "{response_ns},0,{},{}.{:03}\n", request.device, response_ns / 1000, response_ns % 1000);
+        put!(
+            out,
+            "{},{}.{:03},{since_ns},",
+            self.rows,
+            since_ns / 1000,
+            since_ns % 1000
+        );
+        put!(
+            out,
+            "{cmd},0,{since_ns},{},{},{op},0,{block},{blocks},",
+            self.rows,
+            request.device
+        );
+        put!(
+            out,
+            "{response_ns},0,{},{}.{:03}\n",
+            request.device,
+            response_ns / 1000,
+            response_ns % 1000
+        );
         self.rows += 1;
         Ok(())
     }

@@ -40,9 +40,16 @@ pub fn unpacked(mut input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Se
             let packed = BufReader::with_capacity(BUFFER_BYTES, whole);
             if rest.get(7).is_some_and(|flags| flags & 3 > 1) {
                 // More filters than the other decoder takes.
-                return Ok(Box::new(XzReader::new_mem_limit(packed, true, XZ_MEMORY_KIB_MAX)));
+                return Ok(Box::new(XzReader::new_mem_limit(
+                    packed,
+                    true,
+                    XZ_MEMORY_KIB_MAX,
+                )));
             }
-            Box::new(Xz { packed, stream: XzStream::new_mem_limit(true, XZ_MEMORY_KIB_MAX) })
+            Box::new(Xz {
+                packed,
+                stream: XzStream::new_mem_limit(true, XZ_MEMORY_KIB_MAX),
+            })
         }
         _ => Box::new(whole),
     })
@@ -72,7 +79,10 @@ impl<R: BufRead> Read for Xz<R> {
             let mut step = self.stream.process(packed, into, Action::Run)?;
             if is_all && step.bytes_produced == 0 && step.status == Status::Ok {
                 let cut = |error| io::Error::new(ErrorKind::UnexpectedEof, error);
-                step = self.stream.process(&[], into, Action::Finish).map_err(cut)?;
+                step = self
+                    .stream
+                    .process(&[], into, Action::Finish)
+                    .map_err(cut)?;
             }
             self.packed.consume(step.bytes_consumed);
             let is_stuck = step.bytes_consumed == 0;
@@ -114,9 +124,15 @@ mod tests {
 
     #[test]
     fn packed_or_not_the_content_is_the_same() {
-        let text: Vec<u8> = (0..200_000u32).flat_map(|number| (number / 3).to_le_bytes()).collect();
+        let text: Vec<u8> = (0..200_000u32)
+            .flat_map(|number| (number / 3).to_le_bytes())
+            .collect();
         assert_eq!(read(text.clone()).unwrap(), text);
-        for packed in [gzip(&text), zstd::encode_all(text.as_slice(), 1).unwrap(), xz(&text)] {
+        for packed in [
+            gzip(&text),
+            zstd::encode_all(text.as_slice(), 1).unwrap(),
+            xz(&text),
+        ] {
             assert!(packed.len() < text.len());
             assert_eq!(read(packed.clone()).unwrap(), text);
             let twice = [packed.clone(), packed].concat();
@@ -176,7 +192,11 @@ mod tests {
 
     #[test]
     fn a_packed_file_that_is_cut_is_an_error() {
-        for packed in [gzip(&[7; 5000]), zstd::encode_all(&[7; 5000][..], 1).unwrap(), xz(&[7; 5000])] {
+        for packed in [
+            gzip(&[7; 5000]),
+            zstd::encode_all(&[7; 5000][..], 1).unwrap(),
+            xz(&[7; 5000]),
+        ] {
             let cut = packed[..packed.len() - 5].to_vec();
             assert!(read(cut).is_err());
         }

@@ -23,7 +23,10 @@ type Page = Arc<Mutex<Box<dyn Fn() -> String + Send>>>;
 ///
 /// # Errors
 /// There is no thread to be had.
-pub fn serve(listener: TcpListener, page: impl Fn() -> String + Send + 'static) -> io::Result<HttpServer> {
+pub fn serve(
+    listener: TcpListener,
+    page: impl Fn() -> String + Send + 'static,
+) -> io::Result<HttpServer> {
     let page: Page = Arc::new(Mutex::new(Box::new(page)));
     let site = Router::new()
         .route("/metrics", get(metrics))
@@ -40,8 +43,15 @@ async fn metrics(State(page): State<Page>, Extension(place): Extension<Arc<Place
         if place.is_late() { None } else { Some(page()) }
     };
     match tokio::task::spawn_blocking(make).await {
-        Ok(Some(text)) => of(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
+        Ok(Some(text)) => of(
+            StatusCode::OK,
+            "text/plain; version=0.0.4; charset=utf-8",
+            text,
+        ),
         Ok(None) => plain(StatusCode::SERVICE_UNAVAILABLE, "too many ask at once\n"),
-        Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made\n"),
+        Err(_) => plain(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the page could not be made\n",
+        ),
     }
 }

@@ -36,7 +36,12 @@ fn pixels(browser: &mut Browser, colour: &str) -> Vec<u64> {
              return count; }}); }})()"
     );
     let counts = browser.evaluate(&count);
-    counts.as_array().expect("a list").iter().map(|count| count.as_u64().expect("a count")).collect()
+    counts
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|count| count.as_u64().expect("a count"))
+        .collect()
 }
 
 /// The run that the page is shown: 40 seconds with a fault in the middle, and a host.
@@ -52,7 +57,9 @@ fn events() -> Vec<Event> {
 
 #[test]
 fn the_page_draws_what_it_is_sent() {
-    let Some((_folder, mut browser)) = browser() else { return };
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
     let (page, to) = serve();
     let mut observer = page.observer();
     tell(&mut *observer, events());
@@ -75,11 +82,16 @@ fn the_page_draws_what_it_is_sent() {
     assert_eq!(browser.complaints, Vec::<String>::new());
     // Each chart has the fault's begin, and the heat map its cells: everything was in one row.
     let drawn = |faults: &[u64], cells: &[u64]| {
-        (faults.len(), cells.len()) == (6, 6) && faults.iter().all(|count| *count > 50) && cells[2] > 1000
+        (faults.len(), cells.len()) == (6, 6)
+            && faults.iter().all(|count| *count > 50)
+            && cells[2] > 1000
     };
     let until = Instant::now() + Duration::from_secs(60);
     loop {
-        let (faults, cells) = (pixels(&mut browser, "--fault-ink"), pixels(&mut browser, "--h4"));
+        let (faults, cells) = (
+            pixels(&mut browser, "--fault-ink"),
+            pixels(&mut browser, "--h4"),
+        );
         if drawn(&faults, &cells) {
             break;
         }
@@ -90,47 +102,81 @@ fn the_page_draws_what_it_is_sent() {
     browser.complaints.clear();
     browser.picture("live", 2000);
     // What comes then is drawn, too, and announced.
-    tell(&mut *observer, [Event::RunBegins(info(1)), Event::RunStarts(at(41_000)), second(41)]);
+    tell(
+        &mut *observer,
+        [
+            Event::RunBegins(info(1)),
+            Event::RunStarts(at(41_000)),
+            second(41),
+        ],
+    );
     browser.text_with("Run 2 of 2: disk w");
     browser.text_with("run 2 of 2 begins");
-    page.close(LiveEnding { trouble: Some("interrupted".into()), report: None });
+    page.close(LiveEnding {
+        trouble: Some("interrupted".into()),
+        report: None,
+    });
     browser.text_with("The experiment ended early: interrupted. Results are in /x/results");
-    assert_eq!(browser.evaluate("document.querySelector('.state').textContent"), "over");
+    assert_eq!(
+        browser.evaluate("document.querySelector('.state').textContent"),
+        "over"
+    );
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
 /// With the Tab key alone, everything that can be used is reached, the way past all of it first.
 #[test]
 fn the_page_needs_no_mouse() {
-    let Some((_folder, mut browser)) = browser() else { return };
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
     let (page, to) = serve();
     tell(&mut *page.observer(), events());
     browser.visit(&format!("http://{to}"), "/", 1280, false);
     browser.text_with("local 0.5");
     let can = "[...document.querySelectorAll('a[href], button, select, summary, [tabindex=\"0\"]')]\
                .filter((one) => one.checkVisibility())";
-    let all = browser.evaluate(&format!("{can}.length")).as_u64().expect("a count");
+    let all = browser
+        .evaluate(&format!("{can}.length"))
+        .as_u64()
+        .expect("a count");
     assert!(all >= 6, "{all}");
     let mut seen = Vec::new();
     for _ in 0..all {
         browser.key("Tab", false);
         seen.push(
-            browser.evaluate(&format!("{can}.indexOf(document.activeElement)")).as_i64().expect("a place"),
+            browser
+                .evaluate(&format!("{can}.indexOf(document.activeElement)"))
+                .as_i64()
+                .expect("a place"),
         );
     }
-    assert_eq!(seen, (0..all as i64).collect::<Vec<_>>(), "each in its order");
+    assert_eq!(
+        seen,
+        (0..all as i64).collect::<Vec<_>>(),
+        "each in its order"
+    );
 }
 
 /// An address names a run, and the back button leads from there to where one was.
 #[test]
 fn links_name_runs() {
-    let Some((_folder, mut browser)) = browser() else { return };
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
     let (page, to) = serve();
     let mut observer = page.observer();
     tell(&mut *observer, events());
     browser.visit(&format!("http://{to}"), "/#/watch", 1280, false);
     browser.text_with("Run 1 of 2: disk w");
-    tell(&mut *observer, [Event::RunBegins(info(1)), Event::RunStarts(at(41_000)), second(41)]);
+    tell(
+        &mut *observer,
+        [
+            Event::RunBegins(info(1)),
+            Event::RunStarts(at(41_000)),
+            second(41),
+        ],
+    );
     browser.text_with("Run 2 of 2: disk w");
     browser.evaluate("document.querySelector('a[href=\"#/watch?run=1\"]').click()");
     browser.text_with("Run 1 of 2: disk w");
@@ -154,7 +200,9 @@ fn links_name_runs() {
 /// What a browser loads first, as CI counts it: the editor is apart.
 #[test]
 fn the_first_load_is_small() {
-    let Some((_folder, mut browser)) = browser() else { return };
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
     let (page, to) = serve();
     tell(&mut *page.observer(), events());
     browser.visit(&format!("http://{to}"), "/", 1280, false);
@@ -165,31 +213,58 @@ fn the_first_load_is_small() {
     );
     assert_eq!(loaded, json!(["/app.css", "/app.js"]));
     let bytes = |path: &str| brunt_web::page::find(path).expect("it is there").bytes;
-    let mut compressed =
-        Command::new("gzip").args(["-9", "-c"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let Ok(gzip) = &mut compressed else { return println!("skipped: needs gzip") };
+    let mut compressed = Command::new("gzip")
+        .args(["-9", "-c"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(gzip) = &mut compressed else {
+        return println!("skipped: needs gzip");
+    };
     let mut into = gzip.stdin.take().expect("piped");
     let all = ["/", "/app.css", "/app.js"].map(bytes).concat();
     let writer = std::thread::spawn(move || into.write_all(&all));
-    let output = compressed.expect("started").wait_with_output().expect("it ends");
+    let output = compressed
+        .expect("started")
+        .wait_with_output()
+        .expect("it ends");
     writer.join().expect("no panic").expect("it reads");
-    assert!((10_000..=150_000).contains(&output.stdout.len()), "{}", output.stdout.len());
-    assert!(bytes(brunt_web::page::COMPOSE).len() > 100_000, "the editor is not in the first load");
+    assert!(
+        (10_000..=150_000).contains(&output.stdout.len()),
+        "{}",
+        output.stdout.len()
+    );
+    assert!(
+        bytes(brunt_web::page::COMPOSE).len() > 100_000,
+        "the editor is not in the first load"
+    );
 }
 
 /// On a phone nothing stands beyond the edge; dark looks dark.
 #[test]
 fn the_page_fits_a_phone() {
-    let Some((_folder, mut browser)) = browser() else { return };
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
     let (page, to) = serve();
     tell(&mut *page.observer(), events());
     for dark in [false, true] {
         browser.visit(&format!("http://{to}"), "/", 360, dark);
         browser.text_with("local 0.5");
-        let width = browser.evaluate("document.documentElement.scrollWidth").as_u64().expect("a width");
+        let width = browser
+            .evaluate("document.documentElement.scrollWidth")
+            .as_u64()
+            .expect("a width");
         assert!(width <= 360, "{width}");
         let background = browser.evaluate("getComputedStyle(document.body).backgroundColor");
-        assert_eq!(background, if dark { "rgb(18, 20, 23)" } else { "rgb(246, 246, 243)" });
+        assert_eq!(
+            background,
+            if dark {
+                "rgb(18, 20, 23)"
+            } else {
+                "rgb(246, 246, 243)"
+            }
+        );
         browser.picture(&format!("live-phone-{dark}"), 3000);
     }
 }
@@ -198,13 +273,19 @@ fn the_page_fits_a_phone() {
 #[test]
 fn axe_finds_nothing() {
     let Some(script) = axe_script() else { return };
-    let Some((_folder, mut browser)) = browser() else { return };
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
     let (page, to) = serve();
     tell(&mut *page.observer(), events());
     page.listener()("a line of the terminal");
     for dark in [false, true] {
         browser.visit(&format!("http://{to}"), "/", 1280, dark);
         browser.text_with("local 0.5");
-        assert_eq!(browser.axe(&script), Value::Array(Vec::new()), "dark: {dark}");
+        assert_eq!(
+            browser.axe(&script),
+            Value::Array(Vec::new()),
+            "dark: {dark}"
+        );
     }
 }

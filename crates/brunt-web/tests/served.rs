@@ -29,12 +29,23 @@ impl<F: Fn() -> io::Result<Command> + Send + Sync + 'static> Workshop for Progra
                 advice: Some("write 'url'".into()),
                 ..TextMistake::default()
             };
-            return CheckedText { errors: vec![first], ..CheckedText::default() };
+            return CheckedText {
+                errors: vec![first],
+                ..CheckedText::default()
+            };
         }
-        let experiment = Experiment::parse("x.toml", text).unwrap_or_else(|error| panic!("{error}"));
+        let experiment =
+            Experiment::parse("x.toml", text).unwrap_or_else(|error| panic!("{error}"));
         let plan = experiment.plan();
-        let found = Some(CheckedExperiment { experiment, plan, text: text.into() });
-        CheckedText { found, ..CheckedText::default() }
+        let found = Some(CheckedExperiment {
+            experiment,
+            plan,
+            text: text.into(),
+        });
+        CheckedText {
+            found,
+            ..CheckedText::default()
+        }
     }
 
     fn command(&self, _experiment: &Path, _folder: &Path) -> io::Result<Command> {
@@ -53,12 +64,20 @@ fn serve(run: impl Fn() -> io::Result<Command> + Send + Sync + 'static) -> Serve
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("an address");
     let site = ServedSite::start(listener, &folder.path().join("results"), true, Program(run));
-    Served { site: site.expect("a server"), at, _folder: folder }
+    Served {
+        site: site.expect("a server"),
+        at,
+        _folder: folder,
+    }
 }
 
 /// Asks as the page does; status and body.
 fn ask(at: SocketAddr, token: &str, what: &str, body: &Value) -> (u16, Value) {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let body = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
+    };
     let mut socket = TcpStream::connect(at).expect("it listens");
     socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     let length = body.len();
@@ -69,10 +88,19 @@ fn ask(at: SocketAddr, token: &str, what: &str, body: &Value) -> (u16, Value) {
     )
     .expect("it reads");
     let mut answer = String::new();
-    socket.read_to_string(&mut answer).expect("an answer in time");
-    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    socket
+        .read_to_string(&mut answer)
+        .expect("an answer in time");
+    let status = answer
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .expect("a status");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
-    (status, serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}")))
+    (
+        status,
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}")),
+    )
 }
 
 impl Served {
@@ -85,8 +113,12 @@ impl Served {
         let mut socket = TcpStream::connect(self.at).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
         write!(socket, "GET /events HTTP/1.1\r\nHost: {}\r\n\r\n", self.at).expect("it reads");
-        let lines = BufReader::new(socket).lines().map(|line| line.expect("a line in time"));
-        lines.filter_map(|line| Some(serde_json::from_str(line.strip_prefix("data: ")?).expect("JSON")))
+        let lines = BufReader::new(socket)
+            .lines()
+            .map(|line| line.expect("a line in time"));
+        lines.filter_map(|line| {
+            Some(serde_json::from_str(line.strip_prefix("data: ")?).expect("JSON"))
+        })
     }
 }
 
@@ -99,7 +131,11 @@ fn a_start_that_hangs_holds_up_nobody_else() {
     let waits = Mutex::new(waits);
     let served = serve(move || {
         entered.send(()).expect("the test waits");
-        waits.lock().expect("whole").recv().expect("the test goes on");
+        waits
+            .lock()
+            .expect("whole")
+            .recv()
+            .expect("the test goes on");
         Err(io::Error::other("it was not to be"))
     });
     let (at, token) = (served.at, served.site.token().text().to_string());
@@ -109,15 +145,27 @@ fn a_start_that_hangs_holds_up_nobody_else() {
         std::thread::spawn(move || ask(at, &token, "POST /api/runs", &start))
     };
     begins.recv_timeout(PATIENCE).expect("it starts");
-    assert!(served.events().any(|frame| frame["frame"] == "now"), "who comes now watches");
-    assert_eq!(served.ask("GET /api/about", &Value::Null).1["running"], Value::Null);
+    assert!(
+        served.events().any(|frame| frame["frame"] == "now"),
+        "who comes now watches"
+    );
+    assert_eq!(
+        served.ask("GET /api/about", &Value::Null).1["running"],
+        Value::Null
+    );
     assert_eq!(served.ask("POST /api/runs/x/stop", &Value::Null).0, 404);
     let (status, busy) = served.ask("POST /api/runs", &start);
-    assert!(status == 409 && busy["error"] == "run 'x' is under way", "{status} {busy}");
+    assert!(
+        status == 409 && busy["error"] == "run 'x' is under way",
+        "{status} {busy}"
+    );
     go_on.send(()).expect("it waits");
     let (status, answer) = first.join().expect("no panic");
     assert!(
-        status == 500 && answer["error"].as_str().is_some_and(|why| why.contains("not to be")),
+        status == 500
+            && answer["error"]
+                .as_str()
+                .is_some_and(|why| why.contains("not to be")),
         "{answer}"
     );
     // It is over, and the next one may begin.
@@ -132,7 +180,10 @@ fn a_mistake_is_an_error() {
     let served = serve(|| Err(io::Error::other("nothing runs here")));
     let (status, answer) = served.ask("POST /api/runs", &json!({ "text": "nonsense" }));
     assert_eq!(status, 422);
-    assert_eq!((&answer["error"], &answer["advice"]), (&json!("line 3: no such key"), &json!("write 'url'")));
+    assert_eq!(
+        (&answer["error"], &answer["advice"]),
+        (&json!("line 3: no such key"), &json!("write 'url'"))
+    );
     assert_eq!(answer["errors"][0]["line"], 3);
     served.site.close();
 }
@@ -147,14 +198,34 @@ fn a_run_that_cannot_begin_says_why_in_its_own_words() {
             Ok(command)
         });
         let mut events = served.events();
-        assert_eq!(served.ask("POST /api/runs", &json!({ "text": TEXT })).0, 201);
-        let end = events.find(|frame| frame["frame"] == "ends").expect("the end");
+        assert_eq!(
+            served.ask("POST /api/runs", &json!({ "text": TEXT })).0,
+            201
+        );
+        let end = events
+            .find(|frame| frame["frame"] == "ends")
+            .expect("the end");
         let trouble = end["trouble"].as_str().expect("why");
-        assert!(expected.iter().all(|part| trouble.contains(part)), "{trouble}");
+        assert!(
+            expected.iter().all(|part| trouble.contains(part)),
+            "{trouble}"
+        );
         assert_eq!(end["report"], Value::Null);
         served.site.close();
     };
-    check("echo 'all at sea' >&2; echo '  help: land' >&2; exit 1", &["all at sea\n  help: land"]);
-    check("kill -KILL $$", &["before its results were complete (signal: 9", "progress.txt"]);
-    check("exit 0", &["before its results were complete (exit status: 0"]);
+    check(
+        "echo 'all at sea' >&2; echo '  help: land' >&2; exit 1",
+        &["all at sea\n  help: land"],
+    );
+    check(
+        "kill -KILL $$",
+        &[
+            "before its results were complete (signal: 9",
+            "progress.txt",
+        ],
+    );
+    check(
+        "exit 0",
+        &["before its results were complete (exit status: 0"],
+    );
 }

@@ -43,14 +43,22 @@ impl<'a> Cursor<'a> {
     /// At the start of `bytes`.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Cursor<'a> {
-        Cursor { bytes, at: 0, elided_at: usize::MAX }
+        Cursor {
+            bytes,
+            at: 0,
+            elided_at: usize::MAX,
+        }
     }
 
     /// At the start of a message whose file data (with its padding) was left out at `at`:
     /// what follows the data in the message follows directly there.
     #[inline]
     pub fn with_elided_data(bytes: &'a [u8], at: usize) -> Cursor<'a> {
-        Cursor { bytes, at: 0, elided_at: at }
+        Cursor {
+            bytes,
+            at: 0,
+            elided_at: at,
+        }
     }
 
     /// Bytes walked over.
@@ -125,7 +133,9 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub fn u64(&mut self) -> Result<u64> {
         let b = self.take(8)?;
-        Ok(u64::from_be_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
+        Ok(u64::from_be_bytes([
+            b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7],
+        ]))
     }
 
     /// An XDR boolean. Anything but zero and one is malformed (RFC 4506, 4.4).
@@ -164,7 +174,11 @@ impl<'a> Cursor<'a> {
         let len = self.count(max, what)?;
         let at = self.at;
         if at == self.elided_at {
-            return Ok(FileData { at, len, bytes: &[] });
+            return Ok(FileData {
+                at,
+                len,
+                bytes: &[],
+            });
         }
         let rest = &self.bytes[at..];
         let bytes = &rest[..rest.len().min(len as usize)];
@@ -207,14 +221,35 @@ mod tests {
     fn data() {
         let bytes = [0, 0, 0, 3, 1, 2, 3, 0, 7, 7, 7, 7];
         let mut cur = Cursor::new(&bytes);
-        assert_eq!(cur.data(64, "data").unwrap(), FileData { at: 4, len: 3, bytes: &[1, 2, 3] });
+        assert_eq!(
+            cur.data(64, "data").unwrap(),
+            FileData {
+                at: 4,
+                len: 3,
+                bytes: &[1, 2, 3]
+            }
+        );
         assert_eq!(cur.u32().unwrap(), 0x0707_0707);
         let mut cur = Cursor::new(&bytes[..6]);
-        assert_eq!(cur.data(64, "data").unwrap(), FileData { at: 4, len: 3, bytes: &[1, 2] });
+        assert_eq!(
+            cur.data(64, "data").unwrap(),
+            FileData {
+                at: 4,
+                len: 3,
+                bytes: &[1, 2]
+            }
+        );
         assert!(cur.u32().is_err());
         let elided = [0, 0, 0, 3, 7, 7, 7, 7];
         let mut cur = Cursor::with_elided_data(&elided, 4);
-        assert_eq!(cur.data(64, "data").unwrap(), FileData { at: 4, len: 3, bytes: &[] });
+        assert_eq!(
+            cur.data(64, "data").unwrap(),
+            FileData {
+                at: 4,
+                len: 3,
+                bytes: &[]
+            }
+        );
         assert_eq!(cur.u32().unwrap(), 0x0707_0707);
     }
 }

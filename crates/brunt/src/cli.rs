@@ -38,12 +38,22 @@ pub struct Failure {
 impl Failure {
     /// The work failed, or the verdict was "worse": status 1.
     pub fn failed(what: impl Display) -> Failure {
-        Failure { status: 1, what: what.to_string(), excerpt: None, advice: None }
+        Failure {
+            status: 1,
+            what: what.to_string(),
+            excerpt: None,
+            advice: None,
+        }
     }
 
     /// The command line or a file is wrong: status 2.
     pub fn usage(what: impl Display) -> Failure {
-        Failure { status: 2, what: what.to_string(), excerpt: None, advice: None }
+        Failure {
+            status: 2,
+            what: what.to_string(),
+            excerpt: None,
+            advice: None,
+        }
     }
 
     /// What happened and what to do about it, without the lines of a file.
@@ -96,20 +106,29 @@ impl From<brunt_bench::BenchError> for Failure {
             brunt_bench::BenchErrorKind::Usage => Failure::usage(&error),
             brunt_bench::BenchErrorKind::Failed => Failure::failed(&error),
         };
-        Failure { advice: error.advice, ..failure }
+        Failure {
+            advice: error.advice,
+            ..failure
+        }
     }
 }
 
 impl From<Box<FileError>> for Failure {
     fn from(error: Box<FileError>) -> Failure {
         let advice = error.help_text().map(str::to_string);
-        Failure { advice, ..Failure::usage(error.one_line()).at(error.excerpt()) }
+        Failure {
+            advice,
+            ..Failure::usage(error.one_line()).at(error.excerpt())
+        }
     }
 }
 
 impl From<brunt_fio::FioError> for Failure {
     fn from(error: brunt_fio::FioError) -> Failure {
-        Failure { advice: error.advice().map(str::to_string), ..Failure::usage(&error) }
+        Failure {
+            advice: error.advice().map(str::to_string),
+            ..Failure::usage(&error)
+        }
     }
 }
 
@@ -151,7 +170,11 @@ impl Output {
 
     /// Bytes as they are (a read's data, a completion script), with `--json` or without.
     pub fn bytes(&self, bytes: &[u8]) {
-        end_if_closed(io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()));
+        end_if_closed(
+            io::stdout()
+                .write_all(bytes)
+                .and_then(|()| io::stdout().flush()),
+        );
     }
 
     /// One line on standard error, for what the user should know in addition to the answer.
@@ -241,7 +264,10 @@ impl brunt_bench::Console for Output {
 fn end_if_closed(result: io::Result<()>) {
     if let Err(error) = result {
         if error.kind() != io::ErrorKind::BrokenPipe {
-            let _ = writeln!(io::stderr(), "brunt: cannot write to standard output: {error}");
+            let _ = writeln!(
+                io::stderr(),
+                "brunt: cannot write to standard output: {error}"
+            );
         }
         std::process::exit(1);
     }
@@ -261,7 +287,13 @@ fn definition_for(words: impl IntoIterator<Item = OsString>) -> clap::Command {
     if !COMMANDS.iter().any(is_named) {
         return definition();
     }
-    define(|command| if is_named(command) { command.defined() } else { command.deferred() })
+    define(|command| {
+        if is_named(command) {
+            command.defined()
+        } else {
+            command.deferred()
+        }
+    })
 }
 
 fn define(subcommand: impl Fn(&Entry) -> clap::Command) -> clap::Command {
@@ -286,29 +318,45 @@ fn define(subcommand: impl Fn(&Entry) -> clap::Command) -> clap::Command {
 pub fn main() -> ExitCode {
     let interrupted = Arc::new(AtomicBool::new(false));
     let hangup = listen_for_signals(&interrupted).unwrap_or_else(|error| {
-        let _ = writeln!(io::stderr(), "brunt: cannot install the Ctrl-C handler: {error}");
+        let _ = writeln!(
+            io::stderr(),
+            "brunt: cannot install the Ctrl-C handler: {error}"
+        );
         None
     });
     // Clap answers --help and --version with status 0 and mistakes with status 2.
-    let matches = definition_for(std::env::args_os()).try_get_matches().unwrap_or_else(|error| {
-        // Parsing failed, so look for --json in the raw arguments: this error must be JSON too.
-        let json = error.use_stderr() && std::env::args_os().any(|word| word == "--json");
-        let output = Output {
-            json,
-            answered: Arc::default(),
-            interrupted: interrupted.clone(),
-            hangup,
-            above: Arc::default(),
-            listener: Arc::default(),
-        };
-        let what = error.to_string();
-        let what = what.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        output.object(&json!({ "error": what, "advice": "try --help" }));
-        error.exit()
-    });
+    let matches = definition_for(std::env::args_os())
+        .try_get_matches()
+        .unwrap_or_else(|error| {
+            // Parsing failed, so look for --json in the raw arguments: this error must be JSON too.
+            let json = error.use_stderr() && std::env::args_os().any(|word| word == "--json");
+            let output = Output {
+                json,
+                answered: Arc::default(),
+                interrupted: interrupted.clone(),
+                hangup,
+                above: Arc::default(),
+                listener: Arc::default(),
+            };
+            let what = error.to_string();
+            let what = what
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .trim_start_matches("error: ");
+            output.object(&json!({ "error": what, "advice": "try --help" }));
+            error.exit()
+        });
     let json = matches.get_flag("json");
     let (above, listener) = (Arc::default(), Arc::default());
-    let output = Output { json, answered: Arc::default(), interrupted, hangup, above, listener };
+    let output = Output {
+        json,
+        answered: Arc::default(),
+        interrupted,
+        hangup,
+        above,
+        listener,
+    };
     let (name, arguments) = matches.subcommand().expect("clap requires a subcommand");
     match run(name, arguments, &output) {
         Ok(()) => ExitCode::SUCCESS,
@@ -335,7 +383,9 @@ pub fn bind_for(what: &str, address: Option<SocketAddr>) -> Result<Option<TcpLis
         Failure::failed(format!("cannot serve {what} at {address}: {error}"))
             .advise("write another address, or port 0 for a free one")
     };
-    address.map(|address| TcpListener::bind(address).map_err(|error| refused(error, address))).transpose()
+    address
+        .map(|address| TcpListener::bind(address).map_err(|error| refused(error, address)))
+        .transpose()
 }
 
 /// Has Ctrl-C, SIGTERM and the end of the terminal set the flag. What does so for the last.
@@ -348,20 +398,26 @@ fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<Option<SigId>
     // A terminal that closes may send it more than once: by the kernel, by the shell, by the outer process of a lab.
     // `nohup` has it ignored, which stays so.
     let hangup = !is_ignored(SIGHUP);
-    hangup.then(|| signal_hook::flag::register(SIGHUP, interrupted.clone())).transpose()
+    hangup
+        .then(|| signal_hook::flag::register(SIGHUP, interrupted.clone()))
+        .transpose()
 }
 
 /// Whether whoever started this program has it ignore a signal (proc_pid_status(5), SigIgn).
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let mask = mask
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0);
     mask >> (signal - 1) & 1 == 1
 }
 
 fn run(name: &str, arguments: &ArgMatches, output: &Output) -> Done {
     let command = COMMANDS.iter().find(|command| command.name == name);
-    (command.expect("clap knows only the commands of the table").run)(arguments, output)
+    (command
+        .expect("clap knows only the commands of the table")
+        .run)(arguments, output)
 }
 
 /// The name of a file that was read, for people.
@@ -385,11 +441,12 @@ mod tests {
     /// What is defined for a command line answers it as the whole definition does, whatever the words before the command.
     #[test]
     fn a_definition_for_a_command_line_answers_as_the_whole() {
-        let answer =
-            |definition: clap::Command, words: &[String]| match definition.try_get_matches_from(words) {
-                Ok(matches) => format!("{matches:?}"),
-                Err(error) => error.to_string(),
-            };
+        let answer = |definition: clap::Command, words: &[String]| match definition
+            .try_get_matches_from(words)
+        {
+            Ok(matches) => format!("{matches:?}"),
+            Err(error) => error.to_string(),
+        };
         let first = COMMANDS[0].name;
         let lines = [
             "brunt",
@@ -410,12 +467,22 @@ mod tests {
                 format!("brunt {name} {first} -h"),
             ]
         });
-        let examples =
-            COMMANDS.iter().flat_map(|command| command.examples.iter().map(|(line, _)| line.to_string()));
-        for line in lines.map(str::to_string).into_iter().chain(named).chain(examples) {
+        let examples = COMMANDS
+            .iter()
+            .flat_map(|command| command.examples.iter().map(|(line, _)| line.to_string()));
+        for line in lines
+            .map(str::to_string)
+            .into_iter()
+            .chain(named)
+            .chain(examples)
+        {
             let words = shell_words(&line);
             let quick = definition_for(words.iter().map(OsString::from));
-            assert_eq!(answer(quick, &words), answer(definition(), &words), "{line}");
+            assert_eq!(
+                answer(quick, &words),
+                answer(definition(), &words),
+                "{line}"
+            );
         }
     }
 
@@ -424,16 +491,30 @@ mod tests {
     fn every_command_has_help_and_a_working_example() {
         for (index, command) in COMMANDS.iter().enumerate() {
             assert!(
-                COMMANDS[..index].iter().all(|other| other.name != command.name),
+                COMMANDS[..index]
+                    .iter()
+                    .all(|other| other.name != command.name),
                 "{} twice",
                 command.name
             );
             let defined = command.defined();
-            assert!(defined.get_about().is_some(), "{} has no help", command.name);
-            assert!(!command.examples.is_empty(), "{} has no example", command.name);
+            assert!(
+                defined.get_about().is_some(),
+                "{} has no help",
+                command.name
+            );
+            assert!(
+                !command.examples.is_empty(),
+                "{} has no example",
+                command.name
+            );
             let last = command.examples.last().expect("not empty").0;
             let help = command.defined().render_long_help().to_string();
-            assert!(help.contains(last), "the help of {} lacks its example:\n{help}", command.name);
+            assert!(
+                help.contains(last),
+                "the help of {} lacks its example:\n{help}",
+                command.name
+            );
             for (example, _) in command.examples {
                 let words = shell_words(example);
                 let parsed = definition().try_get_matches_from(&words);
@@ -446,12 +527,16 @@ mod tests {
     /// and examples with what each does in lower case.
     #[test]
     fn help_has_one_form() {
-        let subcommands = |command: &clap::Command| command.get_subcommands().cloned().collect::<Vec<_>>();
+        let subcommands =
+            |command: &clap::Command| command.get_subcommands().cloned().collect::<Vec<_>>();
         for top in COMMANDS {
             let defined = top.defined();
             for command in subcommands(&defined).into_iter().chain([defined]) {
                 let name = command.get_name();
-                let about = command.get_about().unwrap_or_else(|| panic!("{name} has no help")).to_string();
+                let about = command
+                    .get_about()
+                    .unwrap_or_else(|| panic!("{name} has no help"))
+                    .to_string();
                 assert!(
                     about.len() <= 100 && !about.ends_with('.') && !about.contains(". "),
                     "{name}: {about}"
@@ -466,7 +551,11 @@ mod tests {
                 assert!(!purpose.ends_with('.'), "{}: {purpose}", top.name);
                 let shouts = |word: &str| word.chars().all(|one| !one.is_lowercase());
                 let first = purpose.split(' ').next().unwrap_or_default();
-                assert!(!first.starts_with(char::is_uppercase) || shouts(first), "{}: {purpose}", top.name);
+                assert!(
+                    !first.starts_with(char::is_uppercase) || shouts(first),
+                    "{}: {purpose}",
+                    top.name
+                );
             }
         }
     }
@@ -474,7 +563,12 @@ mod tests {
     /// Devices are listed once, and commands that take their URLs say where.
     #[test]
     fn devices_are_listed_once() {
-        let help = |words: &[&str]| definition().try_get_matches_from(words).unwrap_err().to_string();
+        let help = |words: &[&str]| {
+            definition()
+                .try_get_matches_from(words)
+                .unwrap_err()
+                .to_string()
+        };
         let list = brunt_block::table::help(&crate::devices::BACKENDS);
         let of_devices = help(&["brunt", "help", "devices"]);
         for line in list.lines().map(str::trim).filter(|line| line.len() < 80) {
@@ -482,19 +576,35 @@ mod tests {
         }
         for command in ["run", "io", "target"] {
             let text = help(&["brunt", command, "--help"]);
-            assert!(text.contains("'brunt help devices'") && !text.contains("null:1GiB\n"), "{text}");
+            assert!(
+                text.contains("'brunt help devices'") && !text.contains("null:1GiB\n"),
+                "{text}"
+            );
         }
     }
 
     /// The usage has the program's name, not its file's.
     #[test]
     fn usage_names_the_program() {
-        for words in [&["/opt/brunt-1.0.bin", "--help"][..], &["x", "io", "read"], &["x", "capture"]] {
-            let text = definition().try_get_matches_from(words).unwrap_err().to_string();
+        for words in [
+            &["/opt/brunt-1.0.bin", "--help"][..],
+            &["x", "io", "read"],
+            &["x", "capture"],
+        ] {
+            let text = definition()
+                .try_get_matches_from(words)
+                .unwrap_err()
+                .to_string();
             assert!(text.contains("Usage: brunt"), "{text}");
         }
-        let text = definition().try_get_matches_from(["brunt", "capture"]).unwrap_err().to_string();
-        assert!(text.contains("--read <FILE>") && text.contains("--interface <INTERFACE>"), "{text}");
+        let text = definition()
+            .try_get_matches_from(["brunt", "capture"])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.contains("--read <FILE>") && text.contains("--interface <INTERFACE>"),
+            "{text}"
+        );
     }
 
     /// Each subcommand has an example in its help, and it parses.
@@ -504,8 +614,11 @@ mod tests {
             for mut sub in command.defined().get_subcommands().cloned() {
                 let help = sub.render_long_help().to_string();
                 let start = format!("brunt {} {} ", command.name, sub.get_name());
-                let mut examples =
-                    help.lines().map(str::trim).filter(|line| line.starts_with(&start)).peekable();
+                let mut examples = help
+                    .lines()
+                    .map(str::trim)
+                    .filter(|line| line.starts_with(&start))
+                    .peekable();
                 assert!(examples.peek().is_some(), "{start}has no example:\n{help}");
                 for example in examples {
                     let parsed = definition().try_get_matches_from(shell_words(example));
@@ -520,8 +633,12 @@ mod tests {
         let mut words = Vec::new();
         let mut rest = line.trim();
         while let Some(first) = rest.chars().next() {
-            let quoted = matches!(first, '\'' | '"').then(|| rest[1..].split_once(first)).flatten();
-            let (word, tail) = quoted.or_else(|| rest.split_once(' ')).unwrap_or((rest, ""));
+            let quoted = matches!(first, '\'' | '"')
+                .then(|| rest[1..].split_once(first))
+                .flatten();
+            let (word, tail) = quoted
+                .or_else(|| rest.split_once(' '))
+                .unwrap_or((rest, ""));
             if matches!(word, ">" | "|" | "&") {
                 break;
             }

@@ -19,7 +19,8 @@ pub static BACKENDS: LazyLock<Vec<BackendEntry>> =
 
 /// Opens a device; `read_only` when nothing will be written.
 pub fn open(url: &str, read_only: bool) -> Result<Arc<dyn Backend>, Failure> {
-    open_url_with(url, &BACKENDS, read_only).map_err(|error| open_failure(&error, error.to_string()))
+    open_url_with(url, &BACKENDS, read_only)
+        .map_err(|error| open_failure(&error, error.to_string()))
 }
 
 /// All that this process may open, if its parent has limits.
@@ -39,7 +40,9 @@ pub fn limit_to(allowed: AllowList) {
 pub fn open_lun(url: &str) -> Result<Arc<dyn Backend>, OpenError> {
     match LIMIT.get() {
         None => open_url_with(url, &BACKENDS, false),
-        Some(limit) => open_url_permitted(url, &BACKENDS, false, Arc::clone(limit) as Arc<dyn Permit>),
+        Some(limit) => {
+            open_url_permitted(url, &BACKENDS, false, Arc::clone(limit) as Arc<dyn Permit>)
+        }
     }
 }
 
@@ -72,14 +75,17 @@ pub fn open_failure(error: &OpenError, what: String) -> Failure {
                 "give the path of an existing file, or create one: {}?size=1GiB&create=yes",
                 path.display()
             )),
-            ErrorKind::PermissionDenied => Failure::usage(what)
-                .advise("run as a user with access to it, or change its permissions with chmod or chown"),
+            ErrorKind::PermissionDenied => Failure::usage(what).advise(
+                "run as a user with access to it, or change its permissions with chmod or chown",
+            ),
             ErrorKind::StorageFull => {
                 Failure::failed(what).advise("free some space, or choose another location")
             }
             _ => Failure::failed(what),
         },
-        OpenError::Failed(_) | OpenError::Device(_) | OpenError::InUse { .. } => Failure::failed(what),
+        OpenError::Failed(_) | OpenError::Device(_) | OpenError::InUse { .. } => {
+            Failure::failed(what)
+        }
         _ => Failure::usage(what),
     }
 }
@@ -97,9 +103,9 @@ pub fn guard(backend: &dyn Backend, overwrite: bool, allow: &str) -> Result<(), 
             .advise(format!("if the data on this device may be lost, {allow}"))),
         // Allowing it would not help.
         Err(LookError::Ring(error)) => Err(Failure::failed(error)),
-        Err(LookError::Device(error)) => {
-            Err(Failure::failed(format!("cannot check {name} for existing data: {error}"))
-                .advise(format!("to write without this check, {allow}")))
-        }
+        Err(LookError::Device(error)) => Err(Failure::failed(format!(
+            "cannot check {name} for existing data: {error}"
+        ))
+        .advise(format!("to write without this check, {allow}"))),
     }
 }

@@ -36,27 +36,39 @@ impl WatchSockets {
     /// An address is taken or not this machine's.
     pub fn listen(at: WatchedAt) -> Result<WatchSockets, Failure> {
         let metrics = bind_for("metrics", at.metrics)?;
-        Ok(WatchSockets { metrics, live: bind_for("the live page", at.live)? })
+        Ok(WatchSockets {
+            metrics,
+            live: bind_for("the live page", at.live)?,
+        })
     }
 
     /// As [`WatchSockets::kept`] takes them.
     fn into_descriptors(self) -> Vec<OwnedFd> {
-        self.metrics.into_iter().chain(self.live).map(OwnedFd::from).collect()
+        self.metrics
+            .into_iter()
+            .chain(self.live)
+            .map(OwnedFd::from)
+            .collect()
     }
 
     /// Those that another process listens on, in the order of `at`.
     fn kept(at: WatchedAt, descriptors: Vec<OwnedFd>) -> WatchSockets {
         let mut sockets = descriptors.into_iter().map(TcpListener::from);
         let metrics = at.metrics.and_then(|_| sockets.next());
-        WatchSockets { metrics, live: at.live.and_then(|_| sockets.next()) }
+        WatchSockets {
+            metrics,
+            live: at.live.and_then(|_| sockets.next()),
+        }
     }
 }
 
 /// A folder for the files of services, which goes away however this process ends.
 pub fn scratch() -> Result<ServiceFolder, Failure> {
     ServiceFolder::new().map_err(|error| {
-        Failure::failed(format!("cannot make a folder for the files of services: {error}"))
-            .advise("set TMPDIR to a folder that can be written to")
+        Failure::failed(format!(
+            "cannot make a folder for the files of services: {error}"
+        ))
+        .advise("set TMPDIR to a folder that can be written to")
     })
 }
 
@@ -85,7 +97,10 @@ fn on_stage_with(
     match stage::enter_with(handed) {
         Ok((Entered::Inside, mut kept)) => {
             let folder = (with_services && !kept.is_empty()).then(|| kept.remove(0));
-            let scratch = folder.map(|folder| ServiceFolder::of(&folder)).transpose().map_err(gone)?;
+            let scratch = folder
+                .map(|folder| ServiceFolder::of(&folder))
+                .transpose()
+                .map_err(gone)?;
             Ok((WatchSockets::kept(at, kept), scratch))
         }
         Ok((Entered::Done(status), _)) => {
@@ -93,9 +108,9 @@ fn on_stage_with(
             drop(outer);
             std::process::exit(i32::from(status))
         }
-        Ok((Entered::Killed(signal), _)) => {
-            Err(Failure::failed(format!("the process in the lab's namespaces was killed by signal {signal}")))
-        }
+        Ok((Entered::Killed(signal), _)) => Err(Failure::failed(format!(
+            "the process in the lab's namespaces was killed by signal {signal}"
+        ))),
         Err(error) => Err(Failure::failed(&error).advise(error.advice())),
     }
 }
@@ -107,7 +122,8 @@ pub fn enter(
     entry: &LabEntry,
     hosts: &Hosts,
 ) -> Result<(BuiltLab, Option<ServiceFolder>), Failure> {
-    enter_watched(experiment, entry, hosts, WatchedAt::default()).map(|(lab, _, scratch)| (lab, scratch))
+    enter_watched(experiment, entry, hosts, WatchedAt::default())
+        .map(|(lab, _, scratch)| (lab, scratch))
 }
 
 /// The same, with sockets outside the lab on which others ask what happens in it.
@@ -118,10 +134,12 @@ pub fn enter_watched(
     at: WatchedAt,
 ) -> Result<(BuiltLab, WatchSockets, Option<ServiceFolder>), Failure> {
     let (sockets, scratch) = on_stage_with(at, !experiment.services.is_empty())?;
-    let lab =
-        BuiltLab::build(entry, hosts, experiment.seed, experiment.congestion).map_err(Failure::failed)?;
+    let lab = BuiltLab::build(entry, hosts, experiment.seed, experiment.congestion)
+        .map_err(Failure::failed)?;
     // A convenience: where it cannot be had, hosts still have addresses.
     let _ = lab.lab().publish_names();
-    lab.enter().map_err(|error| Failure::failed(format!("cannot enter host {}: {error}", hosts.worker())))?;
+    lab.enter().map_err(|error| {
+        Failure::failed(format!("cannot enter host {}: {error}", hosts.worker()))
+    })?;
     Ok((lab, sockets, scratch))
 }

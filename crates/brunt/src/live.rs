@@ -22,7 +22,9 @@ pub const DEFAULT: &str = "127.0.0.1:0";
 /// # Errors
 /// It is no address; an experiment behind `--serve` is taken for one.
 pub fn parse_address(text: &str) -> Result<SocketAddr, NotAnAddress> {
-    address(text).ok_or(NotAnAddress { or: "the experiment before '--serve'" })
+    address(text).ok_or(NotAnAddress {
+        or: "the experiment before '--serve'",
+    })
 }
 
 /// What `brunt serve` takes.
@@ -30,7 +32,9 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, NotAnAddress> {
 /// # Errors
 /// It is no address.
 pub fn parse_only_address(text: &str) -> Result<SocketAddr, NotAnAddress> {
-    address(text).ok_or(NotAnAddress { or: "a port alone for this machine" })
+    address(text).ok_or(NotAnAddress {
+        or: "a port alone for this machine",
+    })
 }
 
 fn address(text: &str) -> Option<SocketAddr> {
@@ -42,7 +46,8 @@ fn address(text: &str) -> Option<SocketAddr> {
         return Some(SocketAddr::new(address, 0));
     }
     let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
-    port.map(|port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)).ok()
+    port.map(|port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))
+        .ok()
 }
 
 /// No address.
@@ -85,20 +90,34 @@ pub fn open(
         // `brunt serve` has put it there.
         let socket = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
         let stopped = output.clone();
-        let page = LivePage::send(UnixStream::from(socket), plan(), move || stopped.interrupt());
-        return page.map(|page| Some(Served::of(page, shown, output))).map_err(failed);
+        let page = LivePage::send(UnixStream::from(socket), plan(), move || {
+            stopped.interrupt()
+        });
+        return page
+            .map(|page| Some(Served::of(page, shown, output)))
+            .map_err(failed);
     }
     let Some(listener) = listener else {
-        let page = shown.on_terminal.then(|| LivePage::unserved(plan())).transpose().map_err(failed)?;
+        let page = shown
+            .on_terminal
+            .then(|| LivePage::unserved(plan()))
+            .transpose()
+            .map_err(failed)?;
         return Ok(page.map(|page| Served::of(page, shown, output)));
     };
     let address = listener.local_addr().map_err(Failure::failed)?;
-    let id = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy();
+    let id = folder
+        .file_name()
+        .unwrap_or(folder.as_os_str())
+        .to_string_lossy();
     let stopped = output.clone();
     let control = RunControl::new(&id, move || stopped.interrupt()).map_err(failed)?;
     let token = control.token().clone();
     let page = LivePage::start(listener, plan(), control).map_err(failed)?;
-    output.note(format_args!("live page at http://{address}/#token={}", token.text()));
+    output.note(format_args!(
+        "live page at http://{address}/#token={}",
+        token.text()
+    ));
     warn_of_others(address, output);
     Ok(Some(Served::of(page, shown, output)))
 }
@@ -133,7 +152,11 @@ impl Served {
     /// Listens to the terminal's lines from now on.
     fn of(page: LivePage, shown: Shown, output: &Output) -> Served {
         output.listen(Some(Box::new(page.listener())));
-        Served { page, output: output.clone(), on_terminal: shown.on_terminal }
+        Served {
+            page,
+            output: output.clone(),
+            on_terminal: shown.on_terminal,
+        }
     }
 
     /// The page itself.
@@ -182,7 +205,14 @@ mod tests {
         ] {
             assert_eq!(parse_address(text).expect(text).to_string(), expected);
         }
-        for text in ["", "x.toml", "127.0.0.1:", "127.0.0.1:99999", "localhost:80", "65536"] {
+        for text in [
+            "",
+            "x.toml",
+            "127.0.0.1:",
+            "127.0.0.1:99999",
+            "localhost:80",
+            "65536",
+        ] {
             let error = parse_address(text).expect_err(text);
             assert!(error.to_string().contains("before '--serve'"), "{text}");
             let error = parse_only_address(text).expect_err(text);

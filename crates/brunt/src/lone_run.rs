@@ -23,8 +23,20 @@ impl LoneRun {
     /// Of a run that is being made ready; `label` says what it does.
     pub fn begin(label: String, seed: u64, observers: Vec<Box<dyn Observer>>) -> LoneRun {
         let (wall, ready) = (SystemTime::now(), Clock::Monotonic.now());
-        let info = RunInfo { order: 0, runs: 1, point: 0, label, repetition: 0, seed, wall, ready };
-        let mut run = LoneRun { info: Arc::new(info), observers };
+        let info = RunInfo {
+            order: 0,
+            runs: 1,
+            point: 0,
+            label,
+            repetition: 0,
+            seed,
+            wall,
+            ready,
+        };
+        let mut run = LoneRun {
+            info: Arc::new(info),
+            observers,
+        };
         run.tell(&Event::RunBegins(Arc::clone(&run.info)));
         run
     }
@@ -42,7 +54,9 @@ impl LoneRun {
 
     fn tell(&mut self, event: &Event) {
         // Neither metrics nor a page can fail: they write nothing.
-        self.observers.iter_mut().for_each(|observer| drop(observer.event(event)));
+        self.observers
+            .iter_mut()
+            .for_each(|observer| drop(observer.event(event)));
     }
 }
 

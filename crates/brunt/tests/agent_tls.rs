@@ -39,12 +39,21 @@ fn a_controller_with_a_certificate_is_served() {
     assert!(low <= 0 && 0 <= high, "{found:#}");
     // Without an identity there is no way, and a name has to be the certificate's.
     let (status, found) = clock(&host, None);
-    assert!(status == Some(1) && found["error"].as_str().unwrap().contains("--identity"), "{found:#}");
+    assert!(
+        status == Some(1) && found["error"].as_str().unwrap().contains("--identity"),
+        "{found:#}"
+    );
     let by_name = format!("agent:localhost:{}", agent.address.port());
     let (status, found) = clock(&by_name, Some(folder.path().join("controller.pem")));
-    assert!(status == Some(1) && found["error"].as_str().unwrap().contains("certificate"), "{found:#}");
+    assert!(
+        status == Some(1) && found["error"].as_str().unwrap().contains("certificate"),
+        "{found:#}"
+    );
     let (last, _) = agent.end();
-    assert!(last.starts_with("1 conversations with controllers; 1 strangers"), "{last}");
+    assert!(
+        last.starts_with("1 conversations with controllers; 1 strangers"),
+        "{last}"
+    );
 }
 
 /// What s_client hears of the agent within its connection, with these arguments.
@@ -66,7 +75,12 @@ fn s_client_says(openssl: &Path, agent: &Listening, arguments: &[&str], says: &[
     let mut stdin = child.stdin.take().unwrap();
     let _ = stdin.write_all(says);
     let mut heard = Vec::new();
-    child.stdout.take().unwrap().read_to_end(&mut heard).unwrap();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_end(&mut heard)
+        .unwrap();
     child.wait().unwrap();
     heard
 }
@@ -79,7 +93,9 @@ fn parts(folder: &Path, identity: &str) -> [String; 2] {
 
 #[test]
 fn a_stranger_gets_nothing() {
-    let Some(openssl) = need("openssl", "openssl") else { return };
+    let Some(openssl) = need("openssl", "openssl") else {
+        return;
+    };
     let (folder, other) = (certificates(), certificates());
     let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"), &[]);
     let hears = |arguments: &[&str]| {
@@ -93,15 +109,26 @@ fn a_stranger_gets_nothing() {
     };
     // First that it can hear something at all.
     let ours = parts(folder.path(), "controller.pem");
-    assert!(with(&ours, &[]), "s_client with the controller's certificate is greeted");
+    assert!(
+        with(&ours, &[]),
+        "s_client with the controller's certificate is greeted"
+    );
     assert!(!hears(&[]), "no certificate");
-    assert!(!with(&parts(other.path(), "controller.pem"), &[]), "another authority's controller");
-    assert!(!with(&parts(folder.path(), "agent-localhost.pem"), &[]), "an agent's certificate");
+    assert!(
+        !with(&parts(other.path(), "controller.pem"), &[]),
+        "another authority's controller"
+    );
+    assert!(
+        !with(&parts(folder.path(), "agent-localhost.pem"), &[]),
+        "an agent's certificate"
+    );
     assert!(!with(&ours, &["-tls1_2"]), "an older TLS");
     assert!(!with(&ours, &["-alpn", "h2"]), "another protocol");
     // Plain text, and somebody who says nothing, are closed.
     let mut plain = TcpStream::connect(agent.address).unwrap();
-    plain.write_all(b"GET / HTTP/1.1\r\nHost: agent\r\n\r\n").unwrap();
+    plain
+        .write_all(b"GET / HTTP/1.1\r\nHost: agent\r\n\r\n")
+        .unwrap();
     let mut heard = Vec::new();
     let _ = plain.read_to_end(&mut heard);
     assert!(!String::from_utf8_lossy(&heard).contains("hello"));
@@ -112,7 +139,10 @@ fn a_stranger_gets_nothing() {
         last.starts_with("1 conversations with controllers; 7 strangers and 0 connections"),
         "{last}\n{notes}"
     );
-    assert!(notes.contains("did not show a certificate within 5s"), "{notes}");
+    assert!(
+        notes.contains("did not show a certificate within 5s"),
+        "{notes}"
+    );
 }
 
 /// Forwards one connection and keeps what the client said. What goes on is `change` of a part and the bytes before it.
@@ -121,7 +151,10 @@ fn relay(
     change: impl Fn(&[u8], usize) -> Vec<u8> + Send + 'static,
 ) -> (SocketAddr, Arc<Mutex<Vec<u8>>>, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, said) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let (address, said) = (
+        listener.local_addr().unwrap(),
+        Arc::new(Mutex::new(Vec::new())),
+    );
     let kept = Arc::clone(&said);
     let work = std::thread::spawn(move || {
         let (mut client, _) = listener.accept().unwrap();
@@ -153,7 +186,10 @@ fn a_replayed_session_gets_nothing() {
     let folder = certificates();
     let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"), &[]);
     let (address, said, work) = relay(agent.address, |said, _| said.to_vec());
-    let (status, found) = clock(&format!("agent:{address}"), Some(folder.path().join("controller.pem")));
+    let (status, found) = clock(
+        &format!("agent:{address}"),
+        Some(folder.path().join("controller.pem")),
+    );
     assert_eq!(status, Some(0), "{found:#}");
     work.join().unwrap();
     let said = said.lock().unwrap().clone();
@@ -164,30 +200,52 @@ fn a_replayed_session_gets_nothing() {
     let mut heard = Vec::new();
     let _ = again.read_to_end(&mut heard);
     let (last, _) = agent.end();
-    assert!(last.starts_with("1 conversations with controllers; 1 strangers"), "{last}");
+    assert!(
+        last.starts_with("1 conversations with controllers; 1 strangers"),
+        "{last}"
+    );
 }
 
 /// Who has the controller's certificate and speaks another version, or no messages, gets a greeting and no more; the agent
 /// goes on for others.
 #[test]
 fn what_is_no_conversation_gets_nothing() {
-    let Some(openssl) = need("openssl", "openssl") else { return };
+    let Some(openssl) = need("openssl", "openssl") else {
+        return;
+    };
     let folder = certificates();
-    let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"), &["--allow", "memory:"]);
+    let agent = Listening::start(
+        &folder.path().join("agent-127.0.0.1.pem"),
+        &["--allow", "memory:"],
+    );
     let file = folder.path().join("controller.pem").display().to_string();
     let frame = |message: &ToHost| {
         let mut bytes = Vec::new();
         encode(message, &mut bytes).unwrap();
         bytes
     };
-    let hello = |version| frame(&ToHost::Hello { version, program: "brunt 9.9".into() });
+    let hello = |version| {
+        frame(&ToHost::Hello {
+            version,
+            program: "brunt 9.9".into(),
+        })
+    };
     let cases: [(Vec<u8>, String); 6] = [
         (hello(VERSION + 7), format!("version {}", VERSION + 7)),
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), "exceeds the maximum".into()),
+        (
+            b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
+            "exceeds the maximum".into(),
+        ),
         (vec![0xff; 4096], "exceeds the maximum".into()),
-        (frame(&ToHost::AskClock { round: 1 }), "not a greeting".into()),
+        (
+            frame(&ToHost::AskClock { round: 1 }),
+            "not a greeting".into(),
+        ),
         (vec![0, 0, 0, 2, b'{', b'}'], "malformed".into()),
-        ([hello(VERSION), vec![0, 0, 0, 3, b'x', b'y', b'z']].concat(), "malformed".into()),
+        (
+            [hello(VERSION), vec![0, 0, 0, 3, b'x', b'y', b'z']].concat(),
+            "malformed".into(),
+        ),
     ];
     for (bytes, expected) in &cases {
         let heard = s_client_says(&openssl, &agent, &["-cert", &file, "-key", &file], bytes);
@@ -195,15 +253,26 @@ fn what_is_no_conversation_gets_nothing() {
         decoder.push(&heard);
         let messages: Vec<FromHost> = std::iter::from_fn(|| decoder.take().unwrap()).collect();
         assert!(
-            matches!(messages[..], [FromHost::Hello { version: VERSION, .. }]),
+            matches!(
+                messages[..],
+                [FromHost::Hello {
+                    version: VERSION,
+                    ..
+                }]
+            ),
             "{expected}: {messages:?}"
         );
     }
-    let (status, found) =
-        clock(&format!("agent:{}", agent.address), Some(folder.path().join("controller.pem")));
+    let (status, found) = clock(
+        &format!("agent:{}", agent.address),
+        Some(folder.path().join("controller.pem")),
+    );
     assert_eq!(status, Some(0), "{found:#}");
     let (last, notes) = agent.end();
-    assert!(last.starts_with("7 conversations with controllers; 0 strangers"), "{last}\n{notes}");
+    assert!(
+        last.starts_with("7 conversations with controllers; 0 strangers"),
+        "{last}\n{notes}"
+    );
     for (_, expected) in &cases {
         assert!(notes.contains(expected), "{expected}: {notes}");
     }
@@ -229,8 +298,19 @@ fn a_record_that_is_repeated_or_changed_ends_the_conversation() {
             false => said.to_vec(),
         });
         let mut command = brunt();
-        command.args(["agent", "clock", "--json", "--for", "10s", &format!("agent:{address}"), "--identity"]);
-        let output = command.arg(folder.path().join("controller.pem")).output().unwrap();
+        command.args([
+            "agent",
+            "clock",
+            "--json",
+            "--for",
+            "10s",
+            &format!("agent:{address}"),
+            "--identity",
+        ]);
+        let output = command
+            .arg(folder.path().join("controller.pem"))
+            .output()
+            .unwrap();
         let found: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(1), "{found:#}");
         assert!(found["hosts"][0]["error"].is_string(), "{found:#}");
@@ -246,15 +326,25 @@ fn a_record_that_is_repeated_or_changed_ends_the_conversation() {
 fn a_controller_believes_its_own_agents_only() {
     let (folder, other) = (certificates(), certificates());
     let agent = Listening::start(&other.path().join("agent-127.0.0.1.pem"), &[]);
-    let (status, found) =
-        clock(&format!("agent:{}", agent.address), Some(folder.path().join("controller.pem")));
-    assert!(status == Some(1) && found["error"].as_str().unwrap().contains("certificate"), "{found:#}");
+    let (status, found) = clock(
+        &format!("agent:{}", agent.address),
+        Some(folder.path().join("controller.pem")),
+    );
+    assert!(
+        status == Some(1) && found["error"].as_str().unwrap().contains("certificate"),
+        "{found:#}"
+    );
     drop(agent);
     // Nor is a controller one.
     let agent = Listening::start(&folder.path().join("controller.pem"), &[]);
-    let (status, found) =
-        clock(&format!("agent:{}", agent.address), Some(folder.path().join("controller.pem")));
-    assert!(status == Some(1) && found["error"].as_str().unwrap().contains("certificate"), "{found:#}");
+    let (status, found) = clock(
+        &format!("agent:{}", agent.address),
+        Some(folder.path().join("controller.pem")),
+    );
+    assert!(
+        status == Some(1) && found["error"].as_str().unwrap().contains("certificate"),
+        "{found:#}"
+    );
 }
 
 #[test]
@@ -262,7 +352,11 @@ fn keys_are_private_and_never_overwritten() {
     let folder = certificates();
     let path = |name: &str| folder.path().join(name);
     for name in ["authority.pem", "controller.pem", "agent-localhost.pem"] {
-        assert_eq!(std::fs::metadata(path(name)).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+        assert_eq!(
+            std::fs::metadata(path(name)).unwrap().permissions().mode() & 0o777,
+            0o600,
+            "{name}"
+        );
     }
     let before = std::fs::read(path("agent-localhost.pem")).unwrap();
     let again = init(folder.path(), &["localhost"]);
@@ -281,9 +375,16 @@ fn keys_are_private_and_never_overwritten() {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && said.contains(expected), "{said}");
+        assert!(
+            output.status.code() == Some(2) && said.contains(expected),
+            "{said}"
+        );
     };
-    std::fs::set_permissions(path("agent-localhost.pem"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::fs::set_permissions(
+        path("agent-localhost.pem"),
+        std::fs::Permissions::from_mode(0o644),
+    )
+    .unwrap();
     refused("agent-localhost.pem", "others may read it (mode 644)");
     refused("nothing.pem", "No such file");
     refused("authority.pem", "not an identity");

@@ -8,21 +8,36 @@ fn capture() -> PathBuf {
 }
 
 fn brunt(arguments: &[&str], input: Stdio) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_brunt")).args(arguments).stdin(input).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_brunt"))
+        .args(arguments)
+        .stdin(input)
+        .output()
+        .unwrap()
 }
 
 /// A report for people fits 80 columns and ends with the ledger.
 #[test]
 fn report_for_people() {
     let path = capture();
-    for arguments in
-        [["analyze", path.to_str().unwrap()].as_slice(), &["capture", "-r", path.to_str().unwrap()]]
-    {
+    for arguments in [
+        ["analyze", path.to_str().unwrap()].as_slice(),
+        &["capture", "-r", path.to_str().unwrap()],
+    ] {
         let output = brunt(arguments, Stdio::null());
         let text = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        assert!(text.contains("GETATTR") && text.contains("Loss ledger"), "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert!(
+            text.contains("GETATTR") && text.contains("Loss ledger"),
+            "{text}"
+        );
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
     }
 }
 
@@ -32,11 +47,22 @@ fn report_as_a_page() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("x.html");
     let (file, html) = (capture(), page.to_str().unwrap().to_string());
-    let output = brunt(&["analyze", file.to_str().unwrap(), "--html", &html], Stdio::null());
+    let output = brunt(
+        &["analyze", file.to_str().unwrap(), "--html", &html],
+        Stdio::null(),
+    );
     assert!(output.status.success(), "{output:?}");
     let text = std::fs::read_to_string(&page).unwrap();
     assert!(text.contains("<title>nfs3-small.pcap.zst") && text.contains("Latency by operation"));
-    let nowhere = brunt(&["analyze", file.to_str().unwrap(), "--html", "/nonexistent/x.html"], Stdio::null());
+    let nowhere = brunt(
+        &[
+            "analyze",
+            file.to_str().unwrap(),
+            "--html",
+            "/nonexistent/x.html",
+        ],
+        Stdio::null(),
+    );
     assert_eq!(nowhere.status.code(), Some(1), "{nowhere:?}");
 }
 
@@ -66,7 +92,10 @@ fn wrong_files() {
         String::from_utf8_lossy(&output.stderr).contains("neither a pcap, a pcapng nor a snoop"),
         "{output:?}"
     );
-    let output = brunt(&["analyze", folder.path().join("absent").to_str().unwrap()], Stdio::null());
+    let output = brunt(
+        &["analyze", folder.path().join("absent").to_str().unwrap()],
+        Stdio::null(),
+    );
     assert_eq!(output.status.code(), Some(2));
     let whole = std::fs::read(capture()).unwrap();
     std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();

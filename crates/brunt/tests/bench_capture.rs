@@ -8,8 +8,17 @@ use serde_json::Value;
 use support::{brunt, need, root, run_within, succeed};
 
 fn bench(arguments: &[&str]) -> Value {
-    let rounds = if arguments.contains(&"--rounds") { &[][..] } else { &["--rounds", "1"] };
-    bench_of(brunt().args(["bench", "capture", "--json"]).args(rounds).args(arguments))
+    let rounds = if arguments.contains(&"--rounds") {
+        &[][..]
+    } else {
+        &["--rounds", "1"]
+    };
+    bench_of(
+        brunt()
+            .args(["bench", "capture", "--json"])
+            .args(rounds)
+            .args(arguments),
+    )
 }
 
 fn bench_of(command: &mut Command) -> Value {
@@ -19,7 +28,11 @@ fn bench_of(command: &mut Command) -> Value {
 
 fn who<'a>(table: &'a Value, name: &str) -> Option<&'a Value> {
     let programs = table["programs"].as_array().expect("programs");
-    programs.iter().find(|program| program["who"].as_str().is_some_and(|who| who.starts_with(name)))
+    programs.iter().find(|program| {
+        program["who"]
+            .as_str()
+            .is_some_and(|who| who.starts_with(name))
+    })
 }
 
 /// Everybody reads the same capture to its end; figures are there, and who is missing is left out.
@@ -31,30 +44,52 @@ fn everybody_reads_the_same() {
     for name in ["ours, all", "ours, and the trace"] {
         let ours = who(table, name).unwrap_or_else(|| panic!("{name}: {table}"));
         assert_eq!(ours["calls_found"], table["calls"], "{name}");
-        assert!(ours["cpu_s"].as_f64() > Some(0.0) && ours["resident_bytes_max"].as_u64() > Some(1 << 20));
+        assert!(
+            ours["cpu_s"].as_f64() > Some(0.0)
+                && ours["resident_bytes_max"].as_u64() > Some(1 << 20)
+        );
     }
-    let trace_bytes = who(table, "ours, and the trace").expect("it is there")["trace_bytes"].as_u64();
+    let trace_bytes =
+        who(table, "ours, and the trace").expect("it is there")["trace_bytes"].as_u64();
     assert!(trace_bytes > Some(0));
     // Its parts are all of it, and take less room than their values would.
     let extents = table["extents"].as_array().expect("kinds of content");
-    let sum = |key: &str| extents.iter().map(|extent| extent[key].as_u64().expect("a size")).sum::<u64>();
+    let sum = |key: &str| {
+        extents
+            .iter()
+            .map(|extent| extent[key].as_u64().expect("a size"))
+            .sum::<u64>()
+    };
     // The report's bytes are those of rows, without the note on the trace's version.
     let note_bytes = sum("file_bytes").checked_sub(trace_bytes.expect("a size"));
-    assert!(note_bytes.is_some_and(|bytes| bytes < 1024), "{trace_bytes:?}: {extents:?}");
+    assert!(
+        note_bytes.is_some_and(|bytes| bytes < 1024),
+        "{trace_bytes:?}: {extents:?}"
+    );
     assert!(sum("value_bytes") > sum("packed_bytes"), "{extents:?}");
-    let network = extents.iter().find(|extent| extent["extent"] == "network headers").expect("the first");
-    assert!(network["rows"].as_u64() > Some(1000), "a row for each packet, and flows: {network}");
+    let network = extents
+        .iter()
+        .find(|extent| extent["extent"] == "network headers")
+        .expect("the first");
+    assert!(
+        network["rows"].as_u64() > Some(1000),
+        "a row for each packet, and flows: {network}"
+    );
     // The capture begins in the middle of connections: others miss a few calls there.
     let calls = table["calls"].as_u64().expect("a count");
-    for (program, package, least) in
-        [("tshark", "tshark", calls * 8 / 10), ("nfstrace", "nfstrace", calls / 4)]
-    {
+    for (program, package, least) in [
+        ("tshark", "tshark", calls * 8 / 10),
+        ("nfstrace", "nfstrace", calls / 4),
+    ] {
         let installed = need(program, package).is_some();
         let row = who(table, program);
         assert_eq!(row.is_some(), installed, "{program}: {table}");
         if let Some(row) = row {
             let found = row["calls_found"].as_u64().expect("a count");
-            assert!((least..=calls).contains(&found), "{program} found {found} of {calls}");
+            assert!(
+                (least..=calls).contains(&found),
+                "{program} found {found} of {calls}"
+            );
         }
     }
 }
@@ -65,9 +100,17 @@ fn tables_have_their_cost() {
     let report = bench(&["--tables", "--rounds", "2"]);
     let table = &report["captures"][0];
     let lines = table["with_both_of"].as_array().expect("lines");
-    let without: Vec<String> = lines.iter().map(|line| line["without"].to_string()).collect();
-    let [both, histograms, sketches] = &lines[..] else { panic!("{without:?}") };
-    assert_eq!(both["without"], serde_json::json!(["latency_histograms", "sketches"]));
+    let without: Vec<String> = lines
+        .iter()
+        .map(|line| line["without"].to_string())
+        .collect();
+    let [both, histograms, sketches] = &lines[..] else {
+        panic!("{without:?}")
+    };
+    assert_eq!(
+        both["without"],
+        serde_json::json!(["latency_histograms", "sketches"])
+    );
     for line in lines {
         assert_eq!(line["calls_found"], table["calls_found"]);
         assert!(line["processor_time"]["low"].as_f64() > Some(0.0), "{line}");
@@ -86,13 +129,24 @@ fn losses() {
     let losses = report["captures"][0]["losses"].as_array().expect("lines");
     assert_eq!(losses.len(), 2);
     for loss in losses {
-        let count = |name: &str| loss[name].as_u64().unwrap_or_else(|| panic!("{name} in {loss}"));
+        let count = |name: &str| {
+            loss[name]
+                .as_u64()
+                .unwrap_or_else(|| panic!("{name} in {loss}"))
+        };
         let (possible, recovered) = (count("possible"), count("recovered"));
         assert!(possible < count("operations") && possible > 200, "{loss}");
-        assert!(recovered <= possible && recovered * 100 >= possible * 98, "{loss}");
+        assert!(
+            recovered <= possible && recovered * 100 >= possible * 98,
+            "{loss}"
+        );
         if loss["tshark_recovered"].is_u64() {
             assert!(count("tshark_recovered") <= count("tshark_possible"));
-            assert_eq!(count("tshark_possible"), possible, "the part is the whole here");
+            assert_eq!(
+                count("tshark_possible"),
+                possible,
+                "the part is the whole here"
+            );
         }
     }
 }
@@ -103,15 +157,30 @@ fn lossy_captures_are_made() {
     let folder = support::TempDir::new("bench-make");
     let make = |name: &str| {
         let into = folder.join(name);
-        let command = ["bench", "capture", "--json", "--loss=2,5", "--seed", "3", "--make"];
+        let command = [
+            "bench",
+            "capture",
+            "--json",
+            "--loss=2,5",
+            "--seed",
+            "3",
+            "--make",
+        ];
         let made = bench_of(brunt().args(command).arg(into));
         let files = made["captures"].as_array().expect("files").clone();
-        let bytes = files.iter().map(|file| std::fs::read(file["path"].as_str().expect("a path")).unwrap());
-        let packets = files.iter().map(|file| file["packets"].as_u64().expect("a count"));
+        let bytes = files
+            .iter()
+            .map(|file| std::fs::read(file["path"].as_str().expect("a path")).unwrap());
+        let packets = files
+            .iter()
+            .map(|file| file["packets"].as_u64().expect("a count"));
         (packets.collect::<Vec<_>>(), bytes.collect::<Vec<_>>())
     };
     let (packets, bytes) = make("one");
-    assert!(packets.len() == 2 && packets[1] < packets[0] && packets[0] < 1000, "{packets:?}");
+    assert!(
+        packets.len() == 2 && packets[1] < packets[0] && packets[0] < 1000,
+        "{packets:?}"
+    );
     assert_eq!((packets, bytes), make("other"));
 }
 

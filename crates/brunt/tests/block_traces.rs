@@ -8,7 +8,11 @@ fn info(arguments: &[&str]) -> Output {
 
 fn trace(command: &str, arguments: &[&str]) -> Output {
     let mut program = Command::new(env!("CARGO_BIN_EXE_brunt"));
-    program.args(["--json", "trace", command]).args(arguments).output().expect("the program runs")
+    program
+        .args(["--json", "trace", command])
+        .args(arguments)
+        .output()
+        .expect("the program runs")
 }
 
 fn json(output: &Output) -> serde_json::Value {
@@ -35,16 +39,32 @@ fn figures_of_a_trace() {
         (&found["format"], &found["requests"], &found["damaged"]),
         (&"spc".into(), &31.into(), &1.into())
     );
-    assert_eq!((&found["damaged_first"], &found["devices"]), (&32.into(), &2.into()));
     assert_eq!(
-        (&found["ops"]["read"]["bytes"], &found["ops"]["write"]["requests"]),
+        (&found["damaged_first"], &found["devices"]),
+        (&32.into(), &2.into())
+    );
+    assert_eq!(
+        (
+            &found["ops"]["read"]["bytes"],
+            &found["ops"]["write"]["requests"]
+        ),
         (&122_880.into(), &1.into())
     );
-    assert_eq!((found["span_s"].as_f64(), &found["rate"]["peak_per_s"]), (Some(40.0), &1.into()));
-    assert!(found["sequential_share"].as_f64().is_some_and(|share| (share - 29.0 / 31.0).abs() < 1e-9));
+    assert_eq!(
+        (found["span_s"].as_f64(), &found["rate"]["peak_per_s"]),
+        (Some(40.0), &1.into())
+    );
+    assert!(
+        found["sequential_share"]
+            .as_f64()
+            .is_some_and(|share| (share - 29.0 / 31.0).abs() < 1e-9)
+    );
     let strict = info(&[name, "--strict"]);
     assert_eq!(strict.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&strict.stderr).contains("row 32 cannot be read as spc"), "{strict:?}");
+    assert!(
+        String::from_utf8_lossy(&strict.stderr).contains("row 32 cannot be read as spc"),
+        "{strict:?}"
+    );
     let stated = info(&[name, "--format", "msr"]);
     assert_eq!(json(&stated)["requests"], 0);
 }
@@ -69,12 +89,29 @@ fn what_is_no_trace_is_refused() {
 #[test]
 fn a_trace_is_converted_and_stays_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_string();
-    let text: String = (0..500).map(|row| format!("0,{},4096,R,{}.25\n", row * 800 % 999, row)).collect();
+    let path = |name: &str| {
+        folder
+            .path()
+            .join(name)
+            .to_str()
+            .expect("a plain path")
+            .to_string()
+    };
+    let text: String = (0..500)
+        .map(|row| format!("0,{},4096,R,{}.25\n", row * 800 % 999, row))
+        .collect();
     std::fs::write(path("x.spc"), text).expect("a file");
     let digest = json(&info(&[&path("x.spc")]))["digest"].clone();
     assert_eq!(digest["requests"].as_str().map(str::len), Some(16));
-    for format in ["parquet", "spc", "iolog2", "iolog3", "msr", "blkreplay", "hfplayer"] {
+    for format in [
+        "parquet",
+        "spc",
+        "iolog2",
+        "iolog3",
+        "msr",
+        "blkreplay",
+        "hfplayer",
+    ] {
         let out = path(&format!("out-{format}"));
         let answer = trace("convert", &[&path("x.spc"), "--to", format, "--out", &out]);
         assert_eq!(
@@ -82,17 +119,44 @@ fn a_trace_is_converted_and_stays_the_same() {
             (&500.into(), &digest),
             "{answer:?}"
         );
-        assert_eq!(json(&info(&[&out, "--strict"]))["digest"], digest, "{format}");
+        assert_eq!(
+            json(&info(&[&out, "--strict"]))["digest"],
+            digest,
+            "{format}"
+        );
         let again = trace("convert", &[&path("x.spc"), "--to", format, "--out", &out]);
         assert_eq!(again.status.code(), Some(2), "{again:?}");
     }
     let (first, second, out) = (path("x.spc"), path("out-iolog3"), path("y"));
-    let mut arguments = vec![first.as_str(), &second, "--from", "100s", "--for", "50s", "--merge-devices"];
+    let mut arguments = vec![
+        first.as_str(),
+        &second,
+        "--from",
+        "100s",
+        "--for",
+        "50s",
+        "--merge-devices",
+    ];
     arguments.extend(["--anonymize", "--to", "msr", "--out", &out]);
     let answer = json(&trace("convert", &arguments));
     // Of two traces a hundred seconds in: the first one's clock begins a quarter of a second later.
-    assert_eq!((&answer["requests"], &answer["written"]), (&1000.into(), &100.into()), "{answer}");
-    let refused = trace("convert", &[&path("x.spc"), "--to", "spc", "--out", &path("z"), "--share", "0"]);
+    assert_eq!(
+        (&answer["requests"], &answer["written"]),
+        (&1000.into(), &100.into()),
+        "{answer}"
+    );
+    let refused = trace(
+        "convert",
+        &[
+            &path("x.spc"),
+            "--to",
+            "spc",
+            "--out",
+            &path("z"),
+            "--share",
+            "0",
+        ],
+    );
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
 
@@ -100,19 +164,46 @@ fn a_trace_is_converted_and_stays_the_same() {
 #[test]
 fn a_model_of_a_trace_is_an_experiment() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_string();
+    let path = |name: &str| {
+        folder
+            .path()
+            .join(name)
+            .to_str()
+            .expect("a plain path")
+            .to_string()
+    };
     let text: String = (0..2000)
-        .map(|row| format!("0,{},4096,R,{}.{:03}\n", row * 7919 % 9999 * 8, row / 100, row % 100))
+        .map(|row| {
+            format!(
+                "0,{},4096,R,{}.{:03}\n",
+                row * 7919 % 9999 * 8,
+                row / 100,
+                row % 100
+            )
+        })
         .collect();
     std::fs::write(path("x.spc"), text).expect("a file");
     let answer = trace("fit", &[&path("x.spc"), "--out", &path("model.toml")]);
     let model = json(&answer);
-    let parts: Vec<_> =
-        model["distances"].as_array().into_iter().flatten().map(|part| part["part"].clone()).collect();
-    assert_eq!(parts, ["mix", "sizes", "runs", "arrivals", "locality", "reuse"]);
-    assert_eq!((&model["read"], &model["sizes"][0][0]), (&1.0.into(), &4096.into()));
+    let parts: Vec<_> = model["distances"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|part| part["part"].clone())
+        .collect();
+    assert_eq!(
+        parts,
+        ["mix", "sizes", "runs", "arrivals", "locality", "reuse"]
+    );
+    assert_eq!(
+        (&model["read"], &model["sizes"][0][0]),
+        (&1.0.into(), &4096.into())
+    );
     let mut program = Command::new(env!("CARGO_BIN_EXE_brunt"));
-    let checked = program.args(["run", "--check", &path("model.toml")]).output().expect("the program runs");
+    let checked = program
+        .args(["run", "--check", &path("model.toml")])
+        .output()
+        .expect("the program runs");
     assert!(
         checked.status.success(),
         "{checked:?}\n{}",
@@ -130,11 +221,17 @@ fn an_ambiguous_file_names_its_candidates() {
     let answer = info(&[name]);
     let said = String::from_utf8_lossy(&answer.stderr);
     assert_eq!(answer.status.code(), Some(2), "{said}");
-    assert!(said.contains("may be tencent or cloudphysics") && said.contains("--format"), "{said}");
+    assert!(
+        said.contains("may be tencent or cloudphysics") && said.contains("--format"),
+        "{said}"
+    );
     assert_eq!(json(&info(&[name, "--format", "tencent"]))["requests"], 2);
     let without = info(&[name, "--format", "oracleGeneral"]);
     assert_eq!(without.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&without.stderr).contains("--op"), "{without:?}");
+    assert!(
+        String::from_utf8_lossy(&without.stderr).contains("--op"),
+        "{without:?}"
+    );
 }
 
 /// Times that run backwards are counted, and sorted where that is asked for.
@@ -149,6 +246,9 @@ fn times_that_run_backwards_are_kept_or_sorted() {
         (&kept["backwards"], &kept["out_of_order"], &kept["sorted"]),
         (&1.into(), &1.into(), &false.into())
     );
-    assert_eq!((&sorted["backwards"], &sorted["out_of_order"]), (&1.into(), &0.into()));
+    assert_eq!(
+        (&sorted["backwards"], &sorted["out_of_order"]),
+        (&1.into(), &0.into())
+    );
     assert_ne!(kept["digest"]["requests"], sorted["digest"]["requests"]);
 }

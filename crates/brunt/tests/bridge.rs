@@ -12,7 +12,11 @@ use support::{TempDir, need, skip};
 /// of their wires, `in0` and `out0`. `A` and `B` run a command on a host, `BRUNT` is the program. `None` when this machine
 /// cannot make them.
 fn hosts(script: &str) -> Option<String> {
-    for (program, package) in [("unshare", "util-linux"), ("ip", "iproute2"), ("nsenter", "util-linux")] {
+    for (program, package) in [
+        ("unshare", "util-linux"),
+        ("ip", "iproute2"),
+        ("nsenter", "util-linux"),
+    ] {
         need(program, package)?;
     }
     let setup = r#"set -e
@@ -57,7 +61,11 @@ fn hosts(script: &str) -> Option<String> {
             "-c",
             script,
         ]);
-        unshare.env("BRUNT", env!("CARGO_BIN_EXE_brunt")).stdin(Stdio::null()).output().expect("unshare")
+        unshare
+            .env("BRUNT", env!("CARGO_BIN_EXE_brunt"))
+            .stdin(Stdio::null())
+            .output()
+            .expect("unshare")
     };
     if !run(setup).status.success() {
         skip("network namespaces with veth");
@@ -65,18 +73,26 @@ fn hosts(script: &str) -> Option<String> {
     }
     let output = run(&format!("{setup}{script}"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Some(text)
 }
 
 /// The report of a bridge, which is the last thing that a script prints.
 fn report(text: &str) -> Value {
-    let start = text.find('{').unwrap_or_else(|| panic!("a report in {text}"));
+    let start = text
+        .find('{')
+        .unwrap_or_else(|| panic!("a report in {text}"));
     serde_json::from_str(&text[start..]).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 fn count(report: &Value, way: &str, name: &str) -> u64 {
-    report[way]["counts"][name].as_u64().unwrap_or_else(|| panic!("{way} {name}: {report}"))
+    report[way]["counts"][name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{way} {name}: {report}"))
 }
 
 /// Every packet that came is accounted for, each way; what was lost without being asked to be. What was still on its way
@@ -102,9 +118,12 @@ fn pcap(frames: &[Vec<u8>]) -> Vec<u8> {
         file.extend_from_slice(&word.to_ne_bytes());
     }
     for (index, frame) in frames.iter().enumerate() {
-        for word in
-            [index as u32 / 1000, index as u32 % 1000 * 1_000_000, frame.len() as u32, frame.len() as u32]
-        {
+        for word in [
+            index as u32 / 1000,
+            index as u32 % 1000 * 1_000_000,
+            frame.len() as u32,
+            frame.len() as u32,
+        ] {
             file.extend_from_slice(&word.to_ne_bytes());
         }
         file.extend_from_slice(frame);
@@ -133,9 +152,15 @@ fn frames() -> Vec<Vec<u8>> {
         &[0x81, 0, 0xe0, 0],
         &[0x81, 0, 0, 1, 0x81, 0, 0, 2],
     ];
-    let to: [[u8; 6]; 4] =
-        [[0xff; 6], [2, 0, 0, 0, 0, 9], [1, 0, 0x5e, 1, 2, 3], [1, 0x80, 0xc2, 0, 0, 0x0e]];
-    let sizes = [60, 61, 64, 100, 590, 1499, 1514, 1518, 2048, 4096, 8999, 9014];
+    let to: [[u8; 6]; 4] = [
+        [0xff; 6],
+        [2, 0, 0, 0, 0, 9],
+        [1, 0, 0x5e, 1, 2, 3],
+        [1, 0x80, 0xc2, 0, 0, 0x0e],
+    ];
+    let sizes = [
+        60, 61, 64, 100, 590, 1499, 1514, 1518, 2048, 4096, 8999, 9014,
+    ];
     (0..600usize)
         .map(|index| {
             let mut frame = to[index % 4].to_vec();
@@ -157,7 +182,8 @@ fn frames_arrive_bit_for_bit() {
     for (signal, from, to) in [("INT", "A", "B"), ("TERM", "B", "A"), ("HUP", "A", "B")] {
         let (near, far) = (from.to_lowercase(), to.to_lowercase());
         let sent = frames();
-        let files = ["sent", "seen", "kept"].map(|name| folder.join(&format!("{signal}-{name}.pcap")));
+        let files =
+            ["sent", "seen", "kept"].map(|name| folder.join(&format!("{signal}-{name}.pcap")));
         std::fs::write(&files[0], pcap(&sent)).expect("a file");
         let [sent_at, seen_at, kept_at] = files.each_ref().map(|file| file.display().to_string());
         let script = format!(
@@ -180,13 +206,25 @@ fn frames_arrive_bit_for_bit() {
         assert_eq!(unmeant(&report), 0, "{report}");
         let way = if from == "A" { "there" } else { "back" };
         assert_eq!(count(&report, way, "packets"), sent.len() as u64);
-        assert!(report[way]["added_frames"].as_u64() >= Some(sent.len() as u64), "{report}");
-        assert!(report[way]["added_p50_us"].as_f64().is_some_and(|added| added > 0.0), "{report}");
+        assert!(
+            report[way]["added_frames"].as_u64() >= Some(sent.len() as u64),
+            "{report}"
+        );
+        assert!(
+            report[way]["added_p50_us"]
+                .as_f64()
+                .is_some_and(|added| added > 0.0),
+            "{report}"
+        );
         for file in &files[1..] {
             let seen = frames_of(&std::fs::read(file).expect("packets"));
             assert_eq!(seen.len(), sent.len(), "{}", file.display());
             for (index, (seen, sent)) in seen.iter().zip(&sent).enumerate() {
-                assert!(seen == sent, "frame {index} of {}: {seen:02x?} for {sent:02x?}", file.display());
+                assert!(
+                    seen == sent,
+                    "frame {index} of {}: {seen:02x?} for {sent:02x?}",
+                    file.display()
+                );
             }
         }
     }
@@ -204,18 +242,30 @@ const DISSECT: &str = r#"
 /// Interface, sender, time, length and sum of the frames that tshark has in such a file.
 fn dissected(text: &str) -> Vec<[&str; 5]> {
     let lines = text.lines();
-    lines.map(|line| line.split('\t').collect::<Vec<_>>().try_into().expect("five fields")).collect()
+    lines
+        .map(|line| {
+            line.split('\t')
+                .collect::<Vec<_>>()
+                .try_into()
+                .expect("five fields")
+        })
+        .collect()
 }
 
 /// A capture of both sides has, as each of two interfaces, the frames that dumpcap sees on that side's host, of which nothing
 /// is missing; also those that are too long for the ring.
 #[test]
 fn a_capture_has_both_sides() {
-    if need("tshark", "tshark").and(need("dumpcap", "tshark")).and(need("ping", "iputils-ping")).is_none() {
+    if need("tshark", "tshark")
+        .and(need("dumpcap", "tshark"))
+        .and(need("ping", "iputils-ping"))
+        .is_none()
+    {
         return;
     }
     let folder = TempDir::new("bridge-both");
-    let [kept, side] = ["kept.pcapng", "side.pcapng"].map(|name| folder.join(name).display().to_string());
+    let [kept, side] =
+        ["kept.pcapng", "side.pcapng"].map(|name| folder.join(name).display().to_string());
     let script = format!(
         r#"
         {DISSECT}
@@ -235,17 +285,30 @@ fn a_capture_has_both_sides() {
     );
     let Some(text) = hosts(&script) else { return };
     let parts: Vec<&str> = text.split("-----\n").collect();
-    let (address, kept, side, report) =
-        (parts[1].trim(), dissected(parts[2]), dissected(parts[3]), report(parts[4]));
+    let (address, kept, side, report) = (
+        parts[1].trim(),
+        dissected(parts[2]),
+        dissected(parts[3]),
+        report(parts[4]),
+    );
     assert_eq!(report["capture"]["packets_lost"], 0, "{report}");
     assert_eq!(unmeant(&report), 0, "{report}");
     // 24 requests and as many answers, with whatever was asked for addresses.
     assert!(kept.len() >= 48, "{text}");
     for (interface, by_a) in [("in0", true), ("out0", false)] {
-        let here = kept.iter().filter(|frame| frame[0] == interface).map(|frame| (frame[3], frame[4]));
-        let there =
-            side.iter().filter(|frame| (frame[1] == address) == by_a).map(|frame| (frame[3], frame[4]));
-        assert_eq!(here.collect::<Vec<_>>(), there.collect::<Vec<_>>(), "{interface}: {text}");
+        let here = kept
+            .iter()
+            .filter(|frame| frame[0] == interface)
+            .map(|frame| (frame[3], frame[4]));
+        let there = side
+            .iter()
+            .filter(|frame| (frame[1] == address) == by_a)
+            .map(|frame| (frame[3], frame[4]));
+        assert_eq!(
+            here.collect::<Vec<_>>(),
+            there.collect::<Vec<_>>(),
+            "{interface}: {text}"
+        );
     }
     assert!(kept.iter().any(|frame| frame[3] == "9014"), "{text}");
 }
@@ -333,8 +396,10 @@ fn delay_is_added() {
         return;
     };
     let report = report(&text);
-    let times: Vec<f64> =
-        text.lines().filter_map(|line| line.split("time=").nth(1)?.split(' ').next()?.parse().ok()).collect();
+    let times: Vec<f64> = text
+        .lines()
+        .filter_map(|line| line.split("time=").nth(1)?.split(' ').next()?.parse().ok())
+        .collect();
     assert_eq!(times.len(), 5, "{text}");
     assert!(times.iter().all(|time| *time >= 40.0), "{text}");
     assert_eq!(report["there"]["set"], "delay 30ms");
@@ -396,10 +461,19 @@ END
     assert!(late.len() >= 3 && prompt.len() >= 3, "{late:?} {prompt:?}");
     let run = &summary["points"][0]["runs"][0];
     let captured = &run["links"]["wire"]["captured"];
-    assert!(captured["packets"].as_u64() > Some(10) && captured["lost"] == 0, "{captured}");
-    assert!(run["links"]["wire"]["there"]["packets"].as_u64() > Some(5), "{run:#}");
+    assert!(
+        captured["packets"].as_u64() > Some(10) && captured["lost"] == 0,
+        "{captured}"
+    );
+    assert!(
+        run["links"]["wire"]["there"]["packets"].as_u64() > Some(5),
+        "{run:#}"
+    );
     let fault = &run["faults"][0];
-    assert!(fault.to_string().contains("packets came meanwhile"), "{fault:#}");
+    assert!(
+        fault.to_string().contains("packets came meanwhile"),
+        "{fault:#}"
+    );
     let began = fault["start_s"].as_f64().unwrap();
     assert!((2.0..60.0).contains(&began), "{fault:#}");
 }
@@ -423,7 +497,10 @@ fn held_ends_of_connections_add_up() {
     assert!(count(&report, "there", "fins_held") >= 3, "{report}");
     // Nothing waits for ends that are held: the last ones usually still are.
     let ends = |name: &str| count(&report, "there", name) + count(&report, "back", name);
-    let left: u64 = ["there", "back"].iter().map(|way| report[way]["ends_left"].as_u64().unwrap()).sum();
+    let left: u64 = ["there", "back"]
+        .iter()
+        .map(|way| report[way]["ends_left"].as_u64().unwrap())
+        .sum();
     assert!(ends("fins_released") + left >= 3, "{report}");
     assert_eq!(unmeant(&report), 0, "{report}");
 }
@@ -439,7 +516,11 @@ fn what_cannot_be_sent_is_counted() {
         frame.resize(len, 7);
         frame
     };
-    std::fs::write(&sent, pcap(&[frame(1514), frame(9014), frame(60), frame(1515)])).expect("a file");
+    std::fs::write(
+        &sent,
+        pcap(&[frame(1514), frame(9014), frame(60), frame(1515)]),
+    )
+    .expect("a file");
     let script = format!(
         r#"
         B ip link set b0 mtu 1500; ip link set out0 mtu 1500
@@ -453,8 +534,17 @@ fn what_cannot_be_sent_is_counted() {
     let Some(text) = hosts(&script) else { return };
     let report = report(&text);
     assert_eq!(count(&report, "there", "packets"), 4);
-    assert_eq!((count(&report, "there", "delivered"), unmeant(&report)), (2, 2), "{report}");
-    assert!(report["doubts"].as_array().is_some_and(|doubts| !doubts.is_empty()), "{report}");
+    assert_eq!(
+        (count(&report, "there", "delivered"), unmeant(&report)),
+        (2, 2),
+        "{report}"
+    );
+    assert!(
+        report["doubts"]
+            .as_array()
+            .is_some_and(|doubts| !doubts.is_empty()),
+        "{report}"
+    );
 }
 
 /// An interface that goes away ends the bridge with its report and an error.
@@ -478,7 +568,11 @@ fn an_interface_goes_away() {
 #[test]
 fn mistakes_are_refused() {
     let check = |arguments: &[&str], said: &str| {
-        let output = support::brunt().arg("bridge").args(arguments).output().expect("brunt");
+        let output = support::brunt()
+            .arg("bridge")
+            .args(arguments)
+            .output()
+            .expect("brunt");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains(said), "{text}");

@@ -10,7 +10,9 @@ use support::{TempDir, need, root, run_within, succeed};
 
 /// fio with the engine that the tool uses, and QEMU with its initiator.
 fn can_run() -> bool {
-    let (Some(_), Some(_)) = (need("fio", "fio"), need("qemu-nbd", "qemu-utils")) else { return false };
+    let (Some(_), Some(_)) = (need("fio", "fio"), need("qemu-nbd", "qemu-utils")) else {
+        return false;
+    };
     if !succeed(Command::new("fio").arg("--enghelp"), 20).contains("nbd") {
         support::skip("fio with its nbd engine");
         return false;
@@ -32,11 +34,15 @@ fn what_fio_did_is_recorded_and_replayed() {
     let out = folder.join("out");
     let mut tool = Command::new(root().join("tools/capture-replay.sh"));
     tool.arg("2").arg(&out).arg("--json");
-    tool.env("BRUNT", env!("CARGO_BIN_EXE_brunt")).env("XDG_RUNTIME_DIR", folder.join("."));
+    tool.env("BRUNT", env!("CARGO_BIN_EXE_brunt"))
+        .env("XDG_RUNTIME_DIR", folder.join("."));
     let answer = run_within(&mut tool, 120);
     let said = String::from_utf8_lossy(&answer.stderr);
     if said.contains("namespaces of a lab") || said.contains("/dev/net/tun") {
-        support::skip(&format!("user namespaces and /dev/net/tun ({})", said.trim()));
+        support::skip(&format!(
+            "user namespaces and /dev/net/tun ({})",
+            said.trim()
+        ));
         return;
     }
     // On a busy machine a replay may be late, and is none then: status 1.
@@ -48,12 +54,21 @@ fn what_fio_did_is_recorded_and_replayed() {
     let of = |kind: &str, key: &str| fio["jobs"][0][kind][key].as_u64().expect("a number");
 
     let mut command = support::brunt();
-    let info = succeed(command.args(["--json", "trace", "info"]).arg(out.join("trace")), 20);
+    let info = succeed(
+        command
+            .args(["--json", "trace", "info"])
+            .arg(out.join("trace")),
+        20,
+    );
     let info: Value = serde_json::from_str(&info).expect("figures are JSON");
     assert!(of("read", "total_ios") > 100);
     for kind in ["read", "write"] {
         let recorded = &info["ops"][kind];
-        assert_eq!(recorded["requests"], of(kind, "total_ios"), "{kind}: {info}");
+        assert_eq!(
+            recorded["requests"],
+            of(kind, "total_ios"),
+            "{kind}: {info}"
+        );
         assert_eq!(recorded["bytes"], of(kind, "io_bytes"), "{kind}: {info}");
     }
     // QEMU leaves out flushes with nothing to flush.
@@ -62,12 +77,24 @@ fn what_fio_did_is_recorded_and_replayed() {
 
     let fidelity = &replayed["fidelity"];
     assert_eq!(
-        (&replayed["requests"], &fidelity["planned"], &fidelity["completed"]),
+        (
+            &replayed["requests"],
+            &fidelity["planned"],
+            &fidelity["completed"]
+        ),
         (&info["requests"], &info["requests"], &info["requests"]),
         "{replayed}"
     );
-    assert_eq!(fidelity["digests"]["trace"], fidelity["digests"]["sent"], "{replayed}");
+    assert_eq!(
+        fidelity["digests"]["trace"], fidelity["digests"]["sent"],
+        "{replayed}"
+    );
     // Response times were recorded, too.
     let moments = fidelity["over_time"].as_array().expect("moments");
-    assert!(moments.iter().any(|moment| moment["trace_depth_mean"].as_f64() > Some(0.0)), "{replayed}");
+    assert!(
+        moments
+            .iter()
+            .any(|moment| moment["trace_depth_mean"].as_f64() > Some(0.0)),
+        "{replayed}"
+    );
 }

@@ -102,7 +102,14 @@ impl Experiment {
             ["chaos.toml", "results"].map(|name| hosts.folder().join(name).display().to_string());
         let mut command = hosts.controller(&["run", &file, "--out", &results]);
         let begin = Instant::now();
-        Experiment { child: command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(), begin }
+        Experiment {
+            child: command
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap(),
+            begin,
+        }
     }
 
     fn has_ended(&mut self) -> bool {
@@ -115,26 +122,38 @@ impl Experiment {
 }
 
 fn worker_names(hosts: &Hosts) -> Vec<&str> {
-    hosts.hosts[..HOSTS].iter().map(|host| host.name.as_str()).collect()
+    hosts.hosts[..HOSTS]
+        .iter()
+        .map(|host| host.name.as_str())
+        .collect()
 }
 
 /// What nothing may take longer than, when that is looked at.
 fn hang_max() -> Option<Duration> {
     let text = std::env::var("BRUNT_HANG_MAX").ok()?;
-    Some(Duration::from_secs(text.parse().expect("BRUNT_HANG_MAX is a number of seconds")))
+    Some(Duration::from_secs(
+        text.parse().expect("BRUNT_HANG_MAX is a number of seconds"),
+    ))
 }
 
 /// The victim of a case on this host, if it is there now.
 fn victim(hosts: &Hosts, part: Part, index: usize) -> Option<Process> {
     let host = &hosts.hosts[index];
-    let find = |all: Vec<Process>, has: &dyn Fn(&str) -> bool| all.into_iter().find(|one| has(&one.words));
+    let find =
+        |all: Vec<Process>, has: &dyn Fn(&str) -> bool| all.into_iter().find(|one| has(&one.words));
     match part {
-        Part::Controller => find(hosts.controller_processes(), &|words| words.contains("brunt run ")),
+        Part::Controller => find(hosts.controller_processes(), &|words| {
+            words.contains("brunt run ")
+        }),
         Part::SshClient => {
             let to = format!(" root@{} ", host.address());
-            find(hosts.controller_processes(), &|words| words.starts_with("ssh ") && words.contains(&to))
+            find(hosts.controller_processes(), &|words| {
+                words.starts_with("ssh ") && words.contains(&to)
+            })
         }
-        Part::SshSession => find(hosts.visitors(index), &|words| words.starts_with("sshd: root")),
+        Part::SshSession => find(hosts.visitors(index), &|words| {
+            words.starts_with("sshd: root")
+        }),
         Part::Agent(Way::Ssh) | Part::Server => find(hosts.visitors(index), &|words| {
             words.starts_with(env!("CARGO_BIN_EXE_brunt")) && words.contains("agent --stdio")
         }),
@@ -164,7 +183,11 @@ fn round(
     usual: Duration,
 ) -> Round {
     let (part, trouble) = case;
-    let name = format!("{part:?} {trouble:?} h{} {policy} at {} ms", index + 1, moment.as_millis());
+    let name = format!(
+        "{part:?} {trouble:?} h{} {policy} at {} ms",
+        index + 1,
+        moment.as_millis()
+    );
     let mut experiment = Experiment::start(hosts, policy);
     std::thread::sleep(moment);
     let is_cut = trouble == Trouble::Cut;
@@ -182,7 +205,14 @@ fn round(
             met = victim(hosts, part, index);
         }
         if let Some(victim) = &met {
-            signal(victim.pid, if trouble == Trouble::Kill { Signal::KILL } else { Signal::STOP });
+            signal(
+                victim.pid,
+                if trouble == Trouble::Kill {
+                    Signal::KILL
+                } else {
+                    Signal::STOP
+                },
+            );
         }
     }
     let made = Instant::now();
@@ -213,18 +243,33 @@ fn round(
     until(&name, || hosts.controller_processes().is_empty());
     hung = hung.max(healed.elapsed());
     let victims: Vec<&str> = match part {
-        Part::Controller | Part::Networks => hosts.hosts.iter().map(|host| host.name.as_str()).collect(),
+        Part::Controller | Part::Networks => {
+            hosts.hosts.iter().map(|host| host.name.as_str()).collect()
+        }
         _ => vec![hosts.hosts[index].name.as_str()],
     };
     let was_killed = part == Part::Controller && trouble == Trouble::Kill && met.is_some();
-    let named = Named { victims: &victims, is_target: part.is_of_server() };
-    check(&name, &hosts.folder().join("results"), &output, named, was_killed, policy);
+    let named = Named {
+        victims: &victims,
+        is_target: part.is_of_server(),
+    };
+    check(
+        &name,
+        &hosts.folder().join("results"),
+        &output,
+        named,
+        was_killed,
+        policy,
+    );
     println!(
         "{name}: ended {:.2} s after, {:.2} s too long",
         made.elapsed().as_secs_f64(),
         hung.as_secs_f64()
     );
-    Round { hung, met: met.is_some() || is_cut }
+    Round {
+        hung,
+        met: met.is_some() || is_cut,
+    }
 }
 
 /// Waits until nothing of a controller's session is on any host, of what counts.
@@ -258,28 +303,56 @@ struct Named<'a> {
 }
 
 /// What the results say is true: no total lacks a host silently, and none but the victims is lost.
-fn check(name: &str, results: &Path, output: &Output, named: Named<'_>, was_killed: bool, policy: &str) {
+fn check(
+    name: &str,
+    results: &Path,
+    output: &Output,
+    named: Named<'_>,
+    was_killed: bool,
+    policy: &str,
+) {
     let Named { victims, is_target } = named;
     let words = said(output);
     let status = output.status.code();
-    assert!(was_killed || matches!(status, Some(0 | 1)), "{name}: {status:?} {words}");
+    assert!(
+        was_killed || matches!(status, Some(0 | 1)),
+        "{name}: {status:?} {words}"
+    );
     assert!(!words.contains("panicked"), "{name}: {words}");
     let Ok(text) = std::fs::read(results.join("summary.json")) else {
         assert_ne!(status, Some(0), "{name}: no results and no error: {words}");
         return;
     };
-    let summary: Value = serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let runs = summary["points"][0]["runs"].as_array().cloned().unwrap_or_default();
+    let summary: Value =
+        serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let runs = summary["points"][0]["runs"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let mut whole = 0;
     for run in &runs {
         let what = || format!("{name}: {run:#}\n{words}");
         let of_hosts = run["hosts"].as_array().unwrap();
-        let names: Vec<&str> = of_hosts.iter().map(|host| host["name"].as_str().unwrap()).collect();
+        let names: Vec<&str> = of_hosts
+            .iter()
+            .map(|host| host["name"].as_str().unwrap())
+            .collect();
         assert_eq!(names, ["h1", "h2", "h3", "h4"], "{}", what());
-        let lost: Vec<&Value> = of_hosts.iter().filter(|host| !host["lost"].is_null()).collect();
-        let lost_names: Vec<&str> = lost.iter().map(|host| host["name"].as_str().unwrap()).collect();
-        assert!(lost_names.iter().all(|name| victims.contains(name)), "only the victim is lost: {}", what());
-        let [completed, late] = ["completed", "late"].map(|key| run["ops"][0][key].as_u64().unwrap_or(0));
+        let lost: Vec<&Value> = of_hosts
+            .iter()
+            .filter(|host| !host["lost"].is_null())
+            .collect();
+        let lost_names: Vec<&str> = lost
+            .iter()
+            .map(|host| host["name"].as_str().unwrap())
+            .collect();
+        assert!(
+            lost_names.iter().all(|name| victims.contains(name)),
+            "only the victim is lost: {}",
+            what()
+        );
+        let [completed, late] =
+            ["completed", "late"].map(|key| run["ops"][0][key].as_u64().unwrap_or(0));
         let rate = |value: &Value| value["requests_per_second"].as_f64().unwrap();
         let in_time = rate(run) * run["measured_s"].as_f64().unwrap();
         assert!(
@@ -295,25 +368,36 @@ fn check(name: &str, results: &Path, output: &Output, named: Named<'_>, was_kill
         } else {
             assert!(!lost.is_empty() || run["stopped"] != "done", "{}", what());
             assert_eq!(
-                run["doubts"].as_array().is_some_and(|doubts| !doubts.is_empty()),
+                run["doubts"]
+                    .as_array()
+                    .is_some_and(|doubts| !doubts.is_empty()),
                 !lost.is_empty(),
                 "{}",
                 what()
             );
             let kept = living.count() as u64 * OF_EACH;
             let is_over = run["stopped"] == "host-lost" && policy == "continue" && kept > 0;
-            assert!(!is_over || completed >= kept, "what the living measured is kept: {}", what());
+            assert!(
+                !is_over || completed >= kept,
+                "what the living measured is kept: {}",
+                what()
+            );
             assert!(completed <= REQUESTS, "{}", what());
         }
     }
     // Whoever meets trouble may have been done with everything but its end.
     let is_complete = summary["complete"] == true;
     assert!(!is_complete || whole == 2, "{name}: {summary:#}\n{words}");
-    assert!(is_complete || status != Some(0), "{name}: {summary:#}\n{words}");
+    assert!(
+        is_complete || status != Some(0),
+        "{name}: {summary:#}\n{words}"
+    );
     if !was_killed && status == Some(1) {
         // Of a target that went, or its host, whoever notices first: who looks after it, or a worker that opens it.
         let target = "t ended unexpectedly";
-        let says = victims.iter().any(|victim| words.contains(&format!("host {victim}")))
+        let says = victims
+            .iter()
+            .any(|victim| words.contains(&format!("host {victim}")))
             || is_target && (words.contains(target) || words.contains("cannot open iscsi://"));
         assert!(says, "{name}: it says which host: {words}");
     }
@@ -323,18 +407,29 @@ fn check(name: &str, results: &Path, output: &Output, named: Named<'_>, was_kill
 /// measured, and no total lacks a host without saying so.
 #[test]
 fn every_part_fails_at_some_moment() {
-    let plans = [0, 250_000_000, -400_000_000, 1_000, 70_000_000]
-        .map(|shift_ns| Plan { link: "delay = \"200us\"", shift_ns });
-    let Some(mut hosts) = Hosts::start(&plans) else { return };
-    let count =
-        std::env::var("BRUNT_ROUNDS").map_or_else(|_| rounds(5, 13), |text| text.parse().expect("a number"));
+    let plans = [0, 250_000_000, -400_000_000, 1_000, 70_000_000].map(|shift_ns| Plan {
+        link: "delay = \"200us\"",
+        shift_ns,
+    });
+    let Some(mut hosts) = Hosts::start(&plans) else {
+        return;
+    };
+    let count = std::env::var("BRUNT_ROUNDS")
+        .map_or_else(|_| rounds(5, 13), |text| text.parse().expect("a number"));
     let mut random = Random::new(seed());
     // How long it takes when nothing happens.
     let calm = Experiment::start(&hosts, "abort");
     let begin = calm.begin;
     let output = calm.end();
     let usual = begin.elapsed();
-    check("calm", &hosts.folder().join("results"), &output, Named::default(), false, "abort");
+    check(
+        "calm",
+        &hosts.folder().join("results"),
+        &output,
+        Named::default(),
+        false,
+        "abort",
+    );
     assert!(output.status.success(), "{}", said(&output));
     let first = random.below(CASES.len() as u64) as usize;
     let (mut worst, mut met) = (Duration::ZERO, 0);
@@ -346,11 +441,17 @@ fn every_part_fails_at_some_moment() {
         };
         let able: Vec<usize> = match case.0.is_of_server() {
             true => vec![SERVER],
-            false => (0..HOSTS).filter(|index| hosts.hosts[*index].way == way).collect(),
+            false => (0..HOSTS)
+                .filter(|index| hosts.hosts[*index].way == way)
+                .collect(),
         };
         let index = able[random.below(able.len() as u64) as usize];
         let moment = usual.mul_f64(random.unit() * 0.95);
-        let policy = if random.chance(0.5) { "abort" } else { "continue" };
+        let policy = if random.chance(0.5) {
+            "abort"
+        } else {
+            "continue"
+        };
         print!("{number}: ");
         let round = round(&mut hosts, case, index, moment, policy, usual);
         worst = worst.max(round.hung);

@@ -31,7 +31,10 @@ impl Controlled {
         let mut command = brunt();
         command.args(["io", "read", &self.url, "--bs", "4k", "--count", "10"]);
         let output = run_within(&mut command, 30);
-        (output.status.success(), String::from_utf8_lossy(&output.stderr).to_string())
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&output.stderr).to_string(),
+        )
     }
 }
 
@@ -48,23 +51,61 @@ fn orders_become_sense_data() {
             Some(said) => assert!(!went_well && words.contains(said), "{fault}: {words}"),
             None => assert!(went_well, "{fault}: {words}"),
         }
-        assert_eq!(target.ask(r#"{"do":"clear","lun":0}"#), r#"{"answer":"done"}"#);
+        assert_eq!(
+            target.ask(r#"{"do":"clear","lun":0}"#),
+            r#"{"answer":"done"}"#
+        );
         assert!(target.read().0, "{fault} is gone");
     };
-    check(&mut target, "medium-error,op=read", Some("medium error (key 0x3, asc/ascq 11/00"));
-    check(&mut target, "hardware-error,op=read", Some("hardware error (key 0x4, asc/ascq 44/00"));
-    check(&mut target, "aborted-command,op=read", Some("aborted command (key 0xb, asc/ascq 4b/00"));
-    check(&mut target, "reservation-conflict,op=read", Some("ReservationConflict"));
-    check(&mut target, "not-ready,op=read", Some("not ready (key 0x2, asc/ascq 04/00"));
-    check(&mut target, "sense:3/14/01,op=read", Some("medium error (key 0x3, asc/ascq 14/01"));
-    check(&mut target, "sense:9/80/07,op=read", Some("(key 0x9, asc/ascq 80/07"));
+    check(
+        &mut target,
+        "medium-error,op=read",
+        Some("medium error (key 0x3, asc/ascq 11/00"),
+    );
+    check(
+        &mut target,
+        "hardware-error,op=read",
+        Some("hardware error (key 0x4, asc/ascq 44/00"),
+    );
+    check(
+        &mut target,
+        "aborted-command,op=read",
+        Some("aborted command (key 0xb, asc/ascq 4b/00"),
+    );
+    check(
+        &mut target,
+        "reservation-conflict,op=read",
+        Some("ReservationConflict"),
+    );
+    check(
+        &mut target,
+        "not-ready,op=read",
+        Some("not ready (key 0x2, asc/ascq 04/00"),
+    );
+    check(
+        &mut target,
+        "sense:3/14/01,op=read",
+        Some("medium error (key 0x3, asc/ascq 14/01"),
+    );
+    check(
+        &mut target,
+        "sense:9/80/07,op=read",
+        Some("(key 0x9, asc/ascq 80/07"),
+    );
     check(&mut target, "bad-blocks,lba=3+40", Some("information 3)"));
-    check(&mut target, "errno:ENOSPC,op=read", Some("data protect (key 0x7, asc/ascq 27/07"));
+    check(
+        &mut target,
+        "errno:ENOSPC,op=read",
+        Some("data protect (key 0x7, asc/ascq 27/07"),
+    );
     check(&mut target, "unit-attention,op=read", None);
     check(&mut target, "task-set-full,op=read,times=3", None);
     check(&mut target, "recovered-error,op=read", None);
     check(&mut target, "busy,op=read,times=3", None);
-    assert_eq!(target.ask(r#"{"do":"retry","lun":0,"on":true}"#), r#"{"answer":"done"}"#);
+    assert_eq!(
+        target.ask(r#"{"do":"retry","lun":0,"on":true}"#),
+        r#"{"answer":"done"}"#
+    );
     check(&mut target, "medium-error,op=read,p=0.5", None);
     let status = target.ask(r#"{"do":"status","lun":0}"#);
     assert!(status.contains(r#""kind":"retry","on":true"#), "{status}");
@@ -74,7 +115,9 @@ fn orders_become_sense_data() {
 /// Somebody else's initiator sees the same.
 #[test]
 fn others_see_it_too() {
-    let Some(qemu) = need("qemu-io", "qemu-utils") else { return };
+    let Some(qemu) = need("qemu-io", "qemu-utils") else {
+        return;
+    };
     if !std::path::Path::new("/usr/lib/x86_64-linux-gnu/qemu/block-iscsi.so").exists() {
         return support::skip("the Debian package qemu-block-extra");
     }
@@ -89,7 +132,10 @@ fn others_see_it_too() {
     assert!(read(&target).contains("read 4096/4096"));
     target.ask(r#"{"do":"arm","lun":0,"fault":"medium-error,op=read"}"#);
     let words = read(&target);
-    assert!(!words.contains("read 4096/4096") && words.to_lowercase().contains("error"), "{words}");
+    assert!(
+        !words.contains("read 4096/4096") && words.to_lowercase().contains("error"),
+        "{words}"
+    );
     target.ask(r#"{"do":"clear","lun":0}"#);
     assert!(read(&target).contains("read 4096/4096"));
 }
@@ -108,18 +154,35 @@ fn memory_is_taken_elsewhere() {
     assert!(output.status.success(), "{said}");
     let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let fault = &summary["points"][0]["runs"][0]["faults"][0];
-    assert!(fault["shown_by"].as_str().is_some_and(|by| by.contains("2MiB more are locked")), "{fault}");
-    assert!(fault["gone_by"].as_str().is_some_and(|by| by.contains("its process ended")), "{fault}");
-    assert!(time(fault, "end_s") - time(fault, "shown_s") >= 0.3, "{fault}");
+    assert!(
+        fault["shown_by"]
+            .as_str()
+            .is_some_and(|by| by.contains("2MiB more are locked")),
+        "{fault}"
+    );
+    assert!(
+        fault["gone_by"]
+            .as_str()
+            .is_some_and(|by| by.contains("its process ended")),
+        "{fault}"
+    );
+    assert!(
+        time(fault, "end_s") - time(fault, "shown_s") >= 0.3,
+        "{fault}"
+    );
 }
 
 /// An array behind a target loses a member by order and is whole again.
 #[test]
 fn members_by_order() {
     let member = "[memory:1MiB]";
-    let mut target =
-        Controlled::start(&format!("array:raid5,rebuild=0,{member},{member},{member},spare={member}"));
-    assert_eq!(target.ask(r#"{"do":"fail","lun":0,"member":2}"#), r#"{"answer":"done"}"#);
+    let mut target = Controlled::start(&format!(
+        "array:raid5,rebuild=0,{member},{member},{member},spare={member}"
+    ));
+    assert_eq!(
+        target.ask(r#"{"do":"fail","lun":0,"member":2}"#),
+        r#"{"answer":"done"}"#
+    );
     assert!(target.read().0);
     support::eventually("the array is whole", 10, || {
         let status = target.ask(r#"{"do":"status","lun":0}"#);
@@ -146,7 +209,11 @@ fn timed((what, at_ms, for_ms): Timed<'_>) -> String {
 /// What an experiment says of its only run's faults, and by how much all times were longer than stated: where
 /// a fault came so late that no request met it in its time, or not as it was `meant` to, which is a busy
 /// machine's doing, it has twice the time once more.
-fn faults_of(name: &str, faults: &[Timed<'_>], meant: impl Fn(&[Value], f64) -> bool) -> (Vec<Value>, f64) {
+fn faults_of(
+    name: &str,
+    faults: &[Timed<'_>],
+    meant: impl Fn(&[Value], f64) -> bool,
+) -> (Vec<Value>, f64) {
     let mut said = String::new();
     for factor in [1, 2, 4, 8, 16] {
         let folder = TempDir::new(name);
@@ -155,12 +222,16 @@ fn faults_of(name: &str, faults: &[Timed<'_>], meant: impl Fn(&[Value], f64) -> 
         let output = run_within(&mut experiment(&folder, &text, 1200 * factor), 60);
         said = String::from_utf8_lossy(&output.stderr).into_owned();
         if !output.status.success() {
-            let late = said.contains("the run is invalid") || said.contains("had no visible effect");
+            let late =
+                said.contains("the run is invalid") || said.contains("had no visible effect");
             assert!(late, "{said}");
             continue;
         }
         let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        let seen = summary["points"][0]["runs"][0]["faults"].as_array().expect("faults").clone();
+        let seen = summary["points"][0]["runs"][0]["faults"]
+            .as_array()
+            .expect("faults")
+            .clone();
         if meant(&seen, f64::from(factor)) {
             return (seen, f64::from(factor));
         }
@@ -171,7 +242,9 @@ fn faults_of(name: &str, faults: &[Timed<'_>], meant: impl Fn(&[Value], f64) -> 
 
 /// A time of a fault, or of a gap in it.
 fn time(of: &Value, key: &str) -> f64 {
-    of[key].as_f64().unwrap_or_else(|| panic!("no {key} in {of}"))
+    of[key]
+        .as_f64()
+        .unwrap_or_else(|| panic!("no {key} in {of}"))
 }
 
 /// Faults of every kind that needs no lab hit a served target in their time, are shown and gone.
@@ -183,11 +256,20 @@ fn faults_of_a_served_target() {
         ("kill = true", 800, 100),
     ];
     let (seen, factor) = faults_of("faults", &faults, |_, _| true);
-    let kinds: Vec<&str> = seen.iter().filter_map(|fault| fault["kind"].as_str()).collect();
+    let kinds: Vec<&str> = seen
+        .iter()
+        .filter_map(|fault| fault["kind"].as_str())
+        .collect();
     assert_eq!(kinds, ["storage", "freeze", "kill"]);
     for (fault, (_, at, lasts)) in seen.iter().zip(faults) {
-        assert!(time(fault, "start_s") >= f64::from(at) / 1e3 * factor, "{seen:?}");
-        assert!(time(fault, "end_s") >= f64::from(at + lasts) / 1e3 * factor, "{seen:?}");
+        assert!(
+            time(fault, "start_s") >= f64::from(at) / 1e3 * factor,
+            "{seen:?}"
+        );
+        assert!(
+            time(fault, "end_s") >= f64::from(at + lasts) / 1e3 * factor,
+            "{seen:?}"
+        );
         assert!(time(fault, "gone_s") >= time(fault, "end_s"), "{seen:?}");
     }
 }
@@ -195,14 +277,35 @@ fn faults_of_a_served_target() {
 /// A path that is not ready has its requests refused, one that is merely worse has its initiator told; both end.
 #[test]
 fn a_port_group_changes_its_state() {
-    let faults = [("access = \"transitioning\"", 200, 200), ("access = \"non-optimized\"", 700, 200)];
+    let faults = [
+        ("access = \"transitioning\"", 200, 200),
+        ("access = \"non-optimized\"", 700, 200),
+    ];
     let (seen, _) = faults_of("access", &faults, |_, _| true);
     for fault in &seen {
         assert_eq!(fault["kind"], "access", "{seen:?}");
-        assert!(fault["gone_by"].as_str().unwrap().ends_with("port group 1 is optimized again"), "{seen:?}");
+        assert!(
+            fault["gone_by"]
+                .as_str()
+                .unwrap()
+                .ends_with("port group 1 is optimized again"),
+            "{seen:?}"
+        );
     }
-    assert!(!seen[0]["gone_by"].as_str().unwrap().starts_with("0 commands"), "{seen:?}");
-    assert!(seen[1]["gone_by"].as_str().unwrap().starts_with("0 commands"), "{seen:?}");
+    assert!(
+        !seen[0]["gone_by"]
+            .as_str()
+            .unwrap()
+            .starts_with("0 commands"),
+        "{seen:?}"
+    );
+    assert!(
+        seen[1]["gone_by"]
+            .as_str()
+            .unwrap()
+            .starts_with("0 commands"),
+        "{seen:?}"
+    );
 }
 
 /// A fault of the storage that was lost with its target's process is put in place again, twice if
@@ -211,7 +314,11 @@ fn a_port_group_changes_its_state() {
 #[test]
 fn storage_faults_outlive_their_target() {
     let slow = "storage = \"slow:2ms,p=0.9\"";
-    let faults = [(slow, 200, 900), ("kill = true", 350, 50), ("kill = true", 700, 50)];
+    let faults = [
+        (slow, 200, 900),
+        ("kill = true", 350, 50),
+        ("kill = true", 700, 50),
+    ];
     // It has to show before it is lost, and between the two kills.
     let shown = |seen: &[Value], _| {
         let until = |gap: &Value| gap["until_s"].as_f64() < seen[2]["start_s"].as_f64();
@@ -223,17 +330,36 @@ fn storage_faults_outlive_their_target() {
     let mut there = time(&seen[0], "shown_s");
     for (gap, kill) in gaps.iter().zip(&seen[1..]) {
         // It was lost when the process died, which had been decided on a little before.
-        assert!((there..=time(kill, "shown_s")).contains(&time(gap, "from_s")), "{seen:?}");
+        assert!(
+            (there..=time(kill, "shown_s")).contains(&time(gap, "from_s")),
+            "{seen:?}"
+        );
         assert!(time(gap, "until_s") >= time(kill, "end_s"), "{seen:?}");
-        assert!(gap["shown_by"].as_str().unwrap().starts_with("affected "), "{seen:?}");
+        assert!(
+            gap["shown_by"].as_str().unwrap().starts_with("affected "),
+            "{seen:?}"
+        );
         there = time(gap, "until_s");
     }
-    assert!(seen[0]["gone_by"].as_str().unwrap().contains("armed again"), "{seen:?}");
+    assert!(
+        seen[0]["gone_by"].as_str().unwrap().contains("armed again"),
+        "{seen:?}"
+    );
     let faults = [(slow, 200, 300), ("kill = true", 400, 300)];
-    let (seen, factor) =
-        faults_of("ended with it", &faults, |seen, factor| time(&seen[1], "shown_s") < 0.5 * factor);
-    assert!(seen[0]["gone_by"].as_str().unwrap().contains("which was killed"), "{seen:?}");
-    assert!(time(&seen[0], "end_s") <= time(&seen[1], "shown_s"), "{seen:?}");
+    let (seen, factor) = faults_of("ended with it", &faults, |seen, factor| {
+        time(&seen[1], "shown_s") < 0.5 * factor
+    });
+    assert!(
+        seen[0]["gone_by"]
+            .as_str()
+            .unwrap()
+            .contains("which was killed"),
+        "{seen:?}"
+    );
+    assert!(
+        time(&seen[0], "end_s") <= time(&seen[1], "shown_s"),
+        "{seen:?}"
+    );
     assert!(time(&seen[1], "end_s") >= 0.7 * factor, "{seen:?}");
 }
 
@@ -245,7 +371,13 @@ fn storage_faults_of_a_frozen_target() {
     for (at, lasts) in [(200, 300), (400, 300), (200, 600)] {
         let faults = [(busy, at, lasts), ("freeze = true", 350, 250)];
         let (seen, _) = faults_of("frozen", &faults, |_, _| true);
-        assert!(seen[0]["gone_by"].as_str().unwrap().contains("it is disarmed"), "{seen:?}");
+        assert!(
+            seen[0]["gone_by"]
+                .as_str()
+                .unwrap()
+                .contains("it is disarmed"),
+            "{seen:?}"
+        );
         assert!(seen[0].get("gaps").is_none(), "{seen:?}");
     }
 }
@@ -264,10 +396,26 @@ fn overlaps_are_told() {
     };
     let busy = "storage = \"busy\"";
     let kill = |at, lasts| timed(("kill = true", at, lasts));
-    check(timed((busy, 100, 500)) + &kill(200, 100), 0, "injected again");
-    check(timed((busy, 200, 50)) + &kill(100, 500), 2, "serves no requests");
-    check(kill(100, 500) + &kill(300, 500), 2, "end one before the other starts");
-    check(timed((busy, 100, 500)) + &timed(("storage = \"slow:1ms\"", 200, 100)), 2, "its own layer");
+    check(
+        timed((busy, 100, 500)) + &kill(200, 100),
+        0,
+        "injected again",
+    );
+    check(
+        timed((busy, 200, 50)) + &kill(100, 500),
+        2,
+        "serves no requests",
+    );
+    check(
+        kill(100, 500) + &kill(300, 500),
+        2,
+        "end one before the other starts",
+    );
+    check(
+        timed((busy, 100, 500)) + &timed(("storage = \"slow:1ms\"", 200, 100)),
+        2,
+        "its own layer",
+    );
 }
 
 /// A member that nothing can make up for does not fail at the end of a run, but before anything is
@@ -284,29 +432,48 @@ fn members_without_redundancy() {
     };
     for check in [true, false] {
         let folder = TempDir::new("raid0");
-        let output = run_within(experiment(&folder, "member = 0\n").args(check.then_some("--check")), 60);
+        let output = run_within(
+            experiment(&folder, "member = 0\n").args(check.then_some("--check")),
+            60,
+        );
         let words = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{words}");
-        assert!(words.contains("member 0 of a RAID 0 cannot fail"), "{words}");
+        assert!(
+            words.contains("member 0 of a RAID 0 cannot fail"),
+            "{words}"
+        );
         assert!(words.contains("layer = \"0/fault\""), "{words}");
         assert!(!folder.join("results").exists(), "nothing was begun");
     }
     let folder = TempDir::new("raid0");
     let instead = "layer = \"0/fault\"\nstorage = \"hardware-error\"\n";
     let output = run_within(&mut experiment(&folder, instead), 60);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// The canary: a fault that is silently not there makes the experiment fail, with exit status 1.
 #[test]
 fn a_fault_that_does_not_happen() {
     for (name, fault, said) in [
-        ("elsewhere", "storage = \"medium-error,lba=99999999-99999999\"", "had no visible effect"),
-        ("never", "storage = \"busy,p=0.000000001\"", "had no visible effect"),
+        (
+            "elsewhere",
+            "storage = \"medium-error,lba=99999999-99999999\"",
+            "had no visible effect",
+        ),
+        (
+            "never",
+            "storage = \"busy,p=0.000000001\"",
+            "had no visible effect",
+        ),
         ("wrong op", "storage = \"drop\"", "had no visible effect"),
     ] {
         let folder = TempDir::new("canary");
-        let fault = format!("[[fault]]\ntarget = \"san\"\n{fault}\nat = \"200ms\"\nfor = \"200ms\"\n");
+        let fault =
+            format!("[[fault]]\ntarget = \"san\"\n{fault}\nat = \"200ms\"\nfor = \"200ms\"\n");
         let output = run_within(&mut experiment(&folder, &fault, 1200), 60);
         let words = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{name}: {words}");

@@ -12,9 +12,20 @@ use support::{TempDir, brunt, experiment, need, root, run_within, succeed};
 fn draw(folder: &TempDir, bench: &Value) -> String {
     let file = folder.join("bench.json");
     std::fs::write(&file, bench.to_string()).expect("a file");
-    let figure = succeed(Command::new("python3").arg(root().join("tools/bench-figure.py")).arg(file), 20);
-    assert!(figure.starts_with("<svg") && figure.trim_end().ends_with("</svg>"), "{figure}");
-    assert!(figure.contains("prefers-color-scheme:dark"), "it is read on dark pages too");
+    let figure = succeed(
+        Command::new("python3")
+            .arg(root().join("tools/bench-figure.py"))
+            .arg(file),
+        20,
+    );
+    assert!(
+        figure.starts_with("<svg") && figure.trim_end().ends_with("</svg>"),
+        "{figure}"
+    );
+    assert!(
+        figure.contains("prefers-color-scheme:dark"),
+        "it is read on dark pages too"
+    );
     figure
 }
 
@@ -27,8 +38,14 @@ fn axes_of_every_magnitude() {
     let folder = TempDir::new("figures-axes");
     for most in [1.0, 1.9, 2.1, 4.4, 7.9, 8.1, 9.99, 12.0, 4500.0] {
         let series = |how: &str, rates: [f64; 3]| json!({ "how": how, "run": 1, "seconds": [1, 2, 3], "requests_per_s": rates });
-        let runs = [series("page-cache", [0.0, most, most / 3.0]), series("below-it", [most / 2.0; 3])];
-        let figure = draw(&folder, &json!({ "unit": "requests/s over time", "runs": runs }));
+        let runs = [
+            series("page-cache", [0.0, most, most / 3.0]),
+            series("below-it", [most / 2.0; 3]),
+        ];
+        let figure = draw(
+            &folder,
+            &json!({ "unit": "requests/s over time", "runs": runs }),
+        );
         assert_eq!(figure.matches("<polyline").count(), 2);
         let marks = figure.matches(r#"text-anchor="end""#).count();
         assert!((2..=6).contains(&marks), "{marks} marks up to {most}");
@@ -37,7 +54,10 @@ fn axes_of_every_magnitude() {
             for point in points.split(' ') {
                 let (x, y) = point.split_once(',').expect("a pair");
                 let (x, y): (f64, f64) = (x.parse().expect("x"), y.parse().expect("y"));
-                assert!((0.0..=760.0).contains(&x) && (40.0..=240.0).contains(&y), "{point} up to {most}");
+                assert!(
+                    (0.0..=760.0).contains(&x) && (40.0..=240.0).contains(&y),
+                    "{point} up to {most}"
+                );
             }
         }
     }
@@ -51,18 +71,33 @@ fn benches_are_drawn() {
     }
     let folder = TempDir::new("figures-benches");
     let actors = succeed(
-        brunt().args(["--json", "bench", "actors", "--runs", "2", "--messages", "100000", "--threads", "1"]),
+        brunt().args([
+            "--json",
+            "bench",
+            "actors",
+            "--runs",
+            "2",
+            "--messages",
+            "100000",
+            "--threads",
+            "1",
+        ]),
         120,
     );
     let figure = draw(&folder, &serde_json::from_str(&actors).expect("JSON"));
-    for name in
-        ["Brunt, pinned", "ring, million messages/s", "all-to-all, million messages/s", "scheduler threads"]
-    {
+    for name in [
+        "Brunt, pinned",
+        "ring, million messages/s",
+        "all-to-all, million messages/s",
+        "scheduler threads",
+    ] {
         assert!(figure.contains(name), "{name}");
     }
     let capture = root().join("testdata/nfs3-small.pcap.zst");
     let loss = succeed(
-        brunt().args(["--json", "bench", "capture", "--rounds", "1", "--loss=2,5"]).arg(capture),
+        brunt()
+            .args(["--json", "bench", "capture", "--rounds", "1", "--loss=2,5"])
+            .arg(capture),
         120,
     );
     let figure = draw(&folder, &serde_json::from_str(&loss).expect("JSON"));
@@ -102,34 +137,51 @@ fn transports_are_tabulated() {
     let row = |name: &str, workload: &str| {
         let start = format!("| {name} | {workload} | 16");
         let row = table.lines().find(|line| line.starts_with(&start));
-        row.unwrap_or_else(|| panic!("{start} in {table}")).split('|').map(str::trim).collect::<Vec<_>>()
+        row.unwrap_or_else(|| panic!("{start} in {table}"))
+            .split('|')
+            .map(str::trim)
+            .collect::<Vec<_>>()
     };
     for workload in ["sequential-read", "half-random"] {
         let (iscsi, local) = (row("iscsi", workload), row("local", workload));
         for (cells, target) in [(&iscsi, true), (&local, false)] {
             let above_zero = |cell: &str| {
-                cell.split(' ').next().and_then(|mean| mean.replace(',', "").parse().ok()) > Some(0.0)
+                cell.split(' ')
+                    .next()
+                    .and_then(|mean| mean.replace(',', "").parse().ok())
+                    > Some(0.0)
             };
             assert!(above_zero(cells[4]) && above_zero(cells[5]), "{cells:?}");
             assert_eq!(above_zero(cells[6]), target, "{cells:?}");
-            assert!(cells[4].contains('±'), "two runs have an interval: {cells:?}");
+            assert!(
+                cells[4].contains('±'),
+                "two runs have an interval: {cells:?}"
+            );
         }
     }
     // What is no result is said to be none.
     let nothing = folder.join("nothing");
     std::fs::create_dir(&nothing).expect("a folder");
-    let refused = run_within(Command::new(root().join("tools/transport-costs.py")).arg(nothing), 20);
+    let refused = run_within(
+        Command::new(root().join("tools/transport-costs.py")).arg(nothing),
+        20,
+    );
     assert!(!refused.status.success());
 }
 
 fn tabulate(out: &Path) -> String {
-    succeed(Command::new(root().join("tools/transport-costs.py")).arg(out), 20)
+    succeed(
+        Command::new(root().join("tools/transport-costs.py")).arg(out),
+        20,
+    )
 }
 
 /// The guest's writes go through its page cache and below it, and each run's rates over time come out.
 #[test]
 fn writes_over_a_page_cache() {
-    if !support::guest::ready() || need("python3", "python3").is_none() || need("strip", "binutils").is_none()
+    if !support::guest::ready()
+        || need("python3", "python3").is_none()
+        || need("strip", "binutils").is_none()
     {
         return;
     }
@@ -141,17 +193,26 @@ fn writes_over_a_page_cache() {
         .env("BRUNT", env!("CARGO_BIN_EXE_brunt"))
         .env("BRUNT_GUEST_SECONDS", "1500");
     let table = succeed(&mut tool, 180);
-    assert!(table.contains("page-cache") && table.contains("below-it"), "{table}");
+    assert!(
+        table.contains("page-cache") && table.contains("below-it"),
+        "{table}"
+    );
     let text = std::fs::read_to_string(out.join("over-time.json")).expect("rates");
     let series: Value = serde_json::from_str(&text).expect("JSON");
     let runs = series["runs"].as_array().expect("runs");
     assert_eq!(runs.len(), 2);
     for run in runs {
         let rates = run["requests_per_s"].as_array().expect("rates");
-        assert!(rates.len() >= 3 && rates.iter().any(|rate| rate.as_f64() > Some(0.0)), "{run}");
+        assert!(
+            rates.len() >= 3 && rates.iter().any(|rate| rate.as_f64() > Some(0.0)),
+            "{run}"
+        );
     }
     // The disk's service time of 6 ms and more is kept: nothing below the cache is faster.
-    let below = runs.iter().find(|run| run["how"] == "below-it").expect("its run");
+    let below = runs
+        .iter()
+        .find(|run| run["how"] == "below-it")
+        .expect("its run");
     let most = below["requests_per_s"]
         .as_array()
         .expect("rates")

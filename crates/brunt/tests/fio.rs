@@ -14,12 +14,21 @@ fn both(fio: &Path, folder: &TempDir, job: &str, plus: bool) -> (Value, Value) {
     let path = folder.join("job.fio");
     std::fs::write(&path, job).expect("a file");
     let format = if plus { "json+" } else { "json" };
-    let theirs = succeed(Command::new(fio).arg(format!("--output-format={format}")).arg(&path), 60);
+    let theirs = succeed(
+        Command::new(fio)
+            .arg(format!("--output-format={format}"))
+            .arg(&path),
+        60,
+    );
     let toml = folder.join("job.toml");
     let _ = std::fs::remove_file(&toml);
-    succeed(brunt().arg("import-fio").arg(&path).arg("-o").arg(&toml), 20);
-    let text =
-        std::fs::read_to_string(&toml).expect("the experiment").replace("repetitions = 4", "repetitions = 1");
+    succeed(
+        brunt().arg("import-fio").arg(&path).arg("-o").arg(&toml),
+        20,
+    );
+    let text = std::fs::read_to_string(&toml)
+        .expect("the experiment")
+        .replace("repetitions = 4", "repetitions = 1");
     std::fs::write(&toml, text).expect("a file");
     let results = folder.join("results");
     let _ = std::fs::remove_dir_all(&results);
@@ -35,9 +44,15 @@ fn both(fio: &Path, folder: &TempDir, job: &str, plus: bool) -> (Value, Value) {
     let parse = |text: &str| -> Value {
         let mut document: Value =
             serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
-        let name =
-            |job: &Value| job["jobname"].as_str().map(|name| name.rsplit(' ').next().map(str::to_string));
-        document["jobs"].as_array_mut().expect("jobs").sort_by_key(name);
+        let name = |job: &Value| {
+            job["jobname"]
+                .as_str()
+                .map(|name| name.rsplit(' ').next().map(str::to_string))
+        };
+        document["jobs"]
+            .as_array_mut()
+            .expect("jobs")
+            .sort_by_key(name);
         document
     };
     (parse(&theirs), parse(&ours))
@@ -59,7 +74,11 @@ fn differences(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String
         }
         (Value::Array(theirs), Value::Array(ours)) => {
             if theirs.len() != ours.len() {
-                found.push(format!("{place} has {} entries, not {}", ours.len(), theirs.len()));
+                found.push(format!(
+                    "{place} has {} entries, not {}",
+                    ours.len(),
+                    theirs.len()
+                ));
             }
             for (theirs, ours) in theirs.iter().zip(ours) {
                 differences(&format!("{place}[]"), theirs, ours, found);
@@ -74,7 +93,9 @@ fn differences(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String
 /// The same keys and types, as many requests, as many bytes; for each direction, and several jobs.
 #[test]
 fn same_shape_and_counts() {
-    let Some(fio) = need("fio", "fio") else { return };
+    let Some(fio) = need("fio", "fio") else {
+        return;
+    };
     let folder = TempDir::new("fio");
     let file = folder.join("disk.img");
     let file = file.display();
@@ -90,8 +111,15 @@ fn same_shape_and_counts() {
         assert!(found.is_empty(), "{found:#?}");
         let job = |document: &Value, name: &str| {
             let jobs = document["jobs"].as_array().expect("jobs").clone();
-            let wanted = |job: &&Value| job["jobname"].as_str().is_some_and(|label| label.ends_with(name));
-            jobs.iter().find(wanted).cloned().unwrap_or_else(|| panic!("{name} in {document}"))
+            let wanted = |job: &&Value| {
+                job["jobname"]
+                    .as_str()
+                    .is_some_and(|label| label.ends_with(name))
+            };
+            jobs.iter()
+                .find(wanted)
+                .cloned()
+                .unwrap_or_else(|| panic!("{name} in {document}"))
         };
         for (name, side) in [("writes", "write"), ("reads", "read")] {
             let of = |document: &Value, key: &str| job(document, name)[side][key].as_u64();
@@ -102,16 +130,27 @@ fn same_shape_and_counts() {
             assert_eq!(counted(&ours), counted(&theirs));
             if plus {
                 let bins = &job(&ours, name)[side]["clat_ns"]["bins"];
-                let sum: u64 = bins.as_object().expect("bins").values().filter_map(Value::as_u64).sum();
+                let sum: u64 = bins
+                    .as_object()
+                    .expect("bins")
+                    .values()
+                    .filter_map(Value::as_u64)
+                    .sum();
                 assert_eq!(Some(sum), counted(&ours));
             }
         }
         let mixed = |document: &Value| {
             let job = job(document, "mixed");
-            job["read"]["total_ios"].as_u64().zip(job["write"]["total_ios"].as_u64()).expect("counts")
+            job["read"]["total_ios"]
+                .as_u64()
+                .zip(job["write"]["total_ios"].as_u64())
+                .expect("counts")
         };
         for (reads, writes) in [mixed(&ours), mixed(&theirs)] {
-            assert!(reads + writes <= 300 && (140..270).contains(&reads), "{reads} and {writes}");
+            assert!(
+                reads + writes <= 300 && (140..270).contains(&reads),
+                "{reads} and {writes}"
+            );
         }
     }
 }
@@ -120,7 +159,9 @@ fn same_shape_and_counts() {
 /// together, and an open-ended one ends with the first that ends if the file says so.
 #[test]
 fn jobs_at_once() {
-    let Some(fio) = need("fio", "fio") else { return };
+    let Some(fio) = need("fio", "fio") else {
+        return;
+    };
     let folder = TempDir::new("fio");
     let file = folder.join("disk.img");
     let file = file.display();
@@ -133,7 +174,9 @@ fn jobs_at_once() {
     let counts = |document: &Value| -> Vec<(u64, u64)> {
         let jobs = document["jobs"].as_array().expect("jobs");
         let count = |job: &Value, side: &str| job[side]["total_ios"].as_u64().expect("a count");
-        jobs.iter().map(|job| (count(job, "read"), count(job, "write"))).collect()
+        jobs.iter()
+            .map(|job| (count(job, "read"), count(job, "write")))
+            .collect()
     };
     let near = |ours: u64, theirs: u64| (ours as f64 - theirs as f64).abs() <= 0.05 * theirs as f64;
     let (theirs, ours) = both(&fio, &folder, &job, false);
@@ -142,7 +185,10 @@ fn jobs_at_once() {
     assert!(found.is_empty(), "{found:#?}");
     let (theirs, ours) = (counts(&theirs), counts(&ours));
     assert_eq!((ours.len(), ours[0].1, ours[1].0), (2, 0, 0), "{ours:?}");
-    assert!(near(ours[0].0, theirs[0].0) && near(ours[1].1, theirs[1].1), "{ours:?}, fio: {theirs:?}");
+    assert!(
+        near(ours[0].0, theirs[0].0) && near(ours[1].1, theirs[1].1),
+        "{ours:?}, fio: {theirs:?}"
+    );
     let read = || -> Vec<Value> {
         let text = std::fs::read_to_string(folder.join("results/summary.json")).expect("a summary");
         let summary: Value = serde_json::from_str(&text).expect("JSON");
@@ -153,18 +199,31 @@ fn jobs_at_once() {
     assert_eq!(points.len(), 3);
     assert_eq!(points[1]["part_of"], points[0]["label"]);
     // Two seconds each, the second one a second later: three, not four.
-    let seconds: Vec<f64> = points.iter().map(|point| run(point, "measured_s")).collect();
+    let seconds: Vec<f64> = points
+        .iter()
+        .map(|point| run(point, "measured_s"))
+        .collect();
     assert_eq!(seconds, [3.0, 2.0, 2.0]);
-    let all = points.iter().map(|point| run(point, "measured_s") * run(point, "requests_per_second"));
+    let all = points
+        .iter()
+        .map(|point| run(point, "measured_s") * run(point, "requests_per_second"));
     let all: Vec<f64> = all.collect();
     assert!((all[0] - all[1] - all[2]).abs() < 1e-6, "{all:?}");
     // Without a limit of its own one job goes on until another ends.
-    let job = format!("{global}exitall\n[short]\nrw=randread\nruntime=1\n[long]\nrw=randwrite\nruntime=30\n");
+    let job = format!(
+        "{global}exitall\n[short]\nrw=randread\nruntime=1\n[long]\nrw=randwrite\nruntime=30\n"
+    );
     let (theirs, ours) = both(&fio, &folder, &job, false);
     for document in [theirs, ours] {
         let jobs = document["jobs"].as_array().expect("jobs");
-        let long = jobs.iter().filter_map(|job| job["job_runtime"].as_u64()).max();
-        assert!(long.is_some_and(|long| (1000..15_000).contains(&long)), "{long:?}");
+        let long = jobs
+            .iter()
+            .filter_map(|job| job["job_runtime"].as_u64())
+            .max();
+        assert!(
+            long.is_some_and(|long| (1000..15_000).contains(&long)),
+            "{long:?}"
+        );
     }
 }
 
@@ -173,13 +232,31 @@ fn jobs_at_once() {
 fn losses_refuse_the_file_unless_they_are_wanted() {
     let folder = TempDir::new("fio");
     let path = folder.join("job.fio");
-    std::fs::write(&path, "[a]\nioengine=null\nsize=1280m\nprio=7\n[b]\nioengine=cpuio\ncpuload=50\n")
-        .expect("a file");
-    let refused = brunt().arg("import-fio").arg(&path).output().expect("it runs");
+    std::fs::write(
+        &path,
+        "[a]\nioengine=null\nsize=1280m\nprio=7\n[b]\nioengine=cpuio\ncpuload=50\n",
+    )
+    .expect("a file");
+    let refused = brunt()
+        .arg("import-fio")
+        .arg(&path)
+        .output()
+        .expect("it runs");
     let said = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(2), 0), "{said}");
-    assert!(said.contains("job.fio:6: ioengine: engine cpuio burns") && said.contains("--lossy"), "{said}");
-    let output = brunt().args(["--json", "import-fio", "--lossy"]).arg(&path).output().expect("it runs");
+    assert_eq!(
+        (refused.status.code(), refused.stdout.len()),
+        (Some(2), 0),
+        "{said}"
+    );
+    assert!(
+        said.contains("job.fio:6: ioengine: engine cpuio burns") && said.contains("--lossy"),
+        "{said}"
+    );
+    let output = brunt()
+        .args(["--json", "import-fio", "--lossy"])
+        .arg(&path)
+        .output()
+        .expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(
@@ -188,11 +265,23 @@ fn losses_refuse_the_file_unless_they_are_wanted() {
     );
     let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let lost = |remark: &&Value| remark["loss"] == true;
-    let lost: Vec<&Value> = answer["remarks"].as_array().expect("remarks").iter().filter(lost).collect();
-    assert_eq!(lost.iter().map(|remark| &remark["key"]).collect::<Vec<_>>(), ["ioengine", "prio"]);
+    let lost: Vec<&Value> = answer["remarks"]
+        .as_array()
+        .expect("remarks")
+        .iter()
+        .filter(lost)
+        .collect();
+    assert_eq!(
+        lost.iter().map(|remark| &remark["key"]).collect::<Vec<_>>(),
+        ["ioengine", "prio"]
+    );
     assert_eq!(answer["experiment"]["targets"]["a"]["url"], "null:1280MiB");
     std::fs::write(&path, "[a]\nrw=sideways\nsize=1m\n").expect("a file");
-    let output = brunt().arg("import-fio").arg(&path).output().expect("it runs");
+    let output = brunt()
+        .arg("import-fio")
+        .arg(&path)
+        .output()
+        .expect("it runs");
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("job.fio:2: rw=sideways: write read"));
 }
@@ -201,7 +290,9 @@ fn losses_refuse_the_file_unless_they_are_wanted() {
 /// own examples; what is imported can run, and the fio that is here takes it.
 #[test]
 fn job_files_are_imported_or_refused_for_one_option() {
-    let Some(python) = need("python3", "python3") else { return };
+    let Some(python) = need("python3", "python3") else {
+        return;
+    };
     let fio = need("fio", "fio");
     let folder = support::root().join("testdata/fio");
     let mut tool = Command::new(python);
@@ -215,22 +306,39 @@ fn job_files_are_imported_or_refused_for_one_option() {
     for file in files {
         let path = folder.join(file["file"].as_str().expect("a name"));
         let text = std::fs::read_to_string(&path).expect("a job file");
-        let expected = text.lines().next().expect("a line").trim_start_matches("; ");
+        let expected = text
+            .lines()
+            .next()
+            .expect("a line")
+            .trim_start_matches("; ");
         let found = match file["option"].as_str() {
             Some("") => "imports".to_string(),
             option => {
-                format!("{}: {}", file["outcome"].as_str().expect("an outcome"), option.unwrap_or_default())
+                format!(
+                    "{}: {}",
+                    file["outcome"].as_str().expect("an outcome"),
+                    option.unwrap_or_default()
+                )
             }
         };
         assert_eq!(found, expected, "{file}");
-        assert!(!file["why"].as_str().expect("a reason").contains("more reason"), "{file}");
+        assert!(
+            !file["why"]
+                .as_str()
+                .expect("a reason")
+                .contains("more reason"),
+            "{file}"
+        );
         if found == "imports" {
             if let Some(fio) = &fio {
                 succeed(Command::new(fio).arg("--parse-only").arg(&path), 60);
             }
             let folder = TempDir::new("fio");
             let toml = folder.join("job.toml");
-            succeed(brunt().arg("import-fio").arg(&path).arg("-o").arg(&toml), 20);
+            succeed(
+                brunt().arg("import-fio").arg(&path).arg("-o").arg(&toml),
+                20,
+            );
             succeed(brunt().arg("run").arg(&toml).arg("--check"), 20);
         }
     }
@@ -240,19 +348,38 @@ fn job_files_are_imported_or_refused_for_one_option() {
 /// streams of reads and writes, files of their own, each block once, and ends of one job that are those of others.
 #[test]
 fn orders_of_requests_come_to_the_same_figures() {
-    let Some(fio) = need("fio", "fio") else { return };
+    let Some(fio) = need("fio", "fio") else {
+        return;
+    };
     let sides = |document: &Value| -> Vec<u64> {
         let jobs = document["jobs"].as_array().expect("jobs");
-        let sum = |side: &str, key: &str| jobs.iter().filter_map(|job| job[side][key].as_u64()).sum();
-        [("read", "io_bytes"), ("read", "total_ios"), ("write", "io_bytes"), ("write", "total_ios")]
-            .map(|(side, key)| sum(side, key))
-            .to_vec()
+        let sum =
+            |side: &str, key: &str| jobs.iter().filter_map(|job| job[side][key].as_u64()).sum();
+        [
+            ("read", "io_bytes"),
+            ("read", "total_ios"),
+            ("write", "io_bytes"),
+            ("write", "total_ios"),
+        ]
+        .map(|(side, key)| sum(side, key))
+        .to_vec()
     };
-    for name in ["own-files", "backwards", "holes", "strided-zones", "each-block-once", "mixed-streams"] {
+    for name in [
+        "own-files",
+        "backwards",
+        "holes",
+        "strided-zones",
+        "each-block-once",
+        "mixed-streams",
+    ] {
         let folder = TempDir::new("fio");
-        let text = std::fs::read_to_string(support::root().join(format!("testdata/fio/{name}.fio")));
+        let text =
+            std::fs::read_to_string(support::root().join(format!("testdata/fio/{name}.fio")));
         // Where fio writes without a folder, it writes here, as ours does.
-        let place = format!("[global]\ndirectory={}\nioengine=psync\n", folder.join("").display());
+        let place = format!(
+            "[global]\ndirectory={}\nioengine=psync\n",
+            folder.join("").display()
+        );
         if name == "strided-zones" {
             std::fs::write(folder.join("zones.img"), vec![7; 17 << 20]).expect("a file");
         }
@@ -264,7 +391,10 @@ fn orders_of_requests_come_to_the_same_figures() {
                 (ours[0] + ours[2], ours[1] + ours[3]),
                 (theirs[0] + theirs[2], theirs[1] + theirs[3])
             );
-            assert!(ours[1] > 2 * ours[3] && theirs[1] > 2 * theirs[3], "{ours:?}, fio: {theirs:?}");
+            assert!(
+                ours[1] > 2 * ours[3] && theirs[1] > 2 * theirs[3],
+                "{ours:?}, fio: {theirs:?}"
+            );
         } else {
             assert_eq!(ours, theirs, "{name}");
         }

@@ -46,7 +46,10 @@ impl Drop for Sleeper {
 }
 
 fn comm(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string()
+    std::fs::read_to_string(format!("/proc/{pid}/comm"))
+        .unwrap_or_default()
+        .trim()
+        .to_string()
 }
 
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -71,11 +74,20 @@ fn write(folder: &Path, time: &str, hosts: &str, faults: &str) -> (PathBuf, Path
 
 fn run(folder: &Path, time: &str, hosts: &str, faults: &str) -> (Output, Value, String) {
     let (file, out) = write(folder, time, hosts, faults);
-    let output = brunt().arg("run").arg(&file).arg("--out").arg(&out).output().unwrap();
+    let output = brunt()
+        .arg("run")
+        .arg(&file)
+        .arg("--out")
+        .arg(&out)
+        .output()
+        .unwrap();
     let summary = std::fs::read(out.join("summary.json")).unwrap_or_default();
     let summary: Value = serde_json::from_slice(&summary).unwrap_or_default();
-    let said =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     (output, summary, said)
 }
 
@@ -84,7 +96,10 @@ fn run(folder: &Path, time: &str, hosts: &str, faults: &str) -> (Output, Value, 
 #[test]
 fn faults_are_injected_proven_and_removed() {
     let folder = TempDir::new().unwrap();
-    let (frozen, killed) = (Sleeper::start(folder.path(), "hfz"), Sleeper::start(folder.path(), "hkl"));
+    let (frozen, killed) = (
+        Sleeper::start(folder.path(), "hfz"),
+        Sleeper::start(folder.path(), "hkl"),
+    );
     let host = host_by_ssh(folder.path(), "array", 9_000_000_000_000);
     let faults = format!(
         "[[fault]]\nhost = \"array\"\nfreeze = true\nprocess = \"{}\"\nat = \"500ms\"\nfor = \"1s\"\n\
@@ -103,12 +118,21 @@ fn faults_are_injected_proven_and_removed() {
         let text = fault.to_string();
         assert!(text.contains(words), "{words}: {fault:#}");
         assert!(text.contains("host array"), "{fault:#}");
-        fault["start_s"].as_f64().unwrap_or_else(|| panic!("{fault:#}"))
+        fault["start_s"]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{fault:#}"))
     };
     // Never before its time; how late is up to the machine.
-    let times = [shown(0, "are in states T"), shown(1, "is dead"), shown(2, "more are locked")];
+    let times = [
+        shown(0, "are in states T"),
+        shown(1, "is dead"),
+        shown(2, "more are locked"),
+    ];
     for (time, at) in times.into_iter().zip([0.5, 1.0, 0.2]) {
-        assert!((at..at + 60.0).contains(&time), "on our clock: {time} s, not {at} s");
+        assert!(
+            (at..at + 60.0).contains(&time),
+            "on our clock: {time} s, not {at} s"
+        );
     }
     assert_ne!(frozen.state(), 'T');
     assert_eq!(killed.state(), 'Z', "it is dead");
@@ -119,26 +143,50 @@ fn faults_are_injected_proven_and_removed() {
 fn what_cannot_be_is_refused() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
     let identity = certificates.path().join("agent-127.0.0.1.pem");
-    let agent = Listening::start(&identity, &["--allow", "fault:memory", "--allow", "fault:freeze=tgtd"]);
+    let agent = Listening::start(
+        &identity,
+        &["--allow", "fault:memory", "--allow", "fault:freeze=tgtd"],
+    );
     let host = host_by_agent(certificates.path(), "array", &agent);
     let check = |fault: &str, expected: &str| {
         let faults = format!("[[fault]]\nhost = \"array\"\n{fault}\n");
         let (output, _, said) = run(folder.path(), "500ms", &host, &faults);
-        assert!(!output.status.success() && said.contains(expected), "{fault}: {said}");
+        assert!(
+            !output.status.success() && said.contains(expected),
+            "{fault}: {said}"
+        );
         let _ = std::fs::remove_dir_all(folder.path().join("x.results"));
     };
     check("cpu = 0.5", "--allow fault:cpu");
     let sleeper = Sleeper::start(folder.path(), "hrf");
-    check(&format!("freeze = true\nprocess = {}", sleeper.child.id()), "--allow fault:freeze=hrf");
+    check(
+        &format!("freeze = true\nprocess = {}", sleeper.child.id()),
+        "--allow fault:freeze=hrf",
+    );
     assert_ne!(sleeper.state(), 'T');
-    check("freeze = true\nprocess = \"tgtd-that-is-not-there\"", "no process is called");
+    check(
+        "freeze = true\nprocess = \"tgtd-that-is-not-there\"",
+        "no process is called",
+    );
     check("memory = \"900TiB\"", "must stay available");
-    check("netem = { delay = \"1ms\" }\ninterface = \"eth0\"", "--allow fault:netem=eth0");
+    check(
+        "netem = { delay = \"1ms\" }\ninterface = \"eth0\"",
+        "--allow fault:netem=eth0",
+    );
     // What the file says wrong is known before anything is reached.
-    check("storage = \"busy\"\ntarget = \"disk\"", "not injected on other hosts");
+    check(
+        "storage = \"busy\"\ntarget = \"disk\"",
+        "not injected on other hosts",
+    );
     check("freeze = true", "does not name the process");
-    check("kill = true\nprocess = \"/usr/sbin/tgtd\"", "without folder");
-    check("netem = { delay = \"1ms\", ecn = 0.5 }\ninterface = \"eth0\"", "ecn");
+    check(
+        "kill = true\nprocess = \"/usr/sbin/tgtd\"",
+        "without folder",
+    );
+    check(
+        "netem = { delay = \"1ms\", ecn = 0.5 }\ninterface = \"eth0\"",
+        "ecn",
+    );
     check("netem = {}\ninterface = \"eth0\"", "it changes nothing");
 }
 
@@ -146,10 +194,19 @@ fn what_cannot_be_is_refused() {
 fn frozen_run(folder: &Path) -> (Sleeper, Child) {
     let sleeper = Sleeper::start(folder, "hdd");
     let host = host_by_ssh(folder, "array", 0);
-    let faults = format!("[[fault]]\nhost = \"array\"\nfreeze = true\nprocess = \"{}\"\n", sleeper.name);
+    let faults = format!(
+        "[[fault]]\nhost = \"array\"\nfreeze = true\nprocess = \"{}\"\n",
+        sleeper.name
+    );
     let (file, out) = write(folder, "1h", &host, &faults);
     let mut command = brunt();
-    let child = command.arg("run").arg(&file).arg("--out").arg(&out).spawn().unwrap();
+    let child = command
+        .arg("run")
+        .arg(&file)
+        .arg("--out")
+        .arg(&out)
+        .spawn()
+        .unwrap();
     eventually("it stands still", || sleeper.state() == 'T');
     (sleeper, child)
 }
@@ -162,7 +219,11 @@ fn faults_end_when_the_controller_is_killed() {
     controller.kill().unwrap();
     controller.wait().unwrap();
     eventually("it goes on", || sleeper.state() != 'T');
-    eventually("no agent is left", || pids(folder.path(), "array").iter().all(|pid| !is_alive(*pid)));
+    eventually("no agent is left", || {
+        pids(folder.path(), "array")
+            .iter()
+            .all(|pid| !is_alive(*pid))
+    });
 }
 
 /// So does an agent: what outlives it has a guard.
@@ -171,10 +232,14 @@ fn faults_end_when_the_agent_is_killed() {
     let folder = TempDir::new().unwrap();
     let (sleeper, mut controller) = frozen_run(folder.path());
     for pid in pids(folder.path(), "array") {
-        let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        let _ = Command::new("kill")
+            .args(["-KILL", &pid.to_string()])
+            .status();
     }
     eventually("it goes on", || sleeper.state() != 'T');
     // Whoever ran the experiment hears of it: a fault that is lost makes its run void.
-    let _ = Command::new("kill").args(["-INT", &controller.id().to_string()]).status();
+    let _ = Command::new("kill")
+        .args(["-INT", &controller.id().to_string()])
+        .status();
     assert!(!controller.wait().unwrap().success());
 }

@@ -22,11 +22,20 @@ fn run(folder: &Path, text: &str) -> (Output, Value, String) {
     let file = folder.join("x.toml");
     std::fs::write(&file, format!("name = \"x\"\nrepetitions = 1\n{text}")).unwrap();
     let out = folder.join("x.results");
-    let output = brunt().arg("run").arg(&file).arg("--out").arg(&out).output().unwrap();
+    let output = brunt()
+        .arg("run")
+        .arg(&file)
+        .arg("--out")
+        .arg(&out)
+        .output()
+        .unwrap();
     let summary = std::fs::read(out.join("summary.json")).unwrap_or_default();
     let summary: Value = serde_json::from_slice(&summary).unwrap_or_default();
-    let said =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     (output, summary["points"][0]["runs"][0].clone(), said)
 }
 
@@ -57,21 +66,51 @@ fn hosts_are_recorded_with_and_without_workers() {
         let counts = &record["elsewhere"][host];
         let of = |key: &str| counts[key].as_u64().unwrap();
         // On a busy machine some are missed, which are counted.
-        assert!(of("samples") >= 1 && of("samples") + of("missed") >= 18, "{counts:#}");
-        assert!(of("sent_bytes") > 0 && of("received_bytes") > 1000, "{counts:#}");
-        assert!(counts["cpu_us_per_sample"].as_f64() > Some(0.0), "{counts:#}");
+        assert!(
+            of("samples") >= 1 && of("samples") + of("missed") >= 18,
+            "{counts:#}"
+        );
+        assert!(
+            of("sent_bytes") > 0 && of("received_bytes") > 1000,
+            "{counts:#}"
+        );
+        assert!(
+            counts["cpu_us_per_sample"].as_f64() > Some(0.0),
+            "{counts:#}"
+        );
         let means = &record["hosts"][host];
-        assert!(means["memory.available_bytes"].as_f64() > Some(0.0), "{means:#}");
-        assert!(means["process.agent.resident_bytes"].as_f64() > Some(0.0), "{means:#}");
-        assert!(means[&format!("process.{program}.resident_bytes")].as_f64() > Some(0.0), "{means:#}");
+        assert!(
+            means["memory.available_bytes"].as_f64() > Some(0.0),
+            "{means:#}"
+        );
+        assert!(
+            means["process.agent.resident_bytes"].as_f64() > Some(0.0),
+            "{means:#}"
+        );
+        assert!(
+            means[&format!("process.{program}.resident_bytes")].as_f64() > Some(0.0),
+            "{means:#}"
+        );
         let note = format!("{host}: no process is called 'never-there'");
-        assert!(record["notes"].as_array().unwrap().iter().any(|one| one == note.as_str()), "{record:#}");
+        assert!(
+            record["notes"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|one| one == note.as_str()),
+            "{record:#}"
+        );
     }
     let measured_ns = (run["measured_s"].as_f64().unwrap() * 1e9) as i64;
     let (mut seen, mut times) = (Vec::new(), Vec::new());
     read_table(&folder.path().join("x.results"), &probes::TABLE, |batch| {
         let hosts = batch.texts("host").map(str::to_string).collect::<Vec<_>>();
-        times.extend(hosts.iter().cloned().zip(batch.ints("end_ns").iter().copied()));
+        times.extend(
+            hosts
+                .iter()
+                .cloned()
+                .zip(batch.ints("end_ns").iter().copied()),
+        );
         seen.extend(hosts);
     })
     .unwrap();
@@ -79,9 +118,19 @@ fn hosts_are_recorded_with_and_without_workers() {
         assert!(seen.iter().any(|other| other == host), "{host}");
         // The last sample is taken when the run is over, which a busy machine may notice late.
         let within = |ns: i64| (-60_000_000_000..measured_ns + 60_000_000_000).contains(&ns);
-        let ends: Vec<i64> = times.iter().filter(|(other, _)| other == host).map(|(_, end)| *end).collect();
-        assert!(ends.iter().all(|end| within(*end)), "{host}: clocks are 500 s apart: {ends:?}");
-        assert!(ends.iter().any(|end| (0..=measured_ns).contains(end)), "{host}: {ends:?}");
+        let ends: Vec<i64> = times
+            .iter()
+            .filter(|(other, _)| other == host)
+            .map(|(_, end)| *end)
+            .collect();
+        assert!(
+            ends.iter().all(|end| within(*end)),
+            "{host}: clocks are 500 s apart: {ends:?}"
+        );
+        assert!(
+            ends.iter().any(|end| (0..=measured_ns).contains(end)),
+            "{host}: {ends:?}"
+        );
     }
     let page = std::fs::read_to_string(folder.path().join("x.results/report.html")).unwrap();
     assert!(page.contains("array") && page.contains("worker"));
@@ -105,15 +154,31 @@ fn a_host_that_is_only_recorded_may_be_lost() {
             std::thread::sleep(Duration::from_millis(10));
         }
         let pid = pids(&at, "array")[0].to_string();
-        assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args(["-KILL", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
     });
     let (output, run, said) = run(folder.path(), &text);
     killer.join().unwrap();
     assert!(output.status.success(), "{said}");
-    let lost = run["probes"]["elsewhere"]["array"]["lost"].as_str().unwrap_or_else(|| panic!("{run:#}"));
-    assert!(lost.contains("host array") && lost.contains("connection ended"), "{lost}");
+    let lost = run["probes"]["elsewhere"]["array"]["lost"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{run:#}"));
+    assert!(
+        lost.contains("host array") && lost.contains("connection ended"),
+        "{lost}"
+    );
     let doubts = run["doubts"].as_array().unwrap();
-    assert!(doubts.iter().any(|doubt| doubt.as_str().unwrap().contains("no more samples: host array")));
+    assert!(doubts.iter().any(|doubt| {
+        doubt
+            .as_str()
+            .unwrap()
+            .contains("no more samples: host array")
+    }));
 }
 
 /// Which hosts are recorded is chosen; what cannot be is refused before anything is reached.
@@ -123,10 +188,21 @@ fn hosts_are_chosen() {
     let hosts = "[hosts.a]\nssh = \"a\"\ncommand = \"false\"\n[hosts.b]\nssh = \"b\"\ncommand = \"false\"\n";
     let check = |probes: &str, expected: &str| {
         let file = folder.path().join("x.toml");
-        std::fs::write(&file, format!("name = \"x\"\n{hosts}{WORKLOAD}[probes]\n{probes}\n")).unwrap();
-        let output = brunt().args(["run", "--check"]).arg(&file).output().unwrap();
-        let said =
-            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        std::fs::write(
+            &file,
+            format!("name = \"x\"\n{hosts}{WORKLOAD}[probes]\n{probes}\n"),
+        )
+        .unwrap();
+        let output = brunt()
+            .args(["run", "--check"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        let said = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
         assert!(said.contains(expected), "{probes}: {said}");
     };
     check("interval = \"1s\"", "here, on a, b:");
@@ -139,5 +215,8 @@ fn hosts_are_chosen() {
     // Both are reached for at once.
     let named = said.contains("host a") || said.contains("host b");
     assert!(!output.status.success() && named, "{said}");
-    assert!(!folder.path().join("x.results").exists(), "nothing was begun");
+    assert!(
+        !folder.path().join("x.results").exists(),
+        "nothing was begun"
+    );
 }

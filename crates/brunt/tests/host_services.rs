@@ -27,7 +27,11 @@ impl Marked {
     /// It fails, with these words, of services on host `far`.
     fn refused_there(&self, services: &str, words: &[&str]) {
         let _ = std::fs::remove_dir_all(self.folder.join("far"));
-        let text = format!("{PATIENT}{LOAD}{SHORT}{TARGET}{}{}", self.host("far", 0), on("far", services));
+        let text = format!(
+            "{PATIENT}{LOAD}{SHORT}{TARGET}{}{}",
+            self.host("far", 0),
+            on("far", services)
+        );
         let (went_well, _, said) = self.run_on_hosts(&text);
         assert!(!went_well, "{said}");
         assert_says(&said, words);
@@ -36,7 +40,9 @@ impl Marked {
 
     /// Kills the agents of a host.
     fn kill_agents(&self, host: &str) {
-        pids(&self.folder.join(""), host).into_iter().for_each(|pid| kill(pid as u32, Signal::KILL));
+        pids(&self.folder.join(""), host)
+            .into_iter()
+            .for_each(|pid| kill(pid as u32, Signal::KILL));
     }
 }
 
@@ -51,7 +57,9 @@ fn kill(pid: u32, signal: Signal) {
 
 /// Processes with this word in their command line.
 fn with_word(word: &str) -> Vec<u32> {
-    processes().filter(|pid| words_of(*pid).iter().any(|one| one == word)).collect()
+    processes()
+        .filter(|pid| words_of(*pid).iter().any(|one| one == word))
+        .collect()
 }
 
 /// A service of one host waits for that of another, hears where it is, and is opened by address from here and by folder from
@@ -78,7 +86,10 @@ fn services_of_hosts_run_in_their_order() {
     assert_eq!(points.len(), 3, "{summary:#}");
     for point in points {
         let run = &point["runs"][0];
-        assert!(run["requests_per_second"].as_f64().unwrap() > 0.0, "{point:#}");
+        assert!(
+            run["requests_per_second"].as_f64().unwrap() > 0.0,
+            "{point:#}"
+        );
         let memory = &run["probes"]["hosts"]["a"]["process.service store.resident_bytes"];
         assert!(memory.as_f64() > Some(0.0), "{point:#}");
     }
@@ -88,8 +99,15 @@ fn services_of_hosts_run_in_their_order() {
         log.contains(" by 127.0.0.1 in ") && log.ends_with("/after\nafter\ndisk.img\nit is up\n"),
         "{log}"
     );
-    assert!(marked.log("last").starts_with("127.0.0.1:"), "what other hosts start is reached from here");
-    assert!(marked.log("store").contains("127.0.0.1:"), "{}", marked.log("store"));
+    assert!(
+        marked.log("last").starts_with("127.0.0.1:"),
+        "what other hosts start is reached from here"
+    );
+    assert!(
+        marked.log("store").contains("127.0.0.1:"),
+        "{}",
+        marked.log("store")
+    );
     marked.ends();
 }
 
@@ -102,7 +120,9 @@ fn faults_break_a_service_elsewhere() {
         let marked = Marked::new("breaks");
         let fault = |what: &str, at: u32| {
             let (at, lasts) = (at * factor, 300 * factor);
-            format!("[[fault]]\nservice = \"store\"\n{what} = true\nat = \"{at}ms\"\nfor = \"{lasts}ms\"\n")
+            format!(
+                "[[fault]]\nservice = \"store\"\n{what} = true\nat = \"{at}ms\"\nfor = \"{lasts}ms\"\n"
+            )
         };
         let text = format!(
             "{PATIENT}{}read = 0.5\nverify = {{}}\nstop = {{ time = \"{}ms\" }}\n{}{}{}{}",
@@ -117,20 +137,41 @@ fn faults_break_a_service_elsewhere() {
         marked.ends();
         said = words;
         if !went_well {
-            assert!(said.contains("the run is invalid") || said.contains("had no visible effect"), "{said}");
+            assert!(
+                said.contains("the run is invalid") || said.contains("had no visible effect"),
+                "{said}"
+            );
             continue;
         }
         let faults = &summary["points"][0]["runs"][0]["faults"];
-        let by = |fault: usize, key: &str| faults[fault][key].as_str().unwrap_or_default().to_string();
-        assert!(by(0, "shown_by").contains("the 1 below it are dead"), "{faults}");
+        let by =
+            |fault: usize, key: &str| faults[fault][key].as_str().unwrap_or_default().to_string();
+        assert!(
+            by(0, "shown_by").contains("the 1 below it are dead"),
+            "{faults}"
+        );
         assert!(by(0, "gone_by").contains("has replaced it"), "{faults}");
-        assert!(by(1, "shown_by").contains("threads of processes are in states"), "{faults}");
+        assert!(
+            by(1, "shown_by").contains("threads of processes are in states"),
+            "{faults}"
+        );
         assert_eq!(faults[0]["place"], "service store", "{faults}");
-        assert!(faults[0]["start_s"].as_f64().unwrap() < 100.0, "on our clock: {faults}");
+        assert!(
+            faults[0]["start_s"].as_f64().unwrap() < 100.0,
+            "on our clock: {faults}"
+        );
         // The disk was prepared once: a second time its data would have been gone.
-        assert_eq!(summary["points"][0]["runs"][0]["first_error"], Value::Null, "{summary}");
+        assert_eq!(
+            summary["points"][0]["runs"][0]["first_error"],
+            Value::Null,
+            "{summary}"
+        );
         let log = marked.log("store");
-        assert_eq!(log.matches("127.0.0.1:").count(), 2, "of both that were started: {log}");
+        assert_eq!(
+            log.matches("127.0.0.1:").count(),
+            2,
+            "of both that were started: {log}"
+        );
         return;
     }
     panic!("never as it was meant to be: {said}");
@@ -140,7 +181,9 @@ fn faults_break_a_service_elsewhere() {
 #[test]
 fn a_service_elsewhere_that_never_becomes_ready() {
     let marked = Marked::new("never");
-    never_ready("host far: ", &|services, words| marked.refused_there(services, words));
+    never_ready("host far: ", &|services, words| {
+        marked.refused_there(services, words)
+    });
     marked.refused_there(&slow("ready = { port = 0 }"), &["log: here I am"]);
     assert_eq!(marked.log("slow"), "here I am\n");
 }
@@ -149,8 +192,14 @@ fn a_service_elsewhere_that_never_becomes_ready() {
 #[test]
 fn an_interruption_while_a_service_elsewhere_starts() {
     let marked = Marked::new("starting");
-    let hour = on("far", &slow("ready = { line = \"never\" }").replace("500ms", "1h"));
-    marked.interrupted_at_start(&format!("{PATIENT}{LOAD}{SHORT}{TARGET}{hour}{}", marked.host("far", 0)));
+    let hour = on(
+        "far",
+        &slow("ready = { line = \"never\" }").replace("500ms", "1h"),
+    );
+    marked.interrupted_at_start(&format!(
+        "{PATIENT}{LOAD}{SHORT}{TARGET}{hour}{}",
+        marked.host("far", 0)
+    ));
 }
 
 /// One that floods its log, moves to the background without saying so, or ends at once.
@@ -162,14 +211,21 @@ fn a_service_elsewhere_that_misbehaves() {
         &["service loud: host far: it did not start: its log exceeds 262144 bytes", "limits.log"],
     );
     let log = marked.log("loud");
-    assert!(log.len() == 262144 && log.starts_with("well\nwell\n"), "all that it may have: {}", log.len());
+    assert!(
+        log.len() == 262144 && log.starts_with("well\nwell\n"),
+        "all that it may have: {}",
+        log.len()
+    );
     marked.refused_there(
         "[services.away]\nready = { port = 0 }\ncommand = \"setsid sleep 1000 & setsid setsid sleep 1001 &\"\n",
         &["its command ended and left ", "write daemon = true"],
     );
     marked.refused_there(
         "[services.weak]\ncommand = \"echo too soon; exit 1\"\nready = { port = 0 }\n",
-        &["service weak: host far: it did not start: its command ended with exit status 1", "log: too soon"],
+        &[
+            "service weak: host far: it did not start: its command ended with exit status 1",
+            "log: too soon",
+        ],
     );
 }
 
@@ -177,18 +233,24 @@ fn a_service_elsewhere_that_misbehaves() {
 #[test]
 fn a_service_elsewhere_that_dies_by_itself() {
     let marked = Marked::new("dies");
-    let services = "[services.weak]\ncommand = \"echo well; sleep 0.1; echo out of luck; exit 7\"\n";
+    let services =
+        "[services.weak]\ncommand = \"echo well; sleep 0.1; echo out of luck; exit 7\"\n";
     // Each run looks before and after.
     let text = format!(
         "{PATIENT}{LOAD}stop = {{ time = \"2s\" }}\n{TARGET}{}{}",
         marked.host("far", 0),
         on("far", services)
     );
-    let (went_well, _, said) = marked.run_on_hosts(&text.replace("repetitions = 1", "repetitions = 9"));
+    let (went_well, _, said) =
+        marked.run_on_hosts(&text.replace("repetitions = 1", "repetitions = 9"));
     assert!(!went_well, "{said}");
     assert_says(
         &said,
-        &["service weak ended unexpectedly", "its command ended with exit status 7", "log: out of luck"],
+        &[
+            "service weak ended unexpectedly",
+            "its command ended with exit status 7",
+            "log: out of luck",
+        ],
     );
     assert_eq!(marked.log("weak"), "well\nout of luck\n");
     marked.ends();
@@ -199,24 +261,45 @@ fn a_service_elsewhere_that_dies_by_itself() {
 #[test]
 fn nothing_is_left_whoever_is_killed() {
     let fault = "[[fault]]\nservice = \"front\"\nfreeze = true\n";
-    for (whose, more) in [("controller", fault), ("agent", fault), ("agent", ""), ("keeper", "")] {
+    for (whose, more) in [
+        ("controller", fault),
+        ("agent", fault),
+        ("agent", ""),
+        ("keeper", ""),
+    ] {
         let marked = Marked::new("killed");
         let said = STUBBORN.replace("echo x > file", "echo x > file; echo here");
-        let text = format!("{PATIENT}{LOAD}{}{TARGET}{}{more}", on("far", &said), marked.host("far", 0));
+        let text = format!(
+            "{PATIENT}{LOAD}{}{TARGET}{}{more}",
+            on("far", &said),
+            marked.host("far", 0)
+        );
         // Each run looks before and after.
         let text = match whose {
             "controller" => text,
-            _ => text.replace("repetitions = 1", "repetitions = 9").replace("1000s", "1s"),
+            _ => text
+                .replace("repetitions = 1", "repetitions = 9")
+                .replace("1000s", "1s"),
         };
         let mut run = Running::start(&marked, &text);
-        eventually("what a service said is here", 30, || marked.log("deaf") == "here\n");
-        assert_eq!(files_in(&marked.temporary()).len(), 2, "one folder here, one there");
+        eventually("what a service said is here", 30, || {
+            marked.log("deaf") == "here\n"
+        });
+        assert_eq!(
+            files_in(&marked.temporary()).len(),
+            2,
+            "one folder here, one there"
+        );
         match whose {
             "controller" => kill(run.0.id(), Signal::KILL),
             "agent" => marked.kill_agents("far"),
             _ => {
-                let keepers = support::processes_with(|variable| variable.starts_with(b"BRUNT_KEEPER="));
-                let own = marked.pids().into_iter().filter(|pid| keepers.contains(pid));
+                let keepers =
+                    support::processes_with(|variable| variable.starts_with(b"BRUNT_KEEPER="));
+                let own = marked
+                    .pids()
+                    .into_iter()
+                    .filter(|pid| keepers.contains(pid));
                 own.for_each(|pid| kill(pid, Signal::KILL));
             }
         }
@@ -243,8 +326,13 @@ fn a_listening_agent_ends_the_services_of_a_lost_controller() {
     let identity = certificates.path().join("agent-127.0.0.1.pem");
     let mut agent = Listening::start(&identity, &["--allow", "service:", "--lease", "5s"]);
     let starting = "ready = { line = \"never\" }\nwithin = \"1h\"\n";
-    for (number, (lost_by, ready)) in
-        [(Signal::KILL, starting), (Signal::KILL, ""), (Signal::STOP, "")].into_iter().enumerate()
+    for (number, (lost_by, ready)) in [
+        (Signal::KILL, starting),
+        (Signal::KILL, ""),
+        (Signal::STOP, ""),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let marked = Marked::new("lost");
         let word = format!("1000.{}{number}", std::process::id());
@@ -252,7 +340,8 @@ fn a_listening_agent_ends_the_services_of_a_lost_controller() {
             "[services.stays]\nhost = \"far\"\nstop_within = \"300s\"\n{ready}command = \"trap '' TERM; sleep {word}; exit 1\"\n"
         );
         let host = host_by_agent(certificates.path(), "far", &agent);
-        let text = format!("{PATIENT}{LOAD}stop = {{ time = \"1000s\" }}\n{TARGET}{host}{services}");
+        let text =
+            format!("{PATIENT}{LOAD}stop = {{ time = \"1000s\" }}\n{TARGET}{host}{services}");
         let mut command = marked.command(&text);
         let mut controller = Running(command.spawn().unwrap());
         eventually("the service is there", 30, || !with_word(&word).is_empty());
@@ -261,7 +350,10 @@ fn a_listening_agent_ends_the_services_of_a_lost_controller() {
         kill(controller.0.id(), lost_by);
         eventually("the service ends", 30, || with_word(&word).is_empty());
         eventually("its folder is removed", 30, || !Path::new(&folder).exists());
-        assert!(agent.child.try_wait().unwrap().is_none(), "the agent goes on");
+        assert!(
+            agent.child.try_wait().unwrap().is_none(),
+            "the agent goes on"
+        );
         kill(controller.0.id(), Signal::KILL);
         controller.0.wait().unwrap();
     }
@@ -271,7 +363,10 @@ fn a_listening_agent_ends_the_services_of_a_lost_controller() {
 fn folder_of(pid: u32) -> String {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
     let text = String::from_utf8_lossy(&environment).into_owned();
-    text.split('\0').find_map(|one| one.strip_prefix("BRUNT_FOLDERS=")).unwrap().to_string()
+    text.split('\0')
+        .find_map(|one| one.strip_prefix("BRUNT_FOLDERS="))
+        .unwrap()
+        .to_string()
 }
 
 /// An agent that listens starts no service unless it was told to; nothing is started anywhere then, whatever the order.
@@ -293,12 +388,23 @@ fn what_is_not_allowed_starts_nothing() {
     assert!(!went_well, "{said}");
     assert_says(
         &said,
-        &["service second: host far: its agent does not allow service:", "start it with --allow service:"],
+        &[
+            "service second: host far: its agent does not allow service:",
+            "start it with --allow service:",
+        ],
     );
-    assert!(!said.contains("see all that it said"), "it said nothing: {said}");
+    assert!(
+        !said.contains("see all that it said"),
+        "it said nothing: {said}"
+    );
     for service in ["first", "third"] {
-        let log = marked.folder.join(&format!("results/services/{service}.log"));
-        assert!(std::fs::read_to_string(log).unwrap_or_default().is_empty(), "{service} was started");
+        let log = marked
+            .folder
+            .join(&format!("results/services/{service}.log"));
+        assert!(
+            std::fs::read_to_string(log).unwrap_or_default().is_empty(),
+            "{service} was started"
+        );
     }
     marked.ends();
 }
@@ -324,8 +430,14 @@ fn a_service_elsewhere_that_needs_root() {
         return skip("user namespaces");
     }
     assert!(!went_well, "{said}");
-    assert!(said.contains("service second: host far: it needs root's rights over that machine"), "{said}");
-    assert!(!marked.folder.join("results/services/first.log").exists(), "it was started");
+    assert!(
+        said.contains("service second: host far: it needs root's rights over that machine"),
+        "{said}"
+    );
+    assert!(
+        !marked.folder.join("results/services/first.log").exists(),
+        "it was started"
+    );
     marked.ends();
 }
 
@@ -336,7 +448,11 @@ fn a_lost_host_of_services_is_marked() {
     for goes_on in [false, true] {
         let marked = Marked::new("goes-on");
         let services = "[services.idle]\ncommand = [\"sleep\", \"1000\"]\n";
-        let rule = if goes_on { "on_host_failure = \"continue\"\n" } else { "" };
+        let rule = if goes_on {
+            "on_host_failure = \"continue\"\n"
+        } else {
+            ""
+        };
         let text = format!(
             "{PATIENT}{rule}{LOAD}stop = {{ time = \"1s\" }}\n{TARGET}{}{}",
             marked.host("far", 0),
@@ -352,14 +468,34 @@ fn a_lost_host_of_services_is_marked() {
         let runs = summary["points"][0]["runs"].as_array().unwrap();
         assert!(summary["complete"] == false, "{summary:#}");
         // It may be lost before the first run is under way.
-        assert!(if goes_on { runs.len() == 3 } else { runs.len() <= 1 }, "{summary:#}");
+        assert!(
+            if goes_on {
+                runs.len() == 3
+            } else {
+                runs.len() <= 1
+            },
+            "{summary:#}"
+        );
         for run in runs {
             assert_eq!(run["stopped"], "host-lost", "{run:#}");
-            assert!(run["doubts"][0].as_str().unwrap().contains("services lack a host: host far"), "{run:#}");
-            assert!(run["hosts"][0]["name"] == "far" && run["hosts"][0]["lost"].is_object(), "{run:#}");
+            assert!(
+                run["doubts"][0]
+                    .as_str()
+                    .unwrap()
+                    .contains("services lack a host: host far"),
+                "{run:#}"
+            );
+            assert!(
+                run["hosts"][0]["name"] == "far" && run["hosts"][0]["lost"].is_object(),
+                "{run:#}"
+            );
             assert!(run["requests_per_second"].as_f64() > Some(0.0), "{run:#}");
         }
-        assert_eq!(summary["points"][0]["requests_per_second"], Value::Null, "no mean has them");
+        assert_eq!(
+            summary["points"][0]["requests_per_second"],
+            Value::Null,
+            "no mean has them"
+        );
         marked.ends();
     }
 }
@@ -373,14 +509,21 @@ fn nbdkit_on_hosts() {
     }
     let certificates = certificates();
     let identity = certificates.path().join("agent-127.0.0.1.pem");
-    let text = std::fs::read_to_string(support::root().join("examples/services-hosts.toml")).unwrap();
-    let text = text.replace("/tmp/brunt-certificates", certificates.path().to_str().unwrap());
+    let text =
+        std::fs::read_to_string(support::root().join("examples/services-hosts.toml")).unwrap();
+    let text = text.replace(
+        "/tmp/brunt-certificates",
+        certificates.path().to_str().unwrap(),
+    );
     let mut text = text.replace("repetitions = 4", &format!("repetitions = 1\n{PATIENT}"));
     let agents: Vec<Listening> = [("7420", "service:"), ("7421", "service:"), ("7422", "nbd:")]
         .into_iter()
         .map(|(port, allowed)| {
             let agent = Listening::start(&identity, &["--allow", allowed]);
-            text = text.replace(&format!("127.0.0.1:{port}\"\n"), &format!("{}\"\n", agent.address));
+            text = text.replace(
+                &format!("127.0.0.1:{port}\"\n"),
+                &format!("{}\"\n", agent.address),
+            );
             agent
         })
         .collect();

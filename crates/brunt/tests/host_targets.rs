@@ -8,7 +8,9 @@ use std::process::{Child, Command, Output};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::agents::{Listening, certificates, host_by_agent, host_by_ssh, is_alive, pids, ssh_to_here};
+use support::agents::{
+    Listening, certificates, host_by_agent, host_by_ssh, is_alive, pids, ssh_to_here,
+};
 use support::{brunt, eventually, processes, words_of};
 use tempfile::TempDir;
 
@@ -30,9 +32,16 @@ fn run(folder: &Path, text: &str) -> (Output, Value, String) {
     let (mut command, out) = command(folder, text);
     let output = command.output().unwrap();
     let summary = std::fs::read(out.join("summary.json")).unwrap_or_default();
-    let said =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    (output, serde_json::from_slice(&summary).unwrap_or_default(), said)
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    (
+        output,
+        serde_json::from_slice(&summary).unwrap_or_default(),
+        said,
+    )
 }
 
 /// A host by ssh that serves at loopback, for those whose name is no address.
@@ -43,7 +52,9 @@ fn serving_by_ssh(folder: &Path, name: &str, shift_ns: i64) -> String {
 /// The processes that an agent of this process id, or of a child of its, has started to serve.
 fn roles_of(agent: u32) -> Vec<u32> {
     let parent = ["--parent".to_string(), agent.to_string()];
-    processes().filter(|pid| words_of(*pid).windows(2).any(|two| *two == parent)).collect()
+    processes()
+        .filter(|pid| words_of(*pid).windows(2).any(|two| *two == parent))
+        .collect()
 }
 
 fn signal(pid: u32, signal: Signal) {
@@ -52,13 +63,18 @@ fn signal(pid: u32, signal: Signal) {
 
 /// Whether a file of the folder has this text.
 fn has(folder: &Path, text: &str) -> bool {
-    std::fs::read_dir(folder).unwrap().flatten().any(|entry| match entry.path() {
-        path if path.is_dir() => has(&path, text),
-        path => {
-            let bytes = std::fs::read(&path).unwrap();
-            bytes.windows(text.len()).any(|window| window == text.as_bytes())
-        }
-    })
+    std::fs::read_dir(folder)
+        .unwrap()
+        .flatten()
+        .any(|entry| match entry.path() {
+            path if path.is_dir() => has(&path, text),
+            path => {
+                let bytes = std::fs::read(&path).unwrap();
+                bytes
+                    .windows(text.len())
+                    .any(|window| window == text.as_bytes())
+            }
+        })
 }
 
 /// A host serves a target and a sink, which workers of this machine and of another host open; its prober sees their processes,
@@ -71,7 +87,13 @@ fn hosts_serve_for_each_other() {
     let array = Listening::start(
         &identity,
         // Of another network than its agent's.
-        &["--allow", "serve:127.0.0.2", "--allow", "memory:", "--clock-shift-ns=9000000000000"],
+        &[
+            "--allow",
+            "serve:127.0.0.2",
+            "--allow",
+            "memory:",
+            "--clock-shift-ns=9000000000000",
+        ],
     );
     let text = format!(
         "{}{}address = \"127.0.0.2\"\n{}\
@@ -99,18 +121,35 @@ fn hosts_serve_for_each_other() {
             assert!(bytes > Some(0.0), "{role}: {means:#}");
         }
     }
-    assert_eq!(summary["experiment"]["targets"]["disk"]["host"], "array", "{summary:#}");
-    assert!(!has(&folder.path().join("x.results"), "brunt%"), "a login is in the results");
-    for agent in
-        [array.child.id()].into_iter().chain(pids(folder.path(), "other").iter().map(|pid| *pid as u32))
+    assert_eq!(
+        summary["experiment"]["targets"]["disk"]["host"], "array",
+        "{summary:#}"
+    );
+    assert!(
+        !has(&folder.path().join("x.results"), "brunt%"),
+        "a login is in the results"
+    );
+    for agent in [array.child.id()]
+        .into_iter()
+        .chain(pids(folder.path(), "other").iter().map(|pid| *pid as u32))
     {
-        assert!(roles_of(agent).is_empty(), "targets end with the experiment");
+        assert!(
+            roles_of(agent).is_empty(),
+            "targets end with the experiment"
+        );
     }
     // What is there only for other hosts is started by a check, too.
     let (mut check, _) = command(folder.path(), &text);
     let output = check.arg("--check=open").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(roles_of(array.child.id()).is_empty(), "targets end with the check");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(
+        roles_of(array.child.id()).is_empty(),
+        "targets end with the check"
+    );
 }
 
 /// A copy of the program that came by ssh and has removed itself serves all the same.
@@ -119,14 +158,23 @@ fn a_copy_without_a_file_serves() {
     let folder = TempDir::new().unwrap();
     let temporary = folder.path().join("tmp");
     std::fs::create_dir(&temporary).unwrap();
-    let ssh = ssh_to_here(folder.path(), &format!("export TMPDIR={}", temporary.display()));
+    let ssh = ssh_to_here(
+        folder.path(),
+        &format!("export TMPDIR={}", temporary.display()),
+    );
     let text = format!(
         "[hosts.array]\nssh = \"array\"\ncommand = \"{ssh}\"\naddress = \"127.0.0.1\"\n\
          [targets.disk]\nserve = \"memory:8MiB\"\nhost = \"array\"\n[workloads.w]\nstop = {{ requests = 10 }}\n"
     );
     let (output, summary, said) = run(folder.path(), &text);
-    assert!(output.status.success() && summary["complete"] == true, "{said}");
-    assert!(std::fs::read_dir(&temporary).unwrap().next().is_none(), "nothing is left");
+    assert!(
+        output.status.success() && summary["complete"] == true,
+        "{said}"
+    );
+    assert!(
+        std::fs::read_dir(&temporary).unwrap().next().is_none(),
+        "nothing is left"
+    );
 }
 
 /// Nobody without the login of the experiment opens what a host serves for it.
@@ -147,7 +195,10 @@ fn a_stranger_gets_nothing() {
     let url = format!("iscsi://127.0.0.1:{port}/{}/0", support::TARGET_NAME);
     let output = brunt().args(["io", "capacity", &url]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("refused the login"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("refused the login"),
+        "{said}"
+    );
     signal(child.id(), Signal::INT);
     child.wait().unwrap();
 }
@@ -159,15 +210,22 @@ fn listening_port(pid: u32) -> u16 {
         .flatten()
         .filter_map(|entry| {
             let link = std::fs::read_link(entry.path()).ok()?;
-            Some(link.to_str()?.strip_prefix("socket:[")?.trim_end_matches(']').to_string())
+            Some(
+                link.to_str()?
+                    .strip_prefix("socket:[")?
+                    .trim_end_matches(']')
+                    .to_string(),
+            )
         })
         .collect();
     let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
     let port = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         // proc(5): 0A is TCP_LISTEN, the tenth word the inode.
-        let is_it =
-            words.get(3) == Some(&"0A") && sockets.iter().any(|inode| words.get(9) == Some(&inode.as_str()));
+        let is_it = words.get(3) == Some(&"0A")
+            && sockets
+                .iter()
+                .any(|inode| words.get(9) == Some(&inode.as_str()));
         is_it.then(|| u16::from_str_radix(words[1].split_once(':').unwrap().1, 16).unwrap())
     };
     table.lines().find_map(port).expect("it listens")
@@ -187,22 +245,67 @@ fn what_may_not_be_served_is_refused() {
         );
         let (output, _, said) = run(folder.path(), &text);
         assert!(said.contains(expected), "{serve}: {said}");
-        assert_eq!(output.status.success(), expected.is_empty(), "{serve}: {said}");
-        assert!(roles_of(agent.child.id()).is_empty(), "{serve}: nothing is left");
+        assert_eq!(
+            output.status.success(),
+            expected.is_empty(),
+            "{serve}: {said}"
+        );
+        assert!(
+            roles_of(agent.child.id()).is_empty(),
+            "{serve}: nothing is left"
+        );
     };
     let file = folder.path().join("disk");
-    std::fs::File::create(&file).unwrap().set_len(1 << 20).unwrap();
+    std::fs::File::create(&file)
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
     let file = file.display().to_string();
     check(&["memory:"], "memory:1MiB", "", "--allow serve:127.0.0.1");
-    check(&["memory:", "serve:10.0.0.9"], "memory:1MiB", "", "--allow serve:127.0.0.1");
-    check(&["serve:"], "memory:1MiB", "", "'memory:' is not among what may be opened here");
-    check(&["serve:", "memory:"], &file, "", "is not among what may be opened here");
+    check(
+        &["memory:", "serve:10.0.0.9"],
+        "memory:1MiB",
+        "",
+        "--allow serve:127.0.0.1",
+    );
+    check(
+        &["serve:"],
+        "memory:1MiB",
+        "",
+        "'memory:' is not among what may be opened here",
+    );
+    check(
+        &["serve:", "memory:"],
+        &file,
+        "",
+        "is not among what may be opened here",
+    );
     let nested = format!("array:raid0,[memory:1MiB],[{file}]");
-    check(&["serve:", "memory:", "array:"], &nested, "", "is not among what may be opened here");
+    check(
+        &["serve:", "memory:", "array:"],
+        &nested,
+        "",
+        "is not among what may be opened here",
+    );
     let beside = format!("memory:1MiB,aptpl={file}");
-    check(&["serve:", "memory:"], &beside, "", "is not among what may be opened here");
-    check(&["serve:", "memory:"], "memory:1MiB", "address = \"192.0.2.1\"", "192.0.2.1");
-    check(&["serve:", "memory:"], "memory:1MiB", "address = \"no-such-host.invalid\"", "write address =");
+    check(
+        &["serve:", "memory:"],
+        &beside,
+        "",
+        "is not among what may be opened here",
+    );
+    check(
+        &["serve:", "memory:"],
+        "memory:1MiB",
+        "address = \"192.0.2.1\"",
+        "192.0.2.1",
+    );
+    check(
+        &["serve:", "memory:"],
+        "memory:1MiB",
+        "address = \"no-such-host.invalid\"",
+        "write address =",
+    );
     check(&["serve:127.0.0.1", "memory:"], "memory:1MiB", "", "");
     check(&["serve:", &file], &file, "", "");
 }
@@ -229,10 +332,14 @@ fn started(folder: &Path, text: &str) -> (Child, u32) {
     let child = command.spawn().unwrap();
     let mut role = None;
     eventually("the target is there", PATIENCE, || {
-        role = pids(folder, "array").iter().find_map(|agent| roles_of(*agent as u32).first().copied());
+        role = pids(folder, "array")
+            .iter()
+            .find_map(|agent| roles_of(*agent as u32).first().copied());
         role.is_some()
     });
-    eventually("it is measured", PATIENCE, || out.join("summary.json").exists());
+    eventually("it is measured", PATIENCE, || {
+        out.join("summary.json").exists()
+    });
     (child, role.unwrap())
 }
 
@@ -260,7 +367,9 @@ fn targets_end_when_the_controller_is_killed() {
         controller.wait().unwrap();
         eventually("the target ends", PATIENCE, || !is_alive(role as i32));
         eventually("no agent is left", PATIENCE, || {
-            pids(folder.path(), "array").iter().all(|pid| !is_alive(*pid))
+            pids(folder.path(), "array")
+                .iter()
+                .all(|pid| !is_alive(*pid))
         });
     }
 }
@@ -271,8 +380,10 @@ fn targets_end_when_the_controller_is_killed() {
 fn a_listening_agent_ends_the_targets_of_a_lost_controller() {
     let (folder, certificates) = (TempDir::new().unwrap(), certificates());
     let identity = certificates.path().join("agent-127.0.0.1.pem");
-    let mut agent =
-        Listening::start(&identity, &["--allow", "serve:", "--allow", "memory:", "--lease", "5s"]);
+    let mut agent = Listening::start(
+        &identity,
+        &["--allow", "serve:", "--allow", "memory:", "--lease", "5s"],
+    );
     for lost_by in [Signal::KILL, Signal::STOP] {
         let host = host_by_agent(certificates.path(), "array", &agent);
         let (mut command, out) = command(folder.path(), &endless_on(&host));
@@ -282,10 +393,17 @@ fn a_listening_agent_ends_the_targets_of_a_lost_controller() {
             role = roles_of(agent.child.id()).first().copied();
             role.is_some()
         });
-        eventually("it is measured", PATIENCE, || out.join("summary.json").exists());
+        eventually("it is measured", PATIENCE, || {
+            out.join("summary.json").exists()
+        });
         signal(controller.id(), lost_by);
-        eventually("the target ends", PATIENCE, || !is_alive(role.unwrap() as i32));
-        assert!(agent.child.try_wait().unwrap().is_none(), "the agent goes on");
+        eventually("the target ends", PATIENCE, || {
+            !is_alive(role.unwrap() as i32)
+        });
+        assert!(
+            agent.child.try_wait().unwrap().is_none(),
+            "the agent goes on"
+        );
         controller.kill().unwrap();
         controller.wait().unwrap();
     }
@@ -313,7 +431,10 @@ fn a_death_is_noticed() {
     signal(role, Signal::KILL);
     assert!(!controller.wait().unwrap().success());
     let summary = std::fs::read_to_string(folder.path().join("x.results/summary.json")).unwrap();
-    assert!(summary.contains("disk ended unexpectedly (signal: 9"), "{summary}");
+    assert!(
+        summary.contains("disk ended unexpectedly (signal: 9"),
+        "{summary}"
+    );
 }
 
 /// Faults of a target on another host are put in, proven and removed as those of one here, on our clock although the host's is
@@ -339,23 +460,43 @@ fn faults_of_a_target_elsewhere() {
         let (output, summary, words) = run(folder.path(), &text);
         said = words;
         if !output.status.success() {
-            assert!(said.contains("the run is invalid") || said.contains("had no visible effect"), "{said}");
+            assert!(
+                said.contains("the run is invalid") || said.contains("had no visible effect"),
+                "{said}"
+            );
             continue;
         }
-        let faults = summary["points"][0]["runs"][0]["faults"].as_array().unwrap().clone();
-        let kinds: Vec<&str> = faults.iter().filter_map(|fault| fault["kind"].as_str()).collect();
+        let faults = summary["points"][0]["runs"][0]["faults"]
+            .as_array()
+            .unwrap()
+            .clone();
+        let kinds: Vec<&str> = faults
+            .iter()
+            .filter_map(|fault| fault["kind"].as_str())
+            .collect();
         assert_eq!(kinds, ["storage", "freeze", "kill"]);
         for (fault, (at, shown, gone)) in faults.iter().zip([
             (0.3, "affected", "disarmed"),
             (1.0, "are in states T", "are in states"),
             (1.6, "is dead", "has replaced it"),
         ]) {
-            let start = fault["start_s"].as_f64().unwrap_or_else(|| panic!("{fault:#}"));
+            let start = fault["start_s"]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{fault:#}"));
             let begin = at * f64::from(factor);
             // Never before its time, but for what nobody knows of the host's clock; how late is up to the machine.
-            assert!((begin - 0.1..begin + 100.0).contains(&start), "on our clock: {fault:#}");
-            assert!(fault["shown_by"].as_str().unwrap().contains(shown), "{fault:#}");
-            assert!(fault["gone_by"].as_str().unwrap().contains(gone), "{fault:#}");
+            assert!(
+                (begin - 0.1..begin + 100.0).contains(&start),
+                "on our clock: {fault:#}"
+            );
+            assert!(
+                fault["shown_by"].as_str().unwrap().contains(shown),
+                "{fault:#}"
+            );
+            assert!(
+                fault["gone_by"].as_str().unwrap().contains(gone),
+                "{fault:#}"
+            );
         }
         return;
     }

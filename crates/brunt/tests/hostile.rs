@@ -36,7 +36,12 @@ fn target() -> Target {
 }
 
 fn login(target: &Target, who: &str) -> Raw {
-    let mut raw = Raw::login(target.address(), &format!("iqn.2026-11.io.brunt:{who}"), TARGET_NAME, &[]);
+    let mut raw = Raw::login(
+        target.address(),
+        &format!("iqn.2026-11.io.brunt:{who}"),
+        TARGET_NAME,
+        &[],
+    );
     raw.settle(0);
     raw
 }
@@ -61,9 +66,17 @@ impl Bystander {
                 let lba = random.below(32768 - 16) as u32;
                 random.fill(&mut data);
                 let wrote = raw.write(1, &rw10(WRITE_10, lba, 16), &data);
-                assert_eq!(wrote.status, ScsiStatus::Good, "the bystander's write: {wrote:?}");
+                assert_eq!(
+                    wrote.status,
+                    ScsiStatus::Good,
+                    "the bystander's write: {wrote:?}"
+                );
                 let read = raw.read(1, &rw10(READ_10, lba, 16), data.len() as u32);
-                assert_eq!(read.status, ScsiStatus::Good, "the bystander's read: {read:?}");
+                assert_eq!(
+                    read.status,
+                    ScsiStatus::Good,
+                    "the bystander's read: {read:?}"
+                );
                 assert!(read.data == data, "the bystander read back something else");
                 rounds += 1;
             }
@@ -90,11 +103,16 @@ fn survives(attack: impl FnOnce(&Target)) {
     assert!(target.is_alive(), "the target died");
     bystander.finish();
     // The bystander's own connection may be gone by now.
-    eventually("the target closes what its peers closed", 30, || target.descriptors_count() <= descriptors);
+    eventually("the target closes what its peers closed", 30, || {
+        target.descriptors_count() <= descriptors
+    });
     let grown = target.resident_bytes().saturating_sub(bytes);
     assert!(grown < GROWTH_BYTES_MAX, "grew by {grown} bytes");
     let mut after = login(&target, "after");
-    assert_eq!(after.read(0, &rw10(READ_10, 0, 1), 512).status, ScsiStatus::Good);
+    assert_eq!(
+        after.read(0, &rw10(READ_10, 0, 1), 512).status,
+        ScsiStatus::Good
+    );
 }
 
 /// What may happen to a connection that broke the rules: told so, or closed.
@@ -103,8 +121,14 @@ fn told_or_closed(raw: &mut Raw, what: &str) {
         Ok(pdu) => match pdu.kind() {
             Opcode::Reject => {
                 let reason = Reject::view(&pdu.bhs).reason;
-                assert!((0x02..=0x0c).contains(&reason), "{what}: reason {reason:#x} is not the RFC's");
-                assert!(pdu.data.len() >= BHS_BYTES, "{what}: a reject carries the header it rejects");
+                assert!(
+                    (0x02..=0x0c).contains(&reason),
+                    "{what}: reason {reason:#x} is not the RFC's"
+                );
+                assert!(
+                    pdu.data.len() >= BHS_BYTES,
+                    "{what}: a reject carries the header it rejects"
+                );
             }
             Opcode::LoginResponse => {
                 let class = LoginResponse::view(&pdu.bhs).status_class;
@@ -112,12 +136,18 @@ fn told_or_closed(raw: &mut Raw, what: &str) {
             }
             Opcode::ScsiResponse => {
                 let status = brunt_wire::iscsi::pdu::ScsiResponse::view(&pdu.bhs);
-                assert!(status.status != 0 || status.response != 0, "{what}: ended GOOD");
+                assert!(
+                    status.status != 0 || status.response != 0,
+                    "{what}: ended GOOD"
+                );
             }
             other => panic!("{what}: answered with {other:?}"),
         },
         Err(error) => assert!(
-            !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
+            !matches!(
+                error.kind(),
+                std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+            ),
             "{what}: neither told nor closed"
         ),
     }
@@ -125,7 +155,11 @@ fn told_or_closed(raw: &mut Raw, what: &str) {
 
 fn login_bytes(who: &str) -> Vec<u8> {
     let name = format!("iqn.2026-11.io.brunt:{who}");
-    let pairs = [("InitiatorName", name.as_str()), ("TargetName", TARGET_NAME), ("AuthMethod", "None")];
+    let pairs = [
+        ("InitiatorName", name.as_str()),
+        ("TargetName", TARGET_NAME),
+        ("AuthMethod", "None"),
+    ];
     assemble(&login_request(isid_of(&name)).into(), &encode(&pairs))
 }
 
@@ -156,8 +190,14 @@ fn command_truncated_at_every_byte() {
         }
         let read = login(target, "reader").read(0, &rw10(READ_10, 0, 16), 8192);
         let (its, other) = read.data.split_at(data.len());
-        assert!(its.iter().all(|&byte| byte == 0 || byte == 0xee), "neither the old data nor the new");
-        assert!(other.iter().all(|&byte| byte == 0), "a truncated write reached another block");
+        assert!(
+            its.iter().all(|&byte| byte == 0 || byte == 0xee),
+            "neither the old data nor the new"
+        );
+        assert!(
+            other.iter().all(|&byte| byte == 0),
+            "a truncated write reached another block"
+        );
     });
 }
 
@@ -205,7 +245,11 @@ fn lengths_that_disagree() {
         for (expected, blocks) in [(0xffff_fe00_u32, 1), (512, 0xffff), (0, 8)] {
             for direction in [code::command::READ, code::command::WRITE] {
                 let mut raw = login(target, "disagree");
-                let operation = if direction == code::command::READ { READ_10 } else { WRITE_10 };
+                let operation = if direction == code::command::READ {
+                    READ_10
+                } else {
+                    WRITE_10
+                };
                 let command = raw.command(0, &rw10(operation, 0, blocks), direction, expected);
                 raw.send(&command.into(), &[]);
                 // Whatever of it is moved, at most 32 MiB is, and the connection can be left.
@@ -270,7 +314,10 @@ fn out_of_order() {
         let mut request = login_request(isid_of("skip"));
         request.flags = code::login::TRANSIT | code::login::STAGE_FULL_FEATURE << 2;
         let mut raw = Raw::connect(target.address());
-        raw.send(&request.into(), &encode(&[("InitiatorName", "iqn.2026-11.io.brunt:skip")]));
+        raw.send(
+            &request.into(),
+            &encode(&[("InitiatorName", "iqn.2026-11.io.brunt:skip")]),
+        );
         told_or_closed(&mut raw, "a login from full feature phase");
     });
 }
@@ -293,13 +340,19 @@ fn nonsense_in_login_text() {
         for text in texts {
             let mut raw = Raw::connect(target.address());
             raw.send(&login_request(isid_of("text")).into(), text);
-            told_or_closed(&mut raw, &String::from_utf8_lossy(&text[..text.len().min(40)]));
+            told_or_closed(
+                &mut raw,
+                &String::from_utf8_lossy(&text[..text.len().min(40)]),
+            );
         }
         // A login that never leaves its stage: bounded rounds, then an answer or the end.
         let mut raw = Raw::connect(target.address());
         let mut request = login_request(isid_of("forever"));
         request.flags = code::login::STAGE_OPERATIONAL << 2;
-        let first = encode(&[("InitiatorName", "iqn.2026-11.io.brunt:forever"), ("TargetName", TARGET_NAME)]);
+        let first = encode(&[
+            ("InitiatorName", "iqn.2026-11.io.brunt:forever"),
+            ("TargetName", TARGET_NAME),
+        ]);
         let mut rounds = 0;
         let mut text = first.as_slice();
         let ended = loop {
@@ -378,13 +431,20 @@ fn cmd_sn_outside_the_window() {
         let mut raw = login(target, "cmdsn");
         raw.ping(b"window");
         let (exp_cmd_sn, max_cmd_sn) = raw.window;
-        for (what, cmd_sn) in [("below", exp_cmd_sn.wrapping_sub(1)), ("above", max_cmd_sn.wrapping_add(1))] {
+        for (what, cmd_sn) in [
+            ("below", exp_cmd_sn.wrapping_sub(1)),
+            ("above", max_cmd_sn.wrapping_add(1)),
+        ] {
             let mut command = raw.command(0, &[0; 6], 0, 0);
             command.cmd_sn = cmd_sn.into();
             raw.send(&command.into(), &[]);
             raw.cmd_sn = exp_cmd_sn;
             // Answers come in order: an answer to the command would come before the ping's.
-            assert_eq!(raw.ping(b"still there").kind(), Opcode::NopIn, "{what}: answered");
+            assert_eq!(
+                raw.ping(b"still there").kind(),
+                Opcode::NopIn,
+                "{what}: answered"
+            );
         }
         assert_eq!(raw.read(0, &[0; 6], 0).status, ScsiStatus::Good);
     });
@@ -408,7 +468,10 @@ fn a_peer_that_never_reads() {
         }
         std::thread::sleep(Duration::from_millis(500));
         let grown = target.resident_bytes().saturating_sub(before);
-        assert!(grown < GROWTH_BYTES_MAX, "grew by {grown} bytes for 8 deaf peers");
+        assert!(
+            grown < GROWTH_BYTES_MAX,
+            "grew by {grown} bytes for 8 deaf peers"
+        );
     });
 }
 
@@ -467,7 +530,10 @@ fn ten_thousand_half_open_logins() {
             }
         }
         let grown = target.resident_bytes().saturating_sub(before);
-        println!("10000 half-open logins: grew by {} KiB, {refused} refused", grown / 1024);
+        println!(
+            "10000 half-open logins: grew by {} KiB, {refused} refused",
+            grown / 1024
+        );
         assert!(grown < GROWTH_BYTES_MAX, "grew by {grown} bytes");
         for stream in &held {
             let _ = stream.shutdown(Shutdown::Both);
@@ -480,12 +546,16 @@ fn ten_thousand_half_open_logins() {
 
 fn descriptor_limits() -> (u64, u64) {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(1 << 20))
+    (
+        limit.current.unwrap_or(u64::MAX),
+        limit.maximum.unwrap_or(1 << 20),
+    )
 }
 
 /// Our own and, inherited, the target's.
 fn raise_descriptors(count: u64) {
     let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current = Some(count.min(limit.maximum.unwrap_or(u64::MAX)));
-    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).expect("below the hard limit");
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit)
+        .expect("below the hard limit");
 }

@@ -21,14 +21,27 @@ struct Run {
 
 impl Run {
     fn start(name: &str, experiment: &str) -> Run {
-        let folder = tempfile::Builder::new().prefix(name).tempdir().expect("a folder");
+        let folder = tempfile::Builder::new()
+            .prefix(name)
+            .tempdir()
+            .expect("a folder");
         let file = folder.path().join("x.toml");
         std::fs::write(&file, experiment).expect("a file");
         // Whoever runs the tests may have closed terminals ignored (`nohup`), and programs inherit that.
         let mut command = Command::new("env");
-        command.arg("--default-signal=HUP").arg(env!("CARGO_BIN_EXE_brunt"));
-        command.arg("run").arg(&file).arg("--out").arg(folder.path().join("results"));
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program runs");
+        command
+            .arg("--default-signal=HUP")
+            .arg(env!("CARGO_BIN_EXE_brunt"));
+        command
+            .arg("run")
+            .arg(&file)
+            .arg("--out")
+            .arg(folder.path().join("results"));
+        let child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program runs");
         let run = Run { child, folder };
         // From its first summary on there are results to lose.
         let summary = run.results().join("summary.json");
@@ -88,7 +101,10 @@ fn experiment(url: &str, repetitions: u32, more: &str) -> String {
 
 /// Runs of a summary, in the order in which they were made.
 fn runs(summary: &Value) -> Vec<Value> {
-    summary["points"][0]["runs"].as_array().expect("runs").clone()
+    summary["points"][0]["runs"]
+        .as_array()
+        .expect("runs")
+        .clone()
 }
 
 /// At whatever moment, the program ends by itself with status 1, and the summary is whole,
@@ -127,14 +143,26 @@ fn interrupted_at_any_moment() {
             let said = (&summary["complete"], &summary["trouble"]);
             assert_eq!(said, (&false.into(), &"interrupted".into()), "{name}");
             let runs = runs(&summary);
-            assert!(runs.len() < *repetitions as usize || *name != "between", "{name}");
+            assert!(
+                runs.len() < *repetitions as usize || *name != "between",
+                "{name}"
+            );
             for (index, made) in runs.iter().enumerate() {
                 assert_eq!(made["order"], index, "{name}");
                 let cut = made["stopped"] == "interrupted";
-                assert!(!cut || index + 1 == runs.len(), "{name}: a run went on after the interrupt");
-                assert!(cut || *name == "between" || *name == "search", "{name}: {made:#}");
+                assert!(
+                    !cut || index + 1 == runs.len(),
+                    "{name}: a run went on after the interrupt"
+                );
+                assert!(
+                    cut || *name == "between" || *name == "search",
+                    "{name}: {made:#}"
+                );
                 // One that was cut short has found nothing; on a busy machine one that was not may not have, either.
-                assert!(*name != "search" || !cut || made["rate_found"].is_null(), "{made:#}");
+                assert!(
+                    *name != "search" || !cut || made["rate_found"].is_null(),
+                    "{made:#}"
+                );
             }
         }
     }
@@ -167,7 +195,10 @@ fn interrupted_twice() {
 /// A terminal that closes ends a run like Ctrl-C, with its report and without leftovers, however often it says so.
 #[test]
 fn a_terminal_that_closes() {
-    let mut run = Run::start("hangup", &experiment("memory:16MiB", 3, "stop = { time = \"1h\" }"));
+    let mut run = Run::start(
+        "hangup",
+        &experiment("memory:16MiB", 3, "stop = { time = \"1h\" }"),
+    );
     assert_ends_by_hangup(&mut run);
 }
 
@@ -190,12 +221,22 @@ fn labs_are_possible(text: &str) -> bool {
     let file = folder.path().join("x.toml");
     std::fs::write(&file, text.replace("1h", "10ms")).expect("a file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
-    let output = command.arg("run").arg(&file).output().expect("the program runs");
+    let output = command
+        .arg("run")
+        .arg(&file)
+        .output()
+        .expect("the program runs");
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         let forbidden = said.contains("namespaces of a lab") || said.contains("/dev/net/tun");
-        assert!(forbidden && std::env::var("BRUNT_REQUIRE_ALL").is_err(), "{said}");
-        println!("skipped: needs user namespaces and /dev/net/tun ({})", said.trim());
+        assert!(
+            forbidden && std::env::var("BRUNT_REQUIRE_ALL").is_err(),
+            "{said}"
+        );
+        println!(
+            "skipped: needs user namespaces and /dev/net/tun ({})",
+            said.trim()
+        );
     }
     output.status.success()
 }
@@ -205,11 +246,21 @@ fn assert_ends_by_hangup(run: &mut Run) {
     (0..3).for_each(|_| run.send(Signal::HUP));
     let status = run.end();
     let found = summary(&run.results());
-    assert_eq!((status.code(), &found["trouble"]), (Some(1), &"interrupted".into()), "{found:#}");
+    assert_eq!(
+        (status.code(), &found["trouble"]),
+        (Some(1), &"interrupted".into()),
+        "{found:#}"
+    );
     assert!(run.results().join("report.html").exists());
     let left: Vec<String> = std::fs::read_dir(run.results())
         .expect("results")
-        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
         .filter(|name| name.ends_with(".reserved"))
         .collect();
     assert_eq!(left, Vec::<String>::new());
@@ -236,7 +287,11 @@ fn detached_from_the_terminal() {
         let file = folder.path().join("x.toml");
         std::fs::write(&file, text).expect("a file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
-        command.args(["--json", "run", "--detach"]).arg(&file).arg("--out").arg(folder.path().join(results));
+        command
+            .args(["--json", "run", "--detach"])
+            .arg(&file)
+            .arg("--out")
+            .arg(folder.path().join(results));
         let output = command.output().expect("the program runs");
         let answer: Value = serde_json::from_slice(&output.stdout).expect("one object");
         (output.status.code(), answer)
@@ -247,19 +302,31 @@ fn detached_from_the_terminal() {
     let pid = answer["pid"].as_i64().expect("a process") as i32;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it goes on");
     // Behind the name: state, parent, group, session (proc_pid_stat(5)).
-    let session = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(3));
+    let session = stat
+        .rsplit(')')
+        .next()
+        .and_then(|rest| rest.split_whitespace().nth(3));
     assert_eq!(session, Some(pid.to_string().as_str()), "{stat}");
     kill_process(Pid::from_raw(pid).expect("above zero"), Signal::TERM).expect("it goes on");
     let results = folder.path().join("results");
     wait_for(|| (summary(&results)["trouble"] == "interrupted").then_some(()));
     let printed = results.join("output.txt");
-    wait_for(|| std::fs::read_to_string(&printed).ok().filter(|text| text.contains("\"complete\"")));
+    wait_for(|| {
+        std::fs::read_to_string(&printed)
+            .ok()
+            .filter(|text| text.contains("\"complete\""))
+    });
     let said = std::fs::read_to_string(results.join("progress.txt")).expect("what it said");
     assert!(said.contains("report in"), "{said}");
 
     let (status, answer) = detached(&hour.replace("memory:16MiB", "/nowhere/x"), "none");
     assert_ne!(status, Some(0));
-    assert!(answer["error"].as_str().is_some_and(|error| error.contains("/nowhere/x")), "{answer:#}");
+    assert!(
+        answer["error"]
+            .as_str()
+            .is_some_and(|error| error.contains("/nowhere/x")),
+        "{answer:#}"
+    );
 }
 
 /// The highest rate under a promise is found through the whole program: four servers of
@@ -283,7 +350,11 @@ fn a_rate_search_finds_the_capacity() {
         let mut run = Run::start(&format!("capacity-{slower}"), &experiment(&url, 1, &more));
         let status = run.end();
         let summary = summary(&run.results());
-        assert_eq!((status.code(), &summary["complete"]), (Some(0), &true.into()), "{summary:#}");
+        assert_eq!(
+            (status.code(), &summary["complete"]),
+            (Some(0), &true.into()),
+            "{summary:#}"
+        );
         let made = &runs(&summary)[0];
         let found = made["rate_found"].as_f64().unwrap_or(0.0);
         // In half a second a rate r is behind by (r / 400 - 1) * 500 ms at its end: 100 ms at 480 a second.

@@ -27,7 +27,10 @@ fn copy(connection: u16, back: bool, mut from: TcpStream, mut to: TcpStream, rec
     let mut buffer = vec![0; 64 << 10];
     while let Ok(len @ 1..) = from.read(&mut buffer) {
         // Written down before it is sent on: an answer cannot come before its question.
-        record.lock().unwrap().push((connection, back, buffer[..len].to_vec()));
+        record
+            .lock()
+            .unwrap()
+            .push((connection, back, buffer[..len].to_vec()));
         if to.write_all(&buffer[..len]).is_err() {
             break;
         }
@@ -43,7 +46,9 @@ fn relay(target: SocketAddr) -> (SocketAddr, Record) {
     let shared = record.clone();
     std::thread::spawn(move || {
         for (number, client) in (0..).zip(listener.incoming().map_while(Result::ok)) {
-            let Ok(server) = TcpStream::connect(target) else { return };
+            let Ok(server) = TcpStream::connect(target) else {
+                return;
+            };
             let _ = (client.set_nodelay(true), server.set_nodelay(true));
             let ends = (client.try_clone().unwrap(), server.try_clone().unwrap());
             let (one, other) = (shared.clone(), shared.clone());
@@ -71,9 +76,12 @@ fn write_pcap(record: &Record, segment: usize, keep: impl Fn(usize) -> bool, pat
             if keep(number) {
                 let packet = packet(*connection, *back, [seq, ack], data);
                 let time = number as u32 * 1000;
-                for word in
-                    [1_700_000_000 + time / 1_000_000_000, time, packet.len() as u32, packet.len() as u32]
-                {
+                for word in [
+                    1_700_000_000 + time / 1_000_000_000,
+                    time,
+                    packet.len() as u32,
+                    packet.len() as u32,
+                ] {
                     file.extend(word.to_le_bytes());
                 }
                 file.extend(packet);
@@ -87,7 +95,10 @@ fn packet(connection: u16, back: bool, [seq, ack]: [u32; 2], data: &[u8]) -> Vec
     let mut packet = vec![0x2a, 0, 0, 0, 0, 1, 0x2a, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
     packet.extend(((40 + data.len()) as u16).to_be_bytes());
     packet.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
-    let ends = [([10u8, 0, 0, 1], 40_000 + connection), ([10, 0, 0, 2], PORT)];
+    let ends = [
+        ([10u8, 0, 0, 1], 40_000 + connection),
+        ([10, 0, 0, 2], PORT),
+    ];
     let [from, to] = if back { [ends[1], ends[0]] } else { ends };
     packet.extend(from.0);
     packet.extend(to.0);
@@ -105,12 +116,26 @@ fn traffic(options: &str) -> Record {
     let target = Target::start(&["--lun", "memory:16MiB", "--lun", "memory:16MiB,block=4096"]);
     let (address, record) = relay(target.address());
     for (lun, work) in [
-        (0, &["write", "--bs", "64k", "--count", "40", "--depth", "4"][..]),
-        (0, &["read", "--bs", "4k", "--count", "200", "--depth", "16", "--random"]),
-        (1, &["write", "--bs", "256k", "--count", "8", "--depth", "2"]),
+        (
+            0,
+            &["write", "--bs", "64k", "--count", "40", "--depth", "4"][..],
+        ),
+        (
+            0,
+            &[
+                "read", "--bs", "4k", "--count", "200", "--depth", "16", "--random",
+            ],
+        ),
+        (
+            1,
+            &["write", "--bs", "256k", "--count", "8", "--depth", "2"],
+        ),
         (1, &["read", "--bs", "8k", "--count", "50"]),
     ] {
-        let url = target.url(lun).replace(&target.address().to_string(), &address.to_string()) + options;
+        let url = target
+            .url(lun)
+            .replace(&target.address().to_string(), &address.to_string())
+            + options;
         succeed(brunt().args(["io", work[0], &url]).args(&work[1..]), 120);
     }
     record
@@ -119,8 +144,22 @@ fn traffic(options: &str) -> Record {
 /// All values of a field of a capture, in order, as tshark has them.
 fn tshark(path: &Path, filter: &str, field: &str) -> Vec<String> {
     let mut command = Command::new("tshark");
-    command.arg("-r").arg(path).args(["-o", "iscsi.bogus_pdu_max_data_len:16777216"]);
-    command.args(["-Y", filter, "-T", "fields", "-e", field, "-E", "occurrence=a", "-E", "aggregator=|"]);
+    command
+        .arg("-r")
+        .arg(path)
+        .args(["-o", "iscsi.bogus_pdu_max_data_len:16777216"]);
+    command.args([
+        "-Y",
+        filter,
+        "-T",
+        "fields",
+        "-e",
+        field,
+        "-E",
+        "occurrence=a",
+        "-E",
+        "aggregator=|",
+    ]);
     let text = succeed(&mut command, 120);
     text.lines()
         .flat_map(|line| line.split('|'))
@@ -135,7 +174,9 @@ fn analyze(path: &Path) -> Value {
 
 fn calls(report: &Value, name: &str) -> u64 {
     let rows = report["by_operation"].as_array().unwrap();
-    rows.iter().find(|row| row["name"] == name).map_or(0, |row| row["calls"].as_u64().unwrap())
+    rows.iter()
+        .find(|row| row["name"] == name)
+        .map_or(0, |row| row["calls"].as_u64().unwrap())
 }
 
 /// Every command, its blocks and its answer are those that tshark sees, with digests and without, whatever the size
@@ -153,25 +194,41 @@ fn commands_equal_tsharks() {
             write_pcap(&record, segment, |_| true, &path);
             let report = analyze(&path);
             let opcodes = tshark(&path, "iscsi", "iscsi.opcode");
-            let count = |opcode: &str| opcodes.iter().filter(|found| *found == opcode).count() as u64;
+            let count =
+                |opcode: &str| opcodes.iter().filter(|found| *found == opcode).count() as u64;
             let ledger = |name: &str| report["ledger"][name].as_u64().unwrap();
             assert_eq!(report["operations"], count("0x01"), "{options} {segment}");
-            assert_eq!((ledger("calls"), ledger("calls_answered")), (count("0x01"), count("0x01")));
             assert_eq!(
-                ledger("replies_unmatched") + ledger("slow_mode_entries") + ledger("bytes_unclaimed"),
+                (ledger("calls"), ledger("calls_answered")),
+                (count("0x01"), count("0x01"))
+            );
+            assert_eq!(
+                ledger("replies_unmatched")
+                    + ledger("slow_mode_entries")
+                    + ledger("bytes_unclaimed"),
                 0
             );
             // Opening a device looks for a partition table, too.
             assert!(calls(&report, "SCSI READ") >= 250 && calls(&report, "SCSI WRITE") == 48);
             // Blocks, command by command.
             let trace = folder.join(&format!("trace-{segment}-{}", options.len()));
-            succeed(brunt().args(["capture", "-r"]).arg(&path).arg("--out").arg(&trace), 120);
+            succeed(
+                brunt()
+                    .args(["capture", "-r"])
+                    .arg(&path)
+                    .arg("--out")
+                    .arg(&trace),
+                120,
+            );
             let rows = commands_of(&trace);
             // tshark shows short addresses as numbers, and long ones as bytes.
-            let short =
-                tshark(&path, "iscsi", "scsi_sbc.rdwr10.lba").into_iter().map(|lba| lba.parse().unwrap());
+            let short = tshark(&path, "iscsi", "scsi_sbc.rdwr10.lba")
+                .into_iter()
+                .map(|lba| lba.parse().unwrap());
             let bytes = |lba: String| i64::from_str_radix(&lba.replace(':', ""), 16).unwrap();
-            let long = tshark(&path, "iscsi", "scsi_sbc.rdwr16.lba").into_iter().map(bytes);
+            let long = tshark(&path, "iscsi", "scsi_sbc.rdwr16.lba")
+                .into_iter()
+                .map(bytes);
             let mut theirs: Vec<i64> = short.chain(long).collect();
             let mut ours: Vec<i64> = rows.values().filter_map(|row| row.lba).collect();
             ours.sort_unstable();
@@ -229,21 +286,44 @@ fn losses_and_late_beginnings() {
         let record = traffic(options);
         write_pcap(&record, 1448, |_| true, &path);
         let whole = folder.join(&format!("whole-{}", options.len()));
-        succeed(brunt().args(["capture", "-r"]).arg(&path).arg("--out").arg(&whole), 120);
+        succeed(
+            brunt()
+                .args(["capture", "-r"])
+                .arg(&path)
+                .arg("--out")
+                .arg(&whole),
+            120,
+        );
         let whole = commands_of(&whole);
-        let cases: [Case; 2] = [("loss", |number| number % 97 != 13, 85), ("late", |number| number > 30, 60)];
+        let cases: [Case; 2] = [
+            ("loss", |number| number % 97 != 13, 85),
+            ("late", |number| number > 30, 60),
+        ];
         for (case, keep, percent) in cases {
             write_pcap(&record, 1448, keep, &path);
             let report = analyze(&path);
             assert_eq!(report["valid"], true);
             let trace = folder.join(&format!("{case}-{}", options.len()));
-            succeed(brunt().args(["capture", "-r"]).arg(&path).arg("--out").arg(&trace), 120);
+            succeed(
+                brunt()
+                    .args(["capture", "-r"])
+                    .arg(&path)
+                    .arg("--out")
+                    .arg(&trace),
+                120,
+            );
             let found = commands_of(&trace);
             for (key, row) in &found {
-                let of = whole.get(key).unwrap_or_else(|| panic!("{case}: {key:?} {row:?} was made up"));
+                let of = whole
+                    .get(key)
+                    .unwrap_or_else(|| panic!("{case}: {key:?} {row:?} was made up"));
                 assert_eq!((row.lba, row.blocks), (of.lba, of.blocks), "{case}");
             }
-            println!("{case} {options}: {} of {} commands", found.len(), whole.len());
+            println!(
+                "{case} {options}: {} of {} commands",
+                found.len(),
+                whole.len()
+            );
             assert!(
                 found.len() * 100 >= whole.len() * percent,
                 "{case} {options}: {} of {}",

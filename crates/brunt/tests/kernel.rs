@@ -71,7 +71,10 @@ session --logout
     assert_eq!(before, after, "the file changed");
     guest.wait_for("clean");
     let seen = guest.finish();
-    assert!(seen.contains("HeaderDigest: CRC32C") && seen.contains("DataDigest: CRC32C"), "{seen}");
+    assert!(
+        seen.contains("HeaderDigest: CRC32C") && seen.contains("DataDigest: CRC32C"),
+        "{seen}"
+    );
 }
 
 /// The target is killed with SIGKILL while the guest writes, and started again on the same
@@ -83,7 +86,10 @@ fn the_session_recovers_from_a_kill() {
     }
     let folder = TempDir::new("kernel");
     let lun = folder.join("lun");
-    std::fs::File::create(&lun).expect("a file").set_len(256 << 20).expect("its size");
+    std::fs::File::create(&lun)
+        .expect("a file")
+        .set_len(256 << 20)
+        .expect("its size");
     let lun = lun.to_str().expect("UTF-8").to_string();
     let target = Target::start(&["--lun", &lun, "--chap", &secret()]);
     let script = r#"
@@ -109,7 +115,10 @@ session --logout
     target.kill();
     let target = Target::start(&["--lun", &lun, "--chap", &secret(), "--portal", &portal]);
     let losses: u32 = guest.wait_for("losses ").parse().expect("a number");
-    assert!(losses > 0, "the guest never noticed that the target was gone");
+    assert!(
+        losses > 0,
+        "the guest never noticed that the target was gone"
+    );
     guest.wait_for("intact");
     guest.finish();
     drop(target);

@@ -94,7 +94,14 @@ fn remains(mark: &str) -> Vec<(u32, String)> {
     let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net"));
     let pids = support::processes_with(|variable| variable == wanted.as_bytes());
     pids.into_iter()
-        .map(|pid| (pid, namespace(pid).map(|name| name.display().to_string()).unwrap_or_default()))
+        .map(|pid| {
+            (
+                pid,
+                namespace(pid)
+                    .map(|name| name.display().to_string())
+                    .unwrap_or_default(),
+            )
+        })
         .collect()
 }
 
@@ -112,7 +119,12 @@ fn settled(mark: &str) -> usize {
 
 /// Whether a run can be made here at all; says so when not.
 fn may_run(folder: &Path) -> bool {
-    let child = start(folder, &format!("whole-{}", std::process::id()), "200ms", "");
+    let child = start(
+        folder,
+        &format!("whole-{}", std::process::id()),
+        "200ms",
+        "",
+    );
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     if output.status.success() {
@@ -121,8 +133,14 @@ fn may_run(folder: &Path) -> bool {
         return true;
     }
     let forbidden = said.contains("namespaces of a lab") || said.contains("/dev/net/tun");
-    assert!(forbidden && std::env::var("BRUNT_REQUIRE_ALL").is_err(), "{said}");
-    println!("skipped: needs user namespaces and /dev/net/tun ({})", said.trim());
+    assert!(
+        forbidden && std::env::var("BRUNT_REQUIRE_ALL").is_err(),
+        "{said}"
+    );
+    println!(
+        "skipped: needs user namespaces and /dev/net/tun ({})",
+        said.trim()
+    );
     false
 }
 
@@ -153,7 +171,10 @@ fn killed_runs_leave_nothing_behind() {
             });
         }
     });
-    assert!(most.into_inner() >= WHOLE, "no run was killed while its target stood");
+    assert!(
+        most.into_inner() >= WHOLE,
+        "no run was killed while its target stood"
+    );
 }
 
 /// A command of anybody's runs on a host of the lab, finds what is served there, is as far from it
@@ -167,10 +188,17 @@ fn commands_of_others() {
     let file = folder.path().join("far.toml");
     fs::write(&file, EXPERIMENT.replace("TIME", "1s")).unwrap();
     let brunt = env!("CARGO_BIN_EXE_brunt");
-    let script =
-        format!("{brunt} --json io read \"$BRUNT_TARGET_REMOTE\" --bs 4k --depth 1 --count 3; exit 7");
+    let script = format!(
+        "{brunt} --json io read \"$BRUNT_TARGET_REMOTE\" --bs 4k --depth 1 --count 3; exit 7"
+    );
     let done = Command::new(brunt)
-        .args(["lab".as_ref(), file.as_os_str(), "--delay".as_ref(), "30ms".as_ref(), "--".as_ref()])
+        .args([
+            "lab".as_ref(),
+            file.as_os_str(),
+            "--delay".as_ref(),
+            "30ms".as_ref(),
+            "--".as_ref(),
+        ])
         .args(["sh", "-c", &script])
         .stdin(Stdio::null())
         .output()
@@ -178,8 +206,13 @@ fn commands_of_others() {
     let told = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(7), "{told}");
     let read: serde_json::Value = serde_json::from_slice(&done.stdout).expect("what brunt io says");
-    let fastest = read["latency_us"]["min"].as_f64().unwrap_or_else(|| panic!("{read:#}"));
-    assert!(fastest >= 60_000.0, "a round trip of 60 ms took {fastest} us");
+    let fastest = read["latency_us"]["min"]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{read:#}"));
+    assert!(
+        fastest >= 60_000.0,
+        "a round trip of 60 ms took {fastest} us"
+    );
 }
 
 /// Starts a run, kills it after `moment`, counted from when all its processes are there if `whole`, and waits
@@ -188,7 +221,10 @@ fn kill_at(folder: &Path, mark: &str, moment: Duration, whole: bool, inner: bool
     let mut child = start(folder, mark, "10m", FAULTS);
     let since = Instant::now();
     while whole && remains(mark).len() < WHOLE {
-        assert!(since.elapsed() < PATIENCE, "{mark}: no target after {PATIENCE:?}");
+        assert!(
+            since.elapsed() < PATIENCE,
+            "{mark}: no target after {PATIENCE:?}"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(moment);
@@ -196,7 +232,11 @@ fn kill_at(folder: &Path, mark: &str, moment: Duration, whole: bool, inner: bool
     let seen = remains(mark).len();
     let victim = match inner {
         // Any of the others: the first process of the namespaces, or a target.
-        true => remains(mark).into_iter().map(|(pid, _)| pid).find(|pid| *pid != outer).unwrap_or(outer),
+        true => remains(mark)
+            .into_iter()
+            .map(|(pid, _)| pid)
+            .find(|pid| *pid != outer)
+            .unwrap_or(outer),
         false => outer,
     };
     let pid = rustix::process::Pid::from_raw(victim as i32).unwrap();
@@ -229,7 +269,12 @@ fn kill_at(folder: &Path, mark: &str, moment: Duration, whole: bool, inner: bool
 /// `brunt lab …` with a folder of labs of its own.
 fn lab_command(folder: &Path, mark: &str, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
-    command.arg("lab").args(words).env(MARK, mark).env("XDG_RUNTIME_DIR", folder).stdin(Stdio::null());
+    command
+        .arg("lab")
+        .args(words)
+        .env(MARK, mark)
+        .env("XDG_RUNTIME_DIR", folder)
+        .stdin(Stdio::null());
     command
 }
 
@@ -267,7 +312,10 @@ fn labs_stand() {
     let said = |done: &std::process::Output| String::from_utf8_lossy(&done.stderr).into_owned();
     let fails = |words: &[&str], status: i32, reason: &str| {
         let done = lab(words);
-        assert!(done.status.code() == Some(status) && said(&done).contains(reason), "{words:?}: {done:?}");
+        assert!(
+            done.status.code() == Some(status) && said(&done).contains(reason),
+            "{words:?}: {done:?}"
+        );
     };
     fails(&["exec", "client"], 2, "no lab stands");
     let up = lab(&["up", file, "--delay", "30ms"]);
@@ -275,54 +323,112 @@ fn labs_stand() {
 
     // Through the lab's link, with the caller's input and status.
     let brunt = env!("CARGO_BIN_EXE_brunt");
-    let script =
-        format!("{brunt} --json io read \"$BRUNT_TARGET_REMOTE\" --bs 4k --depth 1 --count 3; exit 7");
+    let script = format!(
+        "{brunt} --json io read \"$BRUNT_TARGET_REMOTE\" --bs 4k --depth 1 --count 3; exit 7"
+    );
     let done = lab(&["exec", "client", "--", "sh", "-c", &script]);
     assert_eq!(done.status.code(), Some(7), "{}", said(&done));
     let read: serde_json::Value = serde_json::from_slice(&done.stdout).expect("what brunt io says");
-    let fastest = read["latency_us"]["min"].as_f64().unwrap_or_else(|| panic!("{read:#}"));
-    assert!(fastest >= 60_000.0, "a round trip of 60 ms took {fastest} us");
+    let fastest = read["latency_us"]["min"]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{read:#}"));
+    assert!(
+        fastest >= 60_000.0,
+        "a round trip of 60 ms took {fastest} us"
+    );
     let input = fs::File::open(file).unwrap();
-    let mut copy = lab_command(folder.path(), &mark, &["exec", "far", "server", "--", "cat"]);
-    assert_eq!(copy.stdin(input).output().unwrap().stdout, fs::read(file).unwrap());
+    let mut copy = lab_command(
+        folder.path(),
+        &mark,
+        &["exec", "far", "server", "--", "cat"],
+    );
+    assert_eq!(
+        copy.stdin(input).output().unwrap().stdout,
+        fs::read(file).unwrap()
+    );
     let here = lab(&["exec", "server", "--", "pwd"]);
     assert_eq!(
         String::from_utf8_lossy(&here.stdout).trim(),
         std::env::current_dir().unwrap().to_str().unwrap()
     );
 
-    let named = lab(&["exec", "client", "--", "sh", "-c", "grep server /etc/hosts; tail -n1 /etc/hosts"]);
+    let named = lab(&[
+        "exec",
+        "client",
+        "--",
+        "sh",
+        "-c",
+        "grep server /etc/hosts; tail -n1 /etc/hosts",
+    ]);
     let system = fs::read_to_string("/etc/hosts").unwrap_or_default();
-    let expected = format!("10.77.0.2\tserver\n{}\n", system.lines().last().unwrap_or_default());
-    assert!(system.is_empty() || String::from_utf8_lossy(&named.stdout) == expected, "{named:?}");
+    let expected = format!(
+        "10.77.0.2\tserver\n{}\n",
+        system.lines().last().unwrap_or_default()
+    );
+    assert!(
+        system.is_empty() || String::from_utf8_lossy(&named.stdout) == expected,
+        "{named:?}"
+    );
 
     // What is mounted on a host is seen there, by commands that come later as well.
     let place = folder.path().join("place");
     fs::create_dir(&place).unwrap();
     let place = place.to_str().unwrap();
-    let mounted =
-        lab(&["exec", "server", "--", "sh", "-c", "mount -t tmpfs none $0 && touch $0/file", place]);
+    let mounted = lab(&[
+        "exec",
+        "server",
+        "--",
+        "sh",
+        "-c",
+        "mount -t tmpfs none $0 && touch $0/file",
+        place,
+    ]);
     assert!(mounted.status.success(), "{}", said(&mounted));
-    let seen = |host: &str| String::from_utf8(lab(&["exec", host, "--", "ls", place]).stdout).unwrap();
-    assert_eq!((seen("server").as_str(), seen("client").as_str()), ("file\n", ""));
+    let seen =
+        |host: &str| String::from_utf8(lab(&["exec", host, "--", "ls", place]).stdout).unwrap();
+    assert_eq!(
+        (seen("server").as_str(), seen("client").as_str()),
+        ("file\n", "")
+    );
     assert!(fs::read_dir(place).unwrap().next().is_none());
 
-    fails(&["exec", "nowhere"], 2, "the lab's hosts are client, server");
+    fails(
+        &["exec", "nowhere"],
+        2,
+        "the lab's hosts are client, server",
+    );
     fails(&["exec", "near", "client"], 2, "there is: far");
-    fails(&["exec", "client", "--", "/no/such/program"], 2, "/no/such/program: No such file");
+    fails(
+        &["exec", "client", "--", "/no/such/program"],
+        2,
+        "/no/such/program: No such file",
+    );
     fails(&["up", file], 2, "there is a lab 'far' already");
     assert!(lab(&["up", file, "--name", "near"]).status.success());
-    fails(&["exec", "client", "--", "true"], 2, "several labs stand: far, near");
+    fails(
+        &["exec", "client", "--", "true"],
+        2,
+        "several labs stand: far, near",
+    );
     let list: serde_json::Value = serde_json::from_slice(&lab(&["list", "--json"]).stdout).unwrap();
     let names = |list: &serde_json::Value| {
         let labs = list["labs"].as_array().unwrap().iter();
-        labs.map(|lab| lab["lab"]["name"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+        labs.map(|lab| lab["lab"]["name"].as_str().unwrap().to_string())
+            .collect::<Vec<_>>()
     };
     assert_eq!(names(&list), ["far", "near"]);
-    assert_eq!(list["labs"][0]["description"]["hosts"][1]["address"], "10.77.0.2");
+    assert_eq!(
+        list["labs"][0]["description"]["hosts"][1]["address"],
+        "10.77.0.2"
+    );
     assert!(lab(&["down", "--all"]).status.success());
     is_gone(&mark);
-    assert_eq!(fs::read_dir(folder.path().join("brunt-labs")).unwrap().count(), 0);
+    assert_eq!(
+        fs::read_dir(folder.path().join("brunt-labs"))
+            .unwrap()
+            .count(),
+        0
+    );
 }
 
 /// A lab whose process is killed takes everything with it, commands that run in it among them; what it left in the
@@ -338,7 +444,9 @@ fn killed_labs_leave_nothing_behind() {
     let lab = |words: &[&str]| lab_command(folder.path(), &mark, words);
     let file = folder.path().join("far.toml");
     fs::write(&file, EXPERIMENT.replace("TIME", "1s")).unwrap();
-    let up = lab(&["up", file.to_str().unwrap(), "--json"]).output().unwrap();
+    let up = lab(&["up", file.to_str().unwrap(), "--json"])
+        .output()
+        .unwrap();
     let state: serde_json::Value = serde_json::from_slice(&up.stdout).unwrap();
     let pid = state["lab"]["pid"].as_i64().unwrap();
     let kill = |pid: i64| {
@@ -346,8 +454,19 @@ fn killed_labs_leave_nothing_behind() {
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     };
     let start = || {
-        let mut command = lab(&["exec", "client", "--", "sh", "-c", "echo begun; exec sleep 1000"]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command = lab(&[
+            "exec",
+            "client",
+            "--",
+            "sh",
+            "-c",
+            "echo begun; exec sleep 1000",
+        ]);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut begun = [0; 6];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut begun).unwrap();
         child
@@ -359,15 +478,26 @@ fn killed_labs_leave_nothing_behind() {
     alone.wait().unwrap();
     let since = Instant::now();
     while remains(&mark).len() > before {
-        assert!(since.elapsed() < PATIENCE, "the command outlived its caller: {:?}", remains(&mark));
+        assert!(
+            since.elapsed() < PATIENCE,
+            "the command outlived its caller: {:?}",
+            remains(&mark)
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
     let inside = start();
     kill(pid);
     let ended = inside.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(1), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(
+        ended.status.code(),
+        Some(1),
+        "{}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
     is_gone(&mark);
-    let left = fs::read_dir(folder.path().join("brunt-labs")).unwrap().count();
+    let left = fs::read_dir(folder.path().join("brunt-labs"))
+        .unwrap()
+        .count();
     assert_eq!(left, 3, "a killed lab cannot remove its files");
     // A process that was killed holds its files until all of its memory and namespaces are taken down.
     let since = Instant::now();
@@ -380,5 +510,10 @@ fn killed_labs_leave_nothing_behind() {
         assert!(since.elapsed() < PATIENCE, "{told}");
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!(fs::read_dir(folder.path().join("brunt-labs")).unwrap().count(), 0);
+    assert_eq!(
+        fs::read_dir(folder.path().join("brunt-labs"))
+            .unwrap()
+            .count(),
+        0
+    );
 }

@@ -29,26 +29,43 @@ struct Duckdb(PathBuf);
 impl Duckdb {
     fn find() -> Option<Duckdb> {
         let script = root().join("tools/duckdb.sh");
-        if !Command::new(&script).arg("--ready").status().is_ok_and(|status| status.success()) {
+        if !Command::new(&script)
+            .arg("--ready")
+            .status()
+            .is_ok_and(|status| status.success())
+        {
             skip("duckdb (tools/duckdb.sh --prepare)");
             return None;
         }
-        let found = Command::new(script).arg("--where").output().expect("the script starts");
-        Some(Duckdb(PathBuf::from(String::from_utf8_lossy(&found.stdout).trim())))
+        let found = Command::new(script)
+            .arg("--where")
+            .output()
+            .expect("the script starts");
+        Some(Duckdb(PathBuf::from(
+            String::from_utf8_lossy(&found.stdout).trim(),
+        )))
     }
 
     fn ask(&self, folder: &Path, question: &str) -> Value {
         let mut command = brunt();
         command.args(["--json", "sql"]).arg(folder).arg(question);
-        command.env("BRUNT_PYTHON", self.0.join("python")).env("PATH", root()).env_remove("BRUNT_DUCKDB");
-        let mut answer: Value = serde_json::from_str(&succeed(&mut command, 120)).expect("one object");
+        command
+            .env("BRUNT_PYTHON", self.0.join("python"))
+            .env("PATH", root())
+            .env_remove("BRUNT_DUCKDB");
+        let mut answer: Value =
+            serde_json::from_str(&succeed(&mut command, 120)).expect("one object");
         answer["rows"].take()
     }
 }
 
 fn compact(folder: &Path, more: &[&str]) -> Command {
     let mut command = brunt();
-    command.args(["--json", "lake", "compact"]).arg(folder).args(["--part-size", "64KiB"]).args(more);
+    command
+        .args(["--json", "lake", "compact"])
+        .arg(folder)
+        .args(["--part-size", "64KiB"])
+        .args(more);
     command
 }
 
@@ -76,26 +93,42 @@ fn put_row(rows: &mut Batch, table: &'static Table, id: i64) {
 /// how many rows of each pipeline are on disk.
 fn write_trace(folder: &Path, written: &[AtomicI64; 2], stop: &AtomicBool) {
     let lock = WriterLock::take(folder).expect("nobody else writes");
-    let mut notes = TableWriter::create(folder, &tables::NOTES, WriterOptions::default()).expect("a table");
-    notes.rows().row().int(tables::VERSION).text("a test").bool(false).end();
+    let mut notes =
+        TableWriter::create(folder, &tables::NOTES, WriterOptions::default()).expect("a table");
+    notes
+        .rows()
+        .row()
+        .int(tables::VERSION)
+        .text("a test")
+        .bool(false)
+        .end();
     notes.finish().expect("written");
     let create = |table, series| {
-        let options =
-            WriterOptions { rows_max: 400, age_max: Duration::ZERO, series, ..WriterOptions::default() };
+        let options = WriterOptions {
+            rows_max: 400,
+            age_max: Duration::ZERO,
+            series,
+            ..WriterOptions::default()
+        };
         TableWriter::create(folder, table, options).expect("a table")
     };
-    let mut writers =
-        [0, 1].map(|series| [&tables::OPERATIONS, &tables::NAMES].map(|table| create(table, series)));
+    let mut writers = [0, 1]
+        .map(|series| [&tables::OPERATIONS, &tables::NAMES].map(|table| create(table, series)));
     lock.name_trace().expect("written");
     let mut count = 0;
     while !stop.load(Ordering::Relaxed) {
         for (pipeline, writers) in writers.iter_mut().enumerate() {
             for number in count..count + 25 {
-                for (writer, table) in writers.iter_mut().zip([&tables::OPERATIONS, &tables::NAMES]) {
+                for (writer, table) in writers
+                    .iter_mut()
+                    .zip([&tables::OPERATIONS, &tables::NAMES])
+                {
                     put_row(writer.rows(), table, number + pipeline as i64 * SECOND);
                 }
             }
-            writers.iter_mut().for_each(|writer| writer.commit(Nanos(count as u64)).expect("written"));
+            writers
+                .iter_mut()
+                .for_each(|writer| writer.commit(Nanos(count as u64)).expect("written"));
             written[pipeline].store(count + 25, Ordering::Release);
         }
         count += 25;
@@ -112,28 +145,44 @@ fn check_ids(mut ids: Vec<i64>, at_least: [i64; 2], what: &str) -> [i64; 2] {
     let first = ids.partition_point(|id| *id < SECOND);
     let counts = [first as i64, (ids.len() - first) as i64];
     let expected = (0..counts[0]).chain((0..counts[1]).map(|id| id + SECOND));
-    assert!(ids.iter().copied().eq(expected), "{what}: a row is missing or there twice");
-    assert!(counts[0] >= at_least[0] && counts[1] >= at_least[1], "{what}: {counts:?} of {at_least:?}");
+    assert!(
+        ids.iter().copied().eq(expected),
+        "{what}: a row is missing or there twice"
+    );
+    assert!(
+        counts[0] >= at_least[0] && counts[1] >= at_least[1],
+        "{what}: {counts:?} of {at_least:?}"
+    );
     counts
 }
 
 fn look(folder: &Path, table: &'static Table, written: &[AtomicI64; 2], what: &str) {
-    let at_least = written.each_ref().map(|count| count.load(Ordering::Acquire));
+    let at_least = written
+        .each_ref()
+        .map(|count| count.load(Ordering::Acquire));
     let mut ids = Vec::new();
-    let damaged = read_table(folder, table, |batch| ids.extend_from_slice(batch.ints("record_id")));
+    let damaged = read_table(folder, table, |batch| {
+        ids.extend_from_slice(batch.ints("record_id"))
+    });
     assert!(damaged.expect("readable").is_empty());
     check_ids(ids, at_least, what);
 }
 
 /// The same, counted by DuckDB.
 fn look_by(duckdb: &Duckdb, folder: &Path, written: &[AtomicI64; 2]) {
-    let at_least = written.each_ref().map(|count| count.load(Ordering::Acquire));
+    let at_least = written
+        .each_ref()
+        .map(|count| count.load(Ordering::Acquire));
     let rows = duckdb.ask(
         folder,
         "select record_id // 281474976710656 as pipeline, count(*) as n, count(distinct record_id) as ids, \
          max(record_id) % 281474976710656 as last from operations group by 1 order by 1",
     );
-    for (pipeline, at_least) in at_least.into_iter().enumerate().filter(|(_, at_least)| *at_least > 0) {
+    for (pipeline, at_least) in at_least
+        .into_iter()
+        .enumerate()
+        .filter(|(_, at_least)| *at_least > 0)
+    {
         let row = &rows[pipeline];
         let [n, ids, last] = ["n", "ids", "last"].map(|name| row[name].as_i64().expect("a number"));
         assert_eq!((n, last + 1), (ids, n), "{row}");
@@ -148,7 +197,10 @@ fn killed_while_a_capture_writes() {
     let (folder, mut random) = (TempDir::new("lake-killed"), Random::new(seed()));
     let (duckdb, trace) = (Duckdb::find(), folder.join("trace"));
     std::fs::create_dir(&trace).expect("a folder");
-    let (written, stop) = ([AtomicI64::new(0), AtomicI64::new(0)], AtomicBool::new(false));
+    let (written, stop) = (
+        [AtomicI64::new(0), AtomicI64::new(0)],
+        AtomicBool::new(false),
+    );
     let (mut killed, mut round, count) = (0, 0, rounds(12, 50));
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| write_trace(&trace, &written, &stop));
@@ -172,7 +224,11 @@ fn killed_while_a_capture_writes() {
         let mut longest_us = 30_000;
         while killed < count && round < 4 * count {
             round += 1;
-            killed += usize::from(is_killed(&mut compact(&trace, &[]), &mut random, &mut longest_us));
+            killed += usize::from(is_killed(
+                &mut compact(&trace, &[]),
+                &mut random,
+                &mut longest_us,
+            ));
             look(&trace, &tables::OPERATIONS, &written, "after a kill");
             if round % 8 == 0
                 && let Some(duckdb) = &duckdb
@@ -189,11 +245,18 @@ fn killed_while_a_capture_writes() {
     succeed(&mut compact(&trace, &[]), 60);
     let snapshot = LakeSnapshot::open(&trace).expect("a lake");
     let parts = snapshot.parts(&tables::OPERATIONS).expect("parts");
-    assert!(parts.iter().all(|part| part.captured.is_none()), "{parts:?}");
+    assert!(
+        parts.iter().all(|part| part.captured.is_none()),
+        "{parts:?}"
+    );
     look(&trace, &tables::OPERATIONS, &written, "at the end");
     look(&trace, &tables::NAMES, &written, "at the end");
     let listed: BTreeMap<PathBuf, ()> = parts.into_iter().map(|part| (part.path, ())).collect();
-    assert_eq!(files_below(&trace.join("operations")), listed, "a glob finds the live parts and no others");
+    assert_eq!(
+        files_below(&trace.join("operations")),
+        listed,
+        "a glob finds the live parts and no others"
+    );
     if let Some(duckdb) = &duckdb {
         look_by(duckdb, &trace, &written);
     }
@@ -202,7 +265,11 @@ fn killed_while_a_capture_writes() {
 /// Starts a program and kills it at a random instant within `longest_us`; `false` if it had ended well before that. The
 /// longer it has run, the more often it was at its end, so the time is adapted.
 fn is_killed(command: &mut Command, random: &mut Random, longest_us: &mut u64) -> bool {
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
     std::thread::sleep(Duration::from_micros(random.below(*longest_us)));
     match child.try_wait().expect("known") {
         Some(status) => {
@@ -226,18 +293,25 @@ fn killed_while_a_running_capture_is_added() {
     let (folder, mut random) = (TempDir::new("lake-added"), Random::new(seed()));
     let (trace, lake) = (folder.join("trace"), folder.join("lake"));
     std::fs::create_dir(&trace).expect("a folder");
-    let (written, stop) = ([AtomicI64::new(0), AtomicI64::new(0)], AtomicBool::new(false));
+    let (written, stop) = (
+        [AtomicI64::new(0), AtomicI64::new(0)],
+        AtomicBool::new(false),
+    );
     let (mut killed, mut round, count) = (0, 0, rounds(8, 25));
     let add = || {
         let mut add = brunt();
-        add.args(["--json", "lake", "add"]).arg(&lake).arg(&trace).args(["--tap", "one"]);
+        add.args(["--json", "lake", "add"])
+            .arg(&lake)
+            .arg(&trace)
+            .args(["--tap", "one"]);
         add.args(["--part-size", "64KiB"]);
         add
     };
     let look = |at_least, what: &str| {
         let mut ids = Vec::new();
-        let read =
-            read_table(&lake, &tables::OPERATIONS, |batch| ids.extend_from_slice(batch.ints("record_id")));
+        let read = read_table(&lake, &tables::OPERATIONS, |batch| {
+            ids.extend_from_slice(batch.ints("record_id"))
+        });
         assert!(read.expect("readable").is_empty());
         check_ids(ids, at_least, what)
     };
@@ -262,7 +336,12 @@ fn killed_while_a_running_capture_is_added() {
     assert!(killed >= count / 2, "only {killed} of {round} were killed");
     assert!(seen[0] > 0, "rows were added meanwhile");
     succeed(&mut add(), 60);
-    assert_eq!(look(seen, "at the end"), written.each_ref().map(|count| count.load(Ordering::Acquire)));
+    assert_eq!(
+        look(seen, "at the end"),
+        written
+            .each_ref()
+            .map(|count| count.load(Ordering::Acquire))
+    );
 }
 
 fn files_below(folder: &Path) -> BTreeMap<PathBuf, ()> {
@@ -281,13 +360,25 @@ fn files_below(folder: &Path) -> BTreeMap<PathBuf, ()> {
 fn capture(folder: &TempDir, capture: &str, workers: &str) -> PathBuf {
     let trace = folder.join(&capture.replace('/', "-"));
     let mut record = brunt();
-    record.args(["capture", "--json", "-r"]).arg(root().join("testdata").join(capture));
-    run_within(record.arg("--out").arg(&trace).args(["--part-size", "64KiB", "--workers", workers]), 60);
+    record
+        .args(["capture", "--json", "-r"])
+        .arg(root().join("testdata").join(capture));
+    run_within(
+        record
+            .arg("--out")
+            .arg(&trace)
+            .args(["--part-size", "64KiB", "--workers", workers]),
+        60,
+    );
     trace
 }
 
 fn analyzed(folder: &Path) -> Value {
-    serde_json::from_str(&succeed(brunt().args(["analyze", "--json"]).arg(folder), 60)).expect("a report")
+    serde_json::from_str(&succeed(
+        brunt().args(["analyze", "--json"]).arg(folder),
+        60,
+    ))
+    .expect("a report")
 }
 
 /// A compacted trace is analysed like the one it was; added to a lake under two names, there is twice as much.
@@ -298,28 +389,67 @@ fn lakes_answer_as_their_traces() {
     for (name, workers) in [("nfs3-small.pcap.zst", "2"), ("nfs4-small.pcap.zst", "1")] {
         let trace = capture(&folder, name, workers);
         let (before, lake) = (analyzed(&trace), folder.join(&format!("{name}.lake")));
-        let questions = ["mix", "rates", "profile", "files", "clients", "directories", "ledger", "findings"];
-        let ask =
-            |of: &Path| duckdb.as_ref().map(|duckdb| questions.map(|question| duckdb.ask(of, question)));
+        let questions = [
+            "mix",
+            "rates",
+            "profile",
+            "files",
+            "clients",
+            "directories",
+            "ledger",
+            "findings",
+        ];
+        let ask = |of: &Path| {
+            duckdb
+                .as_ref()
+                .map(|duckdb| questions.map(|question| duckdb.ask(of, question)))
+        };
         let answers = ask(&trace);
         for tap in ["one", "two"] {
             let mut add = brunt();
-            add.args(["lake", "add"]).arg(&lake).arg(&trace).args(["--tap", tap, "--part-size", "64KiB"]);
+            add.args(["lake", "add"]).arg(&lake).arg(&trace).args([
+                "--tap",
+                tap,
+                "--part-size",
+                "64KiB",
+            ]);
             succeed(&mut add, 60);
         }
         succeed(&mut compact(&lake, &[]), 60);
         let twice = analyzed(&lake);
-        let number =
-            |report: &Value, path: &str| report.pointer(path).and_then(Value::as_u64).expect("a number");
-        for path in ["/operations", "/ledger/packets", "/ledger/calls_answered", "/ledger/data_bytes"] {
-            assert_eq!(number(&twice, path), 2 * number(&before, path), "{path} of {name}");
+        let number = |report: &Value, path: &str| {
+            report
+                .pointer(path)
+                .and_then(Value::as_u64)
+                .expect("a number")
+        };
+        for path in [
+            "/operations",
+            "/ledger/packets",
+            "/ledger/calls_answered",
+            "/ledger/data_bytes",
+        ] {
+            assert_eq!(
+                number(&twice, path),
+                2 * number(&before, path),
+                "{path} of {name}"
+            );
         }
-        assert_eq!(twice["files"]["count"], before["files"]["count"], "a file is one, whoever saw it");
+        assert_eq!(
+            twice["files"]["count"], before["files"]["count"],
+            "a file is one, whoever saw it"
+        );
         if let (Some(duckdb), Some(answers)) = (&duckdb, &answers) {
             let packets = duckdb.ask(&lake, "ledger")[0]["packets"].as_u64();
-            assert_eq!(packets, answers[6][0]["packets"].as_u64().map(|packets| 2 * packets));
+            assert_eq!(
+                packets,
+                answers[6][0]["packets"].as_u64().map(|packets| 2 * packets)
+            );
             let taps = duckdb.ask(&lake, "select name, tap, pipelines from taps order by tap");
-            assert_eq!((&taps[0]["name"], &taps[1]["name"]), (&"one".into(), &"two".into()));
+            assert_eq!(
+                (&taps[0]["name"], &taps[1]["name"]),
+                (&"one".into(), &"two".into())
+            );
         }
         succeed(&mut compact(&trace, &[]), 60);
         assert_eq!(analyzed(&trace), before, "{name}");
@@ -335,7 +465,13 @@ fn refusals_and_damage() {
     let lake = folder.join("lake");
     let add = |tap: &str, of: &Path| {
         let mut add = brunt();
-        run_within(add.args(["lake", "add"]).arg(&lake).arg(of).args(["--tap", tap]), 60)
+        run_within(
+            add.args(["lake", "add"])
+                .arg(&lake)
+                .arg(of)
+                .args(["--tap", tap]),
+            60,
+        )
     };
     assert!(add("one", &trace).status.success());
     for (tap, of, expected) in [
@@ -350,31 +486,54 @@ fn refusals_and_damage() {
     }
     // Nothing is captured into a lake, where numbers are given out to taps.
     let mut record = brunt();
-    record.args(["capture", "-r"]).arg(root().join("testdata/nfs3-small.pcap.zst"));
+    record
+        .args(["capture", "-r"])
+        .arg(root().join("testdata/nfs3-small.pcap.zst"));
     let out = run_within(record.arg("--out").arg(&lake), 60);
     let told = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(!out.status.success() && told.contains("already contains a table"), "{told}");
+    assert!(
+        !out.status.success() && told.contains("already contains a table"),
+        "{told}"
+    );
     // A byte in the middle of a part is another one.
     let part = trace.join("names/part-000000.parquet");
     let mut bytes = std::fs::read(&part).expect("a part");
     bytes[100] ^= 1;
     std::fs::write(&part, bytes).expect("written");
-    let report: Value = serde_json::from_str(&succeed(&mut compact(&trace, &[]), 60)).expect("an object");
+    let report: Value =
+        serde_json::from_str(&succeed(&mut compact(&trace, &[]), 60)).expect("an object");
     let damaged = report["damaged"].as_array().expect("a list");
-    assert!(damaged.len() == 1 && damaged[0].as_str().is_some_and(|told| told.contains("names")), "{report}");
+    assert!(
+        damaged.len() == 1
+            && damaged[0]
+                .as_str()
+                .is_some_and(|told| told.contains("names")),
+        "{report}"
+    );
     assert!(part.exists());
     let report = analyzed(&trace).to_string();
     assert!(report.contains("names/part-000000.parquet"), "{report}");
     // A newer program's catalog.
-    let newest =
-        std::fs::read_dir(lake.join("_catalog")).expect("a folder").map(|entry| entry.expect("one").path());
-    let newest = newest.filter(|path| path.extension().is_some_and(|extension| extension == "json")).max();
+    let newest = std::fs::read_dir(lake.join("_catalog"))
+        .expect("a folder")
+        .map(|entry| entry.expect("one").path());
+    let newest = newest
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "json")
+        })
+        .max();
     let newest = newest.expect("a version");
-    let text = std::fs::read_to_string(&newest).expect("read").replace("\"format\":1", "\"format\":2");
+    let text = std::fs::read_to_string(&newest)
+        .expect("read")
+        .replace("\"format\":1", "\"format\":2");
     std::fs::write(&newest, text).expect("written");
     let out = run_within(brunt().arg("analyze").arg(&lake), 60);
     let told = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.code() != Some(0) && told.contains("catalog of format 2"), "{told}");
+    assert!(
+        out.status.code() != Some(0) && told.contains("catalog of format 2"),
+        "{told}"
+    );
 }
 
 /// What a reader holds stays on disk until it is done, however often the trace is compacted; and one compacts at a time.
@@ -391,7 +550,10 @@ fn parts_stay_for_readers() {
     lock.lock().expect("nobody has it");
     let out = run_within(&mut compact(&trace, &[]), 60);
     let told = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.code() == Some(1) && told.contains("another process is compacting"), "{told}");
+    assert!(
+        out.status.code() == Some(1) && told.contains("another process is compacting"),
+        "{told}"
+    );
     drop((lock, held));
     succeed(&mut compact(&trace, &[]), 60);
     assert!(parts.iter().all(|part| !part.path.exists()), "{parts:?}");

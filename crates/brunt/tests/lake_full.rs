@@ -33,11 +33,29 @@ const SCRIPT: &str = r#"
 fn check(folder: &TempDir, trace: &Path, name: &str, makes: &str, words: &[&str]) -> bool {
     let (disk, before) = (folder.join("disk"), folder.join("before"));
     std::fs::create_dir_all(&disk).expect("a folder");
-    std::fs::write(&before, succeed(brunt().args(["analyze", "--json"]).arg(trace), 60)).expect("written");
+    std::fs::write(
+        &before,
+        succeed(brunt().args(["analyze", "--json"]).arg(trace), 60),
+    )
+    .expect("written");
     let said = folder.join(name);
     let mut unshare = Command::new("unshare");
-    unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", SCRIPT, "sh"]);
-    unshare.arg(&disk).arg(env!("CARGO_BIN_EXE_brunt")).arg(trace).arg(&before).arg(makes).arg(&said);
+    unshare.args([
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        SCRIPT,
+        "sh",
+    ]);
+    unshare
+        .arg(&disk)
+        .arg(env!("CARGO_BIN_EXE_brunt"))
+        .arg(trace)
+        .arg(&before)
+        .arg(makes)
+        .arg(&said);
     let run = run_within(unshare.args(words), 120);
     let errors = String::from_utf8_lossy(&run.stderr);
     if run.status.code() == Some(77) || errors.contains("unshare failed") {
@@ -46,14 +64,24 @@ fn check(folder: &TempDir, trace: &Path, name: &str, makes: &str, words: &[&str]
     }
     let lines = String::from_utf8_lossy(&run.stdout).into_owned();
     let told = std::fs::read_to_string(&said).expect("read").to_lowercase();
-    let lines: Vec<Vec<&str>> = lines.lines().map(|line| line.split(' ').collect()).collect();
+    let lines: Vec<Vec<&str>> = lines
+        .lines()
+        .map(|line| line.split(' ').collect())
+        .collect();
     assert!(lines.len() >= 2, "{name}: {lines:?}, {errors}");
     assert_eq!(lines[0], ["0", "1", "same", "0"], "{name}: {told}");
     assert!(told.contains("no space"), "{name}: {told}");
     for line in &lines {
-        assert!(line[1] != "2" && line[2..] == ["same", "0"], "{name}: {lines:?}, {told}");
+        assert!(
+            line[1] != "2" && line[2..] == ["same", "0"],
+            "{name}: {lines:?}, {told}"
+        );
     }
-    assert_eq!(lines.last().map(|line| &line[..2]), Some(&["room", "0"][..]), "{name}: {told}");
+    assert_eq!(
+        lines.last().map(|line| &line[..2]),
+        Some(&["room", "0"][..]),
+        "{name}: {told}"
+    );
     true
 }
 
@@ -62,14 +90,40 @@ fn a_full_disk_costs_nothing() {
     let folder = TempDir::new("lake-full");
     let trace = folder.join("trace");
     let mut record = brunt();
-    record.args(["capture", "--json", "-r"]).arg(root().join("testdata/nfs3-small.pcap.zst"));
-    succeed(record.arg("--out").arg(&trace).args(["--part-size", "64KiB"]), 60);
+    record
+        .args(["capture", "--json", "-r"])
+        .arg(root().join("testdata/nfs3-small.pcap.zst"));
+    succeed(
+        record
+            .arg("--out")
+            .arg(&trace)
+            .args(["--part-size", "64KiB"]),
+        60,
+    );
     if !check(&folder, &trace, "compact", "nothing", &["compact", "trace"]) {
         return;
     }
-    check(&folder, &trace, "add", "lake", &["add", "lake", "trace", "--tap", "one"]);
-    check(&folder, &trace, "repeat", "lake", &["repeat", "trace", "--rows", "20000", "--out", "lake"]);
+    check(
+        &folder,
+        &trace,
+        "add",
+        "lake",
+        &["add", "lake", "trace", "--tap", "one"],
+    );
+    check(
+        &folder,
+        &trace,
+        "repeat",
+        "lake",
+        &["repeat", "trace", "--rows", "20000", "--out", "lake"],
+    );
     let mut compact = brunt();
     succeed(compact.args(["--json", "lake", "compact"]).arg(&trace), 60);
-    check(&folder, &trace, "manifest", "nothing", &["manifest", "trace"]);
+    check(
+        &folder,
+        &trace,
+        "manifest",
+        "nothing",
+        &["manifest", "trace"],
+    );
 }

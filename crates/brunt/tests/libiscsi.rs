@@ -25,31 +25,127 @@ enum Verdict {
 /// What does not pass, and why: shape of the run, test or whole suite, reason.
 const ALLOWED: &[(&str, &str, &str)] = &[
     // A removable, thin, writable LUN without CHAP: everything runs but what wants the opposite.
-    ("thin", "ReadOnly.ReadOnlySBC", "wants a read-only LUN: run in the shape 'read-only'"),
-    ("thin-1.20", "ReadOnly.ReadOnlySBC", "wants a read-only LUN: run in the shape 'read-only'"),
-    ("thin-1.20", "iSCSICHAP.*", "wants CHAP: run in the shape 'chap'"),
-    ("thin-1.20", "iSCSITMF.L*", "1.20 logs out for good in the test before: run alone in the shape 'alone'"),
-    ("chap", "ReadOnly.ReadOnlySBC", "wants a read-only LUN: run in the shape 'read-only'"),
-    ("chap", "iSCSITMF.L*", "1.20 logs out for good in the test before: run alone in the shape 'alone'"),
-    ("chap", "Sanitize.*", "erases for minutes; run in the shape 'thin'"),
+    (
+        "thin",
+        "ReadOnly.ReadOnlySBC",
+        "wants a read-only LUN: run in the shape 'read-only'",
+    ),
+    (
+        "thin-1.20",
+        "ReadOnly.ReadOnlySBC",
+        "wants a read-only LUN: run in the shape 'read-only'",
+    ),
+    (
+        "thin-1.20",
+        "iSCSICHAP.*",
+        "wants CHAP: run in the shape 'chap'",
+    ),
+    (
+        "thin-1.20",
+        "iSCSITMF.L*",
+        "1.20 logs out for good in the test before: run alone in the shape 'alone'",
+    ),
+    (
+        "chap",
+        "ReadOnly.ReadOnlySBC",
+        "wants a read-only LUN: run in the shape 'read-only'",
+    ),
+    (
+        "chap",
+        "iSCSITMF.L*",
+        "1.20 logs out for good in the test before: run alone in the shape 'alone'",
+    ),
+    (
+        "chap",
+        "Sanitize.*",
+        "erases for minutes; run in the shape 'thin'",
+    ),
     // Thick: nothing can be unmapped, and the medium is fixed.
-    ("thick", "ReadOnly.ReadOnlySBC", "wants a read-only LUN: run in the shape 'read-only'"),
-    ("thick", "iSCSICHAP.*", "wants CHAP: run in the shape 'chap'"),
-    ("thick", "iSCSITMF.L*", "1.20 logs out for good in the test before: run alone in the shape 'alone'"),
-    ("thick", "Sanitize.*", "erases for minutes; run in the shape 'thin'"),
-    ("thick", "CompareAndWrite.InvalidDataOutSize", "1.20 wants a thin LUN for it: run in the shape 'thin'"),
-    ("thick", "Inquiry.BlockLimits", "its part on unmapping wants a thin LUN: run in the shape 'thin'"),
-    ("thick", "Unmap.Simple", "a thick LUN has no UNMAP: run in the shape 'thin'"),
-    ("thick", "Unmap.VPD", "a thick LUN has no UNMAP; the test finds that its VPD pages say so"),
-    ("thick", "Unmap.ZeroBlocks", "a thick LUN has no UNMAP: run in the shape 'thin'"),
-    ("thick", "GetLBAStatus.*", "a thick LUN has no map to ask for: run in the shape 'thin'"),
-    ("thick", "WriteSame10.Unmap*", "a thick LUN does not unmap: run in the shape 'thin'"),
-    ("thick", "WriteSame16.Unmap*", "a thick LUN does not unmap: run in the shape 'thin'"),
-    ("thick", "WriteSame10.InvalidDataOutSize", "tried with the UNMAP bit: run in the shape 'thin'"),
-    ("thick", "WriteSame16.InvalidDataOutSize", "tried with the UNMAP bit: run in the shape 'thin'"),
-    ("thick", "PreventAllow.*", "wants a removable medium: run in the shape 'thin'"),
-    ("thick", "NoMedia.NoMediaSBC", "wants a removable medium: run in the shape 'thin'"),
-    ("thick", "StartStopUnit.*", "wants a removable medium: run in the shape 'thin'"),
+    (
+        "thick",
+        "ReadOnly.ReadOnlySBC",
+        "wants a read-only LUN: run in the shape 'read-only'",
+    ),
+    (
+        "thick",
+        "iSCSICHAP.*",
+        "wants CHAP: run in the shape 'chap'",
+    ),
+    (
+        "thick",
+        "iSCSITMF.L*",
+        "1.20 logs out for good in the test before: run alone in the shape 'alone'",
+    ),
+    (
+        "thick",
+        "Sanitize.*",
+        "erases for minutes; run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "CompareAndWrite.InvalidDataOutSize",
+        "1.20 wants a thin LUN for it: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "Inquiry.BlockLimits",
+        "its part on unmapping wants a thin LUN: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "Unmap.Simple",
+        "a thick LUN has no UNMAP: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "Unmap.VPD",
+        "a thick LUN has no UNMAP; the test finds that its VPD pages say so",
+    ),
+    (
+        "thick",
+        "Unmap.ZeroBlocks",
+        "a thick LUN has no UNMAP: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "GetLBAStatus.*",
+        "a thick LUN has no map to ask for: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "WriteSame10.Unmap*",
+        "a thick LUN does not unmap: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "WriteSame16.Unmap*",
+        "a thick LUN does not unmap: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "WriteSame10.InvalidDataOutSize",
+        "tried with the UNMAP bit: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "WriteSame16.InvalidDataOutSize",
+        "tried with the UNMAP bit: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "PreventAllow.*",
+        "wants a removable medium: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "NoMedia.NoMediaSBC",
+        "wants a removable medium: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "StartStopUnit.*",
+        "wants a removable medium: run in the shape 'thin'",
+    ),
 ];
 
 /// Where the suite itself is wrong: shape (`*`: every one that has the LUN for it), test, and why.
@@ -71,7 +167,11 @@ const FAULTY: &[(&str, &str, &str)] = &[
         "1.20 bends every PDU but the command: a sound one arrives, and miscompares; 1.19 bends it, and passes",
     ),
     ("chap", "CompareAndWrite.InvalidDataOutSize", "the same"),
-    ("*", "Sanitize.Reset", "with two paths the test before leaves a reservation; run in 'alone'"),
+    (
+        "*",
+        "Sanitize.Reset",
+        "with two paths the test before leaves a reservation; run in 'alone'",
+    ),
 ];
 
 /// Results by `Suite.Test`.
@@ -88,14 +188,19 @@ fn parse(output: &str) -> Results {
             suite = name.trim();
             continue;
         }
-        let rest = match line.strip_prefix("  Test: ").and_then(|line| line.split_once(" ...")) {
+        let rest = match line
+            .strip_prefix("  Test: ")
+            .and_then(|line| line.split_once(" ..."))
+        {
             Some((name, rest)) => {
                 test = Some((name, false));
                 rest
             }
             None => line,
         };
-        let Some((name, skipped)) = &mut test else { continue };
+        let Some((name, skipped)) = &mut test else {
+            continue;
+        };
         *skipped |= rest.contains("[SKIPPED]");
         let verdict = if rest.starts_with("FAILED") {
             Verdict::Failed
@@ -134,11 +239,16 @@ fn complaints(shape: &str, results: &Results, all: bool) -> Vec<String> {
             complaints.push(format!("{test}: {verdict:?}"));
         }
         if *verdict == Verdict::Passed && faulty {
-            complaints.push(format!("{test} passes, but the table says that the suite is wrong there"));
+            complaints.push(format!(
+                "{test} passes, but the table says that the suite is wrong there"
+            ));
         }
     }
     for (_, pattern, reason) in lines().filter(|_| all) {
-        let mut covered = results.iter().filter(|(test, _)| covers(pattern, test)).peekable();
+        let mut covered = results
+            .iter()
+            .filter(|(test, _)| covers(pattern, test))
+            .peekable();
         if covered.peek().is_some() && covered.all(|(_, verdict)| *verdict == Verdict::Passed) {
             complaints.push(format!("{pattern} passes, but the table says: {reason}"));
         }
@@ -159,7 +269,12 @@ impl Release {
             Release::Debian12 => Some((need("iscsi-test-cu", "libiscsi-bin")?, 230)),
             Release::Debian13 => {
                 let tool = root().join("tools/libiscsi-suite.sh");
-                if !Command::new(&tool).arg("--ready").status().expect("bash").success() {
+                if !Command::new(&tool)
+                    .arg("--ready")
+                    .status()
+                    .expect("bash")
+                    .success()
+                {
                     skip("libiscsi 1.20 (run tools/libiscsi-suite.sh --prepare)");
                     return None;
                 }
@@ -172,12 +287,24 @@ impl Release {
 /// Runs `tests` of the suite against a target with one LUN of `shape`: over two portals, but in the shape
 /// 'alone' over one.
 fn conform(release: Release, shape: &str, lun: &str, more: &[&str], suite: &[&str]) {
-    let Some((program, count)) = release.find() else { return };
-    let mut args = vec!["--lun", lun, "--portal", "127.0.0.1:0", "--portal", "127.0.0.1:0"];
+    let Some((program, count)) = release.find() else {
+        return;
+    };
+    let mut args = vec![
+        "--lun",
+        lun,
+        "--portal",
+        "127.0.0.1:0",
+        "--portal",
+        "127.0.0.1:0",
+    ];
     args.extend_from_slice(more);
     let target = Target::start(&args);
     let mut command = Command::new(program);
-    command.args(["-V", "--dataloss"]).args(suite).arg(target.url_at(0, 0));
+    command
+        .args(["-V", "--dataloss"])
+        .args(suite)
+        .arg(target.url_at(0, 0));
     if shape != "alone" {
         command.arg(target.url_at(1, 0));
     }
@@ -185,10 +312,20 @@ fn conform(release: Release, shape: &str, lun: &str, more: &[&str], suite: &[&st
     let text = String::from_utf8_lossy(&output.stdout);
     let results = parse(&text);
     let all = suite.contains(&"--test=ALL");
-    let saved = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("libiscsi-{shape}-{release:?}.log"));
+    let saved = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("libiscsi-{shape}-{release:?}.log"));
     std::fs::write(&saved, &*output.stdout).expect("a log");
-    assert!(!results.is_empty(), "no test ran: {text}\n{}", String::from_utf8_lossy(&output.stderr));
-    let by = |wanted| results.values().filter(|verdict| **verdict == wanted).count();
+    assert!(
+        !results.is_empty(),
+        "no test ran: {text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let by = |wanted| {
+        results
+            .values()
+            .filter(|verdict| **verdict == wanted)
+            .count()
+    };
     println!(
         "{shape}, {release:?}: {} tests, {} passed, {} skipped, {} failed; log: {}",
         results.len(),
@@ -198,8 +335,16 @@ fn conform(release: Release, shape: &str, lun: &str, more: &[&str], suite: &[&st
         saved.display()
     );
     let complaints = complaints(shape, &results, all);
-    assert!(complaints.is_empty(), "{shape}, {release:?}:\n{}\n", complaints.join("\n"));
-    assert!(!all || results.len() >= count, "{} of {count} tests were seen", results.len());
+    assert!(
+        complaints.is_empty(),
+        "{shape}, {release:?}:\n{}\n",
+        complaints.join("\n")
+    );
+    assert!(
+        !all || results.len() >= count,
+        "{} of {count} tests were seen",
+        results.len()
+    );
 }
 
 /// Large enough for the largest copy, erased slowly enough that resets can come in between.
@@ -221,15 +366,26 @@ fn thin_removable_with_debian_13() {
 /// A thick LUN on a fixed medium says so, and does everything else.
 #[test]
 fn thick() {
-    conform(Release::Debian13, "thick", "memory:512MiB,thick", &[], &["--test=ALL"]);
+    conform(
+        Release::Debian13,
+        "thick",
+        "memory:512MiB,thick",
+        &[],
+        &["--test=ALL"],
+    );
 }
 
 /// A read-only LUN refuses every write, and reads.
 #[test]
 fn read_only() {
-    let tests =
-        "--test=ALL.ReadOnly,ALL.Read6,ALL.Read10,ALL.Read12,ALL.Read16,ALL.Inquiry,ALL.ReadCapacity16";
-    conform(Release::Debian12, "read-only", "memory:512MiB,thin,ro", &[], &[tests]);
+    let tests = "--test=ALL.ReadOnly,ALL.Read6,ALL.Read10,ALL.Read12,ALL.Read16,ALL.Inquiry,ALL.ReadCapacity16";
+    conform(
+        Release::Debian12,
+        "read-only",
+        "memory:512MiB,thin,ro",
+        &[],
+        &[tests],
+    );
 }
 
 /// The tests that 1.20 skips after one that ends the session they share, the one that
@@ -238,13 +394,31 @@ fn read_only() {
 fn alone() {
     for test in ["LUNResetSimpleAsync", "LogoutDuringIOAsync"] {
         let test = format!("--test=ALL.iSCSITMF.{test}");
-        conform(Release::Debian13, "alone", "memory:64MiB,thin", &[], &[&test]);
+        conform(
+            Release::Debian13,
+            "alone",
+            "memory:64MiB,thin",
+            &[],
+            &[&test],
+        );
     }
     // In 1.20, but not among ALL.
-    conform(Release::Debian13, "alone", "memory:64MiB,thin", &[], &["--test=SCSI.ReportLUNs"]);
+    conform(
+        Release::Debian13,
+        "alone",
+        "memory:64MiB,thin",
+        &[],
+        &["--test=SCSI.ReportLUNs"],
+    );
     // Eight seconds of erasing, for the resets to come in between; then the suite sleeps for 60.
     let lun = "memory:64MiB,thin,removable,sanitize=8MiB";
-    conform(Release::Debian12, "alone", lun, &[], &["--allow-sanitize", "--test=ALL.Sanitize.Reset"]);
+    conform(
+        Release::Debian12,
+        "alone",
+        lun,
+        &[],
+        &["--allow-sanitize", "--test=ALL.Sanitize.Reset"],
+    );
 }
 
 /// The map of what is allocated, where a physical block is a logical one (see
@@ -252,7 +426,13 @@ fn alone() {
 #[test]
 fn flat() {
     let lun = "memory:512MiB,thin,block=4096";
-    conform(Release::Debian12, "flat", lun, &[], &["--test=ALL.GetLBAStatus,ALL.Unmap"]);
+    conform(
+        Release::Debian12,
+        "flat",
+        lun,
+        &[],
+        &["--test=ALL.GetLBAStatus,ALL.Unmap"],
+    );
 }
 
 /// Everything behind CHAP, and the negotiation of CHAP itself.
@@ -260,7 +440,13 @@ fn flat() {
 fn behind_chap() {
     let secret = format!("{}:{}", CHAP.0, CHAP.1);
     let lun = "memory:512MiB,thin,removable";
-    conform(Release::Debian13, "chap", lun, &["--chap", &secret], &["--test=ALL"]);
+    conform(
+        Release::Debian13,
+        "chap",
+        lun,
+        &["--chap", &secret],
+        &["--test=ALL"],
+    );
 }
 
 /// Verdicts are read out of real output, wherever CUnit puts them.
@@ -288,7 +474,9 @@ Run Summary:    Type  Total    Ran Passed Failed Inactive
         ("Read10.DpoFua", Verdict::Skipped),
         ("Read10.Simple", Verdict::Passed),
     ];
-    let expected: Results = expected.map(|(test, verdict)| (test.to_string(), verdict)).into();
+    let expected: Results = expected
+        .map(|(test, verdict)| (test.to_string(), verdict))
+        .into();
     assert_eq!(parse(output), expected);
 }
 
@@ -298,7 +486,11 @@ Run Summary:    Type  Total    Ran Passed Failed Inactive
 fn what_is_complained_about() {
     let check = |test: &str, verdict, count| {
         let results = Results::from([(test.to_string(), verdict)]);
-        assert_eq!(complaints("thin", &results, true).len(), count, "{test} {verdict:?}");
+        assert_eq!(
+            complaints("thin", &results, true).len(),
+            count,
+            "{test} {verdict:?}"
+        );
     };
     check("Read10.Simple", Verdict::Passed, 0);
     check("Read10.Simple", Verdict::Skipped, 1);

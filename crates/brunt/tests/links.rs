@@ -67,23 +67,41 @@ fn congestion_control_is_recorded() {
              [workloads.load]\nstop = {{ requests = 10 }}\n"
         )
     };
-    let Some(chosen) = run("congestion-chosen", &text("congestion = \"reno\"")) else { return };
+    let Some(chosen) = run("congestion-chosen", &text("congestion = \"reno\"")) else {
+        return;
+    };
     let chosen = chosen.expect("it runs");
     for target in ["line", "san"] {
         let facts = chosen["experiment"]["targets"][target]["facts"].to_string();
-        assert!(facts.contains("TCP congestion control reno"), "{target}: {facts}");
+        assert!(
+            facts.contains("TCP congestion control reno"),
+            "{target}: {facts}"
+        );
     }
     let expected = serde_json::json!({ "algorithm": "reno", "chosen": true });
     assert_eq!(chosen["experiment"]["congestion"], expected);
-    let kernels = run("congestion-kernels", &text("")).expect("namespaces").expect("it runs");
+    let kernels = run("congestion-kernels", &text(""))
+        .expect("namespaces")
+        .expect("it runs");
     assert_eq!(kernels["experiment"]["congestion"]["chosen"], false);
     let folder = TempDir::new("congestion-refused");
-    std::fs::write(folder.join("x.toml"), text("congestion = \"no-such-thing\"")).expect("a file");
+    std::fs::write(
+        folder.join("x.toml"),
+        text("congestion = \"no-such-thing\""),
+    )
+    .expect("a file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
-    let output = command.args(["run", "--check"]).arg(folder.join("x.toml")).output().expect("it starts");
+    let output = command
+        .args(["run", "--check"])
+        .arg(folder.join("x.toml"))
+        .output()
+        .expect("it starts");
     let words = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{words}");
-    assert!(words.contains("x.toml:3") && words.contains("reno"), "{words}");
+    assert!(
+        words.contains("x.toml:3") && words.contains("reno"),
+        "{words}"
+    );
 }
 
 /// A link that changes for a while is proven to and to be gone, with its real times; the rate falls
@@ -101,7 +119,9 @@ fn a_fault_of_a_link_is_felt() {
         // On a busy machine a fault may come too late, or the rate be low before or not come back to what it was,
         // whatever the link does: then with more time for all of it.
         for slower in [1, 1, 2, 4, 8] {
-            let Some(result) = run("felt", &experiment("delay = \"10ms\"", set, slower)) else { return };
+            let Some(result) = run("felt", &experiment("delay = \"10ms\"", set, slower)) else {
+                return;
+            };
             let summary = match result {
                 Ok(summary) => summary,
                 Err(words) => {
@@ -114,15 +134,38 @@ fn a_fault_of_a_link_is_felt() {
                 }
             };
             let seen = &of_only_run(&summary, "faults")[0];
-            let time = |key: &str| seen[key].as_f64().unwrap_or_else(|| panic!("{set}: no {key} in {seen}"));
+            let time = |key: &str| {
+                seen[key]
+                    .as_f64()
+                    .unwrap_or_else(|| panic!("{set}: no {key} in {seen}"))
+            };
             let (at, until) = (1.0 * f64::from(slower), 1.8 * f64::from(slower));
             assert_eq!(seen["kind"], "link", "{seen}");
-            assert!(time("start_s") >= at && time("shown_s") >= time("start_s"), "{seen}");
-            assert!(time("end_s") >= until && time("gone_s") >= time("end_s"), "{seen}");
-            assert!(seen["shown_by"].as_str().unwrap().contains(shown), "{set}: {seen}");
-            assert!(seen["gone_by"].as_str().unwrap().contains("probe packets, "), "{set}: {seen}");
+            assert!(
+                time("start_s") >= at && time("shown_s") >= time("start_s"),
+                "{seen}"
+            );
+            assert!(
+                time("end_s") >= until && time("gone_s") >= time("end_s"),
+                "{seen}"
+            );
+            assert!(
+                seen["shown_by"].as_str().unwrap().contains(shown),
+                "{set}: {seen}"
+            );
+            assert!(
+                seen["gone_by"]
+                    .as_str()
+                    .unwrap()
+                    .contains("probe packets, "),
+                "{set}: {seen}"
+            );
             let link = &of_only_run(&summary, "links")["wan"];
-            assert_eq!(link["there"]["lost"].as_u64().unwrap() > 0, set.starts_with("loss"), "{link}");
+            assert_eq!(
+                link["there"]["lost"].as_u64().unwrap() > 0,
+                set.starts_with("loss"),
+                "{link}"
+            );
             let cost = &seen["cost"];
             if cost["drop"].as_f64() > Some(depth) && cost["recovered"]["after-s"].is_f64() {
                 continue 'cases;
@@ -139,19 +182,36 @@ fn a_fault_of_one_direction() {
     let mut instead = String::new();
     for slower in [1, 2, 4, 8] {
         let both = experiment("delay = \"1ms\"", "loss = 0.2", slower);
-        let text = both.replace("link = \"wan\"\nset", "link = \"wan\"\nfrom = \"server\"\nset");
+        let text = both.replace(
+            "link = \"wan\"\nset",
+            "link = \"wan\"\nfrom = \"server\"\nset",
+        );
         assert_ne!(text, both);
-        let Some(result) = run("one way", &text) else { return };
+        let Some(result) = run("one way", &text) else {
+            return;
+        };
         let summary = match result {
             Ok(summary) => summary,
             Err(words) => {
-                assert!(words.contains("had no visible effect") || words.contains("is invalid"), "{words}");
+                assert!(
+                    words.contains("had no visible effect") || words.contains("is invalid"),
+                    "{words}"
+                );
                 instead = words;
                 continue;
             }
         };
-        let (seen, link) = (&of_only_run(&summary, "faults")[0], &of_only_run(&summary, "links")["wan"]);
-        assert!(seen["what"].as_str().unwrap().contains("loss 0.2 from server"), "{seen}");
+        let (seen, link) = (
+            &of_only_run(&summary, "faults")[0],
+            &of_only_run(&summary, "links")["wan"],
+        );
+        assert!(
+            seen["what"]
+                .as_str()
+                .unwrap()
+                .contains("loss 0.2 from server"),
+            "{seen}"
+        );
         assert!(link["back"]["lost"].as_u64() > Some(0), "{link}");
         assert_eq!(link["there"]["lost"].as_u64().unwrap_or(0), 0, "{link}");
         return;
@@ -178,11 +238,13 @@ fn of_fault(name: &str, link: &str, fault: &str) -> Option<(Value, Value)> {
         let seen = of_only_run(&summary, "faults")[0].clone();
         let (at, until) = (1.0 * f64::from(slower), 1.8 * f64::from(slower));
         assert!(
-            seen["start_s"].as_f64() >= Some(at) && seen["shown_s"].as_f64() >= seen["start_s"].as_f64(),
+            seen["start_s"].as_f64() >= Some(at)
+                && seen["shown_s"].as_f64() >= seen["start_s"].as_f64(),
             "{seen}"
         );
         assert!(
-            seen["end_s"].as_f64() >= Some(until) && seen["gone_s"].as_f64() >= seen["end_s"].as_f64(),
+            seen["end_s"].as_f64() >= Some(until)
+                && seen["gone_s"].as_f64() >= seen["end_s"].as_f64(),
             "{seen}"
         );
         return Some((seen, of_only_run(&summary, "links")["wan"].clone()));
@@ -209,7 +271,9 @@ fn further_keys_of_a_link() {
             "" => format!("link = \"wan\"\nset = {{ {set} }}"),
             host => format!("link = \"wan\"\nset = {{ {set} }}\nfrom = \"{host}\""),
         };
-        let Some((seen, link)) = of_fault("keys", "delay = \"10ms\"", &fault) else { return };
+        let Some((seen, link)) = of_fault("keys", "delay = \"10ms\"", &fault) else {
+            return;
+        };
         let shown_by = seen["shown_by"].as_str().unwrap();
         assert!(shown_by.contains(shown), "{set}: {seen}");
         for (way, host) in [("there", "client"), ("back", "server")] {
@@ -225,19 +289,32 @@ fn further_keys_of_a_link() {
 /// its target again afterwards.
 #[test]
 fn a_partition() {
-    let Some((seen, link)) = of_fault("partition", "delay = \"1ms\"", "partition = [\"client\", \"server\"]")
-    else {
+    let Some((seen, link)) = of_fault(
+        "partition",
+        "delay = \"1ms\"",
+        "partition = [\"client\", \"server\"]",
+    ) else {
         return;
     };
     let said = |key: &str| seen[key].as_str().unwrap_or_default().to_string();
-    assert_eq!((said("kind"), said("place")), ("partition".into(), "client and server".into()));
-    for way in ["from client to server: 256 probe packets, 256 missing", "from server to client: 256 "] {
+    assert_eq!(
+        (said("kind"), said("place")),
+        ("partition".into(), "client and server".into())
+    );
+    for way in [
+        "from client to server: 256 probe packets, 256 missing",
+        "from server to client: 256 ",
+    ] {
         assert!(said("shown_by").contains(way), "{seen}");
     }
-    assert!(said("gone_by").contains(" packets stopped; from client to server: "), "{seen}");
+    assert!(
+        said("gone_by").contains(" packets stopped; from client to server: "),
+        "{seen}"
+    );
     for way in ["there", "back"] {
         assert!(
-            link[way]["parted"].as_u64() >= Some(256) && link[way]["lost"].as_u64().unwrap_or(0) == 0,
+            link[way]["parted"].as_u64() >= Some(256)
+                && link[way]["lost"].as_u64().unwrap_or(0) == 0,
             "{link}"
         );
     }
@@ -249,14 +326,22 @@ fn a_partition() {
 fn a_reset() {
     for (from, to, way) in [("server", "client", "back"), ("client", "server", "there")] {
         let fault = format!("target = \"san\"\nreset = \"{from}\"");
-        let Some((seen, link)) = of_fault("reset", "delay = \"1ms\"", &fault) else { return };
+        let Some((seen, link)) = of_fault("reset", "delay = \"1ms\"", &fault) else {
+            return;
+        };
         let said = |key: &str| seen[key].as_str().unwrap_or_default().to_string();
         assert_eq!(
             (said("kind"), said("what")),
-            ("reset".into(), format!("TCP reset from {from} to {to} of port {}", port(&seen)))
+            (
+                "reset".into(),
+                format!("TCP reset from {from} to {to} of port {}", port(&seen))
+            )
         );
         assert!(said("shown_by").contains(&format!("; {to}: ")), "{seen}");
-        assert!(said("gone_by").contains("a new connection carried data both ways"), "{seen}");
+        assert!(
+            said("gone_by").contains("a new connection carried data both ways"),
+            "{seen}"
+        );
         assert!(link[way]["tcp_resets"].as_u64() > Some(0), "{link}");
     }
 }
@@ -277,13 +362,27 @@ fn port(seen: &Value) -> u16 {
 fn partitions_and_resets_that_do_not_happen() {
     let dead = "[lab.links.dead]\nbetween = [\"client\", \"spare\"]\nloss = 1.0";
     for (link, fault, said) in [
-        (dead, "partition = [\"spare\", \"client\"]", "packets do not pass although they should"),
-        ("", "reset = \"client\"\nto = \"server\"\nport = 9", "omit port"),
+        (
+            dead,
+            "partition = [\"spare\", \"client\"]",
+            "packets do not pass although they should",
+        ),
+        (
+            "",
+            "reset = \"client\"\nto = \"server\"\nport = 9",
+            "omit port",
+        ),
     ] {
-        let text = with_fault(link, fault, 1).replace("\"server\"]\ncores", "\"server\", \"spare\"]\ncores");
-        let Some(result) = run("not there", &text) else { return };
+        let text = with_fault(link, fault, 1)
+            .replace("\"server\"]\ncores", "\"server\", \"spare\"]\ncores");
+        let Some(result) = run("not there", &text) else {
+            return;
+        };
         let words = result.expect_err(fault);
-        assert!(words.contains(said) && words.contains("had no visible effect"), "{fault}: {words}");
+        assert!(
+            words.contains(said) && words.contains("had no visible effect"),
+            "{fault}: {words}"
+        );
     }
 }
 
@@ -293,30 +392,50 @@ fn a_fault_of_a_link_that_does_not_happen() {
     for (set, said) in [
         ("loss = 0.0000001", "had no visible effect"),
         ("rate = \"500Gb/s\"", "had no visible effect"),
-        ("loss = 0.0000001, loss_gap = 9", "write loss = 0.000084 or more"),
-        ("loss = 0.0000001, loss_correlation = 0.5", "had no visible effect"),
-        ("jitter = \"100ns\", distribution = \"two.dist\"", "cannot be distinguished from"),
+        (
+            "loss = 0.0000001, loss_gap = 9",
+            "write loss = 0.000084 or more",
+        ),
+        (
+            "loss = 0.0000001, loss_correlation = 0.5",
+            "had no visible effect",
+        ),
+        (
+            "jitter = \"100ns\", distribution = \"two.dist\"",
+            "cannot be distinguished from",
+        ),
         ("ecn = 0.0000001", "write ecn = 0.000084 or more"),
         ("slow_close = \"1us\"", "write slow_close = "),
     ] {
-        let Some(result) = run("unfelt", &experiment("delay = \"10ms\"", set, 1)) else { return };
+        let Some(result) = run("unfelt", &experiment("delay = \"10ms\"", set, 1)) else {
+            return;
+        };
         let words = result.expect_err(set);
-        assert!(words.contains(said) && words.contains("had no visible effect"), "{set}: {words}");
+        assert!(
+            words.contains(said) && words.contains("had no visible effect"),
+            "{set}: {words}"
+        );
     }
 }
 
 /// The example of four sites, made short, measures storage next door and behind a gateway 10 ms away.
 #[test]
 fn four_sites() {
-    let example =
-        std::fs::read_to_string(support::root().join("examples/four-sites.toml")).expect("the example");
-    let short = example.replace("repetitions = 4", "repetitions = 1").replace("[1, 16]", "[1]");
-    let Some(result) = run("sites", &short) else { return };
+    let example = std::fs::read_to_string(support::root().join("examples/four-sites.toml"))
+        .expect("the example");
+    let short = example
+        .replace("repetitions = 4", "repetitions = 1")
+        .replace("[1, 16]", "[1]");
+    let Some(result) = run("sites", &short) else {
+        return;
+    };
     let summary = result.unwrap();
     let points = summary["points"].as_array().unwrap();
     assert_eq!(points.len(), 4);
     for point in points {
-        let least_us = point["runs"][0]["response"]["min_us"].as_f64().unwrap_or_else(|| panic!("{point}"));
+        let least_us = point["runs"][0]["response"]["min_us"]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{point}"));
         let near = point["label"].as_str().unwrap().starts_with("here");
         assert_eq!(least_us < 20_000.0, near, "{point}");
     }

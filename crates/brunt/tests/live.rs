@@ -11,7 +11,11 @@ use support::{need, root, skip};
 /// Runs a script in a new user and network namespace, where `BRUNT` is the program and `v0`, `v1` are
 /// the ends of a wire. `None` when this machine cannot make one.
 fn namespace(script: &str) -> Option<String> {
-    for (program, package) in [("unshare", "util-linux"), ("ip", "iproute2"), ("curl", "curl")] {
+    for (program, package) in [
+        ("unshare", "util-linux"),
+        ("ip", "iproute2"),
+        ("curl", "curl"),
+    ] {
         need(program, package)?;
     }
     let setup = "set -e
@@ -20,7 +24,10 @@ fn namespace(script: &str) -> Option<String> {
         ip link add v0 mtu 9000 type veth peer name v1 mtu 9000
         ip link set v0 arp off up; ip link set v1 arp off up
         ";
-    let possible = Command::new("unshare").args(["-rn", "bash", "-c", setup]).output().expect("unshare");
+    let possible = Command::new("unshare")
+        .args(["-rn", "bash", "-c", setup])
+        .output()
+        .expect("unshare");
     if !possible.status.success() {
         skip("user and network namespaces with veth (see sysctl kernel.unprivileged_userns_clone)");
         return None;
@@ -33,7 +40,11 @@ fn namespace(script: &str) -> Option<String> {
         .output()
         .expect("unshare");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Some(text)
 }
 
@@ -42,7 +53,9 @@ fn json(text: &str) -> Value {
 }
 
 fn count(report: &Value, name: &str) -> u64 {
-    report["ledger"][name].as_u64().unwrap_or_else(|| panic!("{name}: {report}"))
+    report["ledger"][name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{name}: {report}"))
 }
 
 /// Starts a capture, waits until it captures, replays a file, stops it by Ctrl-C, prints its report.
@@ -70,20 +83,37 @@ fn the_wire_says_what_the_file_says() {
         ("nfs4-small.pcap.zst", "--port 2049"),
     ] {
         let script = format!("{CAPTURE} live v1 $DATA/{file} {options}");
-        let Some(text) = namespace(&script) else { return };
+        let Some(text) = namespace(&script) else {
+            return;
+        };
         let live = json(&text);
         let path = root().join("testdata").join(file);
-        let from_file =
-            Command::new(env!("CARGO_BIN_EXE_brunt")).args(["--json", "analyze"]).arg(path).output();
+        let from_file = Command::new(env!("CARGO_BIN_EXE_brunt"))
+            .args(["--json", "analyze"])
+            .arg(path)
+            .output();
         let from_file = json(&String::from_utf8_lossy(&from_file.expect("brunt").stdout));
         assert_eq!(count(&live, "packets_dropped"), 0, "{file} {options}");
-        for name in ["packets", "calls", "calls_answered", "replies", "data_bytes", "blocks_summed", "holes"]
-        {
-            assert_eq!(count(&live, name), count(&from_file, name), "{name} of {file} {options}");
+        for name in [
+            "packets",
+            "calls",
+            "calls_answered",
+            "replies",
+            "data_bytes",
+            "blocks_summed",
+            "holes",
+        ] {
+            assert_eq!(
+                count(&live, name),
+                count(&from_file, name),
+                "{name} of {file} {options}"
+            );
         }
         let names = |report: &Value| -> Vec<(String, u64)> {
             let rows = report["by_operation"].as_array().expect("rows");
-            rows.iter().map(|r| (r["name"].to_string(), r["calls"].as_u64().expect("a count"))).collect()
+            rows.iter()
+                .map(|r| (r["name"].to_string(), r["calls"].as_u64().expect("a count")))
+                .collect()
         };
         assert_eq!(names(&live), names(&from_file), "{file} {options}");
     }
@@ -102,12 +132,29 @@ fn kept_by_several_parsers() {
         live v1 $DATA/nfs4-small.pcap.zst --pcap $kept/cut.pcap --snap 200
         "$BRUNT" --json analyze $kept/cut.pcap"#
     );
-    let Some(text) = namespace(&script) else { return };
-    let reports: Vec<Value> =
-        serde_json::Deserializer::from_str(&text).into_iter().map(|r| r.expect("a report")).collect();
-    let [live, trace, packets, live_cut, cut] = &reports[..] else { panic!("{} reports", reports.len()) };
-    assert_eq!(count(live, "packets_dropped") + count(live, "pcap_packets_lost"), 0);
-    for name in ["packets", "wire_bytes", "calls", "calls_answered", "data_bytes", "blocks_summed", "holes"] {
+    let Some(text) = namespace(&script) else {
+        return;
+    };
+    let reports: Vec<Value> = serde_json::Deserializer::from_str(&text)
+        .into_iter()
+        .map(|r| r.expect("a report"))
+        .collect();
+    let [live, trace, packets, live_cut, cut] = &reports[..] else {
+        panic!("{} reports", reports.len())
+    };
+    assert_eq!(
+        count(live, "packets_dropped") + count(live, "pcap_packets_lost"),
+        0
+    );
+    for name in [
+        "packets",
+        "wire_bytes",
+        "calls",
+        "calls_answered",
+        "data_bytes",
+        "blocks_summed",
+        "holes",
+    ] {
         assert_eq!(count(trace, name), count(live, name), "{name}");
         assert_eq!(count(packets, name), count(live, name), "{name}");
     }
@@ -132,16 +179,23 @@ fn two_interfaces() {
         ip link set w0 arp off up; ip link set w1 arp off up
         {CAPTURE} ALSO=$DATA/nfs3-small.pcap.zst live v1 $DATA/nfs4-small.pcap.zst -i w1 --workers 2"
     );
-    let Some(text) = namespace(&script) else { return };
+    let Some(text) = namespace(&script) else {
+        return;
+    };
     let live = json(&text);
     for name in ["packets", "calls", "calls_answered", "data_bytes"] {
         let sum: u64 = ["nfs3-small.pcap.zst", "nfs4-small.pcap.zst"]
             .iter()
             .map(|file| {
                 let path = root().join("testdata").join(file);
-                let output =
-                    Command::new(env!("CARGO_BIN_EXE_brunt")).args(["--json", "analyze"]).arg(path).output();
-                count(&json(&String::from_utf8_lossy(&output.expect("brunt").stdout)), name)
+                let output = Command::new(env!("CARGO_BIN_EXE_brunt"))
+                    .args(["--json", "analyze"])
+                    .arg(path)
+                    .output();
+                count(
+                    &json(&String::from_utf8_lossy(&output.expect("brunt").stdout)),
+                    name,
+                )
             })
             .sum();
         assert_eq!(count(&live, name), sum, "{name}");
@@ -152,9 +206,16 @@ fn two_interfaces() {
 #[test]
 fn the_loopback_is_seen_once() {
     let script = format!("{CAPTURE} PEER=lo live lo $DATA/nfs3-small.pcap.zst; cat /tmp/sent.$$");
-    let Some(text) = namespace(&script) else { return };
-    let (report, sent) = text.rsplit_once("}\n").expect("a report, then what was sent");
-    let sent: u64 = sent.split_whitespace().find_map(|word| word.parse().ok()).expect("a count");
+    let Some(text) = namespace(&script) else {
+        return;
+    };
+    let (report, sent) = text
+        .rsplit_once("}\n")
+        .expect("a report, then what was sent");
+    let sent: u64 = sent
+        .split_whitespace()
+        .find_map(|word| word.parse().ok())
+        .expect("a count");
     let report = json(&format!("{report}}}"));
     assert_eq!(count(&report, "packets"), sent);
 }
@@ -171,27 +232,40 @@ fn what_has_no_room_is_counted() {
         kill -CONT $capture; sleep .2; kill -INT $capture; wait $capture
         cat /tmp/report.$$; cat /tmp/sent.$$; rm -f /tmp/report.$$ /tmp/notes.$$ /tmp/sent.$$
     "#;
-    let Some(text) = namespace(script) else { return };
-    let (report, sent) = text.rsplit_once("}\n").expect("a report, then what was sent");
-    let sent: u64 = sent.split_whitespace().find_map(|word| word.parse().ok()).expect("a count");
+    let Some(text) = namespace(script) else {
+        return;
+    };
+    let (report, sent) = text
+        .rsplit_once("}\n")
+        .expect("a report, then what was sent");
+    let sent: u64 = sent
+        .split_whitespace()
+        .find_map(|word| word.parse().ok())
+        .expect("a count");
     let report = json(&format!("{report}}}"));
     let (seen, dropped) = (count(&report, "packets"), count(&report, "packets_dropped"));
     assert!(dropped > 0, "{seen} seen of {sent}, none dropped");
     assert_eq!(seen + dropped, sent);
-    let finding =
-        report["findings"].as_array().expect("findings").iter().any(|f| f["kind"] == "capture-loss");
+    let finding = report["findings"]
+        .as_array()
+        .expect("findings")
+        .iter()
+        .any(|f| f["kind"] == "capture-loss");
     assert!(finding, "losses are told: {}", report["findings"]);
 }
 
 /// The same as [`namespace`] with the rights of the machine's root, which a user namespace does not give: what
 /// programs in the kernel take. `None`, said aloud, where this is not to be had.
 fn namespace_of_root(script: &str) -> Option<String> {
-    let probe =
-        "ip link set lo up; timeout -s KILL 1 \"$BRUNT\" capture -i lo --plain --source xdp 2>&1 || :";
+    let probe = "ip link set lo up; timeout -s KILL 1 \"$BRUNT\" capture -i lo --plain --source xdp 2>&1 || :";
     let run = |script: &str| {
         let mut unshare = Command::new("unshare");
-        unshare.args(["-n", "bash", "-c", script]).stdin(Stdio::null());
-        unshare.env("BRUNT", env!("CARGO_BIN_EXE_brunt")).env("DATA", root().join("testdata"));
+        unshare
+            .args(["-n", "bash", "-c", script])
+            .stdin(Stdio::null());
+        unshare
+            .env("BRUNT", env!("CARGO_BIN_EXE_brunt"))
+            .env("DATA", root().join("testdata"));
         unshare.output().expect("unshare")
     };
     need("unshare", "util-linux")?;
@@ -199,7 +273,10 @@ fn namespace_of_root(script: &str) -> Option<String> {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() || !said.contains("capturing on") {
         // Not a package that could be installed: also where nothing else may be skipped.
-        println!("skipped: needs AF_XDP, and root: {said}{}", String::from_utf8_lossy(&output.stderr));
+        println!(
+            "skipped: needs AF_XDP, and root: {said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         return None;
     }
     let setup = "set -e
@@ -209,7 +286,11 @@ fn namespace_of_root(script: &str) -> Option<String> {
         ";
     let output = run(&format!("{setup}{script}"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Some(text)
 }
 
@@ -218,7 +299,10 @@ fn namespace_of_root(script: &str) -> Option<String> {
 #[test]
 fn diverted_packets_are_the_file_s() {
     let file = root().join("testdata/nfs4-small.pcap.zst");
-    let output = Command::new(env!("CARGO_BIN_EXE_brunt")).args(["--json", "analyze"]).arg(file).output();
+    let output = Command::new(env!("CARGO_BIN_EXE_brunt"))
+        .args(["--json", "analyze"])
+        .arg(file)
+        .output();
     let from_file = json(&String::from_utf8_lossy(&output.expect("brunt").stdout));
     for options in ["--ring 16MiB", "--workers 2 --ring 16MiB"] {
         let script = format!(
@@ -230,19 +314,34 @@ fn diverted_packets_are_the_file_s() {
             kill -KILL $capture; wait $capture || :; rm -f /tmp/notes.$$
             ip link show v1 | grep -q xdp && {{ echo 'a killed capture left it' >&2; exit 1; }} || :"#
         );
-        let Some(text) = namespace_of_root(&script) else { return };
+        let Some(text) = namespace_of_root(&script) else {
+            return;
+        };
         let live = json(&text);
         assert_eq!(count(&live, "packets_dropped"), 0, "{options}");
-        for name in
-            ["packets", "wire_bytes", "calls", "calls_answered", "replies", "data_bytes", "blocks_summed"]
-                .into_iter()
-                .chain(["holes"])
+        for name in [
+            "packets",
+            "wire_bytes",
+            "calls",
+            "calls_answered",
+            "replies",
+            "data_bytes",
+            "blocks_summed",
+        ]
+        .into_iter()
+        .chain(["holes"])
         {
-            assert_eq!(count(&live, name), count(&from_file, name), "{name} {options}");
+            assert_eq!(
+                count(&live, name),
+                count(&from_file, name),
+                "{name} {options}"
+            );
         }
         let calls = |report: &Value| -> Vec<(String, u64)> {
             let rows = report["by_operation"].as_array().expect("rows");
-            rows.iter().map(|r| (r["name"].to_string(), r["calls"].as_u64().expect("a count"))).collect()
+            rows.iter()
+                .map(|r| (r["name"].to_string(), r["calls"].as_u64().expect("a count")))
+                .collect()
         };
         assert_eq!(calls(&live), calls(&from_file), "{options}");
     }
@@ -284,12 +383,20 @@ fn diverted_packets_of_several_frames() {
     std::fs::write(&sent, &file).expect("a file");
     let (sent, seen_at) = (sent.display(), seen.display());
     let script = format!("{CAPTURE} live v1 {sent} --source xdp --pcap {seen_at}");
-    let Some(text) = namespace_of_root(&script) else { return };
+    let Some(text) = namespace_of_root(&script) else {
+        return;
+    };
     let report = json(&text);
-    assert_eq!((count(&report, "packets"), count(&report, "packets_dropped")), (500, 0));
+    assert_eq!(
+        (count(&report, "packets"), count(&report, "packets_dropped")),
+        (500, 0)
+    );
     assert_eq!(count(&report, "packets_cut"), 0);
     let seen = std::fs::read(seen).expect("packets");
-    assert!(packets_of(&seen) == packets_of(&file), "other bytes came than were sent");
+    assert!(
+        packets_of(&seen) == packets_of(&file),
+        "other bytes came than were sent"
+    );
 }
 
 /// What found no frame is counted by AF_XDP, too; frames come back when the parsers are done, so
@@ -318,12 +425,19 @@ fn diverted_packets_without_room_are_counted() {
         kill -CONT $capture; sleep .3; kill -INT $capture; wait $capture
         cat /tmp/report.$$; echo $rounds; rm -f /tmp/report.$$ /tmp/notes.$$
     "#;
-    let Some(text) = namespace_of_root(script) else { return };
-    let (report, rounds) = text.rsplit_once("}\n").expect("a report, then how many rounds were sent");
+    let Some(text) = namespace_of_root(script) else {
+        return;
+    };
+    let (report, rounds) = text
+        .rsplit_once("}\n")
+        .expect("a report, then how many rounds were sent");
     let rounds: u64 = rounds.trim().parse().expect("a count");
     let report = json(&format!("{report}}}"));
     let (seen, dropped) = (count(&report, "packets"), count(&report, "packets_dropped"));
-    assert!(dropped > 1000 && seen > 512, "{seen} seen, {dropped} dropped in {rounds} rounds");
+    assert!(
+        dropped > 1000 && seen > 512,
+        "{seen} seen, {dropped} dropped in {rounds} rounds"
+    );
     assert_eq!(seen + dropped, rounds * 2115);
 }
 
@@ -349,9 +463,17 @@ fn on_a_terminal(keys: &str, seconds: &str) -> Option<(Vec<u8>, String)> {
     "#
     );
     let text = namespace(&script)?;
-    let bytes = Command::new("base64").arg("-d").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let bytes = Command::new("base64")
+        .arg("-d")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
     let mut child = bytes.expect("base64 starts");
-    std::io::Write::write_all(&mut child.stdin.take().expect("piped"), text.trim().as_bytes()).expect("text");
+    std::io::Write::write_all(
+        &mut child.stdin.take().expect("piped"),
+        text.trim().as_bytes(),
+    )
+    .expect("text");
     let bytes = child.wait_with_output().expect("base64").stdout;
     let all = String::from_utf8_lossy(&bytes).into_owned();
     Some((bytes, all))
@@ -363,15 +485,23 @@ fn on_a_terminal(keys: &str, seconds: &str) -> Option<(Vec<u8>, String)> {
 fn the_live_view() {
     let packets = {
         let path = root().join("testdata/nfs4-small.pcap.zst");
-        let output = Command::new(env!("CARGO_BIN_EXE_brunt")).args(["--json", "analyze"]).arg(path).output();
-        count(&json(&String::from_utf8_lossy(&output.expect("brunt").stdout)), "packets")
+        let output = Command::new(env!("CARGO_BIN_EXE_brunt"))
+            .args(["--json", "analyze"])
+            .arg(path)
+            .output();
+        count(
+            &json(&String::from_utf8_lossy(&output.expect("brunt").stdout)),
+            "packets",
+        )
     };
     for keys in ["q", "\\003"] {
         let (mut all, mut last, mut rate) = Default::default();
         let mut terminal = vt100::Parser::new(60, 120, 0);
         // A busy machine shows fewer pictures; the last one has to be of all that was sent.
         for seconds in ["2.5", "10", "40"] {
-            let Some((bytes, text)) = on_a_terminal(keys, seconds) else { return };
+            let Some((bytes, text)) = on_a_terminal(keys, seconds) else {
+                return;
+            };
             (all, last, rate) = (text, String::new(), 0u64);
             terminal = vt100::Parser::new(60, 120, 0);
             for piece in bytes.chunks(64) {
@@ -380,7 +510,9 @@ fn the_live_view() {
                     last = terminal.screen().contents();
                     let words: Vec<&str> = last.split_whitespace().collect();
                     let rates = words.windows(2).filter(|pair| pair[1] == "op/s");
-                    rate = rates.filter_map(|pair| pair[0].parse().ok()).fold(rate, u64::max);
+                    rate = rates
+                        .filter_map(|pair| pair[0].parse().ok())
+                        .fold(rate, u64::max);
                 }
             }
             if last.contains(&format!("packets {packets} seen")) {
@@ -388,23 +520,47 @@ fn the_live_view() {
             }
         }
         assert!(rate > 0, "a rate was shown:\n{last}");
-        for shown in
-            ["hottest files", "hottest clients", "ledger", "READ", "GETATTR", "0 dropped by the ring"]
-        {
+        for shown in [
+            "hottest files",
+            "hottest clients",
+            "ledger",
+            "READ",
+            "GETATTR",
+            "0 dropped by the ring",
+        ] {
             assert!(last.contains(shown), "{shown} in\n{last}");
         }
-        assert!(last.contains(&format!("packets {packets} seen")), "{packets} in\n{last}");
-        let clients = last.split("hottest clients").nth(1).and_then(|rest| rest.split("ledger").next());
+        assert!(
+            last.contains(&format!("packets {packets} seen")),
+            "{packets} in\n{last}"
+        );
+        let clients = last
+            .split("hottest clients")
+            .nth(1)
+            .and_then(|rest| rest.split("ledger").next());
         let is_address = |word: &str| word.parse::<std::net::IpAddr>().is_ok();
-        assert!(clients.expect("a table").split_whitespace().any(is_address), "a client in\n{last}");
-        let files = last.split("hottest files").nth(1).and_then(|rest| rest.split("hottest clients").next());
+        assert!(
+            clients.expect("a table").split_whitespace().any(is_address),
+            "a client in\n{last}"
+        );
+        let files = last
+            .split("hottest files")
+            .nth(1)
+            .and_then(|rest| rest.split("hottest clients").next());
         assert!(files.expect("a table").contains('/'), "a path in\n{last}");
         // The ordinary screen again, with a cursor, the report and an orderly end.
         let screen = terminal.screen();
-        assert!(!screen.alternate_screen() && !screen.hide_cursor(), "{}", screen.contents());
+        assert!(
+            !screen.alternate_screen() && !screen.hide_cursor(),
+            "{}",
+            screen.contents()
+        );
         assert!(all.contains("status 0"), "{all}");
         let report = all.rsplit("[?1049l").next().expect("what follows the view");
-        assert!(report.contains("ledger") && report.contains("GETATTR"), "{report}");
+        assert!(
+            report.contains("ledger") && report.contains("GETATTR"),
+            "{report}"
+        );
     }
 }
 
@@ -426,14 +582,29 @@ fn metrics_are_prometheus() {
         promtool check metrics </tmp/page.$$ >&2
         cat /tmp/page.$$; rm -f /tmp/report.$$ /tmp/notes.$$ /tmp/page.$$
     "#;
-    let Some(text) = namespace(script) else { return };
-    let value = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("{name} in\n{text}")).parse::<f64>().expect("a number")
+    let Some(text) = namespace(script) else {
+        return;
     };
-    assert_eq!(value("brunt_nfs_operations_total{operation=\"READ\"}"), 40.0);
-    assert_eq!(value("brunt_nfs_latency_seconds_count{operation=\"READ\"}"), 40.0);
-    assert_eq!(value("brunt_nfs_latency_seconds_bucket{operation=\"READ\",le=\"+Inf\"}"), 40.0);
+    let value = |name: &str| {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} in\n{text}"))
+            .parse::<f64>()
+            .expect("a number")
+    };
+    assert_eq!(
+        value("brunt_nfs_operations_total{operation=\"READ\"}"),
+        40.0
+    );
+    assert_eq!(
+        value("brunt_nfs_latency_seconds_count{operation=\"READ\"}"),
+        40.0
+    );
+    assert_eq!(
+        value("brunt_nfs_latency_seconds_bucket{operation=\"READ\",le=\"+Inf\"}"),
+        40.0
+    );
     assert_eq!(value("brunt_capture_packets_dropped_total"), 0.0);
     assert!(value("brunt_capture_packets_total") > 2000.0);
 }
@@ -443,34 +614,58 @@ fn metrics_are_prometheus() {
 fn without_the_right_the_error_says_how() {
     // No user namespace maps root here, so capabilities are those of whoever runs the tests.
     let status = std::fs::read_to_string("/proc/self/status").expect("proc");
-    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("a line");
+    let capabilities = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .expect("a line");
     let capabilities = u64::from_str_radix(capabilities.trim(), 16).expect("hex");
     let mut command = if capabilities >> 13 & 1 == 1 {
         if need("setpriv", "util-linux").is_none() {
             return;
         }
         let mut command = Command::new("setpriv");
-        command.args(["--bounding-set", "-net_raw", "--inh-caps", "-net_raw", env!("CARGO_BIN_EXE_brunt")]);
+        command.args([
+            "--bounding-set",
+            "-net_raw",
+            "--inh-caps",
+            "-net_raw",
+            env!("CARGO_BIN_EXE_brunt"),
+        ]);
         command
     } else {
         Command::new(env!("CARGO_BIN_EXE_brunt"))
     };
-    let output = command.args(["capture", "-i", "lo", "--for", "1s"]).output().expect("brunt");
+    let output = command
+        .args(["capture", "-i", "lo", "--for", "1s"])
+        .output()
+        .expect("brunt");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("CAP_NET_RAW") && text.contains("setcap"), "{text}");
+    assert!(
+        text.contains("CAP_NET_RAW") && text.contains("setcap"),
+        "{text}"
+    );
     for options in [["--port", "2049"], ["--rings", "2"]] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
-        let output = command.args(["capture", "-i", "lo", "--source", "xdp"]).args(options).output();
+        let output = command
+            .args(["capture", "-i", "lo", "--source", "xdp"])
+            .args(options)
+            .output();
         let output = output.expect("brunt");
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(
-            output.status.code() == Some(2) && text.contains("--source xdp cannot be combined with"),
+            output.status.code() == Some(2)
+                && text.contains("--source xdp cannot be combined with"),
             "{text}"
         );
     }
-    let output = Command::new(env!("CARGO_BIN_EXE_brunt")).args(["capture", "-i", "none9"]).output();
+    let output = Command::new(env!("CARGO_BIN_EXE_brunt"))
+        .args(["capture", "-i", "none9"])
+        .output();
     let output = output.expect("brunt");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(2) && text.contains("none9"), "{text}");
+    assert!(
+        output.status.code() == Some(2) && text.contains("none9"),
+        "{text}"
+    );
 }

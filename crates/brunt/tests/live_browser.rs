@@ -46,27 +46,46 @@ impl Server {
         let mut said = BufReader::new(child.stdout.take().expect("piped"));
         let mut first = String::new();
         said.read_line(&mut first).expect("a line");
-        let address = first.trim().split("http://").nth(1).unwrap_or_else(|| panic!("an address: {first}"));
+        let address = first
+            .trim()
+            .split("http://")
+            .nth(1)
+            .unwrap_or_else(|| panic!("an address: {first}"));
         let (host, token) = address.split_once('/').expect("a path");
         let (origin, token) = (format!("http://{host}"), format!("/{token}"));
-        Server { child, origin, token, results, _folder: folder }
+        Server {
+            child,
+            origin,
+            token,
+            results,
+            _folder: folder,
+        }
     }
 
     /// Summaries of its results, the oldest first.
     fn summaries(&self) -> Vec<Value> {
         let found = std::fs::read_dir(&self.results).expect("a folder");
-        let mut files: Vec<PathBuf> =
-            found.map(|entry| entry.expect("an entry").path().join("summary.json")).collect();
+        let mut files: Vec<PathBuf> = found
+            .map(|entry| entry.expect("an entry").path().join("summary.json"))
+            .collect();
         files.retain(|file| file.exists());
-        files.sort_by_key(|file| file.metadata().and_then(|data| data.modified()).expect("a time"));
+        files.sort_by_key(|file| {
+            file.metadata()
+                .and_then(|data| data.modified())
+                .expect("a time")
+        });
         let read = |file: &PathBuf| std::fs::read_to_string(file).expect("a summary");
-        files.iter().map(|file| serde_json::from_str(&read(file)).expect("JSON")).collect()
+        files
+            .iter()
+            .map(|file| serde_json::from_str(&read(file)).expect("JSON"))
+            .collect()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).expect("a process's number");
+        let pid =
+            rustix::process::Pid::from_raw(self.child.id() as i32).expect("a process's number");
         // As Ctrl-C, so that a run under way ends, too.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
         let _ = self.child.wait();
@@ -109,7 +128,11 @@ const COMPOSED: &str = "[...document.querySelector('.editor').shadowRoot.querySe
     .map((one) => one.textContent).join('\\n')";
 
 fn composed(browser: &mut Browser) -> String {
-    browser.evaluate(COMPOSED).as_str().expect("text").to_string()
+    browser
+        .evaluate(COMPOSED)
+        .as_str()
+        .expect("text")
+        .to_string()
 }
 
 /// Waits until an expression is true.
@@ -166,7 +189,10 @@ fn figures_agree(browser: &mut Browser, summary: &Value) {
     let runs = summary["points"][0]["runs"].as_array().expect("runs");
     assert_eq!(shown.as_array().expect("rows").len(), runs.len());
     for row in shown.as_array().expect("rows") {
-        let run = runs.iter().find(|run| run["order"] == row[0]).expect("this run");
+        let run = runs
+            .iter()
+            .find(|run| run["order"] == row[0])
+            .expect("this run");
         let figures = row[1].as_object().expect("figures");
         assert_eq!(figures.len(), 8, "{figures:?}");
         for (name, value) in figures {
@@ -179,22 +205,30 @@ fn figures_agree(browser: &mut Browser, summary: &Value) {
         "Object.fromEntries([...document.querySelectorAll('dl[data-whole] data')].map((one) => \
            [one.dataset.figure, Number(one.value)]))",
     );
-    let last = runs.iter().find(|run| run["order"] == 3).expect("the last run");
-    assert_eq!(large["p99_us"].as_f64(), last["response"]["p99_us"].as_f64());
+    let last = runs
+        .iter()
+        .find(|run| run["order"] == 3)
+        .expect("the last run");
+    assert_eq!(
+        large["p99_us"].as_f64(),
+        last["response"]["p99_us"].as_f64()
+    );
     assert_eq!(large["measured_s"].as_f64(), last["measured_s"].as_f64());
 }
 
 /// The page in the frame, as it was sent.
 fn framed(browser: &mut Browser) -> String {
     until(browser, "document.querySelector('iframe') !== null");
-    let page =
-        browser.evaluate("fetch(document.querySelector('iframe').src).then((answer) => answer.text())");
+    let page = browser
+        .evaluate("fetch(document.querySelector('iframe').src).then((answer) => answer.text())");
     page.as_str().expect("text").to_string()
 }
 
 #[test]
 fn compose_run_watch_and_compare_with_a_mouse() {
-    let Some((_folder, mut browser)) = browser() else { return };
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
     let server = Server::start();
     browser.visit(&server.origin, &server.token, 1280, false);
     browser.click(&named("Compose"));
@@ -206,17 +240,31 @@ fn compose_run_watch_and_compare_with_a_mouse() {
     // A mistake is marked in the form and in the text; the form mends it, and the comments stay.
     fill(&mut browser, "interval", "5 parsecs");
     browser.text_with("1 problem");
-    until(&mut browser, &format!("{}.ariaInvalid === 'true'", labelled("interval")));
+    until(
+        &mut browser,
+        &format!("{}.ariaInvalid === 'true'", labelled("interval")),
+    );
     until(
         &mut browser,
         "document.querySelector('.editor').shadowRoot.querySelector('.cm-lint-marker-error') !== null",
     );
-    assert_eq!(browser.evaluate(&format!("{}.disabled", named("Start"))), true);
+    assert_eq!(
+        browser.evaluate(&format!("{}.disabled", named("Start"))),
+        true
+    );
     fill(&mut browser, "interval", "100ms");
     fill(&mut browser, "queue depth", "8");
     browser.text_with("4 runs of 1 point");
-    assert_eq!(composed(&mut browser).trim(), TEXT.replace("queue_depth = 4", "queue_depth = 8").trim());
-    assert!(browser.evaluate("document.querySelectorAll('rect.fault').length").as_u64() == Some(1));
+    assert_eq!(
+        composed(&mut browser).trim(),
+        TEXT.replace("queue_depth = 4", "queue_depth = 8").trim()
+    );
+    assert!(
+        browser
+            .evaluate("document.querySelectorAll('rect.fault').length")
+            .as_u64()
+            == Some(1)
+    );
     browser.picture("compose", 3000);
     browser.click(&named("Start"));
     watch(&mut browser);
@@ -229,20 +277,32 @@ fn compose_run_watch_and_compare_with_a_mouse() {
     watch(&mut browser);
     figures_agree(&mut browser, &server.summaries()[1]);
     browser.click(&named("Results"));
-    until(&mut browser, "document.querySelectorAll('tbody input[type=checkbox]').length === 2");
+    until(
+        &mut browser,
+        "document.querySelectorAll('tbody input[type=checkbox]').length === 2",
+    );
     for row in [1, 0] {
-        browser.click(&format!("document.querySelectorAll('tbody input[type=checkbox]')[{row}]"));
+        browser.click(&format!(
+            "document.querySelectorAll('tbody input[type=checkbox]')[{row}]"
+        ));
     }
     browser.click(&named("Compare"));
     until(&mut browser, "location.hash.startsWith('#/compare/')");
     let page = framed(&mut browser);
-    assert!(page.contains("composed") && page.contains("compar"), "{}", &page[..page.len().min(400)]);
+    assert!(
+        page.contains("composed") && page.contains("compar"),
+        "{}",
+        &page[..page.len().min(400)]
+    );
     browser.picture("compare", 3000);
     // A search that finds nothing, and one that does; its address names it.
     browser.evaluate("location.hash = '#/results?search=nothing-has-this'");
     browser.text_with("No result has these words.");
     browser.evaluate("location.hash = '#/results?search=composed'");
-    until(&mut browser, "document.querySelectorAll('tbody input[type=checkbox]').length === 2");
+    until(
+        &mut browser,
+        "document.querySelectorAll('tbody input[type=checkbox]').length === 2",
+    );
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
@@ -251,7 +311,9 @@ fn tab_to(browser: &mut Browser, shift: bool, wanted: &str) {
     let mut seen = Vec::new();
     for _ in 0..200 {
         browser.key("Tab", shift);
-        let is = browser.evaluate(&format!("((one) => Boolean({wanted}))(document.activeElement)"));
+        let is = browser.evaluate(&format!(
+            "((one) => Boolean({wanted}))(document.activeElement)"
+        ));
         if is == true {
             return;
         }
@@ -262,23 +324,36 @@ fn tab_to(browser: &mut Browser, shift: bool, wanted: &str) {
 
 #[test]
 fn compose_run_watch_and_compare_with_the_keyboard() {
-    let Some((_folder, mut browser)) = browser() else { return };
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
     let server = Server::start();
     browser.visit(&server.origin, &server.token, 1280, false);
     browser.text_with("Compose");
     for time in 0..2 {
         tab_to(&mut browser, time > 0, "one.textContent === 'Compose'");
         browser.key("Enter", false);
-        until(&mut browser, "document.querySelector('.editor')?.shadowRoot != null");
+        until(
+            &mut browser,
+            "document.querySelector('.editor')?.shadowRoot != null",
+        );
         if time == 0 {
             tab_to(&mut browser, false, "one.classList.contains('editor')");
             browser.call("Input.insertText", json!({ "text": TEXT }));
         } else {
-            tab_to(&mut browser, false, "one.textContent === 'Start' && !one.disabled");
+            tab_to(
+                &mut browser,
+                false,
+                "one.textContent === 'Start' && !one.disabled",
+            );
         }
         browser.text_with("4 runs of 1 point");
         if time == 0 {
-            tab_to(&mut browser, true, "one.textContent === 'Start' && !one.disabled");
+            tab_to(
+                &mut browser,
+                true,
+                "one.textContent === 'Start' && !one.disabled",
+            );
         }
         browser.key("Enter", false);
         watch(&mut browser);
@@ -287,15 +362,30 @@ fn compose_run_watch_and_compare_with_the_keyboard() {
     tab_to(&mut browser, false, "one.textContent === 'Open the result'");
     browser.key("Enter", false);
     let report = framed(&mut browser);
-    assert!(report.contains("composed"), "{}", &report[..report.len().min(400)]);
+    assert!(
+        report.contains("composed"),
+        "{}",
+        &report[..report.len().min(400)]
+    );
     tab_to(&mut browser, true, "one.textContent === 'Results'");
     browser.key("Enter", false);
-    until(&mut browser, "document.querySelectorAll('tbody input[type=checkbox]').length === 2");
+    until(
+        &mut browser,
+        "document.querySelectorAll('tbody input[type=checkbox]').length === 2",
+    );
     for _ in 0..2 {
-        tab_to(&mut browser, false, "one.type === 'checkbox' && !one.checked");
+        tab_to(
+            &mut browser,
+            false,
+            "one.type === 'checkbox' && !one.checked",
+        );
         browser.key(" ", false);
     }
-    tab_to(&mut browser, true, "one.textContent === 'Compare' && !one.disabled");
+    tab_to(
+        &mut browser,
+        true,
+        "one.textContent === 'Compare' && !one.disabled",
+    );
     browser.key("Enter", false);
     until(&mut browser, "location.hash.startsWith('#/compare/')");
     assert!(framed(&mut browser).contains("composed"));
@@ -305,7 +395,9 @@ fn compose_run_watch_and_compare_with_the_keyboard() {
 /// What the form adds is in the text at once; what it takes away leaves the text as it was.
 #[test]
 fn the_form_adds_renames_and_removes() {
-    let Some((_folder, mut browser)) = browser() else { return };
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
     let server = Server::start();
     browser.visit(&server.origin, &server.token, 1280, false);
     browser.click(&named("Compose"));
@@ -320,7 +412,8 @@ fn the_form_adds_renames_and_removes() {
     browser.call("Input.insertText", json!({ "text": "second" }));
     browser.key("Enter", false);
     has(&mut browser, "[targets.second]");
-    let name = "[...document.querySelectorAll('legend .name')].find((one) => one.value === 'second')";
+    let name =
+        "[...document.querySelectorAll('legend .name')].find((one) => one.value === 'second')";
     browser.click(name);
     browser.evaluate(&format!("{name}.select()"));
     browser.call("Input.insertText", json!({ "text": "third" }));
@@ -339,7 +432,9 @@ fn the_form_adds_renames_and_removes() {
 /// Without its token the page asks for it; with it, a run is started, and stopped before its time with what it has.
 #[test]
 fn the_token_is_asked_for_and_a_run_is_stopped() {
-    let Some((_folder, mut browser)) = browser() else { return };
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
     let server = Server::start();
     browser.visit(&server.origin, "/#/compose", 1280, false);
     browser.text_with("Text");
@@ -348,12 +443,18 @@ fn the_token_is_asked_for_and_a_run_is_stopped() {
     browser.click("document.querySelector('.editor')");
     browser.call("Input.insertText", json!({ "text": text }));
     browser.click("document.querySelector('[role=alert] input')");
-    browser.call("Input.insertText", json!({ "text": format!("{}{}", server.origin, server.token) }));
+    browser.call(
+        "Input.insertText",
+        json!({ "text": format!("{}{}", server.origin, server.token) }),
+    );
     browser.click(&named("Use it"));
     browser.text_with("5 runs of 1 point");
     browser.click(&named("Start"));
     browser.text_with("Run 1 of 5");
-    until(&mut browser, "document.querySelectorAll('details tbody tr').length > 2");
+    until(
+        &mut browser,
+        "document.querySelectorAll('details tbody tr').length > 2",
+    );
     browser.click(&named("Stop the run"));
     browser.text_with("The experiment ended early");
     assert_eq!(server.summaries()[0]["complete"], false);
@@ -363,7 +464,9 @@ fn the_token_is_asked_for_and_a_run_is_stopped() {
 #[test]
 fn every_view_is_accessible_and_fits_a_phone() {
     let Some(script) = axe_script() else { return };
-    let Some((_folder, mut browser)) = browser() else { return };
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
     let server = Server::start();
     browser.visit(&server.origin, &server.token, 1280, false);
     for (width, dark) in [(360, true), (1280, false)] {
@@ -383,11 +486,21 @@ fn every_view_is_accessible_and_fits_a_phone() {
                     browser.text_with("In words");
                 }
                 // There is no such result, which is said.
-                "#/compare/a/b" => until(&mut browser, "document.querySelector('[role=alert]') !== null"),
+                "#/compare/a/b" => until(
+                    &mut browser,
+                    "document.querySelector('[role=alert]') !== null",
+                ),
                 _ => {}
             }
-            assert_eq!(browser.axe(&script), Value::Array(Vec::new()), "{view} at {width}, dark: {dark}");
-            let widest = browser.evaluate("document.documentElement.scrollWidth").as_u64().expect("a width");
+            assert_eq!(
+                browser.axe(&script),
+                Value::Array(Vec::new()),
+                "{view} at {width}, dark: {dark}"
+            );
+            let widest = browser
+                .evaluate("document.documentElement.scrollWidth")
+                .as_u64()
+                .expect("a width");
             assert!(widest <= u64::from(width), "{view}: {widest}");
         }
     }

@@ -4,7 +4,11 @@
 use std::process::{Command, Stdio};
 
 fn brunt(arguments: &[&str]) -> std::process::Output {
-    Command::new(env!("CARGO_BIN_EXE_brunt")).args(arguments).stdin(Stdio::null()).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_brunt"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 /// Scripts can tell a mistake from a failure, and people can tell which mistake.
@@ -17,35 +21,102 @@ fn mistakes_have_their_exit_status() {
         assert!(text.contains(says), "{arguments:?} says:\n{text}");
         assert!(output.stdout.is_empty(), "{arguments:?}");
     };
-    check(&["io", "read", "/nonexistent/disk"], 2, "help: give the path of an existing file");
+    check(
+        &["io", "read", "/nonexistent/disk"],
+        2,
+        "help: give the path of an existing file",
+    );
     check(&["io", "read", "/"], 2, "neither a file nor a block device");
     check(&["io", "read", ""], 2, "names nothing");
-    check(&["io", "read", "null:1M", "--pattern", "ones"], 2, "--pattern");
-    check(&["io", "verify", "null:1M", "--checksum", "none"], 2, "--checksum");
+    check(
+        &["io", "read", "null:1M", "--pattern", "ones"],
+        2,
+        "--pattern",
+    );
+    check(
+        &["io", "verify", "null:1M", "--checksum", "none"],
+        2,
+        "--checksum",
+    );
     check(&["io", "read", "null:1M", "--offset", "1M"], 2, "--offset");
     check(&["io", "read", "memory:1M?fast=yes"], 2, "no option 'fast'");
-    check(&["io", "capacity", "iscsi://127.0.0.1:1/"], 2, "brunt io targets");
-    check(&["io", "capacity", "iscsi://127.0.0.1:1/iqn.2026-11.io.brunt:t0/x"], 2, "LUN");
-    check(&["io", "capacity", "iscsi://127.0.0.1:1/iqn.2026-11.io.brunt:t0/0?sessions=0"], 2, "sessions=0");
+    check(
+        &["io", "capacity", "iscsi://127.0.0.1:1/"],
+        2,
+        "brunt io targets",
+    );
+    check(
+        &[
+            "io",
+            "capacity",
+            "iscsi://127.0.0.1:1/iqn.2026-11.io.brunt:t0/x",
+        ],
+        2,
+        "LUN",
+    );
+    check(
+        &[
+            "io",
+            "capacity",
+            "iscsi://127.0.0.1:1/iqn.2026-11.io.brunt:t0/0?sessions=0",
+        ],
+        2,
+        "sessions=0",
+    );
     // Port 1 is nobody's: the target does not answer, which is no mistake of the command line.
-    check(&["io", "capacity", "iscsi://127.0.0.1:1/iqn.2026-11.io.brunt:t0/0?tries=1"], 1, "127.0.0.1:1");
+    check(
+        &[
+            "io",
+            "capacity",
+            "iscsi://127.0.0.1:1/iqn.2026-11.io.brunt:t0/0?tries=1",
+        ],
+        1,
+        "127.0.0.1:1",
+    );
     check(&["capture"], 2, "--interface <INTERFACE>");
     check(&["capture"], 2, "--read <FILE>");
-    check(&["lake", "push", "/nonexistent", "lake/monday"], 2, "write s3://BUCKET/PREFIX");
+    check(
+        &["lake", "push", "/nonexistent", "lake/monday"],
+        2,
+        "write s3://BUCKET/PREFIX",
+    );
     if cfg!(not(feature = "s3")) {
-        let packets =
-            ["capture", "-r", "/nonexistent/x.pcap", "--out", "/nonexistent/x", "--to", "s3://lake/x"];
+        let packets = [
+            "capture",
+            "-r",
+            "/nonexistent/x.pcap",
+            "--out",
+            "/nonexistent/x",
+            "--to",
+            "s3://lake/x",
+        ];
         check(&packets, 2, "--features s3");
-        check(&["lake", "push", "/nonexistent", "s3://lake/x"], 2, "--features s3");
-        check(&["lake", "pull", "s3://lake/x", "/nonexistent/x"], 2, "--features s3");
+        check(
+            &["lake", "push", "/nonexistent", "s3://lake/x"],
+            2,
+            "--features s3",
+        );
+        check(
+            &["lake", "pull", "s3://lake/x", "/nonexistent/x"],
+            2,
+            "--features s3",
+        );
     }
     check(&["compare", "/nonexistent", "/nonexistent"], 2, "help: ");
     // A target that takes no offence would serve for ever: the portal is an address that no host has.
     let target = |lun| ["target", "--portal", "192.0.2.1:1", "--lun", lun];
-    check(&target("/nonexistent/disk"), 2, "/nonexistent/disk?size=1GiB&create=yes");
+    check(
+        &target("/nonexistent/disk"),
+        2,
+        "/nonexistent/disk?size=1GiB&create=yes",
+    );
     check(&target("memory:1MiB,fast"), 2, "unknown option 'fast'");
     check(&target("memory:1MiB"), 1, "cannot listen on 192.0.2.1:1");
-    check(&target("null:1000"), 1, "LUN 0: the last 488 bytes are less than a block and are left out");
+    check(
+        &target("null:1000"),
+        1,
+        "LUN 0: the last 488 bytes are less than a block and are left out",
+    );
 }
 
 /// With `--json` a failure is one object on standard output too, whoever finds it.
@@ -53,7 +124,10 @@ fn mistakes_have_their_exit_status() {
 fn failures_are_objects_with_json() {
     for (arguments, says) in [
         (&["io", "read", "null:1M", "--zork", "--json"][..], "--zork"),
-        (&["--json", "io", "read", "/nonexistent/disk"][..], "/nonexistent/disk"),
+        (
+            &["--json", "io", "read", "/nonexistent/disk"][..],
+            "/nonexistent/disk",
+        ),
     ] {
         let output = brunt(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
@@ -74,19 +148,53 @@ fn mistakes_in_faults_are_marked_at_their_keys() {
         let output = brunt(&["run", file.to_str().unwrap(), "--check"]);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{fault}: {text}");
-        let line = 7 + fault.lines().position(|line| line.starts_with(key)).unwrap();
-        assert!(text.contains(&format!("x.toml:{line}: ")), "{fault}: {text}");
+        let line = 7 + fault
+            .lines()
+            .position(|line| line.starts_with(key))
+            .unwrap();
+        assert!(
+            text.contains(&format!("x.toml:{line}: ")),
+            "{fault}: {text}"
+        );
         assert_eq!(text.matches(says).count(), 1, "{fault}: {text}");
     };
     let disk = "target = \"disk\"\n";
-    check(&format!("{disk}storage = \"busyy\"\nat = \"1ms\""), "storage", "fault=busyy");
-    check(&format!("{disk}storage = \"busy\"\nat = \"5x\""), "at", "'5x'");
-    check(&format!("{disk}storage = \"busy\"\nat = \"5s\""), "at", "fault 1: ");
-    check(&format!("{disk}storage = \"busy\"\nfor = \"1ms\""), "for", "fault 1: ");
-    check("target = \"dusk\"\nstorage = \"busy\"", "target", "fault 1: ");
+    check(
+        &format!("{disk}storage = \"busyy\"\nat = \"1ms\""),
+        "storage",
+        "fault=busyy",
+    );
+    check(
+        &format!("{disk}storage = \"busy\"\nat = \"5x\""),
+        "at",
+        "'5x'",
+    );
+    check(
+        &format!("{disk}storage = \"busy\"\nat = \"5s\""),
+        "at",
+        "fault 1: ",
+    );
+    check(
+        &format!("{disk}storage = \"busy\"\nfor = \"1ms\""),
+        "for",
+        "fault 1: ",
+    );
+    check(
+        "target = \"dusk\"\nstorage = \"busy\"",
+        "target",
+        "fault 1: ",
+    );
     check("at = \"1ms\"\ncpu = 2.0", "cpu", "fault 1: ");
-    check(&format!("{disk}freeze = true\nat = \"1ms\""), "freeze", "fault 1: ");
-    check(&format!("{disk}member = 0\nat = \"1ms\""), "member", "fault 1: ");
+    check(
+        &format!("{disk}freeze = true\nat = \"1ms\""),
+        "freeze",
+        "fault 1: ",
+    );
+    check(
+        &format!("{disk}member = 0\nat = \"1ms\""),
+        "member",
+        "fault 1: ",
+    );
     check("at = \"1ms\"\nreset = \"x\"", "reset", "fault 1: ");
 }
 
@@ -100,8 +208,16 @@ fn input_longer_than_the_device() {
         let path = input.to_str().expect("UTF-8");
         let output = brunt(&[&["io", "write", "memory:64KiB", "--input", path][..], more].concat());
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(status), "{bytes} {more:?}: {text}");
-        assert_eq!(text.contains("the rest is not written"), status == 1, "{text}");
+        assert_eq!(
+            output.status.code(),
+            Some(status),
+            "{bytes} {more:?}: {text}"
+        );
+        assert_eq!(
+            text.contains("the rest is not written"),
+            status == 1,
+            "{text}"
+        );
     };
     check(64 << 10, &[], 0);
     check((64 << 10) + 1, &[], 1);

@@ -82,12 +82,19 @@ dmsetup remove --noudevsync mp
 
 /// A target with a port group for each of two portals, and a guest with a load on both that has come to its first
 /// phase; `None` where it cannot.
-fn start(folder: &TempDir, alua: &str, second: &str, phases: &str) -> Option<(ControlledTarget, Guest)> {
+fn start(
+    folder: &TempDir,
+    alua: &str,
+    second: &str,
+    phases: &str,
+) -> Option<(ControlledTarget, Guest)> {
     if !ready() {
         return None;
     }
-    let portals =
-        ["127.0.0.1:0,group=1,preferred".to_string(), format!("127.0.0.1:0,group=2,state={second}")];
+    let portals = [
+        "127.0.0.1:0,group=1,preferred".to_string(),
+        format!("127.0.0.1:0,group=2,state={second}"),
+    ];
     let target = ControlledTarget::start(
         &[
             "--name",
@@ -103,8 +110,11 @@ fn start(folder: &TempDir, alua: &str, second: &str, phases: &str) -> Option<(Co
         ],
         2,
     );
-    let places: Vec<String> =
-        target.portals.iter().map(|portal| format!("10.0.2.2:{}", portal.port())).collect();
+    let places: Vec<String> = target
+        .portals
+        .iter()
+        .map(|portal| format!("10.0.2.2:{}", portal.port()))
+        .collect();
     let place = format!("TARGET={TARGET_NAME} PORTALS='{}'\n", places.join(" "));
     let mut guest = Guest::boot(folder, &format!("{place}{SETUP}{phases}"));
     guest.wait_for("phase first");
@@ -115,7 +125,10 @@ fn start(folder: &TempDir, alua: &str, second: &str, phases: &str) -> Option<(Co
 fn finish(guest: Guest) {
     let seen = guest.finish();
     assert!(!seen.contains("load "), "{seen}");
-    let verified = seen.lines().find_map(|line| line.trim().strip_prefix("verified ")).expect("a count");
+    let verified = seen
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("verified "))
+        .expect("a count");
     println!("{verified} blocks were written, read back and compared");
     assert!(verified.parse::<u64>().expect("a number") >= 40, "{seen}");
 }
@@ -125,7 +138,8 @@ fn finish(guest: Guest) {
 #[test]
 fn linux_fails_over_and_back() {
     let folder = TempDir::new("multipath");
-    let Some((mut target, mut guest)) = start(&folder, "implicit", "non-optimized", THERE_AND_BACK) else {
+    let Some((mut target, mut guest)) = start(&folder, "implicit", "non-optimized", THERE_AND_BACK)
+    else {
         return;
     };
     let seen = guest.seen().to_string();
@@ -145,7 +159,9 @@ fn linux_fails_over_and_back() {
         assert!(seen.contains(part), "{part}\n{seen}");
     }
     let mut set = |group: u16, state: &str| {
-        let answer = target.ask(&format!(r#"{{"do":"access","group":{group},"state":"{state}"}}"#));
+        let answer = target.ask(&format!(
+            r#"{{"do":"access","group":{group},"state":"{state}"}}"#
+        ));
         assert!(answer.starts_with(r#"{"answer":"access""#), "{answer}");
         answer
     };
@@ -153,12 +169,21 @@ fn linux_fails_over_and_back() {
     guest.wait_for("phase second");
     set(1, "offline");
     guest.wait_for("phase offline");
-    assert!(guest.seen().contains("asymmetric access state : 0x0e (offline)"), "{}", guest.seen());
+    assert!(
+        guest
+            .seen()
+            .contains("asymmetric access state : 0x0e (offline)"),
+        "{}",
+        guest.seen()
+    );
     set(1, "transitioning");
     set(1, "optimized");
     guest.wait_for("phase third");
     let answer = set(2, "standby");
-    assert!(!answer.contains(r#""refused":0"#), "commands were refused on the way: {answer}");
+    assert!(
+        !answer.contains(r#""refused":0"#),
+        "commands were refused on the way: {answer}"
+    );
     finish(guest);
 }
 
@@ -167,11 +192,19 @@ fn linux_fails_over_and_back() {
 #[test]
 fn linux_activates_a_port_that_stands_by() {
     let folder = TempDir::new("multipath");
-    let Some((mut target, mut guest)) = start(&folder, "both", "standby", AWAY) else { return };
+    let Some((mut target, mut guest)) = start(&folder, "both", "standby", AWAY) else {
+        return;
+    };
     let answer = target.ask(r#"{"do":"access","group":1,"state":"unavailable"}"#);
-    assert!(answer.contains(r#""groups":{"1":"unavailable","2":"standby"}"#), "{answer}");
+    assert!(
+        answer.contains(r#""groups":{"1":"unavailable","2":"standby"}"#),
+        "{answer}"
+    );
     guest.wait_for("phase second");
     let answer = target.ask(r#"{"do":"access"}"#);
-    assert!(answer.contains(r#""groups":{"1":"unavailable","2":"optimized"}"#), "{answer}");
+    assert!(
+        answer.contains(r#""groups":{"1":"unavailable","2":"optimized"}"#),
+        "{answer}"
+    );
     finish(guest);
 }

@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use brunt_block::device::Allocation;
 use brunt_block::{
-    Backend, Completion, Device, DeviceError, Op, RefusalKind, Request, Ring, RingConfig, open_url_with, turn,
+    Backend, Completion, Device, DeviceError, Op, RefusalKind, Request, Ring, RingConfig,
+    open_url_with, turn,
 };
 use brunt_store::nbd::said;
 use serde_json::Value;
@@ -47,10 +48,17 @@ impl Server {
     /// `SOCKET` and `DISK` stand for paths in the folder.
     fn start(folder: TempDir, words: &[&str]) -> Server {
         let path = |name: &str| folder.path().join(name).display().to_string();
-        let word = |word: &&str| word.replace("SOCKET", &path("socket")).replace("DISK", &path("disk"));
+        let word = |word: &&str| {
+            word.replace("SOCKET", &path("socket"))
+                .replace("DISK", &path("disk"))
+        };
         let command: Vec<String> = words.iter().map(word).collect();
         let child = Server::spawn(&command);
-        let mut server = Server { child, command, folder };
+        let mut server = Server {
+            child,
+            command,
+            folder,
+        };
         server.wait();
         server
     }
@@ -58,18 +66,28 @@ impl Server {
     fn spawn(command: &[String]) -> Child {
         let mut started = Command::new(&command[0]);
         // Servers tell each injected error.
-        started.args(&command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        started.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+        started
+            .args(&command[1..])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        started
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"))
     }
 
     fn wait(&mut self) {
         // A path is there before somebody listens at it, and some servers serve one connection only: the kernel says.
         let line_end = format!(" {}", self.folder.path().join("socket").display());
-        let listens = |line: &str| line.ends_with(&line_end) && line.split(' ').nth(3) == Some("00010000");
+        let listens =
+            |line: &str| line.ends_with(&line_end) && line.split(' ').nth(3) == Some("00010000");
         let child = &mut self.child;
         eventually("a server's socket", 20, || {
             assert!(child.try_wait().unwrap().is_none(), "the server ended");
-            fs::read_to_string("/proc/net/unix").unwrap().lines().any(listens)
+            fs::read_to_string("/proc/net/unix")
+                .unwrap()
+                .lines()
+                .any(listens)
         });
     }
 
@@ -87,7 +105,10 @@ impl Server {
     fn url(&self, export: &str, options: &str) -> String {
         let socket = self.folder.path().join("socket");
         let join = if options.is_empty() { "" } else { "&" };
-        format!("nbd+unix:///{export}?socket={}{join}{options}", socket.display())
+        format!(
+            "nbd+unix:///{export}?socket={}{join}{options}",
+            socket.display()
+        )
     }
 
     fn disk(&self) -> PathBuf {
@@ -96,7 +117,8 @@ impl Server {
 
     fn open(&self, options: &str) -> Arc<dyn Backend> {
         let url = self.url("", options);
-        open_url_with(&url, brunt_store::BACKENDS, false).unwrap_or_else(|error| panic!("{url}: {error}"))
+        open_url_with(&url, brunt_store::BACKENDS, false)
+            .unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 }
 
@@ -110,7 +132,10 @@ impl Drop for Server {
 /// nbdkit with these words behind its socket.
 fn nbdkit(folder: TempDir, words: &[&str]) -> Option<Server> {
     need("nbdkit", "nbdkit")?;
-    Some(Server::start(folder, &[&["nbdkit", "-f", "-U", "SOCKET"], words].concat()))
+    Some(Server::start(
+        folder,
+        &[&["nbdkit", "-f", "-U", "SOCKET"], words].concat(),
+    ))
 }
 
 fn qemu_nbd(folder: TempDir, words: &[&str]) -> Option<Server> {
@@ -152,7 +177,11 @@ fn io(words: &[&str]) -> Value {
     let output = run_within(&mut command, 60);
     let text = String::from_utf8_lossy(&output.stdout);
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words:?}: {}\n{text}\n{error}", output.status);
+    assert!(
+        output.status.success(),
+        "{words:?}: {}\n{text}\n{error}",
+        output.status
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -176,8 +205,19 @@ impl Hand {
 
     fn request(&self, tag: u64, op: Op, offset: u64, len: u64) -> Request {
         let moves_data = matches!(op, Op::Read | Op::Write);
-        let buf = if moves_data { self.ring.pool().take(len as usize) } else { brunt_block::Buf::empty() };
-        Request { tag, op, offset, len, buf, force_unit_access: false }
+        let buf = if moves_data {
+            self.ring.pool().take(len as usize)
+        } else {
+            brunt_block::Buf::empty()
+        };
+        Request {
+            tag,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access: false,
+        }
     }
 
     /// Runs all to their end, in order of tags.
@@ -216,20 +256,35 @@ fn data_is_right_on_both_sides() {
         ] {
             let url = server.url("", options);
             let written = io(&["write", &url, "--bs", bs, "--depth", depth, "--seed", seed]);
-            assert_eq!(written["sha256"], Value::from(sha256sum(&server.disk())), "{url} {bs}");
-            let verified = io(&["verify", &url, "--bs", "60k", "--depth", "16", "--seed", seed]);
+            assert_eq!(
+                written["sha256"],
+                Value::from(sha256sum(&server.disk())),
+                "{url} {bs}"
+            );
+            let verified = io(&[
+                "verify", &url, "--bs", "60k", "--depth", "16", "--seed", seed,
+            ]);
             assert_eq!(verified["wrong_blocks"], 0, "{url}");
         }
         // Holes among the data, and requests over their edges.
-        let file = fs::OpenOptions::new().write(true).truncate(true).open(server.disk()).unwrap();
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .open(server.disk())
+            .unwrap();
         file.set_len(32 * MIB).unwrap();
         for part in 0..16 {
-            file.write_all_at(&[0x5a; 70_000], part * 2 * MIB + 12_345).unwrap();
+            file.write_all_at(&[0x5a; 70_000], part * 2 * MIB + 12_345)
+                .unwrap();
         }
         for options in ["", "headers=extended"] {
             let url = server.url("", options);
             let read = io(&["read", &url, "--bs", "3M", "--depth", "4"]);
-            assert_eq!(read["sha256"], Value::from(sha256sum(&server.disk())), "{url}");
+            assert_eq!(
+                read["sha256"],
+                Value::from(sha256sum(&server.disk())),
+                "{url}"
+            );
             let trouble = (&read["errors"], &read["retries"], &read["complete"]);
             assert_eq!(trouble, (&0.into(), &0.into(), &true.into()), "{read}");
         }
@@ -262,27 +317,51 @@ fn info_is_what_the_server_says() {
         "blocksize-maximum=128k",
         "blocksize-error-policy=error",
     ];
-    let Some(server) = nbdkit(folder(), &policy) else { return };
+    let Some(server) = nbdkit(folder(), &policy) else {
+        return;
+    };
     let backend = server.open("");
     let info = backend.info();
     assert_eq!(
-        (info.block_bytes, info.physical_block_bytes, info.transfer_bytes_max),
+        (
+            info.block_bytes,
+            info.physical_block_bytes,
+            info.transfer_bytes_max
+        ),
         (4096, 65536, 131_072)
     );
     assert_eq!(info.size_bytes, 1_000_000 / 4096 * 4096);
-    assert!(info.remarks().any(|note| note.contains("left out")), "{info:?}");
+    assert!(
+        info.remarks().any(|note| note.contains("left out")),
+        "{info:?}"
+    );
     let mut hand = Hand::on(&*backend, 4);
     assert_eq!(hand.write(0, 131_072, 7, false), Ok(()));
-    assert_eq!(hand.one(Op::Read, 512, 512).result, Err(DeviceError::OutOfRange));
-    assert_eq!(hand.one(Op::Read, 0, 135_168).result, Err(DeviceError::OutOfRange));
+    assert_eq!(
+        hand.one(Op::Read, 512, 512).result,
+        Err(DeviceError::OutOfRange)
+    );
+    assert_eq!(
+        hand.one(Op::Read, 0, 135_168).result,
+        Err(DeviceError::OutOfRange)
+    );
     let error = open_url_with(&server.url("", "block=512"), brunt_store::BACKENDS, false);
-    assert!(error.err().unwrap().to_string().contains("4096 bytes that the server takes"));
+    assert!(
+        error
+            .err()
+            .unwrap()
+            .to_string()
+            .contains("4096 bytes that the server takes")
+    );
 
     let server = nbdkit(folder(), &["-r", "-e", "e", "memory", "1M"]).unwrap();
     let backend = open_url_with(&server.url("e", ""), brunt_store::BACKENDS, false).unwrap();
     assert!(backend.info().read_only);
     let mut hand = Hand::on(&*backend, 1);
-    assert_eq!(hand.write(0, 512, 1, false), Err(DeviceError::Os(rustix::io::Errno::ROFS.raw_os_error())));
+    assert_eq!(
+        hand.write(0, 512, 1, false),
+        Err(DeviceError::Os(rustix::io::Errno::ROFS.raw_os_error()))
+    );
     assert_eq!(hand.one(Op::Read, 0, 4096).result, Ok(()));
 }
 
@@ -297,12 +376,21 @@ fn old_handshakes() {
         (&["-o"], "NBD: oldstyle handshake"),
     ];
     for (words, fact) in options {
-        let Some(server) = nbdkit(folder(), &[words, &["memory", "4M"]].concat()) else { return };
+        let Some(server) = nbdkit(folder(), &[words, &["memory", "4M"]].concat()) else {
+            return;
+        };
         // The server's best, and what is asked for by default.
-        for (options, fact) in [("headers=extended", fact), ("", &fact.replace("structured", "simple"))] {
+        for (options, fact) in [
+            ("headers=extended", fact),
+            ("", &fact.replace("structured", "simple")),
+        ] {
             let backend = server.open(options);
             assert_eq!(backend.info().size_bytes, 4 * MIB, "{words:?}");
-            assert!(backend.info().facts[0].starts_with(fact), "{words:?}: {:?}", backend.info().facts);
+            assert!(
+                backend.info().facts[0].starts_with(fact),
+                "{words:?}: {:?}",
+                backend.info().facts
+            );
             let mut hand = Hand::on(&*backend, 8);
             assert_eq!(hand.write(MIB, 100 * 1024, 9, false), Ok(()));
             let read = hand.one(Op::Read, MIB - 512, 101 * 1024);
@@ -319,10 +407,16 @@ fn commands_arrive() {
     let folder = folder();
     let log = folder.path().join("log");
     let logfile = format!("logfile={}", log.display());
-    let Some(server) = nbdkit(folder, &["--filter=log", "memory", "1G", &logfile]) else { return };
+    let Some(server) = nbdkit(folder, &["--filter=log", "memory", "1G", &logfile]) else {
+        return;
+    };
     let mut hand = Hand::on(&*server.open(""), 4);
     assert_eq!(hand.write(4096, 4096, 1, true), Ok(()));
-    for (op, offset, len) in [(Op::Flush, 0, 0), (Op::Unmap, 8192, 900 * MIB), (Op::WriteZeroes, 4096, 512)] {
+    for (op, offset, len) in [
+        (Op::Flush, 0, 0),
+        (Op::Unmap, 8192, 900 * MIB),
+        (Op::WriteZeroes, 4096, 512),
+    ] {
         assert_eq!(hand.one(op, offset, len).result, Ok(()), "{op:?}");
     }
     let read = hand.one(Op::Read, 4096, 4096);
@@ -354,13 +448,23 @@ fn errors_are_the_servers() {
             "error-zero=EPERM",
             "error-zero-rate=100%",
         ];
-        let Some(server) = nbdkit(folder(), &words) else { return };
+        let Some(server) = nbdkit(folder(), &words) else {
+            return;
+        };
         let mut hand = Hand::on(&*server.open(&format!("headers={headers}")), 32);
-        let reads = (0..32).map(|tag| hand.request(tag, Op::Read, tag * 4096, 4096)).collect();
+        let reads = (0..32)
+            .map(|tag| hand.request(tag, Op::Read, tag * 4096, 4096))
+            .collect();
         for one in hand.run(reads) {
             let error = one.result.unwrap_err();
             assert!(
-                matches!(error, DeviceError::Refused { kind: RefusalKind::MediumError, .. }),
+                matches!(
+                    error,
+                    DeviceError::Refused {
+                        kind: RefusalKind::MediumError,
+                        ..
+                    }
+                ),
                 "{error:?}"
             );
             assert_eq!((said::said(&error), one.buf.len()), (Some(5), 4096));
@@ -368,18 +472,36 @@ fn errors_are_the_servers() {
         let error = hand.write(0, 4096, 1, false).unwrap_err();
         assert_eq!(error.to_string(), "the server answers NBD_ENOSPC (28)");
         let error = hand.one(Op::WriteZeroes, 0, 4096).result.unwrap_err();
-        assert!(matches!(error, DeviceError::Refused { kind: RefusalKind::Protected, .. }), "{error:?}");
+        assert!(
+            matches!(
+                error,
+                DeviceError::Refused {
+                    kind: RefusalKind::Protected,
+                    ..
+                }
+            ),
+            "{error:?}"
+        );
         assert_eq!(hand.one(Op::Flush, 0, 0).result, Ok(()));
-        assert_eq!(hand.device.health().reconnects, 0, "an error costs no connection");
+        assert_eq!(
+            hand.device.health().reconnects,
+            0,
+            "an error costs no connection"
+        );
     }
     // Some fail, some do not, in the same queue.
     let words = ["--filter=error", "memory", "1M", "error-rate=30%"];
     let server = nbdkit(folder(), &words).unwrap();
     let mut hand = Hand::on(&*server.open(""), 32);
-    let reads = (0..200).map(|tag| hand.request(tag, Op::Read, tag * 4096, 4096)).collect();
+    let reads = (0..200)
+        .map(|tag| hand.request(tag, Op::Read, tag * 4096, 4096))
+        .collect();
     let done = hand.run(reads);
     let failed = done.iter().filter(|one| one.result.is_err()).count();
-    assert!(done.len() == 200 && (1..200).contains(&failed), "{failed} of 200 at 30 %");
+    assert!(
+        done.len() == 200 && (1..200).contains(&failed),
+        "{failed} of 200 at 30 %"
+    );
 }
 
 /// A server that is killed under load and comes back: every request completes, and all data is right in the end.
@@ -387,7 +509,9 @@ fn errors_are_the_servers() {
 fn a_server_that_dies_and_comes_back() {
     let folder = folder();
     disk(&folder, 64 * MIB);
-    let Some(mut server) = nbdkit(folder, &["file", "DISK"]) else { return };
+    let Some(mut server) = nbdkit(folder, &["file", "DISK"]) else {
+        return;
+    };
     let backend = server.open("reconnect=120s");
     let mut hand = Hand::on(&*backend, 16);
     let (mut batch, mut done) = (VecDeque::new(), Vec::new());
@@ -406,7 +530,10 @@ fn a_server_that_dies_and_comes_back() {
         }
     }
     assert_eq!(done.len(), 256);
-    assert!(done.iter().all(|one| one.result == Ok(()) && one.buf.len() == 256 * 1024));
+    assert!(
+        done.iter()
+            .all(|one| one.result == Ok(()) && one.buf.len() == 256 * 1024)
+    );
     let health = hand.device.health();
     assert_eq!(health.reconnects, 1, "{health:?}");
     assert!(health.trouble.unwrap().starts_with("nbd+unix:///"));
@@ -417,7 +544,12 @@ fn a_server_that_dies_and_comes_back() {
 
     // One that comes back smaller is another export: nothing is written there.
     server.kill();
-    fs::OpenOptions::new().write(true).open(server.disk()).unwrap().set_len(MIB).unwrap();
+    fs::OpenOptions::new()
+        .write(true)
+        .open(server.disk())
+        .unwrap()
+        .set_len(MIB)
+        .unwrap();
     server.restart();
     assert_eq!(hand.one(Op::Read, 0, 512).result, Err(DeviceError::Gone));
     let trouble = hand.device.health().trouble.unwrap();
@@ -432,19 +564,31 @@ fn a_server_that_dies_and_comes_back() {
 /// A server that does not answer costs its time and no more; the attempts are counted.
 #[test]
 fn a_server_that_does_not_answer() {
-    let Some(server) = nbdkit(folder(), &["--filter=delay", "memory", "1M", "rdelay=3600"]) else { return };
+    let Some(server) = nbdkit(folder(), &["--filter=delay", "memory", "1M", "rdelay=3600"]) else {
+        return;
+    };
     let mut hand = Hand::on(&*server.open("timeout=200ms&tries=2"), 4);
     let read = hand.one(Op::Read, 0, 4096);
-    assert_eq!((read.result, read.buf.len()), (Err(DeviceError::TimedOut), 4096));
+    assert_eq!(
+        (read.result, read.buf.len()),
+        (Err(DeviceError::TimedOut), 4096)
+    );
     let health = hand.device.health();
     assert_eq!((health.timeouts, health.retries), (2, 1), "{health:?}");
-    assert!(health.trouble.unwrap().contains("did not answer a request in time"));
+    assert!(
+        health
+            .trouble
+            .unwrap()
+            .contains("did not answer a request in time")
+    );
 }
 
 /// Several connections, for a server that says that they see the same data; others are not trusted with it.
 #[test]
 fn several_connections() {
-    let Some(server) = nbdkit(folder(), &["memory", "16M"]) else { return };
+    let Some(server) = nbdkit(folder(), &["memory", "16M"]) else {
+        return;
+    };
     let backend = server.open("connections=4");
     let (mut first, mut second) = (Hand::on(&*backend, 32), Hand::on(&*backend, 32));
     let writes = (0..64)
@@ -457,17 +601,31 @@ fn several_connections() {
     assert!(first.run(writes).iter().all(|one| one.result == Ok(())));
     for tag in 0..64 {
         let read = second.one(Op::Read, tag * 65536, 65536);
-        assert!(read.result == Ok(()) && read.buf.iter().all(|&byte| byte == tag as u8 + 1), "{tag}");
+        assert!(
+            read.result == Ok(()) && read.buf.iter().all(|&byte| byte == tag as u8 + 1),
+            "{tag}"
+        );
     }
-    let words = ["--filter=multi-conn", "memory", "1M", "multi-conn-mode=disable"];
+    let words = [
+        "--filter=multi-conn",
+        "memory",
+        "1M",
+        "multi-conn-mode=disable",
+    ];
     let server = nbdkit(folder(), &words).unwrap();
     let backend = server.open("");
     let ring = Ring::new(RingConfig::default()).unwrap();
     let first = backend.open(&ring, 1).unwrap();
     let error = backend.open(&ring, 1).err().unwrap().to_string();
-    assert!(error.contains("does not say CAN_MULTI_CONN") && error.contains("multi_conn=yes"), "{error}");
+    assert!(
+        error.contains("does not say CAN_MULTI_CONN") && error.contains("multi_conn=yes"),
+        "{error}"
+    );
     drop(first);
-    assert!(backend.open(&ring, 1).is_ok(), "one after the other is one at a time");
+    assert!(
+        backend.open(&ring, 1).is_ok(),
+        "one after the other is one at a time"
+    );
     let forced = server.open("multi_conn=yes&connections=2");
     assert!(forced.open(&ring, 4).is_ok());
 }
@@ -480,30 +638,51 @@ fn lists_and_block_status() {
     let file = fs::OpenOptions::new().write(true).open(path).unwrap();
     file.write_all_at(&[1; 65536], 4 * MIB).unwrap();
     file.sync_all().unwrap();
-    let Some(server) = storage_daemon(folder) else { return };
+    let Some(server) = storage_daemon(folder) else {
+        return;
+    };
     let backend = server.open("");
     let fact = &backend.info().facts[0];
     assert!(
         fact.starts_with("NBD: simple replies; flags"),
         "data has simple replies, block status better ones: {fact}"
     );
-    assert_eq!(backend.allocation(0), Some((Allocation::Deallocated, 4 * MIB)));
-    assert_eq!(backend.allocation(4 * MIB), Some((Allocation::Mapped, 65536)));
+    assert_eq!(
+        backend.allocation(0),
+        Some((Allocation::Deallocated, 4 * MIB))
+    );
+    assert_eq!(
+        backend.allocation(4 * MIB),
+        Some((Allocation::Mapped, 65536))
+    );
     assert!(server.open("headers=simple").allocation(0).is_none());
     let listed = io(&["targets", &server.url("", "")]);
-    assert_eq!(listed["exports"][0], serde_json::json!({ "name": "", "description": "a file" }));
+    assert_eq!(
+        listed["exports"][0],
+        serde_json::json!({ "name": "", "description": "a file" })
+    );
     assert_eq!(listed["exports"][1]["name"], "other");
-    let missing = open_url_with(&server.url("nothing", ""), brunt_store::BACKENDS, false).err().unwrap();
+    let missing = open_url_with(&server.url("nothing", ""), brunt_store::BACKENDS, false)
+        .err()
+        .unwrap();
     let text = missing.to_string();
-    assert!(text.contains("NBD_REP_ERR_UNKNOWN") && text.contains("nothing"), "{text}");
+    assert!(
+        text.contains("NBD_REP_ERR_UNKNOWN") && text.contains("nothing"),
+        "{text}"
+    );
 }
 
 /// Whatever a server sends, every request comes back once, and nothing panics or waits for ever.
 #[test]
 fn hostile_servers() {
     const GO: &[u8] = b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07";
-    let export =
-        [GO, b"\0\0\0\x03\0\0\0\x0c\0\0\0\0\0\0\0\x10\0\0\x01\x01", GO, b"\0\0\0\x01\0\0\0\0"].concat();
+    let export = [
+        GO,
+        b"\0\0\0\x03\0\0\0\x0c\0\0\0\0\0\0\0\x10\0\0\x01\x01",
+        GO,
+        b"\0\0\0\x01\0\0\0\0",
+    ]
+    .concat();
     let check = |script: &[u8], words: &str| {
         let folder = folder();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
@@ -525,13 +704,26 @@ fn hostile_servers() {
         });
         let backend = open_url_with(&url, brunt_store::BACKENDS, false).unwrap();
         let mut hand = Hand::on(&*backend, 4);
-        let requests = (0..4).map(|tag| hand.request(tag, Op::Read, tag * 65536, 65536)).collect();
+        let requests = (0..4)
+            .map(|tag| hand.request(tag, Op::Read, tag * 65536, 65536))
+            .collect();
         let done = hand.run(requests);
-        assert_eq!(done.iter().map(|one| one.tag).collect::<Vec<_>>(), [0, 1, 2, 3], "{words}");
+        assert_eq!(
+            done.iter().map(|one| one.tag).collect::<Vec<_>>(),
+            [0, 1, 2, 3],
+            "{words}"
+        );
         assert!(done.iter().all(|one| one.buf.len() == 65536), "{words}");
-        assert!(done[3].result == Err(DeviceError::Gone), "{words}: {:?}", done[3].result);
+        assert!(
+            done[3].result == Err(DeviceError::Gone),
+            "{words}: {:?}",
+            done[3].result
+        );
         let trouble = hand.device.health().trouble.unwrap();
-        assert!(trouble.contains(words), "'{trouble}' does not say '{words}'");
+        assert!(
+            trouble.contains(words),
+            "'{trouble}' does not say '{words}'"
+        );
         drop((hand, backend));
         thread.join().unwrap();
     };
@@ -542,21 +734,33 @@ fn hostile_servers() {
     check(&reply(0xdead), "not sent, or twice");
     // Cut off within a header, and within data that goes to its place.
     check(&reply(1 << 16)[..9], "closed the connection");
-    check(&[reply(1 << 16), vec![7; 40_000]].concat(), "closed the connection");
+    check(
+        &[reply(1 << 16), vec![7; 40_000]].concat(),
+        "closed the connection",
+    );
     let twice = [reply(1 << 16), vec![7; 65536], reply(1 << 16)].concat();
     check(&twice, "not sent, or twice");
     // Structured replies that nobody agreed to.
-    check(b"\x66\x8e\x33\xef\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0", "no reply");
+    check(
+        b"\x66\x8e\x33\xef\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0",
+        "no reply",
+    );
 
     // Who is no server at all is told from one that is slow.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("nbd://{}/?timeout=300ms", listener.local_addr().unwrap());
     let thread = std::thread::spawn(move || {
         let (mut mail, _) = listener.accept().unwrap();
-        mail.write_all(b"220 mail.example.org ESMTP Postfix\r\n").unwrap();
+        mail.write_all(b"220 mail.example.org ESMTP Postfix\r\n")
+            .unwrap();
         mail
     });
-    let error = |url: &str| open_url_with(url, brunt_store::BACKENDS, false).err().unwrap().to_string();
+    let error = |url: &str| {
+        open_url_with(url, brunt_store::BACKENDS, false)
+            .err()
+            .unwrap()
+            .to_string()
+    };
     assert!(error(&url).contains("NBDMAGIC"));
     drop(thread.join().unwrap());
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -582,52 +786,93 @@ fn tls() {
         "file",
         "DISK",
     ];
-    let Some(server) = nbdkit(folder, &words) else { return };
+    let Some(server) = nbdkit(folder, &words) else {
+        return;
+    };
     let url = |scheme: &str, options: &str| server.url("", options).replacen("nbd+unix", scheme, 1);
     let good = url("nbds+unix", &format!("tls-certificates={pki}"));
     let backend = open_url_with(&good, brunt_store::BACKENDS, false).unwrap();
-    assert!(backend.info().facts.contains(&"TLS 1.3".to_string()), "{:?}", backend.info().facts);
+    assert!(
+        backend.info().facts.contains(&"TLS 1.3".to_string()),
+        "{:?}",
+        backend.info().facts
+    );
     let mut hand = Hand::on(&*backend, 32);
     let writes: Vec<Request> = (0..64)
         .map(|tag| {
             // Sizes on both sides of a TLS record.
-            let mut request =
-                hand.request(tag, Op::Write, tag * 200_704, if tag % 2 == 0 { 4096 } else { 200_704 });
+            let mut request = hand.request(
+                tag,
+                Op::Write,
+                tag * 200_704,
+                if tag % 2 == 0 { 4096 } else { 200_704 },
+            );
             request.buf.fill(tag as u8 + 1);
             request
         })
         .collect();
-    assert!(hand.run(writes).iter().all(|one| one.result == Ok(()) && !one.buf.is_empty()));
-    let reads = (0..64).map(|tag| hand.request(tag, Op::Read, tag * 200_704, 200_704)).collect();
+    assert!(
+        hand.run(writes)
+            .iter()
+            .all(|one| one.result == Ok(()) && !one.buf.is_empty())
+    );
+    let reads = (0..64)
+        .map(|tag| hand.request(tag, Op::Read, tag * 200_704, 200_704))
+        .collect();
     for one in hand.run(reads) {
-        let (written, rest) = one.buf.split_at(if one.tag % 2 == 0 { 4096 } else { 200_704 });
+        let (written, rest) = one
+            .buf
+            .split_at(if one.tag % 2 == 0 { 4096 } else { 200_704 });
         assert_eq!(one.result, Ok(()));
-        assert!(written.iter().all(|&byte| byte == one.tag as u8 + 1) && rest.iter().all(|&byte| byte == 0));
+        assert!(
+            written.iter().all(|&byte| byte == one.tag as u8 + 1)
+                && rest.iter().all(|&byte| byte == 0)
+        );
     }
     drop(hand);
 
     let check = |url: String, words: &str| {
-        let error = open_url_with(&url, brunt_store::BACKENDS, false).err().expect(words).to_string();
+        let error = open_url_with(&url, brunt_store::BACKENDS, false)
+            .err()
+            .expect(words)
+            .to_string();
         assert!(error.contains(words), "'{error}' does not say '{words}'");
     };
     check(url("nbd+unix", ""), "requires TLS; write nbds://");
     check(
-        url("nbds+unix", &format!("tls-certificates={pki}&tls-hostname=example.org")),
+        url(
+            "nbds+unix",
+            &format!("tls-certificates={pki}&tls-hostname=example.org"),
+        ),
         "TLS: invalid peer certificate",
     );
     let stranger = tempfile::tempdir().unwrap();
     certificates(stranger.path());
     check(
-        url("nbds+unix", &format!("tls-certificates={}", stranger.path().display())),
+        url(
+            "nbds+unix",
+            &format!("tls-certificates={}", stranger.path().display()),
+        ),
         "TLS: invalid peer certificate",
     );
     // The server is not asked for its papers, but asks for ours.
-    let unverified =
-        url("nbds+unix", &format!("tls-verify-peer=0&tls-certificates={}", stranger.path().display()));
+    let unverified = url(
+        "nbds+unix",
+        &format!(
+            "tls-verify-peer=0&tls-certificates={}",
+            stranger.path().display()
+        ),
+    );
     assert!(open_url_with(&unverified, brunt_store::BACKENDS, false).is_err());
-    let anyone = url("nbds+unix", &format!("tls-verify-peer=0&tls-certificates={pki}"));
+    let anyone = url(
+        "nbds+unix",
+        &format!("tls-verify-peer=0&tls-certificates={pki}"),
+    );
     assert!(open_url_with(&anyone, brunt_store::BACKENDS, false).is_ok());
     let plain = nbdkit(self::folder(), &["--tls=off", "memory", "1M"]).unwrap();
-    let wanted = plain.url("", &format!("tls-certificates={pki}")).replacen("nbd+unix", "nbds+unix", 1);
+    let wanted =
+        plain
+            .url("", &format!("tls-certificates={pki}"))
+            .replacen("nbd+unix", "nbds+unix", 1);
     check(wanted, "does not offer TLS");
 }

@@ -24,7 +24,11 @@ struct Served {
 
 impl Served {
     fn start(luns: &[&str]) -> Served {
-        Served::start_in(tempfile::Builder::new().prefix("nbd").tempdir().unwrap(), luns, &[])
+        Served::start_in(
+            tempfile::Builder::new().prefix("nbd").tempdir().unwrap(),
+            luns,
+            &[],
+        )
     }
 
     /// With a folder that may have something in it, and further flags.
@@ -33,11 +37,17 @@ impl Served {
         let mut args = vec!["--nbd", &nbd];
         luns.iter().for_each(|lun| args.extend(["--lun", lun]));
         args.extend(more);
-        Served { target: Target::start(&args), folder }
+        Served {
+            target: Target::start(&args),
+            folder,
+        }
     }
 
     fn url(&self, export: &str) -> String {
-        format!("nbd+unix:///{export}?socket={}", self.folder.path().join("socket").display())
+        format!(
+            "nbd+unix:///{export}?socket={}",
+            self.folder.path().join("socket").display()
+        )
     }
 
     fn file(&self, name: &str, bytes: &[u8]) -> String {
@@ -58,7 +68,9 @@ fn qemu_io(url: &str, commands: &[&str]) -> String {
         command.args(["-c", one]);
     }
     let output = run_within(command.arg(url), 60);
-    [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat()
+    [output.stdout, output.stderr]
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .concat()
 }
 
 /// libnbd sees what is there, and copies it in and out.
@@ -76,7 +88,10 @@ fn libnbd_copies_and_asks() {
     let exports = listed["exports"].as_array().unwrap();
     assert_eq!(exports.len(), 2, "{listed}");
     let first = &exports[0];
-    assert_eq!((&first["export-name"], &first["export-size"]), (&"0".into(), &(16 * MIB).into()));
+    assert_eq!(
+        (&first["export-name"], &first["export-size"]),
+        (&"0".into(), &(16 * MIB).into())
+    );
     for (flag, is) in [
         ("is_read_only", false),
         ("can_flush", true),
@@ -97,12 +112,18 @@ fn libnbd_copies_and_asks() {
     succeed(Command::new("nbdcopy").args([&served.url("0"), &to]), 60);
     assert!(fs::read(&to).unwrap() == bytes);
     // Through iSCSI it is the same disk.
-    let out = succeed(brunt().args(["--json", "io", "read", &served.target.url(0), "--bs", "1M"]), 60);
+    let out = succeed(
+        brunt().args(["--json", "io", "read", &served.target.url(0), "--bs", "1M"]),
+        60,
+    );
     let read: Value = serde_json::from_str(&out).unwrap();
     let sum = succeed(Command::new("sha256sum").arg(&from), 30);
     assert_eq!(read["sha256"], sum[..64]);
     // Holes are told.
-    let map = succeed(Command::new("nbdinfo").args(["--map", "--json", &served.url("1")]), 30);
+    let map = succeed(
+        Command::new("nbdinfo").args(["--map", "--json", &served.url("1")]),
+        30,
+    );
     let map: Value = serde_json::from_str(&map).unwrap();
     assert_eq!(map[0]["length"], 8 * MIB, "{map}");
     assert_eq!(map[0]["description"], "hole,zero");
@@ -114,8 +135,11 @@ fn qemu_reads_and_writes() {
     if need("qemu-io", "qemu-utils").is_none() {
         return;
     }
-    let served =
-        Served::start(&["memory:64MiB,thin", "memory:1MiB,ro", "memory:1MiB?fault=medium-error,p=1,op=read"]);
+    let served = Served::start(&[
+        "memory:64MiB,thin",
+        "memory:1MiB,ro",
+        "memory:1MiB?fault=medium-error,p=1,op=read",
+    ]);
     let said = qemu_io(
         &served.url("0"),
         &[
@@ -132,20 +156,42 @@ fn qemu_reads_and_writes() {
             "read -P 5 192k 832k",
         ],
     );
-    assert!(!said.contains("failed") && said.contains("read 20971520/20971520 bytes"), "{said}");
+    assert!(
+        !said.contains("failed") && said.contains("read 20971520/20971520 bytes"),
+        "{said}"
+    );
     let said = qemu_io(&served.url("2"), &["read 0 4096", "write 0 4096"]);
-    assert!(said.contains("read failed: Input/output error") && said.contains("wrote 4096/4096"), "{said}");
+    assert!(
+        said.contains("read failed: Input/output error") && said.contains("wrote 4096/4096"),
+        "{said}"
+    );
     let said = qemu_io(&served.url("1"), &["write 0 512"]);
-    assert!(said.contains("read-only") || said.contains("Permission denied"), "{said}");
+    assert!(
+        said.contains("read-only") || said.contains("Permission denied"),
+        "{said}"
+    );
     let said = qemu_io(&served.url("7"), &["read 0 512"]);
     assert!(said.contains("no such export"), "{said}");
 
     let bytes = pattern(64 * MIB);
     let from = served.file("from", &bytes);
     let convert = ["convert", "-n", "-f", "raw", "-O", "raw", "-m", "8", "-W"];
-    succeed(Command::new("qemu-img").args(convert).args([&from, &served.url("0")]), 120);
+    succeed(
+        Command::new("qemu-img")
+            .args(convert)
+            .args([&from, &served.url("0")]),
+        120,
+    );
     let same = succeed(
-        Command::new("qemu-img").args(["compare", "-f", "raw", "-F", "raw", &from, &served.url("0")]),
+        Command::new("qemu-img").args([
+            "compare",
+            "-f",
+            "raw",
+            "-F",
+            "raw",
+            &from,
+            &served.url("0"),
+        ]),
         120,
     );
     assert!(same.contains("identical"), "{same}");
@@ -155,12 +201,24 @@ fn qemu_reads_and_writes() {
 #[test]
 fn our_client_on_our_server() {
     let served = Served::start(&["memory:64MiB"]);
-    for (options, bs, depth) in
-        [("", "4k", "64"), ("&headers=structured", "1M", "4"), ("&headers=extended", "60k", "16")]
-    {
+    for (options, bs, depth) in [
+        ("", "4k", "64"),
+        ("&headers=structured", "1M", "4"),
+        ("&headers=extended", "60k", "16"),
+    ] {
         let url = format!("{}{options}", served.url("0"));
-        succeed(brunt().args(["io", "write", &url, "--bs", bs, "--depth", depth, "--seed", "5"]), 60);
-        succeed(brunt().args(["io", "verify", &url, "--bs", "256k", "--depth", "8", "--seed", "5"]), 60);
+        succeed(
+            brunt().args([
+                "io", "write", &url, "--bs", bs, "--depth", depth, "--seed", "5",
+            ]),
+            60,
+        );
+        succeed(
+            brunt().args([
+                "io", "verify", &url, "--bs", "256k", "--depth", "8", "--seed", "5",
+            ]),
+            60,
+        );
     }
     let best = format!("{}&headers=extended", served.url("0"));
     let info = succeed(brunt().args(["io", "info", &best]), 30);
@@ -184,8 +242,15 @@ fn papers() -> (TempDir, String) {
 /// refused by name, and our own client agrees on extended headers inside it.
 #[test]
 fn tls_with_certificates_on_both_sides() {
-    let programs = [("openssl", "openssl"), ("nbdcopy", "libnbd-bin"), ("qemu-img", "qemu-utils")];
-    if programs.iter().any(|(program, package)| need(program, package).is_none()) {
+    let programs = [
+        ("openssl", "openssl"),
+        ("nbdcopy", "libnbd-bin"),
+        ("qemu-img", "qemu-utils"),
+    ];
+    if programs
+        .iter()
+        .any(|(program, package)| need(program, package).is_none())
+    {
         return;
     }
     let (folder, pki) = papers();
@@ -198,18 +263,33 @@ fn tls_with_certificates_on_both_sides() {
     let fails = |command: &mut Command, words: &str| {
         let output = run_within(command, 30);
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(words), "{command:?}: {said}");
+        assert!(
+            !output.status.success() && said.contains(words),
+            "{command:?}: {said}"
+        );
     };
 
     let bytes = pattern(16 * MIB);
     let from = served.file("from", &bytes);
     let to = served.file("to", &[]);
-    succeed(Command::new("nbdcopy").args([&from, &secret("0", &pki)]), 60);
+    succeed(
+        Command::new("nbdcopy").args([&from, &secret("0", &pki)]),
+        60,
+    );
     succeed(Command::new("nbdcopy").args([&secret("0", &pki), &to]), 60);
     assert!(fs::read(&to).unwrap() == bytes);
-    let listed = succeed(Command::new("nbdinfo").args(["--json", "--list", &secret("", &pki)]), 30);
+    let listed = succeed(
+        Command::new("nbdinfo").args(["--json", "--list", &secret("", &pki)]),
+        30,
+    );
     let listed: Value = serde_json::from_str(&listed).unwrap();
-    assert_eq!((listed["TLS"].as_bool(), listed["exports"].as_array().map(Vec::len)), (Some(true), Some(2)));
+    assert_eq!(
+        (
+            listed["TLS"].as_bool(),
+            listed["exports"].as_array().map(Vec::len)
+        ),
+        (Some(true), Some(2))
+    );
     // QEMU's client, by name and by the socket.
     let credentials = format!("tls-creds-x509,id=tls0,endpoint=client,dir={pki}");
     let socket = served.folder.path().join("socket").display().to_string();
@@ -217,17 +297,37 @@ fn tls_with_certificates_on_both_sides() {
         "driver=nbd,server.type=unix,server.path={socket},export=0,tls-creds=tls0,tls-hostname=localhost"
     );
     let wanted = format!("driver=raw,file.driver=file,file.filename={from}");
-    let compare = ["compare", "--object", &credentials, "--image-opts", &wanted, &image];
+    let compare = [
+        "compare",
+        "--object",
+        &credentials,
+        "--image-opts",
+        &wanted,
+        &image,
+    ];
     assert!(succeed(Command::new("qemu-img").args(compare), 60).contains("identical"));
 
     // Without TLS, without a certificate, and with one that nobody here knows.
     // libnbd 1.14 has one message for this reply and for unknown options.
-    fails(Command::new("nbdinfo").arg(served.url("0")), "not supported");
-    fails(Command::new("qemu-img").args(["info", &served.url("0")]), "TLS");
+    fails(
+        Command::new("nbdinfo").arg(served.url("0")),
+        "not supported",
+    );
+    fails(
+        Command::new("qemu-img").args(["info", &served.url("0")]),
+        "TLS",
+    );
     let output = run_within(brunt().args(["io", "info", &served.url("0")]), 30);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("requires TLS; write nbds://"), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("requires TLS; write nbds://"),
+        "{output:?}"
+    );
     let (stranger, theirs) = papers();
-    fs::copy(served.folder.path().join("ca-cert.pem"), stranger.path().join("ca-cert.pem")).unwrap();
+    fs::copy(
+        served.folder.path().join("ca-cert.pem"),
+        stranger.path().join("ca-cert.pem"),
+    )
+    .unwrap();
     let read = |pki: &str| run_within(brunt().args(["io", "info", &secret("0", pki)]), 30);
     assert!(!read(&theirs).status.success());
     fails(Command::new("nbdinfo").arg(secret("0", &theirs)), "nbdinfo");
@@ -238,15 +338,33 @@ fn tls_with_certificates_on_both_sides() {
 
     // Sizes on both sides of a record of TLS, many at once.
     let ours = secret("0", &pki);
-    for (options, bs, depth) in
-        [("", "4k", "64"), ("&headers=structured", "1M", "4"), ("&headers=extended", "60k", "16")]
-    {
+    for (options, bs, depth) in [
+        ("", "4k", "64"),
+        ("&headers=structured", "1M", "4"),
+        ("&headers=extended", "60k", "16"),
+    ] {
         let url = format!("{ours}{options}");
-        succeed(brunt().args(["io", "write", &url, "--bs", bs, "--depth", depth, "--seed", "5"]), 60);
-        succeed(brunt().args(["io", "verify", &url, "--bs", "256k", "--depth", "8", "--seed", "5"]), 60);
+        succeed(
+            brunt().args([
+                "io", "write", &url, "--bs", bs, "--depth", depth, "--seed", "5",
+            ]),
+            60,
+        );
+        succeed(
+            brunt().args([
+                "io", "verify", &url, "--bs", "256k", "--depth", "8", "--seed", "5",
+            ]),
+            60,
+        );
     }
-    let info = succeed(brunt().args(["io", "info", &format!("{ours}&headers=extended")]), 30);
-    assert!(info.contains("NBD: extended headers, block status") && info.contains("TLS 1.3"), "{info}");
+    let info = succeed(
+        brunt().args(["io", "info", &format!("{ours}&headers=extended")]),
+        30,
+    );
+    assert!(
+        info.contains("NBD: extended headers, block status") && info.contains("TLS 1.3"),
+        "{info}"
+    );
 }
 
 /// With `on`, clients with and without TLS are served; without `--nbd-tls-verify-peer` nobody shows a certificate.
@@ -259,8 +377,15 @@ fn tls_for_those_who_want_it() {
     for file in ["client-cert.pem", "client-key.pem"] {
         fs::remove_file(folder.path().join(file)).unwrap();
     }
-    let mut served = Served::start_in(folder, &["memory:1MiB"], &["--nbd-tls", &pki, "--nbd-tls-mode", "on"]);
-    let secret = format!("{}&tls-certificates={pki}", served.url("0").replacen("nbd+", "nbds+", 1));
+    let mut served = Served::start_in(
+        folder,
+        &["memory:1MiB"],
+        &["--nbd-tls", &pki, "--nbd-tls-mode", "on"],
+    );
+    let secret = format!(
+        "{}&tls-certificates={pki}",
+        served.url("0").replacen("nbd+", "nbds+", 1)
+    );
     for (url, protected) in [(&secret, true), (&served.url("0"), false)] {
         let info = succeed(Command::new("nbdinfo").args(["--json", url]), 30);
         let info: Value = serde_json::from_str(&info).unwrap();
@@ -275,7 +400,12 @@ fn tls_for_those_who_want_it() {
     let mut answer = Vec::new();
     let _ = socket.read_to_end(&mut answer);
     let reply_of_list = b"\x00\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x03";
-    assert!(!answer.windows(reply_of_list.len()).any(|part| part == reply_of_list), "{answer:?}");
+    assert!(
+        !answer
+            .windows(reply_of_list.len())
+            .any(|part| part == reply_of_list),
+        "{answer:?}"
+    );
     assert!(served.target.is_alive());
     succeed(Command::new("nbdinfo").arg(&secret), 30);
 }
@@ -295,16 +425,43 @@ fn a_machine_boots() {
     sector.resize(510, 0);
     sector.extend([0x55, 0xaa]);
     let image = served.file("image", &sector);
-    succeed(brunt().args(["io", "write", &served.url("0"), "--bs", "512", "--input", &image]), 30);
+    succeed(
+        brunt().args([
+            "io",
+            "write",
+            &served.url("0"),
+            "--bs",
+            "512",
+            "--input",
+            &image,
+        ]),
+        30,
+    );
     let mut machine = Command::new("qemu-system-x86_64");
-    machine
-        .args(["-accel", "tcg", "-display", "none", "-monitor", "none", "-serial", "stdio", "-net", "none"]);
-    machine.args(["-device", "isa-debug-exit,iobase=0x501", "-m", "32", "-no-reboot"]);
-    let output =
-        run_within(machine.args(["-drive", &format!("file={},format=raw,if=ide", served.url("0"))]), 60);
+    machine.args([
+        "-accel", "tcg", "-display", "none", "-monitor", "none", "-serial", "stdio", "-net", "none",
+    ]);
+    machine.args([
+        "-device",
+        "isa-debug-exit,iobase=0x501",
+        "-m",
+        "32",
+        "-no-reboot",
+    ]);
+    let output = run_within(
+        machine.args([
+            "-drive",
+            &format!("file={},format=raw,if=ide", served.url("0")),
+        ]),
+        60,
+    );
     let said = String::from_utf8_lossy(&output.stdout);
     // The port's value, doubled, and one.
-    assert!(said.contains("booted") && output.status.code() == Some(33), "{said} {:?}", output);
+    assert!(
+        said.contains("booted") && output.status.code() == Some(33),
+        "{said} {:?}",
+        output
+    );
 }
 
 /// Clients that break the protocol lose their connection, and nobody else does.
@@ -314,7 +471,12 @@ fn hostile_clients() {
     let path = served.folder.path().join("socket");
     let go = b"IHAVEOPT\0\0\0\x07\0\0\0\x06\0\0\0\0\0\0";
     let request = |kind: u8, offset: u64, len: u32| {
-        let head = [b"\x25\x60\x95\x13\0\0\0".as_slice(), &[kind], &7_u64.to_be_bytes()].concat();
+        let head = [
+            b"\x25\x60\x95\x13\0\0\0".as_slice(),
+            &[kind],
+            &7_u64.to_be_bytes(),
+        ]
+        .concat();
         [&head[..], &offset.to_be_bytes(), &len.to_be_bytes()].concat()
     };
     let talk = |bytes: &[u8]| {
@@ -333,24 +495,42 @@ fn hostile_clients() {
         b"\0\0\0\x03IHAVEOPT\0\0\0\x07\xff\xff\xff\xff",
         b"GET / HTTP/1.1\r\n\r\n",
     ] {
-        assert_eq!(talk(nonsense).len(), 18, "{nonsense:?}: nothing but the greeting");
+        assert_eq!(
+            talk(nonsense).len(),
+            18,
+            "{nonsense:?}: nothing but the greeting"
+        );
     }
     let served_then = |requests: &[u8]| talk(&[&flags[..], go, requests].concat());
     let quiet = served_then(&[]).len();
     // Simple replies: magic, error, cookie.
-    let errors = |answer: &[u8]| -> Vec<u8> { answer[quiet..].chunks(16).map(|reply| reply[7]).collect() };
+    let errors =
+        |answer: &[u8]| -> Vec<u8> { answer[quiet..].chunks(16).map(|reply| reply[7]).collect() };
     let refused = served_then(
-        &[request(0, 1 << 20, 512), request(9, 0, 0), request(0, 1, 512), request(7, 0, 512)].concat(),
+        &[
+            request(0, 1 << 20, 512),
+            request(9, 0, 0),
+            request(0, 1, 512),
+            request(7, 0, 512),
+        ]
+        .concat(),
     );
     assert_eq!(errors(&refused), [22, 22, 22, 22]);
     let write_past = [request(1, 1 << 20, 512), vec![1; 512], request(3, 0, 0)].concat();
-    assert_eq!(errors(&served_then(&write_past)), [28, 0], "the payload is stepped over");
+    assert_eq!(
+        errors(&served_then(&write_past)),
+        [28, 0],
+        "the payload is stepped over"
+    );
     // Longer than anybody needs, cut off in the middle, no request.
     assert!(served_then(&request(1, 0, u32::MAX)).len() <= quiet);
     assert!(served_then(&[request(1, 0, 65536), vec![1; 100]].concat()).len() <= quiet);
     assert!(served_then(&[0xff; 28]).len() <= quiet);
     assert!(served.target.is_alive());
-    succeed(brunt().args(["io", "write", &served.url("0"), "--seed", "1"]), 30);
+    succeed(
+        brunt().args(["io", "write", &served.url("0"), "--seed", "1"]),
+        30,
+    );
 }
 
 /// A client that takes its leave in the handshake gets its answer, and breaks nothing; one that stays is not waited for.
@@ -360,7 +540,15 @@ fn a_client_takes_its_leave() {
     let path = folder.path().join("socket");
     let nbd = format!("unix:{}", path.display());
     let target = brunt()
-        .args(["target", "--portal", "127.0.0.1:0", "--lun", "null:1MiB", "--nbd", &nbd])
+        .args([
+            "target",
+            "--portal",
+            "127.0.0.1:0",
+            "--lun",
+            "null:1MiB",
+            "--nbd",
+            &nbd,
+        ])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
@@ -373,17 +561,35 @@ fn a_client_takes_its_leave() {
     }
     for after in [&b""[..], b"IHAVEOPT\0\0\0\x07\0\0\0\x06\0\0\0\0\0\0"] {
         let mut socket = UnixStream::connect(&path).unwrap();
-        socket.write_all(&[b"\0\0\0\x03IHAVEOPT\0\0\0\x02\0\0\0\0", after].concat()).unwrap();
+        socket
+            .write_all(&[b"\0\0\0\x03IHAVEOPT\0\0\0\x02\0\0\0\0", after].concat())
+            .unwrap();
         let mut answer = Vec::new();
         socket.read_to_end(&mut answer).unwrap();
-        assert_eq!(answer.len(), 18 + 20, "the greeting and that it was heard: {answer:?}");
+        assert_eq!(
+            answer.len(),
+            18 + 20,
+            "the greeting and that it was heard: {answer:?}"
+        );
     }
     kill_process(Pid::from_child(&target.0), Signal::INT).unwrap();
     stdout.read_to_string(&mut summary).unwrap();
     let mut said = String::new();
-    target.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(target.0.wait().unwrap().success() && !said.contains("panicked"), "{said}");
-    assert!(summary.contains("NBD: 2 connections") && summary.contains("and 0 broken"), "{summary}");
+    target
+        .0
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert!(
+        target.0.wait().unwrap().success() && !said.contains("panicked"),
+        "{said}"
+    );
+    assert!(
+        summary.contains("NBD: 2 connections") && summary.contains("and 0 broken"),
+        "{summary}"
+    );
 }
 
 /// A port that cannot be had is said before anything is served; what is no address, or no certificate, too.
@@ -394,30 +600,62 @@ fn mistakes() {
     }
     let check = |nbd: &str, words: &str| {
         let output = run_within(
-            brunt().args(["target", "--portal", "127.0.0.1:0", "--lun", "null:1MiB", "--nbd", nbd]),
+            brunt().args([
+                "target",
+                "--portal",
+                "127.0.0.1:0",
+                "--lun",
+                "null:1MiB",
+                "--nbd",
+                nbd,
+            ]),
             30,
         );
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(words), "{nbd}: {said}");
+        assert!(
+            !output.status.success() && said.contains(words),
+            "{nbd}: {said}"
+        );
     };
     let (folder, pki) = papers();
     let tls = |more: &[&str], words: &str| {
-        let all = ["target", "--portal", "127.0.0.1:0", "--lun", "null:1MiB", "--nbd", "127.0.0.1:0"];
+        let all = [
+            "target",
+            "--portal",
+            "127.0.0.1:0",
+            "--lun",
+            "null:1MiB",
+            "--nbd",
+            "127.0.0.1:0",
+        ];
         let output = run_within(brunt().args(all).args(more), 30);
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(words), "{more:?}: {said}");
+        assert!(
+            !output.status.success() && said.contains(words),
+            "{more:?}: {said}"
+        );
     };
     tls(&["--nbd-tls", "/nowhere"], "/nowhere/server-cert.pem");
     tls(&["--nbd-tls-verify-peer"], "--nbd-tls <FOLDER>");
     // A key that belongs to another certificate, no certificate, no authority.
-    fs::copy(folder.path().join("client-key.pem"), folder.path().join("server-key.pem")).unwrap();
+    fs::copy(
+        folder.path().join("client-key.pem"),
+        folder.path().join("server-key.pem"),
+    )
+    .unwrap();
     tls(&["--nbd-tls", &pki], "does not fit server-cert.pem");
     fs::write(folder.path().join("server-cert.pem"), "nothing").unwrap();
-    tls(&["--nbd-tls", &pki], "server-cert.pem: it has no certificate");
+    tls(
+        &["--nbd-tls", &pki],
+        "server-cert.pem: it has no certificate",
+    );
     fs::remove_file(folder.path().join("ca-cert.pem")).unwrap();
     tls(&["--nbd-tls", &pki, "--nbd-tls-verify-peer"], "ca-cert.pem");
     check("nowhere", "not an address");
-    check("unix:/nowhere/at/all", "cannot listen on unix:/nowhere/at/all");
+    check(
+        "unix:/nowhere/at/all",
+        "cannot listen on unix:/nowhere/at/all",
+    );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     check(&taken.local_addr().unwrap().to_string(), "cannot listen on");
 }

@@ -49,7 +49,9 @@ struct GuestLines(Receiver<String>);
 
 impl GuestLines {
     fn next(&self) -> String {
-        self.0.recv_timeout(PATIENCE).expect("the guest says something")
+        self.0
+            .recv_timeout(PATIENCE)
+            .expect("the guest says something")
     }
 
     fn wait_for(&self, word: &str) {
@@ -80,7 +82,9 @@ impl GuestLines {
         let mut row = 0;
         while row < count {
             let line = self.next();
-            let ping = line.strip_prefix("ping ").map(|time| time.parse::<f64>().expect("milliseconds"));
+            let ping = line
+                .strip_prefix("ping ")
+                .map(|time| time.parse::<f64>().expect("milliseconds"));
             row = if ping.is_some_and(&is_so) { row + 1 } else { 0 };
         }
     }
@@ -91,7 +95,9 @@ struct Machine(Child);
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        let _ = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
+        let _ = Command::new("kill")
+            .args(["-TERM", &self.0.id().to_string()])
+            .status();
         let _ = self.0.wait();
     }
 }
@@ -99,22 +105,35 @@ impl Drop for Machine {
 /// The modules of netem and all else that the guest needs, or `None`.
 fn files(folder: &TempDir, identity: &Path) -> Option<Vec<PathBuf>> {
     need("strip", "binutils")?;
-    let listed =
-        Command::new(root().join("tools/kernel-initiator.sh")).arg("--netem").output().expect("bash");
+    let listed = Command::new(root().join("tools/kernel-initiator.sh"))
+        .arg("--netem")
+        .output()
+        .expect("bash");
     if !listed.status.success() {
         skip("a guest prepared with netem (run tools/kernel-initiator.sh --prepare)");
         return None;
     }
-    let mut files: Vec<PathBuf> =
-        String::from_utf8_lossy(&listed.stdout).lines().map(PathBuf::from).collect();
+    let mut files: Vec<PathBuf> = String::from_utf8_lossy(&listed.stdout)
+        .lines()
+        .map(PathBuf::from)
+        .collect();
     let program = folder.join("brunt");
     let own = env!("CARGO_BIN_EXE_brunt");
-    let stripped = Command::new("strip").args(["--strip-all", "-o"]).arg(&program).arg(own).status();
+    let stripped = Command::new("strip")
+        .args(["--strip-all", "-o"])
+        .arg(&program)
+        .arg(own)
+        .status();
     assert!(stripped.expect("strip").success());
     // Libraries that the program has beside those of the guest.
     let needed = Command::new("ldd").arg(own).output().expect("ldd");
     let needed = String::from_utf8_lossy(&needed.stdout).into_owned();
-    files.extend(needed.split_whitespace().filter(|word| word.starts_with("/lib/")).map(PathBuf::from));
+    files.extend(
+        needed
+            .split_whitespace()
+            .filter(|word| word.starts_with("/lib/"))
+            .map(PathBuf::from),
+    );
     std::fs::copy(identity, folder.join("agent.pem")).expect("an identity");
     files.extend([program, folder.join("agent.pem")]);
     Some(files)
@@ -122,7 +141,10 @@ fn files(folder: &TempDir, identity: &Path) -> Option<Vec<PathBuf>> {
 
 /// A port that nobody listens on now.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|socket| socket.local_addr())
+        .expect("a port")
+        .port()
 }
 
 fn boot(folder: &TempDir, files: &[PathBuf], port: u16) -> (Machine, GuestLines) {
@@ -149,7 +171,13 @@ fn boot(folder: &TempDir, files: &[PathBuf], port: u16) -> (Machine, GuestLines)
     (Machine(child), GuestLines(said))
 }
 
-fn experiment(folder: &TempDir, identity: &Path, port: u16, time: &str, faults: &str) -> (PathBuf, PathBuf) {
+fn experiment(
+    folder: &TempDir,
+    identity: &Path,
+    port: u16,
+    time: &str,
+    faults: &str,
+) -> (PathBuf, PathBuf) {
     let file = folder.join("x.toml");
     let text = format!(
         "name = \"x\"\nrepetitions = 1\nhost_silence = \"120s\"\n[hosts.guest]\nagent = \"127.0.0.1:{port}\"\n\
@@ -163,7 +191,12 @@ fn experiment(folder: &TempDir, identity: &Path, port: u16, time: &str, faults: 
 
 fn start(file: &Path, out: &Path) -> Child {
     let mut run = brunt();
-    run.arg("run").arg(file).arg("--out").arg(out).stdout(Stdio::piped()).stderr(Stdio::piped());
+    run.arg("run")
+        .arg(file)
+        .arg("--out")
+        .arg(out)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     run.spawn().expect("it starts")
 }
 
@@ -176,7 +209,10 @@ fn is_share(some: u64, all: u64, probability: f64) -> bool {
 /// The number before these words.
 fn number_before(text: &str, words: &str) -> u64 {
     let before = text.split(words).next().expect("a text has a beginning");
-    let digits = before.trim_end().rsplit(|one: char| !one.is_ascii_digit()).next();
+    let digits = before
+        .trim_end()
+        .rsplit(|one: char| !one.is_ascii_digit())
+        .next();
     digits
         .and_then(|digits| digits.parse().ok())
         .unwrap_or_else(|| panic!("no number before {words}: {text}"))
@@ -184,15 +220,21 @@ fn number_before(text: &str, words: &str) -> u64 {
 
 /// The number behind them.
 fn number_after(text: &str, words: &str) -> u64 {
-    let digits =
-        text.split(words).nth(1).and_then(|rest| rest.split(|one: char| !one.is_ascii_digit()).next());
+    let digits = text
+        .split(words)
+        .nth(1)
+        .and_then(|rest| rest.split(|one: char| !one.is_ascii_digit()).next());
     digits
         .and_then(|digits| digits.parse().ok())
         .unwrap_or_else(|| panic!("no number behind {words}: {text}"))
 }
 
 fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// Of a ping's request and its answer, each of which leaves by the loopback interface, the share that was set is lost.
@@ -206,13 +248,19 @@ fn netem_loses(guest: &GuestLines, folder: &TempDir, controller: &Path, port: u1
     let output = run.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{}", said(&output));
     let either = 1.0 - (1.0 - LOSS) * (1.0 - LOSS);
-    assert!(pings >= 20 && is_share(lost, pings, either), "{lost} of {pings} pings");
+    assert!(
+        pings >= 20 && is_share(lost, pings, either),
+        "{lost} of {pings} pings"
+    );
     let summary = std::fs::read(out.join("summary.json")).expect("a summary");
     let summary: Value = serde_json::from_slice(&summary).expect("JSON");
     let shown = summary["points"][0]["runs"][0]["faults"][0].to_string();
     let through = number_before(&shown, "packets left lo through it");
     let dropped = number_after(&shown, "it dropped ");
-    assert!(is_share(dropped, through + dropped, LOSS), "{dropped} dropped, {through} not: {shown}");
+    assert!(
+        is_share(dropped, through + dropped, LOSS),
+        "{dropped} dropped, {through} not: {shown}"
+    );
     // As many in a row as there would not be by chance once in a million times.
     guest.wait_for_pings(20, |_| true);
     std::fs::remove_dir_all(&out).expect("results");
@@ -226,7 +274,9 @@ fn netem_loses_and_delays_what_leaves_a_guest() {
         return;
     }
     let (folder, certificates) = (TempDir::new("netem"), certificates());
-    let Some(files) = files(&folder, &certificates.path().join("agent-127.0.0.1.pem")) else { return };
+    let Some(files) = files(&folder, &certificates.path().join("agent-127.0.0.1.pem")) else {
+        return;
+    };
     let port = free_port();
     let (_machine, guest) = boot(&folder, &files, port);
     guest.wait_for("listening");
@@ -236,7 +286,13 @@ fn netem_loses_and_delays_what_leaves_a_guest() {
     let fault = format!(
         "[[fault]]\nhost = \"guest\"\nnetem = {{ delay = \"{DELAY_MS}ms\" }}\ninterface = \"lo\"\nat = \"500ms\"\n"
     );
-    let (file, out) = experiment(&folder, &controller, port, "20s", &format!("{fault}for = \"15s\"\n"));
+    let (file, out) = experiment(
+        &folder,
+        &controller,
+        port,
+        "20s",
+        &format!("{fault}for = \"15s\"\n"),
+    );
     let run = start(&file, &out);
     guest.wait_for_pings(3, |time| time >= 2.0 * DELAY_MS);
     let output = run.wait_with_output().expect("it ends");
@@ -250,11 +306,23 @@ fn netem_loses_and_delays_what_leaves_a_guest() {
     guest.wait_for_pings(5, |time| time < DELAY_MS);
     // Again, for the whole of a run whose agent is killed.
     std::fs::remove_dir_all(&out).expect("results");
-    let (file, out) = experiment(&folder, &controller, port, "1h", &fault.replace("at = \"500ms\"\n", ""));
+    let (file, out) = experiment(
+        &folder,
+        &controller,
+        port,
+        "1h",
+        &fault.replace("at = \"500ms\"\n", ""),
+    );
     let run = start(&file, &out);
     guest.wait_for("killed");
     guest.wait_for_pings(5, |time| time < DELAY_MS);
-    let _ = Command::new("kill").args(["-INT", &run.id().to_string()]).status();
+    let _ = Command::new("kill")
+        .args(["-INT", &run.id().to_string()])
+        .status();
     let output = run.wait_with_output().expect("it ends");
-    assert!(!output.status.success(), "a fault that is lost makes its run void: {}", said(&output));
+    assert!(
+        !output.status.success(),
+        "a fault that is lost makes its run void: {}",
+        said(&output)
+    );
 }

@@ -30,13 +30,21 @@ const AUTHENTICATION_FAILURE: u16 = 0x0201;
 type Pairs = Vec<(String, String)>;
 
 fn login(target: &Target, who: &str) -> Raw {
-    let mut raw = Raw::login(target.address(), &format!("iqn.2026-11.io.brunt:{who}"), TARGET_NAME, &[]);
+    let mut raw = Raw::login(
+        target.address(),
+        &format!("iqn.2026-11.io.brunt:{who}"),
+        TARGET_NAME,
+        &[],
+    );
     raw.settle(0);
     raw
 }
 
 fn borrow(pairs: &[(String, String)]) -> Vec<(&str, &str)> {
-    pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+    pairs
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect()
 }
 
 /// One login request with `pairs`, to stay in the security stage or to leave it; the response.
@@ -73,12 +81,23 @@ fn chap(
     ];
     round(&mut raw, false, &first)?;
     let challenge = round(&mut raw, false, offer)?;
-    let keys = initiator.on_challenge(&challenge.pairs()).expect("a challenge");
-    let mut keys: Pairs = keys.into_iter().map(|(key, value)| (key.to_string(), value)).collect();
+    let keys = initiator
+        .on_challenge(&challenge.pairs())
+        .expect("a challenge");
+    let mut keys: Pairs = keys
+        .into_iter()
+        .map(|(key, value)| (key.to_string(), value))
+        .collect();
     bend(&mut keys);
     let answer = round(&mut raw, true, &borrow(&keys))?;
-    initiator.on_response(&answer.pairs()).expect("the target proves itself");
-    Ok(answer.pairs().into_iter().map(|(key, value)| (key.to_string(), value.to_string())).collect())
+    initiator
+        .on_response(&answer.pairs())
+        .expect("the target proves itself");
+    Ok(answer
+        .pairs()
+        .into_iter()
+        .map(|(key, value)| (key.to_string(), value.to_string()))
+        .collect())
 }
 
 fn one_way(user: &str) -> ChapInitiator {
@@ -86,7 +105,10 @@ fn one_way(user: &str) -> ChapInitiator {
 }
 
 fn change(pairs: &mut Pairs, key: &str, change: impl Fn(&str) -> String) {
-    let (_, value) = pairs.iter_mut().find(|(name, _)| name == key).expect("the key is there");
+    let (_, value) = pairs
+        .iter_mut()
+        .find(|(name, _)| name == key)
+        .expect("the key is there");
     *value = change(value);
 }
 
@@ -95,8 +117,10 @@ fn base64(bytes: &[u8]) -> String {
     const SYMBOLS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::from("0b");
     for chunk in bytes.chunks(3) {
-        let word =
-            chunk.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        let word = chunk
+            .iter()
+            .fold(0u32, |word, byte| word << 8 | u32::from(*byte))
+            << (8 * (3 - chunk.len()));
         for i in 0..4 {
             let symbol = SYMBOLS[(word >> (18 - 6 * i)) as usize & 63] as char;
             out.push(if i <= chunk.len() { symbol } else { '=' });
@@ -109,7 +133,12 @@ fn base64(bytes: &[u8]) -> String {
 /// no base64, keeps that login out and nothing else.
 #[test]
 fn chap_response_in_base64() {
-    let target = Target::start(&["--lun", "memory:16MiB", "--chap", "brunt-user:brunt-secret1"]);
+    let target = Target::start(&[
+        "--lun",
+        "memory:16MiB",
+        "--chap",
+        "brunt-user:brunt-secret1",
+    ]);
     let check = |bend: &dyn Fn(&str) -> String, expected: Option<u16>| {
         let result = chap(&target, one_way("brunt-user"), &[("CHAP_A", "5")], |keys| {
             change(keys, "CHAP_R", bend);
@@ -118,7 +147,10 @@ fn chap_response_in_base64() {
     };
     check(&str::to_string, None);
     check(&|r| base64(&parse_binary(r).expect("hexadecimal")), None);
-    check(&|r| r.replace("0x", "0X").to_uppercase().replace("0X", "0x"), None);
+    check(
+        &|r| r.replace("0x", "0X").to_uppercase().replace("0X", "0x"),
+        None,
+    );
     let failed = Some(AUTHENTICATION_FAILURE);
     for bytes in [17, 64, 1024, 1025, 4000] {
         // The right response, and more behind it.
@@ -128,9 +160,20 @@ fn chap_response_in_base64() {
             response
         };
         check(&|r| base64(&long(r)), failed);
-        check(&|r| if bytes < 2000 { format_binary(&long(r)) } else { base64(&long(r)) }, failed);
+        check(
+            &|r| {
+                if bytes < 2000 {
+                    format_binary(&long(r))
+                } else {
+                    base64(&long(r))
+                }
+            },
+            failed,
+        );
     }
-    for nonsense in ["0b", "0b=", "0b====", "0bA", "0b*&^%", "0x", "0xg0", "", "5"] {
+    for nonsense in [
+        "0b", "0b=", "0b====", "0bA", "0b*&^%", "0x", "0xg0", "", "5",
+    ] {
         check(&|_| nonsense.to_string(), failed);
     }
     check(&str::to_string, None);
@@ -171,17 +214,23 @@ fn chap_identifier_in_hexadecimal() {
     let mutual = || {
         let own = Credentials::new("brunt-user", *b"brunt-secret1");
         let theirs = Credentials::new("brunt-target", *b"brunt-secret2");
-        ChapInitiator::new(own, Some((theirs, Challenge::new(0xa7, [0x5a; 32])))).expect("two secrets")
+        ChapInitiator::new(own, Some((theirs, Challenge::new(0xa7, [0x5a; 32]))))
+            .expect("two secrets")
     };
     let check = |identifier: &str, expected: Option<u16>| {
         let result = chap(&target, mutual(), &[("CHAP_A", "5")], |keys| {
             change(keys, "CHAP_I", |_| identifier.to_string());
-            change(keys, "CHAP_C", |c| base64(&parse_binary(c).expect("hexadecimal")));
+            change(keys, "CHAP_C", |c| {
+                base64(&parse_binary(c).expect("hexadecimal"))
+            });
         });
         let refused = result.as_ref().err().copied();
         assert_eq!(refused, expected, "CHAP_I={identifier}");
         if let Ok(keys) = result {
-            assert!(keys.iter().any(|(key, value)| key == "CHAP_N" && value == "brunt-target"));
+            assert!(
+                keys.iter()
+                    .any(|(key, value)| key == "CHAP_N" && value == "brunt-target")
+            );
         }
     };
     check("167", None);
@@ -196,7 +245,12 @@ fn chap_identifier_in_hexadecimal() {
 /// The list of algorithms is read whole, number by number and under its own key only.
 #[test]
 fn chap_algorithms() {
-    let target = Target::start(&["--lun", "memory:16MiB", "--chap", "brunt-user:brunt-secret1"]);
+    let target = Target::start(&[
+        "--lun",
+        "memory:16MiB",
+        "--chap",
+        "brunt-user:brunt-secret1",
+    ]);
     let check = |offer: &[(&str, &str)], expected: Option<u16>| {
         let result = chap(&target, one_way("brunt-user"), offer, |_| ());
         assert_eq!(result.err(), expected, "{offer:?}");
@@ -221,7 +275,10 @@ fn compare_and_write(lba: u64, blocks: u8) -> [u8; 16] {
 }
 
 fn code_of(ended: &Ended) -> (ScsiStatus, Option<(u8, u8, u8)>) {
-    (ended.status, ended.sense.map(|sense| (sense.key, sense.asc, sense.ascq)))
+    (
+        ended.status,
+        ended.sense.map(|sense| (sense.key, sense.asc, sense.ascq)),
+    )
 }
 
 /// Two sessions hand a block to and fro by COMPARE AND WRITE, and one command in five is
@@ -237,11 +294,20 @@ fn compare_and_write_from_two_sessions_with_aborts() {
     for i in 0..200u32 {
         let raw = &mut sessions[i as usize % 2];
         let data = [[holds; BLOCK], [holds.wrapping_add(1); BLOCK]].concat();
-        let command = raw.command(0, &compare_and_write(0, 1), code::command::WRITE, data.len() as u32);
+        let command = raw.command(
+            0,
+            &compare_and_write(0, 1),
+            code::command::WRITE,
+            data.len() as u32,
+        );
         let (tag, cmd_sn) = (command.initiator_task_tag.get(), command.cmd_sn.get());
         if i % 5 != 0 {
             raw.send(&command.into(), &[]);
-            assert_eq!(code_of(&raw.finish(tag, &data)), (ScsiStatus::Good, None), "round {i}");
+            assert_eq!(
+                code_of(&raw.finish(tag, &data)),
+                (ScsiStatus::Good, None),
+                "round {i}"
+            );
             wrote += 1;
             holds = holds.wrapping_add(1);
             continue;
@@ -269,7 +335,11 @@ fn compare_and_write_from_two_sessions_with_aborts() {
         } else {
             code::task_management::FUNCTION_COMPLETE
         };
-        assert_eq!(TaskManagementResponse::view(&pdu.bhs).response, expected, "round {i}: ended: {ended}");
+        assert_eq!(
+            TaskManagementResponse::view(&pdu.bhs).response,
+            expected,
+            "round {i}: ended: {ended}"
+        );
         // Nothing of it comes any more: the next answer is the ping's.
         assert_eq!(raw.ping(b"quiet").kind(), Opcode::NopIn, "round {i}");
         if ended {
@@ -283,7 +353,10 @@ fn compare_and_write_from_two_sessions_with_aborts() {
             // that open; the answer to the abort has waited for it).
             let read = raw.read(0, &rw10(READ_10, 0, 1), BLOCK as u32);
             let now = read.data[0];
-            assert!(read.data == [now; BLOCK] && [holds, holds.wrapping_add(1)].contains(&now), "round {i}");
+            assert!(
+                read.data == [now; BLOCK] && [holds, holds.wrapping_add(1)].contains(&now),
+                "round {i}"
+            );
             holds = now;
         }
     }
@@ -291,11 +364,17 @@ fn compare_and_write_from_two_sessions_with_aborts() {
     // Without data a command cannot have ended: these were aborted for certain.
     assert!(aborted >= 20, "{aborted} aborted");
     let read = sessions[0].read(0, &rw10(READ_10, 0, 1), BLOCK as u32);
-    assert_eq!(read.data, [holds; BLOCK], "{wrote} written, {aborted} aborted");
+    assert_eq!(
+        read.data, [holds; BLOCK],
+        "{wrote} written, {aborted} aborted"
+    );
     // Who compares with what was is told so, and where.
     let stale = [[holds.wrapping_sub(1); BLOCK], [0xee; BLOCK]].concat();
     let ended = sessions[1].write(0, &compare_and_write(0, 1), &stale);
-    assert_eq!(code_of(&ended), (ScsiStatus::CheckCondition, Some((key::MISCOMPARE, 0x1d, 0))));
+    assert_eq!(
+        code_of(&ended),
+        (ScsiStatus::CheckCondition, Some((key::MISCOMPARE, 0x1d, 0)))
+    );
     assert_eq!(ended.sense.expect("sense").information, Some(0));
 }
 
@@ -308,7 +387,10 @@ fn compare_and_write_of_another_length() {
     let zeros_then_ones = [[0; 2 * BLOCK], [1; 2 * BLOCK]].concat();
     for blocks in [1, 3, 0, 255] {
         // The first blocks would compare equal.
-        let refused = (ScsiStatus::CheckCondition, Some((key::ILLEGAL_REQUEST, 0x24, 0)));
+        let refused = (
+            ScsiStatus::CheckCondition,
+            Some((key::ILLEGAL_REQUEST, 0x24, 0)),
+        );
         let ended = raw.write(0, &compare_and_write(0, blocks), &zeros_then_ones);
         assert_eq!(code_of(&ended), refused, "{blocks} blocks");
         let cdb = compare_and_write(0, blocks);
@@ -317,9 +399,19 @@ fn compare_and_write_of_another_length() {
         let ended = raw.finish(command.initiator_task_tag.get(), &[]);
         assert_eq!(code_of(&ended), refused, "{blocks} blocks, immediate");
     }
-    assert_eq!(raw.read(0, &rw10(READ_10, 0, 4), 4 * BLOCK as u32).data, [0; 4 * BLOCK]);
-    assert_eq!(raw.write(0, &compare_and_write(0, 2), &zeros_then_ones).status, ScsiStatus::Good);
-    assert_eq!(raw.read(0, &rw10(READ_10, 0, 2), 2 * BLOCK as u32).data, [1; 2 * BLOCK]);
+    assert_eq!(
+        raw.read(0, &rw10(READ_10, 0, 4), 4 * BLOCK as u32).data,
+        [0; 4 * BLOCK]
+    );
+    assert_eq!(
+        raw.write(0, &compare_and_write(0, 2), &zeros_then_ones)
+            .status,
+        ScsiStatus::Good
+    );
+    assert_eq!(
+        raw.read(0, &rw10(READ_10, 0, 2), 2 * BLOCK as u32).data,
+        [1; 2 * BLOCK]
+    );
 }
 
 /// Wrong DataSNs in the answer to an R2T end that write with CHECK CONDITION once its
@@ -330,7 +422,12 @@ fn data_sn() {
     let mut raw = login(&target, "datasn");
     let data = [[0xa1; BLOCK], [0xa2; BLOCK], [0xa3; BLOCK]].concat();
     let mut check = |data_sns: [u32; 3], expected: bool| {
-        let command = raw.command(0, &rw10(WRITE_10, 100, 3), code::command::WRITE, data.len() as u32);
+        let command = raw.command(
+            0,
+            &rw10(WRITE_10, 100, 3),
+            code::command::WRITE,
+            data.len() as u32,
+        );
         raw.send(&command.into(), &[]);
         let pdu = raw.recv().expect("an R2T");
         assert_eq!(pdu.kind(), Opcode::R2t, "{pdu:?}");
@@ -340,9 +437,17 @@ fn data_sn() {
             raw.send(&out.into(), &data[i * BLOCK..(i + 1) * BLOCK]);
         }
         let ended = raw.finish(command.initiator_task_tag.get(), &data);
-        assert_eq!(ended.status == ScsiStatus::Good, expected, "DataSN {data_sns:?}: {ended:?}");
+        assert_eq!(
+            ended.status == ScsiStatus::Good,
+            expected,
+            "DataSN {data_sns:?}: {ended:?}"
+        );
         if !expected {
-            assert_eq!(ended.sense.map(|sense| sense.key), Some(key::ABORTED_COMMAND), "{data_sns:?}");
+            assert_eq!(
+                ended.sense.map(|sense| sense.key),
+                Some(key::ABORTED_COMMAND),
+                "{data_sns:?}"
+            );
         }
         assert_eq!(raw.ping(b"alive").kind(), Opcode::NopIn);
     };
@@ -353,7 +458,10 @@ fn data_sn() {
     check([0, 1, 27], false);
     check([u32::MAX, 0, 1], false);
     check([0, 1, 2], true);
-    assert_eq!(raw.read(0, &rw10(READ_10, 100, 3), 3 * BLOCK as u32).data, data);
+    assert_eq!(
+        raw.read(0, &rw10(READ_10, 100, 3), 3 * BLOCK as u32).data,
+        data
+    );
 }
 
 /// D_SENSE decides the format of sense data on every nexus of the unit, at once, and a
@@ -372,7 +480,10 @@ fn sense_formats() {
         raw.send(&command.into(), &[]);
         let pdu = raw.recv().expect("a response");
         assert_eq!(pdu.kind(), Opcode::ScsiResponse);
-        assert_eq!(usize::from(u16::from_be_bytes([pdu.data[0], pdu.data[1]])), pdu.data.len() - 2);
+        assert_eq!(
+            usize::from(u16::from_be_bytes([pdu.data[0], pdu.data[1]])),
+            pdu.data.len() - 2
+        );
         pdu.data[2]
     };
     let control = |raw: &mut Raw, page_control: u8| {
@@ -380,7 +491,8 @@ fn sense_formats() {
         assert_eq!(ended.status, ScsiStatus::Good);
         ended.data
     };
-    let select = |raw: &mut Raw, list: &[u8]| raw.write(0, &[0x15, 0x10, 0, 0, list.len() as u8, 0], list);
+    let select =
+        |raw: &mut Raw, list: &[u8]| raw.write(0, &[0x15, 0x10, 0, 0, list.len() as u8, 0], list);
     assert_eq!((format(&mut a), format(&mut b)), (0x70, 0x70));
     assert_eq!(control(&mut a, 1)[4 + 2], 0x04, "D_SENSE is changeable");
     let mut list = control(&mut a, 0);
@@ -390,7 +502,13 @@ fn sense_formats() {
     assert_eq!(format(&mut a), 0x72);
     // Told of the change, in the new format already.
     let told = b.read(0, &[0; 6], 0);
-    assert_eq!(code_of(&told), (ScsiStatus::CheckCondition, Some((key::UNIT_ATTENTION, 0x2a, 0x01))));
+    assert_eq!(
+        code_of(&told),
+        (
+            ScsiStatus::CheckCondition,
+            Some((key::UNIT_ATTENTION, 0x2a, 0x01))
+        )
+    );
     assert_eq!(format(&mut b), 0x72);
     assert_eq!(control(&mut b, 0)[4 + 2] & 0x04, 0x04);
     assert_eq!(control(&mut b, 2)[4 + 2] & 0x04, 0, "the default");
@@ -411,7 +529,10 @@ fn reservation_of_two_initiators() {
     type LetGo = fn(Raw);
     let ways: [(&str, LetGo); 3] = [
         ("release", |mut a| {
-            assert_eq!(a.read(0, &[0x17, 0, 0, 0, 0, 0], 0).status, ScsiStatus::Good);
+            assert_eq!(
+                a.read(0, &[0x17, 0, 0, 0, 0, 0], 0).status,
+                ScsiStatus::Good
+            );
             a.logout();
         }),
         ("logout", |mut a| {
@@ -422,7 +543,11 @@ fn reservation_of_two_initiators() {
     for (what, let_go) in ways {
         let mut a = login(&target, "a");
         assert_eq!(a.read(0, &reserve, 0).status, ScsiStatus::Good, "{what}");
-        assert_eq!(b.read(0, &reserve, 0).status, ScsiStatus::ReservationConflict, "{what}");
+        assert_eq!(
+            b.read(0, &reserve, 0).status,
+            ScsiStatus::ReservationConflict,
+            "{what}"
+        );
         assert_eq!(write(&mut b), ScsiStatus::ReservationConflict, "{what}");
         // Good, and without effect.
         assert_eq!(b.read(0, &release, 0).status, ScsiStatus::Good, "{what}");
@@ -437,18 +562,34 @@ fn reservation_of_two_initiators() {
 /// session goes on.
 #[test]
 fn send_targets() {
-    let target =
-        Target::start(&["--lun", "memory:16MiB", "--portal", "127.0.0.1:0", "--portal", "127.0.0.1:0"]);
+    let target = Target::start(&[
+        "--lun",
+        "memory:16MiB",
+        "--portal",
+        "127.0.0.1:0",
+        "--portal",
+        "127.0.0.1:0",
+    ]);
     let mut raw = login(&target, "text");
     for value in ["All", "", TARGET_NAME] {
         let answer = raw.text(&[("SendTargets", value)]);
         assert_eq!(answer.kind(), Opcode::TextResponse, "{value}");
-        assert_eq!(TextResponse::view(&answer.bhs).flags & 0x80, 0x80, "{value}");
+        assert_eq!(
+            TextResponse::view(&answer.bhs).flags & 0x80,
+            0x80,
+            "{value}"
+        );
         assert_eq!(answer.value("TargetName"), Some(TARGET_NAME), "{value}");
-        let addresses = answer.pairs().into_iter().filter(|(key, _)| *key == "TargetAddress");
+        let addresses = answer
+            .pairs()
+            .into_iter()
+            .filter(|(key, _)| *key == "TargetAddress");
         let addresses: Vec<String> = addresses.map(|(_, value)| value.to_string()).collect();
         for portal in &target.portals {
-            assert!(addresses.iter().any(|a| a.starts_with(&portal.to_string())), "{addresses:?}");
+            assert!(
+                addresses.iter().any(|a| a.starts_with(&portal.to_string())),
+                "{addresses:?}"
+            );
         }
     }
     let wrong = [
@@ -459,9 +600,16 @@ fn send_targets() {
         ("SendTargets", "all"),
     ];
     for (name, value) in wrong {
-        assert_eq!(raw.text(&[(name, value)]).kind(), Opcode::Reject, "{name}={value}");
+        assert_eq!(
+            raw.text(&[(name, value)]).kind(),
+            Opcode::Reject,
+            "{name}={value}"
+        );
     }
-    assert_eq!(raw.text(&[("SendTargets", "All")]).kind(), Opcode::TextResponse);
+    assert_eq!(
+        raw.text(&[("SendTargets", "All")]).kind(),
+        Opcode::TextResponse
+    );
     assert_eq!(raw.read(0, &[0; 6], 0).status, ScsiStatus::Good);
 }
 
@@ -469,20 +617,39 @@ fn send_targets() {
 /// allocation length without room for one LUN is refused.
 #[test]
 fn report_luns() {
-    let target = Target::start(&["--lun", "memory:16MiB", "--lun", "memory:16MiB", "--lun", "memory:16MiB"]);
+    let target = Target::start(&[
+        "--lun",
+        "memory:16MiB",
+        "--lun",
+        "memory:16MiB",
+        "--lun",
+        "memory:16MiB",
+    ]);
     let mut raw = login(&target, "luns");
     for allocation in 0..=64u8 {
         let cdb = [0xa0, 0, 0, 0, 0, 0, 0, 0, 0, allocation, 0, 0];
         let ended = raw.read(0, &cdb, allocation.into());
         if allocation < 16 {
-            let refused = (ScsiStatus::CheckCondition, Some((key::ILLEGAL_REQUEST, 0x24, 0)));
+            let refused = (
+                ScsiStatus::CheckCondition,
+                Some((key::ILLEGAL_REQUEST, 0x24, 0)),
+            );
             assert_eq!(code_of(&ended), refused, "{allocation} bytes");
             continue;
         }
-        let whole: Vec<u8> =
-            [[0, 0, 0, 24, 0, 0, 0, 0], [0; 8], [0, 1, 0, 0, 0, 0, 0, 0], [0, 2, 0, 0, 0, 0, 0, 0]].concat();
+        let whole: Vec<u8> = [
+            [0, 0, 0, 24, 0, 0, 0, 0],
+            [0; 8],
+            [0, 1, 0, 0, 0, 0, 0, 0],
+            [0, 2, 0, 0, 0, 0, 0, 0],
+        ]
+        .concat();
         assert_eq!(ended.status, ScsiStatus::Good, "{allocation} bytes");
-        assert_eq!(ended.data, whole[..whole.len().min(allocation.into())], "{allocation} bytes");
+        assert_eq!(
+            ended.data,
+            whole[..whole.len().min(allocation.into())],
+            "{allocation} bytes"
+        );
     }
 }
 
@@ -494,7 +661,10 @@ fn cmd_sn_outside_the_window_with_data() {
     let mut raw = login(&target, "cmdsn");
     raw.ping(b"window");
     let (exp_cmd_sn, max_cmd_sn) = raw.window;
-    for (what, cmd_sn) in [("below", exp_cmd_sn.wrapping_sub(1)), ("above", max_cmd_sn.wrapping_add(1))] {
+    for (what, cmd_sn) in [
+        ("below", exp_cmd_sn.wrapping_sub(1)),
+        ("above", max_cmd_sn.wrapping_add(1)),
+    ] {
         let mut command = raw.command(0, &rw10(WRITE_10, 5, 1), code::command::WRITE, BLOCK as u32);
         command.cmd_sn = cmd_sn.into();
         raw.send(&command.into(), &[0xbb; BLOCK]);
@@ -505,6 +675,9 @@ fn cmd_sn_outside_the_window_with_data() {
     raw.send(&command.into(), &[]);
     let pdu = raw.recv().expect("the data");
     assert_eq!(pdu.kind(), Opcode::DataIn);
-    assert_eq!(DataIn::view(&pdu.bhs).initiator_task_tag, command.initiator_task_tag);
+    assert_eq!(
+        DataIn::view(&pdu.bhs).initiator_task_tag,
+        command.initiator_task_tag
+    );
     assert_eq!(pdu.data, [0; BLOCK]);
 }

@@ -19,8 +19,12 @@ enum Fate {
 }
 
 /// Every version that ever was. A new one comes with a sample, and with a decision about those before it.
-const VERSIONS: [(i64, Fate); 4] =
-    [(1, Fate::Refused), (2, Fate::Refused), (3, Fate::Refused), (4, Fate::Read)];
+const VERSIONS: [(i64, Fate); 4] = [
+    (1, Fate::Refused),
+    (2, Fate::Refused),
+    (3, Fate::Refused),
+    (4, Fate::Read),
+];
 
 /// Tables that came to a version after its sample was written: it is read as one that has no rows of them.
 const LATER: [(i64, &str); 1] = [(4, "sketches")];
@@ -78,11 +82,20 @@ fn a_sample_of_version_4_is_analyzed() {
         assert_eq!(report.pointer(path), Some(&Value::from(expected)), "{path}");
     }
     // Four READs begin where the one asked for before ended; answers overtook each other, so three look otherwise.
-    for (way, operations, bytes, sequential) in [("read", 46, 126_440, 4.0), ("write", 34, 69_664, 0.0)] {
+    for (way, operations, bytes, sequential) in
+        [("read", 46, 126_440, 4.0), ("write", 34, 69_664, 0.0)]
+    {
         let found = &report["profile"][way];
-        let expected =
-            (Value::from(operations), Value::from(bytes), Some(sequential / f64::from(operations)));
-        assert_eq!((&found["operations"], &found["bytes"]), (&expected.0, &expected.1), "{way}");
+        let expected = (
+            Value::from(operations),
+            Value::from(bytes),
+            Some(sequential / f64::from(operations)),
+        );
+        assert_eq!(
+            (&found["operations"], &found["bytes"]),
+            (&expected.0, &expected.1),
+            "{way}"
+        );
         assert_eq!(found["sequential_share"].as_f64(), expected.2, "{way}");
     }
 }
@@ -90,26 +103,50 @@ fn a_sample_of_version_4_is_analyzed() {
 #[test]
 fn a_sample_of_version_4_is_asked_in_sql() {
     let script = root().join("tools/duckdb.sh");
-    if !Command::new(&script).arg("--ready").status().is_ok_and(|status| status.success()) {
+    if !Command::new(&script)
+        .arg("--ready")
+        .status()
+        .is_ok_and(|status| status.success())
+    {
         return skip("duckdb (tools/duckdb.sh --prepare)");
     }
-    let found = Command::new(script).arg("--where").output().expect("the script starts");
+    let found = Command::new(script)
+        .arg("--where")
+        .output()
+        .expect("the script starts");
     let engine = PathBuf::from(String::from_utf8_lossy(&found.stdout).trim());
     let ask = |question: &str| {
         let mut command = brunt();
         command.args(["--json", "sql"]).arg(sample(4)).arg(question);
-        command.env("BRUNT_PYTHON", engine.join("python")).env("PATH", root()).env_remove("BRUNT_DUCKDB");
-        let mut answer: Value = serde_json::from_str(&succeed(&mut command, 120)).expect("one object");
+        command
+            .env("BRUNT_PYTHON", engine.join("python"))
+            .env("PATH", root())
+            .env_remove("BRUNT_DUCKDB");
+        let mut answer: Value =
+            serde_json::from_str(&succeed(&mut command, 120)).expect("one object");
         answer["rows"].take()
     };
     let mix = ask("mix");
-    let row = |name: &str| mix.as_array().and_then(|rows| rows.iter().find(|row| row["operation"] == name));
+    let row = |name: &str| {
+        mix.as_array()
+            .and_then(|rows| rows.iter().find(|row| row["operation"] == name))
+    };
     let write = row("WRITE").expect("WRITEs");
-    assert_eq!([&write["calls"], &write["replies"], &write["max_ns"]], [32, 27, 2_566_000]);
+    assert_eq!(
+        [&write["calls"], &write["replies"], &write["max_ns"]],
+        [32, 27, 2_566_000]
+    );
     assert_eq!(ask("profile")[0]["read_sequential"], 4);
-    for (table, rows) in
-        [("entries", 173), ("compound_attributes", 4), ("scsi_extents", 1), ("checksums", 295)]
-    {
-        assert_eq!(ask(&format!("select count(*) as n from {table}"))[0]["n"], rows, "{table}");
+    for (table, rows) in [
+        ("entries", 173),
+        ("compound_attributes", 4),
+        ("scsi_extents", 1),
+        ("checksums", 295),
+    ] {
+        assert_eq!(
+            ask(&format!("select count(*) as n from {table}"))[0]["n"],
+            rows,
+            "{table}"
+        );
     }
 }

@@ -9,7 +9,10 @@ fn run(experiment: &str) -> Output {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("x.toml");
     std::fs::write(&file, experiment).expect("a file");
-    let output = Command::new(env!("CARGO_BIN_EXE_brunt")).args(["--json", "run"]).arg(&file).output();
+    let output = Command::new(env!("CARGO_BIN_EXE_brunt"))
+        .args(["--json", "run"])
+        .arg(&file)
+        .output();
     output.expect("the program runs")
 }
 
@@ -30,7 +33,9 @@ fn loss_shows_as_retransmissions() {
              [workloads.w]\nblocks = [{{ size = \"64k\" }}]\nqueue_depth = 4\nstop = {{ requests = 400 }}\n\
              [probes]\ninterval = \"100ms\"\n"
     ));
-    if !output.status.success() && std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1") {
+    if !output.status.success()
+        && std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1")
+    {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains("namespace") || said.contains("tun"), "{said}");
         println!("skipped: needs user namespaces and /dev/net/tun");
@@ -50,8 +55,13 @@ fn loss_shows_as_retransmissions() {
     assert!(of("local", "cpu.busy_share").is_some() && of("server", "cpu.busy_share").is_none());
     assert!(of("local", "tcp.sent_segments_per_s").is_none());
     // Who served is told apart from who asked.
-    assert!(of("server", "process.t.resident_bytes").is_some_and(|bytes| bytes > 1e5), "{probes:#}");
-    assert!(of("local", "process.runner.voluntary_switches_per_s").is_some_and(|count| count > 0.0));
+    assert!(
+        of("server", "process.t.resident_bytes").is_some_and(|bytes| bytes > 1e5),
+        "{probes:#}"
+    );
+    assert!(
+        of("local", "process.runner.voluntary_switches_per_s").is_some_and(|count| count > 0.0)
+    );
 }
 
 /// Who wants no probes has none, and who wants some has those.
@@ -64,13 +74,23 @@ fn probes_are_chosen() {
         )
     };
     let output = run(&experiment("interval = \"0s\""));
-    assert!(output.status.success() && probes(&output).is_null(), "{output:?}");
+    assert!(
+        output.status.success() && probes(&output).is_null(),
+        "{output:?}"
+    );
     // Shorter than its interval, a run has one sample: of all of it.
     let output = run(&experiment("only = [\"activity\", \"memory\"]"));
     let some = probes(&output);
     let keys = some["hosts"]["local"].as_object().expect("figures").keys();
-    assert!(keys.clone().all(|key| key.starts_with("activity.") || key.starts_with("memory.")), "{some:#}");
-    assert!(keys.count() > 5 && some["samples"].as_u64() >= Some(1), "{some:#}");
+    assert!(
+        keys.clone()
+            .all(|key| key.starts_with("activity.") || key.starts_with("memory.")),
+        "{some:#}"
+    );
+    assert!(
+        keys.count() > 5 && some["samples"].as_u64() >= Some(1),
+        "{some:#}"
+    );
 }
 
 /// What parts of a device say is recorded like any probe, of a target that is served too, also when its process is killed
@@ -87,7 +107,15 @@ fn parts_of_served_devices_are_recorded() {
     assert!(output.status.success(), "{output:?}");
     let probes = probes(&output);
     let figures = probes["hosts"]["local"].as_object().expect("figures");
-    assert!(figures["device.t:1/fault.injected_per_s"].as_f64() > Some(0.0), "{probes:#}");
+    assert!(
+        figures["device.t:1/fault.injected_per_s"].as_f64() > Some(0.0),
+        "{probes:#}"
+    );
     // Nothing else was asked for, and the other LUN has no parts.
-    assert!(figures.keys().all(|key| key.starts_with("device.t:1/fault.")), "{probes:#}");
+    assert!(
+        figures
+            .keys()
+            .all(|key| key.starts_with("device.t:1/fault.")),
+        "{probes:#}"
+    );
 }

@@ -29,21 +29,34 @@ fn refused(arguments: &[&str], status: i32) -> String {
 fn a_real_trace_is_replayed() {
     let trace = trace();
     let mut digests = Vec::new();
-    for timing in
-        [&["--speed", "100"][..], &["--as-fast-as-possible"], &["--timing", "dependency", "--speed", "100"]]
-    {
+    for timing in [
+        &["--speed", "100"][..],
+        &["--as-fast-as-possible"],
+        &["--timing", "dependency", "--speed", "100"],
+    ] {
         let mut command = brunt();
-        command.args(["--json", "replay"]).arg(&trace).args(["null:64GiB", "--workers", "2"]).args(timing);
+        command
+            .args(["--json", "replay"])
+            .arg(&trace)
+            .args(["null:64GiB", "--workers", "2"])
+            .args(timing);
         // On a busy machine it may be late, and the verdict with it: then the exit status is 1.
         let answer = command.output().expect("the program runs");
         let found = json(&String::from_utf8_lossy(&answer.stdout));
         let fidelity = &found["fidelity"];
-        assert_eq!((&found["requests"], &fidelity["planned"]), (&4031.into(), &4031.into()), "{timing:?}");
+        assert_eq!(
+            (&found["requests"], &fidelity["planned"]),
+            (&4031.into(), &4031.into()),
+            "{timing:?}"
+        );
         assert_eq!(fidelity["completed"], 4031);
         assert_eq!(fidelity["digests"]["trace"], fidelity["digests"]["sent"]);
         digests.push(fidelity["digests"]["sent"].clone());
     }
-    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
+    assert!(
+        digests.iter().all(|digest| *digest == digests[0]),
+        "{digests:?}"
+    );
     let text = succeed(
         brunt().arg("replay").arg(&trace).args([
             "memory:1GiB",
@@ -56,13 +69,34 @@ fn a_real_trace_is_replayed() {
         ]),
         60,
     );
-    assert!(text.contains("moved: packed") && text.contains("verdict      "), "{text}");
-    assert!(text.contains(", equal to that of what was to be sent\n"), "{text}");
-    assert!(text.contains(" for the trace itself: the rows above say what was moved"), "{text}");
-    let text = succeed(brunt().arg("replay").arg(&trace).args(["null:64GiB", "--as-fast-as-possible"]), 60);
-    assert!(text.contains(", equal to the trace's\n") && !text.contains("not sent"), "{text}");
+    assert!(
+        text.contains("moved: packed") && text.contains("verdict      "),
+        "{text}"
+    );
+    assert!(
+        text.contains(", equal to that of what was to be sent\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains(" for the trace itself: the rows above say what was moved"),
+        "{text}"
+    );
+    let text = succeed(
+        brunt()
+            .arg("replay")
+            .arg(&trace)
+            .args(["null:64GiB", "--as-fast-as-possible"]),
+        60,
+    );
+    assert!(
+        text.contains(", equal to the trace's\n") && !text.contains("not sent"),
+        "{text}"
+    );
     // This trace has no response times.
-    assert!(text.contains("depth        ") && text.contains("(trace not known)"), "{text}");
+    assert!(
+        text.contains("depth        ") && text.contains("(trace not known)"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -70,7 +104,10 @@ fn mistakes_are_named_with_their_option() {
     let trace = trace();
     let trace = trace.to_str().expect("a plain path");
     let said = refused(&["replay", trace, "null:1GiB"], 2);
-    assert!(said.contains("--map") && said.contains("pack") && said.contains("1GiB"), "{said}");
+    assert!(
+        said.contains("--map") && said.contains("pack") && said.contains("1GiB"),
+        "{said}"
+    );
     let said = refused(&["replay", trace, "null:64GiB", "--speed", "0"], 2);
     assert!(said.contains("--speed"), "{said}");
     let said = refused(&["replay", "/nowhere/at/all", "null:64GiB"], 2);
@@ -78,11 +115,20 @@ fn mistakes_are_named_with_their_option() {
     let said = refused(&["replay", trace, "null:64GiB", "--from", "1h"], 2);
     assert!(said.contains("--from"), "{said}");
     let said = refused(&["replay", trace, "null:64GiB", "--block", "4k"], 2);
-    assert!(said.contains("--block: has no effect on blkreplay"), "{said}");
+    assert!(
+        said.contains("--block: has no effect on blkreplay"),
+        "{said}"
+    );
     let said = refused(&["replay", trace, "null:64GiB", "--format", "spc"], 2);
-    assert!(said.contains("read as spc") && said.contains("rows left out: not readable"), "{said}");
+    assert!(
+        said.contains("read as spc") && said.contains("rows left out: not readable"),
+        "{said}"
+    );
     let said = refused(&["trace", "info", trace, "--event", "queued"], 2);
-    assert!(said.contains("--event: has no effect on blkreplay"), "{said}");
+    assert!(
+        said.contains("--event: has no effect on blkreplay"),
+        "{said}"
+    );
 }
 
 /// What a format leaves open is stated alike for a look at a trace, for its replay and in an experiment.
@@ -90,32 +136,57 @@ fn mistakes_are_named_with_their_option() {
 fn what_a_format_leaves_open_is_stated() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("requests.csv");
-    let rows: String = (0..50).map(|row| format!("{},{},{}\n", row * 100, row * 7, 4096)).collect();
+    let rows: String = (0..50)
+        .map(|row| format!("{},{},{}\n", row * 100, row * 7, 4096))
+        .collect();
     std::fs::write(&path, rows + "not a row\n").expect("a file");
     let trace = path.to_str().expect("a plain path");
     let columns = "time-col=1, obj-id-col=2, obj-size-col=3, time-unit=us";
     let stated = ["--columns", columns, "--op", "write", "--block", "4k"];
     let mut command = brunt();
-    let looked = json(&succeed(command.args(["--json", "trace", "info", trace]).args(stated), 20));
+    let looked = json(&succeed(
+        command
+            .args(["--json", "trace", "info", trace])
+            .args(stated),
+        20,
+    ));
     let end = 49 * 7 * 4096 + 4096;
     assert_eq!(
-        (&looked["ops"]["write"]["requests"], &looked["footprint"]["end_bytes"]),
+        (
+            &looked["ops"]["write"]["requests"],
+            &looked["footprint"]["end_bytes"]
+        ),
         (&50.into(), &end.into())
     );
     let replay = |options: &[&str]| {
         let mut command = brunt();
-        command.args(["--json", "replay", trace, "memory:1432KiB"]).args(options);
+        command
+            .args(["--json", "replay", trace, "memory:1432KiB"])
+            .args(options);
         let answer = command.output().expect("the program runs");
         json(&String::from_utf8_lossy(&answer.stdout))
     };
     let replayed = replay(&stated);
     assert_eq!(replayed["requests"], 50, "{replayed}");
-    assert_eq!(replayed["fidelity"]["rows"]["left out: not readable"], 1, "{replayed}");
+    assert_eq!(
+        replayed["fidelity"]["rows"]["left out: not readable"], 1,
+        "{replayed}"
+    );
     for (target, options, option, what) in [
         ("memory:1MiB", &stated[..], "--map: ", "pack"),
         ("memory:2MiB", &stated[..2], "--op: ", "read or write"),
-        ("memory:2MiB", &["--format", "csv"], "--columns: ", "obj-id-col"),
-        ("memory:2MiB", &["--columns", columns, "--op", "read", "--strict"], "--strict: ", "row 51"),
+        (
+            "memory:2MiB",
+            &["--format", "csv"],
+            "--columns: ",
+            "obj-id-col",
+        ),
+        (
+            "memory:2MiB",
+            &["--columns", columns, "--op", "read", "--strict"],
+            "--strict: ",
+            "row 51",
+        ),
     ] {
         let said = refused(&[&["replay", trace, target], options].concat(), 2);
         assert!(said.contains(option) && said.contains(what), "{said}");
@@ -130,14 +201,23 @@ fn what_a_format_leaves_open_is_stated() {
         std::fs::write(&file, text).expect("a file");
         file
     };
-    let (file, out) = (experiment(", op = \"write\", block = \"4k\""), folder.path().join("out"));
+    let (file, out) = (
+        experiment(", op = \"write\", block = \"4k\""),
+        folder.path().join("out"),
+    );
     succeed(brunt().arg("run").arg(&file).arg("--out").arg(&out), 60);
     let summary = json(&std::fs::read_to_string(out.join("summary.json")).expect("a summary"));
     let digests = &summary["points"][0]["runs"][0]["replay"]["digests"];
-    assert_eq!(digests["sent"], replayed["fidelity"]["digests"]["sent"], "{summary}");
+    assert_eq!(
+        digests["sent"], replayed["fidelity"]["digests"]["sent"],
+        "{summary}"
+    );
     for (reading, said) in [
         ("", "reading.op"),
-        (", op = \"write\", jiffies = 250", "reading.jiffies: has no effect on csv"),
+        (
+            ", op = \"write\", jiffies = 250",
+            "reading.jiffies: has no effect on csv",
+        ),
         (", op = \"write\", strict = true", "reading.strict"),
         (", opp = \"write\"", "did you mean op?"),
     ] {
@@ -163,11 +243,21 @@ fn experiment(folder: &Path, keys: &str) -> PathBuf {
 fn an_experiment_keeps_its_fidelity() {
     let folder = tempfile::tempdir().expect("a folder");
     let (file, out) = (experiment(folder.path(), ""), folder.path().join("out"));
-    succeed(brunt().args(["--json", "run"]).arg(&file).arg("--out").arg(&out), 120);
+    succeed(
+        brunt()
+            .args(["--json", "run"])
+            .arg(&file)
+            .arg("--out")
+            .arg(&out),
+        120,
+    );
     let summary = json(&std::fs::read_to_string(out.join("summary.json")).expect("a summary"));
     let points = summary["points"].as_array().expect("points");
     assert_eq!(points.len(), 2);
-    for run in points.iter().flat_map(|point| point["runs"].as_array().expect("runs")) {
+    for run in points
+        .iter()
+        .flat_map(|point| point["runs"].as_array().expect("runs"))
+    {
         let replay = &run["replay"];
         assert_eq!(replay["planned"], replay["completed"], "{replay}");
         assert_eq!(replay["digests"]["trace"], replay["digests"]["sent"]);
@@ -183,28 +273,73 @@ fn an_experiment_keeps_its_fidelity() {
 #[test]
 fn one_trace_in_every_form_is_one_replay() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_string();
+    let path = |name: &str| {
+        folder
+            .path()
+            .join(name)
+            .to_str()
+            .expect("a plain path")
+            .to_string()
+    };
     let (mut table, mut spc) = (String::new(), String::new());
     for row in 0..500u64 {
         let (time, block, bytes) = (row * row * 10, row * 7919 % 9973, 512 * (1 + row % 64));
         let op = if row % 3 == 0 { "R" } else { "W" };
         table += &format!("{time},{op},{bytes},{block}\n");
-        spc += &format!("0,{block},{bytes},{op},{}.{:06}\n", time / 1_000_000, time % 1_000_000);
+        spc += &format!(
+            "0,{block},{bytes},{op},{}.{:06}\n",
+            time / 1_000_000,
+            time % 1_000_000
+        );
     }
     std::fs::write(path("x.csv"), table).expect("a file");
     std::fs::write(path("x.spc"), spc).expect("a file");
     let columns = "time-col=1, op-col=2, obj-size-col=3, obj-id-col=4, time-unit=us";
-    let mut forms = vec![(path("x.csv"), vec!["--columns", columns]), (path("x.spc"), vec![])];
-    for form in ["vscsi1", "iolog2", "iolog3", "msr", "blkreplay", "hfplayer", "parquet"] {
+    let mut forms = vec![
+        (path("x.csv"), vec!["--columns", columns]),
+        (path("x.spc"), vec![]),
+    ];
+    for form in [
+        "vscsi1",
+        "iolog2",
+        "iolog3",
+        "msr",
+        "blkreplay",
+        "hfplayer",
+        "parquet",
+    ] {
         let out = path(form);
-        succeed(brunt().args(["trace", "convert", &path("x.spc"), "--to", form, "--out", &out]), 20);
+        succeed(
+            brunt().args([
+                "trace",
+                "convert",
+                &path("x.spc"),
+                "--to",
+                form,
+                "--out",
+                &out,
+            ]),
+            20,
+        );
         forms.push((out, vec![]));
     }
     let replay = |(trace, options): &(String, Vec<&str>)| {
         let mut command = brunt();
-        command.args(["--json", "replay", trace, "null:1GiB", "--as-fast-as-possible"]).args(options);
+        command
+            .args([
+                "--json",
+                "replay",
+                trace,
+                "null:1GiB",
+                "--as-fast-as-possible",
+            ])
+            .args(options);
         let found = json(&succeed(&mut command, 20));
-        assert_eq!((&found["requests"], &found["verdict"]), (&500.into(), &"true".into()), "{trace}");
+        assert_eq!(
+            (&found["requests"], &found["verdict"]),
+            (&500.into(), &"true".into()),
+            "{trace}"
+        );
         let digests = &found["fidelity"]["digests"];
         assert_eq!(
             (&digests["trace"], &digests["trace"]),
@@ -240,32 +375,62 @@ fn devices_of_a_trace_go_to_their_targets() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = three_devices(folder.path());
     let file = folder.path().join("a.img");
-    std::fs::File::create(&file).and_then(|file| file.set_len(1 << 20)).expect("a file");
+    std::fs::File::create(&file)
+        .and_then(|file| file.set_len(1 << 20))
+        .expect("a file");
     let to_file = format!("/dev/a={}", file.display());
     let mut command = brunt();
-    command.args(["--json", "replay", &trace, "--device", &to_file, "--device", "/dev/c=memory:2MiB"]);
+    command.args([
+        "--json",
+        "replay",
+        &trace,
+        "--device",
+        &to_file,
+        "--device",
+        "/dev/c=memory:2MiB",
+    ]);
     let answer = command.output().expect("the program runs");
     let found = json(&String::from_utf8_lossy(&answer.stdout));
     assert_eq!(found["target"], format!("{} + memory:2MiB", file.display()));
     let fidelity = &found["fidelity"];
-    assert_eq!((&found["requests"], &fidelity["completed"]), (&120.into(), &120.into()), "{found}");
-    assert_eq!(fidelity["rows"]["left out: of a device that is not replayed here"], 60, "{found}");
+    assert_eq!(
+        (&found["requests"], &fidelity["completed"]),
+        (&120.into(), &120.into()),
+        "{found}"
+    );
+    assert_eq!(
+        fidelity["rows"]["left out: of a device that is not replayed here"], 60,
+        "{found}"
+    );
     assert_eq!(fidelity["digests"]["trace"], fidelity["digests"]["sent"]);
     let told = fidelity["devices"].as_array().expect("devices");
-    let of =
-        |at: usize| (told[at]["device"].as_str(), told[at]["target"].as_str(), told[at]["sent"].as_u64());
+    let of = |at: usize| {
+        (
+            told[at]["device"].as_str(),
+            told[at]["target"].as_str(),
+            told[at]["sent"].as_u64(),
+        )
+    };
     assert_eq!(told.len(), 2);
     assert_eq!(of(0), (Some("/dev/a"), file.to_str(), Some(60)));
     assert_eq!(of(1), (Some("/dev/c"), Some("memory:2MiB"), Some(60)));
     let written = std::fs::read(&file).expect("a file");
-    assert!(written[..60 * 4096].chunks(4096).all(|block| block.iter().any(|byte| *byte != 0)));
+    assert!(
+        written[..60 * 4096]
+            .chunks(4096)
+            .all(|block| block.iter().any(|byte| *byte != 0))
+    );
     assert!(written[60 * 4096..].iter().all(|byte| *byte == 0));
 
     // A target that is only read is opened read-only, whatever it holds and whatever is written elsewhere.
     let path = folder.path().join("mixed.iolog");
     let mut text = String::from("fio version 3 iolog\n0 /dev/a add\n0 /dev/b add\n");
     for at in 0..20u64 {
-        let (device, action) = if at % 2 == 0 { ("a", "read") } else { ("b", "write") };
+        let (device, action) = if at % 2 == 0 {
+            ("a", "read")
+        } else {
+            ("b", "write")
+        };
         text += &format!("{} /dev/{device} {action} {} 4096\n", at * 100, at * 4096);
     }
     std::fs::write(&path, text).expect("a file");
@@ -277,18 +442,46 @@ fn devices_of_a_trace_go_to_their_targets() {
     let read_only = format!("{to_file}?read_only=yes");
     for read in [&to_file, &read_only] {
         let mut command = brunt();
-        command.args(["--json", "replay", mixed, "--device", read, "--device", "/dev/b=memory:1MiB"]);
+        command.args([
+            "--json",
+            "replay",
+            mixed,
+            "--device",
+            read,
+            "--device",
+            "/dev/b=memory:1MiB",
+        ]);
         let answer = command.output().expect("the program runs");
         let found = json(&String::from_utf8_lossy(&answer.stdout));
         assert_eq!(found["fidelity"]["completed"], 20, "{read}: {found}");
     }
     assert_eq!(std::fs::read(&file).expect("a file"), held);
     let written = to_file.replace("/dev/a=", "/dev/b=");
-    let said = refused(&["replay", mixed, "--device", "/dev/a=memory:1MiB", "--device", &written], 2);
+    let said = refused(
+        &[
+            "replay",
+            mixed,
+            "--device",
+            "/dev/a=memory:1MiB",
+            "--device",
+            &written,
+        ],
+        2,
+    );
     assert!(said.contains("--overwrite"), "{said}");
     std::fs::write(&file, vec![0; 1 << 20]).expect("a file");
     let written = read_only.replace("/dev/a=", "/dev/b=");
-    let said = refused(&["replay", mixed, "--device", "/dev/a=memory:1MiB", "--device", &written], 2);
+    let said = refused(
+        &[
+            "replay",
+            mixed,
+            "--device",
+            "/dev/a=memory:1MiB",
+            "--device",
+            &written,
+        ],
+        2,
+    );
     assert!(said.contains("read-only"), "{said}");
 
     let replay = |arguments: &[&str]| refused(&[&["replay", &trace], arguments].concat(), 2);
@@ -298,11 +491,35 @@ fn devices_of_a_trace_go_to_their_targets() {
             &["--device", "/dev/z=null:1GiB"],
             "--device: the trace has no device /dev/z; those it has begin with /dev/a",
         ),
-        (&["--device", "/dev/a=null:1GiB", "--device", "/dev/a=null:2GiB"], "/dev/a is named twice"),
-        (&["null:1GiB", "--device", "/dev/a=null:1GiB"], "cannot be used with"),
-        (&["--device", "/dev/a=null:1GiB", "--device", "/dev/b=memory:64KiB"], "beyond memory:64KiB"),
         (
-            &["--device", "/dev/a=memory:512B", "--device", "/dev/b=memory:1MiB?block=4096"],
+            &[
+                "--device",
+                "/dev/a=null:1GiB",
+                "--device",
+                "/dev/a=null:2GiB",
+            ],
+            "/dev/a is named twice",
+        ),
+        (
+            &["null:1GiB", "--device", "/dev/a=null:1GiB"],
+            "cannot be used with",
+        ),
+        (
+            &[
+                "--device",
+                "/dev/a=null:1GiB",
+                "--device",
+                "/dev/b=memory:64KiB",
+            ],
+            "beyond memory:64KiB",
+        ),
+        (
+            &[
+                "--device",
+                "/dev/a=memory:512B",
+                "--device",
+                "/dev/b=memory:1MiB?block=4096",
+            ],
             "less than one block of",
         ),
         (&[], "TARGET"),
@@ -318,7 +535,11 @@ fn a_target_that_is_only_read_is_opened_read_only() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut text = String::from("fio version 3 iolog\n0 /dev/a add\n0 /dev/b add\n");
     for at in 0..20u64 {
-        let (device, action) = if at % 2 == 0 { ("a", "read") } else { ("b", "write") };
+        let (device, action) = if at % 2 == 0 {
+            ("a", "read")
+        } else {
+            ("b", "write")
+        };
         text += &format!("{} /dev/{device} {action} {} 4096\n", at * 100, at * 4096);
     }
     std::fs::write(folder.path().join("mixed.iolog"), text).expect("a file");
@@ -338,16 +559,26 @@ fn a_target_that_is_only_read_is_opened_read_only() {
         file.to_str().expect("a plain path").to_string()
     };
     let url = image.to_str().expect("a plain path");
-    for (number, read) in [url.to_string(), format!("{url}?read_only=yes")].iter().enumerate() {
+    for (number, read) in [url.to_string(), format!("{url}?read_only=yes")]
+        .iter()
+        .enumerate()
+    {
         let file = experiment(read, "memory:1MiB");
         for check in ["--check", "--check=open"] {
             let plan = json(&succeed(brunt().args(["--json", "run", check, &file]), 20));
-            assert_eq!(plan["written"], serde_json::json!([["write", "memory:1MiB", false]]), "{plan}");
+            assert_eq!(
+                plan["written"],
+                serde_json::json!([["write", "memory:1MiB", false]]),
+                "{plan}"
+            );
         }
         let out = folder.path().join(format!("out-{number}"));
         succeed(brunt().args(["run", &file, "--out"]).arg(&out), 60);
         let summary = json(&std::fs::read_to_string(out.join("summary.json")).expect("a summary"));
-        assert_eq!(summary["points"][0]["runs"][0]["replay"]["completed"], 20, "{summary}");
+        assert_eq!(
+            summary["points"][0]["runs"][0]["replay"]["completed"], 20,
+            "{summary}"
+        );
     }
     assert_eq!(std::fs::read(&image).expect("a file"), held);
     let said = refused(&["run", &experiment("memory:1MiB", url)], 2);
@@ -361,21 +592,34 @@ fn a_run_refuses_what_its_check_refuses() {
     three_devices(folder.path());
     for (a, b, said) in [
         ("memory:64KiB", "memory:1MiB", "beyond a of 64KiB"),
-        ("memory:512B", "memory:1MiB?block=4096", "less than one block of"),
+        (
+            "memory:512B",
+            "memory:1MiB?block=4096",
+            "less than one block of",
+        ),
     ] {
         let file = folder.path().join("x.toml");
         let text = format!(
             "name = \"x\"\nrepetitions = 1\n[targets.a]\nurl = \"{a}\"\n[targets.b]\nurl = \"{b}\"\n\
              [workloads.w]\ntrace = \"server.iolog\"\nmap = \"{}\"\n\
              devices = {{ \"/dev/a\" = \"a\", \"/dev/b\" = \"b\" }}\n",
-            if said.contains("beyond") { "as-is" } else { "pack" }
+            if said.contains("beyond") {
+                "as-is"
+            } else {
+                "pack"
+            }
         );
         std::fs::write(&file, text).expect("a file");
-        let (file, out) = (file.to_str().expect("a plain path"), folder.path().join("out"));
+        let (file, out) = (
+            file.to_str().expect("a plain path"),
+            folder.path().join("out"),
+        );
         let out_text = out.to_str().expect("a plain path");
-        for arguments in
-            [&["run", "--check", file][..], &["run", "--check=open", file], &["run", file, "--out", out_text]]
-        {
+        for arguments in [
+            &["run", "--check", file][..],
+            &["run", "--check=open", file],
+            &["run", file, "--out", out_text],
+        ] {
             let answer = refused(arguments, 2);
             assert!(answer.contains(said), "{arguments:?}: {answer}");
         }
@@ -389,7 +633,9 @@ fn a_check_reads_the_trace() {
     let folder = tempfile::tempdir().expect("a folder");
     let good = experiment(folder.path(), "");
     succeed(brunt().args(["--json", "run", "--check"]).arg(&good), 20);
-    let text = std::fs::read_to_string(&good).expect("a file").replace("64GiB", "1GiB");
+    let text = std::fs::read_to_string(&good)
+        .expect("a file")
+        .replace("64GiB", "1GiB");
     std::fs::write(&good, text).expect("a file");
     let said = refused(&["run", "--check", good.to_str().expect("a plain path")], 2);
     assert!(said.contains("map") && said.contains("wrap"), "{said}");
@@ -413,8 +659,16 @@ fn the_benchmark_measures_both_sides() {
     ]);
     let found = json(&succeed(&mut command, 120));
     let times = found["times"].as_array().expect("sides");
-    assert!(times.len() >= 2 && times.iter().all(|side| side["drift"][0].is_number()), "{found}");
+    assert!(
+        times.len() >= 2 && times.iter().all(|side| side["drift"][0].is_number()),
+        "{found}"
+    );
     assert!(found["rates"]["replay"][0].as_f64() > Some(0.0), "{found}");
     // All of its million requests at once would take 56 MB beside the buffers.
-    assert!(found["memory_peak_bytes"].as_u64().is_some_and(|bytes| bytes <= 64 << 20), "{found}");
+    assert!(
+        found["memory_peak_bytes"]
+            .as_u64()
+            .is_some_and(|bytes| bytes <= 64 << 20),
+        "{found}"
+    );
 }

@@ -20,7 +20,9 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn duckdb_is_there() -> bool {
-    let ready = Command::new(root().join("tools/duckdb.sh")).arg("--ready").status();
+    let ready = Command::new(root().join("tools/duckdb.sh"))
+        .arg("--ready")
+        .status();
     let ready = ready.is_ok_and(|status| status.success());
     if !ready {
         skip("duckdb (tools/duckdb.sh --prepare)");
@@ -49,7 +51,9 @@ fn queries() -> Vec<(String, String)> {
 /// The rows that each statement answers with, after the page's views.
 fn ask(folder: &Path, statements: &[&str]) -> Vec<Vec<Value>> {
     let (_, views) = queries().swap_remove(0);
-    let all: Vec<&str> = std::iter::once(views.as_str()).chain(statements.iter().copied()).collect();
+    let all: Vec<&str> = std::iter::once(views.as_str())
+        .chain(statements.iter().copied())
+        .collect();
     let mut duckdb = Command::new(root().join("tools/duckdb.sh"))
         .arg(folder)
         .stdin(Stdio::piped())
@@ -57,7 +61,12 @@ fn ask(folder: &Path, statements: &[&str]) -> Vec<Vec<Value>> {
         .spawn()
         .expect("the script starts");
     let input = serde_json::to_vec(&all).expect("texts");
-    duckdb.stdin.take().expect("piped").write_all(&input).expect("it reads");
+    duckdb
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(&input)
+        .expect("it reads");
     let output = duckdb.wait_with_output().expect("it ends");
     assert!(output.status.success(), "duckdb refused a statement");
     let answers: Vec<Vec<Value>> = serde_json::from_slice(&output.stdout).expect("a JSON list");
@@ -77,16 +86,26 @@ fn summary(folder: &Path) -> Value {
 
 /// Requests of a run that were done, of all kinds.
 fn completed_of(run: &Value) -> f64 {
-    run["ops"].as_array().expect("kinds of operations").iter().map(|op| number(op, "completed")).sum()
+    run["ops"]
+        .as_array()
+        .expect("kinds of operations")
+        .iter()
+        .map(|op| number(op, "completed"))
+        .sum()
 }
 
 fn number(row: &Value, key: &str) -> f64 {
-    row[key].as_f64().unwrap_or_else(|| panic!("{key} of {row}"))
+    row[key]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{key} of {row}"))
 }
 
 #[track_caller]
 fn close(a: f64, b: f64, share: f64) {
-    assert!((a - b).abs() <= share * a.abs().max(b.abs()), "{a} is not {b}");
+    assert!(
+        (a - b).abs() <= share * a.abs().max(b.abs()),
+        "{a} is not {b}"
+    );
 }
 
 /// Each query of the page runs as it stands there, and says what `summary.json` says.
@@ -127,9 +146,19 @@ fn queries_agree_with_the_summary() {
     // A busy machine may be too late with a fault in a short run, which is void then.
     for requests in [1500, 6000, 24_000] {
         out = folder.join(&format!("out-{requests}"));
-        let run = run_within(brunt().arg("run").arg(experiment(requests)).arg("--out").arg(&out), 120);
+        let run = run_within(
+            brunt()
+                .arg("run")
+                .arg(experiment(requests))
+                .arg("--out")
+                .arg(&out),
+            120,
+        );
         let said = String::from_utf8_lossy(&run.stderr);
-        assert!(run.status.success() || said.contains("the run is invalid"), "{said}");
+        assert!(
+            run.status.success() || said.contains("the run is invalid"),
+            "{said}"
+        );
         if run.status.success() {
             break;
         }
@@ -138,14 +167,26 @@ fn queries_agree_with_the_summary() {
     assert_eq!(summary["complete"], true, "{:?}", summary["trouble"]);
     let points = summary["points"].as_array().expect("points");
     assert_eq!(points.len(), 4);
-    let runs = || points.iter().flat_map(|point| point["runs"].as_array().expect("runs"));
+    let runs = || {
+        points
+            .iter()
+            .flat_map(|point| point["runs"].as_array().expect("runs"))
+    };
 
     let queries = queries();
-    let statements: Vec<&str> = queries[1..].iter().map(|(_, query)| query.as_str()).collect();
+    let statements: Vec<&str> = queries[1..]
+        .iter()
+        .map(|(_, query)| query.as_str())
+        .collect();
     let answers = ask(&out, &statements);
-    let mut rest: Vec<&str> = queries[1..].iter().map(|(heading, _)| heading.as_str()).collect();
+    let mut rest: Vec<&str> = queries[1..]
+        .iter()
+        .map(|(heading, _)| heading.as_str())
+        .collect();
     let mut answer = |title: &str| -> &[Value] {
-        let place = queries[1..].iter().position(|(heading, _)| heading == title);
+        let place = queries[1..]
+            .iter()
+            .position(|(heading, _)| heading == title);
         rest.retain(|heading| *heading != title);
         let rows = &answers[place.unwrap_or_else(|| panic!("no query is called {title}"))];
         assert!(!rows.is_empty(), "no rows: {title}");
@@ -155,51 +196,93 @@ fn queries_agree_with_the_summary() {
     let throughput = answer("Throughput of each point, with its 95 % interval");
     let percentiles = answer("Percentiles of each point, over all its runs");
     let costs = answer("What a request cost");
-    assert_eq!((throughput.len(), percentiles.len(), costs.len()), (4, 4, 4));
+    assert_eq!(
+        (throughput.len(), percentiles.len(), costs.len()),
+        (4, 4, 4)
+    );
     for (index, point) in points.iter().enumerate() {
         let (row, estimate) = (&throughput[index], &point["requests_per_second"]);
         assert_eq!((&row["label"], &row["runs"]), (&point["label"], &3.into()));
         close(number(row, "mean"), number(estimate, "mean"), 1e-9);
         let half_width = number(estimate, "high") - number(estimate, "mean");
         // As if the runs were independent; the summary's is as wide, or wider where neighbours are alike.
-        assert!(number(row, "half_width") <= half_width * 1.001, "{row} {half_width}");
+        assert!(
+            number(row, "half_width") <= half_width * 1.001,
+            "{row} {half_width}"
+        );
         let row = &percentiles[index];
-        let completed: f64 = point["runs"].as_array().expect("runs").iter().map(completed_of).sum();
+        let completed: f64 = point["runs"]
+            .as_array()
+            .expect("runs")
+            .iter()
+            .map(completed_of)
+            .sum();
         assert_eq!(number(row, "requests"), completed);
         for name in ["p50_us", "p90_us", "p99_us", "p99_9_us"] {
             close(number(row, name), number(&point["response"], name), 0.001);
         }
         let cost = |run: &Value| number(&run["cost_per_request"], "system_calls");
-        let each: Vec<f64> = point["runs"].as_array().expect("runs").iter().map(cost).collect();
+        let each: Vec<f64> = point["runs"]
+            .as_array()
+            .expect("runs")
+            .iter()
+            .map(cost)
+            .collect();
         let calls = number(&costs[index], "system_calls");
-        let (least, most) = each.iter().fold((f64::MAX, 0.0_f64), |(a, b), c| (a.min(*c), b.max(*c)));
-        assert!((least..=most).contains(&calls), "{calls} is not from {least} to {most}");
+        let (least, most) = each
+            .iter()
+            .fold((f64::MAX, 0.0_f64), |(a, b), c| (a.min(*c), b.max(*c)));
+        assert!(
+            (least..=most).contains(&calls),
+            "{calls} is not from {least} to {most}"
+        );
     }
 
     let along = answer("Throughput along an axis");
-    let sizes: Vec<f64> = along.iter().map(|row| number(row, "block_size_bytes")).collect();
+    let sizes: Vec<f64> = along
+        .iter()
+        .map(|row| number(row, "block_size_bytes"))
+        .collect();
     assert_eq!(sizes, [4096.0, 16384.0, 4096.0, 16384.0]);
 
     // Each extent of a run, and each interval: nothing is missing, nothing there twice.
     let completed: f64 = runs().map(completed_of).sum();
     let seconds = answer("p99 over time of each run");
-    assert_eq!(seconds.iter().map(|row| number(row, "requests")).sum::<f64>(), completed);
+    assert_eq!(
+        seconds
+            .iter()
+            .map(|row| number(row, "requests"))
+            .sum::<f64>(),
+        completed
+    );
     let heat = answer("Heat map of latency over time");
-    assert_eq!(heat.iter().map(|row| number(row, "requests")).sum::<f64>(), completed);
+    assert_eq!(
+        heat.iter().map(|row| number(row, "requests")).sum::<f64>(),
+        completed
+    );
     let line = answer("The time line of a run, interval by interval");
     let first = runs().find(|run| run["order"] == 0).expect("a first run");
-    let longest = line.iter().map(|row| row["max_us"].as_f64().unwrap_or(0.0)).fold(0.0, f64::max);
+    let longest = line
+        .iter()
+        .map(|row| row["max_us"].as_f64().unwrap_or(0.0))
+        .fold(0.0, f64::max);
     close(longest, number(&first["response"], "max_us"), 1e-9);
     // 750 ms at the least, of which a worker that was held up may miss some intervals.
     assert!(line.len() >= 4, "{}", line.len());
 
     let cdf = answer("Latency CDF");
-    assert!(cdf.windows(2).all(|pair| pair[0]["label"] != pair[1]["label"]
-        || number(&pair[0], "share_at_or_below") < number(&pair[1], "share_at_or_below")));
+    assert!(
+        cdf.windows(2)
+            .all(|pair| pair[0]["label"] != pair[1]["label"]
+                || number(&pair[0], "share_at_or_below") < number(&pair[1], "share_at_or_below"))
+    );
     assert_eq!(number(cdf.last().expect("rows"), "share_at_or_below"), 1.0);
 
     let slowest = answer("The slowest requests");
-    let longest = points.iter().map(|point| number(&point["response"], "max_us")).fold(0.0, f64::max);
+    let longest = points
+        .iter()
+        .map(|point| number(&point["response"], "max_us"))
+        .fold(0.0, f64::max);
     close(number(&slowest[0], "response_us"), longest, 1e-9);
 
     // The fault loses requests, and only where and while it is there.
@@ -210,32 +293,64 @@ fn queries_agree_with_the_summary() {
         .flat_map(|run| run["losses"].as_object().expect("losses").values())
         .map(|count| count.as_f64().expect("a count"))
         .sum();
-    assert_eq!(lost.iter().map(|row| number(row, "requests")).sum::<f64>(), told);
+    assert_eq!(
+        lost.iter().map(|row| number(row, "requests")).sum::<f64>(),
+        told
+    );
     let scsi = lost.iter().filter(|row| row["loss"] == "scsi_errors");
     let labels: Vec<&str> = scsi.filter_map(|row| row["label"].as_str()).collect();
-    assert!(labels.len() == 2 && labels.iter().all(|label| label.starts_with("slow ")), "{labels:?}");
+    assert!(
+        labels.len() == 2 && labels.iter().all(|label| label.starts_with("slow ")),
+        "{labels:?}"
+    );
     let phases = answer("Throughput before, during and after each fault");
     for row in phases {
         // None where a busy machine answered nothing in that time.
-        let Some(share) = row["share_done"].as_f64() else { continue };
-        let expected = if row["phase"] == "during" { 0.2..0.8 } else { 1.0..1.01 };
+        let Some(share) = row["share_done"].as_f64() else {
+            continue;
+        };
+        let expected = if row["phase"] == "during" {
+            0.2..0.8
+        } else {
+            1.0..1.01
+        };
         assert!(expected.contains(&share), "{row}");
     }
-    assert_eq!(phases.iter().filter(|row| row["phase"] == "before").count(), 6);
-    assert!(phases.iter().filter(|row| row["phase"] == "during" && row["share_done"].is_f64()).count() > 0);
+    assert_eq!(
+        phases.iter().filter(|row| row["phase"] == "before").count(),
+        6
+    );
+    assert!(
+        phases
+            .iter()
+            .filter(|row| row["phase"] == "during" && row["share_done"].is_f64())
+            .count()
+            > 0
+    );
 
     let probe = answer("A probe beside the throughput");
-    assert!(probe.iter().all(|row| (0.0..=1.01).contains(&number(row, "cpu_busy_share"))), "{probe:?}");
+    assert!(
+        probe
+            .iter()
+            .all(|row| (0.0..=1.01).contains(&number(row, "cpu_busy_share"))),
+        "{probe:?}"
+    );
     let environment = answer("On what it was measured");
     assert!(environment.iter().any(|row| row["key"] == "kernel"));
-    assert_eq!(rest, Vec::<&str>::new(), "queries that nothing is known about");
+    assert_eq!(
+        rest,
+        Vec::<&str>::new(),
+        "queries that nothing is known about"
+    );
 
     // Single requests tell the same as histograms and runs.
     let counted = ask(
         &out,
-        &["select run, count(*) as requests, count(*) filter (status = 'good') as good, \
+        &[
+            "select run, count(*) as requests, count(*) filter (status = 'good') as good, \
            max(completed_ns - intended_ns) filter (status = 'good') / 1e3 as max_us \
-           from requests group by run order by run"],
+           from requests group by run order by run",
+        ],
     );
     let mut all: Vec<&Value> = runs().collect();
     all.sort_by_key(|run| run["order"].as_u64());
@@ -243,15 +358,21 @@ fn queries_agree_with_the_summary() {
     for (row, run) in counted[0].iter().zip(all) {
         let done = completed_of(run);
         assert_eq!(number(row, "good"), done);
-        close(number(row, "max_us"), number(&run["response"], "max_us"), 1e-9);
+        close(
+            number(row, "max_us"),
+            number(&run["response"], "max_us"),
+            1e-9,
+        );
     }
 }
 
 /// Values of a column over all parts.
 fn column(folder: &Path, table: &'static Table, name: &str) -> Vec<i64> {
     let mut values = Vec::new();
-    read_table(folder, table, |batch| values.extend_from_slice(batch.ints(name)))
-        .unwrap_or_else(|error| panic!("{error}"));
+    read_table(folder, table, |batch| {
+        values.extend_from_slice(batch.ints(name))
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
     values
 }
 
@@ -259,15 +380,24 @@ fn column(folder: &Path, table: &'static Table, name: &str) -> Vec<i64> {
 fn readable(folder: &Path) {
     let rows = |table: &'static Table| {
         let mut rows = 0;
-        read_table(folder, table, |batch| rows += batch.rows()).unwrap_or_else(|error| panic!("{error}"));
+        read_table(folder, table, |batch| rows += batch.rows())
+            .unwrap_or_else(|error| panic!("{error}"));
         rows
     };
     let counted: Vec<usize> = TABLES.iter().map(|table| rows(table)).collect();
     if duckdb_is_there() {
-        let queries: Vec<String> =
-            TABLES.iter().map(|table| format!("select count(*) as rows from {}", table.name)).collect();
-        let answers = ask(folder, &queries.iter().map(String::as_str).collect::<Vec<_>>());
-        let told: Vec<usize> = answers.iter().map(|rows| number(&rows[0], "rows") as usize).collect();
+        let queries: Vec<String> = TABLES
+            .iter()
+            .map(|table| format!("select count(*) as rows from {}", table.name))
+            .collect();
+        let answers = ask(
+            folder,
+            &queries.iter().map(String::as_str).collect::<Vec<_>>(),
+        );
+        let told: Vec<usize> = answers
+            .iter()
+            .map(|rows| number(&rows[0], "rows") as usize)
+            .collect();
         assert_eq!(told, counted);
     }
 }
@@ -293,8 +423,16 @@ fn a_kill_leaves_readable_tables() {
         "#,
     );
     let out = folder.join("out");
-    let mut run = brunt().arg("run").arg(&experiment).arg("--out").arg(&out).spawn().expect("it starts");
-    eventually("parts of requests", 60, || out.join("requests/part-000002.parquet").exists());
+    let mut run = brunt()
+        .arg("run")
+        .arg(&experiment)
+        .arg("--out")
+        .arg(&out)
+        .spawn()
+        .expect("it starts");
+    eventually("parts of requests", 60, || {
+        out.join("requests/part-000002.parquet").exists()
+    });
     run.kill().expect("a process of ours");
     run.wait().expect("it ends");
     readable(&out);
@@ -305,7 +443,13 @@ fn a_kill_leaves_readable_tables() {
     let mut sequence = column(&out, &requests::TABLE, "sequence");
     assert!(sequence.len() >= 2 * 122_880, "{}", sequence.len());
     sequence.sort_unstable();
-    assert!(sequence.iter().take(sequence.len() - 8).copied().eq(0..sequence.len() as i64 - 8));
+    assert!(
+        sequence
+            .iter()
+            .take(sequence.len() - 8)
+            .copied()
+            .eq(0..sequence.len() as i64 - 8)
+    );
 }
 
 /// A run that is killed after its first intervals has them on disk, the first one first, and they are readable.
@@ -326,7 +470,13 @@ fn a_short_run_that_is_killed_has_its_intervals() {
         "#,
     );
     let out = folder.join("out");
-    let mut run = brunt().arg("run").arg(&experiment).arg("--out").arg(&out).spawn().expect("it starts");
+    let mut run = brunt()
+        .arg("run")
+        .arg(&experiment)
+        .arg("--out")
+        .arg(&out)
+        .spawn()
+        .expect("it starts");
     let indexes = || column(&out, &intervals::TABLE, "interval");
     eventually("a folder", 60, || out.join("summary.json").exists());
     // The first one comes alone or nearly so, and others follow, while the run goes on.
@@ -337,7 +487,10 @@ fn a_short_run_that_is_killed_has_its_intervals() {
     run.kill().expect("a process of ours");
     run.wait().expect("it ends");
     let found = indexes();
-    assert!(found.len() >= before.len() && found.iter().copied().eq(0..found.len() as i64), "{found:?}");
+    assert!(
+        found.len() >= before.len() && found.iter().copied().eq(0..found.len() as i64),
+        "{found:?}"
+    );
     readable(&out);
     assert_eq!(summary(&out)["complete"], false);
 }
@@ -372,35 +525,75 @@ fn a_full_disk_keeps_what_was_measured() {
     let (disk, kept) = (folder.join("disk"), folder.join("kept"));
     std::fs::create_dir(&disk).expect("a folder");
     let mut unshare = Command::new("unshare");
-    unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]);
-    unshare.arg(&disk).arg(env!("CARGO_BIN_EXE_brunt")).arg(&experiment).arg(&kept);
+    unshare.args([
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        script,
+        "sh",
+    ]);
+    unshare
+        .arg(&disk)
+        .arg(env!("CARGO_BIN_EXE_brunt"))
+        .arg(&experiment)
+        .arg(&kept);
     let run = run_within(&mut unshare, 120);
     let said = String::from_utf8_lossy(&run.stderr);
     if run.status.code() == Some(77) || said.contains("unshare failed") {
         return skip("user and mount namespaces with a tmpfs");
     }
     assert_eq!(run.status.code(), Some(1), "{said}");
-    assert!(said.contains("no space for") && said.contains("everything written so far is kept"), "{said}");
+    assert!(
+        said.contains("no space for") && said.contains("everything written so far is kept"),
+        "{said}"
+    );
     let summary = summary(&kept);
     let trouble = summary["trouble"].as_str().expect("trouble");
-    assert!(summary["complete"] == false && trouble.contains("no space for"), "{trouble}");
-    assert!(!trouble.contains("rows lost"), "the reserve was too small: {trouble}");
+    assert!(
+        summary["complete"] == false && trouble.contains("no space for"),
+        "{trouble}"
+    );
+    assert!(
+        !trouble.contains("rows lost"),
+        "the reserve was too small: {trouble}"
+    );
     readable(&kept);
     // The run that the full disk cut short is in the summary and in the table.
     let points = summary["points"].as_array().expect("points");
-    let summed: usize = points.iter().map(|point| point["runs"].as_array().expect("runs").len()).sum();
+    let summed: usize = points
+        .iter()
+        .map(|point| point["runs"].as_array().expect("runs").len())
+        .sum();
     assert_eq!((summed, column(&kept, &runs::TABLE, "run").len()), (1, 1));
     let requests = column(&kept, &requests::TABLE, "sequence").len() as i64;
     let completed: i64 = column(&kept, &intervals::TABLE, "completed").iter().sum();
     let counted: i64 = column(&kept, &histograms::TABLE, "responses").iter().sum();
-    assert!(requests > 122_880 && completed > 122_880, "{requests} {completed}");
+    assert!(
+        requests > 122_880 && completed > 122_880,
+        "{requests} {completed}"
+    );
     assert_eq!(completed, counted);
     // Of requests the observer is told every 4096, of intervals every 10 ms: the two differ by that.
-    let longest: i64 = column(&kept, &intervals::TABLE, "completed").into_iter().max().unwrap_or(0);
-    assert!((requests - completed).abs() <= 2 * (longest + 4096), "{requests} {completed} {longest}");
-    let left: Vec<_> =
-        std::fs::read_dir(&kept).expect("a folder").flatten().map(|entry| entry.path()).collect();
-    assert!(left.iter().all(|path| path.extension().is_none_or(|end| end != "reserved")), "{left:?}");
+    let longest: i64 = column(&kept, &intervals::TABLE, "completed")
+        .into_iter()
+        .max()
+        .unwrap_or(0);
+    assert!(
+        (requests - completed).abs() <= 2 * (longest + 4096),
+        "{requests} {completed} {longest}"
+    );
+    let left: Vec<_> = std::fs::read_dir(&kept)
+        .expect("a folder")
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    assert!(
+        left.iter()
+            .all(|path| path.extension().is_none_or(|end| end != "reserved")),
+        "{left:?}"
+    );
 }
 
 /// Memory does not grow with the number of requests on record. A million of them in memory
@@ -424,7 +617,13 @@ fn memory_stays_flat() {
         "#,
     );
     let out = folder.join("out");
-    let mut run = brunt().arg("run").arg(&experiment).arg("--out").arg(&out).spawn().expect("it starts");
+    let mut run = brunt()
+        .arg("run")
+        .arg(&experiment)
+        .arg("--out")
+        .arg(&out)
+        .spawn()
+        .expect("it starts");
     let status = format!("/proc/{}/status", run.id());
     let mut peak_kib = 0;
     eventually("the end of the run", 240, || {

@@ -5,7 +5,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn brunt(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_brunt")).args(arguments).output().expect("the program runs")
+    Command::new(env!("CARGO_BIN_EXE_brunt"))
+        .args(arguments)
+        .output()
+        .expect("the program runs")
 }
 
 fn experiment(folder: &Path, url: &str, more: &str) -> String {
@@ -32,16 +35,28 @@ fn run_leaves_a_summary() {
     let results = folder.join("results");
     let out = results.to_str().expect("a plain path");
     let checked = json(&brunt(&["--json", "run", &file, "--out", out, "--check"]));
-    assert_eq!((&checked["runs"], checked["written"][0][1].as_str()), (&4.into(), Some("memory:16MiB")));
+    assert_eq!(
+        (&checked["runs"], checked["written"][0][1].as_str()),
+        (&4.into(), Some("memory:16MiB"))
+    );
     assert!(!results.exists());
     let run = brunt(&["--json", "run", &file, "--out", out]);
     assert!(run.status.success(), "{run:?}");
     let summary = json(&run);
-    assert_eq!((&summary["complete"], summary["points"].as_array().map(Vec::len)), (&true.into(), Some(2)));
+    assert_eq!(
+        (
+            &summary["complete"],
+            summary["points"].as_array().map(Vec::len)
+        ),
+        (&true.into(), Some(2))
+    );
     for point in summary["points"].as_array().expect("points") {
         for run in point["runs"].as_array().expect("runs") {
             let ops = run["ops"].as_array().expect("kinds of operations");
-            let done: u64 = ops.iter().map(|op| op["completed"].as_u64().expect("a count")).sum();
+            let done: u64 = ops
+                .iter()
+                .map(|op| op["completed"].as_u64().expect("a count"))
+                .sum();
             assert_eq!(done, 3000);
         }
     }
@@ -50,13 +65,26 @@ fn run_leaves_a_summary() {
     // Its page, and the same again from what is on disk.
     let page = std::fs::read_to_string(results.join("report.html")).expect("a page");
     assert!(
-        page.contains("Complete: 4 of 4 runs") && page.contains("workers 2") && page.contains("Cumulative")
+        page.contains("Complete: 4 of 4 runs")
+            && page.contains("workers 2")
+            && page.contains("Cumulative")
     );
     let elsewhere = folder.join("again.html");
-    let made = json(&brunt(&["--json", "report", out, "-o", elsewhere.to_str().expect("a plain path")]));
+    let made = json(&brunt(&[
+        "--json",
+        "report",
+        out,
+        "-o",
+        elsewhere.to_str().expect("a plain path"),
+    ]));
     assert_eq!(made["bytes"].as_u64(), Some(page.len() as u64));
     assert_eq!(std::fs::read_to_string(&elsewhere).expect("a page"), page);
-    assert_eq!(brunt(&["report", folder.to_str().expect("a plain path")]).status.code(), Some(2));
+    assert_eq!(
+        brunt(&["report", folder.to_str().expect("a plain path")])
+            .status
+            .code(),
+        Some(2)
+    );
 }
 
 /// `--check` refuses what does not fit a target whose size is known without opening it, and makes nothing;
@@ -68,28 +96,44 @@ fn check_looks_at_regions() {
     let check = |url: &str, more: &str, how: &str| {
         let file = experiment(folder, url, more);
         let answer = brunt(&["run", &file, how]);
-        let said =
-            String::from_utf8_lossy(&answer.stdout).to_string() + &String::from_utf8_lossy(&answer.stderr);
+        let said = String::from_utf8_lossy(&answer.stdout).to_string()
+            + &String::from_utf8_lossy(&answer.stderr);
         (answer.status.code(), said)
     };
     let region = "region = { length = \"1280m\" }";
-    for url in ["null:1279MiB", "memory:1.2GiB", "file:/nowhere/disk.img?size=1GiB&create=yes"] {
+    for url in [
+        "null:1279MiB",
+        "memory:1.2GiB",
+        "file:/nowhere/disk.img?size=1GiB&create=yes",
+    ] {
         let (status, said) = check(url, region, "--check");
         assert_eq!(status, Some(2), "{said}");
-        assert!(said.contains("region: 1280MiB from offset 0B exceeds"), "{said}");
+        assert!(
+            said.contains("region: 1280MiB from offset 0B exceeds"),
+            "{said}"
+        );
     }
     let (status, said) = check("null:1280MiB", region, "--check");
     assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("takes as long as its requests and bytes take"), "{said}");
+    assert!(
+        said.contains("takes as long as its requests and bytes take"),
+        "{said}"
+    );
     assert!(said.contains("results would go to"), "{said}");
-    assert!(!said.contains("0:00:00") && !said.contains("are written"), "{said}");
+    assert!(
+        !said.contains("0:00:00") && !said.contains("are written"),
+        "{said}"
+    );
     let (status, said) = check("null:1GiB?delay=nonsense", "", "--check");
     assert_eq!(status, Some(2), "{said}");
     // What is known only when it is opened.
     let disk = folder.join("disk.img");
     let url = format!("file:{}?size=1MiB&create=yes", disk.display());
     let (status, said) = check("/nowhere/disk", "", "--check");
-    assert!(status == Some(0) && said.contains("/nowhere/disk does not exist on this machine"), "{said}");
+    assert!(
+        status == Some(0) && said.contains("/nowhere/disk does not exist on this machine"),
+        "{said}"
+    );
     assert_eq!(check("/nowhere/disk", "", "--check=open").0, Some(2));
     assert_eq!(check(&url, "", "--check").0, Some(0));
     assert!(!disk.exists());
@@ -108,45 +152,71 @@ fn other_kinds_of_requests_are_made_and_counted() {
     let folder = scratch.path();
     let disk = folder.join("disk.img");
     std::fs::write(&disk, vec![7; 1 << 20]).expect("a disk");
-    for (name, url) in [("memory", "memory:1MiB"), ("file", disk.to_str().expect("a plain path"))] {
+    for (name, url) in [
+        ("memory", "memory:1MiB"),
+        ("file", disk.to_str().expect("a plain path")),
+    ] {
         let kinds = "trim = 0.2\nwrite_zeroes = 0.1\nflush_every = 10\nrecord_requests = true";
         let file = experiment(folder, url, kinds);
         let out = folder.join(name);
         let out = out.to_str().expect("a plain path");
         let plan = brunt(&["run", &file, "--check"]);
         let said = String::from_utf8_lossy(&plan.stdout).to_string();
-        assert!(said.contains("50 % reads, 20 % trims, 10 % zeroes, a flush after 10 changes"), "{said}");
+        assert!(
+            said.contains("50 % reads, 20 % trims, 10 % zeroes, a flush after 10 changes"),
+            "{said}"
+        );
         let run = brunt(&["--json", "run", &file, "--out", out]);
         assert!(run.status.success(), "{run:?}");
         let summary = json(&run);
         for run in summary["points"][0]["runs"].as_array().expect("runs") {
             let ops = run["ops"].as_array().expect("kinds of operations");
             let of = |kind: &str, what: &str| {
-                let op =
-                    ops.iter().find(|op| op["op"] == kind).unwrap_or_else(|| panic!("{kind} in {ops:?}"));
+                let op = ops
+                    .iter()
+                    .find(|op| op["op"] == kind)
+                    .unwrap_or_else(|| panic!("{kind} in {ops:?}"));
                 op[what].as_u64().expect("a count")
             };
-            let done = ["read", "write", "unmap", "write-zeroes", "flush"].map(|kind| of(kind, "completed"));
+            let done = ["read", "write", "unmap", "write-zeroes", "flush"]
+                .map(|kind| of(kind, "completed"));
             assert_eq!(done.iter().sum::<u64>(), 3000, "{name}: {ops:?}");
             let [reads, writes, trims, zeroes, flushes] = done;
-            assert!((1200..1700).contains(&reads) && (450..700).contains(&trims), "{done:?}");
+            assert!(
+                (1200..1700).contains(&reads) && (450..700).contains(&trims),
+                "{done:?}"
+            );
             assert!((200..400).contains(&zeroes) && writes > 400, "{done:?}");
             assert_eq!(flushes, (writes + trims + zeroes) / 10, "{done:?}");
             assert_eq!(
-                [of("unmap", "bytes"), of("flush", "bytes"), of("read", "bytes")],
+                [
+                    of("unmap", "bytes"),
+                    of("flush", "bytes"),
+                    of("read", "bytes")
+                ],
                 [trims * 4096, 0, reads * 4096]
             );
-            let moved = ((reads + writes) * 4096) as f64 / run["measured_s"].as_f64().expect("a time");
+            let moved =
+                ((reads + writes) * 4096) as f64 / run["measured_s"].as_f64().expect("a time");
             let told = run["bytes_per_second"].as_f64().expect("a rate");
-            assert!((told / moved - 1.0).abs() < 0.05, "throughput is what was moved: {told}, not {moved}");
+            assert!(
+                (told / moved - 1.0).abs() < 0.05,
+                "throughput is what was moved: {told}, not {moved}"
+            );
         }
     }
-    assert!(std::fs::read(&disk).expect("a disk").contains(&0), "what was trimmed reads as zeros");
+    assert!(
+        std::fs::read(&disk).expect("a disk").contains(&0),
+        "what was trimmed reads as zeros"
+    );
     let file = experiment(folder, "tcp://127.0.0.1:1", "trim = 0.6");
     let answer = brunt(&["run", &file]);
     let said = String::from_utf8_lossy(&answer.stderr);
     assert_eq!(answer.status.code(), Some(2), "{said}");
-    assert!(said.contains("read, trim and write_zeroes sum to 1.1"), "{said}");
+    assert!(
+        said.contains("read, trim and write_zeroes sum to 1.1"),
+        "{said}"
+    );
 }
 
 /// A mistake is answered with file, line and what would be right, and exit status 2.
@@ -158,7 +228,10 @@ fn mistakes_are_answered() {
     let answer = brunt(&["run", &file]);
     let said = String::from_utf8_lossy(&answer.stderr);
     assert_eq!(answer.status.code(), Some(2));
-    assert!(said.contains("x.toml:11: ") && said.contains("did you mean queue_depth?"), "{said}");
+    assert!(
+        said.contains("x.toml:11: ") && said.contains("did you mean queue_depth?"),
+        "{said}"
+    );
 }
 
 /// What was acknowledged and is gone is found; what is there is not complained of.
@@ -180,10 +253,23 @@ fn verify_finds_lost_writes() {
     let told = brunt(&["verify", folder.to_str().expect("a plain path"), &device]);
     assert_eq!(told.status.code(), Some(2));
     let said = String::from_utf8_lossy(&told.stderr).into_owned();
-    assert!(said.contains(&format!("such as {}", journal.display())), "{said}");
-    let judge = || brunt(&["--json", "verify", journal.to_str().expect("a plain path"), &device]);
+    assert!(
+        said.contains(&format!("such as {}", journal.display())),
+        "{said}"
+    );
+    let judge = || {
+        brunt(&[
+            "--json",
+            "verify",
+            journal.to_str().expect("a plain path"),
+            &device,
+        ])
+    };
     let good = judge();
-    assert!(good.status.success() && json(&good)["kept"].as_u64() > Some(100), "{good:?}");
+    assert!(
+        good.status.success() && json(&good)["kept"].as_u64() > Some(100),
+        "{good:?}"
+    );
     let mut bytes = std::fs::read(&disk).expect("the disk");
     bytes[..1 << 20].fill(0);
     std::fs::write(&disk, bytes).expect("the disk");
@@ -192,7 +278,12 @@ fn verify_finds_lost_writes() {
     let verdict = json(&bad);
     assert!(verdict["lost"].as_u64() > Some(100), "{bad:?}");
     let extents = verdict["lost_extents"].as_array().expect("extents");
-    assert!(extents.iter().all(|one| one["found"] == "zeros" && one["stable"] == true), "{extents:?}");
+    assert!(
+        extents
+            .iter()
+            .all(|one| one["found"] == "zeros" && one["stable"] == true),
+        "{extents:?}"
+    );
 }
 
 /// What a write-back cache lost that nobody had flushed is reported, and is no failure; what was flushed is one.
@@ -203,21 +294,38 @@ fn verify_tells_flushed_from_unflushed_writes() {
         let folder = scratch.path().join(flush_every.to_string());
         std::fs::create_dir(&folder).expect("a folder");
         let (disk, journals) = (folder.join("disk.img"), folder.join("journals"));
-        let url = format!("file:{}?size=4MiB&create=yes&write_back=yes", disk.display());
-        let verify =
-            format!("flush_every = {flush_every}\nverify = {{ journal = \"{}\" }}", journals.display());
+        let url = format!(
+            "file:{}?size=4MiB&create=yes&write_back=yes",
+            disk.display()
+        );
+        let verify = format!(
+            "flush_every = {flush_every}\nverify = {{ journal = \"{}\" }}",
+            journals.display()
+        );
         let run = brunt(&["run", &experiment(&folder, &url, &verify)]);
         assert!(run.status.success(), "{run:?}");
         // As after a power cut that nothing in the cache survived.
         std::fs::write(&disk, vec![0; 4 << 20]).expect("the disk");
         let journal = journals.join("run-1");
-        let answer = brunt(&["--json", "verify", journal.to_str().expect("a plain path"), &url]);
+        let answer = brunt(&[
+            "--json",
+            "verify",
+            journal.to_str().expect("a plain path"),
+            &url,
+        ]);
         assert_eq!(answer.status.code(), Some(code), "{answer:?}");
         let verdict = json(&answer);
         let count = |key: &str| verdict[key].as_u64().expect("a count");
-        assert_eq!((count("kept"), count("lost") > 0), (0, code == 1), "{verdict:#}");
+        assert_eq!(
+            (count("kept"), count("lost") > 0),
+            (0, code == 1),
+            "{verdict:#}"
+        );
         // With flushes, few writes or none came after the last.
-        assert!(flush_every > 0 || count("lost_unflushed") > 0, "{verdict:#}");
+        assert!(
+            flush_every > 0 || count("lost_unflushed") > 0,
+            "{verdict:#}"
+        );
     }
 }
 
@@ -249,5 +357,10 @@ fn rings_work_as_stated() {
     assert!(ring["mode"] == "sqpoll" && calls < 0.5, "{calls}");
     let (ring, _) = system_calls("auto");
     assert_eq!(ring["trials"].as_array().map(Vec::len), Some(3), "{ring:#}");
-    assert!(ring["mode"] != "auto" && ring["why"].as_str().is_some_and(|why| why.contains("interrupt ")));
+    assert!(
+        ring["mode"] != "auto"
+            && ring["why"]
+                .as_str()
+                .is_some_and(|why| why.contains("interrupt "))
+    );
 }

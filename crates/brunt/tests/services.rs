@@ -23,12 +23,26 @@ fn services_run_in_their_order() {
     let marked = Marked::new("order");
     let second = "[services.after]\nafter = [\"store\"]\nready = { line = \"is up\" }\nenvironment = { LEVEL = \"three\" }\n\
          command = \"echo $LEVEL of $BRUNT_SERVICE_STORE in $BRUNT_FOLDER; echo it is up; exec sleep 1000\"\n";
-    let (went_well, summary, said) = marked.run(&format!("{LOAD}{SHORT}{}{second}", store("disk.img")));
+    let (went_well, summary, said) =
+        marked.run(&format!("{LOAD}{SHORT}{}{second}", store("disk.img")));
     assert!(went_well, "{said}");
-    assert!(summary["points"][0]["runs"][0]["requests_per_second"].as_f64().unwrap() > 0.0, "{summary}");
+    assert!(
+        summary["points"][0]["runs"][0]["requests_per_second"]
+            .as_f64()
+            .unwrap()
+            > 0.0,
+        "{summary}"
+    );
     let log = marked.log("after");
-    assert!(log.starts_with("three of 127.0.0.1:") && log.contains("/after\nit is up"), "{log}");
-    assert!(marked.log("store").contains("127.0.0.1:"), "{}", marked.log("store"));
+    assert!(
+        log.starts_with("three of 127.0.0.1:") && log.contains("/after\nit is up"),
+        "{log}"
+    );
+    assert!(
+        marked.log("store").contains("127.0.0.1:"),
+        "{}",
+        marked.log("store")
+    );
 }
 
 /// What does not become ready, in each of the ways in which it may not.
@@ -38,12 +52,24 @@ fn a_service_that_never_becomes_ready() {
     never_ready("", &|services, words| marked.refused(services, words));
     let not = "service slow: it did not start: it is not ready within 500ms: ";
     let refused = |lines: &str, words: &[&str]| marked.refused(&slow(lines), words);
-    refused("ready = { command = \"exit 3\" }", &[not, "its ready command ended with exit status 3"]);
-    refused("ready = { command = \"sleep 1000\" }", &[not, "its ready command does not end"]);
-    refused("prepare = \"sleep 1000\"", &[not, "prepare command does not end"]);
+    refused(
+        "ready = { command = \"exit 3\" }",
+        &[not, "its ready command ended with exit status 3"],
+    );
+    refused(
+        "ready = { command = \"sleep 1000\" }",
+        &[not, "its ready command does not end"],
+    );
+    refused(
+        "prepare = \"sleep 1000\"",
+        &[not, "prepare command does not end"],
+    );
     refused("daemon = true", &[not, "has not moved to the background"]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = format!("ready = {{ port = {} }}", listener.local_addr().unwrap().port());
+    let taken = format!(
+        "ready = {{ port = {} }}",
+        listener.local_addr().unwrap().port()
+    );
     refused(&taken, &["is taken by another program"]);
 }
 
@@ -59,11 +85,18 @@ fn a_service_that_dies_by_itself() {
     assert!(!went_well, "{said}");
     assert_says(
         &said,
-        &["service weak ended unexpectedly", "its command ended with exit status 7", "log: out of luck"],
+        &[
+            "service weak ended unexpectedly",
+            "its command ended with exit status 7",
+            "log: out of luck",
+        ],
     );
     marked.refused(
         "[services.weak]\ncommand = \"echo too soon; exit 1\"\nready = { port = 0 }\n",
-        &["service weak: it did not start: its command ended with exit status 1", "log: too soon"],
+        &[
+            "service weak: it did not start: its command ended with exit status 1",
+            "log: too soon",
+        ],
     );
 }
 
@@ -86,7 +119,10 @@ fn a_service_that_takes_too_much_memory() {
         // tail keeps all of it, and nobody reads what it says.
         "[services.large]\nready = { port = 0 }\nlimits = { memory = \"16MiB\" }\n\
          command = \"head -c 40000000 /dev/zero | tail -c 40000000 | sleep 1000\"\n",
-        &["service large: it did not start: it uses ", "limits.memory is 16777216"],
+        &[
+            "service large: it did not start: it uses ",
+            "limits.memory is 16777216",
+        ],
     );
 }
 
@@ -113,8 +149,12 @@ fn a_service_that_forks_away() {
     let daemon = format!("[services.away]\ndaemon = true\n{away}");
     let (went_well, _, said) = marked.run(&format!("{LOAD}{SHORT}{TARGET}{daemon}"));
     assert!(went_well, "{said}");
-    let short = "[services.away]\ndaemon = true\nready = { port = 0 }\ncommand = \"setsid sleep 0.1 &\"\n";
-    marked.refused(short, &["service away: it did not start: all its processes have ended"]);
+    let short =
+        "[services.away]\ndaemon = true\nready = { port = 0 }\ncommand = \"setsid sleep 0.1 &\"\n";
+    marked.refused(
+        short,
+        &["service away: it did not start: all its processes have ended"],
+    );
 }
 
 /// One that does not end when it is asked to is killed.
@@ -134,17 +174,31 @@ fn faults_break_a_service() {
     let faults = "[[fault]]\nservice = \"store\"\nkill = true\nat = \"500ms\"\nfor = \"300ms\"\n\
          [[fault]]\nservice = \"store\"\nfreeze = true\nat = \"1500ms\"\nfor = \"300ms\"\n";
     let load = "read = 0.5\nverify = {}\nstop = { time = \"3s\" }\n";
-    let text = format!("{}{load}{}{faults}", LOAD.replace("read = 1.0\n", ""), store("disk.img"));
+    let text = format!(
+        "{}{load}{}{faults}",
+        LOAD.replace("read = 1.0\n", ""),
+        store("disk.img")
+    );
     let (went_well, summary, said) = marked.run(&text);
     assert!(went_well, "{said}");
     let faults = &summary["points"][0]["runs"][0]["faults"];
     let by = |fault: usize, key: &str| faults[fault][key].as_str().unwrap_or_default().to_string();
-    assert!(by(0, "shown_by").contains("the 1 below it are dead"), "{faults}");
+    assert!(
+        by(0, "shown_by").contains("the 1 below it are dead"),
+        "{faults}"
+    );
     assert!(by(0, "gone_by").contains("has replaced it"), "{faults}");
-    assert!(by(1, "shown_by").contains("threads of processes are in states"), "{faults}");
+    assert!(
+        by(1, "shown_by").contains("threads of processes are in states"),
+        "{faults}"
+    );
     assert_eq!(faults[0]["place"], "service store", "{faults}");
     // The disk was prepared once: a second time its data would have been gone.
-    assert_eq!(summary["points"][0]["runs"][0]["first_error"], Value::Null, "{summary}");
+    assert_eq!(
+        summary["points"][0]["runs"][0]["first_error"],
+        Value::Null,
+        "{summary}"
+    );
 }
 
 /// SIGKILL of the process that runs the experiment takes its services along, wherever they went, and their folder.
@@ -182,18 +236,24 @@ fn an_interruption_while_a_service_starts() {
 #[test]
 fn a_killed_keeper_leaves_nothing() {
     let marked = Marked::new("keeper");
-    let lines =
-        "stop = { time = \"2s\" }\n[services.away]\ndaemon = true\ncommand = \"setsid sleep 1000 &\"\n";
+    let lines = "stop = { time = \"2s\" }\n[services.away]\ndaemon = true\ncommand = \"setsid sleep 1000 &\"\n";
     // Each run looks before and after.
     let text = format!("{LOAD}{lines}{TARGET}").replace("repetitions = 1", "repetitions = 9");
     let mut run = Running::start(&marked, &text);
     // It is the child that has an order.
     let keepers = processes_with(|variable| variable.starts_with(b"BRUNT_KEEPER="));
-    let keeper = marked.pids().into_iter().find(|pid| keepers.contains(pid)).expect("a keeper");
+    let keeper = marked
+        .pids()
+        .into_iter()
+        .find(|pid| keepers.contains(pid))
+        .expect("a keeper");
     kill_process(Pid::from_raw(keeper as i32).unwrap(), Signal::KILL).unwrap();
     assert!(!run.0.wait().unwrap().success());
     let said = fs::read_to_string(marked.folder.join("said")).unwrap();
-    assert!(said.contains("service away ended unexpectedly (signal: 9"), "{said}");
+    assert!(
+        said.contains("service away ended unexpectedly (signal: 9"),
+        "{said}"
+    );
     eventually("all processes end", 30, || marked.processes().is_empty());
     assert_eq!(files_in(&marked.temporary()), [""; 0]);
 }
@@ -211,7 +271,10 @@ fn services_on_hosts_of_a_lab() {
     }
     assert!(went_well, "{said}");
     let run = &summary["points"][0]["runs"][0];
-    assert!(run["requests_per_second"].as_f64().unwrap() > 0.0, "{summary}");
+    assert!(
+        run["requests_per_second"].as_f64().unwrap() > 0.0,
+        "{summary}"
+    );
     let packets = &run["links"]["wire"]["there"]["packets"];
     assert!(packets.as_u64().unwrap() > 0, "{summary}");
     let marked = Marked::new("lab-killed");
@@ -239,17 +302,26 @@ fn mounts_of_services_belong_to_their_host() {
     let target = "[targets.disk]\nurl = \"file:{folder:mount}/m/disk.img?direct=no\"\n";
     for (host, workers) in [("client", ""), ("near", "hosts = [\"near\"]\n")] {
         let marked = Marked::new("mounts");
-        let text = format!("{LOAD}{workers}{SHORT}{target}{lab}{}{elsewhere}", mounted(host));
+        let text = format!(
+            "{LOAD}{workers}{SHORT}{target}{lab}{}{elsewhere}",
+            mounted(host)
+        );
         let (went_well, summary, said) = marked.run(&text);
         if said.contains("cannot create the namespaces") {
             return skip("user namespaces");
         }
         assert!(went_well, "{said}");
         let run = &summary["points"][0]["runs"][0];
-        assert!(run["requests_per_second"].as_f64().unwrap() > 0.0, "{summary}");
+        assert!(
+            run["requests_per_second"].as_f64().unwrap() > 0.0,
+            "{summary}"
+        );
         assert_eq!(marked.log("look"), "0 seen\n");
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        assert!(!mounts.contains(marked.temporary().to_str().unwrap()), "{mounts}");
+        assert!(
+            !mounts.contains(marked.temporary().to_str().unwrap()),
+            "{mounts}"
+        );
     }
 }
 
@@ -301,9 +373,15 @@ fn services_have_folders_for_themselves() {
         )
     };
     let absent = format!("{place}/absent");
-    marked.refused(&service(&absent), &["cannot mount a private folder over", "absent: No such file"]);
+    marked.refused(
+        &service(&absent),
+        &["cannot mount a private folder over", "absent: No such file"],
+    );
     let hides = marked.temporary();
-    marked.refused(&service(hides.to_str().unwrap()), &["would hide", "set TMPDIR to another place"]);
+    marked.refused(
+        &service(hides.to_str().unwrap()),
+        &["would hide", "set TMPDIR to another place"],
+    );
 }
 
 /// A service that needs root is refused before any is started where there is none, or only a lab's.
@@ -315,8 +393,15 @@ fn a_service_that_needs_root() {
     let text = format!("{LOAD}{SHORT}{TARGET}{services}");
     let mut direct = marked.command(&text);
     let mut command = std::process::Command::new("unshare");
-    command.args(["--user", "--map-root-user"]).arg(direct.get_program()).args(direct.get_args());
-    command.envs(direct.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command
+        .args(["--user", "--map-root-user"])
+        .arg(direct.get_program())
+        .args(direct.get_args());
+    command.envs(
+        direct
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     if need("unshare", "util-linux").is_none() {
         return;
     }
@@ -326,13 +411,21 @@ fn a_service_that_needs_root() {
         return skip("user namespaces");
     }
     assert!(!output.status.success(), "{said}");
-    assert!(said.contains("service second needs root's rights over this machine"), "{said}");
+    assert!(
+        said.contains("service second needs root's rights over this machine"),
+        "{said}"
+    );
     assert!(!marked.folder.join("results/services/first.log").exists());
     // With them, it is a service like any other.
     let users = fs::read_to_string("/proc/self/uid_map").unwrap();
-    if rustix::process::geteuid().is_root() && users.split_whitespace().eq(["0", "0", "4294967295"]) {
+    if rustix::process::geteuid().is_root() && users.split_whitespace().eq(["0", "0", "4294967295"])
+    {
         let output = run_within(&mut direct, 60);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }
 

@@ -15,7 +15,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use brunt_block::device::Allocation;
-use brunt_block::{Backend, Completion, Device, Op, Request, Ring, RingConfig, open_url_with, turn};
+use brunt_block::{
+    Backend, Completion, Device, Op, Request, Ring, RingConfig, open_url_with, turn,
+};
 use support::eventually;
 use tempfile::TempDir;
 
@@ -38,14 +40,27 @@ impl Cluster {
         };
         let programs = PathBuf::from(programs);
         for program in ["sheep", "dog"] {
-            assert!(programs.join(program).is_file(), "{} has no {program}", programs.display());
+            assert!(
+                programs.join(program).is_file(),
+                "{} has no {program}",
+                programs.display()
+            );
         }
-        let listeners: Vec<TcpListener> =
-            (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports = listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
+        let listeners: Vec<TcpListener> = (0..count)
+            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect();
+        let ports = listeners
+            .iter()
+            .map(|listener| listener.local_addr().unwrap().port())
+            .collect();
         drop(listeners);
         let folder = tempfile::Builder::new().prefix("sheep").tempdir().unwrap();
-        let mut cluster = Cluster { programs, folder, ports, sheep: Vec::new() };
+        let mut cluster = Cluster {
+            programs,
+            folder,
+            ports,
+            sheep: Vec::new(),
+        };
         for index in 0..count {
             cluster.sheep.push(None);
             cluster.start_sheep(index);
@@ -74,8 +89,15 @@ impl Cluster {
             "-z",
             &index.to_string(),
         ]);
-        command.args(["-c", &format!("local:{}", self.path("shared")), &self.path(&format!("sheep{index}"))]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args([
+            "-c",
+            &format!("local:{}", self.path("shared")),
+            &self.path(&format!("sheep{index}")),
+        ]);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         // It forks helpers: they end with its group.
         self.sheep[index] = Some(command.process_group(0).spawn().expect("sheep starts"));
     }
@@ -91,19 +113,26 @@ impl Cluster {
     fn wait_for_nodes(&self, at: usize, count: usize) {
         eventually("the cluster's nodes", 30, || {
             let listed = self.run(at, &["node", "list"]);
-            String::from_utf8_lossy(&listed.stdout).matches("127.0.0.1:").count() == count
+            String::from_utf8_lossy(&listed.stdout)
+                .matches("127.0.0.1:")
+                .count()
+                == count
         });
     }
 
     fn wait_for_recovery(&self) {
         eventually("the recovery", 60, || {
-            !String::from_utf8_lossy(&self.run(1, &["node", "recovery"]).stdout).contains("127.0.0.1:")
+            !String::from_utf8_lossy(&self.run(1, &["node", "recovery"]).stdout)
+                .contains("127.0.0.1:")
         });
     }
 
     fn run(&self, at: usize, words: &[&str]) -> std::process::Output {
         let mut command = Command::new(self.programs.join("dog"));
-        command.args(&words[..2]).args(["-p", &self.ports[at].to_string()]).args(&words[2..]);
+        command
+            .args(&words[..2])
+            .args(["-p", &self.ports[at].to_string()])
+            .args(&words[2..]);
         command.stdin(Stdio::null()).output().expect("dog starts")
     }
 
@@ -121,7 +150,8 @@ impl Cluster {
 
     fn open(&self, vdi: &str) -> Arc<dyn Backend> {
         let url = self.url(vdi);
-        open_url_with(&url, brunt_store::BACKENDS, false).unwrap_or_else(|error| panic!("{url}: {error}"))
+        open_url_with(&url, brunt_store::BACKENDS, false)
+            .unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 }
 
@@ -150,10 +180,20 @@ impl Hand {
 
     fn request(&self, tag: u64, op: Op, offset: u64, len: u64, byte: u8) -> Request {
         let moves_data = matches!(op, Op::Read | Op::Write);
-        let mut buf =
-            if moves_data { self.ring.pool().take(len as usize) } else { brunt_block::Buf::empty() };
+        let mut buf = if moves_data {
+            self.ring.pool().take(len as usize)
+        } else {
+            brunt_block::Buf::empty()
+        };
         buf.fill(byte);
-        Request { tag, op, offset, len, buf, force_unit_access: false }
+        Request {
+            tag,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access: false,
+        }
     }
 
     fn run(&mut self, requests: Vec<Request>) -> Vec<Completion> {
@@ -184,17 +224,25 @@ impl Hand {
 /// begins with it; holes, zeros and dropped objects are what they should be.
 #[test]
 fn data_snapshots_and_clones() {
-    let Some(cluster) = Cluster::start(3, &["-c", "2"]) else { return };
+    let Some(cluster) = Cluster::start(3, &["-c", "2"]) else {
+        return;
+    };
     cluster.dog(0, &["vdi", "create", "disk", "24M"]);
     let backend = cluster.open("disk");
-    assert_eq!(backend.allocation(0), Some((Allocation::Deallocated, 24 * MIB)));
+    assert_eq!(
+        backend.allocation(0),
+        Some((Allocation::Deallocated, 24 * MIB))
+    );
     let mut model = vec![0_u8; 24 * MIB as usize];
     let mut hand = Hand::on(&*backend, 16);
     hand.one(&mut model, Op::Read, 0, 24 * MIB / 2, 1);
     hand.one(&mut model, Op::Write, OBJECT - 512, OBJECT + 1024, 2);
     hand.one(&mut model, Op::Write, 5 * OBJECT + 4096, 4096, 3);
     assert!(cluster.dog(1, &["vdi", "read", "disk"]) == model);
-    assert_eq!(backend.allocation(3 * OBJECT), Some((Allocation::Deallocated, 2 * OBJECT)));
+    assert_eq!(
+        backend.allocation(3 * OBJECT),
+        Some((Allocation::Deallocated, 2 * OBJECT))
+    );
 
     let before = model.clone();
     cluster.dog(2, &["vdi", "snapshot", "-s", "before", "disk"]);
@@ -209,8 +257,14 @@ fn data_snapshots_and_clones() {
         hand.one(&mut model, Op::Write, OBJECT + 512, 1024, 6);
     }
     hand.one(&mut model, Op::Read, 0, 3 * OBJECT, 0);
-    assert!(cluster.dog(1, &["vdi", "read", "disk"]) == model, "the disk");
-    assert!(cluster.dog(1, &["vdi", "read", "-s", "before", "disk"]) == before, "the snapshot");
+    assert!(
+        cluster.dog(1, &["vdi", "read", "disk"]) == model,
+        "the disk"
+    );
+    assert!(
+        cluster.dog(1, &["vdi", "read", "-s", "before", "disk"]) == before,
+        "the snapshot"
+    );
 
     for snapshot in ["before", "1"] {
         let snapshot = cluster.open(&format!("disk?snapshot={snapshot}"));
@@ -222,14 +276,18 @@ fn data_snapshots_and_clones() {
     Hand::on(&*clone, 4).one(&mut cloned, Op::Write, 2 * OBJECT - 4096, 8192, 7);
     assert!(cluster.dog(2, &["vdi", "read", "clone"]) == cloned);
     assert!(cluster.dog(2, &["vdi", "read", "-s", "before", "disk"]) == before);
-    let error = open_url_with(&cluster.url("none"), brunt_store::BACKENDS, false).err().unwrap();
+    let error = open_url_with(&cluster.url("none"), brunt_store::BACKENDS, false)
+        .err()
+        .unwrap();
     assert!(error.to_string().contains("SD_RES_NO_VDI"), "{error}");
 }
 
 /// Threads and connections that create the same objects at once do not lose each other's blocks.
 #[test]
 fn many_threads_make_the_same_objects() {
-    let Some(cluster) = Cluster::start(2, &["-c", "2"]) else { return };
+    let Some(cluster) = Cluster::start(2, &["-c", "2"]) else {
+        return;
+    };
     cluster.dog(0, &["vdi", "create", "disk", "16M"]);
     let backend = cluster.open("disk?connections=2");
     let blocks = 16 * MIB / 16384;
@@ -239,28 +297,42 @@ fn many_threads_make_the_same_objects() {
             scope.spawn(move || {
                 let mut hand = Hand::on(backend, 32);
                 let mine = (0..blocks).filter(|block| block % 4 == thread);
-                let write =
-                    |block| hand.request(block, Op::Write, block * 16384, 16384, 1 + (block % 251) as u8);
+                let write = |block| {
+                    hand.request(
+                        block,
+                        Op::Write,
+                        block * 16384,
+                        16384,
+                        1 + (block % 251) as u8,
+                    )
+                };
                 let requests = mine.map(write).collect();
                 hand.run(requests);
             });
         }
     });
-    let expected: Vec<u8> = (0..16 * MIB).map(|at| 1 + (at / 16384 % 251) as u8).collect();
+    let expected: Vec<u8> = (0..16 * MIB)
+        .map(|at| 1 + (at / 16384 % 251) as u8)
+        .collect();
     assert!(cluster.dog(1, &["vdi", "read", "disk"]) == expected);
 }
 
 /// A VDI that is locked is refused to the next one, and free when the first has gone.
 #[test]
 fn locks() {
-    let Some(cluster) = Cluster::start(2, &["-c", "2", "-l"]) else { return };
+    let Some(cluster) = Cluster::start(2, &["-c", "2", "-l"]) else {
+        return;
+    };
     cluster.dog(0, &["vdi", "create", "disk", "8M"]);
     let backend = cluster.open("disk");
     let mut hand = Hand::on(&*backend, 1);
     let second = || open_url_with(&cluster.url("disk"), brunt_store::BACKENDS, false);
     let error = second().err().unwrap().to_string();
     assert!(error.contains("SD_RES_VDI_LOCKED"), "{error}");
-    assert!(open_url_with(&cluster.url("disk"), brunt_store::BACKENDS, true).is_ok(), "for reading");
+    assert!(
+        open_url_with(&cluster.url("disk"), brunt_store::BACKENDS, true).is_ok(),
+        "for reading"
+    );
     drop(backend);
     assert!(second().is_err(), "a device has it still");
     hand.one(&mut vec![0; 8 * MIB as usize], Op::Write, 0, 4096, 1);
@@ -271,7 +343,9 @@ fn locks() {
 /// Sheep are killed and started again under load, another one and then ours: what was acknowledged is on those that stayed.
 #[test]
 fn nothing_acknowledged_is_lost_when_sheep_die() {
-    let Some(mut cluster) = Cluster::start(3, &["-c", "3"]) else { return };
+    let Some(mut cluster) = Cluster::start(3, &["-c", "3"]) else {
+        return;
+    };
     cluster.dog(0, &["vdi", "create", "disk", "32M"]);
     let backend = cluster.open("disk?timeout=10s");
     let mut hand = Hand::on(&*backend, 16);
@@ -305,27 +379,51 @@ fn nothing_acknowledged_is_lost_when_sheep_die() {
         }
         hand.run(requests);
     }
-    assert!(hand.device.health().reconnects >= 1, "{:?}", hand.device.health());
+    assert!(
+        hand.device.health().reconnects >= 1,
+        "{:?}",
+        hand.device.health()
+    );
     cluster.wait_for_nodes(1, 3);
     cluster.wait_for_recovery();
     for sheep in [1, 2] {
-        same(&cluster.dog(sheep, &["vdi", "read", "disk"]), &model, &format!("by dog through sheep {sheep}"));
+        same(
+            &cluster.dog(sheep, &["vdi", "read", "disk"]),
+            &model,
+            &format!("by dog through sheep {sheep}"),
+        );
     }
     // Copies that a sheep makes when it comes back may lack what was written meanwhile (docs/stores.md): Brunt reads what is there.
     let through_ours = cluster.dog(0, &["vdi", "read", "disk"]);
     if through_ours != model {
         let lost = differences(&through_ours, &model);
-        println!("the copies of the sheep that came back lack acknowledged writes:\n{}", lost.join("\n"));
+        println!(
+            "the copies of the sheep that came back lack acknowledged writes:\n{}",
+            lost.join("\n")
+        );
     }
-    let requests = (0..8).map(|part| hand.request(part, Op::Read, part * OBJECT, OBJECT, 0)).collect();
+    let requests = (0..8)
+        .map(|part| hand.request(part, Op::Read, part * OBJECT, OBJECT, 0))
+        .collect();
     let mut done = hand.run(requests);
     done.sort_by_key(|one| one.tag);
-    let read: Vec<u8> = done.iter().flat_map(|one| one.buf.iter().copied()).collect();
-    same(&read, &through_ours, "by Brunt and by dog through one sheep");
+    let read: Vec<u8> = done
+        .iter()
+        .flat_map(|one| one.buf.iter().copied())
+        .collect();
+    same(
+        &read,
+        &through_ours,
+        "by Brunt and by dog through one sheep",
+    );
 }
 
 fn same(found: &[u8], expected: &[u8], what: &str) {
-    assert!(found == expected, "{what}:\n{}", differences(found, expected).join("\n"));
+    assert!(
+        found == expected,
+        "{what}:\n{}",
+        differences(found, expected).join("\n")
+    );
 }
 
 /// Sectors that are not what they should be.

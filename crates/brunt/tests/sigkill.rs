@@ -46,7 +46,10 @@ fn check_content(block: u64, version: u64, content: &[u8], expected: &mut [u8]) 
     if version > 0 {
         fill(block, version, expected);
     }
-    assert!(content == expected, "block {block} does not hold all of version {version}");
+    assert!(
+        content == expected,
+        "block {block} does not hold all of version {version}"
+    );
 }
 
 /// Writes and reads until the target is gone; what is known of each block then.
@@ -54,7 +57,8 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
     // Lost is lost: this initiator does not come back, so that what was acknowledged is what was
     // acknowledged before the kill.
     let url = format!("{}?reconnect=0", target.url(0));
-    let backend = open_url_with(&url, brunt_iscsi::BACKENDS, false).expect("the target serves LUN 0");
+    let backend =
+        open_url_with(&url, brunt_iscsi::BACKENDS, false).expect("the target serves LUN 0");
     let ring = Ring::new(RingConfig::default()).expect("a ring");
     let mut device = backend.open(&ring, DEPTH).expect("a device");
     let clock = Clock::Monotonic;
@@ -119,7 +123,10 @@ fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<
             target.kill();
         }
     }
-    assert!(target.is_none(), "a write failed before the target was killed");
+    assert!(
+        target.is_none(),
+        "a write failed before the target was killed"
+    );
     println!("{acknowledged} writes were acknowledged, {seen} reads saw them");
 }
 
@@ -147,7 +154,8 @@ fn read_back(file: &Path, options: &str, blocks: &mut HashMap<u64, Versions>) {
             });
         }
         device.submit(&mut batch);
-        ring.enter(Clock::Monotonic.now().after(TURN)).expect("the ring turns");
+        ring.enter(Clock::Monotonic.now().after(TURN))
+            .expect("the ring turns");
         device.poll(&mut done);
         for completion in done.drain(..) {
             completion.result.expect("a read after the restart");
@@ -161,7 +169,10 @@ fn read_back(file: &Path, options: &str, blocks: &mut HashMap<u64, Versions>) {
                 versions.sent
             );
             check_content(block, version, &completion.buf[..BLOCK], &mut expected);
-            *versions = Versions { acknowledged: version, sent: version };
+            *versions = Versions {
+                acknowledged: version,
+                sent: version,
+            };
         }
     }
 }
@@ -175,7 +186,10 @@ fn survive_with(rounds: usize, options: impl Fn(&Path) -> String) {
     let folder = TempDir::new("sigkill");
     let file = folder.join("lun");
     let options = &options(&folder.join(""));
-    std::fs::File::create(&file).expect("a file").set_len(BLOCKS * BLOCK as u64).expect("its size");
+    std::fs::File::create(&file)
+        .expect("a file")
+        .set_len(BLOCKS * BLOCK as u64)
+        .expect("its size");
     let mut random = Random::new(seed());
     let mut blocks = HashMap::new();
     for round in 0..rounds {
@@ -203,11 +217,15 @@ fn write_back_loses_nothing_to_a_kill() {
 /// back. The log is smaller than what is written, so that its end comes round.
 #[test]
 fn a_cache_with_a_log_loses_nothing() {
-    for (rounds, destage) in
-        [(rounds(2, 15), "destage=always,batch=256KiB"), (rounds(2, 15), "idle=1h,high=60,low=20")]
-    {
+    for (rounds, destage) in [
+        (rounds(2, 15), "destage=always,batch=256KiB"),
+        (rounds(2, 15), "idle=1h,high=60,low=20"),
+    ] {
         survive_with(rounds, |folder| {
-            format!("?stics={},size=6MiB,memory=1MiB,{destage},wb", folder.join("log").display())
+            format!(
+                "?stics={},size=6MiB,memory=1MiB,{destage},wb",
+                folder.join("log").display()
+            )
         });
     }
 }

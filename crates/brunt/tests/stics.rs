@@ -20,13 +20,28 @@ fn target(folder: &TempDir, name: &str, size: &str) -> String {
 /// Every acknowledged write of a run is in the log or in the server's file, stable or not.
 fn audit(folder: &TempDir, name: &str, run: u32) {
     let path = |what: &str| folder.join(&format!("{name}.{what}")).display().to_string();
-    let device = format!("file:{}?direct=no&stics={},identity={name}", path("img"), path("log"));
+    let device = format!(
+        "file:{}?direct=no&stics={},identity={name}",
+        path("img"),
+        path("log")
+    );
     let mut verify = brunt();
-    verify.args(["--json", "verify"]).arg(folder.join("journals").join(format!("run-{run}"))).arg(device);
+    verify
+        .args(["--json", "verify"])
+        .arg(folder.join("journals").join(format!("run-{run}")))
+        .arg(device);
     let output = run_within(&mut verify, 60);
-    let verdict: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-    assert!(output.status.success() && verdict["kept"].as_u64() >= Some(8), "{name}: {verdict:#}");
-    assert_eq!((&verdict["lost"], &verdict["lost_unflushed"]), (&0.into(), &0.into()), "{name}: {verdict:#}");
+    let verdict: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    assert!(
+        output.status.success() && verdict["kept"].as_u64() >= Some(8),
+        "{name}: {verdict:#}"
+    );
+    assert_eq!(
+        (&verdict["lost"], &verdict["lost_unflushed"]),
+        (&0.into(), &0.into()),
+        "{name}: {verdict:#}"
+    );
 }
 
 #[test]
@@ -58,12 +73,32 @@ fn a_network_that_is_cut_loses_nothing() {
         let figures = &run(index)["probes"]["hosts"]["local"];
         let figure = |metric: &str| figures[format!("device.{name}/stics.{metric}")].as_f64();
         // Two of four seconds nothing could be destaged: that alone is a mean of half a second.
-        assert!(figure("destage_lag_ms") > Some(200.0), "{name}: {figures:#}");
-        assert!(figure("dirty_bytes") > Some(0.0) && figure("hit_share").is_some(), "{name}: {figures:#}");
-        assert_eq!(figure("waits_per_s") > Some(0.0), name == "tight", "{name}: {figures:#}");
+        assert!(
+            figure("destage_lag_ms") > Some(200.0),
+            "{name}: {figures:#}"
+        );
+        assert!(
+            figure("dirty_bytes") > Some(0.0) && figure("hit_share").is_some(),
+            "{name}: {figures:#}"
+        );
+        assert_eq!(
+            figure("waits_per_s") > Some(0.0),
+            name == "tight",
+            "{name}: {figures:#}"
+        );
         audit(&folder, name, index as u32);
     }
     // What had no room waited, and the result says so.
-    assert!(run(1).to_string().contains("writes found the cache full and waited"), "{:#}", run(1));
-    assert!(!run(0).to_string().contains("found the cache full"), "{:#}", run(0));
+    assert!(
+        run(1)
+            .to_string()
+            .contains("writes found the cache full and waited"),
+        "{:#}",
+        run(1)
+    );
+    assert!(
+        !run(0).to_string().contains("found the cache full"),
+        "{:#}",
+        run(0)
+    );
 }

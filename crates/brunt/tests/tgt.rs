@@ -30,7 +30,10 @@ impl Tgt {
     /// `None`, said aloud, where tgt is missing.
     fn start() -> Option<Tgt> {
         let missing = |what: &str| {
-            assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none(), "needs {what}");
+            assert!(
+                std::env::var_os("BRUNT_REQUIRE_ALL").is_none(),
+                "needs {what}"
+            );
             println!("skipped: needs {what}");
         };
         let is_there = |path: &str| Path::new(path).exists();
@@ -45,12 +48,24 @@ impl Tgt {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = tempfile::tempdir().unwrap();
-        fs::File::create(folder.path().join("disk")).unwrap().set_len(64 * MIB).unwrap();
+        fs::File::create(folder.path().join("disk"))
+            .unwrap()
+            .set_len(64 * MIB)
+            .unwrap();
         // tgtd takes no port 0: one that was free a moment ago.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         // Control ports are lock files of the whole machine, up to 32767.
         let control = 10_000 + (std::process::id() * 16 + number) % 20_000;
-        let mut tgt = Tgt { daemon: daemon(control, port), control, port, folder };
+        let mut tgt = Tgt {
+            daemon: daemon(control, port),
+            control,
+            port,
+            folder,
+        };
         tgt.configure();
         Some(tgt)
     }
@@ -64,15 +79,25 @@ impl Tgt {
         }
         self.admin(&format!("--op new --mode target --tid 1 -T {TARGET}"));
         let disk = self.disk();
-        self.admin(&format!("--op new --mode logicalunit --tid 1 --lun 1 -b {}", disk.display()));
+        self.admin(&format!(
+            "--op new --mode logicalunit --tid 1 --lun 1 -b {}",
+            disk.display()
+        ));
         self.admin("--op bind --mode target --tid 1 -I ALL");
     }
 
     fn try_admin(&self, arguments: &[&str]) -> bool {
         let control = self.control.to_string();
         let mut command = Command::new("/usr/sbin/tgtadm");
-        command.args(["-C", &control, "--lld", "iscsi"]).args(arguments);
-        command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+        command
+            .args(["-C", &control, "--lld", "iscsi"])
+            .args(arguments);
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .unwrap()
+            .success()
     }
 
     fn admin(&self, arguments: &str) {
@@ -90,7 +115,10 @@ impl Tgt {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.daemon.id())).unwrap();
         // The name is in parentheses and may hold anything.
         let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11);
-        fields.take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+        fields
+            .take(2)
+            .map(|ticks| ticks.parse::<u64>().unwrap())
+            .sum()
     }
 
     fn restart(&mut self) {
@@ -121,7 +149,13 @@ impl Drop for Tgt {
 
 fn daemon(control: u32, port: u16) -> Child {
     Command::new("/usr/sbin/tgtd")
-        .args(["-f", "-C", &control.to_string(), "--iscsi", &format!("portal=127.0.0.1:{port}")])
+        .args([
+            "-f",
+            "-C",
+            &control.to_string(),
+            "--iscsi",
+            &format!("portal=127.0.0.1:{port}"),
+        ])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -152,10 +186,16 @@ fn succeed(arguments: &[&str]) -> Value {
 
 /// Runs a command that has to fail, and gives what it says.
 fn fail(arguments: &[&str], environment: &[(&str, &str)]) -> String {
-    let output = brunt(arguments).envs(environment.iter().copied()).output().unwrap();
+    let output = brunt(arguments)
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(1), "{arguments:?}");
     let object = object(&output);
-    object["error"].as_str().unwrap_or_else(|| panic!("no error in {object}")).to_string()
+    object["error"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no error in {object}"))
+        .to_string()
 }
 
 fn sha256sum(path: &Path) -> String {
@@ -176,8 +216,14 @@ fn data_is_right_on_both_sides() {
     ] {
         let url = format!("{url}{options}");
         let written = succeed(&["write", &url, "--bs", bs, "--depth", depth, "--seed", seed]);
-        assert_eq!(written["sha256"], Value::from(sha256sum(&tgt.disk())), "{url} {bs}");
-        let verified = succeed(&["verify", &url, "--bs", "60k", "--depth", "16", "--seed", seed]);
+        assert_eq!(
+            written["sha256"],
+            Value::from(sha256sum(&tgt.disk())),
+            "{url} {bs}"
+        );
+        let verified = succeed(&[
+            "verify", &url, "--bs", "60k", "--depth", "16", "--seed", seed,
+        ]);
         assert_eq!(verified["wrong_blocks"], 0);
     }
     let file = fs::OpenOptions::new().write(true).open(tgt.disk()).unwrap();
@@ -187,7 +233,14 @@ fn data_is_right_on_both_sides() {
     let trouble = (&read["errors"], &read["retries"], &read["complete"]);
     assert_eq!(trouble, (&0.into(), &0.into(), &true.into()), "{read}");
     let copy = tgt.folder.path().join("copy");
-    succeed(&["read", &url, "--output", copy.to_str().unwrap(), "--bs", "128k"]);
+    succeed(&[
+        "read",
+        &url,
+        "--output",
+        copy.to_str().unwrap(),
+        "--bs",
+        "128k",
+    ]);
     assert!(fs::read(copy).unwrap() == fs::read(tgt.disk()).unwrap());
 
     // The 1000 bytes in the middle are found by verify, with their place.
@@ -208,10 +261,18 @@ fn discovery_and_capacity() {
     assert_eq!(capacity["size_bytes"], 64 * MIB);
     assert_eq!(capacity["block_bytes"], 512);
     assert_eq!(capacity["volatile_cache"], true);
-    assert!(capacity["notes"][0].as_str().unwrap().contains("VIRTUAL-DISK"));
+    assert!(
+        capacity["notes"][0]
+            .as_str()
+            .unwrap()
+            .contains("VIRTUAL-DISK")
+    );
     let error = fail(&["capacity", &tgt.url_of("", TARGET, 7)], &[]);
     assert!(error.contains("LUN 7 does not exist"), "{error}");
-    let error = fail(&["capacity", &tgt.url_of("", "iqn.2026-11.io.brunt:other", 1)], &[]);
+    let error = fail(
+        &["capacity", &tgt.url_of("", "iqn.2026-11.io.brunt:other", 1)],
+        &[],
+    );
     assert!(error.contains("no target of that name"), "{error}");
 }
 
@@ -231,18 +292,38 @@ fn chap() {
         assert!(error.contains(words), "'{error}' does not say '{words}'");
         assert!(!error.contains("s3cret"), "{error}");
     };
-    check(&tgt.url_of("alice%wrong-s3cret@", TARGET, 1), &[], "authentication failed");
-    check(&tgt.url_of("bob%alices-s3cret@", TARGET, 1), &[], "authentication failed");
+    check(
+        &tgt.url_of("alice%wrong-s3cret@", TARGET, 1),
+        &[],
+        "authentication failed",
+    );
+    check(
+        &tgt.url_of("bob%alices-s3cret@", TARGET, 1),
+        &[],
+        "authentication failed",
+    );
     check(&tgt.url(), &[], "authentication failed");
-    let mutual =
-        [("LIBISCSI_CHAP_TARGET_USERNAME", "target"), ("LIBISCSI_CHAP_TARGET_PASSWORD", "targets-s3cret")];
+    let mutual = [
+        ("LIBISCSI_CHAP_TARGET_USERNAME", "target"),
+        ("LIBISCSI_CHAP_TARGET_PASSWORD", "targets-s3cret"),
+    ];
     check(&right, &mutual, "");
 
     tgt.admin("--op new --mode account --user target --password targets-s3cret");
     tgt.admin("--op bind --mode account --tid 1 --user target --outgoing");
-    let output = brunt(&["read", &right, "--count", "10"]).envs(mutual).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let wrong = [mutual[0], ("LIBISCSI_CHAP_TARGET_PASSWORD", "another-s3cret")];
+    let output = brunt(&["read", &right, "--count", "10"])
+        .envs(mutual)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let wrong = [
+        mutual[0],
+        ("LIBISCSI_CHAP_TARGET_PASSWORD", "another-s3cret"),
+    ];
     check(&right, &wrong, "wrong user name or secret");
 }
 
@@ -251,13 +332,24 @@ fn chap() {
 fn digests() {
     let Some(tgt) = Tgt::start() else { return };
     for (header, data) in [("CRC32C", "None"), ("None", "CRC32C"), ("CRC32C", "CRC32C")] {
-        tgt.admin(&format!("--op update --mode target --tid 1 --name HeaderDigest --value {header}"));
-        tgt.admin(&format!("--op update --mode target --tid 1 --name DataDigest --value {data}"));
+        tgt.admin(&format!(
+            "--op update --mode target --tid 1 --name HeaderDigest --value {header}"
+        ));
+        tgt.admin(&format!(
+            "--op update --mode target --tid 1 --name DataDigest --value {data}"
+        ));
         let option = |value: &str| value.to_lowercase();
-        let url = format!("{}?header_digest={}&data_digest={}", tgt.url(), option(header), option(data));
+        let url = format!(
+            "{}?header_digest={}&data_digest={}",
+            tgt.url(),
+            option(header),
+            option(data)
+        );
         for (bs, length) in [("512", "1M"), ("20k", "16M"), ("1M", "16M")] {
             succeed(&["write", &url, "--bs", bs, "--length", length, "--seed", "5"]);
-            let verified = succeed(&["verify", &url, "--bs", bs, "--length", length, "--seed", "5"]);
+            let verified = succeed(&[
+                "verify", &url, "--bs", bs, "--length", length, "--seed", "5",
+            ]);
             assert_eq!(verified["wrong_blocks"], 0);
             let note = verified["notes"][1].as_str().unwrap();
             let words = format!("header {header}, data {data}").replace("None", "none");
@@ -275,14 +367,28 @@ fn unmap_and_write_zeroes() {
     succeed(&["write", &tgt.url(), "--bs", "1M", "--pattern", "ones"]);
     let backend = open_url_with(&tgt.url(), brunt_iscsi::BACKENDS, false).unwrap();
     assert!(backend.info().unmap);
-    let request =
-        |op, offset, len| Request { tag: 1, op, offset, len, buf: Buf::empty(), force_unit_access: true };
+    let request = |op, offset, len| Request {
+        tag: 1,
+        op,
+        offset,
+        len,
+        buf: Buf::empty(),
+        force_unit_access: true,
+    };
     assert_eq!(run(&*backend, request(Op::Unmap, MIB, 2 * MIB)), Ok(()));
-    assert_eq!(run(&*backend, request(Op::WriteZeroes, 8 * MIB + 512, 1024)), Ok(()));
+    assert_eq!(
+        run(&*backend, request(Op::WriteZeroes, 8 * MIB + 512, 1024)),
+        Ok(())
+    );
     assert_eq!(run(&*backend, request(Op::Flush, 0, 0)), Ok(()));
-    assert_eq!(run(&*backend, request(Op::Unmap, 64 * MIB, 512)), Err(DeviceError::OutOfRange));
+    assert_eq!(
+        run(&*backend, request(Op::Unmap, 64 * MIB, 512)),
+        Err(DeviceError::OutOfRange)
+    );
     let disk = fs::read(tgt.disk()).unwrap();
-    let all = |value: u8, from: u64, to: u64| disk[from as usize..to as usize].iter().all(|b| *b == value);
+    let all = |value: u8, from: u64, to: u64| {
+        disk[from as usize..to as usize].iter().all(|b| *b == value)
+    };
     assert!(all(0xff, 0, MIB) && all(0, MIB, 3 * MIB) && all(0xff, 3 * MIB, 8 * MIB + 512));
     assert!(all(0, 8 * MIB + 512, 8 * MIB + 1536) && all(0xff, 8 * MIB + 1536, 64 * MIB));
 }
@@ -307,18 +413,34 @@ fn killed_and_restarted_in_the_middle() {
     let Some(mut tgt) = Tgt::start() else { return };
     let url = tgt.url();
     // Around and around, so that it is not done before the kill.
-    let arguments = ["write", &url, "--bs", "16k", "--depth", "32", "--count", "40000", "--seed", "9"];
-    let writer = brunt(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let arguments = [
+        "write", &url, "--bs", "16k", "--depth", "32", "--count", "40000", "--seed", "9",
+    ];
+    let writer = brunt(&arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     wait_for_data(&tgt.disk(), 4 * MIB);
     tgt.kill();
     std::thread::sleep(Duration::from_millis(300));
     tgt.restart();
     let output = writer.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let written = object(&output);
     assert!(written["reconnects"].as_u64().unwrap() >= 1, "{written}");
-    assert_eq!((&written["errors"], &written["requests"]), (&0.into(), &40_000.into()));
-    assert_eq!(succeed(&["verify", &url, "--bs", "256k", "--seed", "9"])["wrong_blocks"], 0);
+    assert_eq!(
+        (&written["errors"], &written["requests"]),
+        (&0.into(), &40_000.into())
+    );
+    assert_eq!(
+        succeed(&["verify", &url, "--bs", "256k", "--seed", "9"])["wrong_blocks"],
+        0
+    );
     // The same content by another way: a file written from the same seed, without iSCSI.
     let twin = tgt.folder.path().join("twin");
     fs::File::create(&twin).unwrap().set_len(64 * MIB).unwrap();
@@ -332,9 +454,21 @@ fn killed_for_good() {
     let Some(mut tgt) = Tgt::start() else { return };
     for policy in ["0", "1s"] {
         let url = format!("{}?reconnect={policy}", tgt.url());
-        let arguments = ["read", &url, "--depth", "32", "--count", "100000000", "--random"];
+        let arguments = [
+            "read",
+            &url,
+            "--depth",
+            "32",
+            "--count",
+            "100000000",
+            "--random",
+        ];
         let idle = tgt.processor_ticks();
-        let reader = brunt(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let reader = brunt(&arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         // More than a login takes: it reads.
         let deadline = Instant::now() + PATIENCE;
         while tgt.processor_ticks() < idle + 10 {
@@ -345,9 +479,21 @@ fn killed_for_good() {
         let output = reader.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         let read = object(&output);
-        assert!((1..=32).contains(&read["errors"].as_u64().unwrap()), "{read}");
-        assert!(read["first_error"].as_str().unwrap().contains("the device is gone"), "{read}");
-        assert!(read["trouble"].is_string() && read["complete"] == false, "{read}");
+        assert!(
+            (1..=32).contains(&read["errors"].as_u64().unwrap()),
+            "{read}"
+        );
+        assert!(
+            read["first_error"]
+                .as_str()
+                .unwrap()
+                .contains("the device is gone"),
+            "{read}"
+        );
+        assert!(
+            read["trouble"].is_string() && read["complete"] == false,
+            "{read}"
+        );
         tgt.restart();
     }
 }

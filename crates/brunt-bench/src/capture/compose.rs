@@ -47,7 +47,12 @@ pub enum CaptureContent {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn compose(path: &Path, load: CaptureContent, mtu: usize, calls: u64) -> Result<(), BenchError> {
+pub fn compose(
+    path: &Path,
+    load: CaptureContent,
+    mtu: usize,
+    calls: u64,
+) -> Result<(), BenchError> {
     let exchanges = exchanges()?;
     let failed = |error: io::Error| BenchError::failed(format!("{}: {error}", path.display()));
     let to = PacketFiles::create(PcapOptions::new(path.to_path_buf())).map_err(failed)?;
@@ -64,7 +69,11 @@ pub fn compose(path: &Path, load: CaptureContent, mtu: usize, calls: u64) -> Res
     };
     composer.random.fill(&mut composer.pool);
     composer.run(calls).map_err(failed)?;
-    composer.to.finish().1.map_or(Ok(()), |error| Err(failed(error)))?;
+    composer
+        .to
+        .finish()
+        .1
+        .map_or(Ok(()), |error| Err(failed(error)))?;
     Ok(())
 }
 
@@ -105,7 +114,11 @@ impl Connection {
     fn log_in(&mut self) {
         let (request, response) = scsi::login(self.number);
         for (from_server, bytes) in [(false, request), (true, response)] {
-            self.segments.push_back(Segment { from_server, flags: PUSH_ACK, bytes });
+            self.segments.push_back(Segment {
+                from_server,
+                flags: PUSH_ACK,
+                bytes,
+            });
         }
     }
 }
@@ -117,10 +130,15 @@ impl Composer {
                 number: number as u8,
                 seq: [self.random.next_u64() as u32, self.random.next_u64() as u32],
                 segments: [(false, SYN), (true, SYN | ACK), (false, ACK)]
-                    .map(|(from_server, flags)| Segment { from_server, flags, bytes: Vec::new() })
+                    .map(|(from_server, flags)| Segment {
+                        from_server,
+                        flags,
+                        bytes: Vec::new(),
+                    })
                     .into(),
                 replies: VecDeque::new(),
-                calls_left: calls / CLIENTS as u64 + u64::from((number as u64) < calls % CLIENTS as u64),
+                calls_left: calls / CLIENTS as u64
+                    + u64::from((number as u64) < calls % CLIENTS as u64),
                 xid: self.random.next_u64() as u32,
                 identification: [0; 2],
             })
@@ -139,7 +157,10 @@ impl Composer {
                 self.send(connection, &segment)?;
             }
             let connection = &connections[index];
-            if connection.calls_left == 0 && connection.replies.is_empty() && connection.segments.is_empty() {
+            if connection.calls_left == 0
+                && connection.replies.is_empty()
+                && connection.segments.is_empty()
+            {
                 connections.swap_remove(index);
             }
         }
@@ -148,9 +169,15 @@ impl Composer {
 
     /// The next message of a connection; `false` when it has said everything.
     fn advance(&mut self, connection: &mut Connection) -> bool {
-        let (depth, at_once) = if self.load == CaptureContent::Small { (16, 3) } else { (4, 1) };
+        let (depth, at_once) = if self.load == CaptureContent::Small {
+            (16, 3)
+        } else {
+            (4, 1)
+        };
         let waiting = connection.replies.len();
-        let call = connection.calls_left > 0 && waiting < depth && (waiting == 0 || self.random.chance(0.5));
+        let call = connection.calls_left > 0
+            && waiting < depth
+            && (waiting == 0 || self.random.chance(0.5));
         let mut stream = Vec::new();
         if call {
             let count = (1 + self.random.below(at_once)).min(connection.calls_left);
@@ -162,7 +189,9 @@ impl Composer {
                 connection.replies.push_back(reply);
             }
         } else {
-            let Some(reply) = connection.replies.pop_front() else { return false };
+            let Some(reply) = connection.replies.pop_front() else {
+                return false;
+            };
             self.mark(&mut stream, &reply);
         }
         let segments = stream.chunks(self.mss);
@@ -170,12 +199,20 @@ impl Composer {
         let from_server = !call;
         connection.segments.extend(segments.map(|bytes| Segment {
             from_server,
-            flags: if bytes.len() < self.mss { PUSH_ACK } else { ACK },
+            flags: if bytes.len() < self.mss {
+                PUSH_ACK
+            } else {
+                ACK
+            },
             bytes: bytes.to_vec(),
         }));
         if long || self.random.chance(0.1) {
             // Nothing to say but that it has arrived.
-            connection.segments.push_back(Segment { from_server: call, flags: ACK, bytes: Vec::new() });
+            connection.segments.push_back(Segment {
+                from_server: call,
+                flags: ACK,
+                bytes: Vec::new(),
+            });
         }
         true
     }
@@ -210,7 +247,11 @@ impl Composer {
             offset += 1 + self.random.below(DATA_BYTES as u64 - 1);
         }
         let of_kind = |exchange: &&CallAndReply| exchange.procedure == kind && exchange.succeeded();
-        let exchange = self.exchanges.iter().find(of_kind).expect("the piece has each of them");
+        let exchange = self
+            .exchanges
+            .iter()
+            .find(of_kind)
+            .expect("the piece has each of them");
         match kind {
             Procedure::Read => exchange.read(xid, files, offset, &self.data),
             Procedure::Write => exchange.write(xid, files, offset, &self.data),
@@ -244,7 +285,9 @@ impl Composer {
                     for word in block.chunks_mut(8) {
                         let bits = self.random.next_u64();
                         let letters = (0..8).map(|n| b'a' + (bits >> (8 * n)) as u8 % 20);
-                        word.iter_mut().zip(letters).for_each(|(byte, letter)| *byte = letter);
+                        word.iter_mut()
+                            .zip(letters)
+                            .for_each(|(byte, letter)| *byte = letter);
                     }
                 }
                 _ => self.random.fill(block),
@@ -312,10 +355,22 @@ struct End {
 impl End {
     /// Client and server of connection `number`: each has its own two addresses.
     fn both(number: u8, load: CaptureContent) -> [End; 2] {
-        let port = if load == CaptureContent::Scsi { 3260 } else { 2049 };
+        let port = if load == CaptureContent::Scsi {
+            3260
+        } else {
+            2049
+        };
         [
-            End { mac: [2, 0, 0, 0, 0, 2], address: [10, 99, 0, 2 + number], port: 700 + u16::from(number) },
-            End { mac: [2, 0, 0, 0, 0, 1], address: [10, 99, 0, 100 + number], port },
+            End {
+                mac: [2, 0, 0, 0, 0, 2],
+                address: [10, 99, 0, 2 + number],
+                port: 700 + u16::from(number),
+            },
+            End {
+                mac: [2, 0, 0, 0, 0, 1],
+                address: [10, 99, 0, 100 + number],
+                port,
+            },
         ]
     }
 }
@@ -323,7 +378,11 @@ impl End {
 /// Adds words of 16 bits up (RFC 1071).
 fn sum(start: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
-    let mut total = start + words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum::<u64>();
+    let mut total = start
+        + words
+            .iter()
+            .map(|word| u64::from(u32::from_be_bytes(*word)))
+            .sum::<u64>();
     for (index, byte) in rest.iter().enumerate() {
         total += u64::from(*byte) << (8 * (1 - index % 2));
     }
@@ -353,9 +412,17 @@ mod tests {
             std::fs::remove_file(&path).unwrap();
             let ledger = &outcome.ledger;
             ledger.check().unwrap();
-            assert_eq!((ledger.calls, ledger.calls_answered), (calls, calls), "{load:?}");
             assert_eq!(
-                (ledger.holes, ledger.bytes_unclaimed, ledger.bodies_malformed),
+                (ledger.calls, ledger.calls_answered),
+                (calls, calls),
+                "{load:?}"
+            );
+            assert_eq!(
+                (
+                    ledger.holes,
+                    ledger.bytes_unclaimed,
+                    ledger.bodies_malformed
+                ),
                 (0, 0, 0),
                 "{load:?}"
             );
@@ -366,12 +433,23 @@ mod tests {
         for mtu in [1500, 9000] {
             let report = check(CaptureContent::Large, mtu, 101);
             let moved = report.profile.read.bytes + report.profile.write.bytes;
-            assert!(moved % DATA_BYTES as u64 == 0 && moved > 90 * DATA_BYTES as u64, "{moved}");
+            assert!(
+                moved % DATA_BYTES as u64 == 0 && moved > 90 * DATA_BYTES as u64,
+                "{moved}"
+            );
         }
         let report = check(CaptureContent::Scsi, 1500, 101);
         let moved = report.profile.read.bytes + report.profile.write.bytes;
-        assert!(moved % DATA_BYTES as u64 == 0 && moved > 90 * DATA_BYTES as u64, "{moved}");
-        assert!(report.by_operation.iter().all(|row| row.name.starts_with("SCSI ")));
+        assert!(
+            moved % DATA_BYTES as u64 == 0 && moved > 90 * DATA_BYTES as u64,
+            "{moved}"
+        );
+        assert!(
+            report
+                .by_operation
+                .iter()
+                .all(|row| row.name.starts_with("SCSI "))
+        );
         let report = check(CaptureContent::Small, 1500, 2000);
         assert!(report.by_operation.len() >= 15 && report.files.count > 100);
     }

@@ -39,7 +39,10 @@ pub fn run(
     let (mut tables, mut invented) = (Vec::new(), Vec::new());
     for subject in subjects {
         let programs = readers(&all, subject);
-        output.line(format_args!("{}: {} packets, {} calls", subject.name, subject.packets, subject.calls));
+        output.line(format_args!(
+            "{}: {} packets, {} calls",
+            subject.name, subject.packets, subject.calls
+        ));
         output.line(format_args!(
             "  {:>6} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}",
             "lost", "possible", "of them ours", "nfstrace", "tshark", "on so many", "our time"
@@ -48,7 +51,9 @@ pub fn run(
         let mut rows = Vec::new();
         for share in shares {
             if output.is_interrupted() {
-                return Err(BenchError::failed("interrupted: lines printed so far are complete"));
+                return Err(BenchError::failed(
+                    "interrupted: lines printed so far are complete",
+                ));
             }
             let lossy = Lossy::new(subject, *share, seed, part, scratch)?;
             let ours = found(&subject.path, |packet| lossy.kept[packet])?;
@@ -68,26 +73,36 @@ pub fn run(
         }
         for row in &rows {
             for verdict in row["goals"].as_array().into_iter().flatten() {
-                output.line(format_args!("  = {}", verdict["text"].as_str().unwrap_or_default()));
+                output.line(format_args!(
+                    "  = {}",
+                    verdict["text"].as_str().unwrap_or_default()
+                ));
             }
         }
         let over_time = over_time::run(subject, shares, seed, output)?;
         output.line("");
-        tables.push(json!({ "capture": subject.name, "packets": subject.packets, "calls": subject.calls,
-            "seed": seed, "losses": rows, "over_time": over_time }));
+        tables.push(
+            json!({ "capture": subject.name, "packets": subject.packets, "calls": subject.calls,
+            "seed": seed, "losses": rows, "over_time": over_time }),
+        );
     }
     output.object(&json!({ "captures": tables }));
     match invented.is_empty() {
         true => Ok(()),
-        false => Err(BenchError::failed(format!("operations that never were: {}", invented.join("; ")))),
+        false => Err(BenchError::failed(format!(
+            "operations that never were: {}",
+            invented.join("; ")
+        ))),
     }
 }
 
 /// What our pipeline finds in the packets that are kept.
 fn found(capture: &Path, keeps: impl Fn(usize) -> bool) -> Result<FoundOperations, BenchError> {
     let mut source = FileSource::open(capture).map_err(BenchError::usage)?;
-    let (mut batch, mut pipeline) =
-        (PacketBatch::default(), Pipeline::new(FoundOperations::default(), Limits::default()));
+    let (mut batch, mut pipeline) = (
+        PacketBatch::default(),
+        Pipeline::new(FoundOperations::default(), Limits::default()),
+    );
     let mut index = 0;
     while source.fill(&mut batch).map_err(BenchError::usage)? {
         for packet in batch.packets() {
@@ -98,7 +113,9 @@ fn found(capture: &Path, keeps: impl Fn(usize) -> bool) -> Result<FoundOperation
         }
     }
     let (found, ledger) = pipeline.finish();
-    ledger.check().map_err(|what| BenchError::failed(format!("the ledger does not add up: {what}")))?;
+    ledger
+        .check()
+        .map_err(|what| BenchError::failed(format!("the ledger does not add up: {what}")))?;
     Ok(found)
 }
 
@@ -140,20 +157,35 @@ impl Lossy {
                 true if bytes + packet.bytes.len() as u64 + 16 > part.0 => return Keep::End,
                 true => Keep::Yes,
             };
-            bytes += if keep == Keep::Yes { packet.bytes.len() as u64 + 16 } else { 0 };
+            bytes += if keep == Keep::Yes {
+                packet.bytes.len() as u64 + 16
+            } else {
+                0
+            };
             part_end = index + 1;
             keep
         })?;
-        Ok(Lossy { path, kept, part: part_path, part_end })
+        Ok(Lossy {
+            path,
+            kept,
+            part: part_path,
+            part_end,
+        })
     }
 
     /// What tshark recovers in the first part, and what was possible there.
-    fn tsharks(&self, truth: &FoundOperations, scratch: &Scratch) -> Result<(u64, u64), BenchError> {
+    fn tsharks(
+        &self,
+        truth: &FoundOperations,
+        scratch: &Scratch,
+    ) -> Result<(u64, u64), BenchError> {
         let (possible, _) = truth.possible(&self.kept, self.part_end);
         let (mut calls, mut replies) = (HashSet::new(), HashSet::new());
         each_line_of_tshark(&self.part, scratch, |line| {
             for ((address, port), xid, is_reply) in messages(line) {
-                let Some(id) = id(address, port, xid) else { continue };
+                let Some(id) = id(address, port, xid) else {
+                    continue;
+                };
                 if is_reply {
                     replies.insert(id)
                 } else {
@@ -161,7 +193,10 @@ impl Lossy {
                 };
             }
         })?;
-        let recovered = possible.iter().filter(|id| calls.contains(*id) && replies.contains(*id)).count();
+        let recovered = possible
+            .iter()
+            .filter(|id| calls.contains(*id) && replies.contains(*id))
+            .count();
         let _ = std::fs::remove_file(&self.part);
         Ok((recovered as u64, possible.len() as u64))
     }
@@ -176,9 +211,17 @@ fn id(address: &str, port: &str, xid: u32) -> Option<Id> {
 }
 
 /// How much longer the analyses take for a packet of the lossy capture than for one of the whole.
-fn slower(subject: &SubjectCapture, lossy: &Path, rounds: u32, scratch: &Scratch) -> Result<f64, BenchError> {
-    let bytes =
-        |path: &Path| std::fs::metadata(path).map(|file| file.len() as f64).map_err(BenchError::failed);
+fn slower(
+    subject: &SubjectCapture,
+    lossy: &Path,
+    rounds: u32,
+    scratch: &Scratch,
+) -> Result<f64, BenchError> {
+    let bytes = |path: &Path| {
+        std::fs::metadata(path)
+            .map(|file| file.len() as f64)
+            .map_err(BenchError::failed)
+    };
     let per_byte = |path: &Path| -> Result<f64, BenchError> {
         Ok(Program::Analyses.run(path, scratch)?.wall.as_secs_f64() / bytes(path)?)
     };
@@ -231,7 +274,10 @@ fn print(
         (
             ours.invented.len() as f64,
             ours.invented.is_empty(),
-            format!("{} operations invented or mismatched; goal none", ours.invented.len()),
+            format!(
+                "{} operations invented or mismatched; goal none",
+                ours.invented.len()
+            ),
         ),
     ];
     let goals: Vec<Value> = goals
@@ -264,15 +310,25 @@ mod tests {
         let truth = found(&path, |_| true).unwrap();
         assert_eq!(truth.operations.len(), 240);
         let (mut recovered, mut possible) = (0, 0);
-        for (seed, share) in (1..=4).flat_map(|seed| [0.005, 0.01, 0.02, 0.05].map(|share| (seed, share))) {
+        for (seed, share) in
+            (1..=4).flat_map(|seed| [0.005, 0.01, 0.02, 0.05].map(|share| (seed, share)))
+        {
             let mut loss = Loss::new(seed, share);
             let kept: Vec<bool> = (0..PACKETS_MAX).map(|_| loss.keeps()).collect();
-            let recovery = truth.compare(&found(&path, |packet| kept[packet]).unwrap(), &kept, true);
-            assert_eq!(recovery.invented, Vec::<String>::new(), "seed {seed}, {share}");
+            let recovery =
+                truth.compare(&found(&path, |packet| kept[packet]).unwrap(), &kept, true);
+            assert_eq!(
+                recovery.invented,
+                Vec::<String>::new(),
+                "seed {seed}, {share}"
+            );
             recovered += recovery.recovered;
             possible += recovery.possible;
         }
         let least = (possible as f64 * RECOVERED_MIN).ceil() as u64;
-        assert!(recovered >= least && possible > 3000, "{recovered} of {possible}");
+        assert!(
+            recovered >= least && possible > 3000,
+            "{recovered} of {possible}"
+        );
     }
 }

@@ -26,17 +26,26 @@ pub fn run(settings: &CaptureBench, folder: &Path, output: &dyn Console) -> Benc
     // What is packed is unpacked there.
     let scratch = Scratch::new(Some(folder), "make")?;
     let subjects: Result<Vec<SubjectCapture>, BenchError> = match &settings.files[..] {
-        [] => Made::ALL.iter().map(|made| made.subject(folder, settings.quick)).collect(),
-        files => files.iter().map(|file| SubjectCapture::of_file(file, &scratch)).collect(),
+        [] => Made::ALL
+            .iter()
+            .map(|made| made.subject(folder, settings.quick))
+            .collect(),
+        files => files
+            .iter()
+            .map(|file| SubjectCapture::of_file(file, &scratch))
+            .collect(),
     };
     let subjects = subjects?;
     let mut names = BTreeSet::new();
-    for name in subjects.iter().flat_map(|subject| losses.iter().map(|percent| lossy_name(subject, *percent)))
+    for name in subjects
+        .iter()
+        .flat_map(|subject| losses.iter().map(|percent| lossy_name(subject, *percent)))
     {
         if let Some(name) = names.replace(name) {
-            let what =
-                "of two captures or losses; name each loss once, and captures that differ in their names";
-            return Err(BenchError::usage(format!("--make would write {name} twice: {what}")));
+            let what = "of two captures or losses; name each loss once, and captures that differ in their names";
+            return Err(BenchError::usage(format!(
+                "--make would write {name} twice: {what}"
+            )));
         }
     }
     let mut files = Vec::new();
@@ -49,11 +58,15 @@ pub fn run(settings: &CaptureBench, folder: &Path, output: &dyn Console) -> Benc
                 subject.packets,
                 subject.calls
             ));
-            files.push(json!({ "path": subject.path, "packets": subject.packets, "lost_share": 0.0 }));
+            files.push(
+                json!({ "path": subject.path, "packets": subject.packets, "lost_share": 0.0 }),
+            );
         }
         for percent in &losses {
             if output.is_interrupted() {
-                return Err(BenchError::failed("interrupted: files named so far are whole"));
+                return Err(BenchError::failed(
+                    "interrupted: files named so far are whole",
+                ));
             }
             let path = folder.join(lossy_name(&subject, *percent));
             let kept = write_lossy(&subject.path, &path, percent / 100.0, settings.seed)?;
@@ -73,7 +86,10 @@ pub fn run(settings: &CaptureBench, folder: &Path, output: &dyn Console) -> Benc
 
 /// The name of a capture without so many percent of its packets.
 fn lossy_name(subject: &SubjectCapture, percent: f64) -> String {
-    let name = subject.path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let name = subject
+        .path
+        .file_stem()
+        .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     format!("{name}-loss-{percent}.pcap")
 }
 
@@ -89,7 +105,10 @@ mod tests {
     #[test]
     fn what_would_not_be_kept_is_refused() {
         let temporary = tempfile::tempdir().unwrap();
-        let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/nfs3-small.pcap.zst");
+        let capture = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../testdata/nfs3-small.pcap.zst"
+        );
         let copy = |folder: &str, name: &str| -> PathBuf {
             let folder = temporary.path().join(folder);
             std::fs::create_dir_all(&folder).unwrap();
@@ -119,7 +138,10 @@ mod tests {
             let kind = run(&settings, &into, &Unread).map_err(|error| error.kind);
             (kind, std::fs::read_dir(&into).unwrap().count())
         };
-        assert_eq!(make(&[&one, &same], &[1.0]), (Err(BenchErrorKind::Usage), 0));
+        assert_eq!(
+            make(&[&one, &same], &[1.0]),
+            (Err(BenchErrorKind::Usage), 0)
+        );
         assert_eq!(make(&[&one], &[1.0, 1.0]), (Err(BenchErrorKind::Usage), 0));
         assert_eq!(make(&[&one], &[]), (Err(BenchErrorKind::Usage), 0));
         assert_eq!(make(&[&one, &other], &[1.0, 2.0]), (Ok(()), 4));

@@ -5,7 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use brunt_capture::recovery::numbered;
-use brunt_capture::{Body, ChecksumRun, FileSource, Limits, Operation, PacketBatch, Pipeline, Sink};
+use brunt_capture::{
+    Body, ChecksumRun, FileSource, Limits, Operation, PacketBatch, Pipeline, Sink,
+};
 use brunt_wire::net::{Endpoint, Frame, IpPayload, parse_frame, parse_transport};
 use brunt_wire::nfs::v3::{Args, Procedure, ResultBody};
 use brunt_wire::{nfs::v3, rpc};
@@ -43,8 +45,11 @@ struct Places {
 
 impl Sink for Places {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        let Some(Body::Nfs3 { procedure, args: Some(args), results: Some(results) }) =
-            operation.rpc().map(|rpc| rpc.body)
+        let Some(Body::Nfs3 {
+            procedure,
+            args: Some(args),
+            results: Some(results),
+        }) = operation.rpc().map(|rpc| rpc.body)
         else {
             return;
         };
@@ -65,20 +70,32 @@ impl Sink for Places {
             _ => None,
         };
         let listed = match &results.body {
-            ResultBody::Readdir { entries, .. } => {
-                entries.iter().filter_map(|entry| entry.handle).map(|handle| handle.0.to_vec()).collect()
-            }
+            ResultBody::Readdir { entries, .. } => entries
+                .iter()
+                .filter_map(|entry| entry.handle)
+                .map(|handle| handle.0.to_vec())
+                .collect(),
             _ => Vec::new(),
         };
         let handles = [args.handle(), second, told];
-        self.handles.extend(handles.into_iter().flatten().map(|handle| handle.0.to_vec()).chain(listed));
+        self.handles.extend(
+            handles
+                .into_iter()
+                .flatten()
+                .map(|handle| handle.0.to_vec())
+                .chain(listed),
+        );
         let lies = |from, time_ns: u64, place: brunt_capture::operation::MessagePlace| -> Lies {
             (from, time_ns / 1000, place.at as usize, place.len as usize)
         };
         let peers = operation.peers;
         self.exchanges.push((
             *procedure,
-            lies(peers.client, operation.request.first_ns, operation.request.place),
+            lies(
+                peers.client,
+                operation.request.first_ns,
+                operation.request.place,
+            ),
             lies(peers.server, reply.first_ns, reply.place),
         ));
     }
@@ -98,7 +115,9 @@ impl Stream {
         while bytes.len() < len {
             let at = seq.wrapping_add(bytes.len() as u32);
             let (begin, segment) = self.data.range(..=at).next_back()?;
-            let rest = segment.get((at - begin) as usize..).filter(|rest| !rest.is_empty())?;
+            let rest = segment
+                .get((at - begin) as usize..)
+                .filter(|rest| !rest.is_empty())?;
             bytes.extend_from_slice(&rest[..rest.len().min(len - bytes.len())]);
         }
         Some(bytes)
@@ -111,9 +130,12 @@ impl Stream {
 /// It cannot be read, which a test would have noticed.
 pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
     let input = Box::new(PIECE);
-    let mut source = FileSource::from_reader("nfs3-small".into(), input).map_err(BenchError::failed)?;
-    let (mut batch, mut pipeline) =
-        (PacketBatch::default(), Pipeline::new(Places::default(), Limits::default()));
+    let mut source =
+        FileSource::from_reader("nfs3-small".into(), input).map_err(BenchError::failed)?;
+    let (mut batch, mut pipeline) = (
+        PacketBatch::default(),
+        Pipeline::new(Places::default(), Limits::default()),
+    );
     let mut streams: HashMap<(Endpoint, Endpoint), Stream> = HashMap::new();
     // Of each packet with data: its direction and the sequence number of its first byte.
     let mut packets: HashMap<u64, ((Endpoint, Endpoint), u32)> = HashMap::new();
@@ -124,8 +146,14 @@ pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
             if let Ok(Frame::Ip(ip)) = parse_frame(packet.link, packet.bytes, packet.wire_len)
                 && let Ok(IpPayload::Tcp(tcp)) = parse_transport(ip.protocol, ip.payload)
             {
-                let source = Endpoint { address: ip.source, port: tcp.source_port };
-                let destination = Endpoint { address: ip.destination, port: tcp.destination_port };
+                let source = Endpoint {
+                    address: ip.source,
+                    port: tcp.source_port,
+                };
+                let destination = Endpoint {
+                    address: ip.destination,
+                    port: tcp.destination_port,
+                };
                 let stream = streams.entry((source, destination)).or_default();
                 let segment = stream.data.entry(tcp.seq).or_default();
                 // A retransmission may be longer.
@@ -148,8 +176,12 @@ pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
         // A handle's length stands before it, and both begin at multiples of four.
         for at in (4..bytes.len()).step_by(4) {
             let len =
-                u32::from_be_bytes([bytes[at - 4], bytes[at - 3], bytes[at - 2], bytes[at - 1]]) as usize;
-            if bytes.get(at..at + len).is_some_and(|bytes| places.handles.contains(bytes)) {
+                u32::from_be_bytes([bytes[at - 4], bytes[at - 3], bytes[at - 2], bytes[at - 1]])
+                    as usize;
+            if bytes
+                .get(at..at + len)
+                .is_some_and(|bytes| places.handles.contains(bytes))
+            {
                 handles.push((at, len));
             }
         }
@@ -160,13 +192,18 @@ pub fn exchanges() -> Result<Vec<CallAndReply>, BenchError> {
         .iter()
         .filter_map(|(procedure, call, reply)| {
             let (call, reply) = (message(*call)?, message(*reply)?);
-            let exchange =
-                CallAndReply { procedure: *procedure, call: with_handles(call), reply: with_handles(reply) };
+            let exchange = CallAndReply {
+                procedure: *procedure,
+                call: with_handles(call),
+                reply: with_handles(reply),
+            };
             exchange.is_whole().then_some(exchange)
         })
         .collect();
     match found.is_empty() {
-        true => Err(BenchError::failed("no exchange in the capture that is built in")),
+        true => Err(BenchError::failed(
+            "no exchange in the capture that is built in",
+        )),
         false => Ok(found),
     }
 }
@@ -183,7 +220,10 @@ impl Message {
         for (at, len) in &self.handles {
             // Eight bytes from its end lies the file's number, or a part of it; whatever it is, different
             // handles stay different.
-            for (byte, other) in bytes[at + len - len.min(&8)..].iter_mut().zip(files.to_be_bytes()) {
+            for (byte, other) in bytes[at + len - len.min(&8)..]
+                .iter_mut()
+                .zip(files.to_be_bytes())
+            {
                 *byte ^= other;
             }
         }
@@ -192,23 +232,43 @@ impl Message {
 }
 
 impl CallAndReply {
-    fn parts(&self) -> Option<(rpc::RpcCall<'_>, Args<'_>, rpc::RpcReply<'_>, v3::Results<'_>)> {
-        let rpc::RpcMessage::Call(call) = rpc::parse(&self.call.bytes).ok()? else { return None };
-        let rpc::RpcMessage::Reply(reply) = rpc::parse(&self.reply.bytes).ok()? else { return None };
+    fn parts(
+        &self,
+    ) -> Option<(
+        rpc::RpcCall<'_>,
+        Args<'_>,
+        rpc::RpcReply<'_>,
+        v3::Results<'_>,
+    )> {
+        let rpc::RpcMessage::Call(call) = rpc::parse(&self.call.bytes).ok()? else {
+            return None;
+        };
+        let rpc::RpcMessage::Reply(reply) = rpc::parse(&self.reply.bytes).ok()? else {
+            return None;
+        };
         let cursor = |bytes| brunt_wire::Cursor::new(bytes);
-        let args = v3::parse_args(self.procedure, &mut cursor(&self.call.bytes[call.body_at..])).ok()?;
-        let results =
-            v3::parse_results(self.procedure, &mut cursor(&self.reply.bytes[reply.body_at..])).ok()?;
+        let args = v3::parse_args(
+            self.procedure,
+            &mut cursor(&self.call.bytes[call.body_at..]),
+        )
+        .ok()?;
+        let results = v3::parse_results(
+            self.procedure,
+            &mut cursor(&self.reply.bytes[reply.body_at..]),
+        )
+        .ok()?;
         Some((call, args, reply, results))
     }
 
     fn is_whole(&self) -> bool {
-        self.parts().is_some_and(|(call, _, reply, _)| call.xid == reply.xid)
+        self.parts()
+            .is_some_and(|(call, _, reply, _)| call.xid == reply.xid)
     }
 
     /// Whether it went well.
     pub fn succeeded(&self) -> bool {
-        self.parts().is_some_and(|(_, _, _, results)| results.status == v3::Status::OK)
+        self.parts()
+            .is_some_and(|(_, _, _, results)| results.status == v3::Status::OK)
     }
 
     /// The same of another set of files: its call and its reply.
@@ -228,7 +288,9 @@ impl CallAndReply {
         put(&mut call, end - 4, data.len() as u32);
         // READ3resok: attributes, count, eof, data.
         let (_, _, header, results) = self.parts().expect("it is whole");
-        let ResultBody::Read { attributes, .. } = results.body else { panic!("no READ") };
+        let ResultBody::Read { attributes, .. } = results.body else {
+            panic!("no READ")
+        };
         let count_at = header.body_at + 4 + if attributes.is_some() { 4 + 84 } else { 4 };
         reply.truncate(count_at);
         for word in [data.len() as u32, 0, data.len() as u32] {
@@ -246,7 +308,9 @@ impl CallAndReply {
     pub fn write(&self, xid: u32, files: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let (mut call, mut reply) = self.varied(xid, files);
         let (header, args, ..) = self.parts().expect("it is whole");
-        let Args::Write { file, .. } = args else { panic!("no WRITE") };
+        let Args::Write { file, .. } = args else {
+            panic!("no WRITE")
+        };
         // WRITE3args: handle, offset, count, how stable, data.
         let offset_at = header.body_at + 4 + file.0.len().next_multiple_of(4);
         call[offset_at..offset_at + 8].copy_from_slice(&offset.to_be_bytes());
@@ -270,29 +334,71 @@ mod tests {
     #[test]
     fn exchanges_and_their_variants() {
         let all = exchanges().unwrap();
-        let procedures: BTreeSet<Procedure> = all.iter().map(|exchange| exchange.procedure).collect();
-        assert!(all.len() >= 350 && procedures.len() >= 15, "{} of {procedures:?}", all.len());
+        let procedures: BTreeSet<Procedure> =
+            all.iter().map(|exchange| exchange.procedure).collect();
+        assert!(
+            all.len() >= 350 && procedures.len() >= 15,
+            "{} of {procedures:?}",
+            all.len()
+        );
         let of = |procedure| {
-            all.iter().find(|exchange| exchange.procedure == procedure && exchange.succeeded()).unwrap()
+            all.iter()
+                .find(|exchange| exchange.procedure == procedure && exchange.succeeded())
+                .unwrap()
         };
         let again = |call: Vec<u8>, reply: Vec<u8>, procedure| {
-            let message = |bytes| Message { bytes, handles: Vec::new() };
-            CallAndReply { procedure, call: message(call), reply: message(reply) }
+            let message = |bytes| Message {
+                bytes,
+                handles: Vec::new(),
+            };
+            CallAndReply {
+                procedure,
+                call: message(call),
+                reply: message(reply),
+            }
         };
         let data: Vec<u8> = (0..=255).cycle().take(65_536).collect();
         let (call, reply) = of(Procedure::Read).read(7, 3, 1 << 33, &data);
         let read = again(call, reply, Procedure::Read);
         let (call, args, reply, results) = read.parts().unwrap();
         assert_eq!((call.xid, reply.xid), (rpc::Xid(7), rpc::Xid(7)));
-        assert!(matches!(args, Args::Read { offset: 0x2_0000_0000, count: 65_536, .. }), "{args:?}");
-        let ResultBody::Read { count: 65_536, data: moved, .. } = results.body else { panic!("{results:?}") };
+        assert!(
+            matches!(
+                args,
+                Args::Read {
+                    offset: 0x2_0000_0000,
+                    count: 65_536,
+                    ..
+                }
+            ),
+            "{args:?}"
+        );
+        let ResultBody::Read {
+            count: 65_536,
+            data: moved,
+            ..
+        } = results.body
+        else {
+            panic!("{results:?}")
+        };
         assert_eq!(moved.bytes, data);
         let (call, reply) = of(Procedure::Write).write(8, 3, 513, &data);
         let write = again(call, reply, Procedure::Write);
         let (_, args, _, results) = write.parts().unwrap();
-        let Args::Write { offset: 513, count: 65_536, data: moved, .. } = args else { panic!("{args:?}") };
+        let Args::Write {
+            offset: 513,
+            count: 65_536,
+            data: moved,
+            ..
+        } = args
+        else {
+            panic!("{args:?}")
+        };
         assert_eq!(moved.bytes, data);
-        assert!(matches!(results.body, ResultBody::Write { count: 65_536, .. }), "{results:?}");
+        assert!(
+            matches!(results.body, ResultBody::Write { count: 65_536, .. }),
+            "{results:?}"
+        );
         // Another set of files: other handles of the same lengths, the same ones for the same set.
         let lookup = of(Procedure::Lookup);
         assert!(!lookup.call.handles.is_empty() && !lookup.reply.handles.is_empty());

@@ -81,11 +81,23 @@ impl CaptureBench {
             let [file] = &self.files[..] else {
                 return Err(BenchError::usage("--replay sends one capture file"));
             };
-            let replay = Replay { interface, times: self.times, duration: self.duration, rate: self.rate };
+            let replay = Replay {
+                interface,
+                times: self.times,
+                duration: self.duration,
+                rate: self.rate,
+            };
             return replay.run(file, output);
         }
-        if let Some(wrong) = self.loss.iter().flatten().find(|share| !(0.0..100.0).contains(*share)) {
-            return Err(BenchError::usage(format!("--loss is in percent of the packets, not {wrong}")));
+        if let Some(wrong) = self
+            .loss
+            .iter()
+            .flatten()
+            .find(|share| !(0.0..100.0).contains(*share))
+        {
+            return Err(BenchError::usage(format!(
+                "--loss is in percent of the packets, not {wrong}"
+            )));
         }
         if let Some(folder) = &self.make {
             return make::run(&self, folder, output);
@@ -98,7 +110,9 @@ impl CaptureBench {
             None => speed::run(&subjects, rounds, self.part, &scratch, output),
             Some(shares) => {
                 let shares: Vec<f64> = shares.iter().map(|percent| percent / 100.0).collect();
-                loss::run(&subjects, &shares, self.seed, rounds, self.part, &scratch, output)
+                loss::run(
+                    &subjects, &shares, self.seed, rounds, self.part, &scratch, output,
+                )
             }
         }
     }
@@ -106,7 +120,11 @@ impl CaptureBench {
 
 impl CaptureBench {
     /// The captures: those that were named, or our own.
-    fn subjects(&self, scratch: &Scratch, output: &dyn Console) -> Result<Vec<SubjectCapture>, BenchError> {
+    fn subjects(
+        &self,
+        scratch: &Scratch,
+        output: &dyn Console,
+    ) -> Result<Vec<SubjectCapture>, BenchError> {
         if self.files.is_empty() {
             let made = Made::ALL.iter().map(|made| {
                 output.note(format_args!("making a capture: {}", made.name));
@@ -114,6 +132,9 @@ impl CaptureBench {
             });
             return made.collect();
         }
-        self.files.iter().map(|file| SubjectCapture::of_file(file, scratch)).collect()
+        self.files
+            .iter()
+            .map(|file| SubjectCapture::of_file(file, scratch))
+            .collect()
     }
 }

@@ -9,7 +9,9 @@
 use std::time::{Duration, Instant};
 
 use brunt_capture::recovery::Loss;
-use brunt_capture::{Analysis, ChecksumRun, FileSource, Limits, Operation, PacketBatch, Pipeline, Sink};
+use brunt_capture::{
+    Analysis, ChecksumRun, FileSource, Limits, Operation, PacketBatch, Pipeline, Sink,
+};
 use serde_json::{Value, json};
 
 use super::subject::SubjectCapture;
@@ -45,7 +47,11 @@ struct Turns {
 
 impl Turns {
     fn of(shares: &[f64], packets: u64) -> Turns {
-        let all: Vec<f64> = shares.iter().flat_map(|share| [0.0, *share]).chain([0.0]).collect();
+        let all: Vec<f64> = shares
+            .iter()
+            .flat_map(|share| [0.0, *share])
+            .chain([0.0])
+            .collect();
         let each = packets.div_ceil(all.len() as u64).max(1);
         Turns { shares: all, each }
     }
@@ -84,11 +90,23 @@ struct Pass<'a> {
 impl Pass<'_> {
     fn new(turns: &Turns, seed: u64, pace: Option<f64>, interval_s: f64) -> Pass<'_> {
         let losses = turns.shares.iter().enumerate();
-        let losses = losses.map(|(turn, share)| Loss::new(seed.wrapping_add(turn as u64), *share)).collect();
+        let losses = losses
+            .map(|(turn, share)| Loss::new(seed.wrapping_add(turn as u64), *share))
+            .collect();
         let sink = (Analysis::new(), Count::default());
         let pipeline = Pipeline::new(sink, Limits::default());
         let (now, intervals, begins) = (Seen::default(), Vec::new(), Vec::new());
-        Pass { turns, losses, pipeline, started: Instant::now(), pace, interval_s, now, intervals, begins }
+        Pass {
+            turns,
+            losses,
+            pipeline,
+            started: Instant::now(),
+            pace,
+            interval_s,
+            now,
+            intervals,
+            begins,
+        }
     }
 
     /// Analyses the file; how long that took.
@@ -98,7 +116,9 @@ impl Pass<'_> {
         self.started = Instant::now();
         while source.fill(&mut batch).map_err(BenchError::usage)? {
             if output.is_interrupted() {
-                return Err(BenchError::failed("interrupted: lines printed so far are complete"));
+                return Err(BenchError::failed(
+                    "interrupted: lines printed so far are complete",
+                ));
             }
             for packet in batch.packets() {
                 self.wait_for(self.now.wire_bytes);
@@ -133,7 +153,11 @@ impl Pass<'_> {
                 if early.is_zero() {
                     break;
                 }
-                if early > SPIN { std::thread::sleep(early - SPIN) } else { std::hint::spin_loop() }
+                if early > SPIN {
+                    std::thread::sleep(early - SPIN)
+                } else {
+                    std::hint::spin_loop()
+                }
             }
         }
     }
@@ -179,8 +203,17 @@ pub fn run(
         let from_s = pass.begins.get(index).copied().unwrap_or(to_s);
         json!({ "lost_share": share, "from_s": from_s, "to_s": to_s })
     };
-    let most = pass.intervals.iter().map(|seen| seen.backlog_bytes).fold(0.0, f64::max);
-    let kept = pass.intervals.iter().map(|seen| seen.kept_bytes).max().unwrap_or(0);
+    let most = pass
+        .intervals
+        .iter()
+        .map(|seen| seen.backlog_bytes)
+        .fold(0.0, f64::max);
+    let kept = pass
+        .intervals
+        .iter()
+        .map(|seen| seen.kept_bytes)
+        .max()
+        .unwrap_or(0);
     output.line(format_args!(
         "  over time: {:.2} Gb/s arriving, {:.2} the most without losses; backlog {:.2} MB and {:.2} MB kept at the most",
         gbit(pace),
@@ -229,14 +262,20 @@ mod tests {
     fn losses_take_turns() {
         let turns = Turns::of(&[0.01, 0.05], 1000);
         assert_eq!(turns.shares, [0.0, 0.01, 0.0, 0.05, 0.0]);
-        assert_eq!([0, 199, 200, 400, 999, 5000].map(|packet| turns.at(packet)), [0, 0, 1, 2, 4, 4]);
+        assert_eq!(
+            [0, 199, 200, 400, 999, 5000].map(|packet| turns.at(packet)),
+            [0, 0, 1, 2, 4, 4]
+        );
     }
 
     /// Of a capture that loses every packet in the middle, nothing is lost before and after; every packet and every
     /// operation is in some interval but for those of the last, unfinished one.
     #[test]
     fn intervals_account_for_a_capture() {
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/nfs3-small.pcap.zst");
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../testdata/nfs3-small.pcap.zst"
+        );
         let scratch = Scratch::new(None, "over-time").unwrap();
         let subject = SubjectCapture::of_file(std::path::Path::new(file), &scratch).unwrap();
         let figures = run(&subject, &[1.0], 1, &Unread).unwrap();
@@ -244,13 +283,22 @@ mod tests {
         assert_eq!(turns.len(), 3, "{turns:?}");
         let intervals = figures["intervals"].as_array().unwrap();
         assert!(intervals.len() > 1, "{intervals:?}");
-        let sum = |key: &str| intervals.iter().map(|one| one[key].as_u64().unwrap()).sum::<u64>();
+        let sum = |key: &str| {
+            intervals
+                .iter()
+                .map(|one| one[key].as_u64().unwrap())
+                .sum::<u64>()
+        };
         assert!(
             sum("packets") <= subject.packets && sum("packets") * 2 > subject.packets,
             "{}",
             sum("packets")
         );
-        assert!(sum("lost") <= subject.packets.div_ceil(3), "{}", sum("lost"));
+        assert!(
+            sum("lost") <= subject.packets.div_ceil(3),
+            "{}",
+            sum("lost")
+        );
         let operations: f64 = intervals
             .iter()
             .map(|one| {
@@ -258,6 +306,9 @@ mod tests {
                     * (one["end_s"].as_f64().unwrap() - one["start_s"].as_f64().unwrap())
             })
             .sum();
-        assert!(operations > 0.0 && operations <= subject.calls as f64 + 0.5, "{operations}");
+        assert!(
+            operations > 0.0 && operations <= subject.calls as f64 + 0.5,
+            "{operations}"
+        );
     }
 }

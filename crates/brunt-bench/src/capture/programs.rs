@@ -96,7 +96,12 @@ pub struct ProgramRun {
 
 impl Program {
     /// Those that are compared with each other, ourselves first.
-    pub const ALL: [Program; 4] = [Program::Analyses, Program::Trace, Program::Nfstrace, Program::Tshark];
+    pub const ALL: [Program; 4] = [
+        Program::Analyses,
+        Program::Trace,
+        Program::Nfstrace,
+        Program::Tshark,
+    ];
 
     /// For people.
     pub fn name(self) -> &'static str {
@@ -115,11 +120,12 @@ impl Program {
     pub fn missing(self) -> Option<String> {
         match self {
             Program::Analyses | Program::Trace | Program::TraceWithout(_) => None,
-            Program::Tshark => {
-                (!peers::have("tshark")).then(|| "tshark is not installed (Debian package tshark)".into())
-            }
+            Program::Tshark => (!peers::have("tshark"))
+                .then(|| "tshark is not installed (Debian package tshark)".into()),
             Program::Nfstrace => (!peers::have("nfstrace") || !Path::new(BREAKDOWN).is_file())
-                .then(|| format!("nfstrace with {BREAKDOWN} is not installed (Debian package nfstrace)")),
+                .then(|| {
+                    format!("nfstrace with {BREAKDOWN} is not installed (Debian package nfstrace)")
+                }),
         }
     }
 
@@ -157,7 +163,11 @@ impl Program {
         match self {
             Program::Analyses => command.args(["--json", "analyze"]).arg(capture),
             Program::Trace | Program::TraceWithout(_) => {
-                command.args(["--json", "capture", "-r"]).arg(capture).arg("--out").arg(folder.join("trace"));
+                command
+                    .args(["--json", "capture", "-r"])
+                    .arg(capture)
+                    .arg("--out")
+                    .arg(folder.join("trace"));
                 if let Program::TraceWithout(left_out) = self {
                     for table in left_out.tables() {
                         command.args(["--without", table]);
@@ -167,10 +177,14 @@ impl Program {
             }
             Program::Tshark => &mut command,
             // It writes a file for each connection into the folder in which it runs.
-            Program::Nfstrace => command.args(["-m", "stat", "-a", BREAKDOWN, "-I"]).arg(capture),
+            Program::Nfstrace => command
+                .args(["-m", "stat", "-a", BREAKDOWN, "-I"])
+                .arg(capture),
         };
         command.current_dir(&folder).stdin(Stdio::null());
-        command.stdout(File::create(&said).map_err(tell)?).stderr(File::create(&complained).map_err(tell)?);
+        command
+            .stdout(File::create(&said).map_err(tell)?)
+            .stderr(File::create(&complained).map_err(tell)?);
         let start = Instant::now();
         let child = on_cores(self.cores(), || command.spawn()).map_err(tell)?;
         let spent = Spent::wait(child).map_err(tell)?;
@@ -178,7 +192,11 @@ impl Program {
         if !spent.status.success() {
             let text = fs::read_to_string(&complained).unwrap_or_default();
             let last = text.lines().next_back().unwrap_or_default();
-            return Err(BenchError::failed(format!("{}: {}: {last}", self.name(), spent.status)));
+            return Err(BenchError::failed(format!(
+                "{}: {}: {last}",
+                self.name(),
+                spent.status
+            )));
         }
         let (calls, trace_bytes) = self.read(&said).map_err(tell)?;
         let extents = match self {
@@ -217,7 +235,9 @@ impl Program {
             Program::Tshark => {
                 let mut calls = 0;
                 for line in lines()? {
-                    calls += messages(&line?).filter(|(_, _, is_reply)| !is_reply).count() as u64;
+                    calls += messages(&line?)
+                        .filter(|(_, _, is_reply)| !is_reply)
+                        .count() as u64;
                 }
                 Ok((calls, None))
             }
@@ -230,7 +250,13 @@ impl Program {
 fn tshark(capture: &Path, reorder: bool) -> Command {
     let mut command = peers::command("tshark");
     command.arg("-n").arg("-r").arg(capture);
-    command.args(["-o", &format!("tcp.reassemble_out_of_order:{}", if reorder { "TRUE" } else { "FALSE" })]);
+    command.args([
+        "-o",
+        &format!(
+            "tcp.reassemble_out_of_order:{}",
+            if reorder { "TRUE" } else { "FALSE" }
+        ),
+    ]);
     command.args(["-Y", "nfs", "-T", "fields"]);
     for field in FIELDS {
         command.args(["-e", field]);
@@ -243,7 +269,9 @@ fn histogram_operations(lines: &[String]) -> Option<u64> {
     let (mut operations, mut of_session) = (None, false);
     for line in lines {
         of_session |= line.starts_with("Session:");
-        let Some(rest) = line.strip_prefix("Total operations: ") else { continue };
+        let Some(rest) = line.strip_prefix("Total operations: ") else {
+            continue;
+        };
         if !std::mem::take(&mut of_session) {
             let count: u64 = rest.split('.').next()?.parse().ok()?;
             operations = Some(operations.unwrap_or(0) + count);
@@ -259,11 +287,13 @@ pub fn messages(line: &str) -> impl Iterator<Item = ((&str, &str), u32, bool)> {
     let mut next = || fields.next().unwrap_or_default();
     let ends = [(next(), next()), (next(), next())];
     let (xids, kinds) = (next(), next());
-    xids.split(',').zip(kinds.split(',')).filter_map(move |(xid, kind)| {
-        let xid = u32::from_str_radix(xid.trim_start_matches("0x"), 16).ok()?;
-        let is_reply = kind == "1";
-        Some((ends[usize::from(is_reply)], xid, is_reply))
-    })
+    xids.split(',')
+        .zip(kinds.split(','))
+        .filter_map(move |(xid, kind)| {
+            let xid = u32::from_str_radix(xid.trim_start_matches("0x"), 16).ok()?;
+            let is_reply = kind == "1";
+            Some((ends[usize::from(is_reply)], xid, is_reply))
+        })
 }
 
 /// tshark's fields of a capture with losses, a line at a time.
@@ -278,7 +308,10 @@ pub fn each_line_of_tshark(
     let tell = |error: io::Error| BenchError::failed(format!("tshark: {error}"));
     let said = scratch.join("fields");
     let mut command = tshark(capture, false);
-    let status = command.stdout(File::create(&said).map_err(tell)?).stderr(Stdio::null()).status();
+    let status = command
+        .stdout(File::create(&said).map_err(tell)?)
+        .stderr(Stdio::null())
+        .status();
     if !status.map_err(tell)?.success() {
         return Err(BenchError::failed("tshark failed"));
     }
@@ -294,7 +327,10 @@ fn on_cores<T>(cores: Option<usize>, start: impl FnOnce() -> io::Result<T>) -> i
     let Some(cores) = cores else { return start() };
     let all = sched_getaffinity(None)?;
     let mut few = CpuSet::new();
-    (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).take(cores).for_each(|cpu| few.set(cpu));
+    (0..CpuSet::MAX_CPU)
+        .filter(|cpu| all.is_set(*cpu))
+        .take(cores)
+        .for_each(|cpu| few.set(cpu));
     sched_setaffinity(None, &few)?;
     let started = start();
     sched_setaffinity(None, &all)?;
@@ -319,7 +355,10 @@ mod tests {
         let v3 = "Total operations: 247. Per operation:\nNULL Count: 4\nSession: 10.0.0.1:1 --> 10.0.0.2:2049 [TCP]\n\
                   Total operations: 71. Per operation:\nSession: x\nTotal operations: 176. Per operation:";
         check(v3, Some(247));
-        check(&format!("{v3}\n### Breakdown\nTotal operations: 3. Per operation:"), Some(250));
+        check(
+            &format!("{v3}\n### Breakdown\nTotal operations: 3. Per operation:"),
+            Some(250),
+        );
     }
 
     /// A frame's messages are told apart, and each names its client.
@@ -330,7 +369,10 @@ mod tests {
         };
         check(
             "1.5\t10.0.0.1\t700\t10.0.0.2\t2049\t0x0000000a,0x0000000b\t0,0\t\t\t6,7",
-            &[(("10.0.0.1", "700"), 10, false), (("10.0.0.1", "700"), 11, false)],
+            &[
+                (("10.0.0.1", "700"), 10, false),
+                (("10.0.0.1", "700"), 11, false),
+            ],
         );
         check(
             "1.5\t10.0.0.2\t2049\t10.0.0.1\t700\t0xc82c2173\t1",

@@ -34,14 +34,19 @@ impl Replay<'_> {
     /// The file is none, or the interface does not take it.
     pub fn run(&self, file: &Path, output: &dyn Console) -> BenchResult {
         if self.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
-            return Err(BenchError::usage("--rate is a number of gigabits above zero"));
+            return Err(BenchError::usage(
+                "--rate is a number of gigabits above zero",
+            ));
         }
         let (bytes, frames) = load(file)?;
         let sender = Transmitter::open(self.interface).map_err(|error| match error {
             LiveError::NotAllowed { .. } => BenchError::failed(error),
             error => BenchError::usage(error),
         })?;
-        let frames: Vec<&[u8]> = frames.iter().map(|(at, len)| &bytes[*at..at + len]).collect();
+        let frames: Vec<&[u8]> = frames
+            .iter()
+            .map(|(at, len)| &bytes[*at..at + len])
+            .collect();
         let started = Instant::now();
         let end = self.duration.map(|duration| started + duration.0);
         let (mut sent, mut sent_bytes, mut full) = (0u64, 0u64, 0u64);
@@ -87,14 +92,20 @@ fn load(file: &Path) -> Result<(Vec<u8>, Vec<FrameExtent>), BenchError> {
     while source.fill(&mut batch).map_err(BenchError::usage)? {
         for packet in batch.packets() {
             if bytes.len() + packet.bytes.len() > FILE_BYTES_MAX {
-                return Err(BenchError::usage(format!("{} holds more than 4 GiB", file.display())));
+                return Err(BenchError::usage(format!(
+                    "{} holds more than 4 GiB",
+                    file.display()
+                )));
             }
             frames.push((bytes.len(), packet.bytes.len()));
             bytes.extend_from_slice(packet.bytes);
         }
     }
     if frames.is_empty() {
-        return Err(BenchError::usage(format!("{} holds no packets", file.display())));
+        return Err(BenchError::usage(format!(
+            "{} holds no packets",
+            file.display()
+        )));
     }
     Ok((bytes, frames))
 }

@@ -3,7 +3,8 @@
 //! them. Called by [`super::compose`]. The one rule: tags are numbers of commands, none comes twice.
 
 use brunt_wire::iscsi::pdu::{
-    Bhs, DataIn, LoginRequest, LoginResponse, OPCODE_IMMEDIATE, ScsiCommand, ScsiResponse, U24, code, padded,
+    Bhs, DataIn, LoginRequest, LoginResponse, OPCODE_IMMEDIATE, ScsiCommand, ScsiResponse, U24,
+    code, padded,
 };
 use brunt_wire::scsi::cdb::{self, Cdb};
 use zerocopy::IntoBytes;
@@ -33,10 +34,28 @@ pub fn login(number: u8) -> (Vec<u8>, Vec<u8>) {
     let isid = [0x80, 0, 0, 0, 0, number];
     // Logins are always immediate (RFC 7143, 11.12).
     let opcode = LoginRequest::default().opcode | OPCODE_IMMEDIATE;
-    put(&mut request, LoginRequest { opcode, flags, isid, ..LoginRequest::default() }, text.as_bytes());
+    put(
+        &mut request,
+        LoginRequest {
+            opcode,
+            flags,
+            isid,
+            ..LoginRequest::default()
+        },
+        text.as_bytes(),
+    );
     let text =
         b"TargetPortalGroupTag=1\0HeaderDigest=None\0DataDigest=None\0MaxRecvDataSegmentLength=262144\0";
-    put(&mut response, LoginResponse { flags, isid, tsih: 1.into(), ..LoginResponse::default() }, text);
+    put(
+        &mut response,
+        LoginResponse {
+            flags,
+            isid,
+            tsih: 1.into(),
+            ..LoginResponse::default()
+        },
+        text,
+    );
     (request, response)
 }
 
@@ -59,7 +78,17 @@ fn command(tag: u32, flags: u8, code: u8, offset: u64, len: usize) -> ScsiComman
 /// A READ and its data, with the status in the same PDU.
 pub fn read(tag: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let (mut request, mut reply) = (Vec::new(), Vec::with_capacity(data.len() + 48));
-    put(&mut request, command(tag, code::command::READ, cdb::op::READ_10, offset, data.len()), &[]);
+    put(
+        &mut request,
+        command(
+            tag,
+            code::command::READ,
+            cdb::op::READ_10,
+            offset,
+            data.len(),
+        ),
+        &[],
+    );
     let with_status = DataIn {
         flags: FINAL | code::response::STATUS,
         initiator_task_tag: tag.into(),
@@ -90,13 +119,27 @@ fn response(tag: u32) -> Vec<u8> {
 /// A WRITE with all its data, and its status.
 pub fn write(tag: u32, offset: u64, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut request = Vec::with_capacity(data.len() + 48);
-    put(&mut request, command(tag, code::command::WRITE, cdb::op::WRITE_10, offset, data.len()), data);
+    put(
+        &mut request,
+        command(
+            tag,
+            code::command::WRITE,
+            cdb::op::WRITE_10,
+            offset,
+            data.len(),
+        ),
+        data,
+    );
     (request, response(tag))
 }
 
 /// A SYNCHRONIZE CACHE of everything.
 pub fn flush(tag: u32) -> (Vec<u8>, Vec<u8>) {
     let mut request = Vec::new();
-    put(&mut request, command(tag, 0, cdb::op::SYNCHRONIZE_CACHE_10, 0, 0), &[]);
+    put(
+        &mut request,
+        command(tag, 0, cdb::op::SYNCHRONIZE_CACHE_10, 0, 0),
+        &[],
+    );
     (request, response(tag))
 }

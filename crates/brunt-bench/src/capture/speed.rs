@@ -42,7 +42,11 @@ impl Contestant {
 
     /// The most of all rounds.
     fn resident_bytes(&self) -> u64 {
-        self.runs.iter().map(|run| run.resident_bytes_max).max().unwrap_or(0)
+        self.runs
+            .iter()
+            .map(|run| run.resident_bytes_max)
+            .max()
+            .unwrap_or(0)
     }
 }
 
@@ -74,7 +78,11 @@ pub fn run(
                     }
                     _ => subject.clone(),
                 };
-                Ok(Contestant { program: *program, subject, runs: Vec::new() })
+                Ok(Contestant {
+                    program: *program,
+                    subject,
+                    runs: Vec::new(),
+                })
             })
             .collect::<Result<Vec<Contestant>, BenchError>>()?;
         for _ in 0..rounds {
@@ -84,7 +92,9 @@ pub fn run(
                         "interrupted: tables printed so far are complete, the others were not measured",
                     ));
                 }
-                contestant.runs.push(contestant.program.run(&contestant.subject.path, scratch)?);
+                contestant
+                    .runs
+                    .push(contestant.program.run(&contestant.subject.path, scratch)?);
             }
         }
         let zstd_bytes = zstd_bytes(subject)?;
@@ -102,12 +112,19 @@ pub fn run(
 pub fn present(output: &dyn Console) -> Vec<Program> {
     let missing = Program::ALL.iter().filter_map(|program| program.missing());
     missing.for_each(|why| output.note(format_args!("left out: {why}")));
-    Program::ALL.into_iter().filter(|program| program.missing().is_none()).collect()
+    Program::ALL
+        .into_iter()
+        .filter(|program| program.missing().is_none())
+        .collect()
 }
 
 /// Those of `present` that find operations in such a capture.
 pub fn readers(present: &[Program], subject: &SubjectCapture) -> Vec<Program> {
-    present.iter().filter(|program| program.reads(subject)).copied().collect()
+    present
+        .iter()
+        .filter(|program| program.reads(subject))
+        .copied()
+        .collect()
 }
 
 /// The length of `zstd -3` of a capture.
@@ -140,10 +157,16 @@ fn print(
     ));
     let mut rows = Vec::new();
     for contestant in contestants {
-        let rates: Vec<f64> = contestant.runs.iter().map(|run| contestant.gbit(run)).collect();
+        let rates: Vec<f64> = contestant
+            .runs
+            .iter()
+            .map(|run| contestant.gbit(run))
+            .collect();
         let (least, most) = extremes(&rates);
-        let (wall, cpu) =
-            (|run: &ProgramRun| run.wall.as_secs_f64(), |run: &ProgramRun| run.cpu.as_secs_f64());
+        let (wall, cpu) = (
+            |run: &ProgramRun| run.wall.as_secs_f64(),
+            |run: &ProgramRun| run.cpu.as_secs_f64(),
+        );
         let by_cpu = contestant.median(|run| contestant.gbit_per_cpu_s(run));
         let calls = contestant.median(|run| contestant.calls_per_s(run));
         let resident = contestant.resident_bytes();
@@ -194,7 +217,9 @@ fn print(
 
 /// What the trace's bytes are of, with and without compression (Figure 9 of the Chronicle paper).
 fn extents(contestants: &[Contestant], output: &dyn Console) -> Vec<Value> {
-    let found = contestants.iter().flat_map(|contestant| &contestant.runs[0].extents);
+    let found = contestants
+        .iter()
+        .flat_map(|contestant| &contestant.runs[0].extents);
     let line = |ExtentSizes { extent, sizes }: &ExtentSizes| {
         let megabytes = |bytes: u64| bytes as f64 / 1e6;
         let smaller = sizes.value_bytes as f64 / sizes.file_bytes.max(1) as f64;
@@ -222,20 +247,33 @@ struct Verdict {
 
 impl Verdict {
     fn ratio(text: String, value: f64) -> Verdict {
-        Verdict { text, value, reached: None }
+        Verdict {
+            text,
+            value,
+            reached: None,
+        }
     }
 
     fn goal(text: String, value: f64, reached: bool) -> Verdict {
         let text = format!("{text} ({})", if reached { "reached" } else { "MISSED" });
-        Verdict { text, value, reached: Some(reached) }
+        Verdict {
+            text,
+            value,
+            reached: Some(reached),
+        }
     }
 }
 
 fn verdicts(subject: &SubjectCapture, contestants: &[Contestant], zstd_bytes: u64) -> Vec<Verdict> {
     let goals = subject.goals();
-    let find = |program| contestants.iter().find(|contestant| contestant.program == program);
-    let (analyses, trace) =
-        find(Program::Analyses).zip(find(Program::Trace)).expect("we ourselves are always there");
+    let find = |program| {
+        contestants
+            .iter()
+            .find(|contestant| contestant.program == program)
+    };
+    let (analyses, trace) = find(Program::Analyses)
+        .zip(find(Program::Trace))
+        .expect("we ourselves are always there");
     let mut found = Vec::new();
     let judged = subject.file_bytes >= JUDGED_BYTES_MIN;
     let mut at_least = |what: &str, value: f64, goal: f64, unit: &str| {
@@ -246,37 +284,71 @@ fn verdicts(subject: &SubjectCapture, contestants: &[Contestant], zstd_bytes: u6
         });
     };
     let gbit = |contestant: &Contestant| contestant.median(|run| contestant.gbit(run));
-    at_least("all analyses on one core:", gbit(analyses), goals.analyses_gbit, "Gb/s");
+    at_least(
+        "all analyses on one core:",
+        gbit(analyses),
+        goals.analyses_gbit,
+        "Gb/s",
+    );
     if let Some(goal) = goals.trace_gbit {
         at_least("with the trace on two cores:", gbit(trace), goal, "Gb/s");
     }
     if let Some(goal) = goals.trace_calls {
         let calls = trace.median(|run| trace.calls_per_s(run));
-        at_least("with the trace on two cores:", calls / 1e6, goal / 1e6, "million calls/s");
+        at_least(
+            "with the trace on two cores:",
+            calls / 1e6,
+            goal / 1e6,
+            "million calls/s",
+        );
     }
-    let trace_bytes = trace.runs.iter().filter_map(|run| run.trace_bytes).max().unwrap_or(0);
+    let trace_bytes = trace
+        .runs
+        .iter()
+        .filter_map(|run| run.trace_bytes)
+        .max()
+        .unwrap_or(0);
     if trace_bytes > 0 {
         let smaller = subject.file_bytes as f64 / trace_bytes as f64;
         let what = format!("the trace of {:.1} MB is", trace_bytes as f64 / 1e6);
-        at_least(&what, smaller, goals.smaller, "times smaller than the capture");
+        at_least(
+            &what,
+            smaller,
+            goals.smaller,
+            "times smaller than the capture",
+        );
         let of_zstd = trace_bytes as f64 / zstd_bytes as f64;
-        let text =
-            format!("it is {of_zstd:.2} of `zstd -3` of the capture ({:.1} MB)", zstd_bytes as f64 / 1e6);
+        let text = format!(
+            "it is {of_zstd:.2} of `zstd -3` of the capture ({:.1} MB)",
+            zstd_bytes as f64 / 1e6
+        );
         found.push(match goals.below_zstd && judged {
             true => Verdict::goal(format!("{text}; goal below 1"), of_zstd, of_zstd < 1.0),
             false => Verdict::ratio(text, of_zstd),
         });
     }
     let resident = analyses.resident_bytes().max(trace.resident_bytes());
-    let text = format!("memory: {} MiB; goal below {}", resident >> 20, MEMORY_BYTES_MAX >> 20);
-    found.push(Verdict::goal(text, resident as f64, resident < MEMORY_BYTES_MAX));
+    let text = format!(
+        "memory: {} MiB; goal below {}",
+        resident >> 20,
+        MEMORY_BYTES_MAX >> 20
+    );
+    found.push(Verdict::goal(
+        text,
+        resident as f64,
+        resident < MEMORY_BYTES_MAX,
+    ));
     for program in [Program::Nfstrace, Program::Tshark] {
         let Some(other) = find(program) else { continue };
         for ours in [analyses, trace] {
             // Round by round: the machine's speed drifts.
             let ratio = |figure: fn(&Contestant, &ProgramRun) -> f64| {
                 let pairs = ours.runs.iter().zip(&other.runs);
-                median(&pairs.map(|(a, b)| figure(ours, a) / figure(other, b)).collect::<Vec<f64>>())
+                median(
+                    &pairs
+                        .map(|(a, b)| figure(ours, a) / figure(other, b))
+                        .collect::<Vec<f64>>(),
+                )
             };
             let (wall, cpu) = (ratio(Contestant::gbit), ratio(Contestant::gbit_per_cpu_s));
             found.push(Verdict::ratio(

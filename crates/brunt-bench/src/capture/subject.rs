@@ -79,7 +79,9 @@ pub struct SubjectCapture {
 impl SubjectCapture {
     /// A file of the user's.
     pub fn of_file(file: &Path, scratch: &Scratch) -> Result<SubjectCapture, BenchError> {
-        let name = file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let name = file
+            .file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let mistake = |error: io::Error| BenchError::usage(format!("{}: {error}", file.display()));
         if is_plain(file).map_err(mistake)? {
             // The programs run in folders of their own.
@@ -130,7 +132,11 @@ impl SubjectCapture {
         let mut written = 0;
         write_packets(&self.path, to, |_, packet| {
             written += packet.bytes.len() as u64 + 16;
-            if written > bytes { Keep::End } else { Keep::Yes }
+            if written > bytes {
+                Keep::End
+            } else {
+                Keep::Yes
+            }
         })?;
         SubjectCapture::new(self.name.clone(), to.to_path_buf())
     }
@@ -146,7 +152,8 @@ fn calls_of(path: &Path) -> Result<(u64, u64), BenchError> {
         fn on_checksums(&mut self, _: &brunt_capture::ChecksumRun<'_>) {}
     }
     let limits = brunt_capture::Limits::default();
-    let outcome = brunt_capture::run_file(path, Commands(0), limits, || false).map_err(BenchError::usage)?;
+    let outcome =
+        brunt_capture::run_file(path, Commands(0), limits, || false).map_err(BenchError::usage)?;
     let ledger: Ledger = outcome.ledger;
     Ok((ledger.calls, outcome.sink.0))
 }
@@ -155,8 +162,14 @@ fn calls_of(path: &Path) -> Result<(u64, u64), BenchError> {
 fn is_plain(file: &Path) -> io::Result<bool> {
     let mut magic = [0; 4];
     let read = File::open(file)?.take(4).read(&mut magic)?;
-    let numbers = [u32::from_ne_bytes(magic), u32::from_ne_bytes(magic).swap_bytes()];
-    Ok(read == 4 && numbers.iter().any(|number| matches!(number, 0xa1b2_c3d4 | 0xa1b2_3c4d)))
+    let numbers = [
+        u32::from_ne_bytes(magic),
+        u32::from_ne_bytes(magic).swap_bytes(),
+    ];
+    Ok(read == 4
+        && numbers
+            .iter()
+            .any(|number| matches!(number, 0xa1b2_c3d4 | 0xa1b2_3c4d)))
 }
 
 /// What is to become of a packet.
@@ -191,7 +204,10 @@ pub fn write_packets(
             index += 1;
         }
     }
-    writer.finish().1.map_or(Ok(()), |error| Err(failed(error)))?;
+    writer
+        .finish()
+        .1
+        .map_or(Ok(()), |error| Err(failed(error)))?;
     Ok(())
 }
 
@@ -219,7 +235,12 @@ impl Made {
             mtu: 9000,
             calls: 20_000,
         },
-        Made { name: "small operations, MTU 1500", load: CaptureContent::Small, mtu: 1500, calls: 1_000_000 },
+        Made {
+            name: "small operations, MTU 1500",
+            load: CaptureContent::Small,
+            mtu: 1500,
+            calls: 1_000_000,
+        },
         Made {
             name: "64 KiB READ and WRITE over iSCSI, MTU 1500",
             load: CaptureContent::Scsi,
@@ -239,7 +260,15 @@ impl Made {
             },
             self.mtu
         ));
-        compose(&path, self.load, self.mtu, if quick { self.calls / 10 } else { self.calls })?;
-        Ok(SubjectCapture { made: true, ..SubjectCapture::new(self.name.to_string(), path)? })
+        compose(
+            &path,
+            self.load,
+            self.mtu,
+            if quick { self.calls / 10 } else { self.calls },
+        )?;
+        Ok(SubjectCapture {
+            made: true,
+            ..SubjectCapture::new(self.name.to_string(), path)?
+        })
     }
 }

@@ -11,20 +11,35 @@ use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
 const WITH_ALL: Program = Program::Trace;
-const WITHOUT: [TablesLeftOut; 3] = [TablesLeftOut::Both, TablesLeftOut::Histograms, TablesLeftOut::Sketches];
+const WITHOUT: [TablesLeftOut; 3] = [
+    TablesLeftOut::Both,
+    TablesLeftOut::Histograms,
+    TablesLeftOut::Sketches,
+];
 
 /// Measures all captures and prints a table for each.
-pub fn run(subjects: &[SubjectCapture], rounds: u32, scratch: &Scratch, output: &dyn Console) -> BenchResult {
+pub fn run(
+    subjects: &[SubjectCapture],
+    rounds: u32,
+    scratch: &Scratch,
+    output: &dyn Console,
+) -> BenchResult {
     let mut tables = Vec::new();
     for subject in subjects {
         let megabytes = subject.file_bytes as f64 / 1e6;
-        output.line(format_args!("{}: {megabytes:.0} MB, {} calls", subject.name, subject.calls));
-        let programs: Vec<Program> =
-            std::iter::once(WITH_ALL).chain(WITHOUT.map(Program::TraceWithout)).collect();
+        output.line(format_args!(
+            "{}: {megabytes:.0} MB, {} calls",
+            subject.name, subject.calls
+        ));
+        let programs: Vec<Program> = std::iter::once(WITH_ALL)
+            .chain(WITHOUT.map(Program::TraceWithout))
+            .collect();
         let mut runs: Vec<Vec<ProgramRun>> = vec![Vec::new(); programs.len()];
         for (who, _) in interleaved(programs.len(), rounds as usize, 1) {
             if output.is_interrupted() {
-                return Err(BenchError::failed("interrupted: captures printed so far are complete"));
+                return Err(BenchError::failed(
+                    "interrupted: captures printed so far are complete",
+                ));
             }
             runs[who].push(programs[who].run(&subject.path, scratch)?);
         }
@@ -39,8 +54,15 @@ pub fn run(subjects: &[SubjectCapture], rounds: u32, scratch: &Scratch, output: 
 
 /// `runs`: those with all tables, then as in [`WITHOUT`].
 fn print(subject: &SubjectCapture, runs: &[Vec<ProgramRun>], output: &dyn Console) -> Value {
-    let [all, without @ ..] = runs else { unreachable!("those with all tables come first") };
-    let bytes = |runs: &[ProgramRun]| runs.iter().filter_map(|run| run.trace_bytes).max().unwrap_or(0);
+    let [all, without @ ..] = runs else {
+        unreachable!("those with all tables come first")
+    };
+    let bytes = |runs: &[ProgramRun]| {
+        runs.iter()
+            .filter_map(|run| run.trace_bytes)
+            .max()
+            .unwrap_or(0)
+    };
     output.line(format_args!(
         "  {:<42} {:>26} {:>26} {:>12}",
         "with both, of the same", "time", "processor time", "bytes"
@@ -51,7 +73,11 @@ fn print(subject: &SubjectCapture, runs: &[Vec<ProgramRun>], output: &dyn Consol
         let cpu = ratio(all, without, |run| run.cpu.as_secs_f64());
         let bytes = bytes(all) as f64 / bytes(without).max(1) as f64;
         let words = |ratio: &Option<Ratio>| ratio_words(ratio.as_ref(), 3);
-        output.line(format_args!("  {name:<42} {:>26} {:>26} {bytes:>12.3}", words(&wall), words(&cpu)));
+        output.line(format_args!(
+            "  {name:<42} {:>26} {:>26} {bytes:>12.3}",
+            words(&wall),
+            words(&cpu)
+        ));
         json!({
             "without": left_out.tables(), "time": wall, "processor_time": cpu, "bytes": bytes,
             "calls_found": without[0].calls,
@@ -66,7 +92,11 @@ fn print(subject: &SubjectCapture, runs: &[Vec<ProgramRun>], output: &dyn Consol
 }
 
 /// What all tables take, divided by what fewer take.
-fn ratio(all: &[ProgramRun], fewer: &[ProgramRun], figure: impl Fn(&ProgramRun) -> f64) -> Option<Ratio> {
+fn ratio(
+    all: &[ProgramRun],
+    fewer: &[ProgramRun],
+    figure: impl Fn(&ProgramRun) -> f64,
+) -> Option<Ratio> {
     let values = |runs: &[ProgramRun]| runs.iter().map(&figure).collect::<Vec<f64>>();
     Ratio::of(&values(fewer), &values(all), 1)
 }

@@ -25,9 +25,15 @@ pub(super) fn measure(
     let of_each = estimates.div_ceil(town.hosts.len() as u32);
     let found: Vec<Result<Vec<ClockEstimate>, BenchError>> = town.on_controller(|| {
         Ok(std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                town.hosts.iter().map(|host| scope.spawn(|| estimates_of(town, host, of_each))).collect();
-            threads.into_iter().map(|thread| thread.join().expect("estimating does not panic")).collect()
+            let threads: Vec<_> = town
+                .hosts
+                .iter()
+                .map(|host| scope.spawn(|| estimates_of(town, host, of_each)))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("estimating does not panic"))
+                .collect()
         }))
     })?;
     let (mut held, mut errors, mut off) = (0usize, Vec::new(), Vec::new());
@@ -52,7 +58,11 @@ pub(super) fn measure(
         at(&off, 0.99)
     ));
     if (held as f64) < HELD_MIN * errors.len() as f64 {
-        wrong.push(format!("{}: {held} of {} estimates hold the truth", link.name, errors.len()));
+        wrong.push(format!(
+            "{}: {held} of {} estimates hold the truth",
+            link.name,
+            errors.len()
+        ));
     }
     Ok(json!({
         "link": link.name,
@@ -65,10 +75,15 @@ pub(super) fn measure(
 }
 
 /// So many estimates of one host.
-fn estimates_of(town: &Town, host: &TownHost, count: u32) -> Result<Vec<ClockEstimate>, BenchError> {
-    let failed = |error: &dyn std::fmt::Display| BenchError::failed(format!("host {}: {error}", host.name));
-    let mut remote =
-        RemoteHost::connect(&host.place.address, &town.options(host)?).map_err(|error| failed(&error))?;
+fn estimates_of(
+    town: &Town,
+    host: &TownHost,
+    count: u32,
+) -> Result<Vec<ClockEstimate>, BenchError> {
+    let failed =
+        |error: &dyn std::fmt::Display| BenchError::failed(format!("host {}: {error}", host.name));
+    let mut remote = RemoteHost::connect(&host.place.address, &town.options(host)?)
+        .map_err(|error| failed(&error))?;
     let mut estimates = Vec::new();
     for _ in 0..count {
         let mut track = ClockTrack::default();

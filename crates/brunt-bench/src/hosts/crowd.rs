@@ -19,7 +19,11 @@ use crate::{BenchError, Console};
 const RATE: u32 = 10;
 
 /// One number of agents after the other.
-pub(super) fn measure(numbers: &[u16], seconds: u64, output: &dyn Console) -> Result<Value, BenchError> {
+pub(super) fn measure(
+    numbers: &[u16],
+    seconds: u64,
+    output: &dyn Console,
+) -> Result<Value, BenchError> {
     let scratch = Scratch::new(None, "agents")?;
     let authority = Authority::in_folder(scratch.path()).map_err(BenchError::failed)?;
     let controller = authority.controller().map_err(BenchError::failed)?;
@@ -27,7 +31,9 @@ pub(super) fn measure(numbers: &[u16], seconds: u64, output: &dyn Console) -> Re
     let lab = Lab::new(["here"], Clock::Monotonic).map_err(BenchError::failed)?;
     let here = lab.host("here").map_err(BenchError::failed)?;
     let address = here.address();
-    let identity = authority.agent(&address.to_string()).map_err(BenchError::failed)?;
+    let identity = authority
+        .agent(&address.to_string())
+        .map_err(BenchError::failed)?;
     let most = numbers.iter().copied().max().unwrap_or(0);
     let mut agents = Vec::new();
     for _ in 0..most {
@@ -41,17 +47,31 @@ pub(super) fn measure(numbers: &[u16], seconds: u64, output: &dyn Console) -> Re
         if output.is_interrupted() {
             return Err(BenchError::failed("interrupted"));
         }
-        let ports: Vec<u16> = agents.iter().take(usize::from(number)).map(|(_, port)| *port).collect();
+        let ports: Vec<u16> = agents
+            .iter()
+            .take(usize::from(number))
+            .map(|(_, port)| *port)
+            .collect();
         let text = experiment(&address.to_string(), &ports, &controller, seconds);
-        let (file, results) = (scratch.join("agents.toml"), scratch.join(&format!("results-{number}")));
+        let (file, results) = (
+            scratch.join("agents.toml"),
+            scratch.join(&format!("results-{number}")),
+        );
         std::fs::write(&file, text).map_err(BenchError::failed)?;
         let mut run = Command::new(own_program()?);
         run.arg("run").arg(&file).arg("--out").arg(&results);
         here.place(&mut run).map_err(BenchError::failed)?;
-        let child = run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = run
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
         let spent = Spent::wait(child.map_err(BenchError::failed)?).map_err(BenchError::failed)?;
         if !spent.status.success() {
-            return Err(BenchError::failed(format!("brunt run with {number} agents: {}", spent.status)));
+            return Err(BenchError::failed(format!(
+                "brunt run with {number} agents: {}",
+                spent.status
+            )));
         }
         let summary = std::fs::read(results.join("summary.json")).map_err(BenchError::failed)?;
         let summary: Value = serde_json::from_slice(&summary).map_err(BenchError::failed)?;
@@ -66,7 +86,9 @@ fn experiment(address: &str, ports: &[u16], controller: &Path, seconds: u64) -> 
         let identity = controller.display();
         format!("[hosts.a{index}]\nagent = \"{address}:{port}\"\nidentity = \"{identity}\"\n")
     };
-    let names: Vec<String> = (0..ports.len()).map(|index| format!("\"a{index}\"")).collect();
+    let names: Vec<String> = (0..ports.len())
+        .map(|index| format!("\"a{index}\""))
+        .collect();
     format!(
         "name = \"agents\"\nrepetitions = 1\nhost_silence = \"60s\"\n{}[targets.t]\nurl = \"null:1GiB\"\n\
          [workloads.w]\nhosts = [{}]\ninterval = \"1s\"\n\
@@ -80,7 +102,10 @@ fn experiment(address: &str, ports: &[u16], controller: &Path, seconds: u64) -> 
 
 /// What a run cost, printed.
 fn row(number: u16, seconds: u64, spent: &Spent, summary: &Value, output: &dyn Console) -> Value {
-    let hosts = summary["points"][0]["runs"][0]["hosts"].as_array().cloned().unwrap_or_default();
+    let hosts = summary["points"][0]["runs"][0]["hosts"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let bytes = |key: &str| {
         let sum: f64 = hosts.iter().filter_map(|host| host[key].as_f64()).sum();
         sum / f64::from(number) / seconds as f64
@@ -88,7 +113,9 @@ fn row(number: u16, seconds: u64, spent: &Spent, summary: &Value, output: &dyn C
     let (sent, received) = (bytes("sent_bytes"), bytes("received_bytes"));
     let cpu_ms = spent.cost.cpu().as_secs_f64() * 1e3;
     let mib = spent.resident_bytes_max as f64 / f64::from(1 << 20);
-    output.line(format_args!("  {number:>5} {cpu_ms:>48.0} {mib:>5.1} {sent:>19.0} {received:>23.0}"));
+    output.line(format_args!(
+        "  {number:>5} {cpu_ms:>48.0} {mib:>5.1} {sent:>19.0} {received:>23.0}"
+    ));
     json!({
         "agents": number,
         "controller_cpu_ms": cpu_ms,

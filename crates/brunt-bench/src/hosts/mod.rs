@@ -47,18 +47,28 @@ struct LinkKind {
     back: Duration,
 }
 
-const EVEN: LinkKind =
-    LinkKind { name: "0.2 ms each way", there: Duration::from_micros(200), back: Duration::from_micros(200) };
+const EVEN: LinkKind = LinkKind {
+    name: "0.2 ms each way",
+    there: Duration::from_micros(200),
+    back: Duration::from_micros(200),
+};
 const UNEVEN: LinkKind = LinkKind {
     name: "0.3 ms there, 4.3 ms back",
     there: Duration::from_micros(300),
     back: Duration::from_micros(4300),
 };
-const BARE: LinkKind = LinkKind { name: "no delay", there: Duration::ZERO, back: Duration::ZERO };
+const BARE: LinkKind = LinkKind {
+    name: "no delay",
+    there: Duration::ZERO,
+    back: Duration::ZERO,
+};
 
 impl LinkKind {
     fn settings(&self) -> [Settings; 2] {
-        [self.there, self.back].map(|delay| Settings { delay: Span(delay), ..Settings::default() })
+        [self.there, self.back].map(|delay| Settings {
+            delay: Span(delay),
+            ..Settings::default()
+        })
     }
 }
 
@@ -69,8 +79,9 @@ impl HostsBench {
     /// Something that is needed is missing, or an interval does not hold the truth often enough.
     pub fn run(self, output: &dyn Console) -> BenchResult {
         let mut random = Random::new(self.seed);
-        let shifts: Vec<i64> =
-            (0..HOSTS).map(|_| ((2.0 * random.unit() - 1.0) * SHIFT_MAX_NS) as i64).collect();
+        let shifts: Vec<i64> = (0..HOSTS)
+            .map(|_| ((2.0 * random.unit() - 1.0) * SHIFT_MAX_NS) as i64)
+            .collect();
         let mut result = json!({ "seed": self.seed, "shifts_ns": shifts });
         let mut wrong = Vec::new();
         if self.estimates > 0 {
@@ -79,7 +90,13 @@ impl HostsBench {
             for link in [BARE, EVEN, UNEVEN] {
                 let town = Town::build(&shifts, &link)?;
                 town.say_how_hosts_are_reached(output);
-                rows.push(clocks::measure(&town, &link, self.estimates, output, &mut wrong)?);
+                rows.push(clocks::measure(
+                    &town,
+                    &link,
+                    self.estimates,
+                    output,
+                    &mut wrong,
+                )?);
             }
             result["clocks"] = json!(rows);
         }

@@ -37,7 +37,10 @@ const APART: Duration = Duration::from_millis(100);
 /// # Errors
 /// The time is none.
 pub fn sleep_until(at: u64) -> Result<u64, BenchError> {
-    let time = Timespec { tv_sec: (at / 1_000_000_000) as i64, tv_nsec: (at % 1_000_000_000) as _ };
+    let time = Timespec {
+        tv_sec: (at / 1_000_000_000) as i64,
+        tv_nsec: (at % 1_000_000_000) as _,
+    };
     loop {
         match clock_nanosleep_absolute(ClockId::Monotonic, &time) {
             Ok(()) => {
@@ -63,16 +66,30 @@ struct HostsStarted {
 
 /// Rounds of both sides.
 pub(super) fn measure(town: &Town, rounds: u32, output: &dyn Console) -> Result<Value, BenchError> {
-    let places = town.hosts.iter().map(|host| (host.name.clone(), host.place.clone()));
+    let places = town
+        .hosts
+        .iter()
+        .map(|host| (host.name.clone(), host.place.clone()));
     let places: BTreeMap<_, _> = places.collect();
     let hosts = town.hosts.iter().map(|host| host.name.clone()).collect();
-    let mut workload = Workload { hosts, ..Workload::default() };
+    let mut workload = Workload {
+        hosts,
+        ..Workload::default()
+    };
     // One each, answered when all have woken up: who wakes first takes no processor from the others by going on or ending.
     workload.stop.requests = Some(town.hosts.len() as u64);
     let fleet = Arc::new(Fleet::new(PROGRAM.into(), places, false, PATIENCE));
-    let load = HostLoad::new(workload, "memory:1MiB?delay=const:100ms".into(), false, fleet);
+    let load = HostLoad::new(
+        workload,
+        "memory:1MiB?delay=const:100ms".into(),
+        false,
+        fleet,
+    );
     let (mut bare, mut bare_last, mut started) = (Vec::new(), Vec::new(), Vec::new());
-    let open = || load.open(&LoadTarget::default(), &AtomicBool::new(false)).map_err(BenchError::failed);
+    let open = || {
+        load.open(&LoadTarget::default(), &AtomicBool::new(false))
+            .map_err(BenchError::failed)
+    };
     // Connections that were made there stay there.
     town.on_controller(open)?;
     for round in 0..rounds {
@@ -86,18 +103,26 @@ pub(super) fn measure(town: &Town, rounds: u32, output: &dyn Console) -> Result<
     }
     let spreads: Vec<f64> = started.iter().map(|one| one.spread).collect();
     let lasts: Vec<f64> = started.iter().map(|one| one.last).collect();
-    let held =
-        started.iter().filter(|one| (one.told.spread_us - one.spread).abs() <= one.told.error_us).count();
-    let error = median(&started.iter().map(|one| one.told.error_us).collect::<Vec<_>>());
+    let held = started
+        .iter()
+        .filter(|one| (one.told.spread_us - one.spread).abs() <= one.told.error_us)
+        .count();
+    let error = median(
+        &started
+            .iter()
+            .map(|one| one.told.error_us)
+            .collect::<Vec<_>>(),
+    );
     let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
     let beyond = median(&spreads) - median(&bare);
     output.line(format_args!(
         "starts of {} in {rounds} rounds, in turns     spread us p50      max   last after us p50",
         town.hosts.len()
     ));
-    for (name, spread, last) in
-        [("bare processes", &bare, &bare_last), ("workers of hosts", &spreads, &lasts)]
-    {
+    for (name, spread, last) in [
+        ("bare processes", &bare, &bare_last),
+        ("workers of hosts", &spreads, &lasts),
+    ] {
         output.line(format_args!(
             "  {name:<40} {:>15.1} {:>8.1} {:>19.1}",
             median(spread),
@@ -133,7 +158,9 @@ fn start_bare(town: &Town) -> Result<(f64, f64), BenchError> {
         sleepers.push((Guarded::of(child), BufReader::new(stdout)));
     }
     if Clock::Monotonic.now() >= at {
-        return Err(BenchError::failed("bare processes take too long to start: this machine is too busy"));
+        return Err(BenchError::failed(
+            "bare processes take too long to start: this machine is too busy",
+        ));
     }
     let mut late = Vec::new();
     for (_process, mut stdout) in sleepers {
@@ -148,9 +175,18 @@ fn start_bare(town: &Town) -> Result<(f64, f64), BenchError> {
 
 /// Workers of the hosts, as an experiment starts them.
 fn start_hosts(town: &Town, load: &HostLoad, run: u64) -> Result<HostsStarted, BenchError> {
-    let order = RunOrder { run, ..RunOrder::alone(run + 1) };
+    let order = RunOrder {
+        run,
+        ..RunOrder::alone(run + 1)
+    };
     let never = AtomicBool::new(false);
-    let ran = decisions::run(load, &LoadTarget::default(), &order, &never, &mut NoRecorder);
+    let ran = decisions::run(
+        load,
+        &LoadTarget::default(),
+        &order,
+        &never,
+        &mut NoRecorder,
+    );
     let hosts = ran.map_err(BenchError::failed)?.finished.hosts;
     let missing = || BenchError::failed("a host made no request");
     let truly = |(figures, host): (&HostFigures, &super::town::TownHost)| {
@@ -164,7 +200,11 @@ fn start_hosts(town: &Town, load: &HostLoad, run: u64) -> Result<HostsStarted, B
     began.sort_by(f64::total_cmp);
     let told = StartSpread::of(&hosts).ok_or_else(missing)?;
     let last = began[began.len() - 1];
-    Ok(HostsStarted { spread: last - began[0], last, told })
+    Ok(HostsStarted {
+        spread: last - began[0],
+        last,
+        told,
+    })
 }
 
 #[cfg(test)]

@@ -50,7 +50,9 @@ impl Town {
     /// # Errors
     /// The machine refuses, or a server does not start.
     pub fn build(shifts_ns: &[i64], link: &LinkKind) -> Result<Town, BenchError> {
-        let names: Vec<String> = (1..=shifts_ns.len()).map(|number| format!("h{number}")).collect();
+        let names: Vec<String> = (1..=shifts_ns.len())
+            .map(|number| format!("h{number}"))
+            .collect();
         let all = std::iter::once("controller").chain(names.iter().map(String::as_str));
         let mut lab = Lab::new(all, Clock::Monotonic).map_err(BenchError::failed)?;
         for name in &names {
@@ -80,27 +82,53 @@ impl Town {
             let (address, server) = match by_ssh {
                 true => {
                     let server = serve_ssh(&scratch, name, &host, shift_ns)?;
-                    (HostAddress::Ssh { destination: format!("root@{address}") }, server)
+                    (
+                        HostAddress::Ssh {
+                            destination: format!("root@{address}"),
+                        },
+                        server,
+                    )
                 }
                 false => {
-                    let file = authority.agent(&address.to_string()).map_err(BenchError::failed)?;
+                    let file = authority
+                        .agent(&address.to_string())
+                        .map_err(BenchError::failed)?;
                     let listen = format!("{address}:{PORT}");
                     let (server, _) = serve_agent(&host, &listen, &file, shift_ns)?;
-                    (HostAddress::Agent { host: address.to_string(), port: PORT }, server)
+                    (
+                        HostAddress::Agent {
+                            host: address.to_string(),
+                            port: PORT,
+                        },
+                        server,
+                    )
                 }
             };
             let ssh = ["ssh", "-F"].map(String::from).into_iter();
             let place = HostPlace {
                 address,
                 identity: Some(identity.clone()),
-                ssh: ssh.chain([scratch.join("ssh_config").display().to_string()]).collect(),
+                ssh: ssh
+                    .chain([scratch.join("ssh_config").display().to_string()])
+                    .collect(),
                 program: Some(own_program()?.display().to_string()),
             };
             servers.push(server);
-            hosts.push(TownHost { name: name.clone(), host, shift_ns, place });
+            hosts.push(TownHost {
+                name: name.clone(),
+                host,
+                shift_ns,
+                place,
+            });
         }
         let controller = host("controller")?;
-        Ok(Town { _servers: servers, hosts, controller, _lab: lab, _scratch: scratch })
+        Ok(Town {
+            _servers: servers,
+            hosts,
+            controller,
+            _lab: lab,
+            _scratch: scratch,
+        })
     }
 
     /// Does something on the controller's host.
@@ -111,7 +139,9 @@ impl Town {
         &self,
         work: impl FnOnce() -> Result<T, BenchError> + Send,
     ) -> Result<T, BenchError> {
-        self.controller.run(|| Ok(work())).map_err(BenchError::failed)?
+        self.controller
+            .run(|| Ok(work()))
+            .map_err(BenchError::failed)?
     }
 
     /// As the commands of a user reach a host.
@@ -120,8 +150,16 @@ impl Town {
     /// The controller's certificate cannot be read.
     pub fn options(&self, host: &TownHost) -> Result<ConnectOptions, BenchError> {
         let place = &host.place;
-        let tls = place.identity.as_ref().map(|file| Identity::read(file)).transpose();
-        let tls = tls.map_err(BenchError::failed)?.as_ref().map(ControllerTls::new).transpose();
+        let tls = place
+            .identity
+            .as_ref()
+            .map(|file| Identity::read(file))
+            .transpose();
+        let tls = tls
+            .map_err(BenchError::failed)?
+            .as_ref()
+            .map(ControllerTls::new)
+            .transpose();
         Ok(ConnectOptions {
             program: PROGRAM.into(),
             ssh: place.ssh.clone(),
@@ -140,18 +178,25 @@ impl Town {
     pub fn say_how_hosts_are_reached(&self, output: &dyn Console) {
         let by_ssh = |host: &&TownHost| matches!(host.place.address, HostAddress::Ssh { .. });
         if self.hosts.iter().filter(by_ssh).count() == 0 {
-            output.note("all hosts are reached by TLS: sshd needs root, openssh-server and openssh-client");
+            output.note(
+                "all hosts are reached by TLS: sshd needs root, openssh-server and openssh-client",
+            );
         }
     }
 }
 
 fn can_serve_ssh() -> bool {
-    let is_root =
-        std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    let is_root = std::fs::metadata("/proc/self")
+        .is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
     // In a user namespace of ours there is a single user, and sshd switches to another.
     let all_users = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let all_users = all_users.split_whitespace().nth(2).and_then(|count| count.parse::<u64>().ok());
-    is_root && all_users.is_some_and(|count| count > 1) && ["sshd", "ssh", "ssh-keygen"].into_iter().all(have)
+    let all_users = all_users
+        .split_whitespace()
+        .nth(2)
+        .and_then(|count| count.parse::<u64>().ok());
+    is_root
+        && all_users.is_some_and(|count| count > 1)
+        && ["sshd", "ssh", "ssh-keygen"].into_iter().all(have)
 }
 
 pub(super) fn own_program() -> Result<PathBuf, BenchError> {
@@ -161,7 +206,8 @@ pub(super) fn own_program() -> Result<PathBuf, BenchError> {
 fn make_keys(scratch: &Scratch) -> Result<(), BenchError> {
     for key in ["host-key", "user-key"] {
         let mut made = command("ssh-keygen");
-        made.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(scratch.join(key));
+        made.args(["-q", "-t", "ed25519", "-N", "", "-f"])
+            .arg(scratch.join(key));
         let made = made.status().map_err(BenchError::failed)?;
         if !made.success() {
             return Err(BenchError::failed(format!("ssh-keygen: {made}")));
@@ -178,8 +224,16 @@ fn make_keys(scratch: &Scratch) -> Result<(), BenchError> {
 }
 
 /// sshd on a host. The shift is the host's, not something that a controller asks for.
-fn serve_ssh(scratch: &Scratch, name: &str, host: &Host, shift_ns: i64) -> Result<Guarded, BenchError> {
-    let (at, file) = (scratch.path().display(), scratch.join(&format!("sshd-{name}")));
+fn serve_ssh(
+    scratch: &Scratch,
+    name: &str,
+    host: &Host,
+    shift_ns: i64,
+) -> Result<Guarded, BenchError> {
+    let (at, file) = (
+        scratch.path().display(),
+        scratch.join(&format!("sshd-{name}")),
+    );
     let config = format!(
         "HostKey {at}/host-key\nAuthorizedKeysFile {at}/user-key.pub\nPidFile none\nUsePAM no\nStrictModes no\n\
          PermitRootLogin yes\nPasswordAuthentication no\nPort 22\nForceCommand sh -c \"$(printf %s \
@@ -190,15 +244,25 @@ fn serve_ssh(scratch: &Scratch, name: &str, host: &Host, shift_ns: i64) -> Resul
     let path = ["/usr/sbin/sshd", "/usr/bin/sshd", "/sbin/sshd"]
         .into_iter()
         .find(|path| PathBuf::from(path).is_file());
-    let mut sshd =
-        Command::new(path.ok_or_else(|| BenchError::failed("sshd is in none of its usual places"))?);
-    sshd.args(["-D", "-f"]).arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut sshd = Command::new(
+        path.ok_or_else(|| BenchError::failed("sshd is in none of its usual places"))?,
+    );
+    sshd.args(["-D", "-f"])
+        .arg(&file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     host.place(&mut sshd).map_err(BenchError::failed)?;
     let server = Guarded::of(sshd.spawn().map_err(BenchError::failed)?);
     let begin = Instant::now();
-    while host.run(|| TcpStream::connect((host.address(), 22))).is_err() {
+    while host
+        .run(|| TcpStream::connect((host.address(), 22)))
+        .is_err()
+    {
         if begin.elapsed() > PATIENCE {
-            return Err(BenchError::failed(format!("sshd of {name} does not listen")));
+            return Err(BenchError::failed(format!(
+                "sshd of {name} does not listen"
+            )));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -214,17 +278,35 @@ pub(super) fn serve_agent(
 ) -> Result<(Guarded, u16), BenchError> {
     let mut agent = Command::new(own_program()?);
     agent
-        .args(["agent", "--listen", listen, "--allow", "memory:", "--allow", "null:", "--identity"])
+        .args([
+            "agent",
+            "--listen",
+            listen,
+            "--allow",
+            "memory:",
+            "--allow",
+            "null:",
+            "--identity",
+        ])
         .arg(identity);
     agent.arg(format!("--clock-shift-ns={shift_ns}"));
-    agent.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    agent
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
     host.place(&mut agent).map_err(BenchError::failed)?;
     let mut child = agent.spawn().map_err(BenchError::failed)?;
     let stdout = child.stdout.take().expect("piped");
     let server = Guarded::of(child);
     let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line).map_err(BenchError::failed)?;
-    let port = line.trim().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-    let port = port.ok_or_else(|| BenchError::failed(format!("an agent at {listen} does not listen")))?;
+    BufReader::new(stdout)
+        .read_line(&mut line)
+        .map_err(BenchError::failed)?;
+    let port = line
+        .trim()
+        .rsplit_once(':')
+        .and_then(|(_, port)| port.parse().ok());
+    let port =
+        port.ok_or_else(|| BenchError::failed(format!("an agent at {listen} does not listen")))?;
     Ok((server, port))
 }

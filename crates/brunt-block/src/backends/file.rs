@@ -23,7 +23,9 @@ use super::{TRANSFER_BYTES_MAX, in_size};
 use crate::open::{BackendEntry, OpenError, UrlOptions};
 use crate::ring::RingCompletion;
 use crate::sparse::Allocation;
-use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, MediumLook, Op, Port, Request, Ring};
+use crate::{
+    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, MediumLook, Op, Port, Request, Ring,
+};
 
 /// One write of zeros where the file system has no operation for it.
 const ZEROS_BYTES: usize = 256 << 10;
@@ -36,11 +38,23 @@ pub const ENTRY: BackendEntry = BackendEntry {
     help: "a file or block device, opened with O_DIRECT",
     example: "file:/tmp/disk.img?size=64MiB&create=yes",
     options: &[
-        ("block", "logical block size in bytes, 512 or 4096; default: the smallest that works"),
-        ("direct", "yes (default): O_DIRECT; no: through the page cache"),
-        ("write_back", "yes: writes are stable after a flush; no (default): as soon as they complete"),
+        (
+            "block",
+            "logical block size in bytes, 512 or 4096; default: the smallest that works",
+        ),
+        (
+            "direct",
+            "yes (default): O_DIRECT; no: through the page cache",
+        ),
+        (
+            "write_back",
+            "yes: writes are stable after a flush; no (default): as soon as they complete",
+        ),
         ("size", "size of the file, with create=yes or temporary=yes"),
-        ("create", "yes: create the file, or extend it, as a sparse file; never truncates"),
+        (
+            "create",
+            "yes: create the file, or extend it, as a sparse file; never truncates",
+        ),
         (
             "temporary",
             "yes: use an unnamed file that vanishes when the process ends; needs size, excludes create",
@@ -51,9 +65,17 @@ pub const ENTRY: BackendEntry = BackendEntry {
              hole, which is read without the disk",
         ),
         ("read_only", "yes: refuse writes"),
-        ("force", "yes: open a block device for writing even when it is in use"),
+        (
+            "force",
+            "yes: open a block device for writing even when it is in use",
+        ),
     ],
-    open: |path, options| Ok(Arc::new(FileBackend::open(Path::new(path), &FileOptions::take(options)?)?)),
+    open: |path, options| {
+        Ok(Arc::new(FileBackend::open(
+            Path::new(path),
+            &FileOptions::take(options)?,
+        )?))
+    },
     foresee: |path, options| medium::foresee(Path::new(path), &FileOptions::take(options)?),
 };
 
@@ -221,7 +243,9 @@ impl Backend for FileBackend {
             match at {
                 0.. => Some(at as u64),
                 // Behind the last data.
-                _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => Some(size_bytes),
+                _ if std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => {
+                    Some(size_bytes)
+                }
                 _ => None,
             }
         };
@@ -243,10 +267,16 @@ impl Backend for FileBackend {
             Ok((size_bytes, deleted)) => {
                 let size_bytes = size_bytes / block * block;
                 shared.size_bytes.store(size_bytes, Ordering::Relaxed);
-                MediumLook { size_bytes, deleted }
+                MediumLook {
+                    size_bytes,
+                    deleted,
+                }
             }
             // The file system no longer knows it (ESTALE), or the disk was pulled.
-            Err(_) => MediumLook { size_bytes: shared.size_bytes.load(Ordering::Relaxed), deleted: true },
+            Err(_) => MediumLook {
+                size_bytes: shared.size_bytes.load(Ordering::Relaxed),
+                deleted: true,
+            },
         }
     }
 
@@ -277,9 +307,20 @@ struct Slot {
 
 impl Slot {
     fn free() -> Slot {
-        let request =
-            Request { tag: 0, op: Op::Flush, offset: 0, len: 0, buf: Buf::empty(), force_unit_access: false };
-        Slot { request, stage: Stage::Sync, at: 0, retries: 0 }
+        let request = Request {
+            tag: 0,
+            op: Op::Flush,
+            offset: 0,
+            len: 0,
+            buf: Buf::empty(),
+            force_unit_access: false,
+        };
+        Slot {
+            request,
+            stage: Stage::Sync,
+            at: 0,
+            retries: 0,
+        }
     }
 }
 
@@ -309,18 +350,34 @@ impl Device for FileDevice {
 
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
         while self.free.len() > self.ready.len() {
-            let Some(request) = batch.pop_front() else { break };
+            let Some(request) = batch.pop_front() else {
+                break;
+            };
             match self.first_stage(&request) {
                 Ok(Some(stage)) => {
-                    let index = self.free.pop().expect("more slots are free than completions are ready");
-                    self.slots[index as usize] = Slot { request, stage, at: 0, retries: 0 };
+                    let index = self
+                        .free
+                        .pop()
+                        .expect("more slots are free than completions are ready");
+                    self.slots[index as usize] = Slot {
+                        request,
+                        stage,
+                        at: 0,
+                        retries: 0,
+                    };
                     self.push(index);
                 }
-                Ok(None) => {
-                    self.ready.push(Completion { tag: request.tag, buf: request.buf, result: Ok(()) })
-                }
+                Ok(None) => self.ready.push(Completion {
+                    tag: request.tag,
+                    buf: request.buf,
+                    result: Ok(()),
+                }),
                 Err(error) => {
-                    self.ready.push(Completion { tag: request.tag, buf: request.buf, result: Err(error) });
+                    self.ready.push(Completion {
+                        tag: request.tag,
+                        buf: request.buf,
+                        result: Err(error),
+                    });
                 }
             }
         }
@@ -334,7 +391,11 @@ impl Device for FileDevice {
             let index = one.user as u32;
             if let Some(result) = self.advance(index, one.result) {
                 let request = &mut self.slots[index as usize].request;
-                done.push(Completion { tag: request.tag, buf: std::mem::take(&mut request.buf), result });
+                done.push(Completion {
+                    tag: request.tag,
+                    buf: std::mem::take(&mut request.buf),
+                    result,
+                });
                 self.free.push(index);
             }
         }
@@ -346,14 +407,22 @@ impl Device for FileDevice {
     }
 
     fn deadline(&self) -> Nanos {
-        if self.ready.is_empty() { Nanos::MAX } else { Nanos(0) }
+        if self.ready.is_empty() {
+            Nanos::MAX
+        } else {
+            Nanos(0)
+        }
     }
 }
 
 impl FileDevice {
     /// What a request starts with; `None` when there is nothing to do.
     fn first_stage(&self, request: &Request) -> Result<Option<Stage>, DeviceError> {
-        in_size(&self.shared.info, self.shared.size_bytes.load(Ordering::Relaxed), request)?;
+        in_size(
+            &self.shared.info,
+            self.shared.size_bytes.load(Ordering::Relaxed),
+            request,
+        )?;
         if request.len == 0 && request.op != Op::Flush {
             return Ok(None);
         }
@@ -370,7 +439,11 @@ impl FileDevice {
     }
 
     fn zero_stage(&self) -> Stage {
-        if self.shared.no_zero_range.load(Ordering::Relaxed) { Stage::WriteZeros } else { Stage::ZeroRange }
+        if self.shared.no_zero_range.load(Ordering::Relaxed) {
+            Stage::WriteZeros
+        } else {
+            Stage::ZeroRange
+        }
     }
 
     /// Queues the slot's operation, from where it stands.
@@ -381,7 +454,11 @@ impl FileDevice {
         let request = &mut slot.request;
         let offset = request.offset + slot.at;
         let left = request.len - slot.at;
-        let stable = if write_through || request.force_unit_access { libc::RWF_DSYNC } else { 0 };
+        let stable = if write_through || request.force_unit_access {
+            libc::RWF_DSYNC
+        } else {
+            0
+        };
         let entry = match slot.stage {
             Stage::Transfer => {
                 let fixed = self.port.ring().is_registered(&request.buf);
@@ -390,14 +467,18 @@ impl FileDevice {
                 let base = unsafe { request.buf.as_mut_ptr().add(slot.at as usize) };
                 let len = left.min(u64::from(TRANSFER_BYTES_MAX)) as u32;
                 match (request.op == Op::Read, fixed) {
-                    (true, true) => opcode::ReadFixed::new(fd, base, len, 0).offset(offset).build(),
+                    (true, true) => opcode::ReadFixed::new(fd, base, len, 0)
+                        .offset(offset)
+                        .build(),
                     (true, false) => opcode::Read::new(fd, base, len).offset(offset).build(),
-                    (false, true) => {
-                        opcode::WriteFixed::new(fd, base, len, 0).offset(offset).rw_flags(stable).build()
-                    }
-                    (false, false) => {
-                        opcode::Write::new(fd, base, len).offset(offset).rw_flags(stable).build()
-                    }
+                    (false, true) => opcode::WriteFixed::new(fd, base, len, 0)
+                        .offset(offset)
+                        .rw_flags(stable)
+                        .build(),
+                    (false, false) => opcode::Write::new(fd, base, len)
+                        .offset(offset)
+                        .rw_flags(stable)
+                        .build(),
                 }
             }
             Stage::Punch | Stage::ZeroRange => {
@@ -405,16 +486,24 @@ impl FileDevice {
                     Stage::Punch => libc::FALLOC_FL_PUNCH_HOLE,
                     _ => libc::FALLOC_FL_ZERO_RANGE,
                 };
-                opcode::Fallocate::new(fd, left).offset(offset).mode(how | libc::FALLOC_FL_KEEP_SIZE).build()
+                opcode::Fallocate::new(fd, left)
+                    .offset(offset)
+                    .mode(how | libc::FALLOC_FL_KEEP_SIZE)
+                    .build()
             }
             Stage::WriteZeros => {
                 if self.zeros.is_empty() {
                     self.zeros = Buf::zeroed(ZEROS_BYTES);
                 }
                 let len = left.min(ZEROS_BYTES as u64) as u32;
-                opcode::Write::new(fd, self.zeros.as_ptr(), len).offset(offset).rw_flags(stable).build()
+                opcode::Write::new(fd, self.zeros.as_ptr(), len)
+                    .offset(offset)
+                    .rw_flags(stable)
+                    .build()
             }
-            Stage::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+            Stage::Sync => opcode::Fsync::new(fd)
+                .flags(types::FsyncFlags::DATASYNC)
+                .build(),
         };
         let entry = entry.flags(self.flags);
         // SAFETY: the entry points to the slot's buffer, which stays in the slot until the completion
@@ -502,7 +591,11 @@ mod tests {
     use crate::RingConfig;
 
     fn create(path: &Path, size_bytes: u64) -> FileBackend {
-        let options = FileOptions { size_bytes: Some(size_bytes), create: true, ..FileOptions::default() };
+        let options = FileOptions {
+            size_bytes: Some(size_bytes),
+            create: true,
+            ..FileOptions::default()
+        };
         FileBackend::open(path, &options).unwrap()
     }
 
@@ -512,36 +605,94 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("disk.img");
         let refused = |options: &FileOptions, words: &str| {
-            let error = FileBackend::open(&path, options).err().expect(words).to_string();
+            let error = FileBackend::open(&path, options)
+                .err()
+                .expect(words)
+                .to_string();
             assert!(error.contains(words), "'{error}' does not say '{words}'");
         };
         let default = FileOptions::default();
         refused(&default, "No such file");
-        refused(&FileOptions { create: true, ..default.clone() }, "needs a size");
         refused(
-            &FileOptions { size_bytes: Some(1 << 20), create: true, read_only: true, ..default.clone() },
+            &FileOptions {
+                create: true,
+                ..default.clone()
+            },
+            "needs a size",
+        );
+        refused(
+            &FileOptions {
+                size_bytes: Some(1 << 20),
+                create: true,
+                read_only: true,
+                ..default.clone()
+            },
             "exclude",
         );
-        let temporary = FileOptions { temporary: true, ..default.clone() };
+        let temporary = FileOptions {
+            temporary: true,
+            ..default.clone()
+        };
         refused(&temporary, "needs a size");
-        refused(&FileOptions { create: true, size_bytes: Some(4096), ..temporary.clone() }, "exclude");
-        let own = FileBackend::open(&path, &FileOptions { size_bytes: Some(1 << 20), ..temporary.clone() })
-            .unwrap();
+        refused(
+            &FileOptions {
+                create: true,
+                size_bytes: Some(4096),
+                ..temporary.clone()
+            },
+            "exclude",
+        );
+        let own = FileBackend::open(
+            &path,
+            &FileOptions {
+                size_bytes: Some(1 << 20),
+                ..temporary.clone()
+            },
+        )
+        .unwrap();
         assert_eq!((own.info().size_bytes, path.exists()), (1 << 20, false));
-        let small = FileOptions { size_bytes: Some(100), ..temporary.clone() };
+        let small = FileOptions {
+            size_bytes: Some(100),
+            ..temporary.clone()
+        };
         refused(&small, "less than one block");
-        assert!(!path.exists(), "a file that could not be opened stayed behind");
+        assert!(
+            !path.exists(),
+            "a file that could not be opened stayed behind"
+        );
         create(&path, (1 << 20) + 100);
-        refused(&FileOptions { size_bytes: Some(1 << 20), ..temporary }, "File exists");
+        refused(
+            &FileOptions {
+                size_bytes: Some(1 << 20),
+                ..temporary
+            },
+            "File exists",
+        );
         assert!(path.exists(), "somebody else's file is gone");
         let info = FileBackend::open(&path, &default).unwrap().info().clone();
         assert_eq!(info.size_bytes, 1 << 20);
-        assert!(info.notes.iter().any(|note| note.contains("last 100 bytes")), "{:?}", info.notes);
+        assert!(
+            info.notes
+                .iter()
+                .any(|note| note.contains("last 100 bytes")),
+            "{:?}",
+            info.notes
+        );
         refused(
-            &FileOptions { size_bytes: Some(4096), create: true, ..default.clone() },
+            &FileOptions {
+                size_bytes: Some(4096),
+                create: true,
+                ..default.clone()
+            },
             "more than size=4KiB",
         );
-        refused(&FileOptions { size_bytes: Some(1 << 20), ..default.clone() }, "create=yes");
+        refused(
+            &FileOptions {
+                size_bytes: Some(1 << 20),
+                ..default.clone()
+            },
+            "create=yes",
+        );
         std::fs::write(&path, b"short").unwrap();
         refused(&default, "less than one block");
         std::fs::write(&path, [1; 8192]).unwrap();
@@ -578,20 +729,42 @@ mod tests {
         std::fs::write(&path, [7; 65536]).unwrap();
         let whole = FileBackend::open(&path, &with(true, (3 << 20) + 4096)).unwrap();
         assert!(!says_hole(&whole), "{:?}", whole.info().notes);
-        assert_eq!(whole.allocation(0), Some((Allocation::Mapped, (3 << 20) + 4096)));
+        assert_eq!(
+            whole.allocation(0),
+            Some((Allocation::Mapped, (3 << 20) + 4096))
+        );
         let bytes = std::fs::read(&path).unwrap();
-        assert!(bytes[..65536].iter().all(|byte| *byte == 7), "what was there is gone");
+        assert!(
+            bytes[..65536].iter().all(|byte| *byte == 7),
+            "what was there is gone"
+        );
         let blocks: std::collections::HashSet<_> = bytes[65536..].chunks(4096).collect();
         assert_eq!(
             blocks.len(),
             (bytes.len() - 65536) / 4096,
             "blocks that are alike take no room on some disks"
         );
-        let temporary = FileOptions { create: false, temporary: true, ..with(true, 1 << 20) };
+        let temporary = FileOptions {
+            create: false,
+            temporary: true,
+            ..with(true, 1 << 20)
+        };
         let own = FileBackend::open(&scratch.path().join("own.img"), &temporary).unwrap();
         assert!(!says_hole(&own), "{:?}", own.info().notes);
-        let error = FileBackend::open(&path, &FileOptions { lay_out: true, ..FileOptions::default() });
-        assert!(error.err().unwrap().to_string().contains("is there already"));
+        let error = FileBackend::open(
+            &path,
+            &FileOptions {
+                lay_out: true,
+                ..FileOptions::default()
+            },
+        );
+        assert!(
+            error
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("is there already")
+        );
     }
 
     /// A file that is cut while it is open gives errors, not old content or a hang.
@@ -600,7 +773,12 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("disk.img");
         let backend = create(&path, 1 << 20);
-        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(4096)
+            .unwrap();
         let ring = Ring::new(RingConfig::default()).unwrap();
         let mut device = backend.open(&ring, 4).unwrap();
         let request = |tag, offset| Request {
@@ -619,7 +797,11 @@ mod tests {
             device.poll(&mut done);
         }
         assert_eq!(done.len(), 2);
-        assert!(done.iter().all(|one| one.result == Err(DeviceError::Os(libc::EIO))), "{done:?}");
+        assert!(
+            done.iter()
+                .all(|one| one.result == Err(DeviceError::Os(libc::EIO))),
+            "{done:?}"
+        );
     }
 
     #[test]
@@ -628,7 +810,12 @@ mod tests {
         let path = scratch.path().join("disk.img");
         let backend = create(&path, 1 << 20);
         let resize = |bytes| {
-            std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes).unwrap();
+            std::fs::OpenOptions::new()
+                .write(true)
+                .open(&path)
+                .unwrap()
+                .set_len(bytes)
+                .unwrap();
             let look = backend.look();
             (look.size_bytes, look.deleted)
         };
@@ -636,8 +823,17 @@ mod tests {
         let mut device = backend.open(&ring, 4).unwrap();
         let mut read = |offset| {
             let buf = ring.pool().take(4096);
-            let request = Request { tag: 1, op: Op::Read, offset, len: 4096, buf, force_unit_access: false };
-            crate::turn::one(&ring, &mut *device, request).unwrap().result
+            let request = Request {
+                tag: 1,
+                op: Op::Read,
+                offset,
+                len: 4096,
+                buf,
+                force_unit_access: false,
+            };
+            crate::turn::one(&ring, &mut *device, request)
+                .unwrap()
+                .result
         };
         assert_eq!(read(1 << 20), Err(DeviceError::OutOfRange));
         assert_eq!(resize((2 << 20) + 100), (2 << 20, false));
@@ -646,7 +842,11 @@ mod tests {
         assert_eq!(read(65536), Err(DeviceError::OutOfRange));
         std::fs::remove_file(&path).unwrap();
         assert!(backend.look().deleted);
-        let options = FileOptions { size_bytes: Some(4096), temporary: true, ..FileOptions::default() };
+        let options = FileOptions {
+            size_bytes: Some(4096),
+            temporary: true,
+            ..FileOptions::default()
+        };
         let temporary = FileBackend::open(&path, &options).unwrap();
         assert!(!temporary.look().deleted, "it never was to have a name");
     }
@@ -658,12 +858,24 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("disk.img");
         let backend = create(&path, 4 << 20);
-        assert_eq!(backend.allocation(0), Some((Allocation::Deallocated, 4 << 20)));
+        assert_eq!(
+            backend.allocation(0),
+            Some((Allocation::Deallocated, 4 << 20))
+        );
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         file.write_all_at(&[1; 65536], 1 << 20).unwrap();
-        assert_eq!(backend.allocation(512), Some((Allocation::Deallocated, (1 << 20) - 512)));
-        assert_eq!(backend.allocation(1 << 20), Some((Allocation::Mapped, 65536)));
-        assert_eq!(backend.allocation((1 << 20) + 65536), Some((Allocation::Deallocated, (3 << 20) - 65536)));
+        assert_eq!(
+            backend.allocation(512),
+            Some((Allocation::Deallocated, (1 << 20) - 512))
+        );
+        assert_eq!(
+            backend.allocation(1 << 20),
+            Some((Allocation::Mapped, 65536))
+        );
+        assert_eq!(
+            backend.allocation((1 << 20) + 65536),
+            Some((Allocation::Deallocated, (3 << 20) - 65536))
+        );
         assert_eq!(backend.allocation(4 << 20), None);
     }
 }

@@ -20,7 +20,13 @@ pub(super) struct Immediate<S, F> {
 impl<S: Fn() -> u64, F: FnMut(&mut Request)> Immediate<S, F> {
     pub(super) fn new(info: &DeviceInfo, depth: u32, size: S, serve: F) -> Immediate<S, F> {
         let depth = depth as usize;
-        Immediate { info: info.clone(), size, serve, done: Vec::with_capacity(depth), depth }
+        Immediate {
+            info: info.clone(),
+            size,
+            serve,
+            done: Vec::with_capacity(depth),
+            depth,
+        }
     }
 }
 
@@ -31,9 +37,16 @@ impl<S: Fn() -> u64, F: FnMut(&mut Request)> Device for Immediate<S, F> {
 
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
         while self.done.len() < self.depth {
-            let Some(mut request) = batch.pop_front() else { break };
-            let result = in_size(&self.info, (self.size)(), &request).map(|()| (self.serve)(&mut request));
-            self.done.push(Completion { tag: request.tag, buf: request.buf, result });
+            let Some(mut request) = batch.pop_front() else {
+                break;
+            };
+            let result =
+                in_size(&self.info, (self.size)(), &request).map(|()| (self.serve)(&mut request));
+            self.done.push(Completion {
+                tag: request.tag,
+                buf: request.buf,
+                result,
+            });
         }
     }
 
@@ -47,6 +60,10 @@ impl<S: Fn() -> u64, F: FnMut(&mut Request)> Device for Immediate<S, F> {
     }
 
     fn deadline(&self) -> Nanos {
-        if self.done.is_empty() { Nanos::MAX } else { Nanos(0) }
+        if self.done.is_empty() {
+            Nanos::MAX
+        } else {
+            Nanos(0)
+        }
     }
 }

@@ -16,7 +16,9 @@ use brunt_core::{Nanos, Size};
 use super::array::{in_brackets, split};
 use super::in_range;
 use crate::open::{BackendEntry, OpenError, Opened, UrlOptions, bad_value};
-use crate::{Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Handles, Health, Op, Request, Ring};
+use crate::{
+    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Handles, Health, Op, Request, Ring,
+};
 
 /// The line for the table.
 pub const ENTRY: BackendEntry = BackendEntry {
@@ -30,13 +32,24 @@ pub const ENTRY: BackendEntry = BackendEntry {
 };
 
 fn open(text: &str, options: &mut UrlOptions) -> Opened {
-    let wrong = || bad_value("join", text, "write join:[MEMBER],[MEMBER] with device URLs in the brackets");
-    let words: Option<Vec<&str>> = split(text).ok_or_else(wrong)?.into_iter().map(in_brackets).collect();
+    let wrong = || {
+        bad_value(
+            "join",
+            text,
+            "write join:[MEMBER],[MEMBER] with device URLs in the brackets",
+        )
+    };
+    let words: Option<Vec<&str>> = split(text)
+        .ok_or_else(wrong)?
+        .into_iter()
+        .map(in_brackets)
+        .collect();
     let mut members = Vec::new();
     for member in words.ok_or_else(wrong)? {
         members.push(options.open(member)?);
     }
-    let joined = JoinedBackend::new(members).map_err(|error| OpenError::Refused(error.to_string()))?;
+    let joined =
+        JoinedBackend::new(members).map_err(|error| OpenError::Refused(error.to_string()))?;
     Ok(Arc::new(joined))
 }
 
@@ -62,7 +75,9 @@ pub enum JoinError {
         other_bytes: u32,
     },
     /// A device holds less than one block of another.
-    #[error("{device} has {size}, less than one block of {other} ({bytes} bytes); use a larger device")]
+    #[error(
+        "{device} has {size}, less than one block of {other} ({bytes} bytes); use a larger device"
+    )]
     TooSmall {
         /// The small one.
         device: String,
@@ -74,7 +89,9 @@ pub enum JoinError {
         bytes: u32,
     },
     /// No 64-bit number addresses the last byte.
-    #[error("up to {device}, the devices have more than 2^64 bytes together; use fewer or smaller ones")]
+    #[error(
+        "up to {device}, the devices have more than 2^64 bytes together; use fewer or smaller ones"
+    )]
     TooLarge {
         /// The first one that is too much.
         device: String,
@@ -111,27 +128,45 @@ impl JoinedBackend {
         let infos: Vec<&DeviceInfo> = members.iter().map(|member| member.info()).collect();
         let (block_bytes, ends) = JoinedBackend::check(&infos)?;
         let end = *ends.last().expect("there is at least one");
-        let most = |get: fn(&DeviceInfo) -> u32| infos.iter().map(|info| get(info)).max().unwrap_or(0);
+        let most =
+            |get: fn(&DeviceInfo) -> u32| infos.iter().map(|info| get(info)).max().unwrap_or(0);
         let names: Vec<&str> = infos.iter().map(|info| info.name.as_str()).collect();
         let remarks = |of: fn(&DeviceInfo) -> &Vec<String>| -> Vec<String> {
-            let all = infos.iter().map(|info| of(info).iter().map(|what| format!("{}: {what}", info.name)));
+            let all = infos
+                .iter()
+                .map(|info| of(info).iter().map(|what| format!("{}: {what}", info.name)));
             all.flatten().collect()
         };
-        let transfer = infos.iter().map(|info| info.transfer_bytes_max).min().unwrap_or(0);
+        let transfer = infos
+            .iter()
+            .map(|info| info.transfer_bytes_max)
+            .min()
+            .unwrap_or(0);
         let info = DeviceInfo {
             name: format!("join of {}", names.join(", ")),
             block_bytes,
             size_bytes: end,
             physical_block_bytes: most(|info| info.physical_block_bytes),
-            buffer_align: infos.iter().map(|info| info.buffer_align).max().unwrap_or(1),
+            buffer_align: infos
+                .iter()
+                .map(|info| info.buffer_align)
+                .max()
+                .unwrap_or(1),
             transfer_bytes_max: transfer / block_bytes * block_bytes,
-            read_only: infos.iter().enumerate().any(|(number, info)| info.read_only && is_written(number)),
+            read_only: infos
+                .iter()
+                .enumerate()
+                .any(|(number, info)| info.read_only && is_written(number)),
             volatile_cache: infos.iter().any(|info| info.volatile_cache),
             unmap: infos.iter().all(|info| info.unmap),
             facts: remarks(|info| &info.facts),
             notes: remarks(|info| &info.notes),
         };
-        Ok(JoinedBackend { members, ends, info })
+        Ok(JoinedBackend {
+            members,
+            ends,
+            info,
+        })
     }
 
     /// Whether such devices can be joined: bytes of their blocks then, and where each of them ends.
@@ -139,7 +174,10 @@ impl JoinedBackend {
     /// # Errors
     /// There are none, or the blocks of one do not go with those of another.
     pub fn check(infos: &[&DeviceInfo]) -> Result<(u32, Vec<u64>), JoinError> {
-        let largest = infos.iter().max_by_key(|info| info.block_bytes).ok_or(JoinError::Empty)?;
+        let largest = infos
+            .iter()
+            .max_by_key(|info| info.block_bytes)
+            .ok_or(JoinError::Empty)?;
         let (bytes, block) = (largest.block_bytes, u64::from(largest.block_bytes));
         let mut end = 0u64;
         let mut ends = Vec::with_capacity(infos.len());
@@ -147,13 +185,25 @@ impl JoinedBackend {
             let (device, other) = (info.name.clone(), largest.name.clone());
             if !bytes.is_multiple_of(info.block_bytes) {
                 let (other, other_bytes) = (device, info.block_bytes);
-                return Err(JoinError::Blocks { device: largest.name.clone(), bytes, other, other_bytes });
+                return Err(JoinError::Blocks {
+                    device: largest.name.clone(),
+                    bytes,
+                    other,
+                    other_bytes,
+                });
             }
             if info.size_bytes < block {
-                return Err(JoinError::TooSmall { device, size: Size(info.size_bytes), other, bytes });
+                return Err(JoinError::TooSmall {
+                    device,
+                    size: Size(info.size_bytes),
+                    other,
+                    bytes,
+                });
             }
             let whole = info.size_bytes / block * block;
-            end = end.checked_add(whole).ok_or(JoinError::TooLarge { device })?;
+            end = end
+                .checked_add(whole)
+                .ok_or(JoinError::TooLarge { device })?;
             ends.push(end);
         }
         Ok((bytes, ends))
@@ -162,7 +212,10 @@ impl JoinedBackend {
     /// Where each member begins and ends.
     pub fn ranges(&self) -> Vec<std::ops::Range<u64>> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, end)| start..*end).collect()
+        starts
+            .zip(&self.ends)
+            .map(|(start, end)| start..*end)
+            .collect()
     }
 }
 
@@ -174,7 +227,11 @@ impl Backend for JoinedBackend {
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         let mut members = Vec::with_capacity(self.members.len());
         for (member, range) in self.members.iter().zip(self.ranges()) {
-            members.push(Member { device: member.open(ring, depth)?, start: range.start, end: range.end });
+            members.push(Member {
+                device: member.open(ring, depth)?,
+                start: range.start,
+                end: range.end,
+            });
         }
         Ok(Box::new(JoinedDevice {
             info: self.info.clone(),
@@ -191,7 +248,10 @@ impl Backend for JoinedBackend {
 
     fn handles(&self) -> Handles {
         let of = |(index, member): (usize, &Arc<dyn Backend>)| {
-            member.handles().into_iter().map(move |(name, handle)| (format!("{index}/{name}"), handle))
+            member
+                .handles()
+                .into_iter()
+                .map(move |(name, handle)| (format!("{index}/{name}"), handle))
         };
         self.members.iter().enumerate().flat_map(of).collect()
     }
@@ -233,7 +293,9 @@ impl JoinedDevice {
             return Ok(None);
         }
         in_range(&self.info, request)?;
-        let first = self.members.partition_point(|member| member.end <= request.offset);
+        let first = self
+            .members
+            .partition_point(|member| member.end <= request.offset);
         match self.members.get(first) {
             Some(member) if request.offset + request.len <= member.end => Ok(Some(first)),
             Some(_) if request.op == Op::Flush => Ok(None),
@@ -256,12 +318,28 @@ impl JoinedDevice {
 
     /// A flush that goes to every member that it touches.
     fn flush(&mut self, request: &Request) {
-        let end = if request.len == 0 { u64::MAX } else { request.offset.saturating_add(request.len) };
-        let touched = |member: &Member| request.len == 0 || request.offset < member.end && member.start < end;
-        let all: Vec<usize> = (0..self.members.len()).filter(|at| touched(&self.members[*at])).collect();
-        self.flushes.push(JointFlush { tag: request.tag, left: all.len(), result: Ok(()) });
+        let end = if request.len == 0 {
+            u64::MAX
+        } else {
+            request.offset.saturating_add(request.len)
+        };
+        let touched =
+            |member: &Member| request.len == 0 || request.offset < member.end && member.start < end;
+        let all: Vec<usize> = (0..self.members.len())
+            .filter(|at| touched(&self.members[*at]))
+            .collect();
+        self.flushes.push(JointFlush {
+            tag: request.tag,
+            left: all.len(),
+            result: Ok(()),
+        });
         self.owed.extend(all.into_iter().map(|index| {
-            let part = Request { buf: Buf::empty(), offset: 0, len: 0, ..*request };
+            let part = Request {
+                buf: Buf::empty(),
+                offset: 0,
+                len: 0,
+                ..*request
+            };
             (index, part)
         }));
     }
@@ -286,7 +364,11 @@ impl Device for JoinedDevice {
                 Err(error) => {
                     let Request { tag, buf, .. } = batch.pop_front().expect("there is a front");
                     self.outstanding += 1;
-                    self.failed.push(Completion { tag, buf, result: Err(error) });
+                    self.failed.push(Completion {
+                        tag,
+                        buf,
+                        result: Err(error),
+                    });
                     continue;
                 }
             };
@@ -294,7 +376,9 @@ impl Device for JoinedDevice {
             let start = self.members[index].start;
             let room = self.depth - self.outstanding;
             while (self.next.len() as u32) < room
-                && batch.front().is_some_and(|request| self.member_of(request) == Ok(Some(index)))
+                && batch
+                    .front()
+                    .is_some_and(|request| self.member_of(request) == Ok(Some(index)))
             {
                 let mut request = batch.pop_front().expect("there is a front");
                 request.offset -= start;
@@ -320,7 +404,11 @@ impl Device for JoinedDevice {
         for member in &mut self.members {
             member.device.poll(&mut self.done);
             for completion in self.done.drain(..) {
-                let Some(at) = self.flushes.iter().position(|flush| flush.tag == completion.tag) else {
+                let Some(at) = self
+                    .flushes
+                    .iter()
+                    .position(|flush| flush.tag == completion.tag)
+                else {
                     done.push(completion);
                     continue;
                 };
@@ -329,7 +417,11 @@ impl Device for JoinedDevice {
                 flush.result = flush.result.and(completion.result);
                 if flush.left == 0 {
                     let JointFlush { tag, result, .. } = self.flushes.swap_remove(at);
-                    done.push(Completion { tag, buf: completion.buf, result });
+                    done.push(Completion {
+                        tag,
+                        buf: completion.buf,
+                        result,
+                    });
                 }
             }
         }
@@ -349,19 +441,28 @@ impl Device for JoinedDevice {
     }
 
     fn cancel(&mut self, tag: u64) {
-        self.members.iter_mut().for_each(|member| member.device.cancel(tag));
+        self.members
+            .iter_mut()
+            .for_each(|member| member.device.cancel(tag));
     }
 
     fn health(&self) -> Health {
         let mut all = Health::default();
         for member in &self.members {
-            let Health { retries, timeouts, reconnects, connect_retries, trouble } = member.device.health();
+            let Health {
+                retries,
+                timeouts,
+                reconnects,
+                connect_retries,
+                trouble,
+            } = member.device.health();
             all.retries += retries;
             all.timeouts += timeouts;
             all.reconnects += reconnects;
             all.connect_retries += connect_retries;
-            all.trouble =
-                all.trouble.or_else(|| trouble.map(|what| format!("{}: {what}", member.device.info().name)));
+            all.trouble = all
+                .trouble
+                .or_else(|| trouble.map(|what| format!("{}: {what}", member.device.info().name)));
         }
         all
     }
@@ -373,7 +474,14 @@ mod tests {
     use crate::{RingConfig, open_url};
 
     fn request(tag: u64, op: Op, offset: u64, len: u64, buf: Buf) -> Request {
-        Request { tag, op, offset, len, buf, force_unit_access: false }
+        Request {
+            tag,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access: false,
+        }
     }
 
     fn finish(device: &mut dyn Device, ring: &Ring) -> Vec<Completion> {
@@ -388,8 +496,12 @@ mod tests {
 
     #[test]
     fn each_member_has_its_place_and_none_is_crossed() {
-        let joined = open_url("join:[memory:64KiB],[memory:1MiB?block=4096],[memory:64KiB]").unwrap();
-        assert_eq!((joined.info().size_bytes, joined.info().block_bytes), (128 * 1024 + (1 << 20), 4096));
+        let joined =
+            open_url("join:[memory:64KiB],[memory:1MiB?block=4096],[memory:64KiB]").unwrap();
+        assert_eq!(
+            (joined.info().size_bytes, joined.info().block_bytes),
+            (128 * 1024 + (1 << 20), 4096)
+        );
         let ring = Ring::new(RingConfig::default()).unwrap();
         let mut device = joined.open(&ring, 8).unwrap();
         let buf = |byte: u8| {
@@ -397,25 +509,42 @@ mod tests {
             buf.fill(byte);
             buf
         };
-        let places = [0, 60 << 10, 64 << 10, (64 << 10) + (1 << 20), (124 << 10) + (1 << 20)];
+        let places = [
+            0,
+            60 << 10,
+            64 << 10,
+            (64 << 10) + (1 << 20),
+            (124 << 10) + (1 << 20),
+        ];
         let mut batch = VecDeque::new();
         for (tag, offset) in places.into_iter().enumerate() {
-            batch.push_back(request(tag as u64, Op::Write, offset, 4096, buf(tag as u8 + 1)));
+            batch.push_back(request(
+                tag as u64,
+                Op::Write,
+                offset,
+                4096,
+                buf(tag as u8 + 1),
+            ));
         }
         batch.push_back(request(5, Op::Read, 60 << 10, 8192, ring.pool().take(8192)));
         batch.push_back(request(6, Op::Flush, 0, 0, Buf::empty()));
         batch.push_back(request(7, Op::Read, 128 << 20, 4096, buf(0)));
         device.submit(&mut batch);
         assert_eq!((batch.len(), device.outstanding()), (0, 8));
-        let results: Vec<bool> =
-            finish(device.as_mut(), &ring).iter().map(|done| done.result.is_ok()).collect();
+        let results: Vec<bool> = finish(device.as_mut(), &ring)
+            .iter()
+            .map(|done| done.result.is_ok())
+            .collect();
         assert_eq!(results, [true, true, true, true, true, false, true, false]);
         for (tag, offset) in places.into_iter().enumerate() {
             batch.push_back(request(tag as u64, Op::Read, offset, 4096, buf(0)));
         }
         device.submit(&mut batch);
         for (tag, done) in finish(device.as_mut(), &ring).iter().enumerate() {
-            assert!(done.buf[..4096].iter().all(|byte| *byte == tag as u8 + 1), "{tag}");
+            assert!(
+                done.buf[..4096].iter().all(|byte| *byte == tag as u8 + 1),
+                "{tag}"
+            );
         }
     }
 
@@ -425,7 +554,8 @@ mod tests {
         let joined = open_url("join:[memory:64KiB],[memory:64KiB]").unwrap();
         let ring = Ring::new(RingConfig::default()).unwrap();
         let mut device = joined.open(&ring, 3).unwrap();
-        let reads = (0..6).map(|tag| request(tag, Op::Read, (tag % 2) << 16, 512, ring.pool().take(512)));
+        let reads =
+            (0..6).map(|tag| request(tag, Op::Read, (tag % 2) << 16, 512, ring.pool().take(512)));
         let mut batch: VecDeque<Request> = reads.collect();
         device.submit(&mut batch);
         let left: Vec<u64> = batch.iter().map(|request| request.tag).collect();
@@ -440,21 +570,32 @@ mod tests {
             ("join:", "names nothing"),
             ("join:[memory:1MiB", "write join:[MEMBER]"),
             ("join:memory:1MiB", "write join:[MEMBER]"),
-            ("join:[memory:512B],[memory:1MiB?block=4096]", "less than one block of memory"),
+            (
+                "join:[memory:512B],[memory:1MiB?block=4096]",
+                "less than one block of memory",
+            ),
         ] {
             let error = open_url(url).err().expect(url).to_string();
             assert!(error.contains(said), "{url}: {error}");
         }
         let info = |name: &str, block_bytes, size_bytes| {
             let plain = open_url("memory:1MiB").unwrap().info().clone();
-            DeviceInfo { name: name.into(), block_bytes, size_bytes, ..plain }
+            DeviceInfo {
+                name: name.into(),
+                block_bytes,
+                size_bytes,
+                ..plain
+            }
         };
         let check = |infos: [&DeviceInfo; 2], said: &str| {
             let error = JoinedBackend::check(&infos).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         };
         let (odd, even) = (info("odd", 520, 1 << 20), info("even", 4096, 1 << 20));
-        check([&odd, &even], "odd has blocks of 520 bytes and even of 4096");
+        check(
+            [&odd, &even],
+            "odd has blocks of 520 bytes and even of 4096",
+        );
         let large = info("large", 512, u64::MAX / 512 * 512);
         check([&large, &info("more", 512, 1 << 20)], "up to more");
         assert!(matches!(JoinedBackend::check(&[]), Err(JoinError::Empty)));

@@ -75,7 +75,11 @@ impl Medium {
     /// Cuts the file, or makes it longer by a hole.
     pub fn resize(&self, size_bytes: u64) -> io::Result<()> {
         if self.block_device || self.read_only {
-            let what = if self.block_device { "a block device" } else { "a file that was opened read-only" };
+            let what = if self.block_device {
+                "a block device"
+            } else {
+                "a file that was opened read-only"
+            };
             let why = format!("{what} cannot be resized from here");
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
@@ -88,20 +92,44 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Medium, OpenErr
         return open_named(path, options);
     }
     if options.create {
-        return Err(OpenError::Refused("temporary=yes and create=yes exclude each other".to_string()));
+        return Err(OpenError::Refused(
+            "temporary=yes and create=yes exclude each other".to_string(),
+        ));
     }
-    let made = FileOptions { create: true, ..options.clone() };
+    let made = FileOptions {
+        create: true,
+        ..options.clone()
+    };
     create(path, &made)?;
     // Its name goes at once, also when it cannot be opened; the file with the last who has it open.
-    let opened = open_named(path, &FileOptions { temporary: false, ..made });
+    let opened = open_named(
+        path,
+        &FileOptions {
+            temporary: false,
+            ..made
+        },
+    );
     let removed = std::fs::remove_file(path);
-    let medium = Medium { named: false, ..opened? };
-    removed.map_err(|source| OpenError::Os { what: "cannot remove", path: path.to_path_buf(), source })?;
+    let medium = Medium {
+        named: false,
+        ..opened?
+    };
+    removed.map_err(|source| OpenError::Os {
+        what: "cannot remove",
+        path: path.to_path_buf(),
+        source,
+    })?;
     Ok(medium)
 }
 
 fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
-    let failed = |what: &'static str| move |source| OpenError::Os { what, path: path.to_path_buf(), source };
+    let failed = |what: &'static str| {
+        move |source| OpenError::Os {
+            what,
+            path: path.to_path_buf(),
+            source,
+        }
+    };
     if options.create {
         create(path, options)?;
     }
@@ -109,27 +137,43 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     let kind = metadata.file_type();
     let block_device = kind.is_block_device();
     if !block_device && !kind.is_file() {
-        return Err(OpenError::Refused(format!("{} is neither a file nor a block device", path.display())));
+        return Err(OpenError::Refused(format!(
+            "{} is neither a file nor a block device",
+            path.display()
+        )));
     }
     fits_one_that_exists(path, options)?;
     let mut notes = Vec::new();
-    let (file, direct, read_only) = open_as_wanted(path, options, block_device, &metadata, &mut notes)?;
+    let (file, direct, read_only) =
+        open_as_wanted(path, options, block_device, &metadata, &mut notes)?;
     let (align, file, direct) = alignment(path, file, direct, read_only, &mut notes)?;
 
     let size_bytes = if block_device {
         ioctl_u64(&file, BLKGETSIZE64).map_err(failed("cannot ask for the size of"))?
     } else {
-        file.metadata().map_err(failed("cannot ask for the size of"))?.len()
+        file.metadata()
+            .map_err(failed("cannot ask for the size of"))?
+            .len()
     };
     // A block device takes nothing below its logical block, a file nothing below what O_DIRECT wants.
     let logical = match block_device {
-        true => ioctl_i32(&file, libc::BLKSSZGET).map_err(failed("cannot ask for the block size of"))? as u32,
+        true => ioctl_i32(&file, libc::BLKSSZGET)
+            .map_err(failed("cannot ask for the block size of"))? as u32,
         false => 512,
     };
-    let smallest = if direct { logical.max(align.offset) } else { logical };
+    let smallest = if direct {
+        logical.max(align.offset)
+    } else {
+        logical
+    };
     let block_bytes = options.block_bytes.unwrap_or(smallest);
     if block_bytes < smallest {
-        return Err(too_small(path, block_bytes, smallest, direct && !block_device));
+        return Err(too_small(
+            path,
+            block_bytes,
+            smallest,
+            direct && !block_device,
+        ));
     }
     let whole = whole_blocks(size_bytes, block_bytes, &mut notes);
     if whole == 0 {
@@ -142,7 +186,12 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
         true => ioctl_i32(&file, libc::BLKPBSZGET).map_or(logical, |bytes| bytes as u32),
         false => (metadata.blksize() as u32).min(4096),
     };
-    let punch = !read_only && if block_device { discards(metadata.rdev()) } else { punches(&file, whole) };
+    let punch = !read_only
+        && if block_device {
+            discards(metadata.rdev())
+        } else {
+            punches(&file, whole)
+        };
     notes.extend(slow_or_hollow(&file, block_device, whole, block_bytes).map(str::to_string));
     Ok(Medium {
         block_device,
@@ -199,15 +248,19 @@ fn slow_or_hollow(
 pub(super) fn foresee(path: &Path, options: &FileOptions) -> Result<Option<Foreseen>, OpenError> {
     let made = options.create || options.temporary;
     let size_bytes = match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() && !options.temporary => {
-            metadata.len().max(options.size_bytes.filter(|_| made).unwrap_or(0))
-        }
+        Ok(metadata) if metadata.is_file() && !options.temporary => metadata
+            .len()
+            .max(options.size_bytes.filter(|_| made).unwrap_or(0)),
         Ok(metadata) if metadata.file_type().is_block_device() => match sectors(metadata.rdev()) {
             Some(sectors) => sectors.saturating_mul(512),
             None => return Ok(None),
         },
         Err(error) if !(made && error.kind() == io::ErrorKind::NotFound) => {
-            return Err(OpenError::Os { what: "cannot open", path: path.to_path_buf(), source: error });
+            return Err(OpenError::Os {
+                what: "cannot open",
+                path: path.to_path_buf(),
+                source: error,
+            });
         }
         // One that is to be made, or what opening refuses.
         _ => match options.size_bytes {
@@ -217,18 +270,30 @@ pub(super) fn foresee(path: &Path, options: &FileOptions) -> Result<Option<Fores
     };
     let block_bytes = options.block_bytes.unwrap_or(512);
     let usable = size_bytes >= u64::from(block_bytes);
-    Ok(usable.then_some(Foreseen { size_bytes, block_bytes, read_only: options.read_only }))
+    Ok(usable.then_some(Foreseen {
+        size_bytes,
+        block_bytes,
+        read_only: options.read_only,
+    }))
 }
 
 /// The length of a block device in units of 512 bytes, whatever its blocks are (proc_sysfs, `block/*/size`).
 fn sectors(rdev: u64) -> Option<u64> {
-    let path = format!("/sys/dev/block/{}:{}/size", libc::major(rdev), libc::minor(rdev));
+    let path = format!(
+        "/sys/dev/block/{}:{}/size",
+        libc::major(rdev),
+        libc::minor(rdev)
+    );
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// Blocks are less than what is read and written at once; `direct` of a file can be given up.
 fn too_small(path: &Path, block_bytes: u32, smallest: u32, direct: bool) -> OpenError {
-    let way_out = if direct { ", or direct=no to go through the page cache" } else { "" };
+    let way_out = if direct {
+        ", or direct=no to go through the page cache"
+    } else {
+        ""
+    };
     OpenError::Refused(format!(
         "{}: blocks of {block_bytes} bytes are less than the {smallest} bytes this device or file system \
          reads and writes at once; use block={smallest}{way_out}",
@@ -238,16 +303,31 @@ fn too_small(path: &Path, block_bytes: u32, smallest: u32, direct: bool) -> Open
 
 /// Makes the file, or a longer one of a shorter one; never cuts. A temporary one must not be there yet.
 fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
-    let failed = |source| OpenError::Os { what: "cannot create", path: path.to_path_buf(), source };
+    let failed = |source| OpenError::Os {
+        what: "cannot create",
+        path: path.to_path_buf(),
+        source,
+    };
     let Some(size_bytes) = options.size_bytes else {
-        let key = if options.temporary { "temporary" } else { "create" };
-        return Err(OpenError::Refused(format!("{key}=yes needs a size, for example size=1GiB")));
+        let key = if options.temporary {
+            "temporary"
+        } else {
+            "create"
+        };
+        return Err(OpenError::Refused(format!(
+            "{key}=yes needs a size, for example size=1GiB"
+        )));
     };
     if options.read_only {
-        return Err(OpenError::Refused("create=yes and read_only=yes exclude each other".to_string()));
+        return Err(OpenError::Refused(
+            "create=yes and read_only=yes exclude each other".to_string(),
+        ));
     }
     let mut way = OpenOptions::new();
-    way.write(true).create(true).create_new(options.temporary).truncate(false);
+    way.write(true)
+        .create(true)
+        .create_new(options.temporary)
+        .truncate(false);
     let file = way.open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
@@ -309,7 +389,11 @@ fn open_as_wanted(
     metadata: &std::fs::Metadata,
     notes: &mut Vec<String>,
 ) -> Result<(File, bool, bool), OpenError> {
-    let failed = |source| OpenError::Os { what: "cannot open", path: path.to_path_buf(), source };
+    let failed = |source| OpenError::Os {
+        what: "cannot open",
+        path: path.to_path_buf(),
+        source,
+    };
     // Root may write anything; a file without a single write bit is still meant to be left alone.
     let protected = !block_device && metadata.permissions().readonly();
     let mut read_only = options.read_only || protected;
@@ -318,14 +402,21 @@ fn open_as_wanted(
     }
     let mut direct = options.direct;
     if !direct {
-        notes.push("direct=no: the page cache is in the way, reads may not reach the storage".to_string());
+        notes.push(
+            "direct=no: the page cache is in the way, reads may not reach the storage".to_string(),
+        );
     }
     loop {
         // The kernel lets only one exclusive holder at a block device, and none while it or a partition
         // of it is mounted, swapped to, or part of a volume.
         let exclusive = block_device && !read_only && !options.force;
-        let flags = if direct { libc::O_DIRECT } else { 0 } | if exclusive { libc::O_EXCL } else { 0 };
-        let outcome = OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path);
+        let flags =
+            if direct { libc::O_DIRECT } else { 0 } | if exclusive { libc::O_EXCL } else { 0 };
+        let outcome = OpenOptions::new()
+            .read(true)
+            .write(!read_only)
+            .custom_flags(flags)
+            .open(path);
         let error = match outcome {
             Ok(file) => return Ok((file, direct, read_only)),
             Err(error) => error,
@@ -340,7 +431,10 @@ fn open_as_wanted(
                 notes.push(format!("opened read-only: {error}"));
             }
             Some(libc::EBUSY) if exclusive => {
-                return Err(OpenError::InUse { path: path.to_path_buf(), by: holder(metadata.rdev()) });
+                return Err(OpenError::InUse {
+                    path: path.to_path_buf(),
+                    by: holder(metadata.rdev()),
+                });
             }
             _ => return Err(failed(error)),
         }
@@ -362,27 +456,44 @@ fn alignment(
     read_only: bool,
     notes: &mut Vec<String>,
 ) -> Result<(Align, File, bool), OpenError> {
-    let none = Align { memory: 1, offset: 1 };
+    let none = Align {
+        memory: 1,
+        offset: 1,
+    };
     if !direct {
         return Ok((none, file, false));
     }
     match direct_alignment(&file) {
         Some(Align { offset: 0, .. }) => {
             notes.push(no_direct_note(file_system(path)));
-            let file =
-                OpenOptions::new().read(true).write(!read_only).open(path).map_err(|source| {
-                    OpenError::Os { what: "cannot open", path: path.to_path_buf(), source }
+            let file = OpenOptions::new()
+                .read(true)
+                .write(!read_only)
+                .open(path)
+                .map_err(|source| OpenError::Os {
+                    what: "cannot open",
+                    path: path.to_path_buf(),
+                    source,
                 })?;
             Ok((none, file, false))
         }
         Some(align) => Ok((align, file, true)),
         None => {
             if file_system(path) == Some("tmpfs") {
-                notes.push("on tmpfs the page cache is the medium; O_DIRECT changes nothing".to_string());
+                notes.push(
+                    "on tmpfs the page cache is the medium; O_DIRECT changes nothing".to_string(),
+                );
             }
             let mut probe = Buf::zeroed(512);
             let small = file.read_at(&mut probe, 0).is_ok();
-            Ok((Align { memory: 512, offset: if small { 512 } else { 4096 } }, file, true))
+            Ok((
+                Align {
+                    memory: 512,
+                    offset: if small { 512 } else { 4096 },
+                },
+                file,
+                true,
+            ))
         }
     }
 }
@@ -400,10 +511,19 @@ fn direct_alignment(file: &File) -> Option<Align> {
     let mut stat: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: an open descriptor with an empty path (AT_EMPTY_PATH), and a struct of ours to fill.
     let status = unsafe {
-        libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &mut stat)
+        libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            &mut stat,
+        )
     };
     let told = status == 0 && stat.stx_mask & libc::STATX_DIOALIGN != 0;
-    told.then_some(Align { memory: stat.stx_dio_mem_align, offset: stat.stx_dio_offset_align })
+    told.then_some(Align {
+        memory: stat.stx_dio_mem_align,
+        offset: stat.stx_dio_offset_align,
+    })
 }
 
 /// The name of the file system that holds `path`.
@@ -417,7 +537,10 @@ pub(super) fn file_system(path: &Path) -> Option<&'static str> {
         return None;
     }
     let magic = stat.f_type as u64 & 0xffff_ffff;
-    FILE_SYSTEMS.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name)
+    FILE_SYSTEMS
+        .iter()
+        .find(|(number, _)| *number == magic)
+        .map(|(_, name)| *name)
 }
 
 /// Whether some of the file has no place on the disk.
@@ -430,7 +553,10 @@ fn has_hole(file: &File, size_bytes: u64) -> bool {
 /// Whether the file takes RWF_NOWAIT, which is what a ring tries first.
 fn starts_without_waiting(file: &File, block_bytes: u32) -> bool {
     let mut block = Buf::zeroed(block_bytes as usize);
-    let piece = libc::iovec { iov_base: block.as_mut_ptr().cast(), iov_len: block.len() };
+    let piece = libc::iovec {
+        iov_base: block.as_mut_ptr().cast(),
+        iov_len: block.len(),
+    };
     // SAFETY: one piece of memory of ours, to be filled before the call returns.
     let got = unsafe { libc::preadv2(file.as_raw_fd(), &piece, 1, 0, libc::RWF_NOWAIT) };
     // EAGAIN is a yes: it would have to wait.
@@ -469,15 +595,23 @@ fn holder(rdev: u64) -> String {
         return format!("mounted on {point}");
     }
     // A partition is a folder of its disk, with its number in the file `dev`.
-    let parts = std::fs::read_dir(format!("/sys/dev/block/{number}")).into_iter().flatten().flatten();
+    let parts = std::fs::read_dir(format!("/sys/dev/block/{number}"))
+        .into_iter()
+        .flatten()
+        .flatten();
     for part in parts {
         let number = std::fs::read_to_string(part.path().join("dev")).unwrap_or_default();
         if let Some(point) = mounted(number.trim()) {
-            return format!("its partition {} is mounted on {point}", part.file_name().to_string_lossy());
+            return format!(
+                "its partition {} is mounted on {point}",
+                part.file_name().to_string_lossy()
+            );
         }
     }
-    let mut holders =
-        std::fs::read_dir(format!("/sys/dev/block/{number}/holders")).into_iter().flatten().flatten();
+    let mut holders = std::fs::read_dir(format!("/sys/dev/block/{number}/holders"))
+        .into_iter()
+        .flatten()
+        .flatten();
     match holders.next() {
         Some(holder) => format!("held by {}", holder.file_name().to_string_lossy()),
         None => "swapped to, part of a volume, or held by another program".to_string(),

@@ -14,7 +14,10 @@ pub const ENTRY: BackendEntry = BackendEntry {
     name: "memory",
     help: "a sparse disk in memory: only written blocks take space",
     example: "memory:64MiB",
-    options: &[("block", "logical block size in bytes, 512 (default) or 4096")],
+    options: &[(
+        "block",
+        "logical block size in bytes, 512 (default) or 4096",
+    )],
     open: |size, options| {
         let block_bytes = options.block()?.unwrap_or(512);
         let size_bytes = super::size_of(size, block_bytes)?;
@@ -43,12 +46,21 @@ impl MemoryBackend {
     /// See [`SparseMemory::new`].
     pub fn new(size_bytes: u64, block_bytes: u32) -> io::Result<MemoryBackend> {
         let info = DeviceInfo {
-            name: format!("memory:{}", brunt_core::units::format_size_exact(size_bytes)),
+            name: format!(
+                "memory:{}",
+                brunt_core::units::format_size_exact(size_bytes)
+            ),
             unmap: true,
             ..super::inline_info(size_bytes, block_bytes)
         };
-        let room = info.size_bytes.saturating_mul(ROOM_FACTOR).max(ROOM_BYTES_MIN);
-        Ok(MemoryBackend { memory: Arc::new(SparseMemory::with_room(info.size_bytes, room)?), info })
+        let room = info
+            .size_bytes
+            .saturating_mul(ROOM_FACTOR)
+            .max(ROOM_BYTES_MIN);
+        Ok(MemoryBackend {
+            memory: Arc::new(SparseMemory::with_room(info.size_bytes, room)?),
+            info,
+        })
     }
 
     /// The bytes themselves.
@@ -66,20 +78,28 @@ impl Backend for MemoryBackend {
         let memory = Arc::clone(&self.memory);
         let limit = Arc::clone(&self.memory);
         let size = move || limit.len();
-        Ok(Box::new(Immediate::new(&self.info, depth, size, move |request: &mut Request| {
-            let (offset, len) = (request.offset, request.len);
-            match request.op {
-                Op::Read => memory.read(offset, &mut request.buf[..len as usize]),
-                Op::Write => memory.write(offset, &request.buf[..len as usize]),
-                Op::Unmap => memory.unmap(offset, len),
-                Op::WriteZeroes => memory.write_zeroes(offset, len),
-                Op::Flush => {}
-            }
-        })))
+        Ok(Box::new(Immediate::new(
+            &self.info,
+            depth,
+            size,
+            move |request: &mut Request| {
+                let (offset, len) = (request.offset, request.len);
+                match request.op {
+                    Op::Read => memory.read(offset, &mut request.buf[..len as usize]),
+                    Op::Write => memory.write(offset, &request.buf[..len as usize]),
+                    Op::Unmap => memory.unmap(offset, len),
+                    Op::WriteZeroes => memory.write_zeroes(offset, len),
+                    Op::Flush => {}
+                }
+            },
+        )))
     }
 
     fn look(&self) -> MediumLook {
-        MediumLook { size_bytes: self.memory.len(), deleted: false }
+        MediumLook {
+            size_bytes: self.memory.len(),
+            deleted: false,
+        }
     }
 
     fn resize(&self, size_bytes: u64) -> io::Result<()> {

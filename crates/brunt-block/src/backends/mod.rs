@@ -1,7 +1,10 @@
 //! Backends, one file each. Their table is in `crate::table`.
 
 pub mod array;
-#[allow(unsafe_code, reason = "requests whose buffers the kernel holds until they complete")]
+#[allow(
+    unsafe_code,
+    reason = "requests whose buffers the kernel holds until they complete"
+)]
 pub mod file;
 mod immediate;
 pub mod join;
@@ -39,7 +42,9 @@ fn inline_info(size_bytes: u64, block_bytes: u32) -> DeviceInfo {
 pub fn whole_blocks(size_bytes: u64, block_bytes: u32, notes: &mut Vec<String>) -> u64 {
     let left_out = size_bytes % u64::from(block_bytes);
     if left_out > 0 {
-        notes.push(format!("the last {left_out} bytes are less than a block and are left out"));
+        notes.push(format!(
+            "the last {left_out} bytes are less than a block and are left out"
+        ));
     }
     size_bytes - left_out
 }
@@ -48,7 +53,9 @@ pub fn whole_blocks(size_bytes: u64, block_bytes: u32, notes: &mut Vec<String>) 
 fn size_of(text: &str, block_bytes: u32) -> Result<u64, OpenError> {
     let bytes = parse_size(text)?;
     if bytes < u64::from(block_bytes) {
-        return Err(OpenError::Refused(format!("{text} is less than one block of {block_bytes} bytes")));
+        return Err(OpenError::Refused(format!(
+            "{text} is less than one block of {block_bytes} bytes"
+        )));
     }
     Ok(bytes)
 }
@@ -56,7 +63,11 @@ fn size_of(text: &str, block_bytes: u32) -> Result<u64, OpenError> {
 /// What is known of backends that have no medium: all that their URL says.
 fn foresee(size: &str, options: &mut UrlOptions) -> Result<Option<Foreseen>, OpenError> {
     let block_bytes = options.block()?.unwrap_or(512);
-    Ok(Some(Foreseen { size_bytes: size_of(size, block_bytes)?, block_bytes, read_only: false }))
+    Ok(Some(Foreseen {
+        size_bytes: size_of(size, block_bytes)?,
+        block_bytes,
+        read_only: false,
+    }))
 }
 
 /// The longest request any backend takes: 16 MiB, what initiators ask for at most.
@@ -82,14 +93,21 @@ pub fn in_bounds(info: &DeviceInfo, request: &Request) -> Result<(), DeviceError
     let moves_data = matches!(request.op, Op::Read | Op::Write);
     let empty = request.len == 0 && request.op != Op::Flush;
     let long = moves_data && request.len > u64::from(info.transfer_bytes_max);
-    if empty || long { Err(DeviceError::OutOfRange) } else { Ok(()) }
+    if empty || long {
+        Err(DeviceError::OutOfRange)
+    } else {
+        Ok(())
+    }
 }
 
 /// The same as [`in_range`] on a medium that has `size_bytes` now.
 #[inline]
 fn in_size(info: &DeviceInfo, size_bytes: u64, request: &Request) -> Result<(), DeviceError> {
     let block = u64::from(info.block_bytes);
-    let inside = request.offset.checked_add(request.len).is_some_and(|end| end <= size_bytes);
+    let inside = request
+        .offset
+        .checked_add(request.len)
+        .is_some_and(|end| end <= size_bytes);
     // Blocks are powers of two; a division would cost as much as all the rest of a null request.
     let whole = match block.is_power_of_two() {
         true => (request.offset | request.len) & (block - 1) == 0,

@@ -14,7 +14,10 @@ pub const ENTRY: BackendEntry = BackendEntry {
     help: "discards writes, reads as zeros",
     example: "null:1GiB",
     options: &[
-        ("block", "logical block size in bytes, 512 (default) or 4096"),
+        (
+            "block",
+            "logical block size in bytes, 512 (default) or 4096",
+        ),
         (
             "fill",
             "yes (default), or no: reads leave the buffer untouched, to measure the load generator alone",
@@ -26,7 +29,10 @@ pub const ENTRY: BackendEntry = BackendEntry {
         if options.flag("fill")? == Some(false) {
             backend.fill = false;
             backend.info.name += "?fill=no";
-            backend.info.notes.push("reads leave buffers as they were".into());
+            backend
+                .info
+                .notes
+                .push("reads leave buffers as they were".into());
         }
         Ok(Arc::new(backend))
     },
@@ -47,8 +53,16 @@ impl NullBackend {
     /// A device of `size_bytes` in blocks of `block_bytes`.
     pub fn new(size_bytes: u64, block_bytes: u32) -> NullBackend {
         let name = format!("null:{}", brunt_core::units::format_size_exact(size_bytes));
-        let info = DeviceInfo { name, unmap: true, ..super::inline_info(size_bytes, block_bytes) };
-        NullBackend { size_bytes: Arc::new(info.size_bytes.into()), info, fill: true }
+        let info = DeviceInfo {
+            name,
+            unmap: true,
+            ..super::inline_info(size_bytes, block_bytes)
+        };
+        NullBackend {
+            size_bytes: Arc::new(info.size_bytes.into()),
+            info,
+            fill: true,
+        }
     }
 }
 
@@ -61,15 +75,23 @@ impl Backend for NullBackend {
         let fill = self.fill;
         let size_bytes = Arc::clone(&self.size_bytes);
         let size = move || size_bytes.load(Ordering::Relaxed);
-        Ok(Box::new(Immediate::new(&self.info, depth, size, move |request: &mut Request| {
-            if fill && request.op == Op::Read {
-                request.buf[..request.len as usize].fill(0);
-            }
-        })))
+        Ok(Box::new(Immediate::new(
+            &self.info,
+            depth,
+            size,
+            move |request: &mut Request| {
+                if fill && request.op == Op::Read {
+                    request.buf[..request.len as usize].fill(0);
+                }
+            },
+        )))
     }
 
     fn look(&self) -> MediumLook {
-        MediumLook { size_bytes: self.size_bytes.load(Ordering::Relaxed), deleted: false }
+        MediumLook {
+            size_bytes: self.size_bytes.load(Ordering::Relaxed),
+            deleted: false,
+        }
     }
 
     fn resize(&self, size_bytes: u64) -> std::io::Result<()> {

@@ -10,7 +10,8 @@ use brunt_core::Nanos;
 use crate::control::{Arguments, CommandEntry, CommandError, Controllable, Fields, Handles, Value};
 use crate::open::{LayerEntry, bad_value};
 use crate::{
-    Backend, Completion, Device, DeviceError, DeviceInfo, MediumLook, OpenError, RefusalKind, Request, Ring,
+    Backend, Completion, Device, DeviceError, DeviceInfo, MediumLook, OpenError, RefusalKind,
+    Request, Ring,
 };
 
 /// The line for the table.
@@ -19,8 +20,13 @@ pub const ENTRY: LayerEntry = LayerEntry {
     help: "serves a given number of requests and answers the rest with busy until more are allowed",
     example: "5",
     wrap: |inner, value| {
-        let left = value.parse().map_err(|_| bad_value("budget", value, "a whole number of requests"))?;
-        let budget = Arc::new(Budget { left: AtomicU64::new(left), refused: AtomicU64::new(0) });
+        let left = value
+            .parse()
+            .map_err(|_| bad_value("budget", value, "a whole number of requests"))?;
+        let budget = Arc::new(Budget {
+            left: AtomicU64::new(left),
+            refused: AtomicU64::new(0),
+        });
         Ok(Arc::new(BudgetBackend { inner, budget }))
     },
     foresee: None,
@@ -54,7 +60,10 @@ impl Controllable for Budget {
 
     fn status(&self) -> Fields {
         let count = |of: &AtomicU64| Value::Count(of.load(Ordering::Relaxed));
-        vec![("left", count(&self.left)), ("refused", count(&self.refused))]
+        vec![
+            ("left", count(&self.left)),
+            ("refused", count(&self.refused)),
+        ]
     }
 }
 
@@ -70,7 +79,13 @@ impl Backend for BudgetBackend {
 
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
         let (inner, budget) = (self.inner.open(ring, depth)?, Arc::clone(&self.budget));
-        Ok(Box::new(BudgetDevice { inner, budget, depth, below: VecDeque::new(), refused: Vec::new() }))
+        Ok(Box::new(BudgetDevice {
+            inner,
+            budget,
+            depth,
+            below: VecDeque::new(),
+            refused: Vec::new(),
+        }))
     }
 
     fn look(&self) -> MediumLook {
@@ -83,7 +98,9 @@ impl Backend for BudgetBackend {
 
     fn handles(&self) -> Handles {
         let own: Arc<dyn Controllable> = Arc::<Budget>::clone(&self.budget);
-        std::iter::once(("budget".to_string(), own)).chain(self.inner.handles()).collect()
+        std::iter::once(("budget".to_string(), own))
+            .chain(self.inner.handles())
+            .collect()
     }
 }
 
@@ -102,15 +119,26 @@ impl Device for BudgetDevice {
 
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
         while self.outstanding() + (self.below.len() as u32) < self.depth {
-            let Some(request) = batch.pop_front() else { break };
+            let Some(request) = batch.pop_front() else {
+                break;
+            };
             let one_less = |left: u64| left.checked_sub(1);
-            if self.budget.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+            if self
+                .budget
+                .left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
+                .is_ok()
+            {
                 self.below.push_back(request);
                 continue;
             }
             self.budget.refused.fetch_add(1, Ordering::Relaxed);
             let result = Err(DeviceError::refused(RefusalKind::Busy));
-            self.refused.push(Completion { tag: request.tag, buf: request.buf, result });
+            self.refused.push(Completion {
+                tag: request.tag,
+                buf: request.buf,
+                result,
+            });
         }
         self.inner.submit(&mut self.below);
     }
@@ -125,7 +153,11 @@ impl Device for BudgetDevice {
     }
 
     fn deadline(&self) -> Nanos {
-        if self.refused.is_empty() { self.inner.deadline() } else { Nanos(0) }
+        if self.refused.is_empty() {
+            self.inner.deadline()
+        } else {
+            Nanos(0)
+        }
     }
 }
 
@@ -144,7 +176,14 @@ mod tests {
         let mut device = backend.open(&ring, 8).unwrap();
         let mut served = |count: u64| {
             let (op, offset, len, buf) = (Op::Flush, 0, 0, Buf::empty);
-            let request = |tag| Request { tag, op, offset, len, buf: buf(), force_unit_access: false };
+            let request = |tag| Request {
+                tag,
+                op,
+                offset,
+                len,
+                buf: buf(),
+                force_unit_access: false,
+            };
             let mut done = Vec::new();
             device.submit(&mut (0..count).map(request).collect());
             device.poll(&mut done);
@@ -153,8 +192,14 @@ mod tests {
         };
         assert_eq!(served(3), 2);
         let grant = Arguments(vec![("requests".to_string(), Value::Count(4))]);
-        assert_eq!(budget.carry_out("grant", &grant).unwrap(), [("left", Value::Count(4))]);
+        assert_eq!(
+            budget.carry_out("grant", &grant).unwrap(),
+            [("left", Value::Count(4))]
+        );
         assert_eq!(served(3), 3);
-        assert_eq!(budget.status(), [("left", Value::Count(1)), ("refused", Value::Count(1))]);
+        assert_eq!(
+            budget.status(),
+            [("left", Value::Count(1)), ("refused", Value::Count(1))]
+        );
     }
 }

@@ -37,7 +37,13 @@ pub const ENTRY: LayerEntry = LayerEntry {
     name: "delay",
     help: "adds a service time: const:TIME, uniform:TIME-TIME, exp:MEAN or lognormal:MEAN,sigma=S; then ,servers=N ,shared ,seed=N; or that of a disk, by position: disk:RATE-RATE; then ,seek=TIME-TIME ,rpm=N ,zones=N ,seed=N",
     example: "const:100us",
-    wrap: |inner, value| Ok(Arc::new(DelayedBackend::new(inner, parse(value)?, Clock::Monotonic))),
+    wrap: |inner, value| {
+        Ok(Arc::new(DelayedBackend::new(
+            inner,
+            parse(value)?,
+            Clock::Monotonic,
+        )))
+    },
     foresee: None,
     file: None,
 };
@@ -74,13 +80,19 @@ pub struct Delay {
 fn parse(text: &str) -> Result<Delay, OpenError> {
     let wrong = || bad_value("delay", text, FORMS);
     let mut parts = text.split(',');
-    let (kind, times) = parts.next().and_then(|first| first.split_once(':')).ok_or_else(wrong)?;
+    let (kind, times) = parts
+        .next()
+        .and_then(|first| first.split_once(':'))
+        .ok_or_else(wrong)?;
     let (mut sigma, mut servers, mut shared, mut seed) = (None, None, false, 0);
     let of_disk = |mistake: DiskMistake| match mistake {
         DiskMistake::Unit(error) => OpenError::from(error),
         DiskMistake::Form(right) => bad_value("delay", text, right),
     };
-    let mut disk = (kind == "disk").then(|| DiskModel::of_rates(times)).transpose().map_err(of_disk)?;
+    let mut disk = (kind == "disk")
+        .then(|| DiskModel::of_rates(times))
+        .transpose()
+        .map_err(of_disk)?;
     for part in parts {
         if part == "shared" {
             shared = true;
@@ -99,11 +111,21 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
             _ => return Err(wrong()),
         }
     }
-    if sigma.is_some() != (kind == "lognormal") || sigma.is_some_and(|sigma| !(0.0..=10.0).contains(&sigma)) {
-        return Err(bad_value("delay", text, "lognormal, and nothing else, has a sigma, from 0 to 10"));
+    if sigma.is_some() != (kind == "lognormal")
+        || sigma.is_some_and(|sigma| !(0.0..=10.0).contains(&sigma))
+    {
+        return Err(bad_value(
+            "delay",
+            text,
+            "lognormal, and nothing else, has a sigma, from 0 to 10",
+        ));
     }
     if servers.is_some_and(|servers| servers == 0 || servers > SERVERS_MAX) {
-        return Err(bad_value("delay", text, "write 1 to 65536 servers, or omit servers for no limit"));
+        return Err(bad_value(
+            "delay",
+            text,
+            "write 1 to 65536 servers, or omit servers for no limit",
+        ));
     }
     if let Some(disk) = disk {
         if servers.is_some() || shared {
@@ -113,7 +135,12 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
                 "a disk has one arm for all threads: leave servers and shared out",
             ));
         }
-        return Ok(Delay { service: ServiceTime::Disk(disk), servers: Some(1), shared: true, seed });
+        return Ok(Delay {
+            service: ServiceTime::Disk(disk),
+            servers: Some(1),
+            shared: true,
+            seed,
+        });
     }
     let service = match (kind, sigma) {
         ("const", _) => ServiceTime::Constant(parse_duration(times)?),
@@ -130,9 +157,18 @@ fn parse(text: &str) -> Result<Delay, OpenError> {
         _ => return Err(wrong()),
     };
     if shared && servers.is_none() {
-        return Err(bad_value("delay", text, "shared needs servers to share, such as servers=1"));
+        return Err(bad_value(
+            "delay",
+            text,
+            "shared needs servers to share, such as servers=1",
+        ));
     }
-    Ok(Delay { service, servers, shared, seed })
+    Ok(Delay {
+        service,
+        servers,
+        shared,
+        seed,
+    })
 }
 
 impl ServiceTime {
@@ -176,7 +212,10 @@ struct Crew {
 type Servers = Arc<Mutex<Crew>>;
 
 fn idle(count: u32) -> Servers {
-    Arc::new(Mutex::new(Crew { free: (0..count).map(|_| Reverse(0)).collect(), arm: Arm::default() }))
+    Arc::new(Mutex::new(Crew {
+        free: (0..count).map(|_| Reverse(0)).collect(),
+        arm: Arm::default(),
+    }))
 }
 
 impl DelayedBackend {
@@ -188,9 +227,19 @@ impl DelayedBackend {
             Some(count) => format!("{count} at a time"),
             None => "all at once".to_string(),
         };
-        info.notes.push(format!("emulated service time {:?}, {servers}", delay.service));
+        info.notes.push(format!(
+            "emulated service time {:?}, {servers}",
+            delay.service
+        ));
         let shared = delay.servers.filter(|_| delay.shared).map(idle);
-        DelayedBackend { inner, info, delay, clock, opened: AtomicU64::new(0), shared }
+        DelayedBackend {
+            inner,
+            info,
+            delay,
+            clock,
+            opened: AtomicU64::new(0),
+            shared,
+        }
     }
 }
 
@@ -246,7 +295,13 @@ struct Slot {
 
 impl Default for Slot {
     fn default() -> Slot {
-        Slot { tag: 0, due: Nanos(0), sequence: 0, buf: Buf::empty(), result: Ok(()) }
+        Slot {
+            tag: 0,
+            due: Nanos(0),
+            sequence: 0,
+            buf: Buf::empty(),
+            result: Ok(()),
+        }
     }
 }
 
@@ -274,8 +329,10 @@ impl Device for DelayedDevice {
 
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
         let now = self.clock.now();
-        let mut servers =
-            self.servers.as_ref().map(|servers| servers.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut servers = self
+            .servers
+            .as_ref()
+            .map(|servers| servers.lock().unwrap_or_else(PoisonError::into_inner));
         while !batch.is_empty() {
             let Some(index) = self.free.pop() else { break };
             let mut request = batch.pop_front().expect("the batch is not empty");
@@ -288,7 +345,11 @@ impl Device for DelayedDevice {
                     server.0 = start.saturating_add(service);
                     (start, service)
                 }
-                None => (now.0, self.service.draw(&request, size, &mut Arm::default(), random)),
+                None => (
+                    now.0,
+                    self.service
+                        .draw(&request, size, &mut Arm::default(), random),
+                ),
             };
             self.sequence += 1;
             let slot = &mut self.slots[index as usize];
@@ -313,7 +374,11 @@ impl Device for DelayedDevice {
         {
             self.held.pop();
             let slot = &mut self.slots[index as usize];
-            done.push(Completion { tag: slot.tag, buf: std::mem::take(&mut slot.buf), result: slot.result });
+            done.push(Completion {
+                tag: slot.tag,
+                buf: std::mem::take(&mut slot.buf),
+                result: slot.result,
+            });
             self.free.push(index);
         }
     }
@@ -323,7 +388,10 @@ impl Device for DelayedDevice {
     }
 
     fn deadline(&self) -> Nanos {
-        let held = self.held.peek().map_or(Nanos::MAX, |Reverse((due, _, _))| *due);
+        let held = self
+            .held
+            .peek()
+            .map_or(Nanos::MAX, |Reverse((due, _, _))| *due);
         held.min(self.inner.deadline())
     }
 
@@ -333,7 +401,8 @@ impl Device for DelayedDevice {
 
     fn cancel(&mut self, tag: u64) {
         // Rare, so a search will do. What is held back stays: it is done.
-        let taken = |index: &usize| !self.free.contains(&(*index as u32)) && self.slots[*index].tag == tag;
+        let taken =
+            |index: &usize| !self.free.contains(&(*index as u32)) && self.slots[*index].tag == tag;
         if let Some(index) = (0..self.slots.len()).find(taken) {
             self.inner.cancel(index as u64);
         }
@@ -351,7 +420,8 @@ impl DelayedDevice {
             let slot = &mut self.slots[one.tag as usize];
             slot.buf = one.buf;
             slot.result = one.result;
-            self.held.push(Reverse((slot.due, slot.sequence, one.tag as u32)));
+            self.held
+                .push(Reverse((slot.due, slot.sequence, one.tag as u32)));
         }
     }
 }
@@ -376,7 +446,11 @@ mod tests {
             let inner = Arc::new(NullBackend::new(1 << 30, 512));
             let backend = DelayedBackend::new(inner, parse(spec).unwrap(), clock.clone());
             let device = backend.open(&ring, depth).unwrap();
-            Bench { clock, ring, device }
+            Bench {
+                clock,
+                ring,
+                device,
+            }
         }
 
         fn submit(&mut self, tags: std::ops::Range<u64>) {
@@ -417,7 +491,10 @@ mod tests {
         bench.device.poll(&mut done);
         assert!(done.is_empty());
         bench.submit(3..4);
-        assert_eq!(bench.finish(), [(0, 100_000), (1, 100_000), (2, 100_000), (3, 199_999)]);
+        assert_eq!(
+            bench.finish(),
+            [(0, 100_000), (1, 100_000), (2, 100_000), (3, 199_999)]
+        );
     }
 
     /// With servers, requests queue for the first that is free.
@@ -425,7 +502,11 @@ mod tests {
     fn servers_make_a_queue() {
         let mut bench = Bench::new("const:1ms,servers=2", 8);
         bench.submit(0..5);
-        let times: Vec<_> = bench.finish().iter().map(|(tag, at)| (*tag, at / 1_000_000)).collect();
+        let times: Vec<_> = bench
+            .finish()
+            .iter()
+            .map(|(tag, at)| (*tag, at / 1_000_000))
+            .collect();
         assert_eq!(times, [(0, 1), (1, 1), (2, 2), (3, 2), (4, 3)]);
     }
 
@@ -435,11 +516,19 @@ mod tests {
         let mut bench = Bench::new("const:1ms,servers=1,shared", 8);
         let clock = bench.clock.clone();
         let inner = Arc::new(NullBackend::new(1 << 30, 512));
-        let backend = DelayedBackend::new(inner, parse("const:1ms,servers=1,shared").unwrap(), clock);
+        let backend =
+            DelayedBackend::new(inner, parse("const:1ms,servers=1,shared").unwrap(), clock);
         let mut other = backend.open(&bench.ring, 8).unwrap();
         bench.device = backend.open(&bench.ring, 8).unwrap();
         let buf = bench.ring.pool().take(512);
-        let request = Request { tag: 9, op: Op::Read, offset: 0, len: 512, buf, force_unit_access: false };
+        let request = Request {
+            tag: 9,
+            op: Op::Read,
+            offset: 0,
+            len: 512,
+            buf,
+            force_unit_access: false,
+        };
         other.submit(&mut VecDeque::from([request]));
         bench.submit(0..2);
         assert_eq!(bench.finish(), [(0, 2_000_000), (1, 3_000_000)]);
@@ -476,14 +565,24 @@ mod tests {
             }
             let mean = sum / n as f64;
             let deviation = (squares / n as f64 - mean * mean).max(0.0).sqrt();
-            assert!((mean / mean_us - 1.0).abs() < 0.02, "{spec}: mean {mean} µs, not {mean_us}");
-            assert!((deviation - deviation_us).abs() <= 0.05 * mean_us, "{spec}: deviation {deviation} µs");
+            assert!(
+                (mean / mean_us - 1.0).abs() < 0.02,
+                "{spec}: mean {mean} µs, not {mean_us}"
+            );
+            assert!(
+                (deviation - deviation_us).abs() <= 0.05 * mean_us,
+                "{spec}: deviation {deviation} µs"
+            );
         };
         check("const:10ms", 10_000.0, 0.0);
         check("uniform:50us-150us,seed=1", 100.0, 100.0 / 12f64.sqrt());
         check("exp:100ms,seed=2", 100_000.0, 100_000.0);
         // The deviation of a log-normal is mean · sqrt(exp(s²) - 1).
-        check("lognormal:100us,sigma=0.5,seed=3", 100.0, 100.0 * (0.25f64.exp() - 1.0).sqrt());
+        check(
+            "lognormal:100us,sigma=0.5,seed=3",
+            100.0,
+            100.0 * (0.25f64.exp() - 1.0).sqrt(),
+        );
     }
 
     /// The same seed gives the same times; another device of the same backend others.
@@ -526,7 +625,10 @@ mod tests {
             assert!(parse(text).is_err(), "'{text}' was taken");
         }
         let delay = parse("lognormal:100us,sigma=0.5,servers=4,seed=7").unwrap();
-        assert_eq!(delay.service, ServiceTime::LogNormal(Duration::from_micros(100), 0.5));
+        assert_eq!(
+            delay.service,
+            ServiceTime::LogNormal(Duration::from_micros(100), 0.5)
+        );
         assert_eq!((delay.servers, delay.seed), (Some(4), 7));
     }
 }

@@ -68,14 +68,20 @@ impl DiskModel {
     pub fn of_rates(text: &str) -> Result<DiskModel, DiskMistake> {
         let (outer, inner) = text.split_once('-').unwrap_or((text, text));
         let rate = |text: &str| {
-            let bytes =
-                text.strip_suffix("/s").ok_or(DiskMistake::Form("write rates such as 55MB/s-39MB/s"))?;
+            let bytes = text
+                .strip_suffix("/s")
+                .ok_or(DiskMistake::Form("write rates such as 55MB/s-39MB/s"))?;
             match parse_size(bytes)? {
                 0 => Err(DiskMistake::Form("a rate is above zero")),
                 rate => Ok(rate),
             }
         };
-        Ok(DiskModel { rates: [rate(outer)?, rate(inner)?], zones: ZONES, seek: SEEK, rpm: RPM })
+        Ok(DiskModel {
+            rates: [rate(outer)?, rate(inner)?],
+            zones: ZONES,
+            seek: SEEK,
+            rpm: RPM,
+        })
     }
 
     /// Takes one of its settings; `false` for one that it does not have.
@@ -84,15 +90,19 @@ impl DiskModel {
     /// It has no such value.
     pub fn set(&mut self, key: &str, value: &str) -> Result<bool, DiskMistake> {
         let number = |most: u32, what: &'static str| {
-            let number = value.parse::<u32>().ok().filter(|number| (1..=most).contains(number));
+            let number = value
+                .parse::<u32>()
+                .ok()
+                .filter(|number| (1..=most).contains(number));
             number.ok_or(DiskMistake::Form(what))
         };
         match key {
             "zones" => self.zones = number(ZONES_MAX, "write 1 to 1024 zones")?,
             "rpm" => self.rpm = number(RPM_MAX, "write 1 to 1000000 rpm")?,
             "seek" => {
-                let (least, most) =
-                    value.split_once('-').ok_or(DiskMistake::Form("write a seek such as 600us-12ms"))?;
+                let (least, most) = value
+                    .split_once('-')
+                    .ok_or(DiskMistake::Form("write a seek such as 600us-12ms"))?;
                 self.seek = [parse_duration(least)?, parse_duration(most)?];
                 if self.seek[0] > self.seek[1] {
                     return Err(DiskMistake::Form("the shorter seek comes first"));
@@ -112,7 +122,14 @@ impl DiskModel {
     }
 
     /// How long a request takes, in nanoseconds, on a device of `size` bytes. The arm goes where it ends.
-    pub fn service(&self, arm: &mut Arm, offset: u64, len: u64, size: u64, random: &mut Random) -> u64 {
+    pub fn service(
+        &self,
+        arm: &mut Arm,
+        offset: u64,
+        len: u64,
+        size: u64,
+        random: &mut Random,
+    ) -> u64 {
         if len == 0 {
             return 0;
         }
@@ -150,7 +167,8 @@ mod tests {
         let mut rates = Vec::new();
         for pass in 0..2 {
             for block in 0..1800u64 {
-                let nanos = disk.service(&mut arm, block * GB / 100, GB / 100, 18 * GB, &mut random);
+                let nanos =
+                    disk.service(&mut arm, block * GB / 100, GB / 100, 18 * GB, &mut random);
                 // Only the way back to the begin is a seek.
                 if (pass, block) != (1, 0) {
                     rates.push((0.01e9 / (nanos as f64 / 1e9) / 1e6).round() as u64);
@@ -169,14 +187,22 @@ mod tests {
     fn seeks_grow_with_the_distance() {
         let (disk, mut random) = (disk(), Random::new(2));
         let mut mean = |from: u64, to: u64| {
-            let sum: u64 =
-                (0..20_000).map(|_| disk.service(&mut Arm(from), to, 1, 16 * GB, &mut random)).sum();
+            let sum: u64 = (0..20_000)
+                .map(|_| disk.service(&mut Arm(from), to, 1, 16 * GB, &mut random))
+                .sum();
             sum as f64 / 20_000.0 / 1e6
         };
         // Half a turn at 6000 rpm are 5 ms.
-        for (to, expected) in [(16 * GB, 9.0 + 5.0), (4 * GB, 1.0 + 8.0 * 0.5 + 5.0), (1, 1.0 + 5.0)] {
+        for (to, expected) in [
+            (16 * GB, 9.0 + 5.0),
+            (4 * GB, 1.0 + 8.0 * 0.5 + 5.0),
+            (1, 1.0 + 5.0),
+        ] {
             let found = mean(0, to);
-            assert!((found - expected).abs() < 0.1, "to {to}: {found} ms, not {expected}");
+            assert!(
+                (found - expected).abs() < 0.1,
+                "to {to}: {found} ms, not {expected}"
+            );
             assert_eq!(mean(to, 0) > 5.0, to > 0);
         }
         // Over all pairs of places the root of the distance is 8/15 of that from end to end.
@@ -196,13 +222,21 @@ mod tests {
         }
         assert_eq!(DiskModel::of_rates("1MB/s").unwrap().rates, [1_000_000; 2]);
         let mut disk = disk();
-        for (key, value) in
-            [("zones", "0"), ("zones", "x"), ("rpm", "0"), ("seek", "1ms"), ("seek", "2ms-1ms")]
-        {
+        for (key, value) in [
+            ("zones", "0"),
+            ("zones", "x"),
+            ("rpm", "0"),
+            ("seek", "1ms"),
+            ("seek", "2ms-1ms"),
+        ] {
             assert!(disk.set(key, value).is_err(), "{key}={value}");
         }
         assert!(!disk.set("heads", "4").unwrap());
-        assert_eq!(disk.service(&mut Arm::default(), 5, 0, GB, &mut Random::new(1)), 0, "a flush");
+        assert_eq!(
+            disk.service(&mut Arm::default(), 5, 0, GB, &mut Random::new(1)),
+            0,
+            "a flush"
+        );
         assert_eq!(disk.rate(u64::MAX, 0), 39e6, "beyond the end");
     }
 }

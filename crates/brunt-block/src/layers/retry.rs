@@ -14,17 +14,17 @@ use brunt_core::units::{format_duration, parse_duration};
 use brunt_core::{Clock, Nanos};
 
 use crate::control::{
-    Arguments, CommandEntry, CommandError, Controllable, Fields, Handles, PartFigure, PartFigures, Value,
+    Arguments, CommandEntry, CommandError, Controllable, Fields, Handles, PartFigure, PartFigures,
+    Value,
 };
 use crate::open::{LayerEntry, OpenError, bad_value};
 use crate::sparse::Allocation;
 use crate::{
-    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, MediumLook, Op, RefusalKind, Request,
-    Ring,
+    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, MediumLook, Op, RefusalKind,
+    Request, Ring,
 };
 
-const FORMS: &str =
-    "write the number of retries, 1 to 1000, as in retry=5, optionally with ,delay=1ms ,off ,name=NAME";
+const FORMS: &str = "write the number of retries, 1 to 1000, as in retry=5, optionally with ,delay=1ms ,off ,name=NAME";
 const TRIES_MAX: u32 = 1000;
 
 /// The line for the table.
@@ -41,7 +41,10 @@ pub const ENTRY: LayerEntry = LayerEntry {
 fn parse(inner: Arc<dyn Backend>, text: &str) -> Result<RetryBackend, OpenError> {
     let wrong = || bad_value("retry", text, FORMS);
     let mut words = text.split(',');
-    let tries = words.next().and_then(|first| first.parse().ok()).ok_or_else(wrong)?;
+    let tries = words
+        .next()
+        .and_then(|first| first.parse().ok())
+        .ok_or_else(wrong)?;
     if !(1..=TRIES_MAX).contains(&tries) {
         return Err(wrong());
     }
@@ -55,7 +58,13 @@ fn parse(inner: Arc<dyn Backend>, text: &str) -> Result<RetryBackend, OpenError>
         }
     }
     let switch = RetrySwitch::new(name, on);
-    Ok(RetryBackend::new(inner, tries, delay, switch, Clock::Monotonic))
+    Ok(RetryBackend::new(
+        inner,
+        tries,
+        delay,
+        switch,
+        Clock::Monotonic,
+    ))
 }
 
 /// Switches the retries of a layer on and off while requests run, and counts.
@@ -175,8 +184,18 @@ impl RetryBackend {
     ) -> RetryBackend {
         let mut info = inner.info().clone();
         let state = if switch.is_on() { "" } else { ", off" };
-        info.notes.push(format!("up to {tries} retries below, {} apart{state}", format_duration(delay)));
-        RetryBackend { inner, info, tries, delay, switch, clock }
+        info.notes.push(format!(
+            "up to {tries} retries below, {} apart{state}",
+            format_duration(delay)
+        ));
+        RetryBackend {
+            inner,
+            info,
+            tries,
+            delay,
+            switch,
+            clock,
+        }
     }
 }
 
@@ -273,10 +292,25 @@ impl Device for RetryDevice {
         while !batch.is_empty() {
             let Some(index) = self.free.pop() else { break };
             let mut request = batch.pop_front().expect("the batch is not empty");
-            let Request { tag, op, offset, len, force_unit_access, .. } = request;
+            let Request {
+                tag,
+                op,
+                offset,
+                len,
+                force_unit_access,
+                ..
+            } = request;
             let (tries, taken, cancelled) = (0, true, false);
-            self.slots[index as usize] =
-                Slot { tag, op, offset, len, force_unit_access, tries, taken, cancelled };
+            self.slots[index as usize] = Slot {
+                tag,
+                op,
+                offset,
+                len,
+                force_unit_access,
+                tries,
+                taken,
+                cancelled,
+            };
             request.tag = u64::from(index);
             self.below.push_back(request);
         }
@@ -292,7 +326,10 @@ impl Device for RetryDevice {
         for one in above.drain(..) {
             let index = one.tag as u32;
             let slot = self.slots[index as usize];
-            debug_assert!(slot.taken, "a completion is for a request that is under way");
+            debug_assert!(
+                slot.taken,
+                "a completion is for a request that is under way"
+            );
             match one.result {
                 Ok(()) if slot.tries == 0 => self.answer(index, one.buf, Ok(()), done),
                 Ok(()) => {
@@ -310,7 +347,12 @@ impl Device for RetryDevice {
     }
 
     fn deadline(&self) -> Nanos {
-        let waiting = self.waiting.iter().map(|(at, ..)| *at).min().unwrap_or(Nanos::MAX);
+        let waiting = self
+            .waiting
+            .iter()
+            .map(|(at, ..)| *at)
+            .min()
+            .unwrap_or(Nanos::MAX);
         waiting.min(self.inner.deadline())
     }
 
@@ -330,10 +372,20 @@ impl Device for RetryDevice {
 }
 
 impl RetryDevice {
-    fn answer(&mut self, index: u32, buf: Buf, result: Result<(), DeviceError>, done: &mut Vec<Completion>) {
+    fn answer(
+        &mut self,
+        index: u32,
+        buf: Buf,
+        result: Result<(), DeviceError>,
+        done: &mut Vec<Completion>,
+    ) {
         let slot = &mut self.slots[index as usize];
         slot.taken = false;
-        done.push(Completion { tag: slot.tag, buf, result });
+        done.push(Completion {
+            tag: slot.tag,
+            buf,
+            result,
+        });
         self.free.push(index);
     }
 
@@ -350,7 +402,11 @@ impl RetryDevice {
                 self.retries += 1;
                 self.switch.retries.fetch_add(1, Ordering::Relaxed);
                 // Without a delay too: the next round of the loop sends it, so that none spins in here.
-                let at = if self.delay.is_zero() { Nanos(0) } else { self.clock.now().after(self.delay) };
+                let at = if self.delay.is_zero() {
+                    Nanos(0)
+                } else {
+                    self.clock.now().after(self.delay)
+                };
                 return self.waiting.push((at, index, buf));
             }
         }
@@ -368,9 +424,22 @@ impl RetryDevice {
                 continue;
             }
             let (_, index, buf) = self.waiting.swap_remove(place);
-            let Slot { op, offset, len, force_unit_access, .. } = self.slots[index as usize];
+            let Slot {
+                op,
+                offset,
+                len,
+                force_unit_access,
+                ..
+            } = self.slots[index as usize];
             let tag = u64::from(index);
-            self.below.push_back(Request { tag, op, offset, len, buf, force_unit_access });
+            self.below.push_back(Request {
+                tag,
+                op,
+                offset,
+                len,
+                buf,
+                force_unit_access,
+            });
         }
         self.inner.submit(&mut self.below);
     }
@@ -390,7 +459,9 @@ fn may_go_well(error: &DeviceError) -> bool {
                 | RefusalKind::Attention
                 | RefusalKind::NotReady
         ),
-        DeviceError::Os(errno) => matches!(*errno, libc::EIO | libc::EAGAIN | libc::EINTR | libc::EBUSY),
+        DeviceError::Os(errno) => {
+            matches!(*errno, libc::EIO | libc::EAGAIN | libc::EINTR | libc::EBUSY)
+        }
         DeviceError::TimedOut => true,
         _ => false,
     }
@@ -419,15 +490,26 @@ mod tests {
         let retry = RetrySwitch::new("retry", true);
         let backend = RetryBackend::new(broken, tries, delay, Arc::clone(&retry), clock.clone());
         let ring = Ring::new(RingConfig::default()).unwrap();
-        Bench { device: backend.open(&ring, 8).unwrap(), ring, retry, clock }
+        Bench {
+            device: backend.open(&ring, 8).unwrap(),
+            ring,
+            retry,
+            clock,
+        }
     }
 
     impl Bench {
         fn write(&mut self, fill: u8) -> Result<(), DeviceError> {
             let mut buf = self.ring.pool().take(4096);
             buf.fill(fill);
-            let request =
-                Request { tag: 77, op: Op::Write, offset: 4096, len: 4096, buf, force_unit_access: true };
+            let request = Request {
+                tag: 77,
+                op: Op::Write,
+                offset: 4096,
+                len: 4096,
+                buf,
+                force_unit_access: true,
+            };
             self.device.submit(&mut VecDeque::from([request]));
             let mut done = Vec::new();
             while done.is_empty() {
@@ -436,7 +518,10 @@ mod tests {
                 self.ring.enter(Nanos(0)).unwrap();
                 self.device.poll(&mut done);
             }
-            assert_eq!((done[0].tag, done[0].buf.iter().all(|byte| *byte == fill)), (77, true));
+            assert_eq!(
+                (done[0].tag, done[0].buf.iter().all(|byte| *byte == fill)),
+                (77, true)
+            );
             done[0].result
         }
     }
@@ -447,10 +532,23 @@ mod tests {
     fn up_to_a_maximum() {
         let mut three = bench("aborted-command,times=3", 3, Duration::ZERO);
         assert_eq!(three.write(1), Ok(()));
-        assert_eq!((three.retry.retries(), three.retry.overcome(), three.retry.told()), (3, 1, 0));
+        assert_eq!(
+            (
+                three.retry.retries(),
+                three.retry.overcome(),
+                three.retry.told()
+            ),
+            (3, 1, 0)
+        );
         assert_eq!(three.device.health().retries, 3);
         let mut two = bench("aborted-command,times=3", 2, Duration::ZERO);
-        assert!(matches!(two.write(1), Err(DeviceError::Refused { kind: RefusalKind::Aborted, .. })));
+        assert!(matches!(
+            two.write(1),
+            Err(DeviceError::Refused {
+                kind: RefusalKind::Aborted,
+                ..
+            })
+        ));
         assert_eq!((two.retry.retries(), two.retry.told()), (2, 1));
     }
 
@@ -470,7 +568,10 @@ mod tests {
     fn what_is_tried() {
         let mut recovered = bench("recovered-error", 5, Duration::ZERO);
         assert_eq!(recovered.write(1), Ok(()));
-        assert_eq!((recovered.retry.recovered(), recovered.retry.retries()), (1, 0));
+        assert_eq!(
+            (recovered.retry.recovered(), recovered.retry.retries()),
+            (1, 0)
+        );
         let mut conflict = bench("reservation-conflict", 5, Duration::ZERO);
         assert!(conflict.write(1).is_err());
         assert_eq!(conflict.retry.retries(), 0);
@@ -479,8 +580,20 @@ mod tests {
     /// What cannot be meant is refused.
     #[test]
     fn mistakes() {
-        for text in ["", "0", "1001", "x", "5,delay", "5,delay=1", "5,on", "5,name="] {
-            assert!(open_url(&format!("null:1MiB?retry={text}")).is_err(), "'{text}' was taken");
+        for text in [
+            "",
+            "0",
+            "1001",
+            "x",
+            "5,delay",
+            "5,delay=1",
+            "5,on",
+            "5,name=",
+        ] {
+            assert!(
+                open_url(&format!("null:1MiB?retry={text}")).is_err(),
+                "'{text}' was taken"
+            );
         }
     }
 }

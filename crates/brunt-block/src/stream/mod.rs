@@ -148,7 +148,10 @@ impl Stream {
     /// # Panics
     /// When they do not fit behind what is unconsumed, or a receive is under way.
     pub fn preload(&mut self, bytes: &[u8]) {
-        assert!(self.receiving.is_none(), "preload comes before the first arm");
+        assert!(
+            self.receiving.is_none(),
+            "preload comes before the first arm"
+        );
         self.rx[self.rx_end..self.rx_end + bytes.len()].copy_from_slice(bytes);
         self.rx_end += bytes.len();
     }
@@ -187,11 +190,17 @@ impl Stream {
     /// # Panics
     /// While another place is being filled or waits to be taken, or when the bytes do not fit there.
     pub fn place(&mut self, place: PayloadPlace, offset: u64, len: usize) {
-        assert!(self.placing.is_none() && self.placed.is_none(), "one place at a time");
+        assert!(
+            self.placing.is_none() && self.placed.is_none(),
+            "one place at a time"
+        );
         let end = offset + len as u64;
         match &place {
             PayloadPlace::Buf(buf) => {
-                assert!(end <= buf.len() as u64, "the payload does not fit in its buffer")
+                assert!(
+                    end <= buf.len() as u64,
+                    "the payload does not fit in its buffer"
+                )
             }
             // Checks the range.
             PayloadPlace::Memory(memory) => drop(memory.ptr(offset, len as u64)),
@@ -200,7 +209,12 @@ impl Stream {
             }
             PayloadPlace::Discard => {}
         }
-        self.placing = Some(Placing { place, at: offset, end, start: offset });
+        self.placing = Some(Placing {
+            place,
+            at: offset,
+            end,
+            start: offset,
+        });
         self.fill_from_rx();
     }
 
@@ -228,19 +242,28 @@ impl Stream {
             self.rx_end -= self.rx_start;
             self.rx_start = 0;
         }
-        let mut call = self.spare_call.take().expect("a call is spare when none is under way");
+        let mut call = self
+            .spare_call
+            .take()
+            .expect("a call is spare when none is under way");
         call.pieces.clear();
         let mut room = self.rx.len() - self.rx_end;
         self.receiving_placed = 0;
         if let Some(placing) = &mut self.placing {
             let left = (placing.end - placing.at) as usize;
             let (base, len) = match &mut placing.place {
-                // SAFETY: `at <= end <= len` of the buffer, checked in `place`.
-                PayloadPlace::Buf(buf) => (unsafe { buf.as_mut_ptr().add(placing.at as usize) }, left),
+                PayloadPlace::Buf(buf) => {
+                    // SAFETY: `at <= end <= len` of the buffer, checked in `place`.
+                    let base = unsafe { buf.as_mut_ptr().add(placing.at as usize) };
+                    (base, left)
+                }
                 PayloadPlace::Memory(memory) => (memory.ptr(placing.at, left as u64), left),
                 PayloadPlace::Discard => (self.discard.as_mut_ptr(), left.min(DISCARD_BYTES)),
             };
-            call.pieces.push(libc::iovec { iov_base: base.cast(), iov_len: len });
+            call.pieces.push(libc::iovec {
+                iov_base: base.cast(),
+                iov_len: len,
+            });
             room = match len {
                 len if len < left => 0,
                 LONG_BYTES_MIN.. => room.min(TAIL_BYTES),
@@ -251,7 +274,10 @@ impl Stream {
         if room > 0 {
             // SAFETY: `rx_end <= len` of the buffer.
             let base = unsafe { self.rx.as_mut_ptr().add(self.rx_end) };
-            call.pieces.push(libc::iovec { iov_base: base.cast(), iov_len: room });
+            call.pieces.push(libc::iovec {
+                iov_base: base.cast(),
+                iov_len: room,
+            });
         }
         if call.pieces.is_empty() {
             self.spare_call = Some(call);
@@ -309,7 +335,8 @@ impl Stream {
     }
 
     fn end(&mut self, error: i32) {
-        self.ended.get_or_insert(io::Error::from_raw_os_error(-error).kind());
+        self.ended
+            .get_or_insert(io::Error::from_raw_os_error(-error).kind());
     }
 
     /// `count` bytes came into the pieces of the receive call, in order.
@@ -325,7 +352,9 @@ impl Stream {
 
     /// Moves what the place still lacks out of the receive buffer.
     fn fill_from_rx(&mut self) {
-        let Some(placing) = &mut self.placing else { return };
+        let Some(placing) = &mut self.placing else {
+            return;
+        };
         let have = (self.rx_end - self.rx_start).min((placing.end - placing.at) as usize);
         let bytes = &self.rx[self.rx_start..self.rx_start + have];
         match &mut placing.place {
@@ -341,7 +370,9 @@ impl Stream {
     }
 
     fn finish_placing(&mut self) {
-        let Some(placing) = self.placing.take_if(|placing| placing.at == placing.end) else { return };
+        let Some(placing) = self.placing.take_if(|placing| placing.at == placing.end) else {
+            return;
+        };
         if let PayloadPlace::Memory(memory) = &placing.place {
             memory.mark(placing.start, placing.end - placing.start);
         }
@@ -357,7 +388,10 @@ impl Stream {
     /// When the kernel still holds buffers a second later.
     pub fn abort(&mut self) -> Option<PayloadPlace> {
         let _ = self.socket.shutdown(Shutdown::Both);
-        assert!(self.port.wait_idle(), "the kernel did not let go of a socket that was shut down");
+        assert!(
+            self.port.wait_idle(),
+            "the kernel did not let go of a socket that was shut down"
+        );
         while self.port.pop().is_some() {}
         self.ended.get_or_insert(io::ErrorKind::ConnectionAborted);
         self.sending = false;
@@ -369,7 +403,10 @@ impl Stream {
         for slot in &mut self.lent {
             slot.pieces = 0;
         }
-        self.placing.take().map(|placing| placing.place).or_else(|| self.placed.take())
+        self.placing
+            .take()
+            .map(|placing| placing.place)
+            .or_else(|| self.placed.take())
     }
 
     /// No more will be sent: the peer reads what was sent, then the end.
@@ -401,7 +438,11 @@ impl Drop for Stream {
 impl Call {
     fn new(pieces: usize) -> Call {
         // SAFETY: a msghdr of zeros is an empty message.
-        Call { header: unsafe { std::mem::zeroed() }, pieces: Vec::with_capacity(pieces) }
+        let header = unsafe { std::mem::zeroed() };
+        Call {
+            header,
+            pieces: Vec::with_capacity(pieces),
+        }
     }
 
     fn point(&mut self) {

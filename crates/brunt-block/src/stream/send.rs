@@ -40,11 +40,28 @@ pub(super) struct Batch {
 }
 
 pub(super) enum Segment {
-    Bytes { start: usize, len: usize },
-    Buf { buf: Buf, start: usize, len: usize },
-    Lent { lent: Lent, start: usize, len: usize },
-    Zeros { len: usize },
-    Memory { memory: Arc<SparseMemory>, offset: u64, len: usize },
+    Bytes {
+        start: usize,
+        len: usize,
+    },
+    Buf {
+        buf: Buf,
+        start: usize,
+        len: usize,
+    },
+    Lent {
+        lent: Lent,
+        start: usize,
+        len: usize,
+    },
+    Zeros {
+        len: usize,
+    },
+    Memory {
+        memory: Arc<SparseMemory>,
+        offset: u64,
+        len: usize,
+    },
 }
 
 impl Stream {
@@ -62,7 +79,10 @@ impl Stream {
         if let Some(Segment::Bytes { len, .. }) = self.filling.segments.back_mut() {
             *len += bytes.len();
         } else if !bytes.is_empty() {
-            self.filling.segments.push_back(Segment::Bytes { start, len: bytes.len() });
+            self.filling.segments.push_back(Segment::Bytes {
+                start,
+                len: bytes.len(),
+            });
         }
     }
 
@@ -86,13 +106,23 @@ impl Stream {
     /// When the part is not inside the medium.
     pub fn push_memory(&mut self, memory: &Arc<SparseMemory>, offset: u64, len: usize) {
         let _ = memory.ptr(offset, len as u64);
-        self.push(Segment::Memory { memory: Arc::clone(memory), offset, len }, len);
+        self.push(
+            Segment::Memory {
+                memory: Arc::clone(memory),
+                offset,
+                len,
+            },
+            len,
+        );
     }
 
     /// Takes a buffer in, from which [`Stream::push_lent`] sends parts and which
     /// [`Stream::reclaim`] gives back.
     pub fn lend(&mut self, buf: Buf) -> Lent {
-        let slot = LentSlot { buf: Some(buf), pieces: 0 };
+        let slot = LentSlot {
+            buf: Some(buf),
+            pieces: 0,
+        };
         match self.lent_free.pop() {
             Some(index) => {
                 self.lent[index as usize] = slot;
@@ -110,7 +140,10 @@ impl Stream {
     /// # Panics
     /// When it was reclaimed.
     pub fn lent_bytes(&self, lent: Lent) -> &[u8] {
-        self.lent[lent.0 as usize].buf.as_ref().expect("a lent buffer is there until it is reclaimed")
+        self.lent[lent.0 as usize]
+            .buf
+            .as_ref()
+            .expect("a lent buffer is there until it is reclaimed")
     }
 
     /// Queues part of a lent buffer.
@@ -170,12 +203,20 @@ impl Stream {
 
     /// The pieces of the flying segments, as many as go into one call.
     fn gather(&mut self) {
-        let Batch { segments, bytes, call, .. } = &mut self.flying;
+        let Batch {
+            segments,
+            bytes,
+            call,
+            ..
+        } = &mut self.flying;
         let pieces = &mut call.pieces;
         pieces.clear();
         let mut room = CALL_BYTES_MAX;
         let mut add = |base: *const u8, len: usize| {
-            pieces.push(libc::iovec { iov_base: base.cast_mut().cast(), iov_len: len });
+            pieces.push(libc::iovec {
+                iov_base: base.cast_mut().cast(),
+                iov_len: len,
+            });
             room = room.saturating_sub(len);
             pieces.len() < PIECES_MAX && room > 0
         };
@@ -184,10 +225,17 @@ impl Stream {
                 Segment::Bytes { start, len } => add(bytes[*start..*start + *len].as_ptr(), *len),
                 Segment::Buf { buf, start, len } => add(buf[*start..*start + *len].as_ptr(), *len),
                 Segment::Lent { lent, start, len } => {
-                    let buf = self.lent[lent.0 as usize].buf.as_ref().expect("lent while pieces are queued");
+                    let buf = self.lent[lent.0 as usize]
+                        .buf
+                        .as_ref()
+                        .expect("lent while pieces are queued");
                     add(buf[*start..*start + *len].as_ptr(), *len)
                 }
-                Segment::Memory { memory, offset, len } => add(memory.ptr(*offset, *len as u64), *len),
+                Segment::Memory {
+                    memory,
+                    offset,
+                    len,
+                } => add(memory.ptr(*offset, *len as u64), *len),
                 Segment::Zeros { len } => {
                     let mut left = *len;
                     while left > ZEROS.len() {

@@ -38,7 +38,14 @@ pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
 
     /// A name of a file of `server`: the directory it is in, none for roots, whose name is a path.
     #[inline]
-    fn on_name(&mut self, _server: IpAddress, _file: FileKey, _parent: Option<FileKey>, _name: &[u8]) {}
+    fn on_name(
+        &mut self,
+        _server: IpAddress,
+        _file: FileKey,
+        _parent: Option<FileKey>,
+        _name: &[u8],
+    ) {
+    }
 
     /// Works off what was put by, before events are looked at, and before the state is read, merged or sent.
     #[inline]

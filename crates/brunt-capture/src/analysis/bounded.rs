@@ -48,10 +48,20 @@ struct Stored<V> {
 
 impl<V: Serialize> Serialize for Bounded<V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut entries: Vec<_> = self.entries.iter().map(|slot| (slot.key, &slot.value)).collect();
+        let mut entries: Vec<_> = self
+            .entries
+            .iter()
+            .map(|slot| (slot.key, &slot.value))
+            .collect();
         entries.sort_by_key(|(key, _)| *key);
         let (evicted, evicted_weight) = (self.evicted, self.evicted_weight);
-        Stored { max: self.max, evicted, evicted_weight, entries }.serialize(serializer)
+        Stored {
+            max: self.max,
+            evicted,
+            evicted_weight,
+            entries,
+        }
+        .serialize(serializer)
     }
 }
 
@@ -59,7 +69,9 @@ impl<'de, V: Deserialize<'de> + Weight + Default> Deserialize<'de> for Bounded<V
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bounded<V>, D::Error> {
         let stored = Stored::<V>::deserialize(deserializer)?;
         if stored.entries.len() > stored.max {
-            return Err(D::Error::custom("a table with more entries than it may have"));
+            return Err(D::Error::custom(
+                "a table with more entries than it may have",
+            ));
         }
         let mut table = Bounded::new(stored.max);
         for (key, value) in stored.entries {
@@ -95,14 +107,18 @@ impl<V: Weight + Default> Bounded<V> {
     /// The place of an entry, if it is there.
     #[inline]
     pub fn find(&self, key: u64) -> Option<usize> {
-        self.table.find(key, |&i| self.entries[i as usize].key == key).map(|&i| i as usize)
+        self.table
+            .find(key, |&i| self.entries[i as usize].key == key)
+            .map(|&i| i as usize)
     }
 
     /// Where an entry is, most likely: told without looking at it. [`NOWHERE`] if it is not there.
     #[inline]
     pub fn guess(&self, key: u64) -> usize {
         // Seven bits of the hash are compared in the table itself.
-        self.table.find(key, |_| true).map_or(NOWHERE, |&i| i as usize)
+        self.table
+            .find(key, |_| true)
+            .map_or(NOWHERE, |&i| i as usize)
     }
 
     /// Asks for the entry at a place, if there is one, before it is needed.
@@ -116,7 +132,11 @@ impl<V: Weight + Default> Bounded<V> {
     /// The place of an entry that may be at `guess`: then nothing is looked up.
     #[inline]
     pub fn place_near(&mut self, key: u64, guess: usize) -> usize {
-        if self.entries.get(guess).is_some_and(|slot| slot.key == key) { guess } else { self.place(key) }
+        if self.entries.get(guess).is_some_and(|slot| slot.key == key) {
+            guess
+        } else {
+            self.place(key)
+        }
     }
 
     /// The entry at a place.
@@ -147,13 +167,17 @@ impl<V: Weight + Default> Bounded<V> {
     #[cold]
     fn insert(&mut self, key: u64) -> usize {
         let index = if self.entries.len() < self.max {
-            self.entries.push(Slot { key, value: V::default() });
+            self.entries.push(Slot {
+                key,
+                value: V::default(),
+            });
             self.entries.len() - 1
         } else {
             let count = self.entries.len();
             let sample = (0..SAMPLE.min(count)).map(|i| (self.hand + i) % count);
-            let index =
-                sample.min_by_key(|&i| self.entries[i].value.weight()).expect("the table is not empty");
+            let index = sample
+                .min_by_key(|&i| self.entries[i].value.weight())
+                .expect("the table is not empty");
             self.hand = (self.hand + SAMPLE) % count;
             let old = self.entries[index].key;
             if let Ok(entry) = self.table.find_entry(old, |&i| i as usize == index) {
@@ -161,7 +185,10 @@ impl<V: Weight + Default> Bounded<V> {
             }
             self.evicted += 1;
             self.evicted_weight += self.entries[index].value.weight();
-            self.entries[index] = Slot { key, value: V::default() };
+            self.entries[index] = Slot {
+                key,
+                value: V::default(),
+            };
             index
         };
         if self.entries.len() == self.max {
@@ -169,7 +196,8 @@ impl<V: Weight + Default> Bounded<V> {
             (0..SAMPLE.min(self.max)).for_each(|i| self.prefetch((self.hand + i) % self.max));
         }
         let entries = &self.entries;
-        self.table.insert_unique(key, index as u32, |&i| entries[i as usize].key);
+        self.table
+            .insert_unique(key, index as u32, |&i| entries[i as usize].key);
         index
     }
 

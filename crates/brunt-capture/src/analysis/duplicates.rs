@@ -43,7 +43,10 @@ impl Analyse for Duplicates {
             self.zeros[write] += u64::from(sum == self.zero);
             self.contents.insert(sum);
             // The place, spread over 64 bits by the golden ratio, then mixed with the content.
-            let place = run.file.0.wrapping_add(block.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let place = run
+                .file
+                .0
+                .wrapping_add(block.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             self.placed.insert(spread(sum ^ place));
         }
     }
@@ -74,7 +77,11 @@ impl Duplicates {
     /// too: what deduplication would save.
     pub fn duplicate_share(&self) -> f64 {
         let (contents, placed) = (self.contents.count() as f64, self.placed.count() as f64);
-        if placed == 0.0 { 0.0 } else { (1.0 - contents / placed).max(0.0) }
+        if placed == 0.0 {
+            0.0
+        } else {
+            (1.0 - contents / placed).max(0.0)
+        }
     }
 }
 
@@ -89,7 +96,11 @@ mod tests {
         let mut duplicates = Duplicates::default();
         for pass in 0..2 {
             for block in 0..100_000u64 {
-                let content = if block % 10 < 3 { spread(1) } else { spread(block + 7) };
+                let content = if block % 10 < 3 {
+                    spread(1)
+                } else {
+                    spread(block + 7)
+                };
                 let run = ChecksumRun {
                     record_id: 0,
                     file: FileKey(spread(5)),
@@ -100,7 +111,11 @@ mod tests {
                 duplicates.on_checksums(&run);
             }
         }
-        assert!((duplicates.duplicate_share() - 0.3).abs() < 0.03, "{}", duplicates.duplicate_share());
+        assert!(
+            (duplicates.duplicate_share() - 0.3).abs() < 0.03,
+            "{}",
+            duplicates.duplicate_share()
+        );
         assert_eq!(duplicates.blocks(), [100_000, 100_000]);
     }
 }

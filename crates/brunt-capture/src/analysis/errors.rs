@@ -58,16 +58,27 @@ impl From<Errors> for Stored {
     fn from(errors: Errors) -> Stored {
         let counts = errors.by_client.into_iter();
         let mut by_client: Vec<_> = counts
-            .map(|((kind, status, client), count)| StoredCount { kind, status, client, count })
+            .map(|((kind, status, client), count)| StoredCount {
+                kind,
+                status,
+                client,
+                count,
+            })
             .collect();
         by_client.sort_by_key(|stored| (stored.kind, stored.status, stored.client));
-        Stored { by_client, not_told_apart: errors.not_told_apart }
+        Stored {
+            by_client,
+            not_told_apart: errors.not_told_apart,
+        }
     }
 }
 
 impl From<Stored> for Errors {
     fn from(stored: Stored) -> Errors {
-        let mut errors = Errors { not_told_apart: stored.not_told_apart, ..Errors::default() };
+        let mut errors = Errors {
+            not_told_apart: stored.not_told_apart,
+            ..Errors::default()
+        };
         stored
             .by_client
             .into_iter()
@@ -103,14 +114,20 @@ impl Analyse for Errors {
 
     fn merge(&mut self, other: Errors) {
         self.not_told_apart += other.not_told_apart;
-        other.by_client.into_iter().for_each(|(key, count)| self.add(key, count));
+        other
+            .by_client
+            .into_iter()
+            .for_each(|(key, count)| self.add(key, count));
     }
 }
 
 impl Errors {
     #[cold]
     fn on_error(&mut self, event: &OperationEvent, status: u32) {
-        let status = Status { protocol: event.protocol, status };
+        let status = Status {
+            protocol: event.protocol,
+            status,
+        };
         self.add((event.kind, status, event.client), 1);
     }
 

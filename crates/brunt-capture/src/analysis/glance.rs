@@ -97,7 +97,12 @@ impl CaptureGlance {
                 .into_iter()
                 .map(|(key, load)| (key, hot.path(key), load))
                 .collect(),
-            clients: heaviest(hot.clients.iter().map(|(_, c)| (c.address, c.load)).collect()),
+            clients: heaviest(
+                hot.clients
+                    .iter()
+                    .map(|(_, c)| (c.address, c.load))
+                    .collect(),
+            ),
         }
     }
 
@@ -106,7 +111,11 @@ impl CaptureGlance {
         self.ledger.merge(&other.ledger);
         self.kept_bytes += other.kept_bytes;
         for theirs in other.operations {
-            match self.operations.iter_mut().find(|mine| mine.name == theirs.name) {
+            match self
+                .operations
+                .iter_mut()
+                .find(|mine| mine.name == theirs.name)
+            {
                 Some(mine) => {
                     mine.calls += theirs.calls;
                     mine.errors += theirs.errors;
@@ -125,23 +134,31 @@ impl CaptureGlance {
                 None => self.files.push((key, path, load)),
             }
         }
-        self.files.sort_by_key(|file| std::cmp::Reverse(file.2.operations));
+        self.files
+            .sort_by_key(|file| std::cmp::Reverse(file.2.operations));
         for (address, load) in other.clients {
             match self.clients.iter_mut().find(|mine| mine.0 == address) {
                 Some(mine) => mine.1.merge(&load),
                 None => self.clients.push((address, load)),
             }
         }
-        self.clients.sort_by_key(|client| std::cmp::Reverse(client.1.operations));
+        self.clients
+            .sort_by_key(|client| std::cmp::Reverse(client.1.operations));
     }
 
     /// Calls seen, by all operations.
     pub fn calls(&self) -> u64 {
-        self.operations.iter().map(|operation| operation.calls).sum()
+        self.operations
+            .iter()
+            .map(|operation| operation.calls)
+            .sum()
     }
 
     /// Failures seen, by all operations.
     pub fn errors(&self) -> u64 {
-        self.operations.iter().map(|operation| operation.errors).sum()
+        self.operations
+            .iter()
+            .map(|operation| operation.errors)
+            .sum()
     }
 }

@@ -63,9 +63,14 @@ mod tests {
     /// quick ones up to 90 %, that of the slow ones beyond.
     #[test]
     fn quantiles_across_a_gap() {
-        let (mut whole, mut halves) =
-            (OperationLatency::default(), [(); 2].map(|()| OperationLatency::default()));
-        assert_eq!((whole.count(), whole.quantile_ns(0.5), whole.max_ns()), (0, 0, 0));
+        let (mut whole, mut halves) = (
+            OperationLatency::default(),
+            [(); 2].map(|()| OperationLatency::default()),
+        );
+        assert_eq!(
+            (whole.count(), whole.quantile_ns(0.5), whole.max_ns()),
+            (0, 0, 0)
+        );
         for i in 0..10_000u64 {
             let ns = if i % 10 == 7 { 9_731_113 } else { 106_411 };
             whole.record(ns);
@@ -74,9 +79,17 @@ mod tests {
         let [mut merged, second] = halves;
         merged.merge(&second);
         for latency in [&whole, &merged] {
-            for (q, exact) in [(0.01, 106_411), (0.5, 106_411), (0.9, 106_411), (0.901, 9_731_113)] {
+            for (q, exact) in [
+                (0.01, 106_411),
+                (0.5, 106_411),
+                (0.9, 106_411),
+                (0.901, 9_731_113),
+            ] {
                 let found = latency.quantile_ns(q);
-                assert!(found >= exact && found as f64 <= exact as f64 * 1.001, "{q}: {found}");
+                assert!(
+                    found >= exact && found as f64 <= exact as f64 * 1.001,
+                    "{q}: {found}"
+                );
             }
             assert_eq!((latency.count(), latency.max_ns()), (10_000, 9_731_113));
             assert_eq!(latency.sum_ns(), 9000 * 106_411 + 1000 * 9_731_113);

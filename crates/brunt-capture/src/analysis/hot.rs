@@ -207,21 +207,56 @@ impl Serialize for Hot {
         assert!(self.told.is_empty(), "what was told is learnt first");
         let places = self.files.iter().enumerate();
         let mut names: Vec<_> = places
-            .filter_map(|(place, (key, file))| Some((FileKey(key), file.name_hash, self.name_at(place)?)))
+            .filter_map(|(place, (key, file))| {
+                Some((FileKey(key), file.name_hash, self.name_at(place)?))
+            })
             .collect();
         names.sort_by_key(|(file, ..)| *file);
-        let Hot { files, clients, pairs, total, .. } = self;
-        StoredRef { files, clients, pairs, total: *total, names }.serialize(serializer)
+        let Hot {
+            files,
+            clients,
+            pairs,
+            total,
+            ..
+        } = self;
+        StoredRef {
+            files,
+            clients,
+            pairs,
+            total: *total,
+            names,
+        }
+        .serialize(serializer)
     }
 }
 
 impl From<Stored> for Hot {
     fn from(stored: Stored) -> Hot {
-        let Stored { files, clients, pairs, total, names } = stored;
-        let latencies = files.iter().filter(|(_, file)| file.latency.is_some()).count();
-        let mut hot = Hot { files, clients, pairs, total, latencies, ..Hot::default() };
+        let Stored {
+            files,
+            clients,
+            pairs,
+            total,
+            names,
+        } = stored;
+        let latencies = files
+            .iter()
+            .filter(|(_, file)| file.latency.is_some())
+            .count();
+        let mut hot = Hot {
+            files,
+            clients,
+            pairs,
+            total,
+            latencies,
+            ..Hot::default()
+        };
         hot.files.values_mut().for_each(|file| file.name_hash = 0);
-        hot.take_names(names.iter().map(|(file, hash, name)| (*file, *hash, name.as_name())));
+        hot.take_names(
+            names
+                .iter()
+                .map(|(file, hash, name)| (*file, *hash, name.as_name())),
+        );
         hot
     }
 }
@@ -253,9 +288,16 @@ impl Analyse for Hot {
         places.extend(events.iter().map(|event| {
             let client_key = client_key(event.client);
             let (file, pair) = event.file.map_or((NOWHERE, NOWHERE), |key| {
-                (self.files.guess(key.0), self.pairs.guess(key.0 ^ client_key))
+                (
+                    self.files.guess(key.0),
+                    self.pairs.guess(key.0 ^ client_key),
+                )
             });
-            Places { client_key, file, pair }
+            Places {
+                client_key,
+                file,
+                pair,
+            }
         }));
         for places in &places {
             self.files.prefetch(places.file);
@@ -300,13 +342,17 @@ impl Analyse for Hot {
                 file.latency.insert(Latency::default()).record(ns);
             }
         }
-        let place = self.pairs.place_near(key.0 ^ places.client_key, places.pair);
+        let place = self
+            .pairs
+            .place_near(key.0 ^ places.client_key, places.pair);
         let pair = self.pairs.at_mut(place);
         if pair.load.operations == 0 {
             pair.name(event.client, key);
         }
         pair.load.add(event);
-        pair.getattrs = pair.getattrs.saturating_add(u32::from(event.kind == GETATTR));
+        pair.getattrs = pair
+            .getattrs
+            .saturating_add(u32::from(event.kind == GETATTR));
     }
 
     fn on_name(&mut self, server: IpAddress, file: FileKey, parent: Option<FileKey>, name: &[u8]) {
@@ -330,7 +376,9 @@ impl Analyse for Hot {
         let theirs = other.files.iter().enumerate();
         let names: Vec<_> = theirs
             .filter(|(_, (_, file))| file.name_hash != 0)
-            .filter_map(|(place, (key, file))| Some((FileKey(key), file.name_hash, other.names.get(place)?)))
+            .filter_map(|(place, (key, file))| {
+                Some((FileKey(key), file.name_hash, other.names.get(place)?))
+            })
             .collect();
         // Names go by places, which are others here.
         other.files.values_mut().for_each(|file| file.name_hash = 0);
@@ -372,7 +420,13 @@ impl Hot {
         }
         self.told_bytes.extend_from_slice(name);
         let name_hash = (hash ^ spread(parent.0)) | 1;
-        self.told.push(Told { file, parent, name_hash, end: self.told_bytes.len(), place: NOWHERE });
+        self.told.push(Told {
+            file,
+            parent,
+            name_hash,
+            end: self.told_bytes.len(),
+            place: NOWHERE,
+        });
     }
 
     /// Learns the names that were put by, as [`Hot::look`] finds entries.
@@ -382,12 +436,18 @@ impl Hot {
             self.files.prefetch(told.place);
             self.names.prefetch(told.place);
         }
-        let (told, bytes) = (std::mem::take(&mut self.told), std::mem::take(&mut self.told_bytes));
+        let (told, bytes) = (
+            std::mem::take(&mut self.told),
+            std::mem::take(&mut self.told_bytes),
+        );
         let mut start = 0;
         for told in &told {
             let place = self.files.place_near(told.file.0, told.place);
             if self.files.at(place).name_hash != told.name_hash {
-                let name = Name { parent: Some(told.parent), name: &bytes[start..told.end] };
+                let name = Name {
+                    parent: Some(told.parent),
+                    name: &bytes[start..told.end],
+                };
                 self.set_name(place, told.name_hash, &name);
             }
             start = told.end;
@@ -406,7 +466,10 @@ impl Hot {
 
     /// Places of files with what is done to them and how they are called, as far as that is known.
     pub(super) fn named_files(&self) -> impl Iterator<Item = (&FileEntry, Option<Name<'_>>)> {
-        self.files.iter().enumerate().map(|(place, (_, file))| (file, self.name_at(place)))
+        self.files
+            .iter()
+            .enumerate()
+            .map(|(place, (_, file))| (file, self.name_at(place)))
     }
 
     /// How a file is called.
@@ -416,7 +479,11 @@ impl Hot {
 
     fn name_at(&self, place: usize) -> Option<Name<'_>> {
         // An entry that went has left its name behind.
-        if self.files.at(place).name_hash == 0 { None } else { self.names.get(place) }
+        if self.files.at(place).name_hash == 0 {
+            None
+        } else {
+            self.names.get(place)
+        }
     }
 }
 
@@ -450,20 +517,30 @@ mod tests {
         tell(&mut hot, 3, "three");
         hot.learn_told();
         let name = |hot: &Hot, file: u64| {
-            hot.name_of(FileKey(spread(file))).map(|name| String::from_utf8_lossy(name.name).into_owned())
+            hot.name_of(FileKey(spread(file)))
+                .map(|name| String::from_utf8_lossy(name.name).into_owned())
         };
-        assert_eq!((name(&hot, 2).as_deref(), name(&hot, 3).as_deref()), (Some("new"), Some("three")));
+        assert_eq!(
+            (name(&hot, 2).as_deref(), name(&hot, 3).as_deref()),
+            (Some("new"), Some("three"))
+        );
         let mut other = Hot::default();
         tell(&mut other, 3, "other");
         tell(&mut other, 4, "four");
         other.learn_told();
         hot.merge(other);
-        assert_eq!((name(&hot, 3).as_deref(), name(&hot, 4).as_deref()), (Some("three"), Some("four")));
+        assert_eq!(
+            (name(&hot, 3).as_deref(), name(&hot, 4).as_deref()),
+            (Some("three"), Some("four"))
+        );
         // Entries without a load are the lightest: a flood takes their places.
         for file in 0..2 * FILES_MAX as u64 {
             hot.files.entry(spread(1_000_000 + file)).load.operations = 5;
         }
-        assert_eq!((name(&hot, 2), hot.name_of(FileKey(spread(1_000_000)))), (None, None));
+        assert_eq!(
+            (name(&hot, 2), hot.name_of(FileKey(spread(1_000_000)))),
+            (None, None)
+        );
     }
 
     /// The root of a server has a path to look at, and what is below it has one slash.
@@ -476,7 +553,10 @@ mod tests {
             hot.learn_of(server, top, None, root.as_bytes());
             hot.learn_of(server, file, Some(top), b"file");
             hot.learn_told();
-            assert_eq!((hot.path(top).as_str(), hot.path(file).as_str()), ("10.0.0.1:/", "10.0.0.1:/file"));
+            assert_eq!(
+                (hot.path(top).as_str(), hot.path(file).as_str()),
+                ("10.0.0.1:/", "10.0.0.1:/file")
+            );
         }
     }
 }

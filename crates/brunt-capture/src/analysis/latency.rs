@@ -38,7 +38,11 @@ pub struct Latency {
 
 impl Default for Latency {
     fn default() -> Latency {
-        Latency { counts: Box::new([0; BUCKETS]), sum_ns: 0, max_ns: 0 }
+        Latency {
+            counts: Box::new([0; BUCKETS]),
+            sum_ns: 0,
+            max_ns: 0,
+        }
     }
 }
 
@@ -52,8 +56,14 @@ struct Stored {
 
 impl From<Latency> for Stored {
     fn from(latency: Latency) -> Stored {
-        let counts = (0..).zip(latency.counts.iter().copied()).filter(|(_, count)| *count > 0);
-        Stored { counts: counts.collect(), sum_ns: latency.sum_ns, max_ns: latency.max_ns }
+        let counts = (0..)
+            .zip(latency.counts.iter().copied())
+            .filter(|(_, count)| *count > 0);
+        Stored {
+            counts: counts.collect(),
+            sum_ns: latency.sum_ns,
+            max_ns: latency.max_ns,
+        }
     }
 }
 
@@ -61,9 +71,16 @@ impl TryFrom<Stored> for Latency {
     type Error = &'static str;
 
     fn try_from(stored: Stored) -> Result<Latency, &'static str> {
-        let mut latency = Latency { sum_ns: stored.sum_ns, max_ns: stored.max_ns, ..Latency::default() };
+        let mut latency = Latency {
+            sum_ns: stored.sum_ns,
+            max_ns: stored.max_ns,
+            ..Latency::default()
+        };
         for (bucket, count) in stored.counts {
-            *latency.counts.get_mut(usize::from(bucket)).ok_or("a bucket of latencies that is none")? = count;
+            *latency
+                .counts
+                .get_mut(usize::from(bucket))
+                .ok_or("a bucket of latencies that is none")? = count;
         }
         Ok(latency)
     }
@@ -155,13 +172,18 @@ mod tests {
     fn quantiles() {
         let mut latency = Latency::default();
         let mut random = brunt_core::random::Random::new(3);
-        let mut all: Vec<u64> = (0..50_000).map(|_| random.exponential(3e6) as u64).collect();
+        let mut all: Vec<u64> = (0..50_000)
+            .map(|_| random.exponential(3e6) as u64)
+            .collect();
         all.iter().for_each(|ns| latency.record(*ns));
         all.sort_unstable();
         for q in [0.01, 0.5, 0.9, 0.99, 0.999] {
             let exact = all[(q * all.len() as f64) as usize - 1] as f64;
             let found = latency.quantile_ns(q) as f64;
-            assert!((found - exact).abs() <= exact * 0.0625 + 1024.0, "{q}: {found} {exact}");
+            assert!(
+                (found - exact).abs() <= exact * 0.0625 + 1024.0,
+                "{q}: {found} {exact}"
+            );
         }
         latency.record(u64::MAX);
         assert_eq!(latency.max_ns(), u64::MAX);

@@ -24,21 +24,28 @@ pub struct OperationFigures {
 
 /// All operations.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(from = "Vec<(OperationKind, OperationFigures)>", into = "Vec<(OperationKind, OperationFigures)>")]
+#[serde(
+    from = "Vec<(OperationKind, OperationFigures)>",
+    into = "Vec<(OperationKind, OperationFigures)>"
+)]
 pub struct Mix {
     by_kind: Box<[OperationFigures]>,
 }
 
 impl Default for Mix {
     fn default() -> Mix {
-        Mix { by_kind: vec![OperationFigures::default(); OperationKind::COUNT].into() }
+        Mix {
+            by_kind: vec![OperationFigures::default(); OperationKind::COUNT].into(),
+        }
     }
 }
 
 impl Mix {
     /// Figures by kind, with its name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &OperationFigures)> {
-        OperationKind::all().map(OperationKind::name).zip(&self.by_kind)
+        OperationKind::all()
+            .map(OperationKind::name)
+            .zip(&self.by_kind)
     }
 
     /// All calls.
@@ -55,7 +62,10 @@ impl Mix {
 /// As it is sent and kept: the kinds of which there was one.
 impl From<Mix> for Vec<(OperationKind, OperationFigures)> {
     fn from(mix: Mix) -> Vec<(OperationKind, OperationFigures)> {
-        OperationKind::all().zip(mix.by_kind).filter(|(_, operations)| operations.calls > 0).collect()
+        OperationKind::all()
+            .zip(mix.by_kind)
+            .filter(|(_, operations)| operations.calls > 0)
+            .collect()
     }
 }
 

@@ -61,21 +61,30 @@ impl Default for Analysis {
 /// A state that is sent or kept: that of each analysis, by its name.
 impl Serialize for Analysis {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        assert!(self.pending.is_empty(), "what was put by is worked off first");
+        assert!(
+            self.pending.is_empty(),
+            "what was put by is worked off first"
+        );
         self.all.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Analysis {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Analysis, D::Error> {
-        Ok(Analysis { all: Analyses::deserialize(deserializer)?, ..Analysis::new() })
+        Ok(Analysis {
+            all: Analyses::deserialize(deserializer)?,
+            ..Analysis::new()
+        })
     }
 }
 
 impl Analysis {
     /// Nothing seen yet. All together keep below 60 MB, and at most 280 KiB for each kind of operation.
     pub fn new() -> Analysis {
-        Analysis { all: Analyses::default(), pending: Vec::with_capacity(EVENTS_PENDING) }
+        Analysis {
+            all: Analyses::default(),
+            pending: Vec::with_capacity(EVENTS_PENDING),
+        }
     }
 
     /// Adds what another pipeline saw of the same traffic, or what was seen of another part of it.

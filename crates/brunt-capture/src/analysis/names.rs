@@ -36,7 +36,10 @@ pub struct StoredName {
 impl StoredName {
     /// How the file is called.
     pub fn as_name(&self) -> Name<'_> {
-        Name { parent: self.parent, name: &self.name }
+        Name {
+            parent: self.parent,
+            name: &self.name,
+        }
     }
 }
 
@@ -59,7 +62,12 @@ struct Slot {
     bytes: [u8; INLINE],
 }
 
-const UNKNOWN: Slot = Slot { parent: 0, kind: Kind::Unknown, len: 0, bytes: [0; INLINE] };
+const UNKNOWN: Slot = Slot {
+    parent: 0,
+    kind: Kind::Unknown,
+    len: 0,
+    bytes: [0; INLINE],
+};
 
 /// Names by place.
 #[derive(Debug, Default)]
@@ -77,7 +85,9 @@ impl Names {
             self.slots.resize(place + 1, UNKNOWN);
         }
         let slot = &mut self.slots[place];
-        (slot.parent, slot.kind) = name.parent.map_or((0, Kind::Root), |parent| (parent.0, Kind::Child));
+        (slot.parent, slot.kind) = name
+            .parent
+            .map_or((0, Kind::Root), |parent| (parent.0, Kind::Child));
         match slot.bytes.get_mut(..name.name.len()) {
             Some(bytes) => {
                 bytes.copy_from_slice(name.name);
@@ -134,7 +144,14 @@ impl Hot {
         self.learn_told();
         let place = self.files.place(file.0);
         let hash = twox_hash::XxHash3_64::oneshot(&export) | 1;
-        self.set_name(place, hash, &Name { parent: None, name: &export });
+        self.set_name(
+            place,
+            hash,
+            &Name {
+                parent: None,
+                name: &export,
+            },
+        );
     }
 
     /// The path as far as it is known; what is not is shown as `…`.
@@ -149,7 +166,11 @@ impl Hot {
             };
             // Names are a peer's bytes: nothing of them may reach a terminal's control codes.
             let text = String::from_utf8_lossy(name.name);
-            parts.push(text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect());
+            parts.push(
+                text.chars()
+                    .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+                    .collect(),
+            );
             at = name.parent;
         }
         if parts.len() == 1 && parts[0] == "…" {
@@ -180,9 +201,15 @@ mod tests {
             (Some(7), &long),
         ];
         for (parent, name) in cases {
-            let name = Name { parent: parent.map(FileKey), name };
+            let name = Name {
+                parent: parent.map(FileKey),
+                name,
+            };
             names.set(3, &name);
-            assert_eq!((names.get(3), names.get(2), names.get(4)), (Some(name), None, None));
+            assert_eq!(
+                (names.get(3), names.get(2), names.get(4)),
+                (Some(name), None, None)
+            );
         }
     }
 

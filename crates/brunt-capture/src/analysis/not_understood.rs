@@ -37,7 +37,11 @@ pub struct NotUnderstood {
 impl NotUnderstood {
     /// All of it, what there was most of first.
     pub fn amounts(&self) -> Vec<(String, Amount)> {
-        let mut rows: Vec<_> = self.by_name.iter().map(|(name, amount)| (name.clone(), *amount)).collect();
+        let mut rows: Vec<_> = self
+            .by_name
+            .iter()
+            .map(|(name, amount)| (name.clone(), *amount))
+            .collect();
         if self.others.packets > 0 {
             rows.push(("others".into(), self.others));
         }
@@ -61,7 +65,10 @@ impl Analyse for NotUnderstood {
             Some(known) => format!("{next} ({known})"),
             None => next.to_string(),
         };
-        self.of(name).add(&Amount { packets: 1, bytes: wire_len.into() });
+        self.of(name).add(&Amount {
+            packets: 1,
+            bytes: wire_len.into(),
+        });
     }
 
     fn merge(&mut self, other: NotUnderstood) {
@@ -87,7 +94,13 @@ mod tests {
         one.merge(other);
         let rows = one.amounts();
         assert_eq!(rows.len(), KINDS_MAX + 1);
-        assert_eq!(rows.iter().map(|(_, amount)| amount.packets).sum::<u64>(), 4000);
-        assert_eq!(rows.iter().map(|(_, amount)| amount.bytes).sum::<u64>(), 4000 * 64);
+        assert_eq!(
+            rows.iter().map(|(_, amount)| amount.packets).sum::<u64>(),
+            4000
+        );
+        assert_eq!(
+            rows.iter().map(|(_, amount)| amount.bytes).sum::<u64>(),
+            4000 * 64
+        );
     }
 }

@@ -59,7 +59,10 @@ pub struct Order {
 
 impl Default for Order {
     fn default() -> Order {
-        Order { waiting: VecDeque::new(), pairs: Bounded::new(PAIRS_MAX) }
+        Order {
+            waiting: VecDeque::new(),
+            pairs: Bounded::new(PAIRS_MAX),
+        }
     }
 }
 
@@ -71,15 +74,36 @@ impl Order {
         let (direction, file) = (event.direction?, event.file?);
         let pair = file.0 ^ client_key(event.client);
         let place = self.pairs.guess(pair);
-        let OperationEvent { record_id, offset, bytes, .. } = *event;
-        self.insert(FileTransfer { direction, file, offset, bytes, record_id, pair, place });
-        if self.waiting.len() > WAITING_MAX { self.next() } else { None }
+        let OperationEvent {
+            record_id,
+            offset,
+            bytes,
+            ..
+        } = *event;
+        self.insert(FileTransfer {
+            direction,
+            file,
+            offset,
+            bytes,
+            record_id,
+            pair,
+            place,
+        });
+        if self.waiting.len() > WAITING_MAX {
+            self.next()
+        } else {
+            None
+        }
     }
 
     fn insert(&mut self, transfer: FileTransfer) {
         // Most answers come in order, and those that do not are a few places off.
-        let later =
-            self.waiting.iter().rev().take_while(|other| other.record_id > transfer.record_id).count();
+        let later = self
+            .waiting
+            .iter()
+            .rev()
+            .take_while(|other| other.record_id > transfer.record_id)
+            .count();
         self.waiting.insert(self.waiting.len() - later, transfer);
     }
 
@@ -132,18 +156,40 @@ mod tests {
 
     fn sequential(events: impl IntoIterator<Item = OperationEvent>) -> Vec<(u64, bool)> {
         let mut order = Order::default();
-        let mut judged: Vec<_> = events.into_iter().filter_map(|event| order.add(&event)).collect();
+        let mut judged: Vec<_> = events
+            .into_iter()
+            .filter_map(|event| order.add(&event))
+            .collect();
         judged.extend(std::iter::from_fn(|| order.next()));
-        judged.into_iter().map(|(transfer, sequential)| (transfer.record_id, sequential)).collect()
+        judged
+            .into_iter()
+            .map(|(transfer, sequential)| (transfer.record_id, sequential))
+            .collect()
     }
 
     /// The first has nothing before it; a transfer that moved nothing ends where it began.
     #[test]
     fn answers_that_overtake_each_other_change_nothing() {
-        let asked = [(10, 0, 100), (11, 100, 100), (14, 200, 50), (15, 250, 0), (18, 350, 0), (19, 350, 0)];
-        let expected = [(10, false), (11, true), (14, true), (15, true), (18, false), (19, true)];
+        let asked = [
+            (10, 0, 100),
+            (11, 100, 100),
+            (14, 200, 50),
+            (15, 250, 0),
+            (18, 350, 0),
+            (19, 350, 0),
+        ];
+        let expected = [
+            (10, false),
+            (11, true),
+            (14, true),
+            (15, true),
+            (18, false),
+            (19, true),
+        ];
         for order in [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [1, 3, 0, 5, 2, 4]] {
-            let events = order.map(|index| asked[index]).map(|(id, at, bytes)| read(id, at, bytes));
+            let events = order
+                .map(|index| asked[index])
+                .map(|(id, at, bytes)| read(id, at, bytes));
             assert_eq!(sequential(events), expected, "{order:?}");
         }
     }
@@ -158,7 +204,13 @@ mod tests {
         between[3].file = None;
         let events = [&[read(0, 0, 7)], &between[..], &[read(2, 7, 7)]].concat();
         let judged = sequential(events);
-        assert_eq!(judged.iter().filter(|(_, sequential)| *sequential).collect::<Vec<_>>(), [&(2, true)]);
+        assert_eq!(
+            judged
+                .iter()
+                .filter(|(_, sequential)| *sequential)
+                .collect::<Vec<_>>(),
+            [&(2, true)]
+        );
         assert_eq!(judged.len(), 5);
     }
 
@@ -166,10 +218,14 @@ mod tests {
     #[test]
     fn a_deep_stream_is_sequential() {
         for depth in [1_u64, 2, 64, 1000] {
-            let ids =
-                (0..20_000 - 20_000 % depth).map(|index| index - index % depth + (depth - 1 - index % depth));
+            let ids = (0..20_000 - 20_000 % depth)
+                .map(|index| index - index % depth + (depth - 1 - index % depth));
             let judged = sequential(ids.map(|id| read(id, id * 4096, 4096)));
-            assert_eq!(judged.iter().filter(|(_, sequential)| !sequential).count(), 1, "{depth}");
+            assert_eq!(
+                judged.iter().filter(|(_, sequential)| !sequential).count(),
+                1,
+                "{depth}"
+            );
         }
     }
 

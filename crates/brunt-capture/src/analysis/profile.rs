@@ -56,7 +56,10 @@ pub struct ProfileFigures {
 
 impl From<ProfileFigures> for Profile {
     fn from(figures: ProfileFigures) -> Profile {
-        Profile { figures, order: Order::default() }
+        Profile {
+            figures,
+            order: Order::default(),
+        }
     }
 }
 
@@ -80,7 +83,10 @@ impl Profile {
 
     /// Bytes read and written.
     pub fn bytes(&self) -> [u64; 2] {
-        self.figures.transfers.each_ref().map(|transfers| transfers.bytes)
+        self.figures
+            .transfers
+            .each_ref()
+            .map(|transfers| transfers.bytes)
     }
 
     /// Judges what waits for its turn.
@@ -100,7 +106,12 @@ pub fn working_set_blocks(offset: u64, bytes: u32) -> impl Iterator<Item = u64> 
 
 /// The same, of its file, as hashes.
 fn blocks(file: FileKey, offset: u64, bytes: u32) -> impl Iterator<Item = u64> {
-    let hash = move |block: u64| spread(file.0.wrapping_add(block.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let hash = move |block: u64| {
+        spread(
+            file.0
+                .wrapping_add(block.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        )
+    };
     working_set_blocks(offset, bytes).map(hash)
 }
 
@@ -128,7 +139,11 @@ impl ProfileFigures {
     /// Calls that waited at a time: the mean over `duration_s` (Little's law: the time that all of them
     /// waited, by the time there was), and the most that a call found (with several pipelines: in its own).
     pub fn outstanding(&self, duration_s: f64) -> (f64, u32) {
-        let mean = if duration_s > 0.0 { self.waited_ns as f64 * 1e-9 / duration_s } else { 0.0 };
+        let mean = if duration_s > 0.0 {
+            self.waited_ns as f64 * 1e-9 / duration_s
+        } else {
+            0.0
+        };
         (mean, self.outstanding_max)
     }
 }
@@ -140,7 +155,9 @@ impl Analyse for Profile {
     fn on_event(&mut self, event: &OperationEvent, _: usize) {
         let figures = &mut self.figures;
         figures.operations += 1;
-        figures.waited_ns = figures.waited_ns.saturating_add(event.latency_ns.unwrap_or(0));
+        figures.waited_ns = figures
+            .waited_ns
+            .saturating_add(event.latency_ns.unwrap_or(0));
         figures.outstanding_max = figures.outstanding_max.max(event.outstanding);
         let Some(direction) = event.direction else {
             figures.metadata += 1;
@@ -217,7 +234,15 @@ mod tests {
     /// Classes are powers of two, and a working set counts each block once.
     #[test]
     fn sizes_and_sets() {
-        for (bytes, class) in [(0, 0), (1, 0), (2, 1), (3, 2), (4096, 12), (4097, 13), (65536, 16)] {
+        for (bytes, class) in [
+            (0, 0),
+            (1, 0),
+            (2, 1),
+            (3, 2),
+            (4096, 12),
+            (4097, 13),
+            (65536, 16),
+        ] {
             assert_eq!(size_class(bytes), class, "{bytes}");
         }
         let mut profile = Profile::default();
@@ -244,7 +269,10 @@ mod tests {
         }
         let figures = profile.figures();
         let expected = 1000.0 * 65536.0;
-        for found in [figures.working_set_bytes(), figures.random_read_working_set_bytes()] {
+        for found in [
+            figures.working_set_bytes(),
+            figures.random_read_working_set_bytes(),
+        ] {
             assert!((found as f64 / expected - 1.0).abs() < 0.03, "{found}");
         }
         assert_eq!(figures.transfers[0].sequential, 999);

@@ -77,12 +77,33 @@ struct Stored {
 
 impl From<Rates> for Stored {
     fn from(rates: Rates) -> Stored {
-        let Rates { start_ns, end_ns, width_ns, first, mut intervals, .. } = rates;
+        let Rates {
+            start_ns,
+            end_ns,
+            width_ns,
+            first,
+            mut intervals,
+            ..
+        } = rates;
         let is_empty = |interval: &RateInterval| *interval == RateInterval::default();
-        intervals.truncate(intervals.iter().rposition(|interval| !is_empty(interval)).map_or(0, |at| at + 1));
-        let before = intervals.iter().take_while(|interval| is_empty(interval)).count();
+        intervals.truncate(
+            intervals
+                .iter()
+                .rposition(|interval| !is_empty(interval))
+                .map_or(0, |at| at + 1),
+        );
+        let before = intervals
+            .iter()
+            .take_while(|interval| is_empty(interval))
+            .count();
         intervals.drain(..before);
-        Stored { start_ns, end_ns, width_ns, first: first + before as u64, intervals }
+        Stored {
+            start_ns,
+            end_ns,
+            width_ns,
+            first: first + before as u64,
+            intervals,
+        }
     }
 }
 
@@ -90,20 +111,37 @@ impl TryFrom<Stored> for Rates {
     type Error = &'static str;
 
     fn try_from(stored: Stored) -> Result<Rates, &'static str> {
-        let Stored { start_ns, end_ns, width_ns, first, intervals } = stored;
-        let until = first.checked_add(INTERVALS_MAX as u64).and_then(|last| last.checked_mul(width_ns));
-        let is_doubled = width_ns.is_multiple_of(WIDTH_NS_MIN) && (width_ns / WIDTH_NS_MIN).is_power_of_two();
+        let Stored {
+            start_ns,
+            end_ns,
+            width_ns,
+            first,
+            intervals,
+        } = stored;
+        let until = first
+            .checked_add(INTERVALS_MAX as u64)
+            .and_then(|last| last.checked_mul(width_ns));
+        let is_doubled =
+            width_ns.is_multiple_of(WIDTH_NS_MIN) && (width_ns / WIDTH_NS_MIN).is_power_of_two();
         if intervals.len() > INTERVALS_MAX || !is_doubled || until.is_none() {
             return Err("intervals that are none");
         }
-        Ok(Rates { start_ns, end_ns, width_ns, first, intervals, ..Rates::default() })
+        Ok(Rates {
+            start_ns,
+            end_ns,
+            width_ns,
+            first,
+            intervals,
+            ..Rates::default()
+        })
     }
 }
 
 impl Rates {
     #[inline]
     fn at(&mut self, time_ns: u64) -> &mut RateInterval {
-        if time_ns.wrapping_sub(self.last_from_ns) < self.width_ns && self.last_from_ns != u64::MAX {
+        if time_ns.wrapping_sub(self.last_from_ns) < self.width_ns && self.last_from_ns != u64::MAX
+        {
             return &mut self.intervals[self.last];
         }
         self.find(time_ns)
@@ -132,9 +170,11 @@ impl Rates {
             }
             // Packets of several interfaces may come a little before the first.
             let before = (self.first - first) as usize;
-            self.intervals.splice(0..0, std::iter::repeat_n(RateInterval::default(), before));
+            self.intervals
+                .splice(0..0, std::iter::repeat_n(RateInterval::default(), before));
             self.first = first;
-            self.intervals.resize((end - first) as usize, RateInterval::default());
+            self.intervals
+                .resize((end - first) as usize, RateInterval::default());
             return (at - first) as usize;
         }
     }
@@ -169,7 +209,11 @@ impl Rates {
 
     /// When the first packet was seen: nanoseconds since 1970.
     pub fn start_ns(&self) -> u64 {
-        if self.intervals.is_empty() { 0 } else { self.start_ns }
+        if self.intervals.is_empty() {
+            0
+        } else {
+            self.start_ns
+        }
     }
 
     /// What happened when: from and until, in nanoseconds since 1970, and how much. The first begins with
@@ -183,13 +227,15 @@ impl Rates {
             count -= 1;
             rest = Some(self.intervals[count]);
         }
-        self.intervals[..count].iter().zip(ends).enumerate().map(move |(index, (interval, until))| {
-            let (mut interval, from) = (*interval, until - self.width_ns);
-            if index + 1 == count {
-                rest.inspect(|rest| interval.add(rest));
-            }
-            (from.max(self.start_ns), until.min(self.end_ns), interval)
-        })
+        self.intervals[..count].iter().zip(ends).enumerate().map(
+            move |(index, (interval, until))| {
+                let (mut interval, from) = (*interval, until - self.width_ns);
+                if index + 1 == count {
+                    rest.inspect(|rest| interval.add(rest));
+                }
+                (from.max(self.start_ns), until.min(self.end_ns), interval)
+            },
+        )
     }
 }
 
@@ -245,7 +291,10 @@ mod tests {
             rates.on_packet(second * 1_000_000_000, 100);
         }
         assert!(rates.intervals.len() <= INTERVALS_MAX && rates.width_ns > WIDTH_NS_MIN);
-        assert_eq!(rates.intervals().map(|(.., i)| i.wire_bytes).sum::<u64>(), 10_000_000);
+        assert_eq!(
+            rates.intervals().map(|(.., i)| i.wire_bytes).sum::<u64>(),
+            10_000_000
+        );
         assert_eq!(rates.duration_s(), 99_999.0);
     }
 
@@ -270,12 +319,21 @@ mod tests {
             let end = start + (count - 1) * SPACING_NS;
             let rows: Vec<_> = rates.intervals().collect();
             assert_eq!((rows[0].0, rows[rows.len() - 1].1), (start, end));
-            assert!(rows.windows(2).all(|pair| pair[0].1 == pair[1].0), "no gap, nothing twice");
-            assert_eq!(rows.iter().map(|(.., i)| i.wire_bytes).sum::<u64>(), count * 100);
+            assert!(
+                rows.windows(2).all(|pair| pair[0].1 == pair[1].0),
+                "no gap, nothing twice"
+            );
+            assert_eq!(
+                rows.iter().map(|(.., i)| i.wire_bytes).sum::<u64>(),
+                count * 100
+            );
             for (from, until, interval) in rows {
                 let expected = (until - from) as f64 / SPACING_NS as f64 * 100.0;
                 // One packet more or less: an interval's first and last may both be in it.
-                assert!((interval.wire_bytes as f64 - expected).abs() <= 100.0, "{interval:?}, {expected}");
+                assert!(
+                    (interval.wire_bytes as f64 - expected).abs() <= 100.0,
+                    "{interval:?}, {expected}"
+                );
                 assert!(until > from || count == 1);
             }
         }
@@ -296,7 +354,10 @@ mod tests {
         let [mut a, mut b] = halves;
         b.merge(a.clone());
         assert!(b.intervals().eq(one.intervals()));
-        assert_eq!((b.start_ns(), b.duration_s()), (one.start_ns(), one.duration_s()));
+        assert_eq!(
+            (b.start_ns(), b.duration_s()),
+            (one.start_ns(), one.duration_s())
+        );
         a.merge(Rates::default());
         assert_eq!(a.start_ns(), start);
     }

@@ -20,8 +20,11 @@ fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random)
     let file = FileKey(spread(client << 32 | random.below(50)));
     let kinds: Vec<_> = OperationKind::all().collect();
     let protocols: Vec<_> = Protocol::all().collect();
-    let direction =
-        [None, Some(TransferDirection::Read), Some(TransferDirection::Write)][random.below(3) as usize];
+    let direction = [
+        None,
+        Some(TransferDirection::Read),
+        Some(TransferDirection::Write),
+    ][random.below(3) as usize];
     let event = OperationEvent {
         record_id,
         time_ns,
@@ -41,10 +44,17 @@ fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random)
     if random.chance(0.3) {
         let root = FileKey(spread(client << 32 | 0xffff));
         let name = format!("file{}", file.0 % 1000);
-        analysis.feed_name(IpAddress::v4([10, 0, 1, 1]), file, Some(root), name.as_bytes());
+        analysis.feed_name(
+            IpAddress::v4([10, 0, 1, 1]),
+            file,
+            Some(root),
+            name.as_bytes(),
+        );
         analysis.feed_name(IpAddress::v4([10, 0, 1, 1]), root, None, b"/export");
     }
-    let sums: Vec<u64> = (0..random.below(5)).map(|_| spread(random.below(500))).collect();
+    let sums: Vec<u64> = (0..random.below(5))
+        .map(|_| spread(random.below(500)))
+        .collect();
     let offset = random.below(1000) * 512;
     analysis.feed_checksums(&ChecksumRun {
         record_id: 0,
@@ -95,7 +105,11 @@ fn merged_equals_whole() {
             // One that was sent is as good as one that stayed.
             let mut part = parts.swap_remove(random.below(parts.len() as u64) as usize);
             let sent = states(&mut part);
-            merged.merge(if random.chance(0.5) { serde_json::from_value(sent).unwrap() } else { part });
+            merged.merge(if random.chance(0.5) {
+                serde_json::from_value(sent).unwrap()
+            } else {
+                part
+            });
         }
         let found = states(&mut merged);
         for (name, _) in ANALYSES {
@@ -109,8 +123,14 @@ fn merged_equals_whole() {
 #[test]
 fn states_and_reports_survive_being_sent() {
     let (mut analysis, mut random) = (Analysis::new(), Random::new(7));
-    (0..5000)
-        .for_each(|number| feed(&mut analysis, random.below(12), START_NS + number, &mut random.clone()));
+    (0..5000).for_each(|number| {
+        feed(
+            &mut analysis,
+            random.below(12),
+            START_NS + number,
+            &mut random.clone(),
+        )
+    });
     let sent = states(&mut analysis);
     let mut back: Analysis = serde_json::from_str(&sent.to_string()).unwrap();
     assert!(states(&mut back) == sent);
@@ -135,7 +155,10 @@ fn nonsense_states_are_refused() {
         ("/mix", serde_json::json!([[["rpc", "no such thing"], {}]])),
     ] {
         let right = std::mem::replace(sent.pointer_mut(at).unwrap(), wrong);
-        assert!(serde_json::from_value::<Analysis>(sent.clone()).is_err(), "{at}");
+        assert!(
+            serde_json::from_value::<Analysis>(sent.clone()).is_err(),
+            "{at}"
+        );
         *sent.pointer_mut(at).unwrap() = right;
     }
 }

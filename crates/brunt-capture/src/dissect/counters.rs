@@ -7,7 +7,10 @@ use serde::{Serialize, Serializer};
 use super::table::{COUNTER_COUNT, OWN_COUNTERS, Registered};
 use crate::ledger::{Ledger, OWN_MAX};
 
-const _: () = assert!(COUNTER_COUNT <= OWN_MAX, "the ledger has no room for all counters");
+const _: () = assert!(
+    COUNTER_COUNT <= OWN_MAX,
+    "the ledger has no room for all counters"
+);
 
 impl Ledger {
     /// How many counters there are.
@@ -41,13 +44,24 @@ impl Ledger {
 
     /// All counters with their names.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Ledger::COLUMNS[1..].iter().map(|column| column.name).zip(self.counters())
+        Ledger::COLUMNS[1..]
+            .iter()
+            .map(|column| column.name)
+            .zip(self.counters())
     }
 
     /// From all counters.
     pub fn from_counters(counters: [u64; Ledger::COUNT]) -> Ledger {
-        let own = |index: usize| counters.get(Ledger::SHARED.len() + index).copied().unwrap_or(0);
-        Ledger::from_parts(std::array::from_fn(|index| counters[index]), std::array::from_fn(own))
+        let own = |index: usize| {
+            counters
+                .get(Ledger::SHARED.len() + index)
+                .copied()
+                .unwrap_or(0)
+        };
+        Ledger::from_parts(
+            std::array::from_fn(|index| counters[index]),
+            std::array::from_fn(own),
+        )
     }
 }
 

@@ -41,7 +41,9 @@ use crate::trace::files::Files;
 use crate::trace::rows::Registry;
 
 pub(crate) use table::ProtocolTables;
-pub use table::{COUNTER_COUNT, Conversation, DISSECTORS, Detail, Dissectors, KIND_COUNT, PROTOCOL_COUNT};
+pub use table::{
+    COUNTER_COUNT, Conversation, DISSECTORS, Detail, Dissectors, KIND_COUNT, PROTOCOL_COUNT,
+};
 pub(crate) use table::{OWN_COUNTERS, Registered, kind_at, protocol_at};
 
 /// One direction of a connection, or of datagrams between two endpoints.
@@ -66,7 +68,15 @@ impl Flow {
         connection: u32,
         direction: u8,
     ) -> Flow {
-        Flow { forward: Peers { client: source, server: destination, transport }, connection, direction }
+        Flow {
+            forward: Peers {
+                client: source,
+                server: destination,
+                transport,
+            },
+            connection,
+            direction,
+        }
     }
 
     /// Whether either side has this port.
@@ -158,7 +168,11 @@ pub struct Out<'a, S> {
 /// A protocol's own part of an operation.
 pub trait OwnPart {
     /// Tells the names that go with files.
-    fn each_name(&self, _operation: &Operation<'_>, _tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) {
+    fn each_name(
+        &self,
+        _operation: &Operation<'_>,
+        _tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
+    ) {
     }
 }
 
@@ -269,7 +283,12 @@ pub trait Dissector: Sized + Debug {
     fn standing(connection: &Self::Connection, direction: u8) -> Standing;
 
     /// A direction is over: the connection ended, was pushed out by another, or the capture ends.
-    fn on_end<S: Sink>(&mut self, connection: &mut Self::Connection, flow: &Flow, out: &mut Out<'_, S>);
+    fn on_end<S: Sink>(
+        &mut self,
+        connection: &mut Self::Connection,
+        flow: &Flow,
+        out: &mut Out<'_, S>,
+    );
 
     /// Whether a datagram is this protocol's. Only then its endpoints get a place in the table.
     fn claims_datagram(&self, _flow: &Flow, _bytes: &[u8]) -> bool {

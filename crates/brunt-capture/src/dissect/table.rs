@@ -4,8 +4,8 @@
 //! this file.
 
 use super::{
-    Claim, Counter, Datagram, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, OwnTables, ProtocolInfo,
-    Standing,
+    Claim, Counter, Datagram, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, OwnTables,
+    ProtocolInfo, Standing,
 };
 use crate::limits::Limits;
 use crate::operation::{FileKey, Operation, Sink};
@@ -70,7 +70,14 @@ pub const COUNTER_COUNT: usize = counters_before(DISSECTORS.len());
 
 /// The protocols' own counters, each with its dissector's name.
 pub(crate) const OWN_COUNTERS: [(&str, Counter); COUNTER_COUNT] = {
-    let mut counters = [("", Counter { name: "", told: "", doc: "" }); COUNTER_COUNT];
+    let mut counters = [(
+        "",
+        Counter {
+            name: "",
+            told: "",
+            doc: "",
+        },
+    ); COUNTER_COUNT];
     let (mut entry, mut at) = (0, 0);
     while entry < DISSECTORS.len() {
         let mut place = 0;
@@ -377,16 +384,29 @@ mod tests {
     #[test]
     fn every_dissector_has_its_own_name_help_kinds_and_protocols() {
         for (index, entry) in DISSECTORS.iter().enumerate() {
-            assert!(DISSECTORS[..index].iter().all(|before| before.name != entry.name));
-            assert!(!entry.help.is_empty() && !entry.kinds.is_empty() && !entry.protocols.is_empty());
+            assert!(
+                DISSECTORS[..index]
+                    .iter()
+                    .all(|before| before.name != entry.name)
+            );
+            assert!(
+                !entry.help.is_empty() && !entry.kinds.is_empty() && !entry.protocols.is_empty()
+            );
             for (place, kind) in entry.kinds.iter().enumerate() {
-                let is_new = entry.kinds[..place].iter().all(|before| before.name != kind.name);
+                let is_new = entry.kinds[..place]
+                    .iter()
+                    .all(|before| before.name != kind.name);
                 assert!(!kind.name.is_empty() && is_new, "{}", kind.name);
             }
         }
-        let kinds =
-            DISSECTORS.iter().flat_map(|entry| entry.kinds.iter().map(|kind| (entry.name, kind.name)));
-        assert!(OperationKind::all().map(|kind| (kind.dissector(), kind.name())).eq(kinds));
+        let kinds = DISSECTORS
+            .iter()
+            .flat_map(|entry| entry.kinds.iter().map(|kind| (entry.name, kind.name)));
+        assert!(
+            OperationKind::all()
+                .map(|kind| (kind.dissector(), kind.name()))
+                .eq(kinds)
+        );
         let names: Vec<_> = Protocol::all().map(Protocol::name).collect();
         assert_eq!(names, ["NFSv3", "NFSv4", "MOUNT", "RPC", "SCSI", "LINES"]);
     }
@@ -398,7 +418,10 @@ mod tests {
             assert!(!names[..index].contains(name), "{name}");
         }
         for (dissector, counter) in OWN_COUNTERS {
-            assert!(names.contains(&counter.name) && !counter.told.is_empty(), "{dissector}");
+            assert!(
+                names.contains(&counter.name) && !counter.told.is_empty(),
+                "{dissector}"
+            );
             assert!(counter.doc.ends_with('.'), "{}", counter.doc);
         }
     }
@@ -407,7 +430,9 @@ mod tests {
     #[test]
     fn kinds_are_mapped_both_ways() {
         for kind in OperationKind::all() {
-            let back = kind.op().map(|op| OperationKind::of_op(op).any(|other| other == kind));
+            let back = kind
+                .op()
+                .map(|op| OperationKind::of_op(op).any(|other| other == kind));
             assert_ne!(back, Some(false), "{}", kind.name());
         }
         for op in brunt_result::op::TABLE {
@@ -415,9 +440,18 @@ mod tests {
             assert!(kinds.iter().all(|kind| kind.op() == Some(op.kind)));
             // NFS has no kind that only truncates: it is a SETATTR.
             let has = !matches!(op.kind, OpKind::Truncate | OpKind::WriteZeroes);
-            assert_eq!(kinds.iter().any(|kind| kind.dissector() == "rpc"), has, "{}", op.name);
+            assert_eq!(
+                kinds.iter().any(|kind| kind.dissector() == "rpc"),
+                has,
+                "{}",
+                op.name
+            );
         }
-        let names = |op| OperationKind::of_op(op).map(OperationKind::name).collect::<Vec<_>>();
+        let names = |op| {
+            OperationKind::of_op(op)
+                .map(OperationKind::name)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(names(OpKind::ReadDirectory), ["READDIR", "READDIRPLUS"]);
         assert_eq!(names(OpKind::Write), ["WRITE", "SCSI WRITE", "put"]);
     }

@@ -84,7 +84,9 @@ pub struct LiveReport {
 
 /// What the interfaces say that they lost since they were made: dropped and overrun.
 fn card_losses(names: &[String]) -> u64 {
-    let Ok(text) = std::fs::read_to_string("/proc/self/net/dev") else { return 0 };
+    let Ok(text) = std::fs::read_to_string("/proc/self/net/dev") else {
+        return 0;
+    };
     let of = |line: &str| -> Option<u64> {
         let (name, counters) = line.split_once(':')?;
         if !names.iter().any(|other| other == name.trim()) {
@@ -117,11 +119,23 @@ impl LiveCapture {
                 rings.extend(queues.into_iter().map(Source::Xdp));
             }
             for (tap, name) in taps.iter_mut().zip(interfaces) {
-                let what = "attach an XDP program (another one may already be attached; see `ip link`)";
-                tap.start().map_err(|source| LiveError::Io { interface: name.clone(), what, source })?;
+                let what =
+                    "attach an XDP program (another one may already be attached; see `ip link`)";
+                tap.start().map_err(|source| LiveError::Io {
+                    interface: name.clone(),
+                    what,
+                    source,
+                })?;
             }
             let pool = Pool::new(XDP_PARCELS * rings.len(), parsers, 0);
-            return Ok(LiveCapture { rings, taps, pool, pool_waits: 0, names, card_losses });
+            return Ok(LiveCapture {
+                rings,
+                taps,
+                pool,
+                pool_waits: 0,
+                names,
+                card_losses,
+            });
         }
         let mut rings: Vec<PacketRing> = Vec::new();
         for (number, name) in (0u32..).zip(interfaces) {
@@ -133,12 +147,19 @@ impl LiveCapture {
                 if alone { Fanout::Alone } else { Fanout::Begin },
             )?);
             for _ in 1..options.rings {
-                let group = rings[rings.len() - 1].group().map_err(|source| LiveError::Io {
-                    interface: name.clone(),
-                    what: "share the interface among rings",
-                    source,
-                })?;
-                rings.push(PacketRing::open(name, number, options, Fanout::Join(group))?);
+                let group = rings[rings.len() - 1]
+                    .group()
+                    .map_err(|source| LiveError::Io {
+                        interface: name.clone(),
+                        what: "share the interface among rings",
+                        source,
+                    })?;
+                rings.push(PacketRing::open(
+                    name,
+                    number,
+                    options,
+                    Fanout::Join(group),
+                )?);
             }
         }
         for ring in &rings {
@@ -152,7 +173,14 @@ impl LiveCapture {
         let blocks = (options.ring_bytes / super::BLOCK_BYTES).max(2) * rings.len();
         let pool = Pool::new(blocks + 1, parsers, 0);
         let rings = rings.into_iter().map(Source::Packet).collect();
-        Ok(LiveCapture { rings, taps, pool, pool_waits: 0, names, card_losses })
+        Ok(LiveCapture {
+            rings,
+            taps,
+            pool,
+            pool_waits: 0,
+            names,
+            card_losses,
+        })
     }
 
     /// Parcels there are: what [`Parsers::start`] wants to know.
@@ -163,7 +191,9 @@ impl LiveCapture {
     /// Bytes of all rings: the memory that packets are captured into.
     pub fn ring_bytes(&self, options: &LiveOptions) -> usize {
         let of = |source: &Source| match source {
-            Source::Packet(_) => (options.ring_bytes / super::BLOCK_BYTES).max(2) * super::BLOCK_BYTES,
+            Source::Packet(_) => {
+                (options.ring_bytes / super::BLOCK_BYTES).max(2) * super::BLOCK_BYTES
+            }
             Source::Xdp(queue) => queue.frame_bytes(),
         };
         self.rings.iter().map(of).sum()
@@ -177,7 +207,11 @@ impl LiveCapture {
     /// What was counted until now.
     pub fn report(&self) -> LiveReport {
         let card_losses = card_losses(&self.names).saturating_sub(self.card_losses);
-        let mut report = LiveReport { pool_waits: self.pool_waits, card_losses, ..LiveReport::default() };
+        let mut report = LiveReport {
+            pool_waits: self.pool_waits,
+            card_losses,
+            ..LiveReport::default()
+        };
         for counters in self.rings.iter().map(Source::counters) {
             report.counters.offered += counters.offered;
             report.counters.dropped += counters.dropped;
@@ -238,7 +272,11 @@ impl LiveCapture {
     }
 
     fn error(&self, source: std::io::Error) -> LiveError {
-        LiveError::Io { interface: self.names.join(", "), what: "capture", source }
+        LiveError::Io {
+            interface: self.names.join(", "),
+            what: "capture",
+            source,
+        }
     }
 
     fn count_drops(&mut self) {
@@ -254,7 +292,9 @@ impl LiveCapture {
         merge: &mut Merge,
         parsers: &mut Parsers<S>,
     ) -> Result<bool, ParallelError> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let mut any = false;
         for (index, ring) in self.rings.iter_mut().enumerate() {
             match ring.read() {

@@ -54,7 +54,12 @@ struct Step {
 /// With more than [`PORTS_MAX`] ports.
 pub fn program(ports: &[u16], snap: u32) -> Vec<sock_filter> {
     assert!(ports.len() <= PORTS_MAX);
-    let accept = sock_filter { code: RETURN, jt: 0, jf: 0, k: snap };
+    let accept = sock_filter {
+        code: RETURN,
+        jt: 0,
+        jf: 0,
+        k: snap,
+    };
     if ports.is_empty() {
         return vec![accept];
     }
@@ -78,7 +83,11 @@ pub fn program(ports: &[u16], snap: u32) -> Vec<sock_filter> {
             steps.push(load(code, NETWORK + at + half));
             for (index, port) in ports.iter().enumerate() {
                 let last = half == 2 && index + 1 == ports.len();
-                steps.push(equal(u32::from(*port), Accept, if last { Reject } else { Next }));
+                steps.push(equal(
+                    u32::from(*port),
+                    Accept,
+                    if last { Reject } else { Next },
+                ));
             }
         }
     };
@@ -108,7 +117,13 @@ fn resolve(steps: Vec<Step>, marks: &[(Label, usize)], accept: sock_filter) -> V
         Label::Next => at + 1,
         Label::Accept => accept_at,
         Label::Reject => accept_at + 1,
-        other => marks.iter().find(|(label, _)| *label == other).expect("marked above").1,
+        other => {
+            marks
+                .iter()
+                .find(|(label, _)| *label == other)
+                .expect("marked above")
+                .1
+        }
     };
     let mut program: Vec<sock_filter> = steps
         .iter()
@@ -116,11 +131,21 @@ fn resolve(steps: Vec<Step>, marks: &[(Label, usize)], accept: sock_filter) -> V
         .map(|(at, step)| {
             // 36 ports take 170 steps: every jump fits in a byte.
             let distance = |label| u8::try_from(place(label, at) - at - 1).expect("a short jump");
-            sock_filter { code: step.code, jt: distance(step.yes), jf: distance(step.no), k: step.k }
+            sock_filter {
+                code: step.code,
+                jt: distance(step.yes),
+                jf: distance(step.no),
+                k: step.k,
+            }
         })
         .collect();
     program.push(accept);
-    program.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: 0 });
+    program.push(sock_filter {
+        code: RETURN,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    });
     program
 }
 
@@ -135,8 +160,11 @@ mod tests {
             let step = &program[at];
             at += 1;
             let place = |from: u32| (from - NETWORK) as usize;
-            let half =
-                |at: usize| packet.get(at..at + 2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]])));
+            let half = |at: usize| {
+                packet
+                    .get(at..at + 2)
+                    .map(|b| u32::from(u16::from_be_bytes([b[0], b[1]])))
+            };
             let loaded = match step.code {
                 RETURN => return step.k,
                 JUMP_EQUAL => {
@@ -188,7 +216,11 @@ mod tests {
         let many: Vec<u16> = (1..=PORTS_MAX as u16).map(|i| i * 100).collect();
         let check = |ports: &[u16], protocol: u32, packet: &[u8], passes: bool| {
             let expected = if passes { 96 } else { 0 };
-            assert_eq!(run(&program(ports, 96), protocol, packet), expected, "{ports:?} {packet:?}");
+            assert_eq!(
+                run(&program(ports, 96), protocol, packet),
+                expected,
+                "{ports:?} {packet:?}"
+            );
         };
         for ports in [&[2049][..], &[111, 2049, 20048], &[2049, 7]] {
             check(ports, 0x0800, &v4(6, 5, 0, [2049, 40000]), true);

@@ -26,7 +26,9 @@ pub struct Merge {
 impl Merge {
     /// For so many rings.
     pub fn new(rings: usize) -> Merge {
-        Merge { queues: (0..rings).map(|_| Queue::default()).collect() }
+        Merge {
+            queues: (0..rings).map(|_| Queue::default()).collect(),
+        }
     }
 
     /// Takes in a block of ring `ring`.
@@ -34,7 +36,9 @@ impl Merge {
         let queue = &mut self.queues[ring];
         if let Some(last) = read.packets.last() {
             queue.complete_ns = queue.complete_ns.max(last.time_ns);
-            queue.blocks.push_back((Arc::new(read.block), read.packets.into()));
+            queue
+                .blocks
+                .push_back((Arc::new(read.block), read.packets.into()));
         }
     }
 
@@ -54,12 +58,16 @@ impl Merge {
                 let first = queue.blocks.front()?.1.front()?;
                 Some((first.time_ns, index))
             });
-            let Some((time_ns, index)) = heads.min().filter(|(time_ns, _)| *time_ns <= until) else {
+            let Some((time_ns, index)) = heads.min().filter(|(time_ns, _)| *time_ns <= until)
+            else {
                 return last;
             };
-            let (block, packets) = self.queues[index].blocks.front_mut().expect("it has a head");
-            let region =
-                *regions[index].get_or_insert_with(|| parcel.add_region(PacketMemory::Live(block.clone())));
+            let (block, packets) = self.queues[index]
+                .blocks
+                .front_mut()
+                .expect("it has a head");
+            let region = *regions[index]
+                .get_or_insert_with(|| parcel.add_region(PacketMemory::Live(block.clone())));
             let mut packet = packets.pop_front().expect("it has a head");
             packet.region = region;
             parcel.route(router, packet);

@@ -117,7 +117,11 @@ impl LiveError {
         let interface = interface.to_string();
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => LiveError::NotAllowed { interface },
-            _ => LiveError::Io { interface, what: "open a packet socket", source },
+            _ => LiveError::Io {
+                interface,
+                what: "open a packet socket",
+                source,
+            },
         }
     }
 }

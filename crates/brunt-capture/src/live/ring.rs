@@ -23,7 +23,12 @@ pub const BLOCK_BYTES: usize = 1 << 20;
 const TAG_BYTES: usize = 4;
 const ETH_P_ALL: u16 = 0x0003;
 /// A filter that nothing passes.
-const NOTHING: [libc::sock_filter; 1] = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];
+const NOTHING: [libc::sock_filter; 1] = [libc::sock_filter {
+    code: 0x06,
+    jt: 0,
+    jf: 0,
+    k: 0,
+}];
 
 /// A live interface's ring.
 #[derive(Debug)]
@@ -100,19 +105,30 @@ impl PacketRing {
         fanout: Fanout,
     ) -> Result<PacketRing, LiveError> {
         let fail = |what: &'static str| {
-            move |source: io::Error| LiveError::Io { interface: name.to_string(), what, source }
+            move |source: io::Error| LiveError::Io {
+                interface: name.to_string(),
+                what,
+                source,
+            }
         };
         let fd = sys::socket().map_err(|error| LiveError::of_socket(name, error))?;
-        let index = sys::interface_index(name).map_err(|_| LiveError::NoInterface(name.to_string()))?;
+        let index =
+            sys::interface_index(name).map_err(|_| LiveError::NoInterface(name.to_string()))?;
         let kind = sys::hardware_type(&fd, name).map_err(fail("ask for the kind of link"))?;
         let link = link_type(name, kind)?;
         let set = |option: i32, value: i32| sys::set_option(&fd, libc::SOL_PACKET, option, &value);
-        set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as i32)
-            .map_err(fail("use TPACKET_V3"))?;
+        set(
+            libc::PACKET_VERSION,
+            libc::tpacket_versions::TPACKET_V3 as i32,
+        )
+        .map_err(fail("use TPACKET_V3"))?;
         set(libc::PACKET_RESERVE, TAG_BYTES as i32).map_err(fail("reserve room for VLAN tags"))?;
         if options.hardware_times {
-            set(libc::PACKET_TIMESTAMP, libc::SOF_TIMESTAMPING_RAW_HARDWARE as i32)
-                .map_err(fail("take the network card's times"))?;
+            set(
+                libc::PACKET_TIMESTAMP,
+                libc::SOF_TIMESTAMPING_RAW_HARDWARE as i32,
+            )
+            .map_err(fail("take the network card's times"))?;
         }
         // On the loopback every packet goes out and comes in: seen once is enough.
         if kind == LOOPBACK {
@@ -147,7 +163,8 @@ impl PacketRing {
             counters: RingCounters::default(),
         };
         if fanout != Fanout::Alone {
-            ring.join(fanout).map_err(fail("share the interface among rings"))?;
+            ring.join(fanout)
+                .map_err(fail("share the interface among rings"))?;
         }
         Ok(ring)
     }
@@ -178,7 +195,10 @@ impl PacketRing {
         self.next = (self.next + 1) % self.block_count;
         let packets = self.walk(&mut taken);
         self.counters.seen += packets.len() as u64;
-        Some(ReadBlock { block: LiveBlock::Ring(taken.share()), packets })
+        Some(ReadBlock {
+            block: LiveBlock::Ring(taken.share()),
+            packets,
+        })
     }
 
     fn walk(&mut self, taken: &mut TakenBlock) -> Vec<PacketRef> {
@@ -192,7 +212,10 @@ impl PacketRing {
             let (mut len, mut wire_len) = (word(bytes, at + 12), word(bytes, at + 16));
             let status = word(bytes, at + 20);
             let mut frame = at + usize::from(half(bytes, at + 24));
-            if status & libc::TP_STATUS_VLAN_VALID != 0 && self.link == LinkType::Ethernet && len >= 12 {
+            if status & libc::TP_STATUS_VLAN_VALID != 0
+                && self.link == LinkType::Ethernet
+                && len >= 12
+            {
                 let tag = word(bytes, at + 32) as u16;
                 let protocol = match half(bytes, at + 36) {
                     protocol if status & libc::TP_STATUS_VLAN_TPID_VALID != 0 => protocol,
@@ -202,7 +225,8 @@ impl PacketRing {
                 (len, wire_len) = (len + TAG_BYTES as u32, wire_len + TAG_BYTES as u32);
                 self.counters.tags_restored += 1;
             }
-            self.counters.hardware_times += u64::from(status & libc::TP_STATUS_TS_RAW_HARDWARE != 0);
+            self.counters.hardware_times +=
+                u64::from(status & libc::TP_STATUS_TS_RAW_HARDWARE != 0);
             packets.push(PacketRef {
                 time_ns: u64::from(seconds) * 1_000_000_000 + u64::from(nanoseconds),
                 at: frame as u32,
@@ -230,7 +254,10 @@ impl PacketRing {
 
     /// Receives packets from now on.
     pub(super) fn start(&self, options: &LiveOptions) -> io::Result<()> {
-        sys::attach_filter(&self.fd, &filter::program(&options.ports, options.snap_bytes))
+        sys::attach_filter(
+            &self.fd,
+            &filter::program(&options.ports, options.snap_bytes),
+        )
     }
 
     pub(super) fn fd(&self) -> &OwnedFd {
@@ -244,12 +271,21 @@ impl PacketRing {
 }
 
 /// Waits until one of the sockets has packets; `false` when none had in time.
-pub(super) fn wait<'a>(sockets: impl Iterator<Item = &'a OwnedFd>, time: Duration) -> io::Result<bool> {
+pub(super) fn wait<'a>(
+    sockets: impl Iterator<Item = &'a OwnedFd>,
+    time: Duration,
+) -> io::Result<bool> {
     let mut fds: Vec<PollFd<'_>> = sockets.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-    let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+    let time = Timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: i64::from(time.subsec_nanos()),
+    };
     match poll(&mut fds, Some(&time)) {
         Ok(count) => {
-            if fds.iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP)) {
+            if fds
+                .iter()
+                .any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP))
+            {
                 return Err(io::Error::new(
                     io::ErrorKind::NotConnected,
                     "the interface went down or disappeared",
@@ -263,11 +299,19 @@ pub(super) fn wait<'a>(sockets: impl Iterator<Item = &'a OwnedFd>, time: Duratio
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes(*bytes[at..].first_chunk().expect("the kernel's offsets lie within the block"))
+    u32::from_ne_bytes(
+        *bytes[at..]
+            .first_chunk()
+            .expect("the kernel's offsets lie within the block"),
+    )
 }
 
 fn half(bytes: &[u8], at: usize) -> u16 {
-    u16::from_ne_bytes(*bytes[at..].first_chunk().expect("the kernel's offsets lie within the block"))
+    u16::from_ne_bytes(
+        *bytes[at..]
+            .first_chunk()
+            .expect("the kernel's offsets lie within the block"),
+    )
 }
 
 /// Puts a VLAN tag back where the card or the kernel took it out: the addresses move into the room
@@ -289,7 +333,10 @@ pub(super) fn link_type(interface: &str, kind: u16) -> Result<LinkType, LiveErro
         1 | LOOPBACK => Ok(LinkType::Ethernet),
         // tun and other tunnels without a link header.
         65534 | 768 | 776 | 778 => Ok(LinkType::Raw),
-        kind => Err(LiveError::Link { interface: interface.to_string(), kind }),
+        kind => Err(LiveError::Link {
+            interface: interface.to_string(),
+            kind,
+        }),
     }
 }
 
@@ -314,6 +361,9 @@ mod tests {
         assert_eq!(std::mem::offset_of!(libc::tpacket3_hdr, tp_status), 20);
         assert_eq!(std::mem::offset_of!(libc::tpacket3_hdr, tp_mac), 24);
         assert_eq!(std::mem::offset_of!(libc::tpacket3_hdr, hv1), 28);
-        assert_eq!(std::mem::offset_of!(libc::tpacket_hdr_v1, offset_to_first_pkt) + 8, 16);
+        assert_eq!(
+            std::mem::offset_of!(libc::tpacket_hdr_v1, offset_to_first_pkt) + 8,
+            16
+        );
     }
 }

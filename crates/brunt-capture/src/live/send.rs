@@ -20,10 +20,15 @@ impl Transmitter {
     /// There is no such interface, or the right to do so is missing.
     pub fn open(name: &str) -> Result<Transmitter, LiveError> {
         let fail = |what: &'static str| {
-            move |source: io::Error| LiveError::Io { interface: name.to_string(), what, source }
+            move |source: io::Error| LiveError::Io {
+                interface: name.to_string(),
+                what,
+                source,
+            }
         };
         let fd = sys::socket().map_err(|error| LiveError::of_socket(name, error))?;
-        let index = sys::interface_index(name).map_err(|_| LiveError::NoInterface(name.to_string()))?;
+        let index =
+            sys::interface_index(name).map_err(|_| LiveError::NoInterface(name.to_string()))?;
         // Straight to the driver: no queueing discipline reorders or drops on the way.
         sys::set_option(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
             .map_err(fail("bypass the queueing discipline"))?;
@@ -41,7 +46,10 @@ impl Transmitter {
             match sys::send_many(&self.fd, rest) {
                 Ok(sent) => rest = &rest[sent..],
                 Err(error)
-                    if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN | libc::EINTR)) =>
+                    if matches!(
+                        error.raw_os_error(),
+                        Some(libc::ENOBUFS | libc::EAGAIN | libc::EINTR)
+                    ) =>
                 {
                     full += 1;
                     std::thread::yield_now();

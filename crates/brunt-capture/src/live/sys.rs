@@ -17,20 +17,33 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 const STATUS_AT: usize = 8;
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 /// A packet socket that receives nothing yet.
 pub(super) fn socket() -> io::Result<OwnedFd> {
     // SAFETY: no memory is passed; the descriptor is new and ours alone.
     unsafe {
-        let fd = check(libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0))?;
+        let fd = check(libc::socket(
+            libc::AF_PACKET,
+            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+            0,
+        ))?;
         Ok(OwnedFd::from_raw_fd(fd))
     }
 }
 
 /// Sets an option of `SOL_PACKET` or `SOL_SOCKET`; `T` has the layout that the kernel wants.
-pub(super) fn set_option<T: Copy>(fd: &OwnedFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+pub(super) fn set_option<T: Copy>(
+    fd: &OwnedFd,
+    level: i32,
+    name: i32,
+    value: &T,
+) -> io::Result<()> {
     // SAFETY: the kernel reads `size_of::<T>()` bytes of a living value.
     let result = unsafe {
         libc::setsockopt(
@@ -80,7 +93,10 @@ pub(super) fn fanout_id(fd: &OwnedFd) -> io::Result<u16> {
 
 /// Attaches a filter: only what it lets through, and as much of it as it says, reaches the socket.
 pub(super) fn attach_filter(fd: &OwnedFd, program: &[libc::sock_filter]) -> io::Result<()> {
-    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_ptr().cast_mut(),
+    };
     // The kernel copies the instructions while it is called, and does not change them.
     set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
@@ -90,7 +106,11 @@ pub(super) fn interface_index(name: &str) -> io::Result<i32> {
     let name = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     // SAFETY: the name is a living string that ends with a zero.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    if index == 0 { Err(io::Error::last_os_error()) } else { Ok(index as i32) }
+    if index == 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(index as i32)
+    }
 }
 
 /// What an interface is (`ARPHRD_*`). Asked of the socket: sysfs shows the namespace it was mounted in.
@@ -174,7 +194,12 @@ impl RingMap {
         }
         let start = NonNull::new(start.cast()).expect("mapped somewhere");
         let taken = (0..block_count).map(|_| AtomicBool::new(false)).collect();
-        Ok(RingMap { start, block_bytes, block_count, taken })
+        Ok(RingMap {
+            start,
+            block_bytes,
+            block_count,
+            taken,
+        })
     }
 
     fn block(&self, index: usize) -> NonNull<u8> {
@@ -197,14 +222,22 @@ impl RingMap {
             return None;
         }
         self.taken[index].store(true, Ordering::Relaxed);
-        Some(TakenBlock(RingBlock { map: self.clone(), index }))
+        Some(TakenBlock(RingBlock {
+            map: self.clone(),
+            index,
+        }))
     }
 }
 
 impl Drop for RingMap {
     fn drop(&mut self) {
         // SAFETY: the map is ours, and blocks that were taken hold the map, so none is left.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.block_bytes * self.block_count) };
+        unsafe {
+            libc::munmap(
+                self.start.as_ptr().cast(),
+                self.block_bytes * self.block_count,
+            )
+        };
     }
 }
 
@@ -237,13 +270,17 @@ impl RingBlock {
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the kernel does not touch the block until it is given back, which takes this value;
         // nobody changes it any more.
-        unsafe { std::slice::from_raw_parts(self.map.block(self.index).as_ptr(), self.map.block_bytes) }
+        unsafe {
+            std::slice::from_raw_parts(self.map.block(self.index).as_ptr(), self.map.block_bytes)
+        }
     }
 }
 
 impl Drop for RingBlock {
     fn drop(&mut self) {
-        self.map.status(self.index).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.map
+            .status(self.index)
+            .store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.map.taken[self.index].store(false, Ordering::Release);
     }
 }
@@ -255,14 +292,26 @@ pub(super) const SENT_AT_ONCE_MAX: usize = 64;
 pub(super) fn send_many(fd: &OwnedFd, frames: &[&[u8]]) -> io::Result<usize> {
     let frames = &frames[..frames.len().min(SENT_AT_ONCE_MAX)];
     // SAFETY: plain pointers and integers, for which zero is a value.
-    let (mut parts, mut messages): ([libc::iovec; SENT_AT_ONCE_MAX], [libc::mmsghdr; SENT_AT_ONCE_MAX]) =
-        unsafe { (zeroed(), zeroed()) };
+    let (mut parts, mut messages): (
+        [libc::iovec; SENT_AT_ONCE_MAX],
+        [libc::mmsghdr; SENT_AT_ONCE_MAX],
+    ) = unsafe { (zeroed(), zeroed()) };
     for ((frame, part), message) in frames.iter().zip(&mut parts).zip(&mut messages) {
-        *part = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
+        *part = libc::iovec {
+            iov_base: frame.as_ptr().cast_mut().cast(),
+            iov_len: frame.len(),
+        };
         message.msg_hdr.msg_iov = part;
         message.msg_hdr.msg_iovlen = 1;
     }
     // SAFETY: each message points to its part, each part to a living frame that is only read.
-    let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), frames.len() as u32, 0) };
+    let sent = unsafe {
+        libc::sendmmsg(
+            fd.as_raw_fd(),
+            messages.as_mut_ptr(),
+            frames.len() as u32,
+            0,
+        )
+    };
     check(sent).map(|sent| sent as usize)
 }

@@ -78,7 +78,9 @@ impl FrameBatch {
 
 impl Drop for FrameBatch {
     fn drop(&mut self) {
-        self.taken.iter().for_each(|index| self.frames.give_back(*index));
+        self.taken
+            .iter()
+            .for_each(|index| self.frames.give_back(*index));
         // When the capture is over nobody wants them.
         let _ = self.back.send(std::mem::take(&mut self.taken));
     }
@@ -93,8 +95,15 @@ pub(super) fn open(
 ) -> Result<(Tap, Vec<XdpQueue>), LiveError> {
     let fail = |what: &'static str| {
         move |source: io::Error| match source.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => LiveError::NoXdp { interface: name.to_string(), what },
-            _ => LiveError::Io { interface: name.to_string(), what, source },
+            Some(libc::EPERM | libc::EACCES) => LiveError::NoXdp {
+                interface: name.to_string(),
+                what,
+            },
+            _ => LiveError::Io {
+                interface: name.to_string(),
+                what,
+                source,
+            },
         }
     };
     let watch = sys::socket().map_err(|error| LiveError::of_socket(name, error))?;
@@ -132,7 +141,15 @@ pub(super) fn open(
     }
     // The program holds the table from here on.
     let program = xsk::load_program(&map, true).map_err(fail("load an XDP program"))?;
-    Ok((Tap { program, interface: index, link: None, _watch: watch }, queues))
+    Ok((
+        Tap {
+            program,
+            interface: index,
+            link: None,
+            _watch: watch,
+        },
+        queues,
+    ))
 }
 
 impl Tap {
@@ -157,9 +174,18 @@ impl Tap {
 impl XdpQueue {
     /// Takes the packets that are there.
     pub(super) fn read(&mut self) -> Option<ReadBlock> {
-        let XdpQueue { socket, frames, returned, .. } = self;
-        returned.try_iter().for_each(|indexes| socket.fill(indexes.into_iter()));
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let XdpQueue {
+            socket,
+            frames,
+            returned,
+            ..
+        } = self;
+        returned
+            .try_iter()
+            .for_each(|indexes| socket.fill(indexes.into_iter()));
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let (mut packets, mut taken, mut joined) = (Vec::new(), Vec::new(), Vec::new());
         while packets.len() < BATCH
             && let Some((at, len, options)) = socket.receive(frames)
@@ -170,12 +196,16 @@ impl XdpQueue {
             if is_continued || !self.joining.is_empty() {
                 // The one case of a copy: parsers want a packet in one piece.
                 if self.joining.len() < JOINED_BYTES_MAX {
-                    self.joining.extend_from_slice(frames.bytes(at, len as usize));
+                    self.joining
+                        .extend_from_slice(frames.bytes(at, len as usize));
                 }
                 if is_continued {
                     continue;
                 }
-                (place, wire_len) = (frames.count() * FRAME_BYTES + joined.len(), self.joining.len() as u32);
+                (place, wire_len) = (
+                    frames.count() * FRAME_BYTES + joined.len(),
+                    self.joining.len() as u32,
+                );
                 joined.append(&mut self.joining);
             }
             packets.push(PacketRef {
@@ -192,8 +222,16 @@ impl XdpQueue {
             return None;
         }
         self.counters.seen += packets.len() as u64;
-        let batch = FrameBatch { frames: frames.clone(), taken, joined, back: self.back.clone() };
-        Some(ReadBlock { block: LiveBlock::Frames(batch), packets })
+        let batch = FrameBatch {
+            frames: frames.clone(),
+            taken,
+            joined,
+            back: self.back.clone(),
+        };
+        Some(ReadBlock {
+            block: LiveBlock::Frames(batch),
+            packets,
+        })
     }
 
     /// Asks the kernel what found no frame.

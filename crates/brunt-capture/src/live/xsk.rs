@@ -28,7 +28,11 @@ const XDP_PASS: u32 = 2;
 const XDP_USE_SG: u16 = 1 << 4; // linux/if_xdp.h
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 /// Calls `bpf`; the attributes begin with `words`, the rest is zero.
@@ -42,7 +46,12 @@ unsafe fn bpf(command: i64, words: &[u32]) -> io::Result<libc::c_int> {
     // SAFETY: the kernel reads `size_of_val(&attributes)` bytes of a living array; the caller answers for
     // the addresses in it.
     let result = unsafe {
-        libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(&attributes) as u32)
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            attributes.as_ptr(),
+            size_of_val(&attributes) as u32,
+        )
     };
     check(result as libc::c_int)
 }
@@ -70,7 +79,13 @@ pub(super) fn set_socket(map: &OwnedFd, queue: u32, socket: &OwnedFd) -> io::Res
     let value = socket.as_raw_fd();
     let (k, v) = (halves(&raw const queue), halves(&raw const value));
     // SAFETY: key and value are living integers of four bytes, as the map was made for.
-    unsafe { bpf(BPF_MAP_UPDATE_ELEM, &[map.as_raw_fd() as u32, 0, k[0], k[1], v[0], v[1], 0, 0]) }.map(drop)
+    unsafe {
+        bpf(
+            BPF_MAP_UPDATE_ELEM,
+            &[map.as_raw_fd() as u32, 0, k[0], k[1], v[0], v[1], 0, 0],
+        )
+    }
+    .map(drop)
 }
 
 /// Loads the program: packets of a queue go to its socket, and to the kernel if there is none. `frags` says
@@ -83,8 +98,13 @@ pub(super) fn load_program(map: &OwnedFd, frags: bool) -> io::Result<OwnedFd> {
         })
     };
     // The second register, of the source, is the upper half of a byte on little-endian machines.
-    let registers =
-        |to: u8, from: u8| if cfg!(target_endian = "little") { to | from << 4 } else { to << 4 | from };
+    let registers = |to: u8, from: u8| {
+        if cfg!(target_endian = "little") {
+            to | from << 4
+        } else {
+            to << 4 | from
+        }
+    };
     let program = [
         // r2 = context->rx_queue_index
         instruction(0x61, registers(2, 1), 16, 0),
@@ -118,8 +138,18 @@ pub(super) fn load_program(map: &OwnedFd, frags: bool) -> io::Result<OwnedFd> {
 /// the process. `flags` are `XDP_FLAGS_*`.
 pub(super) fn attach(program: &OwnedFd, interface: i32, flags: u32) -> io::Result<OwnedFd> {
     // SAFETY: no addresses are passed.
-    unsafe { bpf(BPF_LINK_CREATE, &[program.as_raw_fd() as u32, interface as u32, BPF_ATTACH_XDP, flags]) }
-        .map(owned)
+    unsafe {
+        bpf(
+            BPF_LINK_CREATE,
+            &[
+                program.as_raw_fd() as u32,
+                interface as u32,
+                BPF_ATTACH_XDP,
+                flags,
+            ],
+        )
+    }
+    .map(owned)
 }
 
 /// An interface's queues that packets come in by; one where it does not say.
@@ -156,12 +186,23 @@ impl Mapping {
         };
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the kernel chooses the place; nothing of ours is replaced.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags | libc::MAP_POPULATE, fd, at) };
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                access,
+                flags | libc::MAP_POPULATE,
+                fd,
+                at,
+            )
+        };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Mapping { start: NonNull::new(start.cast()).expect("mapped somewhere"), bytes })
+        Ok(Mapping {
+            start: NonNull::new(start.cast()).expect("mapped somewhere"),
+            bytes,
+        })
     }
 
     /// A word that both sides access.
@@ -196,7 +237,10 @@ unsafe impl Sync for Frames {}
 impl Frames {
     pub(super) fn new(count: usize) -> io::Result<Frames> {
         let memory = Mapping::map(count * FRAME_BYTES, None)?;
-        Ok(Frames { memory, taken: (0..count).map(|_| AtomicBool::new(false)).collect() })
+        Ok(Frames {
+            memory,
+            taken: (0..count).map(|_| AtomicBool::new(false)).collect(),
+        })
     }
 
     pub(super) fn count(&self) -> usize {
@@ -271,7 +315,9 @@ impl Socket {
     /// Makes a socket with rings for all frames. Packets come when it is bound and in the program's table.
     pub(super) fn new(frames: &Frames) -> io::Result<Socket> {
         // SAFETY: no memory is passed.
-        let fd = owned(check(unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?);
+        let fd = owned(check(unsafe {
+            libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0)
+        })?);
         let size = frames.count() as u32;
         let area = libc::xdp_umem_reg_v1 {
             addr: frames.memory.start.as_ptr() as u64,
@@ -291,7 +337,13 @@ impl Socket {
         let fill_at = libc::XDP_UMEM_PGOFF_FILL_RING as i64;
         let fill = Descriptors::map(&fd, fill_at, offsets.fr, size, size_of::<u64>())?;
         let receive_at = libc::XDP_PGOFF_RX_RING;
-        let receive = Descriptors::map(&fd, receive_at, offsets.rx, size, size_of::<libc::xdp_desc>())?;
+        let receive = Descriptors::map(
+            &fd,
+            receive_at,
+            offsets.rx,
+            size,
+            size_of::<libc::xdp_desc>(),
+        )?;
         Ok(Socket { fd, fill, receive })
     }
 
@@ -306,7 +358,8 @@ impl Socket {
         };
         let len = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
         // SAFETY: the kernel reads as many bytes as the address has.
-        check(unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
+        check(unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), len) })
+            .map(drop)
     }
 
     pub(super) fn fd(&self) -> &OwnedFd {
@@ -335,7 +388,9 @@ impl Socket {
         // SAFETY: `slot` is within the ring and aligned, and the kernel has written it before it moved the
         // producer on; it writes there again when the consumer has passed it.
         let found: libc::xdp_desc = unsafe { self.receive.slot::<libc::xdp_desc>(at).read() };
-        self.receive.consumer().store(at.wrapping_add(1), Ordering::Release);
+        self.receive
+            .consumer()
+            .store(at.wrapping_add(1), Ordering::Release);
         frames.taken[found.addr as usize / FRAME_BYTES].store(true, Ordering::Relaxed);
         Some((found.addr as usize, found.len, found.options))
     }
@@ -354,5 +409,6 @@ fn option<T: Copy>(fd: &OwnedFd, name: i32, value: &mut T) -> io::Result<()> {
     let mut len = size_of::<T>() as libc::socklen_t;
     let value = std::ptr::from_mut(value).cast();
     // SAFETY: the kernel writes at most `len` bytes into a living value, for which any bits will do.
-    check(unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, name, value, &raw mut len) }).map(drop)
+    check(unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, name, value, &raw mut len) })
+        .map(drop)
 }

@@ -76,10 +76,16 @@ impl Anonymizer {
     /// # Errors
     /// The file cannot be read, or is too short or too long for a key.
     pub fn from_file(path: &Path) -> Result<Anonymizer, KeyError> {
-        let io = |source| KeyError::Io { path: path.into(), source };
+        let io = |source| KeyError::Io {
+            path: path.into(),
+            source,
+        };
         let bytes = fs::metadata(path).map_err(io)?.len();
         if bytes > KEY_BYTES_MAX {
-            return Err(KeyError::TooLong { path: path.into(), bytes });
+            return Err(KeyError::TooLong {
+                path: path.into(),
+                bytes,
+            });
         }
         Anonymizer::new(&fs::read(path).map_err(io)?)
     }
@@ -106,7 +112,9 @@ impl Anonymizer {
 
     /// An address, as one of `fd62::/16`, a range that is nobody's.
     pub fn address(&self, address: IpAddress) -> IpAddress {
-        IpAddress(0xfd62_u128 << 112 | u128::from(self.hash(Domain::Address, &address.0.to_be_bytes())))
+        IpAddress(
+            0xfd62_u128 << 112 | u128::from(self.hash(Domain::Address, &address.0.to_be_bytes())),
+        )
     }
 
     /// A MAC address of 48 bits, as one that is locally administered.
@@ -122,7 +130,11 @@ impl Anonymizer {
     /// A number that stands for a user, a group, a file, a file system, a cookie or a verifier. Zero
     /// stays zero: it is root, or the start, everywhere.
     pub fn number(&self, number: u64) -> u64 {
-        if number == 0 { 0 } else { self.hash(Domain::Number, &number.to_be_bytes()) >> 1 }
+        if number == 0 {
+            0
+        } else {
+            self.hash(Domain::Number, &number.to_be_bytes()) >> 1
+        }
     }
 
     /// A key that stands for a handle.
@@ -145,13 +157,23 @@ mod tests {
     fn keys_decide() {
         let make = |key: &[u8]| Anonymizer::new(key).unwrap();
         let (one, two) = (make(b"0123456789abcdef"), make(b"0123456789abcdeg"));
-        assert_eq!(one.name(b"secret"), make(b"0123456789abcdef").name(b"secret"));
+        assert_eq!(
+            one.name(b"secret"),
+            make(b"0123456789abcdef").name(b"secret")
+        );
         assert_ne!(one.name(b"secret"), two.name(b"secret"));
         assert_ne!(one.number(1000), two.number(1000));
         assert_ne!(one.number(1000), one.file(1000));
         assert_eq!((one.number(0), one.mac(5) >> 40), (0, 2));
-        assert!(one.address(IpAddress::v4([10, 0, 0, 1])).to_string().starts_with("fd62:"));
+        assert!(
+            one.address(IpAddress::v4([10, 0, 0, 1]))
+                .to_string()
+                .starts_with("fd62:")
+        );
         assert!(i64::try_from(one.number(u64::MAX)).is_ok());
-        assert!(matches!(Anonymizer::new(b"short"), Err(KeyError::TooShort { bytes: 5 })));
+        assert!(matches!(
+            Anonymizer::new(b"short"),
+            Err(KeyError::TooShort { bytes: 5 })
+        ));
     }
 }

@@ -106,7 +106,10 @@ impl TraceParts {
     /// # Errors
     /// The operating system refuses; the part stays claimed.
     pub fn delete_claimed(&self) -> std::io::Result<()> {
-        self.0.budget.as_ref().map_or(Ok(()), Budget::delete_claimed)
+        self.0
+            .budget
+            .as_ref()
+            .map_or(Ok(()), Budget::delete_claimed)
     }
 
     /// The claimed part stays and is not given out again.
@@ -123,8 +126,15 @@ impl TraceParts {
 impl Budget {
     /// Room for `keep_bytes`, shared by so many lanes.
     pub fn new(keep_bytes: u64, lanes: usize) -> Budget {
-        let state = State { lanes: vec![0; lanes], ..State::default() };
-        Budget { keep_bytes, generation: AtomicU64::new(0), state: Mutex::new(state) }
+        let state = State {
+            lanes: vec![0; lanes],
+            ..State::default()
+        };
+        Budget {
+            keep_bytes,
+            generation: AtomicU64::new(0),
+            state: Mutex::new(state),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -173,7 +183,11 @@ impl Budget {
         state.written_bytes += part.bytes.saturating_sub(open_bytes);
         let rank = (generation, is_referred_to, state.closed_count);
         state.closed_count += 1;
-        let table = part.path.parent().map(Path::to_path_buf).unwrap_or_default();
+        let table = part
+            .path
+            .parent()
+            .map(Path::to_path_buf)
+            .unwrap_or_default();
         if let Some(before) = state.newest.insert((lane, table), rank)
             && let Some((_, part)) = state.closed.get(&before)
         {
@@ -195,7 +209,9 @@ impl Budget {
 
     fn delete_claimed(&self) -> std::io::Result<()> {
         let mut state = self.state();
-        let Some(rank) = state.claimed else { return Ok(()) };
+        let Some(rank) = state.claimed else {
+            return Ok(());
+        };
         if let Some((_, part)) = state.closed.get(&rank) {
             match std::fs::remove_file(&part.path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -209,7 +225,9 @@ impl Budget {
 
     fn pass_over_claimed(&self) {
         let mut state = self.state();
-        let Some(rank) = state.claimed.take() else { return };
+        let Some(rank) = state.claimed.take() else {
+            return;
+        };
         let bytes = state.closed.get(&rank).map_or(0, |(_, part)| part.bytes);
         state.unlist(rank, bytes);
         self.make_room(&mut state);
@@ -229,14 +247,20 @@ impl Budget {
             // A pipeline's rows refer to what the same pipeline told in the same generation.
             let has_left = |lane: usize, generation: u64| {
                 let first = lane / LANES * LANES;
-                state.lanes[first..first + LANES].iter().all(|now| *now > generation)
+                state.lanes[first..first + LANES]
+                    .iter()
+                    .all(|now| *now > generation)
             };
             let oldest = state.closed.iter().find(|(rank, (lane, _))| {
                 let (generation, is_referred_to, _) = **rank;
                 state.claimed != Some(**rank) && (!is_referred_to || has_left(*lane, generation))
             });
-            let Some(rank) = oldest.map(|(rank, _)| *rank) else { return };
-            let Some(part) = state.forget(rank) else { return };
+            let Some(rank) = oldest.map(|(rank, _)| *rank) else {
+                return;
+            };
+            let Some(part) = state.forget(rank) else {
+                return;
+            };
             // A lake has its rows, and will delete it.
             if is_in_lake(&part) {
                 continue;
@@ -254,8 +278,11 @@ impl Budget {
 fn is_in_lake(part: &ClosedPart) -> bool {
     let table = part.path.parent();
     let root = table.and_then(|table| table.parent());
-    let name = table.and_then(|table| table.file_name()).and_then(|name| name.to_str());
-    root.zip(name).is_some_and(|(root, name)| catalog::is_absorbed(root, name, &part.path))
+    let name = table
+        .and_then(|table| table.file_name())
+        .and_then(|name| name.to_str());
+    root.zip(name)
+        .is_some_and(|(root, name)| catalog::is_absorbed(root, name, &part.path))
 }
 
 #[cfg(test)]
@@ -268,10 +295,24 @@ mod tests {
 
     impl Parts {
         fn close(&self, budget: &Budget, table: &str, number: u64) -> PathBuf {
-            let path = self.0.path().join(table).join(format!("part-{number:06}.parquet"));
+            let path = self
+                .0
+                .path()
+                .join(table)
+                .join(format!("part-{number:06}.parquet"));
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, [0; 10]).unwrap();
-            budget.on_closed(0, 0, false, ClosedPart { path: path.clone(), bytes: 10, rows: 1 }, 0);
+            budget.on_closed(
+                0,
+                0,
+                false,
+                ClosedPart {
+                    path: path.clone(),
+                    bytes: 10,
+                    rows: 1,
+                },
+                0,
+            );
             path
         }
     }
@@ -306,7 +347,14 @@ mod tests {
         assert_eq!(budget.claim().unwrap().path, first);
         let third = parts.close(&budget, "a", 2);
         assert!(first.exists() && !second.exists() && third.exists());
-        assert_eq!(budget.deleted(), Deleted { parts: 1, rows: 1, bytes: 10 });
+        assert_eq!(
+            budget.deleted(),
+            Deleted {
+                parts: 1,
+                rows: 1,
+                bytes: 10
+            }
+        );
         // One that was deleted is not given out.
         budget.delete_claimed().unwrap();
         assert_eq!((budget.claim(), budget.movable()), (None, (0, 0)));

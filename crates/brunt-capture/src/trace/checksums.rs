@@ -12,7 +12,11 @@ pub const CHECKSUMS: Table = Table {
     name: "checksums",
     doc: "One row for each block of 512 bytes at a multiple of 512 in its file that was read or written as a whole.",
     columns: &[
-        Column::int("record_id", "The READ or WRITE; null if its call was retransmitted.").nullable(),
+        Column::int(
+            "record_id",
+            "The READ or WRITE; null if its call was retransmitted.",
+        )
+        .nullable(),
         FILE,
         Column::bool("write", "Whether it went to the server."),
         Column::int("offset_bytes", "Where in the file."),
@@ -34,7 +38,9 @@ pub struct Checksums {
 
 impl Checksums {
     pub fn register(registry: &mut Registry) -> Checksums {
-        Checksums { table: registry.add() }
+        Checksums {
+            table: registry.add(),
+        }
     }
 
     pub fn record(&mut self, run: &ChecksumRun<'_>, common: &mut Common) {
@@ -43,10 +49,16 @@ impl Checksums {
         let Common { rows, hide, .. } = common;
         let (mut offset, mut sums) = (run.offset, run.sums);
         while !sums.is_empty() {
-            let lines = rows.words(self.table).lines(ChecksumsTable::TABLE, sums.len());
+            let lines = rows
+                .words(self.table)
+                .lines(ChecksumsTable::TABLE, sums.len());
             let (now, rest) = sums.split_at(lines.count());
             let offsets = (0..).map(|block| offset.wrapping_add(block * BLOCK_BYTES as u64) as i64);
-            let lines = lines.same_or_null(id).same(file).same(run.write.into()).ints(offsets);
+            let lines = lines
+                .same_or_null(id)
+                .same(file)
+                .same(run.write.into())
+                .ints(offsets);
             lines.ints(now.iter().map(|sum| hide.sum(*sum))).end();
             offset = offset.wrapping_add((now.len() * BLOCK_BYTES) as u64);
             sums = rest;

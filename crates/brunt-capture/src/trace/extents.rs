@@ -52,7 +52,12 @@ impl TraceExtent {
             TraceExtent::Network
         } else if any(&[&tables::CHECKSUMS]) {
             TraceExtent::Checksums
-        } else if any(&[&tables::OPERATIONS, &tables::RPC_CALLS, &tables::CALLERS, &tables::CALLER_GROUPS]) {
+        } else if any(&[
+            &tables::OPERATIONS,
+            &tables::RPC_CALLS,
+            &tables::CALLERS,
+            &tables::CALLER_GROUPS,
+        ]) {
             TraceExtent::Rpc
         } else if any(&[&tables::STATISTICS, &tables::NOTES]) {
             TraceExtent::Ledger
@@ -78,12 +83,17 @@ pub struct ExtentSizes {
 pub fn sizes(trace: &Path) -> Result<Vec<ExtentSizes>, LakeError> {
     let mut all: Vec<_> = TraceExtent::ALL
         .into_iter()
-        .map(|extent| ExtentSizes { extent, sizes: TableSizes::default() })
+        .map(|extent| ExtentSizes {
+            extent,
+            sizes: TableSizes::default(),
+        })
         .collect();
     for table in tables::all() {
         let found = table_sizes(trace, table)?;
         let extent = TraceExtent::of(table);
-        all.iter_mut().filter(|one| one.extent == extent).for_each(|one| one.sizes += found);
+        all.iter_mut()
+            .filter(|one| one.extent == extent)
+            .for_each(|one| one.sizes += found);
     }
     Ok(all)
 }
@@ -97,9 +107,14 @@ mod tests {
     fn tables_have_their_kind() {
         let all = tables::all();
         for extent in TraceExtent::ALL {
-            assert!(all.iter().any(|table| TraceExtent::of(table) == extent), "{extent:?}");
+            assert!(
+                all.iter().any(|table| TraceExtent::of(table) == extent),
+                "{extent:?}"
+            );
         }
-        let check = |table: &Table, expected| assert_eq!(TraceExtent::of(table), expected, "{}", table.name);
+        let check = |table: &Table, expected| {
+            assert_eq!(TraceExtent::of(table), expected, "{}", table.name)
+        };
         check(&tables::PACKETS, TraceExtent::Network);
         check(&tables::RPC_CALLS, TraceExtent::Rpc);
         check(&tables::ATTRIBUTES, TraceExtent::Protocol);

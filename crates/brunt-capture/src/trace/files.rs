@@ -17,8 +17,11 @@ pub const HANDLES: Table = Table {
     name: "handles",
     doc: "One row for each file handle of a server when it is first seen; in long captures some reappear.",
     columns: &[
-        Column::int("file", "Hash of server and handle, which identifies the file in other tables.")
-            .coded(Coding::Plain),
+        Column::int(
+            "file",
+            "Hash of server and handle, which identifies the file in other tables.",
+        )
+        .coded(Coding::Plain),
         Column::text("server", "The server's address."),
         Column::text("handle", "The handle's bytes in hexadecimal.").coded(Coding::Delta),
     ],
@@ -118,7 +121,12 @@ impl Files {
 
     /// What stands for a handle, which is told if it turns out to be new.
     #[inline]
-    pub fn handle(&mut self, server: IpAddress, handle: FileHandle<'_>, common: &mut Common) -> i64 {
+    pub fn handle(
+        &mut self,
+        server: IpAddress,
+        handle: FileHandle<'_>,
+        common: &mut Common,
+    ) -> i64 {
         self.handle_of(FileKey::new(server, handle), server, handle, common)
     }
 
@@ -135,7 +143,12 @@ impl Files {
             self.settle(common);
         }
         self.seen_bytes.extend_from_slice(handle.0);
-        self.seen.push(Seen { file, server, end: self.seen_bytes.len(), is_told: false });
+        self.seen.push(Seen {
+            file,
+            server,
+            end: self.seen_bytes.len(),
+            is_told: false,
+        });
         common.hide.file(file)
     }
 
@@ -145,7 +158,10 @@ impl Files {
         for seen in &mut self.seen {
             seen.is_told = self.known.contains(&seen.file.0);
         }
-        let (seen, bytes) = (std::mem::take(&mut self.seen), std::mem::take(&mut self.seen_bytes));
+        let (seen, bytes) = (
+            std::mem::take(&mut self.seen),
+            std::mem::take(&mut self.seen_bytes),
+        );
         let mut start = 0;
         for seen in &seen {
             if !seen.is_told {
@@ -170,7 +186,11 @@ impl Files {
         }
         let (server, known) = (seen.server, common.hide.file(seen.file));
         // A capture has few servers.
-        if self.server.as_ref().is_none_or(|(known, _)| *known != server) {
+        if self
+            .server
+            .as_ref()
+            .is_none_or(|(known, _)| *known != server)
+        {
             self.server = Some((server, common.hide.address(server)));
         }
         let hex = match &common.hide.key {
@@ -181,8 +201,16 @@ impl Files {
                 hex
             }
         };
-        let Some((_, server)) = &self.server else { return };
-        common.rows.row(self.handles).int(known).text(server).text(&hex).end();
+        let Some((_, server)) = &self.server else {
+            return;
+        };
+        common
+            .rows
+            .row(self.handles)
+            .int(known)
+            .text(server)
+            .text(&hex)
+            .end();
     }
 
     /// A name.

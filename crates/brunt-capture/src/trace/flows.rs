@@ -15,11 +15,21 @@ pub const FLOWS: Table = Table {
     doc: "One row for each pair of endpoints and direction, when it is first seen. A flow that was idle for long may reappear under another number.",
     columns: &[
         Column::int("flow", "Its number."),
-        Column::int("protocol", "The transport's number: 6 TCP, 17 UDP, others as IANA lists them."),
+        Column::int(
+            "protocol",
+            "The transport's number: 6 TCP, 17 UDP, others as IANA lists them.",
+        ),
         Column::text("source", "The sender's address; of requests, the client."),
         Column::int("source_port", "Its port; null where the protocol has none.").nullable(),
-        Column::text("destination", "The receiver's address; of requests, the server."),
-        Column::int("destination_port", "Its port; null where the protocol has none.").nullable(),
+        Column::text(
+            "destination",
+            "The receiver's address; of requests, the server.",
+        ),
+        Column::int(
+            "destination_port",
+            "Its port; null where the protocol has none.",
+        )
+        .nullable(),
     ],
 };
 
@@ -76,9 +86,14 @@ impl Flows {
         protocol: u8,
         common: &mut Common,
     ) -> i64 {
-        let ends = FlowEnds { source, destination, protocol };
+        let ends = FlowEnds {
+            source,
+            destination,
+            protocol,
+        };
         let low = source.address.0 as usize ^ (destination.address.0 as usize) << 3;
-        let place = (low ^ usize::from(source.port) ^ usize::from(destination.port) << 1) % LAST_FLOWS;
+        let place =
+            (low ^ usize::from(source.port) ^ usize::from(destination.port) << 1) % LAST_FLOWS;
         if let Some((last, flow)) = self.last[place]
             && last == ends
         {

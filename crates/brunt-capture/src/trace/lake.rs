@@ -14,7 +14,8 @@ use brunt_lake::catalog::Absorbed;
 use brunt_lake::compact::{CompactCounts, CompactOptions, TakeIn};
 use brunt_lake::place::{Grain, PIPELINES_MAX, Placing};
 use brunt_lake::{
-    Batch, Compaction, LakeError, LakeLayout, LakeSnapshot, LakeTap, Table, WriterState, reader, runs,
+    Batch, Compaction, LakeError, LakeLayout, LakeSnapshot, LakeTap, Table, WriterState, reader,
+    runs,
 };
 
 use super::replay::{ReplayError, is_trace, notes};
@@ -64,7 +65,9 @@ pub enum GatherError {
     #[error("tap {0} is another trace: give this one another name")]
     OtherTrace(String),
     /// The numbers of pipelines have run out.
-    #[error("the lake has {taken} pipelines and can have {PIPELINES_MAX}: there is no room for {more} more")]
+    #[error(
+        "the lake has {taken} pipelines and can have {PIPELINES_MAX}: there is no room for {more} more"
+    )]
     TooMany {
         /// Numbers that are taken.
         taken: u32,
@@ -119,7 +122,17 @@ fn layout(table: &'static Table, order: Option<&'static str>) -> LakeLayout {
         _ => FILES.into_iter().filter(has).collect(),
     };
     // As captured, or in the order of the ids that others refer to.
-    let others = ["completion_id", "record_id", "flow", "caller", "file", "time", "second", "minute", "tap"];
+    let others = [
+        "completion_id",
+        "record_id",
+        "flow",
+        "caller",
+        "file",
+        "time",
+        "second",
+        "minute",
+        "tap",
+    ];
     LakeLayout {
         table,
         placing,
@@ -135,7 +148,9 @@ fn layout(table: &'static Table, order: Option<&'static str>) -> LakeLayout {
 /// Those of all tables of a trace; operations come first, as their times place what belongs to them.
 pub fn layouts() -> Vec<LakeLayout> {
     let registry = recorder::registry();
-    let entries = registry.entries().map(|entry| layout(entry.table, entry.order));
+    let entries = registry
+        .entries()
+        .map(|entry| layout(entry.table, entry.order));
     let mut layouts: Vec<_> = entries.chain([layout(&tables::NOTES, None)]).collect();
     layouts.sort_by_key(|layout| layout.clock.is_none());
     layouts
@@ -164,11 +179,22 @@ fn compact_all(
         return Ok(true);
     }
     let own = own_tap(compaction, root)?;
-    let mut turn = Turn { written: 0, is_open: false, bytes_max: TURN_PARTS * options.part_bytes };
+    let mut turn = Turn {
+        written: 0,
+        is_open: false,
+        bytes_max: TURN_PARTS * options.part_bytes,
+    };
     if let Some(tap) = own {
-        compaction.taps_mut()[tap].trace_name.clone_from(&writer.trace_name);
+        compaction.taps_mut()[tap]
+            .trace_name
+            .clone_from(&writer.trace_name);
         let is_running = writer.is_running;
-        let from = TakeIn { source: root, tap, is_running, bytes_max: turn.bytes_max };
+        let from = TakeIn {
+            source: root,
+            tap,
+            is_running,
+            bytes_max: turn.bytes_max,
+        };
         for layout in &layouts {
             while compaction.take_in(layout, from)? {
                 turn.step(compaction)?;
@@ -225,9 +251,17 @@ pub(super) const PROGRAM: &str = concat!("brunt ", env!("CARGO_PKG_VERSION"));
 ///
 /// # Errors
 /// It is no trace, the name is another's, there are no numbers left, or the disk. The lake is as it was then.
-pub fn add(root: &Path, trace: &Path, name: &str, options: &GatherOptions) -> Result<Gathered, GatherError> {
+pub fn add(
+    root: &Path,
+    trace: &Path,
+    name: &str,
+    options: &GatherOptions,
+) -> Result<Gathered, GatherError> {
     notes(trace)?;
-    std::fs::create_dir_all(root).map_err(|source| LakeError::Io { path: root.to_path_buf(), source })?;
+    std::fs::create_dir_all(root).map_err(|source| LakeError::Io {
+        path: root.to_path_buf(),
+        source,
+    })?;
     if is_trace(root) {
         notes(root)?;
     }
@@ -240,7 +274,12 @@ pub fn add(root: &Path, trace: &Path, name: &str, options: &GatherOptions) -> Re
     finish(compaction, done)
 }
 
-fn add_all(compaction: &mut Compaction, root: &Path, trace: &Path, name: &str) -> Result<bool, GatherError> {
+fn add_all(
+    compaction: &mut Compaction,
+    root: &Path,
+    trace: &Path,
+    name: &str,
+) -> Result<bool, GatherError> {
     for folder in [root, trace] {
         if WriterState::of(folder)?.is_starting() {
             return Err(GatherError::Starting(folder.to_path_buf()));
@@ -250,7 +289,11 @@ fn add_all(compaction: &mut Compaction, root: &Path, trace: &Path, name: &str) -
     let writer = WriterState::of(trace)?;
     let source = LakeSnapshot::open(trace)?;
     let layouts = layouts();
-    let known = compaction.draft().taps.iter().position(|tap| tap.name == name);
+    let known = compaction
+        .draft()
+        .taps
+        .iter()
+        .position(|tap| tap.name == name);
     let tap = match known {
         Some(tap) => {
             let about = &compaction.draft().taps[tap];
@@ -276,7 +319,12 @@ fn add_all(compaction: &mut Compaction, root: &Path, trace: &Path, name: &str) -
             tap
         }
     };
-    let from = TakeIn { source: trace, tap, is_running: writer.is_running, bytes_max: u64::MAX };
+    let from = TakeIn {
+        source: trace,
+        tap,
+        is_running: writer.is_running,
+        bytes_max: u64::MAX,
+    };
     for layout in &layouts {
         compaction.take_in(layout, from)?;
         compaction.put_columns(layout)?;
@@ -306,9 +354,18 @@ fn new_tap(
     }
     let own = of_source.first().cloned().unwrap_or_default();
     let pipelines = u32::from(own.pipelines).max(pipelines_of(trace)?);
-    let taken = compaction.draft().taps.iter().map(|tap| tap.numbers().end).max().unwrap_or(0);
+    let taken = compaction
+        .draft()
+        .taps
+        .iter()
+        .map(|tap| tap.numbers().end)
+        .max()
+        .unwrap_or(0);
     if taken + pipelines > PIPELINES_MAX {
-        return Err(GatherError::TooMany { taken, more: pipelines });
+        return Err(GatherError::TooMany {
+            taken,
+            more: pipelines,
+        });
     }
     compaction.taps_mut().push(LakeTap {
         name: name.to_string(),
@@ -335,14 +392,22 @@ pub(super) fn tell_tap(compaction: &mut Compaction) -> Result<(), LakeError> {
 /// The tap that is the lake's own folder, if something was captured there.
 fn own_tap(compaction: &mut Compaction, root: &Path) -> Result<Option<usize>, LakeError> {
     let pipelines = pipelines_of(root)?;
-    if let Some(place) = compaction.draft().taps.iter().position(|tap| tap.name.is_empty()) {
+    if let Some(place) = compaction
+        .draft()
+        .taps
+        .iter()
+        .position(|tap| tap.name.is_empty())
+    {
         return Ok(Some(place));
     }
     // Only the first one has numbers from zero.
     if pipelines == 0 || !compaction.draft().taps.is_empty() {
         return Ok(None);
     }
-    compaction.taps_mut().push(LakeTap { pipelines: pipelines as u16, ..LakeTap::default() });
+    compaction.taps_mut().push(LakeTap {
+        pipelines: pipelines as u16,
+        ..LakeTap::default()
+    });
     tell_tap(compaction)?;
     Ok(Some(0))
 }
@@ -352,20 +417,36 @@ pub(super) fn pipelines_of(folder: &Path) -> Result<u32, LakeError> {
     let mut pipelines = 0;
     for table in tables::all() {
         let parts = reader::captured_parts(folder, table.name)?;
-        let series =
-            parts.into_iter().filter_map(|part| part.captured).map(|(series, _)| u32::from(series) + 1);
+        let series = parts
+            .into_iter()
+            .filter_map(|part| part.captured)
+            .map(|(series, _)| u32::from(series) + 1);
         pipelines = series.fold(pipelines, u32::max);
     }
     Ok(pipelines)
 }
 
 fn begin(root: &Path, trace: &Path, options: &GatherOptions) -> Result<Compaction, GatherError> {
-    let GatherOptions { part_bytes, keep_old, grain } = *options;
+    let GatherOptions {
+        part_bytes,
+        keep_old,
+        grain,
+    } = *options;
     let choose = || grain.map_or_else(|| choose_grain(trace, part_bytes), Ok);
-    let compaction = Compaction::begin(root, CompactOptions { part_bytes, keep_old }, choose)?;
+    let compaction = Compaction::begin(
+        root,
+        CompactOptions {
+            part_bytes,
+            keep_old,
+        },
+        choose,
+    )?;
     let is = compaction.draft().grain;
     match grain {
-        Some(grain) if grain != is => Err(GatherError::Grain { path: root.to_path_buf(), is }),
+        Some(grain) if grain != is => Err(GatherError::Grain {
+            path: root.to_path_buf(),
+            is,
+        }),
         _ => Ok(compaction),
     }
 }
@@ -376,18 +457,31 @@ fn choose_grain(trace: &Path, part_bytes: u64) -> Result<Grain, LakeError> {
     let mut bytes = 0;
     for table in tables::all() {
         let parts = snapshot.parts(table)?.into_iter();
-        bytes += parts.filter_map(|part| part.path.metadata().ok()).map(|about| about.len()).sum::<u64>();
+        bytes += parts
+            .filter_map(|part| part.path.metadata().ok())
+            .map(|about| about.len())
+            .sum::<u64>();
     }
-    let span = runs::extremes(&snapshot, &tables::STATISTICS, "time")?.map_or(0, |(min, max)| max - min);
+    let span =
+        runs::extremes(&snapshot, &tables::STATISTICS, "time")?.map_or(0, |(min, max)| max - min);
     let hours = (span / NANOS_OF_HOUR).max(1) as u64;
-    Ok(if bytes / hours >= part_bytes / 2 { Grain::Hour } else { Grain::Day })
+    Ok(if bytes / hours >= part_bytes / 2 {
+        Grain::Hour
+    } else {
+        Grain::Day
+    })
 }
 
-fn finish(mut compaction: Compaction, done: Result<bool, GatherError>) -> Result<Gathered, GatherError> {
+fn finish(
+    mut compaction: Compaction,
+    done: Result<bool, GatherError>,
+) -> Result<Gathered, GatherError> {
     match done {
-        Ok(is_running) => {
-            Ok(Gathered { counts: compaction.counts(), is_running, damaged: compaction.into_damaged() })
-        }
+        Ok(is_running) => Ok(Gathered {
+            counts: compaction.counts(),
+            is_running,
+            damaged: compaction.into_damaged(),
+        }),
         Err(error) => {
             // What is half written takes room that others need. The error says more than another one here.
             let _ = compaction.sweep();
@@ -398,7 +492,8 @@ fn finish(mut compaction: Compaction, done: Result<bool, GatherError>) -> Result
 
 /// Whether parts of a table and pipeline are there from the first one on, in the lake or as captured.
 pub(super) fn begins(tap: &LakeTap, table: &Table, series: u16) -> Option<bool> {
-    tap.absorbed(table.name, series).map(|Absorbed { first, .. }| first == 0)
+    tap.absorbed(table.name, series)
+        .map(|Absorbed { first, .. }| first == 0)
 }
 
 #[cfg(test)]
@@ -413,23 +508,45 @@ mod tests {
         assert_eq!(layouts.len(), tables::all().len());
         for layout in &layouts {
             let table = layout.table;
-            for column in layout.ids.iter().chain(&layout.blooms).chain(&layout.order).chain(&layout.pipeline)
+            for column in layout
+                .ids
+                .iter()
+                .chain(&layout.blooms)
+                .chain(&layout.order)
+                .chain(&layout.pipeline)
             {
                 table.index_of(column);
             }
             // Whatever is called an id, or refers to one by its documentation, is renumbered.
             for column in table.columns {
-                let refers = ["`flows.flow`", "`operations.record_id`", "`callers.caller`", "`record_id`"];
-                let is_id = column.name.ends_with("_id") || refers.iter().any(|id| column.doc.contains(id));
+                let refers = [
+                    "`flows.flow`",
+                    "`operations.record_id`",
+                    "`callers.caller`",
+                    "`record_id`",
+                ];
+                let is_id =
+                    column.name.ends_with("_id") || refers.iter().any(|id| column.doc.contains(id));
                 let is_known = layout.ids.contains(&column.name);
                 assert!(is_known || !is_id, "{}.{}", table.name, column.name);
             }
         }
         let check = |name: &str, placing, order| {
-            let layout = layouts.iter().find(|layout| layout.table.name == name).expect("a table");
-            assert_eq!((layout.placing, layout.order), (placing, Some(order)), "{name}");
+            let layout = layouts
+                .iter()
+                .find(|layout| layout.table.name == name)
+                .expect("a table");
+            assert_eq!(
+                (layout.placing, layout.order),
+                (placing, Some(order)),
+                "{name}"
+            );
         };
-        check("operations", Placing::Time("request_first"), "completion_id");
+        check(
+            "operations",
+            Placing::Time("request_first"),
+            "completion_id",
+        );
         check("names", Placing::Id("record_id"), "record_id");
         check("packets", Placing::Time("time"), "flow");
         check("latency_histograms", Placing::Second("second"), "second");

@@ -18,8 +18,11 @@ pub const LATENCY_HISTOGRAMS: Table = Table {
     name: "latency_histograms",
     doc: "How many answered requests had which latency, by second, server, client and operation. The same combination may have several rows; their sum is its count. Rows of several parsers, captures and traces add up likewise.",
     columns: &[
-        Column::int("second", "The second in which the requests were sent, counted from 1970.")
-            .coded(Coding::Delta),
+        Column::int(
+            "second",
+            "The second in which the requests were sent, counted from 1970.",
+        )
+        .coded(Coding::Delta),
         Column::text("server", "The server's address."),
         Column::text("client", "The client's address."),
         Column::text("protocol", "The protocol, as in `operations`."),
@@ -63,12 +66,18 @@ pub struct LatencyHistograms {
 impl LatencyHistograms {
     pub fn register(registry: &mut Registry) -> LatencyHistograms {
         let counts = HashMap::with_hasher(FixedState::default());
-        LatencyHistograms { table: registry.add(), counts, second: 0 }
+        LatencyHistograms {
+            table: registry.add(),
+            counts,
+            second: 0,
+        }
     }
 
     #[inline]
     pub fn record(&mut self, operation: &Operation<'_>, common: &mut Common) {
-        let Some(latency_ns) = operation.latency_ns() else { return };
+        let Some(latency_ns) = operation.latency_ns() else {
+            return;
+        };
         let counted = Counted {
             second: operation.request.first_ns / SECOND_NS,
             server: operation.peers.server.address,
@@ -102,9 +111,14 @@ impl LatencyHistograms {
         for (counted, count) in counts {
             let addresses = [counted.server, counted.client];
             if ends.as_ref().is_none_or(|(known, _)| *known != addresses) {
-                ends = Some((addresses, addresses.map(|address| common.hide.address(address))));
+                ends = Some((
+                    addresses,
+                    addresses.map(|address| common.hide.address(address)),
+                ));
             }
-            let Some((_, [server, client])) = &ends else { continue };
+            let Some((_, [server, client])) = &ends else {
+                continue;
+            };
             common
                 .rows
                 .row(self.table)

@@ -55,7 +55,12 @@ pub fn write_manifest(root: &Path) -> Result<Vec<ManifestTable>, ManifestError> 
         let paths: Vec<_> = parts.iter().map(|part| root.join(&part.path)).collect();
         let written = delta::publish(root, table, &paths)?;
         let rows = parts.iter().map(|part| part.rows).sum();
-        published.push(ManifestTable { name: table.name, parts: parts.len(), rows, written });
+        published.push(ManifestTable {
+            name: table.name,
+            parts: parts.len(),
+            rows,
+            written,
+        });
     }
     Ok(published)
 }

@@ -12,19 +12,35 @@ pub const OPERATIONS: Table = Table {
     name: "operations",
     doc: "One row for each request with its reply, in the order of completion. Fields that only some protocols or operations have are in the other tables.",
     columns: &[
-        Column::int("record_id", "Number of the request, in order of appearance."),
+        Column::int(
+            "record_id",
+            "Number of the request, in order of appearance.",
+        ),
         Column::int(
             "completion_id",
             "Number of the request, in order of completion: that of the rows of one parser.",
         )
         .coded(Coding::Delta),
-        Column::text("protocol", "Its protocol: `NFSv3`, `NFSv4`, `MOUNT`, or `RPC` for other programs."),
-        Column::text("operation", "Name of the operation; for an NFSv4 compound, of its main operation."),
-        Column::int("flow", "The request's flow: its source is the client, its destination the server."),
-        Column::int("tag", "Identifier that pairs request and reply: RPC's xid.").coded(Coding::Delta),
+        Column::text(
+            "protocol",
+            "Its protocol: `NFSv3`, `NFSv4`, `MOUNT`, or `RPC` for other programs.",
+        ),
+        Column::text(
+            "operation",
+            "Name of the operation; for an NFSv4 compound, of its main operation.",
+        ),
+        Column::int(
+            "flow",
+            "The request's flow: its source is the client, its destination the server.",
+        ),
+        Column::int("tag", "Identifier that pairs request and reply: RPC's xid.")
+            .coded(Coding::Delta),
         Column::time("request_first", "When the request's first byte was seen."),
-        Column::int("request_span_ns", "From its first byte to its last one; null if that was not seen.")
-            .nullable(),
+        Column::int(
+            "request_span_ns",
+            "From its first byte to its last one; null if that was not seen.",
+        )
+        .nullable(),
         Column::int(
             "latency_ns",
             "From the request's first byte to the answer's first one; null if no answer was seen.",
@@ -41,23 +57,47 @@ pub const OPERATIONS: Table = Table {
         )
         .nullable(),
         FILE.nullable(),
-        Column::int("direction", "0 reads data, 1 writes data; null for everything else.").nullable(),
-        Column::int("offset_bytes", "Where in the file; null if the operation has no offset.").nullable(),
-        Column::int("asked_bytes", "Bytes that were asked for; null if the operation has no count.")
-            .nullable(),
+        Column::int(
+            "direction",
+            "0 reads data, 1 writes data; null for everything else.",
+        )
+        .nullable(),
+        Column::int(
+            "offset_bytes",
+            "Where in the file; null if the operation has no offset.",
+        )
+        .nullable(),
+        Column::int(
+            "asked_bytes",
+            "Bytes that were asked for; null if the operation has no count.",
+        )
+        .nullable(),
         Column::int("moved_bytes", "Bytes of file data that moved."),
-        Column::int("outstanding", "Outstanding requests when this one was sent, including itself."),
+        Column::int(
+            "outstanding",
+            "Outstanding requests when this one was sent, including itself.",
+        ),
         Column::int("missing_bytes", "Bytes of its data that lay in holes."),
-        Column::bool("request_whole", "Whether every byte of the request was seen."),
+        Column::bool(
+            "request_whole",
+            "Whether every byte of the request was seen.",
+        ),
         Column::bool("reply_whole", "Whether every byte of the answer was seen."),
-        Column::int("request_at_bytes", "Where in the data of its packet the request's header begins."),
+        Column::int(
+            "request_at_bytes",
+            "Where in the data of its packet the request's header begins.",
+        ),
         Column::int("request_bytes", "Length of the request with its header."),
         Column::int(
             "reply_at_bytes",
             "Where in the data of its packet the answer's header begins; null without one.",
         )
         .nullable(),
-        Column::int("reply_bytes", "Length of the answer with its header; null without one.").nullable(),
+        Column::int(
+            "reply_bytes",
+            "Length of the answer with its header; null without one.",
+        )
+        .nullable(),
     ],
 };
 
@@ -85,22 +125,34 @@ pub struct Operations {
 
 impl Operations {
     pub fn register(registry: &mut Registry) -> Operations {
-        Operations { table: registry.add(), completed: 0 }
+        Operations {
+            table: registry.add(),
+            completed: 0,
+        }
     }
 
     #[inline]
     pub fn record(&mut self, operation: &Operation<'_>, flow: i64, common: &mut Common) {
-        let (id, completion) = (common.number(operation.record_id), common.number(self.completed));
+        let (id, completion) = (
+            common.number(operation.record_id),
+            common.number(self.completed),
+        );
         self.completed += 1;
         let file = operation.summary.file.map(|file| common.hide.file(file));
-        let direction = operation.summary.direction.map(|direction| match direction {
-            TransferDirection::Read => 0,
-            TransferDirection::Write => 1,
-        });
+        let direction = operation
+            .summary
+            .direction
+            .map(|direction| match direction {
+                TransferDirection::Read => 0,
+                TransferDirection::Write => 1,
+            });
         let (request, reply) = (&operation.request, operation.reply.as_ref());
         let time = |ns: Option<u64>| ns.map(|ns| ns as i64);
         // Mostly zero, as most messages lie in one packet: that takes no room, where a separate time would.
-        let span = |of: &Message| of.last_ns.map(|last| last.saturating_sub(of.first_ns) as i64);
+        let span = |of: &Message| {
+            of.last_ns
+                .map(|last| last.saturating_sub(of.first_ns) as i64)
+        };
         common
             .rows
             .line(self.table)

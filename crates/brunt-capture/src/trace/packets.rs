@@ -55,23 +55,31 @@ pub struct Packets {
 }
 
 fn mac(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    bytes
+        .iter()
+        .fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 impl Packets {
     pub fn register(registry: &mut Registry) -> Packets {
-        Packets { table: registry.add() }
+        Packets {
+            table: registry.add(),
+        }
     }
 
     #[inline]
     pub fn record(&mut self, packet: &Packet, flow: Option<i64>, common: &mut Common) {
         let macs = packet.macs.map(|macs| {
             let (destination, source) = macs.split_at(6);
-            [common.hide.mac(mac(source)), common.hide.mac(mac(destination))]
+            [
+                common.hide.mac(mac(source)),
+                common.hide.mac(mac(destination)),
+            ]
         });
         let pipeline = common.pipeline as i64;
-        let not_understood =
-            packet.not_understood.map(|next| common.rows.words(self.table).text(&next.to_string()));
+        let not_understood = packet
+            .not_understood
+            .map(|next| common.rows.words(self.table).text(&next.to_string()));
         common
             .rows
             .line(self.table)

@@ -78,8 +78,11 @@ impl PcapOptions {
     /// What a packet takes in a file.
     fn stored_bytes(&self, packet: &CapturedPacket<'_>) -> u64 {
         let bytes = packet.bytes.len();
-        (if self.interfaces.is_empty() { PACKET_HEADER_BYTES + bytes } else { blocks::packet_bytes(bytes) })
-            as u64
+        (if self.interfaces.is_empty() {
+            PACKET_HEADER_BYTES + bytes
+        } else {
+            blocks::packet_bytes(bytes)
+        }) as u64
     }
 
     fn path_of(&self, number: u64) -> PathBuf {
@@ -87,8 +90,14 @@ impl PcapOptions {
             return self.path.clone();
         }
         let stem = self.path.file_stem().unwrap_or_default().to_string_lossy();
-        let extension = self.path.extension().map(|e| format!(".{}", e.to_string_lossy()));
-        self.path.with_file_name(format!("{stem}-{number:06}{}", extension.unwrap_or_default()))
+        let extension = self
+            .path
+            .extension()
+            .map(|e| format!(".{}", e.to_string_lossy()));
+        self.path.with_file_name(format!(
+            "{stem}-{number:06}{}",
+            extension.unwrap_or_default()
+        ))
     }
 }
 
@@ -133,7 +142,15 @@ impl OpenFile {
     fn create(path: PathBuf, mut buffer: Vec<u8>) -> io::Result<OpenFile> {
         let file = File::create_new(&path)?;
         buffer.clear();
-        Ok(OpenFile { path, file, link: None, first_ns: 0, written: 0, buffer, buffered: 0 })
+        Ok(OpenFile {
+            path,
+            file,
+            link: None,
+            first_ns: 0,
+            written: 0,
+            buffer,
+            buffered: 0,
+        })
     }
 
     fn bytes(&self) -> u64 {
@@ -141,7 +158,9 @@ impl OpenFile {
     }
 
     fn words(&mut self, words: impl IntoIterator<Item = u32>) {
-        words.into_iter().for_each(|word| self.buffer.extend_from_slice(&word.to_ne_bytes()));
+        words
+            .into_iter()
+            .for_each(|word| self.buffer.extend_from_slice(&word.to_ne_bytes()));
     }
 
     fn begin(&mut self, link: LinkType, first_ns: u64, options: &PcapOptions) {
@@ -176,8 +195,17 @@ impl PacketFiles {
     pub fn create(options: PcapOptions) -> io::Result<PacketFiles> {
         let room = BUFFER_BYTES + blocks::packet_bytes(PACKET_BYTES_MAX as usize);
         let open = OpenFile::create(options.path_of(0), Vec::with_capacity(room))?;
-        let summary = PcapSummary { files: 1, ..PcapSummary::default() };
-        Ok(PacketFiles { options, open, number: 0, closed: VecDeque::new(), summary })
+        let summary = PcapSummary {
+            files: 1,
+            ..PcapSummary::default()
+        };
+        Ok(PacketFiles {
+            options,
+            open,
+            number: 0,
+            closed: VecDeque::new(),
+            summary,
+        })
     }
 
     /// Adds a packet.
@@ -191,23 +219,44 @@ impl PacketFiles {
         match self.open.link {
             Some(link) if link == packet.link => {}
             Some(link) => {
-                let what = format!("packets of {link:?} and {:?} do not go into one pcap file", packet.link);
+                let what = format!(
+                    "packets of {link:?} and {:?} do not go into one pcap file",
+                    packet.link
+                );
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
             }
             None => self.open.begin(packet.link, packet.time_ns, &self.options),
         }
-        let CapturedPacket { time_ns, wire_len, interface, bytes, .. } = *packet;
+        let CapturedPacket {
+            time_ns,
+            wire_len,
+            interface,
+            bytes,
+            ..
+        } = *packet;
         if self.options.interfaces.is_empty() {
             let (seconds, nanoseconds) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
-            self.open.words([seconds as u32, nanoseconds as u32, bytes.len() as u32, wire_len]);
+            self.open.words([
+                seconds as u32,
+                nanoseconds as u32,
+                bytes.len() as u32,
+                wire_len,
+            ]);
             self.open.buffer.extend_from_slice(bytes);
         } else {
-            assert!((interface as usize) < self.options.interfaces.len(), "all interfaces were named");
+            assert!(
+                (interface as usize) < self.options.interfaces.len(),
+                "all interfaces were named"
+            );
             blocks::packet(&mut self.open.buffer, interface, time_ns, wire_len, bytes);
         }
         self.open.buffered += 1;
         self.summary.packets += 1;
-        if self.open.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+        if self.open.buffer.len() >= BUFFER_BYTES {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether another file has to be begun for a packet.
@@ -217,7 +266,10 @@ impl PacketFiles {
         // A file has a packet at least, whatever it is asked to be.
         self.open.bytes() > FILE_HEADER_BYTES as u64
             && link.is_some()
-            && (self.options.size_max.is_some_and(|max| self.open.bytes() + more > max)
+            && (self
+                .options
+                .size_max
+                .is_some_and(|max| self.open.bytes() + more > max)
                 || self.options.age_max.is_some_and(|max| {
                     u128::from(packet.time_ns.saturating_sub(*first_ns)) >= max.as_nanos()
                 }))
@@ -239,8 +291,14 @@ impl PacketFiles {
     /// was put by for it.
     fn trim(&mut self) {
         let open = self.open.bytes();
-        while self.options.keep_bytes.is_some_and(|keep| self.summary.bytes + open > keep) {
-            let Some((oldest, bytes)) = self.closed.pop_front() else { break };
+        while self
+            .options
+            .keep_bytes
+            .is_some_and(|keep| self.summary.bytes + open > keep)
+        {
+            let Some((oldest, bytes)) = self.closed.pop_front() else {
+                break;
+            };
             // Somebody else may have deleted it: the budget is kept all the same.
             let _ = std::fs::remove_file(oldest);
             self.summary.files -= 1;
@@ -260,7 +318,9 @@ impl PacketFiles {
             match self.open.flush() {
                 Ok(()) => {
                     if told {
-                        (self.options.tell)("space is available again; no packet is missing from the file");
+                        (self.options.tell)(
+                            "space is available again; no packet is missing from the file",
+                        );
                     }
                     return Ok(());
                 }
@@ -329,7 +389,9 @@ impl PacketTap {
             ),
         };
         if refused {
-            self.state.packets_lost.fetch_add(parcel.total() as u64, Ordering::Relaxed);
+            self.state
+                .packets_lost
+                .fetch_add(parcel.total() as u64, Ordering::Relaxed);
         }
     }
 }
@@ -360,7 +422,11 @@ impl PacketLane {
         let files = PacketFiles::create(options)?;
         let (to, from) = sync_channel(parcels);
         let state = Arc::new(LaneState::default());
-        let tap = PacketTap { to, state: state.clone(), on_lag };
+        let tap = PacketTap {
+            to,
+            state: state.clone(),
+            on_lag,
+        };
         let thread = std::thread::Builder::new()
             .name("pcap".into())
             .spawn(move || write_parcels(files, &from, &state))?;
@@ -383,7 +449,9 @@ impl PacketLane {
         let PacketLane { tap, thread } = self;
         let state = tap.state.clone();
         drop(tap);
-        let (mut summary, error) = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let (mut summary, error) = thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         summary.packets_lost += state.packets_lost.load(Ordering::Relaxed);
         ledger.pcap_packets_lost += summary.packets_lost;
         (summary, error)
@@ -399,16 +467,22 @@ fn write_parcels(
     loop {
         let result = match from.recv_timeout(Duration::from_secs(1)) {
             Ok(parcel) if trouble.is_some() => {
-                state.packets_lost.fetch_add(parcel.total() as u64, Ordering::Relaxed);
+                state
+                    .packets_lost
+                    .fetch_add(parcel.total() as u64, Ordering::Relaxed);
                 continue;
             }
             Ok(parcel) => {
                 let before = files.summary.packets;
-                let result = parcel.in_order().try_for_each(|packet| files.write(&packet));
+                let result = parcel
+                    .in_order()
+                    .try_for_each(|packet| files.write(&packet));
                 // Those in the buffer count for themselves.
                 let refused = parcel.total() as u64 - (files.summary.packets - before);
                 state.packets_lost.fetch_add(refused, Ordering::Relaxed);
-                state.packets_written.store(files.summary.packets, Ordering::Relaxed);
+                state
+                    .packets_written
+                    .store(files.summary.packets, Ordering::Relaxed);
                 result
             }
             // Whoever looks at the file meanwhile finds what there is.
@@ -435,14 +509,22 @@ mod tests {
     use crate::source::{FileSource, PacketBatch};
 
     fn files_in(folder: &TempDir) -> Vec<PathBuf> {
-        let mut files: Vec<PathBuf> =
-            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let mut files: Vec<PathBuf> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
         files.sort();
         files
     }
 
     fn packet(time_ns: u64, link: LinkType, wire_len: u32, bytes: &[u8]) -> CapturedPacket<'_> {
-        CapturedPacket { time_ns, wire_len, interface: 0, link, bytes }
+        CapturedPacket {
+            time_ns,
+            wire_len,
+            interface: 0,
+            link,
+            bytes,
+        }
     }
 
     /// Time, length on the wire, link and bytes of each packet of a file.
@@ -450,7 +532,11 @@ mod tests {
         let mut source = FileSource::open(path).unwrap();
         let (mut batch, mut seen) = (PacketBatch::default(), Vec::new());
         while source.fill(&mut batch).unwrap() {
-            seen.extend(batch.packets().map(|p| (p.time_ns, p.wire_len, p.link, p.bytes.to_vec())));
+            seen.extend(
+                batch
+                    .packets()
+                    .map(|p| (p.time_ns, p.wire_len, p.link, p.bytes.to_vec())),
+            );
         }
         assert_eq!(source.cut_bytes(), 0);
         seen
@@ -463,16 +549,25 @@ mod tests {
         let path = folder.path().join("a.pcap");
         let mut files = PacketFiles::create(PcapOptions::new(path.clone())).unwrap();
         for (wire_len, bytes) in [(60, &b"abc"[..]), (1, b"x")] {
-            files.write(&packet(5_000_000_007, LinkType::Ethernet, wire_len, bytes)).unwrap();
+            files
+                .write(&packet(5_000_000_007, LinkType::Ethernet, wire_len, bytes))
+                .unwrap();
         }
         assert!(files.write(&packet(0, LinkType::Raw, 1, b"x")).is_err());
         let (summary, error) = files.finish();
         assert!(error.is_none());
-        assert_eq!((summary.packets, summary.files, summary.packets_lost), (2, 1, 0));
+        assert_eq!(
+            (summary.packets, summary.files, summary.packets_lost),
+            (2, 1, 0)
+        );
         assert_eq!(summary.bytes, std::fs::metadata(&path).unwrap().len());
-        let expected = |wire_len, bytes: &[u8]| (5_000_000_007, wire_len, LinkType::Ethernet, bytes.to_vec());
+        let expected =
+            |wire_len, bytes: &[u8]| (5_000_000_007, wire_len, LinkType::Ethernet, bytes.to_vec());
         assert_eq!(read(&path), [expected(60, b"abc"), expected(1, b"x")]);
-        assert!(PacketFiles::create(PcapOptions::new(path)).is_err(), "a file that is there stays");
+        assert!(
+            PacketFiles::create(PcapOptions::new(path)).is_err(),
+            "a file that is there stays"
+        );
     }
 
     /// With interfaces that have names the file says of each packet by which it came, and is read by our reader.
@@ -481,13 +576,21 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("a.pcapng");
         let interfaces = vec!["eth0".to_string(), "eth1".to_string()];
-        let options = PcapOptions { interfaces, ..PcapOptions::new(path.clone()) };
+        let options = PcapOptions {
+            interfaces,
+            ..PcapOptions::new(path.clone())
+        };
         let mut files = PacketFiles::create(options).unwrap();
         let time = |number: u64| 1_764_000_000_000_000_007 + number;
         for number in 0..10u32 {
             let bytes = vec![number as u8; 60 + number as usize];
             let packet = packet(time(number.into()), LinkType::Ethernet, 90, &bytes);
-            files.write(&CapturedPacket { interface: number % 2, ..packet }).unwrap();
+            files
+                .write(&CapturedPacket {
+                    interface: number % 2,
+                    ..packet
+                })
+                .unwrap();
         }
         let (summary, error) = files.finish();
         assert!(error.is_none());
@@ -497,7 +600,10 @@ mod tests {
         while source.fill(&mut batch).unwrap() {
             for found in batch.packets() {
                 assert_eq!((found.time_ns, found.wire_len), (time(seen.into()), 90));
-                assert_eq!((found.interface, found.link), (seen % 2, LinkType::Ethernet));
+                assert_eq!(
+                    (found.interface, found.link),
+                    (seen % 2, LinkType::Ethernet)
+                );
                 assert_eq!(found.bytes, vec![seen as u8; 60 + seen as usize]);
                 seen += 1;
             }
@@ -512,26 +618,51 @@ mod tests {
         let check = |name: &str, size_max, age_max, keep_bytes, expected_files: u64| {
             let folder = TempDir::new().unwrap();
             let path = folder.path().join("n.f.s.pcap");
-            let options = PcapOptions { size_max, age_max, keep_bytes, ..PcapOptions::new(path) };
+            let options = PcapOptions {
+                size_max,
+                age_max,
+                keep_bytes,
+                ..PcapOptions::new(path)
+            };
             let mut files = PacketFiles::create(options).unwrap();
             for i in 0..1000u64 {
                 let bytes = [i as u8; 84];
-                files.write(&packet(i * 1_000_000_000, LinkType::Ethernet, 84, &bytes)).unwrap();
+                files
+                    .write(&packet(i * 1_000_000_000, LinkType::Ethernet, 84, &bytes))
+                    .unwrap();
             }
             let (summary, error) = files.finish();
             assert!(error.is_none());
-            assert_eq!(summary.files + summary.files_deleted, expected_files, "{name}: {summary:?}");
+            assert_eq!(
+                summary.files + summary.files_deleted,
+                expected_files,
+                "{name}: {summary:?}"
+            );
             let all = files_in(&folder);
             assert_eq!(all.len() as u64, summary.files);
-            let sizes: Vec<u64> = all.iter().map(|file| std::fs::metadata(file).unwrap().len()).collect();
-            assert!(sizes.iter().all(|size| size_max.is_none_or(|max| *size <= max.max(124))), "{sizes:?}");
+            let sizes: Vec<u64> = all
+                .iter()
+                .map(|file| std::fs::metadata(file).unwrap().len())
+                .collect();
+            assert!(
+                sizes
+                    .iter()
+                    .all(|size| size_max.is_none_or(|max| *size <= max.max(124))),
+                "{sizes:?}"
+            );
             assert_eq!(sizes.iter().sum::<u64>(), summary.bytes);
-            let times: Vec<u64> =
-                all.iter().flat_map(|file| read(file)).map(|p| p.0 / 1_000_000_000).collect();
+            let times: Vec<u64> = all
+                .iter()
+                .flat_map(|file| read(file))
+                .map(|p| p.0 / 1_000_000_000)
+                .collect();
             let first = 1000 - times.len() as u64;
             assert!(times.into_iter().eq(first..1000));
             assert_eq!(first > 0, keep_bytes.is_some());
-            assert!(keep_bytes.is_none_or(|keep| summary.bytes <= keep), "{name}: {summary:?}");
+            assert!(
+                keep_bytes.is_none_or(|keep| summary.bytes <= keep),
+                "{name}: {summary:?}"
+            );
         };
         // 100 bytes a packet, 24 a file.
         check("size", Some(10_024), None, None, 10);
@@ -546,7 +677,9 @@ mod tests {
     fn nothing_is_readable() {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("a.pcap");
-        let (summary, error) = PacketFiles::create(PcapOptions::new(path.clone())).unwrap().finish();
+        let (summary, error) = PacketFiles::create(PcapOptions::new(path.clone()))
+            .unwrap()
+            .finish();
         assert!(error.is_none() && summary.packets == 0 && read(&path).is_empty());
     }
 }

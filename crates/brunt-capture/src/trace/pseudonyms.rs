@@ -18,7 +18,10 @@ pub struct Pseudonyms {
 impl Pseudonyms {
     /// Under this key; without one everything stands for itself.
     pub fn new(key: Option<Anonymizer>) -> Pseudonyms {
-        Pseudonyms { key, zeros: sum(&[0; BLOCK_BYTES]) }
+        Pseudonyms {
+            key,
+            zeros: sum(&[0; BLOCK_BYTES]),
+        }
     }
 
     #[inline]
@@ -44,7 +47,10 @@ impl Pseudonyms {
     }
 
     pub fn address(&self, address: IpAddress) -> String {
-        self.key.as_ref().map_or(address, |key| key.address(address)).to_string()
+        self.key
+            .as_ref()
+            .map_or(address, |key| key.address(address))
+            .to_string()
     }
 
     #[inline]

@@ -17,7 +17,11 @@ pub struct TraceQuestion {
 impl TraceQuestion {
     /// What it answers, in a line.
     pub fn help(&self) -> &'static str {
-        self.sql.lines().next().unwrap_or_default().trim_start_matches("-- ")
+        self.sql
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("-- ")
     }
 }
 
@@ -70,8 +74,10 @@ mod tests {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         files.sort();
-        let mut named: Vec<String> =
-            QUESTIONS.iter().map(|question| format!("{}.sql", question.name)).collect();
+        let mut named: Vec<String> = QUESTIONS
+            .iter()
+            .map(|question| format!("{}.sql", question.name))
+            .collect();
         named.sort();
         assert_eq!(files, named);
         for question in QUESTIONS {
@@ -80,12 +86,23 @@ mod tests {
                 "{}",
                 question.name
             );
-            let statement: String =
-                question.sql.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
+            let statement: String = question
+                .sql
+                .lines()
+                .filter(|line| !line.trim_start().starts_with("--"))
+                .collect();
             // Approximate functions differ, one engine hangs on the second, and shifts and `//` are not shared.
-            for foreign in
-                ["approx", "count(distinct", "quantile(", "median(", "<<", ">>", "//", "::", "GROUP BY ALL"]
-            {
+            for foreign in [
+                "approx",
+                "count(distinct",
+                "quantile(",
+                "median(",
+                "<<",
+                ">>",
+                "//",
+                "::",
+                "GROUP BY ALL",
+            ] {
                 assert!(
                     !statement.to_lowercase().contains(&foreign.to_lowercase()),
                     "{}: {foreign}",

@@ -131,7 +131,9 @@ pub struct TraceRecorder {
 
 impl std::fmt::Debug for TraceRecorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recorder").field("pipeline", &self.common.pipeline).finish_non_exhaustive()
+        f.debug_struct("Recorder")
+            .field("pipeline", &self.common.pipeline)
+            .finish_non_exhaustive()
     }
 }
 
@@ -146,14 +148,21 @@ impl TraceRecorder {
         options: &TraceOptions,
         count: usize,
     ) -> Result<Vec<TraceRecorder>, LakeError> {
-        std::fs::create_dir_all(folder)
-            .map_err(|source| LakeError::Io { path: folder.to_path_buf(), source })?;
+        std::fs::create_dir_all(folder).map_err(|source| LakeError::Io {
+            path: folder.to_path_buf(),
+            source,
+        })?;
         let lock = WriterLock::take(folder)?;
         let mut note = TableWriter::create(folder, &NOTES, WriterOptions::default())?;
         lock.forget_name()?;
         let anonymous = options.anonymizer.is_some();
         let program = concat!("brunt ", env!("CARGO_PKG_VERSION"));
-        note.rows().row().int(VERSION).text(program).bool(anonymous).end();
+        note.rows()
+            .row()
+            .int(VERSION)
+            .text(program)
+            .bool(anonymous)
+            .end();
         note.finish()?;
         let shared = Arc::new(Shared::new(count, options, lock));
         let options = options.share(count);
@@ -185,7 +194,9 @@ impl TraceRecorder {
         let lanes: Vec<Lane> = lanes
             .map(|(number, tables)| Lane::start(number, tables, pipeline, folder, options, shared))
             .collect::<Result<_, _>>()?;
-        let lanes: [Lane; LANES] = lanes.try_into().unwrap_or_else(|_| unreachable!("one for each"));
+        let lanes: [Lane; LANES] = lanes
+            .try_into()
+            .unwrap_or_else(|_| unreachable!("one for each"));
         let rows = Rows::new(std::array::from_fn(|lane| lanes[lane].empty()));
         let hide = Pseudonyms::new(options.anonymizer.clone());
         Ok(TraceRecorder {
@@ -241,13 +252,22 @@ impl TraceRecorder {
             recorder.groups.latencies.write(&mut recorder.common);
             recorder.send_all();
         }
-        let mut writers: Vec<Vec<TableWriter>> =
-            recorders.iter_mut().flat_map(|recorder| recorder.lanes.iter_mut().map(Lane::finish)).collect();
+        let mut writers: Vec<Vec<TableWriter>> = recorders
+            .iter_mut()
+            .flat_map(|recorder| recorder.lanes.iter_mut().map(Lane::finish))
+            .collect();
         let shared = Arc::clone(&recorders[0].shared);
         // Room for the last row first: it tells what was deleted.
-        shared.budget.iter().for_each(|budget| budget.on_grown(0, LAST_ROW_BYTES));
+        shared
+            .budget
+            .iter()
+            .for_each(|budget| budget.on_grown(0, LAST_ROW_BYTES));
         TraceStatus(Arc::clone(&shared)).count_into(ledger);
-        let now_ns = recorders.iter().map(|recorder| recorder.now_ns).max().unwrap_or(0);
+        let now_ns = recorders
+            .iter()
+            .map(|recorder| recorder.now_ns)
+            .max()
+            .unwrap_or(0);
         let (lane, index) = recorders[0].groups.statistics.place();
         let statistics = &mut writers[lane][index];
         record_last(statistics.rows(), now_ns, ledger);
@@ -309,22 +329,37 @@ impl TraceRecorder {
     fn tell_statistics(&mut self, now_ns: u64, ledger: &Ledger) {
         let pipeline = self.common.pipeline as usize;
         if let Some(all) = self.shared.add_up(pipeline, ledger, now_ns, STATISTICS_NS) {
-            self.groups.statistics.record(now_ns, &all, &mut self.common);
+            self.groups
+                .statistics
+                .record(now_ns, &all, &mut self.common);
         }
     }
 }
 
 impl Sink for TraceRecorder {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        let TraceRecorder { groups, common, latency_histograms, .. } = self;
+        let TraceRecorder {
+            groups,
+            common,
+            latency_histograms,
+            ..
+        } = self;
         let peers = &operation.peers;
-        let transport = if peers.transport == Transport::Tcp { TCP } else { UDP };
-        let flow = groups.flows.number(peers.client, peers.server, transport, common);
+        let transport = if peers.transport == Transport::Tcp {
+            TCP
+        } else {
+            UDP
+        };
+        let flow = groups
+            .flows
+            .number(peers.client, peers.server, transport, common);
         groups.operations.record(operation, flow, common);
         if *latency_histograms {
             groups.latencies.record(operation, common);
         }
-        groups.protocols.record(operation, &mut groups.files, common);
+        groups
+            .protocols
+            .record(operation, &mut groups.files, common);
     }
 
     fn on_checksums(&mut self, run: &ChecksumRun<'_>) {

@@ -77,22 +77,38 @@ pub fn repeat(
 ) -> Result<RepeatCounts, RepeatError> {
     notes(trace)?;
     if is_trace(root) {
-        return Err(LakeError::Taken { path: root.to_path_buf() }.into());
+        return Err(LakeError::Taken {
+            path: root.to_path_buf(),
+        }
+        .into());
     }
     let source = LakeSnapshot::open(trace)?;
     let layouts = layouts();
     let (rows_once, rows_each) = rows_of(trace, &layouts)?;
-    let copies = rows.saturating_sub(rows_once).div_ceil(rows_each.max(1)).max(1);
+    let copies = rows
+        .saturating_sub(rows_once)
+        .div_ceil(rows_each.max(1))
+        .max(1);
     let repeat = plan(trace, &source, &layouts, copies)?;
     let period_seconds = repeat.period_seconds;
-    std::fs::create_dir_all(root).map_err(|source| LakeError::Io { path: root.to_path_buf(), source })?;
-    let compact = CompactOptions { part_bytes: options.part_bytes, keep_old: options.keep_old };
+    std::fs::create_dir_all(root).map_err(|source| LakeError::Io {
+        path: root.to_path_buf(),
+        source,
+    })?;
+    let compact = CompactOptions {
+        part_bytes: options.part_bytes,
+        keep_old: options.keep_old,
+    };
     let grain = options.grain.unwrap_or(Grain::Hour);
     let mut compaction = Compaction::begin(root, compact, || Ok(grain))?;
     compaction.taps_mut().push(whole_tap(trace)?);
     let done = tell_tap(&mut compaction)
         .and_then(|()| compaction.repeat(&layouts, &source, &repeat))
-        .and_then(|()| layouts.iter().try_for_each(|layout| compaction.put_columns(layout).map(drop)))
+        .and_then(|()| {
+            layouts
+                .iter()
+                .try_for_each(|layout| compaction.put_columns(layout).map(drop))
+        })
         .and_then(|()| compaction.commit(PROGRAM));
     if let Err(error) = done {
         // What is half written takes room that others need.
@@ -100,7 +116,13 @@ pub fn repeat(
         return Err(error.into());
     }
     let counts = compaction.counts();
-    let rows = compaction.draft().parts.values().flatten().map(|part| part.rows).sum();
+    let rows = compaction
+        .draft()
+        .parts
+        .values()
+        .flatten()
+        .map(|part| part.rows)
+        .sum();
     Ok(RepeatCounts {
         copies,
         period_seconds,
@@ -124,7 +146,10 @@ fn rows_of(trace: &Path, layouts: &[LakeLayout]) -> Result<(u64, u64), LakeError
 }
 
 /// The first and the last second of a trace; none if there are no times.
-fn seconds_of(source: &LakeSnapshot, layouts: &[LakeLayout]) -> Result<Option<(i64, i64)>, LakeError> {
+fn seconds_of(
+    source: &LakeSnapshot,
+    layouts: &[LakeLayout],
+) -> Result<Option<(i64, i64)>, LakeError> {
     let mut seconds: Option<(i64, i64)> = None;
     for layout in layouts {
         let (column, unit) = match layout.placing {
@@ -135,7 +160,8 @@ fn seconds_of(source: &LakeSnapshot, layouts: &[LakeLayout]) -> Result<Option<(i
         };
         if let Some((min, max)) = runs::extremes(source, layout.table, column)? {
             let (first, last) = (min.div_euclid(unit), max.div_euclid(unit));
-            seconds = Some(seconds.map_or((first, last), |(min, max)| (min.min(first), max.max(last))));
+            seconds =
+                Some(seconds.map_or((first, last), |(min, max)| (min.min(first), max.max(last))));
         }
     }
     Ok(seconds)
@@ -149,16 +175,23 @@ fn plan(
 ) -> Result<Repeat, RepeatError> {
     let mut operations = 0;
     read_table(trace, &tables::OPERATIONS, |rows| {
-        let numbers = rows.ints("record_id").iter().map(|id| id & ((1 << NUMBER_BITS) - 1));
+        let numbers = rows
+            .ints("record_id")
+            .iter()
+            .map(|id| id & ((1 << NUMBER_BITS) - 1));
         operations = numbers.fold(operations, |most, number| most.max(number + 1));
     })?;
     let seconds = seconds_of(source, layouts)?.filter(|_| operations > 0);
     let (first, last) = seconds.ok_or_else(|| RepeatError::Empty(trace.to_path_buf()))?;
     let seconds = last - first + 1;
     let period_seconds = (seconds..=SECONDS_OF_HOUR).find(|period| SECONDS_OF_HOUR % period == 0);
-    let period_seconds =
-        period_seconds.ok_or_else(|| RepeatError::TooLong { path: trace.to_path_buf(), seconds })?;
-    let ids = i64::try_from(copies).ok().and_then(|copies| copies.checked_mul(operations));
+    let period_seconds = period_seconds.ok_or_else(|| RepeatError::TooLong {
+        path: trace.to_path_buf(),
+        seconds,
+    })?;
+    let ids = i64::try_from(copies)
+        .ok()
+        .and_then(|copies| copies.checked_mul(operations));
     if ids.is_none_or(|ids| ids >= 1 << NUMBER_BITS) {
         return Err(RepeatError::TooMany { copies });
     }
@@ -176,7 +209,14 @@ fn plan(
 fn whole_tap(trace: &Path) -> Result<LakeTap, LakeError> {
     let pipelines = pipelines_of(trace)?;
     let of_all = || (0..pipelines as u16).map(|series| (series, Absorbed::default()));
-    let absorbed: BTreeMap<_, BTreeMap<_, _>> =
-        tables::all().into_iter().map(|table| (table.name.to_string(), of_all().collect())).collect();
-    Ok(LakeTap { pipelines: pipelines as u16, is_complete: true, absorbed, ..LakeTap::default() })
+    let absorbed: BTreeMap<_, BTreeMap<_, _>> = tables::all()
+        .into_iter()
+        .map(|table| (table.name.to_string(), of_all().collect()))
+        .collect();
+    Ok(LakeTap {
+        pipelines: pipelines as u16,
+        is_complete: true,
+        absorbed,
+        ..LakeTap::default()
+    })
 }

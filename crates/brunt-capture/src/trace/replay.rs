@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use brunt_lake::{
-    Batch, Column, LakeError, LakeSnapshot, LakeTap, OrderedReader, OrderedRuns, Table, TableReader,
-    read_table, reader,
+    Batch, Column, LakeError, LakeSnapshot, LakeTap, OrderedReader, OrderedRuns, Table,
+    TableReader, read_table, reader,
 };
 use brunt_wire::net::IpAddress;
 
@@ -16,7 +16,9 @@ use super::{lake, tables, text};
 use crate::analysis::{Analysis, OperationEvent};
 use crate::dissect::rpc::{OTHER, RPC};
 use crate::ledger::Ledger;
-use crate::operation::{ChecksumRun, FileKey, OperationKind, Protocol, TransferDirection, leads_on};
+use crate::operation::{
+    ChecksumRun, FileKey, OperationKind, Protocol, TransferDirection, leads_on,
+};
 
 /// Rows that belong to a call stand at most so many calls from it: that many may wait for replies.
 const CALLS_APART_MAX: i64 = 1 << 17;
@@ -82,11 +84,16 @@ struct Source {
 
 impl Source {
     fn note(&mut self, damaged: &[LakeError]) {
-        self.damaged.extend(damaged.iter().map(LakeError::to_string));
+        self.damaged
+            .extend(damaged.iter().map(LakeError::to_string));
     }
 
     /// All rows of a table.
-    fn read(&mut self, table: &'static Table, mut each: impl FnMut(&Batch)) -> Result<(), ReplayError> {
+    fn read(
+        &mut self,
+        table: &'static Table,
+        mut each: impl FnMut(&Batch),
+    ) -> Result<(), ReplayError> {
         let mut reader = TableReader::of(&self.snapshot, table)?;
         while let Some(batch) = reader.next_batch()? {
             each(batch);
@@ -96,7 +103,11 @@ impl Source {
     }
 
     /// Rows by pipeline, in the order of a column of ids.
-    fn runs(&mut self, table: &'static Table, id: &'static str) -> Result<OrderedRuns, ReplayError> {
+    fn runs(
+        &mut self,
+        table: &'static Table,
+        id: &'static str,
+    ) -> Result<OrderedRuns, ReplayError> {
         let runs = OrderedRuns::list(&self.snapshot, table, id)?;
         self.note(runs.damaged());
         Ok(runs)
@@ -168,12 +179,21 @@ pub fn notes(folder: &Path) -> Result<TraceNotes, ReplayError> {
     match (versions.next(), versions.next()) {
         (Some((one, one_program)), Some((other, other_program))) => {
             let folder = folder.display().to_string();
-            Err(ReplayError::Mixed { folder, one, one_program, other, other_program })
+            Err(ReplayError::Mixed {
+                folder,
+                one,
+                one_program,
+                other,
+                other_program,
+            })
         }
         (Some((found, program)), None) if found != tables::VERSION => {
             Err(ReplayError::Version { found, program })
         }
-        _ => Ok(TraceNotes { is_anonymous, damaged }),
+        _ => Ok(TraceNotes {
+            is_anonymous,
+            damaged,
+        }),
     }
 }
 
@@ -182,8 +202,14 @@ pub fn notes(folder: &Path) -> Result<TraceNotes, ReplayError> {
 /// # Errors
 /// The folder holds none, or one that cannot be read.
 pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
-    let TraceNotes { is_anonymous, damaged } = notes(folder)?;
-    let mut source = Source { snapshot: LakeSnapshot::open(folder)?, damaged: BTreeSet::new() };
+    let TraceNotes {
+        is_anonymous,
+        damaged,
+    } = notes(folder)?;
+    let mut source = Source {
+        snapshot: LakeSnapshot::open(folder)?,
+        damaged: BTreeSet::new(),
+    };
     source.note(&damaged);
     let mut notes = missing_parts(&source.snapshot)?;
     if is_anonymous {
@@ -191,11 +217,17 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
     }
     let ledger = statistics(&mut source)?;
     if ledger.trace_rows_lost > 0 {
-        notes.push(format!("{} rows found no room when the trace was written", ledger.trace_rows_lost));
+        notes.push(format!(
+            "{} rows found no room when the trace was written",
+            ledger.trace_rows_lost
+        ));
     }
     let flows = flows(&mut source)?;
     let operations = source.runs(&OPERATIONS, "completion_id")?;
-    let beside = [source.runs(&NAMES, "record_id")?, source.runs(&ENTRIES, "record_id")?];
+    let beside = [
+        source.runs(&NAMES, "record_id")?,
+        source.runs(&ENTRIES, "record_id")?,
+    ];
     // What is the same in whatever order it comes is looked at once, for all pipelines.
     let mut all = Analysis::new();
     packets(&mut source, &mut all)?;
@@ -204,7 +236,13 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
     for pipeline in pipelines(&source.snapshot)? {
         let mut analysis = Analysis::new();
         let beside = beside.each_ref().map(|runs| runs.of_pipeline(pipeline));
-        feed(&mut source, operations.of_pipeline(pipeline), beside, &flows, &mut analysis)?;
+        feed(
+            &mut source,
+            operations.of_pipeline(pipeline),
+            beside,
+            &flows,
+            &mut analysis,
+        )?;
         analysis.settle();
         all.merge(analysis);
     }
@@ -214,19 +252,32 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
             1 => "one part of the trace is".to_string(),
             count => format!("{count} parts of the trace are"),
         };
-        notes.push(format!("{count} damaged and left out; the ledger still counts what was in it"));
+        notes.push(format!(
+            "{count} damaged and left out; the ledger still counts what was in it"
+        ));
         notes.extend(damaged.iter().cloned());
     }
-    Ok(Replayed { analysis: all, ledger, notes, damaged })
+    Ok(Replayed {
+        analysis: all,
+        ledger,
+        notes,
+        damaged,
+    })
 }
 
 /// The pipelines that wrote the trace.
 fn pipelines(snapshot: &LakeSnapshot) -> Result<BTreeSet<u16>, ReplayError> {
     let taps = snapshot.catalog().map_or(&[][..], |catalog| &catalog.taps);
-    let mut pipelines: BTreeSet<u16> =
-        taps.iter().flat_map(|tap| tap.numbers()).map(|number| number as u16).collect();
+    let mut pipelines: BTreeSet<u16> = taps
+        .iter()
+        .flat_map(|tap| tap.numbers())
+        .map(|number| number as u16)
+        .collect();
     for table in tables::all() {
-        let captured = snapshot.parts(table)?.into_iter().filter_map(|part| part.captured);
+        let captured = snapshot
+            .parts(table)?
+            .into_iter()
+            .filter_map(|part| part.captured);
         pipelines.extend(captured.map(|(series, _)| series));
     }
     Ok(pipelines)
@@ -241,13 +292,21 @@ fn missing_parts(snapshot: &LakeSnapshot) -> Result<Vec<String>, ReplayError> {
         let parts = snapshot.parts(table)?;
         let first_captured = |series| parts.iter().any(|part| part.captured == Some((series, 0)));
         // Of the taps; without any, of the trace.
-        let of_taps = taps.iter().flat_map(|tap| (0..tap.pipelines).map(move |series| (Some(tap), series)));
-        let of_trace = captured.iter().filter(|_| taps.is_empty()).map(|series| (None, *series));
+        let of_taps = taps
+            .iter()
+            .flat_map(|tap| (0..tap.pipelines).map(move |series| (Some(tap), series)));
+        let of_trace = captured
+            .iter()
+            .filter(|_| taps.is_empty())
+            .map(|series| (None, *series));
         let begins = |tap: Option<&LakeTap>, series| {
-            tap.and_then(|tap| lake::begins(tap, table, series)).unwrap_or_else(|| first_captured(series))
+            tap.and_then(|tap| lake::begins(tap, table, series))
+                .unwrap_or_else(|| first_captured(series))
         };
         let one_series = *table == tables::NOTES;
-        let mut all = of_taps.chain(of_trace).filter(|(_, series)| !one_series || *series == 0);
+        let mut all = of_taps
+            .chain(of_trace)
+            .filter(|(_, series)| !one_series || *series == 0);
         if !all.all(|(tap, series)| begins(tap, series)) {
             gone.push(table.name);
         }
@@ -268,9 +327,20 @@ fn statistics(source: &mut Source) -> Result<Ledger, ReplayError> {
     source.read(&tables::STATISTICS, |batch| {
         let (times, packets) = (batch.ints("time"), batch.ints("packets"));
         let (columns, taps) = (&tables::STATISTICS.columns[1..], batch.ints("tap"));
-        for (row, key) in times.iter().copied().zip(packets.iter().copied()).enumerate() {
-            let tap = if batch.is_null("tap", row) { 0 } else { taps[row] };
-            let known = last.entry(tap).or_insert(((i64::MIN, 0), Ledger::default()));
+        for (row, key) in times
+            .iter()
+            .copied()
+            .zip(packets.iter().copied())
+            .enumerate()
+        {
+            let tap = if batch.is_null("tap", row) {
+                0
+            } else {
+                taps[row]
+            };
+            let known = last
+                .entry(tap)
+                .or_insert(((i64::MIN, 0), Ledger::default()));
             if key >= known.0 {
                 let counter = |index: usize| batch.ints(columns[index].name)[row] as u64;
                 *known = (key, Ledger::from_counters(std::array::from_fn(counter)));
@@ -297,7 +367,11 @@ fn packets(source: &mut Source, analysis: &mut Analysis) -> Result<(), ReplayErr
 
 fn checksums(source: &mut Source, analysis: &mut Analysis) -> Result<(), ReplayError> {
     source.read(&tables::CHECKSUMS, |batch| {
-        let (files, offsets, sums) = (batch.ints("file"), batch.ints("offset_bytes"), batch.ints("sum"));
+        let (files, offsets, sums) = (
+            batch.ints("file"),
+            batch.ints("offset_bytes"),
+            batch.ints("sum"),
+        );
         for (row, write) in batch.bools("write").iter().enumerate() {
             analysis.feed_checksums(&ChecksumRun {
                 record_id: 0,
@@ -354,7 +428,13 @@ struct Beside {
 
 impl Beside {
     fn new(reader: OrderedReader, take: fn(&Batch) -> Vec<(NamePlace, NameRow)>) -> Beside {
-        Beside { reader, waiting: BTreeMap::new(), count: 0, read_to: i64::MIN, take }
+        Beside {
+            reader,
+            waiting: BTreeMap::new(),
+            count: 0,
+            read_to: i64::MIN,
+            take,
+        }
     }
 
     /// The rows of this operation.
@@ -366,20 +446,30 @@ impl Beside {
             };
             let rows = (self.take)(batch);
             // The next batch may have more of the last one.
-            self.read_to = rows.last().map_or(i64::MIN, |((last, _), _)| last.saturating_sub(1));
+            self.read_to = rows
+                .last()
+                .map_or(i64::MIN, |((last, _), _)| last.saturating_sub(1));
             for (place, row) in rows {
                 self.count += 1;
                 self.waiting.insert((place, self.count), row);
             }
         }
         // Of operations that are not there any more.
-        let is_over = |((first, _), _): &(NamePlace, u64)| *first < id.saturating_sub(CALLS_APART_MAX);
-        while self.waiting.first_key_value().is_some_and(|(key, _)| is_over(key)) {
+        let is_over =
+            |((first, _), _): &(NamePlace, u64)| *first < id.saturating_sub(CALLS_APART_MAX);
+        while self
+            .waiting
+            .first_key_value()
+            .is_some_and(|(key, _)| is_over(key))
+        {
             self.waiting.pop_first();
         }
         let all = ((id, i64::MIN), 0)..=((id, i64::MAX), u64::MAX);
         let keys: Vec<_> = self.waiting.range(all).map(|(key, _)| *key).collect();
-        Ok(keys.iter().filter_map(|key| self.waiting.remove(key)).collect())
+        Ok(keys
+            .iter()
+            .filter_map(|key| self.waiting.remove(key))
+            .collect())
     }
 }
 
@@ -387,18 +477,38 @@ fn take_names(batch: &Batch) -> Vec<(NamePlace, NameRow)> {
     let (ids, places) = (batch.ints("record_id"), batch.ints("position"));
     let (parents, leads) = (batch.ints("file"), batch.ints("leads_to"));
     let rows = batch.texts("name").enumerate().map(|(row, name)| {
-        let key = |column, values: &[i64]| (!batch.is_null(column, row)).then(|| FileKey(values[row] as u64));
+        let key = |column, values: &[i64]| {
+            (!batch.is_null(column, row)).then(|| FileKey(values[row] as u64))
+        };
         let (parent, file) = (key("file", parents), key("leads_to", leads));
-        ((ids[row], places[row]), NameRow { parent, name: name.into(), file })
+        (
+            (ids[row], places[row]),
+            NameRow {
+                parent,
+                name: name.into(),
+                file,
+            },
+        )
     });
     rows.collect()
 }
 
 fn take_entries(batch: &Batch) -> Vec<(NamePlace, NameRow)> {
-    let (ids, places, files) = (batch.ints("record_id"), batch.ints("entry"), batch.ints("file"));
+    let (ids, places, files) = (
+        batch.ints("record_id"),
+        batch.ints("entry"),
+        batch.ints("file"),
+    );
     let rows = batch.texts("name").enumerate().map(|(row, name)| {
         let file = (!batch.is_null("file", row)).then(|| FileKey(files[row] as u64));
-        ((ids[row], places[row]), NameRow { parent: None, name: name.into(), file })
+        (
+            (ids[row], places[row]),
+            NameRow {
+                parent: None,
+                name: name.into(),
+                file,
+            },
+        )
     });
     rows.collect()
 }
@@ -413,14 +523,22 @@ struct Known {
 impl Known {
     fn all() -> Known {
         Known {
-            kinds: OperationKind::all().map(|kind| ((kind.dissector(), kind.name()), kind)).collect(),
-            protocols: Protocol::all().map(|protocol| (protocol.name(), protocol)).collect(),
+            kinds: OperationKind::all()
+                .map(|kind| ((kind.dissector(), kind.name()), kind))
+                .collect(),
+            protocols: Protocol::all()
+                .map(|protocol| (protocol.name(), protocol))
+                .collect(),
         }
     }
 
     fn of(&self, protocol: &str, operation: &str) -> (Protocol, OperationKind) {
         let protocol = self.protocols.get(protocol).copied().unwrap_or(RPC);
-        let kind = self.kinds.get(&(protocol.dissector(), operation)).copied().unwrap_or(OTHER);
+        let kind = self
+            .kinds
+            .get(&(protocol.dissector(), operation))
+            .copied()
+            .unwrap_or(OTHER);
         (protocol, kind)
     }
 }
@@ -434,10 +552,17 @@ fn events<'b>(
     let ints = |column| batch.ints(column);
     let (ids, times, latencies) = (ints("record_id"), ints("request_first"), ints("latency_ns"));
     let (statuses, files, directions) = (ints("status"), ints("file"), ints("direction"));
-    let (offsets, moved, outstanding) = (ints("offset_bytes"), ints("moved_bytes"), ints("outstanding"));
+    let (offsets, moved, outstanding) = (
+        ints("offset_bytes"),
+        ints("moved_bytes"),
+        ints("outstanding"),
+    );
     let request_flows = ints("flow");
-    batch.texts("protocol").zip(batch.texts("operation")).enumerate().map(
-        move |(row, (protocol, operation))| {
+    batch
+        .texts("protocol")
+        .zip(batch.texts("operation"))
+        .enumerate()
+        .map(move |(row, (protocol, operation))| {
             let some = |column, values: &[i64]| (!batch.is_null(column, row)).then(|| values[row]);
             let (protocol, kind) = known.of(protocol, operation);
             let [client, server] = flows.get(&request_flows[row]).copied().unwrap_or_default();
@@ -455,12 +580,13 @@ fn events<'b>(
                 file: some("file", files).map(|file| FileKey(file as u64)),
                 offset: some("offset_bytes", offsets).unwrap_or(0) as u64,
                 bytes: moved[row] as u32,
-                error: some("status", statuses).filter(|status| *status != 0).map(|status| status as u32),
+                error: some("status", statuses)
+                    .filter(|status| *status != 0)
+                    .map(|status| status as u32),
                 outstanding: outstanding[row] as u32,
             };
             (ids[row], server, event)
-        },
-    )
+        })
 }
 
 /// The operations of a pipeline, each with its names and entries.
@@ -473,7 +599,10 @@ fn feed(
 ) -> Result<(), ReplayError> {
     let known = Known::all();
     let [names, entries] = beside;
-    let (mut names, mut entries) = (Beside::new(names, take_names), Beside::new(entries, take_entries));
+    let (mut names, mut entries) = (
+        Beside::new(names, take_names),
+        Beside::new(entries, take_entries),
+    );
     while let Some(batch) = operations.next_batch()? {
         for (id, server, event) in events(batch, &known, flows) {
             let file = event.file;

@@ -80,11 +80,24 @@ impl Registry {
     /// It has one, or another table has its name: our own mistake.
     pub fn add<T: Tabled>(&mut self) -> Handle<T> {
         let table = T::TABLE;
-        assert!(self.entries().all(|entry| entry.table.name != table.name), "{} is there twice", table.name);
+        assert!(
+            self.entries().all(|entry| entry.table.name != table.name),
+            "{} is there twice",
+            table.name
+        );
         let lane = T::BY as usize;
         let entries = &mut self.lanes[lane];
-        entries.push(TableEntry { table, order: T::ORDER, is_referred_to: T::REFERRED_TO, codes: T::CODES });
-        Handle { lane, index: entries.len() - 1, of: PhantomData }
+        entries.push(TableEntry {
+            table,
+            order: T::ORDER,
+            is_referred_to: T::REFERRED_TO,
+            codes: T::CODES,
+        });
+        Handle {
+            lane,
+            index: entries.len() - 1,
+            of: PhantomData,
+        }
     }
 
     /// All tables.
@@ -108,7 +121,11 @@ pub struct Chunk {
 
 impl Chunk {
     pub fn new(entry: &TableEntry) -> Chunk {
-        Chunk { rows: Batch::new(entry.table), words: Words::default(), codes: entry.codes }
+        Chunk {
+            rows: Batch::new(entry.table),
+            words: Words::default(),
+            codes: entry.codes,
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -121,7 +138,10 @@ impl Chunk {
     }
 
     /// Some columns of the rows that came as words.
-    pub fn words<const N: usize>(&self, columns: [usize; N]) -> impl Iterator<Item = [Option<i64>; N]> {
+    pub fn words<const N: usize>(
+        &self,
+        columns: [usize; N],
+    ) -> impl Iterator<Item = [Option<i64>; N]> {
         self.words.columns(self.rows.table(), columns)
     }
 

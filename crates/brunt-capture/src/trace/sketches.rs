@@ -116,8 +116,12 @@ struct Sketches {
 impl Sketches {
     fn new() -> Sketches {
         Sketches {
-            registers: HllSketch::new(LOG_REGISTERS, HllType::Hll8).expect("a valid number of registers"),
-            hashes: ThetaSketchBuilder::default().lg_k(LOG_HASHES).build().expect("a valid number of hashes"),
+            registers: HllSketch::new(LOG_REGISTERS, HllType::Hll8)
+                .expect("a valid number of registers"),
+            hashes: ThetaSketchBuilder::default()
+                .lg_k(LOG_HASHES)
+                .build()
+                .expect("a valid number of hashes"),
         }
     }
 
@@ -148,8 +152,19 @@ pub struct SketchMaker {
 impl SketchMaker {
     /// For the lane that writes these tables, if the operations are among them.
     pub fn of(tables: &[TableEntry]) -> Option<SketchMaker> {
-        let place = |table: &Table| tables.iter().position(|entry| entry.table.name == table.name);
-        let columns = ["request_first", "flow", "file", "direction", "offset_bytes", "moved_bytes"];
+        let place = |table: &Table| {
+            tables
+                .iter()
+                .position(|entry| entry.table.name == table.name)
+        };
+        let columns = [
+            "request_first",
+            "flow",
+            "file",
+            "direction",
+            "offset_bytes",
+            "moved_bytes",
+        ];
         Some(SketchMaker {
             operations: place(&OPERATIONS)?,
             flows: place(&FLOWS)?,
@@ -174,22 +189,36 @@ impl SketchMaker {
     pub fn take(&mut self, chunks: &[Chunk], rows: &mut Batch) {
         self.learn(chunks[self.flows].rows());
         let columns = self.columns;
-        for [first, flow, file, direction, offset, bytes] in chunks[self.operations].words(columns) {
-            let (Some(first), Some(flow), Some(file)) = (first, flow, file) else { continue };
+        for [first, flow, file, direction, offset, bytes] in chunks[self.operations].words(columns)
+        {
+            let (Some(first), Some(flow), Some(file)) = (first, flow, file) else {
+                continue;
+            };
             let minute = first / MINUTE_NS;
             if minute > self.minute || self.kept.len() >= SKETCHES_MAX {
                 self.write(rows);
                 self.minute = self.minute.max(minute);
             }
-            let Some(pair) = self.pair(flow) else { continue };
-            self.sketch(Place { minute, pair, counted: Counted::Files }).update(file);
+            let Some(pair) = self.pair(flow) else {
+                continue;
+            };
+            self.sketch(Place {
+                minute,
+                pair,
+                counted: Counted::Files,
+            })
+            .update(file);
             let counted = match direction {
                 Some(0) => Counted::BlocksRead,
                 Some(_) => Counted::BlocksWritten,
                 None => continue,
             };
             let (offset, bytes) = (offset.unwrap_or(0) as u64, bytes.unwrap_or(0) as u32);
-            let sketch = self.sketch(Place { minute, pair, counted });
+            let sketch = self.sketch(Place {
+                minute,
+                pair,
+                counted,
+            });
             working_set_blocks(offset, bytes)
                 .for_each(|block| sketch.update(file.wrapping_add(block as i64)));
         }
@@ -207,14 +236,32 @@ impl SketchMaker {
         self.written = Instant::now();
         let mut sketches: Vec<_> = self.kept.drain().collect();
         sketches.sort_unstable_by_key(|(place, _)| *place);
-        for (Place { minute, pair, counted }, Sketches { registers, mut hashes }) in sketches {
+        for (
+            Place {
+                minute,
+                pair,
+                counted,
+            },
+            Sketches {
+                registers,
+                mut hashes,
+            },
+        ) in sketches
+        {
             if registers.is_empty() {
                 continue;
             }
             hashes.trim();
             let [server, client] = &self.pairs[pair];
-            let row = rows.row().int(minute).text(server).text(client).text(counted.name());
-            row.bytes(&registers.serialize()).bytes(&hashes.compact(true).serialize()).end();
+            let row = rows
+                .row()
+                .int(minute)
+                .text(server)
+                .text(client)
+                .text(counted.name());
+            row.bytes(&registers.serialize())
+                .bytes(&hashes.compact(true).serialize())
+                .end();
         }
         self.pairs.clear();
         self.pair_at.clear();
@@ -245,9 +292,16 @@ impl SketchMaker {
     fn learn(&mut self, flows: &Batch) {
         let ends = flows.texts("destination").zip(flows.texts("source"));
         for (flow, (server, client)) in flows.ints("flow").iter().zip(ends) {
-            self.known.insert(*flow, KnownFlow { ends: [server.into(), client.into()], pair: None });
+            self.known.insert(
+                *flow,
+                KnownFlow {
+                    ends: [server.into(), client.into()],
+                    pair: None,
+                },
+            );
             if self.known.len() > 2 * FLOWS_MAX {
-                self.known.retain(|known, _| flow - known < FLOWS_MAX as i64);
+                self.known
+                    .retain(|known, _| flow - known < FLOWS_MAX as i64);
             }
         }
     }
@@ -292,15 +346,30 @@ mod tests {
             let (operations, flows) = (registry.add(), registry.add());
             register(&mut registry);
             let lanes = registry.into_lanes();
-            let rows = Rows::new(lanes.each_ref().map(|tables| tables.iter().map(Chunk::new).collect()));
+            let rows = Rows::new(
+                lanes
+                    .each_ref()
+                    .map(|tables| tables.iter().map(Chunk::new).collect()),
+            );
             let [_, tables] = lanes;
             let maker = SketchMaker::of(&tables).expect("the lane has them");
-            Lane { maker, tables, rows, operations, flows, out: Batch::new(&SKETCHES) }
+            Lane {
+                maker,
+                tables,
+                rows,
+                operations,
+                flows,
+                out: Batch::new(&SKETCHES),
+            }
         }
 
         fn flow(&mut self, flow: i64, server: &str, client: &str) {
             let row = self.rows.row(self.flows).int(flow).int(6);
-            row.text(client).int_or_null(None).text(server).int_or_null(None).end();
+            row.text(client)
+                .int_or_null(None)
+                .text(server)
+                .int_or_null(None)
+                .end();
         }
 
         fn operation(&mut self, second: i64, flow: i64, file: i64, block: i64, bytes: i64) {
@@ -322,17 +391,29 @@ mod tests {
 
         fn take(&mut self) {
             let lane = WrittenBy::Rest as usize;
-            let chunks = self.rows.take(lane, self.tables.iter().map(Chunk::new).collect());
+            let chunks = self
+                .rows
+                .take(lane, self.tables.iter().map(Chunk::new).collect());
             self.maker.take(&chunks, &mut self.out);
         }
 
         /// Of the rows that count this, both kinds of sketch, in order.
         fn pairs(&self, counted: &str) -> Vec<(HllSketch, CompactThetaSketch)> {
-            let both = self.out.byte_strings("sketch").zip(self.out.byte_strings("theta"));
-            let of_these = self.out.texts("what").zip(both).filter(|(what, _)| *what == counted);
+            let both = self
+                .out
+                .byte_strings("sketch")
+                .zip(self.out.byte_strings("theta"));
+            let of_these = self
+                .out
+                .texts("what")
+                .zip(both)
+                .filter(|(what, _)| *what == counted);
             let read = of_these.map(|(_, (registers, hashes))| {
                 let registers = HllSketch::deserialize(registers).expect("a sketch");
-                (registers, CompactThetaSketch::deserialize(hashes).expect("a sketch"))
+                (
+                    registers,
+                    CompactThetaSketch::deserialize(hashes).expect("a sketch"),
+                )
             });
             read.collect()
         }
@@ -347,7 +428,9 @@ mod tests {
             for (((minute, client), what), bytes) in names.zip(self.out.byte_strings("sketch")) {
                 let sketch = HllSketch::deserialize(bytes).expect("a sketch");
                 let union = merged.entry((*minute, client.to_string(), what.to_string()));
-                union.or_insert_with(|| HllUnion::new(LOG_REGISTERS).expect("registers")).update(&sketch);
+                union
+                    .or_insert_with(|| HllUnion::new(LOG_REGISTERS).expect("registers"))
+                    .update(&sketch);
             }
             merged
         }
@@ -367,12 +450,24 @@ mod tests {
         let mut exact: BTreeMap<_, BTreeSet<i64>> = BTreeMap::new();
         for number in 0..30_000i64 {
             // Three minutes, the last of which also has what was asked for in the first and answered late.
-            let (second, flow) = (number / 100 - if number % 1000 == 999 { 100 } else { 0 }, 1 + number % 3);
+            let (second, flow) = (
+                number / 100 - if number % 1000 == 999 { 100 } else { 0 },
+                1 + number % 3,
+            );
             let (file, block) = (spread_file(number % 50), number * 7 % 40_000);
-            lane.operation(second.max(0), flow, file, block, if number % 10 == 0 { 0 } else { 3 * 4096 });
+            lane.operation(
+                second.max(0),
+                flow,
+                file,
+                block,
+                if number % 10 == 0 { 0 } else { 3 * 4096 },
+            );
             let client = if flow == 3 { "two" } else { "one" };
             let mut count = |what: &str, item: i64| {
-                exact.entry(name(second.max(0) / 60, client, what)).or_default().insert(item);
+                exact
+                    .entry(name(second.max(0) / 60, client, what))
+                    .or_default()
+                    .insert(item);
             };
             count("files", file);
             if number % 10 != 0 {
@@ -383,11 +478,17 @@ mod tests {
             }
         }
         let merged = lane.sketches();
-        assert_eq!(merged.keys().collect::<Vec<_>>(), exact.keys().collect::<Vec<_>>());
+        assert_eq!(
+            merged.keys().collect::<Vec<_>>(),
+            exact.keys().collect::<Vec<_>>()
+        );
         let mut all = HllUnion::new(LOG_REGISTERS).expect("registers");
         let close = |union: &HllUnion, exact: usize, what: &str| {
             let bounds = union.lower_bound(NumStdDev::Three)..=union.upper_bound(NumStdDev::Three);
-            assert!(bounds.contains(&(exact as f64)), "{what}: {exact}, {bounds:?}");
+            assert!(
+                bounds.contains(&(exact as f64)),
+                "{what}: {exact}, {bounds:?}"
+            );
         };
         for (name, union) in &merged {
             close(union, exact[name].len(), &format!("{name:?}"));
@@ -396,7 +497,9 @@ mod tests {
             }
         }
         let of_blocks = exact.iter().filter(|(name, _)| name.2 == "blocks_read");
-        let union: BTreeSet<i64> = of_blocks.flat_map(|(_, items)| items.iter().copied()).collect();
+        let union: BTreeSet<i64> = of_blocks
+            .flat_map(|(_, items)| items.iter().copied())
+            .collect();
         assert!(union.len() > 50_000, "{}", union.len());
         close(&all, union.len(), "all blocks");
     }
@@ -407,7 +510,10 @@ mod tests {
         let mut lane = Lane::new();
         lane.flow(1, "s", "c");
         // Each minute has the second half of the one before it.
-        for (minute, blocks) in [0..40_000i64, 20_000..60_000, 59_990..60_100].into_iter().enumerate() {
+        for (minute, blocks) in [0..40_000i64, 20_000..60_000, 59_990..60_100]
+            .into_iter()
+            .enumerate()
+        {
             for block in blocks {
                 lane.operation(60 * minute as i64, 1, 5, block, 4096);
             }
@@ -416,16 +522,24 @@ mod tests {
         lane.sketches();
         let minutes = lane.pairs("blocks_read");
         let sizes: Vec<_> = lane.out.byte_strings("theta").map(<[u8]>::len).collect();
-        assert!(sizes.iter().all(|size| *size <= (8 << LOG_HASHES) + 24), "{sizes:?}");
+        assert!(
+            sizes.iter().all(|size| *size <= (8 << LOG_HASHES) + 24),
+            "{sizes:?}"
+        );
         for (pair, common) in minutes.windows(2).zip([20_000, 10]) {
-            let [(registers, one), (_, other)] = pair else { panic!("pairs") };
+            let [(registers, one), (_, other)] = pair else {
+                panic!("pairs")
+            };
             let mut both = ThetaIntersection::default();
             both.update(one).expect("of one seed");
             both.update(other).expect("of one seed");
             let both = both.to_sketch(true).expect("of two");
             let bounds = both.lower_bound(NumStdDev::Three)..=both.upper_bound(NumStdDev::Three);
             assert!(bounds.contains(&f64::from(common)), "{common}: {bounds:?}");
-            assert!((one.estimate() / registers.estimate() - 1.0).abs() < 0.12, "the same blocks");
+            assert!(
+                (one.estimate() / registers.estimate() - 1.0).abs() < 0.12,
+                "the same blocks"
+            );
         }
         assert_eq!(minutes[2].1.estimate(), 110.0, "few are exact");
     }
@@ -459,7 +573,11 @@ mod tests {
         }
         lane.take();
         // Two sketches for each client: half way, all were written.
-        assert!((SKETCHES_MAX..2 * SKETCHES_MAX).contains(&lane.out.rows()), "{}", lane.out.rows());
+        assert!(
+            (SKETCHES_MAX..2 * SKETCHES_MAX).contains(&lane.out.rows()),
+            "{}",
+            lane.out.rows()
+        );
         lane.maker.on_time(&mut lane.out);
         assert_eq!(lane.out.rows(), SKETCHES_MAX);
         lane.operation(61, 0, 5, 0, 4096);

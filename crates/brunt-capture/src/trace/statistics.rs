@@ -30,8 +30,14 @@ pub const TAPS: Table = Table {
             "tap",
             "Its number: that of its first pipeline, as in the upper bits of `record_id` and `flow`.",
         ),
-        Column::text("name", "What the user calls it; empty for the capture into the lake's own folder."),
-        Column::int("pipelines", "How many pipelines it has; their numbers follow each other."),
+        Column::text(
+            "name",
+            "What the user calls it; empty for the capture into the lake's own folder.",
+        ),
+        Column::int(
+            "pipelines",
+            "How many pipelines it has; their numbers follow each other.",
+        ),
     ],
 };
 
@@ -43,9 +49,15 @@ pub const NOTES: Table = Table {
     name: "trace",
     doc: "One row with general facts about the trace.",
     columns: &[
-        Column::int("version", "4, a draft; a reader of another version asks for it."),
+        Column::int(
+            "version",
+            "4, a draft; a reader of another version asks for it.",
+        ),
         Column::text("program", "Program that wrote it."),
-        Column::bool("anonymous", "Whether names, addresses and ids are pseudonyms."),
+        Column::bool(
+            "anonymous",
+            "Whether names, addresses and ids are pseudonyms.",
+        ),
     ],
 };
 
@@ -63,7 +75,9 @@ pub struct Statistics {
 
 impl Statistics {
     pub fn register(registry: &mut Registry) -> Statistics {
-        Statistics { table: registry.add() }
+        Statistics {
+            table: registry.add(),
+        }
     }
 
     /// The lane that writes the table, and its place there.
@@ -82,5 +96,10 @@ pub fn record_last(rows: &mut Batch, now_ns: u64, ledger: &Ledger) {
 }
 
 fn end_row(row: Row<'_>, now_ns: u64, ledger: &Ledger) {
-    ledger.counters().into_iter().fold(row.int(now_ns as i64), Row::count).null().end();
+    ledger
+        .counters()
+        .into_iter()
+        .fold(row.int(now_ns as i64), Row::count)
+        .null()
+        .end();
 }

@@ -129,12 +129,23 @@ impl TraceOptions {
 
 impl std::fmt::Debug for TraceOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let TraceOptions { rows_max, age_max, keep_bytes, on_full, on_lag, anonymizer, .. } = self;
+        let TraceOptions {
+            rows_max,
+            age_max,
+            keep_bytes,
+            on_full,
+            on_lag,
+            anonymizer,
+            ..
+        } = self;
         write!(
             f,
             "TraceOptions {{ rows_max: {rows_max}, age_max: {age_max:?}, keep_bytes: {keep_bytes:?}, "
         )?;
-        write!(f, "on_full: {on_full:?}, on_lag: {on_lag:?}, anonymizer: {anonymizer:?} }}")
+        write!(
+            f,
+            "on_full: {on_full:?}, on_lag: {on_lag:?}, anonymizer: {anonymizer:?} }}"
+        )
     }
 }
 
@@ -154,7 +165,9 @@ pub(super) struct Shared {
 
 impl Shared {
     pub fn new(pipelines: usize, options: &TraceOptions, lock: WriterLock) -> Shared {
-        let keep_bytes = options.keep_bytes.or(options.lists_parts.then_some(u64::MAX));
+        let keep_bytes = options
+            .keep_bytes
+            .or(options.lists_parts.then_some(u64::MAX));
         Shared {
             rows_lost: AtomicU64::new(0),
             packets_dropped: AtomicU64::new(0),
@@ -168,7 +181,13 @@ impl Shared {
 
     /// Takes in a pipeline's counters. Returns those of all when it is time for a row of them, to the
     /// first that asks.
-    pub fn add_up(&self, pipeline: usize, ledger: &Ledger, now_ns: u64, every_ns: u64) -> Option<Ledger> {
+    pub fn add_up(
+        &self,
+        pipeline: usize,
+        ledger: &Ledger,
+        now_ns: u64,
+        every_ns: u64,
+    ) -> Option<Ledger> {
         let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
         let (ledgers, due_ns) = &mut *ledgers;
         ledgers[pipeline] = ledger.clone();
@@ -199,11 +218,17 @@ impl Shared {
     }
 
     pub fn take_error(&self) -> Option<LakeError> {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     fn fail(&self, error: LakeError) {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(error);
         self.failed.store(true, Ordering::Release);
     }
 
@@ -268,14 +293,26 @@ impl Lane {
         let thread = std::thread::Builder::new()
             .name(format!("trace-{number}"))
             .spawn(move || worker.run(&from, &give_back))
-            .map_err(|source| LakeError::Io { path: folder.to_path_buf(), source })?;
+            .map_err(|source| LakeError::Io {
+                path: folder.to_path_buf(),
+                source,
+            })?;
         let shared = Arc::clone(shared);
-        Ok(Lane { to: Some(to), back, thread: Some(thread), tables, shared, on_lag: options.on_lag })
+        Ok(Lane {
+            to: Some(to),
+            back,
+            thread: Some(thread),
+            tables,
+            shared,
+            on_lag: options.on_lag,
+        })
     }
 
     /// Empty batches: used ones, if some came back.
     pub fn empty(&self) -> Vec<Chunk> {
-        self.back.try_recv().unwrap_or_else(|_| self.tables.iter().map(Chunk::new).collect())
+        self.back
+            .try_recv()
+            .unwrap_or_else(|_| self.tables.iter().map(Chunk::new).collect())
     }
 
     /// Hands rows of a generation on.
@@ -298,8 +335,12 @@ impl Lane {
     /// No more rows will come: waits until all are written; the tables' writers, finished.
     pub fn finish(&mut self) -> Vec<TableWriter> {
         self.to = None;
-        let Some(thread) = self.thread.take() else { return Vec::new() };
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let Some(thread) = self.thread.take() else {
+            return Vec::new();
+        };
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
@@ -329,7 +370,11 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(mut self, from: &Receiver<LaneRows>, give_back: &SyncSender<Vec<Chunk>>) -> Vec<TableWriter> {
+    fn run(
+        mut self,
+        from: &Receiver<LaneRows>,
+        give_back: &SyncSender<Vec<Chunk>>,
+    ) -> Vec<TableWriter> {
         (0..self.writers.len()).for_each(|index| self.account(index, None));
         loop {
             match from.recv_timeout(RETRY) {
@@ -345,7 +390,9 @@ impl Worker {
                             continue;
                         }
                         if self.shared.has_failed() {
-                            self.shared.rows_lost.fetch_add(batch.count(), Ordering::Relaxed);
+                            self.shared
+                                .rows_lost
+                                .fetch_add(batch.count(), Ordering::Relaxed);
                         } else {
                             batch.append_to(self.writers[index].rows());
                             self.write(index, TableWriter::commit);
@@ -356,7 +403,8 @@ impl Worker {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.sketch(SketchMaker::on_time);
-                    (0..self.writers.len()).for_each(|index| self.write(index, TableWriter::commit));
+                    (0..self.writers.len())
+                        .for_each(|index| self.write(index, TableWriter::commit));
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -389,14 +437,22 @@ impl Worker {
 
     /// Tells the budget what became of a table's parts.
     fn account(&mut self, index: usize, closed_before: Option<&ClosedPart>) {
-        let Some(budget) = &self.shared.budget else { return };
+        let Some(budget) = &self.shared.budget else {
+            return;
+        };
         let writer = &self.writers[index];
         let mut open_before = self.open_bytes[index];
         if writer.last_closed() != closed_before
             && let Some(part) = writer.last_closed()
         {
             let is_referred_to = self.tables[index].is_referred_to;
-            budget.on_closed(self.number, self.generation, is_referred_to, part.clone(), open_before);
+            budget.on_closed(
+                self.number,
+                self.generation,
+                is_referred_to,
+                part.clone(),
+                open_before,
+            );
             open_before = 0;
         }
         self.open_bytes[index] = writer.open_bytes();
@@ -404,22 +460,35 @@ impl Worker {
     }
 
     /// Commits, and again until it succeeds, if a full disk is to be waited for.
-    fn write(&mut self, index: usize, mut act: impl FnMut(&mut TableWriter, Nanos) -> Result<(), LakeError>) {
+    fn write(
+        &mut self,
+        index: usize,
+        mut act: impl FnMut(&mut TableWriter, Nanos) -> Result<(), LakeError>,
+    ) {
         let mut told = false;
         while !self.shared.has_failed() {
             let writer = &mut self.writers[index];
-            let closed_before = self.shared.budget.is_some().then(|| writer.last_closed().cloned()).flatten();
+            let closed_before = self
+                .shared
+                .budget
+                .is_some()
+                .then(|| writer.last_closed().cloned())
+                .flatten();
             let now = Nanos(self.begun.elapsed().as_nanos() as u64);
             match act(writer, now) {
                 Ok(()) => {
                     if told {
-                        (self.options.tell)("space is available again; the trace continues and is complete");
+                        (self.options.tell)(
+                            "space is available again; the trace continues and is complete",
+                        );
                     }
                     self.account(index, closed_before.as_ref());
                     return;
                 }
                 Err(error)
-                    if error.is_full() && self.options.on_full == OnFull::Wait && !(self.options.stop)() =>
+                    if error.is_full()
+                        && self.options.on_full == OnFull::Wait
+                        && !(self.options.stop)() =>
                 {
                     if !told {
                         (self.options.tell)(&format!("{error}; waiting for room"));
@@ -434,6 +503,8 @@ impl Worker {
         let writer = &mut self.writers[index];
         let before = writer.written().rows_lost;
         writer.give_up_rows();
-        self.shared.rows_lost.fetch_add(writer.written().rows_lost - before, Ordering::Relaxed);
+        self.shared
+            .rows_lost
+            .fetch_add(writer.written().rows_lost - before, Ordering::Relaxed);
     }
 }

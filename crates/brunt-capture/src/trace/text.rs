@@ -33,10 +33,14 @@ pub fn is_plain(bytes: &[u8]) -> bool {
         (word | (other.wrapping_sub(ONES) & !other)) & HIGH
     };
     let (eights, rest) = bytes.as_chunks::<8>();
-    let found = eights.iter().fold(0, |found, eight| found | odd(u64::from_ne_bytes(*eight)));
+    let found = eights
+        .iter()
+        .fold(0, |found, eight| found | odd(u64::from_ne_bytes(*eight)));
     let last = match bytes.last_chunk::<8>() {
         Some(last) => u64::from_ne_bytes(*last),
-        None => rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        None => rest
+            .iter()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte)),
     };
     found | odd(last) == 0
 }
@@ -62,7 +66,9 @@ pub fn to_bytes(text: &str) -> Cow<'_, [u8]> {
                 out.push(b'\\');
                 rest = after;
             }
-            (b'\\', [b'x', high, low, after @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+            (b'\\', [b'x', high, low, after @ ..])
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
                 let digit = |c: u8| (c as char).to_digit(16).unwrap_or(0) as u8;
                 out.push(digit(*high) << 4 | digit(*low));
                 rest = after;
@@ -81,7 +87,11 @@ mod tests {
     #[test]
     fn there_and_back() {
         let check = |bytes: &[u8], text: &str| {
-            assert_eq!(is_plain(bytes), text.as_bytes() == bytes && text.is_ascii(), "{text}");
+            assert_eq!(
+                is_plain(bytes),
+                text.as_bytes() == bytes && text.is_ascii(),
+                "{text}"
+            );
             assert_eq!(from_bytes(bytes), text);
             assert_eq!(to_bytes(text), bytes);
         };
@@ -97,7 +107,11 @@ mod tests {
             for at in 0..len {
                 for byte in 0..=255 {
                     bytes[at] = byte;
-                    assert_eq!(is_plain(&bytes), byte < 0x80 && byte != b'\\', "{byte} at {at} of {len}");
+                    assert_eq!(
+                        is_plain(&bytes),
+                        byte < 0x80 && byte != b'\\',
+                        "{byte} at {at} of {len}"
+                    );
                 }
                 bytes[at] = b'a';
             }

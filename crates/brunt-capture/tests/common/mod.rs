@@ -22,7 +22,10 @@ pub fn small_compounds() -> PathBuf {
 }
 
 fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().and_then(Path::parent).expect("crates/brunt-capture")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .and_then(Path::parent)
+        .expect("crates/brunt-capture")
 }
 
 /// One of the larger captures that may lie beside the project, or `None` with a note where they do not: what a test
@@ -36,14 +39,21 @@ pub fn shared(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    println!("without {}; BRUNT_SHARED_DATA names the folder with the captures", path.display());
+    println!(
+        "without {}; BRUNT_SHARED_DATA names the folder with the captures",
+        path.display()
+    );
     None
 }
 
 /// A folder in memory where the system has one: for many small parts, each of which is waited for.
 pub fn folder_in_memory() -> TempDir {
     let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempdir_in(memory).unwrap() } else { tempdir().unwrap() }
+    if memory.is_dir() {
+        tempdir_in(memory).unwrap()
+    } else {
+        tempdir().unwrap()
+    }
 }
 
 /// All packets of a capture, for tests that go through it several times.
@@ -52,7 +62,11 @@ pub fn packets(path: &Path) -> Vec<Packet> {
     let mut batch = PacketBatch::default();
     let mut all = Vec::new();
     while source.fill(&mut batch).unwrap() {
-        all.extend(batch.packets().map(|p| (p.time_ns, p.wire_len, p.link, p.bytes.to_vec())));
+        all.extend(
+            batch
+                .packets()
+                .map(|p| (p.time_ns, p.wire_len, p.link, p.bytes.to_vec())),
+        );
     }
     all
 }
@@ -61,7 +75,13 @@ pub fn packets(path: &Path) -> Vec<Packet> {
 /// the packets in which its headers began.
 pub fn numbered(index: usize, packet: &Packet) -> CapturedPacket<'_> {
     let (_, wire_len, link, bytes) = packet;
-    let packet = CapturedPacket { time_ns: 0, wire_len: *wire_len, interface: 0, link: *link, bytes };
+    let packet = CapturedPacket {
+        time_ns: 0,
+        wire_len: *wire_len,
+        interface: 0,
+        link: *link,
+        bytes,
+    };
     brunt_capture::recovery::numbered(index as u64, &packet)
 }
 
@@ -71,7 +91,12 @@ pub fn tshark(path: &Path, filter: &str, fields: &[&str]) -> Option<Vec<Vec<Stri
     let mut input = zstd::Decoder::new(std::fs::File::open(path).unwrap()).unwrap();
     std::io::copy(&mut input, &mut plain).unwrap();
     let mut command = Command::new("tshark");
-    command.arg("-r").arg(plain.path()).args(["-o", "tcp.reassemble_out_of_order:TRUE", "-Y", filter]);
+    command.arg("-r").arg(plain.path()).args([
+        "-o",
+        "tcp.reassemble_out_of_order:TRUE",
+        "-Y",
+        filter,
+    ]);
     command.args(["-T", "fields", "-E", "occurrence=a", "-E", "aggregator=|"]);
     fields.iter().for_each(|field| {
         command.args(["-e", field]);
@@ -79,11 +104,18 @@ pub fn tshark(path: &Path, filter: &str, fields: &[&str]) -> Option<Vec<Vec<Stri
     let output = match command.output() {
         Ok(output) if output.status.success() => output,
         other => {
-            assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none(), "tshark: {other:?}");
+            assert!(
+                std::env::var_os("BRUNT_REQUIRE_ALL").is_none(),
+                "tshark: {other:?}"
+            );
             println!("skipped: needs tshark (Debian package tshark)");
             return None;
         }
     };
     let text = String::from_utf8(output.stdout).unwrap();
-    Some(text.lines().map(|line| line.split('\t').map(str::to_string).collect()).collect())
+    Some(
+        text.lines()
+            .map(|line| line.split('\t').map(str::to_string).collect())
+            .collect(),
+    )
 }

@@ -57,21 +57,40 @@ pub fn of_call(operation: &Operation<'_>, procedure: v3::Procedure, args: &v3::A
     }
     match args {
         v3::Args::Null => {}
-        v3::Args::Getattr { object } | v3::Args::Access { object, .. } | v3::Args::Pathconf { object } => {
+        v3::Args::Getattr { object }
+        | v3::Args::Access { object, .. }
+        | v3::Args::Pathconf { object } => {
             p.handle(*object);
         }
-        v3::Args::Setattr { object, attributes, .. } => {
+        v3::Args::Setattr {
+            object, attributes, ..
+        } => {
             p.handle(*object);
             p.set(attributes);
         }
         v3::Args::Lookup { what } => p.place(what),
         v3::Args::Readlink { symlink } => p.handle(*symlink),
-        v3::Args::Read { file, offset, count } | v3::Args::Commit { file, offset, count } => {
+        v3::Args::Read {
+            file,
+            offset,
+            count,
+        }
+        | v3::Args::Commit {
+            file,
+            offset,
+            count,
+        } => {
             p.handle(*file);
             p.add("nfs.offset3", offset);
             p.add("nfs.count3", count);
         }
-        v3::Args::Write { file, offset, count, stable, .. } => {
+        v3::Args::Write {
+            file,
+            offset,
+            count,
+            stable,
+            ..
+        } => {
             p.handle(*file);
             p.add("nfs.offset3", offset);
             p.add("nfs.count3", count);
@@ -87,7 +106,11 @@ pub fn of_call(operation: &Operation<'_>, procedure: v3::Procedure, args: &v3::A
             p.place(place);
             p.set(attributes);
         }
-        v3::Args::Symlink { place, attributes, target } => {
+        v3::Args::Symlink {
+            place,
+            attributes,
+            target,
+        } => {
             p.place(place);
             p.set(attributes);
             p.text("nfs.symlink.to", target);
@@ -107,12 +130,20 @@ pub fn of_call(operation: &Operation<'_>, procedure: v3::Procedure, args: &v3::A
             p.handle(*file);
             p.place(link);
         }
-        v3::Args::Readdir { dir, cookie, count, .. } => {
+        v3::Args::Readdir {
+            dir, cookie, count, ..
+        } => {
             p.handle(*dir);
             p.add("nfs.cookie3", cookie);
             p.add("nfs.count3", count);
         }
-        v3::Args::Readdirplus { dir, cookie, dir_count, max_count, .. } => {
+        v3::Args::Readdirplus {
+            dir,
+            cookie,
+            dir_count,
+            max_count,
+            ..
+        } => {
             p.handle(*dir);
             p.add("nfs.cookie3", cookie);
             p.add("nfs.count3_dircount", dir_count);
@@ -137,12 +168,16 @@ pub fn of_reply(procedure: v3::Procedure, results: &v3::Results<'_>) -> Fields {
         }
         Getattr { attributes } => p.attributes(Some(attributes)),
         Changed { wcc } | Commit { wcc, .. } => p.wcc(wcc),
-        Lookup { attributes, dir, .. } => {
+        Lookup {
+            attributes, dir, ..
+        } => {
             p.attributes(*attributes);
             p.attributes(*dir);
         }
         Access { attributes, .. } | Readlink { attributes, .. } => p.attributes(*attributes),
-        Read { attributes, eof, .. } => {
+        Read {
+            attributes, eof, ..
+        } => {
             p.attributes(*attributes);
             p.add("nfs.read.eof", u32::from(*eof));
         }
@@ -150,7 +185,10 @@ pub fn of_reply(procedure: v3::Procedure, results: &v3::Results<'_>) -> Fields {
             p.wcc(wcc);
             p.add("nfs.write.committed", *committed as u32);
         }
-        Created { attributes, dir, .. } | Link { attributes, dir } => {
+        Created {
+            attributes, dir, ..
+        }
+        | Link { attributes, dir } => {
             p.attributes(*attributes);
             p.wcc(dir);
         }
@@ -158,21 +196,38 @@ pub fn of_reply(procedure: v3::Procedure, results: &v3::Results<'_>) -> Fields {
             p.wcc(from);
             p.wcc(to);
         }
-        Readdir { dir, entries, eof, .. } => {
+        Readdir {
+            dir, entries, eof, ..
+        } => {
             p.attributes(*dir);
-            entries.iter().for_each(|entry| p.attributes(entry.attributes));
+            entries
+                .iter()
+                .for_each(|entry| p.attributes(entry.attributes));
             p.add("nfs.readdir.eof", u32::from(*eof));
         }
-        Fsstat { attributes, total_bytes, .. } => {
+        Fsstat {
+            attributes,
+            total_bytes,
+            ..
+        } => {
             p.attributes(*attributes);
             p.add("nfs.fsstat3_resok.tbytes", total_bytes);
         }
-        Fsinfo { attributes, read_max, file_size_max, .. } => {
+        Fsinfo {
+            attributes,
+            read_max,
+            file_size_max,
+            ..
+        } => {
             p.attributes(*attributes);
             p.add("nfs.fsinfo.rtmax", read_max);
             p.add("nfs.fsinfo.maxfilesize", file_size_max);
         }
-        Pathconf { attributes, name_max, .. } => {
+        Pathconf {
+            attributes,
+            name_max,
+            ..
+        } => {
             p.attributes(*attributes);
             p.add("nfs.pathconf.name_max", name_max);
         }

@@ -11,7 +11,13 @@ use crate::error::{Cause, FioError};
 /// Files and null devices are made in whole blocks of this size.
 const BLOCK_BYTES: u64 = 4096;
 /// What fio reads and writes without asking what it is.
-const NO_DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+const NO_DEVICES: [&str; 5] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+];
 
 impl Draft<'_> {
     /// Region, end and URL of one of the job's copies, of which there are so many.
@@ -42,7 +48,9 @@ impl Draft<'_> {
             && (is_own || engine == Engine::Null)
             && !matches!(engine, Engine::Iscsi | Engine::Nbd)
         {
-            let cause = Cause::NoSize { job: self.job.name.clone() };
+            let cause = Cause::NoSize {
+                job: self.job.name.clone(),
+            };
             return Err(cause.at(self.job.location.clone()));
         }
         let workers = u64::from(workload.workers);
@@ -51,7 +59,10 @@ impl Draft<'_> {
         let files = if has_files { workers } else { 1 };
         let length = length.map(|length| length.saturating_mul(files));
         if files > 1 {
-            self.note("numjobs", "its workers share one file, as large as those that fio makes for each");
+            self.note(
+                "numjobs",
+                "its workers share one file, as large as those that fio makes for each",
+            );
         } else if workers > 1 && workload.sequential > 0.0 {
             self.note(
                 "numjobs",
@@ -63,31 +74,54 @@ impl Draft<'_> {
                 "each worker writes and verifies its own part of the file; in fio, all of it",
             );
         }
-        workload.region = Region { start: Size(start), length: length.map(Size) };
+        workload.region = Region {
+            start: Size(start),
+            length: length.map(Size),
+        };
         let stop = self.stop(workload, all.or(length.map(|length| length / files)))?;
         // With the depth found, fio makes one run of a trial's length and ends, whatever runtime says.
-        let time = workload.depth_search.map(|search| search.time).or(stop.time);
-        workload.stop = StopCondition { steady: workload.stop.steady, time, ..stop };
+        let time = workload
+            .depth_search
+            .map(|search| search.time)
+            .or(stop.time);
+        workload.stop = StopCondition {
+            steady: workload.stop.steady,
+            time,
+            ..stop
+        };
         // Copies that share a file have one target, which is as large as the last of them needs.
         let last = start_of(if has_files { copy } else { copies - 1 });
         let end = length_from(last).map(|length| last.saturating_add(length.saturating_mul(files)));
-        self.url(engine, copy, file.map(|file| file.saturating_mul(files)).max(end), workload)
+        self.url(
+            engine,
+            copy,
+            file.map(|file| file.saturating_mul(files)).max(end),
+            workload,
+        )
     }
 
     /// A size in bytes. All of the device is none; another share of it cannot be said. Zones are those of `zonesize`.
     pub(super) fn size_here(&mut self, key: &'static str) -> Result<Option<u64>, FioError> {
-        let Some(text) = self.text(key) else { return Ok(None) };
+        let Some(text) = self.text(key) else {
+            return Ok(None);
+        };
         if text == "100%" && key == "size" || text == "0%" {
             return Ok(None);
         }
-        if text.strip_suffix('%').is_some_and(|share| share.parse::<u32>().is_ok()) {
+        if text
+            .strip_suffix('%')
+            .is_some_and(|share| share.parse::<u32>().is_ok())
+        {
             self.lose(
                 key,
                 "a percentage of a device is not supported: write region = { start = …, length = … }",
             );
             return Ok(None);
         }
-        let Some(zones) = text.strip_suffix('z').and_then(|zones| zones.parse::<u64>().ok()) else {
+        let Some(zones) = text
+            .strip_suffix('z')
+            .and_then(|zones| zones.parse::<u64>().ok())
+        else {
             return self.size(key);
         };
         match self.size("zonesize")?.filter(|bytes| *bytes > 0) {
@@ -112,7 +146,9 @@ impl Draft<'_> {
                 Ok(None)
             }
             Some(_) if files <= 1 => self.size_here("filesize"),
-            Some(_) => Ok(self.size_here("filesize")?.map(|size| size.saturating_mul(files))),
+            Some(_) => Ok(self
+                .size_here("filesize")?
+                .map(|size| size.saturating_mul(files))),
             None => Ok(None),
         }
     }
@@ -122,7 +158,10 @@ impl Draft<'_> {
         let workers = u64::from(workload.workers);
         let loops = self.number("loops")?.unwrap_or(1).max(1);
         let runtime = self.time("runtime", SECOND)?.filter(|time| !time.is_zero());
-        let mut stop = StopCondition { time: runtime.map(Span), ..StopCondition::default() };
+        let mut stop = StopCondition {
+            time: runtime.map(Span),
+            ..StopCondition::default()
+        };
         if let Some(count) = self.number("number_ios")? {
             stop.requests = Some(count.saturating_mul(workers));
         }
@@ -133,14 +172,20 @@ impl Draft<'_> {
         let bytes = io_size.or(size.map(|size| size.saturating_mul(loops)));
         match bytes.map(|bytes| bytes.saturating_mul(workers)) {
             None => {
-                let passes = self.passes(workload).saturating_mul(loops).saturating_mul(workers);
+                let passes = self
+                    .passes(workload)
+                    .saturating_mul(loops)
+                    .saturating_mul(workers);
                 stop.passes = u32::try_from(passes).ok();
             }
             // Trims move no bytes: as many as go into them.
             Some(bytes) if workload.trim == 1.0 => {
                 let block = workload.block_bytes_max();
                 let requests = (bytes / block).max(1);
-                stop.requests = Some(stop.requests.map_or(requests, |stated| stated.min(requests)));
+                stop.requests = Some(
+                    stop.requests
+                        .map_or(requests, |stated| stated.min(requests)),
+                );
             }
             Some(bytes) => stop.bytes = Some(Size(bytes)),
         }
@@ -160,7 +205,12 @@ impl Draft<'_> {
         }
         match engine {
             Engine::Null => return Ok(format!("null:{}", Size(size.unwrap_or(BLOCK_BYTES)))),
-            Engine::Iscsi => return Ok(self.text("filename").unwrap_or_default().replace("\\:", ":")),
+            Engine::Iscsi => {
+                return Ok(self
+                    .text("filename")
+                    .unwrap_or_default()
+                    .replace("\\:", ":"));
+            }
             Engine::Nbd => return self.nbd_uri(workload),
             Engine::Queued | Engine::Synchronous | Engine::Near(_) | Engine::Elsewhere(_) => {}
         }
@@ -182,7 +232,10 @@ impl Draft<'_> {
             options.push("direct=no".to_string());
         }
         // Also for reads, so that jobs of one file have one target.
-        if !self.text("sync").is_some_and(|sync| sync != "0" && sync != "none") {
+        if !self
+            .text("sync")
+            .is_some_and(|sync| sync != "0" && sync != "none")
+        {
             options.push("write_back=yes".to_string());
         }
         let is_device = path.starts_with("/dev/");
@@ -191,17 +244,34 @@ impl Draft<'_> {
             options.extend([format!("size={}", Size(size)), "create=yes".into()]);
             if workload.read > 0.0 {
                 let why = "a missing file is created sparse, not filled as by fio: reads of holes cost less";
-                self.note(if self.text("filename").is_none() { "size" } else { "filename" }, why);
+                self.note(
+                    if self.text("filename").is_none() {
+                        "size"
+                    } else {
+                        "filename"
+                    },
+                    why,
+                );
             }
         }
-        let query = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
-        Ok(if is_device { path + &query } else { format!("file:{path}{query}") })
+        let query = if options.is_empty() {
+            String::new()
+        } else {
+            format!("?{}", options.join("&"))
+        };
+        Ok(if is_device {
+            path + &query
+        } else {
+            format!("file:{path}{query}")
+        })
     }
 
     /// The export of engine nbd, whose `uri` is a device URL here: both are those of the NBD URI document.
     fn nbd_uri(&mut self, workload: &Workload) -> Result<String, FioError> {
         let Some(uri) = self.text("uri").filter(|uri| !uri.is_empty()) else {
-            let cause = Cause::NoUri { job: self.job.name.clone() };
+            let cause = Cause::NoUri {
+                job: self.job.name.clone(),
+            };
             return Err(cause.at(self.job.location.clone()));
         };
         let scheme = uri.split_once("://").map(|(scheme, _)| scheme);
@@ -209,10 +279,19 @@ impl Draft<'_> {
         match scheme {
             None => return Err(self.wrong("uri", "an NBD URI such as nbd://host/export")),
             Some("nbd" | "nbds" | "nbd+unix" | "nbds+unix") => {}
-            Some(_) => self.lose("uri", "exports are reached by nbd, nbds, nbd+unix and nbds+unix only"),
+            Some(_) => self.lose(
+                "uri",
+                "exports are reached by nbd, nbds, nbd+unix and nbds+unix only",
+            ),
         }
-        if query.split('&').any(|option| option.starts_with("tls-psk-file=")) {
-            self.lose("uri", "TLS has certificates (tls-certificates=DIR), not pre-shared keys");
+        if query
+            .split('&')
+            .any(|option| option.starts_with("tls-psk-file="))
+        {
+            self.lose(
+                "uri",
+                "TLS has certificates (tls-certificates=DIR), not pre-shared keys",
+            );
         }
         if workload.workers > 1 {
             self.note(
@@ -221,8 +300,14 @@ impl Draft<'_> {
                  the option multi_conn=yes in the URL risks it",
             );
         }
-        if self.text("sync").is_some_and(|sync| sync != "0" && sync != "none") {
-            self.note("sync", "engine nbd ignores it: no write asks to be stable (FUA)");
+        if self
+            .text("sync")
+            .is_some_and(|sync| sync != "0" && sync != "none")
+        {
+            self.note(
+                "sync",
+                "engine nbd ignores it: no write asks to be stable (FUA)",
+            );
         }
         Ok(uri.to_string())
     }
@@ -232,8 +317,9 @@ impl Draft<'_> {
             Some(names) => {
                 // ':' parts several files; "\:" is one.
                 let name = names.replace("\\:", "\0");
-                let (first, more) =
-                    name.split_once(':').map_or((name.as_str(), false), |(first, _)| (first, true));
+                let (first, more) = name
+                    .split_once(':')
+                    .map_or((name.as_str(), false), |(first, _)| (first, true));
                 if more {
                     self.lose("filename", "a target is one file or device: the first one");
                 }

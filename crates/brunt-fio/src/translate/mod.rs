@@ -37,20 +37,31 @@ const USUAL_ENGINE: &str = "psync";
 /// The engine's name is not known because of a variable that is not set.
 pub fn engine_is_here(job: &Job, remarks: &mut Vec<Remark>) -> Result<bool, FioError> {
     let by_key = job.by_key();
-    let Some(setting) = by_key.get("ioengine") else { return Ok(true) };
+    let Some(setting) = by_key.get("ioengine") else {
+        return Ok(true);
+    };
     is_set(setting)?;
     let name = setting.value.as_str();
     let (here, why) = match engine(name) {
         Engine::Queued | Engine::Synchronous | Engine::Null | Engine::Iscsi | Engine::Nbd => {
             return Ok(true);
         }
-        Engine::Near(what) => {
-            (true, format!("engine {name} {what}; here requests to a file or device go through io_uring"))
-        }
-        Engine::Elsewhere(what) => (false, format!("engine {name} {what}: [{}] is no load here", job.name)),
+        Engine::Near(what) => (
+            true,
+            format!("engine {name} {what}; here requests to a file or device go through io_uring"),
+        ),
+        Engine::Elsewhere(what) => (
+            false,
+            format!("engine {name} {what}: [{}] is no load here", job.name),
+        ),
     };
     // A job that is left out is remarked upon by itself; an engine of all of them once.
-    let remark = Remark { location: setting.location.clone(), key: "ioengine".into(), why, loss: true };
+    let remark = Remark {
+        location: setting.location.clone(),
+        key: "ioengine".into(),
+        why,
+        loss: true,
+    };
     if !remarks.contains(&remark) {
         remarks.push(remark);
     }
@@ -59,9 +70,18 @@ pub fn engine_is_here(job: &Job, remarks: &mut Vec<Remark>) -> Result<bool, FioE
 
 /// Remarks on a zoned device, of which no other option has its usual meaning.
 pub fn zoned_device(job: &Job, remarks: &mut Vec<Remark>) {
-    if let Some(zoned) = job.by_key().get("zonemode").filter(|mode| mode.value == "zbd") {
+    if let Some(zoned) = job
+        .by_key()
+        .get("zonemode")
+        .filter(|mode| mode.value == "zbd")
+    {
         let (location, key) = (zoned.location.clone(), zoned.key.clone());
-        let remark = Remark { location, key, why: ZONED.into(), loss: true };
+        let remark = Remark {
+            location,
+            key,
+            why: ZONED.into(),
+            loss: true,
+        };
         if !remarks.contains(&remark) {
             remarks.push(remark);
         }
@@ -74,7 +94,12 @@ pub fn zoned_device(job: &Job, remarks: &mut Vec<Remark>) {
 /// # Errors
 /// An option has a value that cannot be translated, or nothing says how large the job's file is.
 pub fn job(job: &Job, remarks: &mut Vec<Remark>) -> Result<Vec<(String, Workload)>, FioError> {
-    let mut draft = Draft { job, settings: HashMap::new(), kb_base: 1024, remarks };
+    let mut draft = Draft {
+        job,
+        settings: HashMap::new(),
+        kb_base: 1024,
+        remarks,
+    };
     draft.settle()?;
     draft.translate()
 }
@@ -97,8 +122,12 @@ struct Draft<'a> {
 impl<'a> Draft<'a> {
     /// Sorts keys by what becomes of them.
     fn settle(&mut self) -> Result<(), FioError> {
-        let rw =
-            self.job.by_key().get("rw").or(self.job.by_key().get("readwrite")).map(|rw| rw.value.as_str());
+        let rw = self
+            .job
+            .by_key()
+            .get("rw")
+            .or(self.job.by_key().get("readwrite"))
+            .map(|rw| rw.value.as_str());
         let only_reads = rw.is_none_or(|rw| matches!(rw, "read" | "randread"));
         for setting in &self.job.settings {
             let key = canonical(&setting.key);
@@ -126,7 +155,12 @@ impl<'a> Draft<'a> {
 
     fn remark(&mut self, setting: &Setting, why: impl Into<String>, loss: bool) {
         let (location, key) = (setting.location.clone(), setting.key.clone());
-        let remark = Remark { location, key, why: why.into(), loss };
+        let remark = Remark {
+            location,
+            key,
+            why: why.into(),
+            loss,
+        };
         // A global key is met once for each job.
         if !self.remarks.contains(&remark) {
             self.remarks.push(remark);
@@ -148,7 +182,12 @@ impl<'a> Draft<'a> {
             self.remark(setting, why, loss);
         } else {
             let (location, key) = (self.job.location.clone(), format!("[{}]", self.job.name));
-            let remark = Remark { location, key, why, loss };
+            let remark = Remark {
+                location,
+                key,
+                why,
+                loss,
+            };
             if !self.remarks.contains(&remark) {
                 self.remarks.push(remark);
             }
@@ -158,7 +197,12 @@ impl<'a> Draft<'a> {
     fn wrong(&self, key: &str, expected: &'static str) -> FioError {
         let setting = self.settings[key];
         let (option, value) = (setting.key.clone(), setting.value.clone());
-        Cause::Value { option, value, expected }.at(setting.location.clone())
+        Cause::Value {
+            option,
+            value,
+            expected,
+        }
+        .at(setting.location.clone())
     }
 
     fn text(&self, key: &str) -> Option<&'a str> {
@@ -166,18 +210,31 @@ impl<'a> Draft<'a> {
     }
 
     fn number(&self, key: &str) -> Result<Option<u64>, FioError> {
-        let Some(text) = self.text(key) else { return Ok(None) };
-        text.trim_end_matches('%').parse().map(Some).map_err(|_| self.wrong(key, "a whole number"))
+        let Some(text) = self.text(key) else {
+            return Ok(None);
+        };
+        text.trim_end_matches('%')
+            .parse()
+            .map(Some)
+            .map_err(|_| self.wrong(key, "a whole number"))
     }
 
     fn size(&self, key: &str) -> Result<Option<u64>, FioError> {
-        let Some(text) = self.text(key) else { return Ok(None) };
-        units::size(text, self.kb_base).map(Some).ok_or_else(|| self.wrong(key, "a size such as 4k"))
+        let Some(text) = self.text(key) else {
+            return Ok(None);
+        };
+        units::size(text, self.kb_base)
+            .map(Some)
+            .ok_or_else(|| self.wrong(key, "a size such as 4k"))
     }
 
     fn time(&self, key: &str, bare: Duration) -> Result<Option<Duration>, FioError> {
-        let Some(text) = self.text(key) else { return Ok(None) };
-        units::time(text, bare).map(Some).ok_or_else(|| self.wrong(key, "a time such as 30s"))
+        let Some(text) = self.text(key) else {
+            return Ok(None);
+        };
+        units::time(text, bare)
+            .map(Some)
+            .ok_or_else(|| self.wrong(key, "a time such as 30s"))
     }
 
     /// A switch: on without a value.
@@ -235,12 +292,17 @@ impl<'a> Draft<'a> {
     /// How many loads it takes to do what the copies of a job (`numjobs`) do: one, whose workers they are, if they go to
     /// random places of one file; one for each if they have files or regions of their own, or begin at the same place.
     fn copies(&self, engine: Engine, workload: &Workload) -> u32 {
-        let own_files = self.has_own_file() && matches!(engine, Engine::Queued | Engine::Synchronous);
+        let own_files =
+            self.has_own_file() && matches!(engine, Engine::Queued | Engine::Synchronous);
         let differ = own_files
             || self.is_on("offset_increment")
             // What one verifies, no other may change.
             || (workload.sequential > 0.0 && workload.verify.is_none() && !self.is_on("steadystate"));
-        if differ && workload.workers <= JOBS_MAX as u32 { workload.workers.max(1) } else { 1 }
+        if differ && workload.workers <= JOBS_MAX as u32 {
+            workload.workers.max(1)
+        } else {
+            1
+        }
     }
 
     /// Whether fio makes a file for each copy of the job.
@@ -256,15 +318,23 @@ impl<'a> Draft<'a> {
 
     /// A percentage as a share.
     fn share(&self, key: &str) -> Result<Option<f64>, FioError> {
-        Ok(self.number(key)?.map(|percent| percent.min(100) as f64 / 100.0))
+        Ok(self
+            .number(key)?
+            .map(|percent| percent.min(100) as f64 / 100.0))
     }
 
     fn verify(&mut self, workload: &mut Workload) {
-        let Some(method) = self.text("verify").filter(|method| !matches!(*method, "0" | "null")) else {
+        let Some(method) = self
+            .text("verify")
+            .filter(|method| !matches!(*method, "0" | "null"))
+        else {
             return;
         };
         if workload.read == 1.0 {
-            self.lose("verify", "to verify what another job wrote, use its journals and brunt verify");
+            self.lose(
+                "verify",
+                "to verify what another job wrote, use its journals and brunt verify",
+            );
             return;
         }
         if workload.trim > 0.0 {
@@ -273,7 +343,10 @@ impl<'a> Draft<'a> {
         }
         let mut verify = VerifySettings::default();
         if method != "crc32c" {
-            self.note("verify", "blocks carry address, generation and XXH3, not this");
+            self.note(
+                "verify",
+                "blocks carry address, generation and XXH3, not this",
+            );
         }
         if workload.read == 0.0 && self.text("do_verify") != Some("0") {
             let folder = format!("{}.journals", self.job.name.replace('/', "-"));

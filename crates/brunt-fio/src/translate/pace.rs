@@ -13,31 +13,58 @@ use crate::units;
 impl Draft<'_> {
     pub(super) fn arrival(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         let weights: f64 = workload.blocks.iter().map(|block| block.weight).sum();
-        let bytes: f64 = workload.blocks.iter().map(|block| block.size.0 as f64 * block.weight).sum();
+        let bytes: f64 = workload
+            .blocks
+            .iter()
+            .map(|block| block.size.0 as f64 * block.weight)
+            .sum();
         let block_mean = bytes / weights;
         let kb_base = self.kb_base;
         let of_requests = |text: &str| text.parse::<f64>().ok();
-        let of_bytes = |text: &str| units::size(text, kb_base).map(|bytes| bytes as f64 / block_mean);
-        let requests = self.limit("rate_iops", workload, &of_requests, "requests a second such as 1000")?;
+        let of_bytes =
+            |text: &str| units::size(text, kb_base).map(|bytes| bytes as f64 / block_mean);
+        let requests = self.limit(
+            "rate_iops",
+            workload,
+            &of_requests,
+            "requests a second such as 1000",
+        )?;
         let bytes = self.limit("rate", workload, &of_bytes, "bytes a second such as 10m")?;
-        if let Some((key, rate)) =
-            requests.map(|rate| ("rate_iops", rate)).or(bytes.map(|rate| ("rate", rate)))
+        if let Some((key, rate)) = requests
+            .map(|rate| ("rate_iops", rate))
+            .or(bytes.map(|rate| ("rate", rate)))
         {
             let process = match self.text("rate_process") {
                 Some("poisson") => ArrivalProcess::Poisson,
                 _ => ArrivalProcess::Constant,
             };
             let rate = rate * f64::from(workload.workers);
-            workload.arrival = Arrival::Open { rate, process, skip_after: Span(Duration::from_secs(10)) };
-            self.note(key, "latencies begin when a request is due, not when it is sent as fio's do");
+            workload.arrival = Arrival::Open {
+                rate,
+                process,
+                skip_after: Span(Duration::from_secs(10)),
+            };
+            self.note(
+                key,
+                "latencies begin when a request is due, not when it is sent as fio's do",
+            );
         }
         let pause = self.time("thinktime", Duration::from_micros(1))?;
         if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
             let requests = self.number("thinktime_blocks")?.unwrap_or(1).max(1);
-            workload.burst = Some(Burst { requests, interval: Span(pause) });
+            workload.burst = Some(Burst {
+                requests,
+                interval: Span(pause),
+            });
         }
-        if let Some(time) = self.time("ramp_time", SECOND)?.filter(|time| !time.is_zero()) {
-            workload.ramp_up = Some(RampUp { requests: 0, time: Span(time) });
+        if let Some(time) = self
+            .time("ramp_time", SECOND)?
+            .filter(|time| !time.is_zero())
+        {
+            workload.ramp_up = Some(RampUp {
+                requests: 0,
+                time: Span(time),
+            });
         }
         Ok(())
     }
@@ -50,7 +77,9 @@ impl Draft<'_> {
         parse: &dyn Fn(&str) -> Option<f64>,
         expected: &'static str,
     ) -> Result<Option<f64>, FioError> {
-        let Some(text) = self.text(key).filter(|text| *text != "0") else { return Ok(None) };
+        let Some(text) = self.text(key).filter(|text| *text != "0") else {
+            return Ok(None);
+        };
         let mut sides: Vec<Option<f64>> = Vec::new();
         for side in text.split(',') {
             let stated = match side {
@@ -60,7 +89,13 @@ impl Draft<'_> {
             sides.push(stated);
         }
         // One limit is for each direction; of several, those that are left out have none.
-        let of = |index: usize| if sides.len() == 1 { sides[0] } else { sides.get(index).copied().flatten() };
+        let of = |index: usize| {
+            if sides.len() == 1 {
+                sides[0]
+            } else {
+                sides.get(index).copied().flatten()
+            }
+        };
         let write = 1.0 - workload.read - workload.trim;
         let shares = [workload.read, write, workload.trim];
         // Each direction has its own limit; the mix is held up by the one that is met first.

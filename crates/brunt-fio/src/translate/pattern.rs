@@ -28,7 +28,8 @@ impl<'a> Draft<'a> {
             "trim" => (0.0, 1.0),
             "trimwrite" => (0.0, 0.5),
             _ => {
-                let expected = "read, write, rw, trim, trimwrite, or one of them with rand before it";
+                let expected =
+                    "read, write, rw, trim, trimwrite, or one of them with rand before it";
                 return Err(self.wrong("rw", expected));
             }
         };
@@ -46,7 +47,11 @@ impl<'a> Draft<'a> {
         };
         // fio keeps a position for each direction.
         workload.sequential_per_kind = workload.sequential > 0.0 && read > 0.0 && read < 1.0;
-        if sequencer.is_empty() { Ok(()) } else { self.sequencer(sequencer, workload) }
+        if sequencer.is_empty() {
+            Ok(())
+        } else {
+            self.sequencer(sequencer, workload)
+        }
     }
 
     /// What of "reads,writes,trims" is for this job, and whether it needs two of them. What is left out is as what
@@ -54,8 +59,14 @@ impl<'a> Draft<'a> {
     pub(super) fn side(workload: &Workload, text: &'a str) -> (&'a str, bool) {
         let mut sides = text.split(',');
         let reads = sides.next().unwrap_or_default();
-        let writes = sides.next().filter(|side| !side.is_empty()).unwrap_or(reads);
-        let trims = sides.next().filter(|side| !side.is_empty()).unwrap_or(writes);
+        let writes = sides
+            .next()
+            .filter(|side| !side.is_empty())
+            .unwrap_or(reads);
+        let trims = sides
+            .next()
+            .filter(|side| !side.is_empty())
+            .unwrap_or(writes);
         match (workload.read, workload.trim) {
             (_, 1.0) => (trims, false),
             (_, trim) if trim > 0.0 => (writes, writes != trims),
@@ -65,7 +76,10 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn blocks(&mut self, workload: &mut Workload) -> Result<(), FioError> {
-        let one = |size| BlockSize { size: Size(size), weight: 1.0 };
+        let one = |size| BlockSize {
+            size: Size(size),
+            weight: 1.0,
+        };
         let (key, differs) = if let Some(text) = self.text("bssplit") {
             let (text, differs) = Self::side(workload, text);
             workload.blocks = self.split(text)?;
@@ -80,10 +94,17 @@ impl<'a> Draft<'a> {
             let count = (high / low).max(1);
             // Multiples of the smallest, as fio draws them; some of them when there are many.
             let step = count.div_ceil(RANGE_SIZES_MAX);
-            workload.blocks = (1..=count).rev().step_by(step as usize).map(|n| one(n * low)).collect();
+            workload.blocks = (1..=count)
+                .rev()
+                .step_by(step as usize)
+                .map(|n| one(n * low))
+                .collect();
             workload.blocks.reverse();
             if step > 1 {
-                self.note("bsrange", format!("{} of its {count} sizes are used", workload.blocks.len()));
+                self.note(
+                    "bsrange",
+                    format!("{} of its {count} sizes are used", workload.blocks.len()),
+                );
             }
             ("bsrange", differs)
         } else {
@@ -91,20 +112,40 @@ impl<'a> Draft<'a> {
             // Nothing before the first comma is fio's default.
             let text = if text.is_empty() { "4k" } else { text };
             let size = units::size(text, self.kb_base).filter(|size| *size > 0);
-            workload.blocks = vec![one(size.ok_or_else(|| self.wrong("bs", "a size such as 4k"))?)];
+            workload.blocks = vec![one(
+                size.ok_or_else(|| self.wrong("bs", "a size such as 4k"))?
+            )];
             ("bs", differs)
         };
         if differs {
-            self.lose(key, "requests of all kinds have the same block sizes here: the first of them is used");
+            self.lose(
+                key,
+                "requests of all kinds have the same block sizes here: the first of them is used",
+            );
         }
-        let smallest = workload.blocks.iter().map(|block| block.size).min().unwrap_or(Size(4096));
+        let smallest = workload
+            .blocks
+            .iter()
+            .map(|block| block.size)
+            .min()
+            .unwrap_or(Size(4096));
         workload.align = match self.size("ba")? {
             Some(align) => Size(align),
             None => smallest,
         };
-        if let Some(block) = workload.blocks.iter().find(|block| !block.size.0.is_multiple_of(512)) {
-            let cause = Cause::BlockSize { job: self.job.name.clone(), bytes: block.size.0 };
-            let location = self.settings.get(key).map_or(&self.job.location, |setting| &setting.location);
+        if let Some(block) = workload
+            .blocks
+            .iter()
+            .find(|block| !block.size.0.is_multiple_of(512))
+        {
+            let cause = Cause::BlockSize {
+                job: self.job.name.clone(),
+                bytes: block.size.0,
+            };
+            let location = self
+                .settings
+                .get(key)
+                .map_or(&self.job.location, |setting| &setting.location);
             return Err(cause.at(location.clone()));
         }
         Ok(())
@@ -116,43 +157,73 @@ impl<'a> Draft<'a> {
         let mut entries = Vec::new();
         for entry in text.split(':') {
             let (size, percent) = entry.split_once('/').unwrap_or((entry, ""));
-            let size = units::size(size, self.kb_base).filter(|size| *size > 0).ok_or_else(wrong)?;
+            let size = units::size(size, self.kb_base)
+                .filter(|size| *size > 0)
+                .ok_or_else(wrong)?;
             entries.push((size, percent_of(percent).ok_or_else(wrong)?));
         }
-        let blocks = filled(entries).into_iter().map(|(size, weight)| BlockSize { size: Size(size), weight });
+        let blocks = filled(entries).into_iter().map(|(size, weight)| BlockSize {
+            size: Size(size),
+            weight,
+        });
         Ok(blocks.filter(|block| block.weight > 0.0).collect())
     }
 
     pub(super) fn distribution(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         let text = self.text("random_distribution").unwrap_or("random");
         let wrong = |this: &Draft<'_>| {
-            this.wrong("random_distribution", "random, zipf:1.1, pareto:0.2, normal:10 or zoned:60/10:40/90")
+            this.wrong(
+                "random_distribution",
+                "random, zipf:1.1, pareto:0.2, normal:10 or zoned:60/10:40/90",
+            )
         };
         let (kind, value) = text.split_once(':').unwrap_or((text, ""));
         let (own, differs) = Self::side(workload, value);
-        let number = || own.split(':').next().and_then(|value| value.parse::<f64>().ok());
+        let number = || {
+            own.split(':')
+                .next()
+                .and_then(|value| value.parse::<f64>().ok())
+        };
         workload.distribution = match kind {
             "random" => self.plain_random(workload),
-            "zipf" => OffsetDistribution::Zipf { theta: number().ok_or_else(|| wrong(self))? },
-            "pareto" => OffsetDistribution::Pareto { skew: number().ok_or_else(|| wrong(self))? },
+            "zipf" => OffsetDistribution::Zipf {
+                theta: number().ok_or_else(|| wrong(self))?,
+            },
+            "pareto" => OffsetDistribution::Pareto {
+                skew: number().ok_or_else(|| wrong(self))?,
+            },
             // A deviation in percent of the region, around its middle.
             "normal" | "gauss" => {
                 let deviation = number().ok_or_else(|| wrong(self))? / 100.0;
-                OffsetDistribution::Normal { mean: 0.5, deviation }
+                OffsetDistribution::Normal {
+                    mean: 0.5,
+                    deviation,
+                }
             }
-            "zoned" => OffsetDistribution::HotZones { zones: zones(own).ok_or_else(|| wrong(self))? },
+            "zoned" => OffsetDistribution::HotZones {
+                zones: zones(own).ok_or_else(|| wrong(self))?,
+            },
             "zoned_abs" => {
-                self.lose("random_distribution", "zones are shares of the region: write zoned:60/10:40/90");
+                self.lose(
+                    "random_distribution",
+                    "zones are shares of the region: write zoned:60/10:40/90",
+                );
                 OffsetDistribution::Uniform {}
             }
             "sequence" => {
-                self.lose("random_distribution", "requests are drawn from a distribution, not listed");
+                self.lose(
+                    "random_distribution",
+                    "requests are drawn from a distribution, not listed",
+                );
                 OffsetDistribution::Uniform {}
             }
             _ => return Err(wrong(self)),
         };
         if differs {
-            self.lose("random_distribution", "requests of all kinds go to the same places here");
+            self.lose(
+                "random_distribution",
+                "requests of all kinds go to the same places here",
+            );
         }
         Ok(())
     }
@@ -186,16 +257,26 @@ impl<'a> Draft<'a> {
 fn percent_of(text: &str) -> Option<Option<f64>> {
     match text {
         "" => Some(None),
-        text => text.parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent)).map(Some),
+        text => text
+            .parse::<f64>()
+            .ok()
+            .filter(|percent| (0.0..=100.0).contains(percent))
+            .map(Some),
     }
 }
 
 /// Entries without a percentage divide what the others leave.
 fn filled<T>(entries: Vec<(T, Option<f64>)>) -> Vec<(T, f64)> {
     let given: f64 = entries.iter().filter_map(|(_, percent)| *percent).sum();
-    let open = entries.iter().filter(|(_, percent)| percent.is_none()).count();
+    let open = entries
+        .iter()
+        .filter(|(_, percent)| percent.is_none())
+        .count();
     let rest = (100.0 - given).max(0.0) / open.max(1) as f64;
-    entries.into_iter().map(|(entry, percent)| (entry, percent.unwrap_or(rest))).collect()
+    entries
+        .into_iter()
+        .map(|(entry, percent)| (entry, percent.unwrap_or(rest)))
+        .collect()
 }
 
 /// `50/5:30/15:20/`: accesses and sizes in percent. Sizes that are left out divide the rest.
@@ -204,7 +285,11 @@ fn zones(text: &str) -> Option<Vec<Zone>> {
         let (access, size) = zone.split_once('/').unwrap_or((zone, ""));
         Some((percent_of(access)??, percent_of(size)?))
     };
-    let zones: Option<Vec<(f64, Option<f64>)>> = text.trim_end_matches(':').split(':').map(zone).collect();
-    let share = |(access, size): (f64, f64)| Zone { access: access / 100.0, size: size / 100.0 };
+    let zones: Option<Vec<(f64, Option<f64>)>> =
+        text.trim_end_matches(':').split(':').map(zone).collect();
+    let share = |(access, size): (f64, f64)| Zone {
+        access: access / 100.0,
+        size: size / 100.0,
+    };
     Some(filled(zones?).into_iter().map(share).collect())
 }

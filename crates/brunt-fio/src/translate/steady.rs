@@ -14,19 +14,37 @@ use crate::error::FioError;
 impl Draft<'_> {
     /// `steadystate`: over the last so many seconds, looked at each second.
     pub(super) fn steady(&mut self, workload: &mut Workload) -> Result<(), FioError> {
-        let Some(text) = self.text("steadystate") else { return Ok(()) };
-        let Some(window) = self.time("steadystate_duration", SECOND)?.filter(|time| !time.is_zero()) else {
-            self.note("steadystate", "without steadystate_duration fio does not look for it either");
+        let Some(text) = self.text("steadystate") else {
+            return Ok(());
+        };
+        let Some(window) = self
+            .time("steadystate_duration", SECOND)?
+            .filter(|time| !time.is_zero())
+        else {
+            self.note(
+                "steadystate",
+                "without steadystate_duration fio does not look for it either",
+            );
             return Ok(());
         };
         let expected = "iops, bw or lat, or one of them with _slope, and a share: iops:10%";
-        let (what, limit) = text.split_once(':').ok_or_else(|| self.wrong("steadystate", expected))?;
+        let (what, limit) = text
+            .split_once(':')
+            .ok_or_else(|| self.wrong("steadystate", expected))?;
         let Some(limit) = limit.trim().strip_suffix('%') else {
-            self.lose("steadystate", "the limit is a share of the mean: write a percentage such as 5%");
+            self.lose(
+                "steadystate",
+                "the limit is a share of the mean: write a percentage such as 5%",
+            );
             return Ok(());
         };
-        let limit: f64 = limit.trim().parse().map_err(|_| self.wrong("steadystate", expected))?;
-        let (figure, is_slope) = what.strip_suffix("_slope").map_or((what, false), |figure| (figure, true));
+        let limit: f64 = limit
+            .trim()
+            .parse()
+            .map_err(|_| self.wrong("steadystate", expected))?;
+        let (figure, is_slope) = what
+            .strip_suffix("_slope")
+            .map_or((what, false), |figure| (figure, true));
         let figure = match figure {
             "iops" => SteadyFigure::Requests,
             "bw" => SteadyFigure::Bytes,
@@ -34,22 +52,41 @@ impl Draft<'_> {
             _ => return Err(self.wrong("steadystate", expected)),
         };
         if workload.workers > 1 && !self.job.by_key().contains_key("group_reporting") {
-            self.lose("steadystate", "it is judged over all workers, as by fio with group_reporting");
+            self.lose(
+                "steadystate",
+                "it is judged over all workers, as by fio with group_reporting",
+            );
         }
-        let round = self.time("steadystate_check_interval", SECOND)?.unwrap_or(SECOND);
+        let round = self
+            .time("steadystate_check_interval", SECOND)?
+            .unwrap_or(SECOND);
         let rounds = |time: Duration| time.as_nanos() / round.as_nanos().max(1);
         if round.is_zero() || rounds(window) < 2 {
-            return Err(self.wrong("steadystate_duration", "a time of at least two check intervals"));
+            return Err(self.wrong(
+                "steadystate_duration",
+                "a time of at least two check intervals",
+            ));
         }
-        let after = self.time("steadystate_ramp_time", SECOND)?.unwrap_or(Duration::ZERO);
+        let after = self
+            .time("steadystate_ramp_time", SECOND)?
+            .unwrap_or(Duration::ZERO);
         let runtime = self.time("runtime", SECOND)?.filter(|time| !time.is_zero());
         let window = u32::try_from(rounds(window)).unwrap_or(u32::MAX);
         let rounds_max = runtime.map(|time| rounds(time.saturating_sub(after)));
-        let rounds_max = rounds_max.and_then(|rounds| u32::try_from(rounds).ok()).unwrap_or(u32::MAX);
+        let rounds_max = rounds_max
+            .and_then(|rounds| u32::try_from(rounds).ok())
+            .unwrap_or(u32::MAX);
         let limit = Some(limit / 100.0);
-        let (deviation, slope) = if is_slope { (None, limit) } else { (limit, None) };
-        workload.interval =
-            Span(if after.as_nanos().is_multiple_of(round.as_nanos()) { round } else { SECOND });
+        let (deviation, slope) = if is_slope {
+            (None, limit)
+        } else {
+            (limit, None)
+        };
+        workload.interval = Span(if after.as_nanos().is_multiple_of(round.as_nanos()) {
+            round
+        } else {
+            SECOND
+        });
         workload.stop.steady = Some(Steady {
             round: Span(round),
             rounds_max: rounds_max.max(window),
@@ -65,18 +102,26 @@ impl Draft<'_> {
     /// `latency_target`: the deepest queue, up to `iodepth`, at which so many requests are answered in time.
     pub(super) fn promise(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         const MICROSECOND: Duration = Duration::from_micros(1);
-        let Some(limit) = self.time("latency_target", MICROSECOND)?.filter(|limit| !limit.is_zero()) else {
+        let Some(limit) = self
+            .time("latency_target", MICROSECOND)?
+            .filter(|limit| !limit.is_zero())
+        else {
             return Ok(());
         };
-        let window = self.time("latency_window", MICROSECOND)?.filter(|window| !window.is_zero());
+        let window = self
+            .time("latency_window", MICROSECOND)?
+            .filter(|window| !window.is_zero());
         let Some(window) = window else {
-            self.lose("latency_target", "a search needs the length of a trial: write latency_window=5s");
+            self.lose(
+                "latency_target",
+                "a search needs the length of a trial: write latency_window=5s",
+            );
             return Ok(());
         };
         let percentile = match self.text("latency_percentile") {
-            Some(text) => {
-                text.parse().map_err(|_| self.wrong("latency_percentile", "a number such as 99.9"))?
-            }
+            Some(text) => text
+                .parse()
+                .map_err(|_| self.wrong("latency_percentile", "a number such as 99.9"))?,
             None => 100.0,
         };
         if percentile >= 100.0 {
@@ -88,7 +133,12 @@ impl Draft<'_> {
         }
         let max = std::mem::replace(&mut workload.queue_depth, 1);
         let (percentile, limit) = (Some(percentile), Some(Span(limit)));
-        workload.depth_search = Some(DepthSearch { max, time: Span(window), percentile, limit });
+        workload.depth_search = Some(DepthSearch {
+            max,
+            time: Span(window),
+            percentile,
+            limit,
+        });
         self.note(
             "latency_target",
             "the queue depth is found before the first run, and is that of all runs of a window's length",

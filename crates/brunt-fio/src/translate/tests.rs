@@ -27,37 +27,73 @@ fn translated(text: &str, lossy: bool) -> Result<Import, FioError> {
 fn one(settings: &str) -> (String, Workload, Vec<Remark>) {
     let import = of(&format!("[job]\nsize=1m\nfilename=/x/y\n{settings}\n")).unwrap();
     let target = import.experiment.targets.into_values().next().unwrap();
-    (target.url, import.experiment.workloads.into_values().next().unwrap(), import.remarks)
+    (
+        target.url,
+        import.experiment.workloads.into_values().next().unwrap(),
+        import.remarks,
+    )
 }
 
 /// The usual keys arrive where they belong.
 #[test]
 fn usual_keys() {
     let (url, workload, _) = one("");
-    assert_eq!(url, "file:/x/y?direct=no&write_back=yes&size=1MiB&create=yes");
-    assert_eq!((workload.read, workload.sequential, workload.queue_depth), (1.0, 1.0, 1));
-    assert_eq!((workload.stop.bytes, workload.region.length), (Some(Size(1 << 20)), Some(Size(1 << 20))));
+    assert_eq!(
+        url,
+        "file:/x/y?direct=no&write_back=yes&size=1MiB&create=yes"
+    );
+    assert_eq!(
+        (workload.read, workload.sequential, workload.queue_depth),
+        (1.0, 1.0, 1)
+    );
+    assert_eq!(
+        (workload.stop.bytes, workload.region.length),
+        (Some(Size(1 << 20)), Some(Size(1 << 20)))
+    );
     let text = "rw=randrw\nrwmixread=70\nbs=8k\niodepth=32\nioengine=libaio\ndirect=1\nnumjobs=4\noffset=64k\nloops=3";
     let (url, workload, _) = one(text);
     assert_eq!(url, "file:/x/y?write_back=yes&size=1088KiB&create=yes");
     assert_eq!(
-        (workload.read, workload.sequential, workload.queue_depth, workload.workers),
+        (
+            workload.read,
+            workload.sequential,
+            workload.queue_depth,
+            workload.workers
+        ),
         (0.7, 0.0, 32, 4)
     );
-    assert_eq!((workload.align, workload.region.start), (Size(8192), Size(65536)));
+    assert_eq!(
+        (workload.align, workload.region.start),
+        (Size(8192), Size(65536))
+    );
     assert_eq!(workload.stop.bytes, Some(Size(12 << 20)));
     let (_, workload, _) =
         one("rw=randread\npercentage_random=80\nruntime=2m\ntime_based\nramp_time=5\nba=512");
     assert!((workload.sequential - 0.2).abs() < 1e-9);
-    assert_eq!((workload.stop.bytes, workload.stop.time), (None, Some(Span(Duration::from_secs(120)))));
-    assert_eq!(workload.ramp_up.map(|ramp| ramp.time), Some(Span(Duration::from_secs(5))));
+    assert_eq!(
+        (workload.stop.bytes, workload.stop.time),
+        (None, Some(Span(Duration::from_secs(120))))
+    );
+    assert_eq!(
+        workload.ramp_up.map(|ramp| ramp.time),
+        Some(Span(Duration::from_secs(5)))
+    );
     assert_eq!(workload.align, Size(512));
     let (_, workload, _) = one("kb_base=1000\nbs=512kib\nio_size=3MiB\nnumber_ios=7");
     let (bytes, requests) = (workload.stop.bytes, workload.stop.requests);
-    assert_eq!((workload.blocks[0].size, bytes, requests), (Size(512 << 10), Some(Size(3 << 20)), Some(7)));
+    assert_eq!(
+        (workload.blocks[0].size, bytes, requests),
+        (Size(512 << 10), Some(Size(3 << 20)), Some(7))
+    );
     let (_, workload, _) = one("verify=crc32c\nrw=write\nthinktime=500\nthinktime_blocks=8");
     assert!(workload.verify.is_some());
-    assert_eq!(workload.burst, Some(Burst { requests: 8, interval: Span(Duration::from_micros(500)) }));
+    assert_eq!(
+        workload.burst,
+        Some(Burst {
+            requests: 8,
+            interval: Span(Duration::from_micros(500))
+        })
+    );
 }
 
 /// Block sizes of every form are understood.
@@ -65,12 +101,24 @@ fn usual_keys() {
 fn block_sizes() {
     let check = |settings: &str, expected: &[(u64, f64)]| {
         let blocks = one(settings).1.blocks;
-        let found: Vec<_> = blocks.iter().map(|block| (block.size.0, block.weight)).collect();
+        let found: Vec<_> = blocks
+            .iter()
+            .map(|block| (block.size.0, block.weight))
+            .collect();
         assert_eq!(found, expected, "{settings}");
     };
-    check("bsrange=4k-16k", &[(4096, 1.0), (8192, 1.0), (12288, 1.0), (16384, 1.0)]);
-    check("bssplit=4k/10:64k/50:32k/40", &[(4096, 10.0), (65536, 50.0), (32768, 40.0)]);
-    check("bssplit=4k/50:64k/:32k/", &[(4096, 50.0), (65536, 25.0), (32768, 25.0)]);
+    check(
+        "bsrange=4k-16k",
+        &[(4096, 1.0), (8192, 1.0), (12288, 1.0), (16384, 1.0)],
+    );
+    check(
+        "bssplit=4k/10:64k/50:32k/40",
+        &[(4096, 10.0), (65536, 50.0), (32768, 40.0)],
+    );
+    check(
+        "bssplit=4k/50:64k/:32k/",
+        &[(4096, 50.0), (65536, 25.0), (32768, 25.0)],
+    );
     check("rw=write\nbs=4k,64k", &[(65536, 1.0)]);
     assert_eq!(one("bsrange=512-1m").1.blocks.len(), 64);
 }
@@ -80,32 +128,67 @@ fn block_sizes() {
 fn distributions_and_rates() {
     let check = |text: &str, expected| {
         assert_eq!(
-            one(&format!("rw=randread\nrandom_distribution={text}")).1.distribution,
+            one(&format!("rw=randread\nrandom_distribution={text}"))
+                .1
+                .distribution,
             expected,
             "{text}"
         );
     };
     check("random", OffsetDistribution::Shuffled {});
     check("random\nnorandommap", OffsetDistribution::Uniform {});
-    check("random\nbssplit=4k/50:8k/50", OffsetDistribution::Uniform {});
+    check(
+        "random\nbssplit=4k/50:8k/50",
+        OffsetDistribution::Uniform {},
+    );
     check("zipf:1.2", OffsetDistribution::Zipf { theta: 1.2 });
     check("pareto:0.2", OffsetDistribution::Pareto { skew: 0.2 });
-    check("normal:25", OffsetDistribution::Normal { mean: 0.5, deviation: 0.25 });
-    let zones = vec![Zone { access: 0.6, size: 0.1 }, Zone { access: 0.4, size: 0.9 }];
+    check(
+        "normal:25",
+        OffsetDistribution::Normal {
+            mean: 0.5,
+            deviation: 0.25,
+        },
+    );
+    let zones = vec![
+        Zone {
+            access: 0.6,
+            size: 0.1,
+        },
+        Zone {
+            access: 0.4,
+            size: 0.9,
+        },
+    ];
     check("zoned:60/10:40/90", OffsetDistribution::HotZones { zones });
     let rate = |settings: &str| match one(settings).1.arrival {
         Arrival::Open { rate, process, .. } => (rate.round(), process),
         other => panic!("{other:?}"),
     };
-    assert_eq!(rate("rw=randread\nrate_iops=1000\nnumjobs=2"), (2000.0, ArrivalProcess::Constant));
-    assert_eq!(rate("rate_iops=1000\nnumjobs=2"), (1000.0, ArrivalProcess::Constant));
+    assert_eq!(
+        rate("rw=randread\nrate_iops=1000\nnumjobs=2"),
+        (2000.0, ArrivalProcess::Constant)
+    );
+    assert_eq!(
+        rate("rate_iops=1000\nnumjobs=2"),
+        (1000.0, ArrivalProcess::Constant)
+    );
     assert_eq!(
         rate("rw=randrw\nrwmixread=80\nrate_iops=800\nrate_process=poisson"),
         (1000.0, ArrivalProcess::Poisson)
     );
-    assert_eq!(rate("rw=randrw\nrate_iops=800,100"), (200.0, ArrivalProcess::Constant));
-    assert_eq!(rate("rw=randread\nrate=1m\nbs=4k\nnumjobs=2"), (512.0, ArrivalProcess::Constant));
-    assert_eq!(rate("rw=randwrite\nrate=,400k\nbssplit=4k/50:12k/50"), (50.0, ArrivalProcess::Constant));
+    assert_eq!(
+        rate("rw=randrw\nrate_iops=800,100"),
+        (200.0, ArrivalProcess::Constant)
+    );
+    assert_eq!(
+        rate("rw=randread\nrate=1m\nbs=4k\nnumjobs=2"),
+        (512.0, ArrivalProcess::Constant)
+    );
+    assert_eq!(
+        rate("rw=randwrite\nrate=,400k\nbssplit=4k/50:12k/50"),
+        (50.0, ArrivalProcess::Constant)
+    );
 }
 
 #[test]
@@ -113,12 +196,22 @@ fn a_loss_is_named_with_its_line_and_refuses_the_file() {
     let text = "[global]\nuid=5\ngroup_reporting\nnonsense=1\n[a]\nsize=1m\nrw=trimwrite\niodepth=8\n[b]\nsize=1m\nrw=randwrite\n";
     let refused = of(text).unwrap_err();
     assert_eq!(refused.location.line, Some(2));
-    let Cause::Loss { option, more, .. } = &refused.cause else { panic!("{refused}") };
+    let Cause::Loss { option, more, .. } = &refused.cause else {
+        panic!("{refused}")
+    };
     assert_eq!((option.as_str(), *more), ("uid", 2));
-    assert!(refused.advice().is_some_and(|advice| advice.contains("--lossy")));
+    assert!(
+        refused
+            .advice()
+            .is_some_and(|advice| advice.contains("--lossy"))
+    );
     let import = translated(text, true).unwrap();
     let remark = |key: &str| {
-        let all: Vec<_> = import.remarks.iter().filter(|remark| remark.key == key).collect();
+        let all: Vec<_> = import
+            .remarks
+            .iter()
+            .filter(|remark| remark.key == key)
+            .collect();
         assert_eq!(all.len(), 1, "{key}: {all:?}");
         (all[0].location.line, all[0].why.clone(), all[0].loss)
     };
@@ -127,11 +220,25 @@ fn a_loss_is_named_with_its_line_and_refuses_the_file() {
     assert_eq!((remark("rw").0, remark("rw").2), (Some(7), true));
     assert!(remark("iodepth").1.contains("one request outstanding") && !remark("iodepth").2);
     assert!(remark("[a]").1.contains("[together.at-once]") && !remark("[a]").2);
-    assert!(import.remarks.iter().all(|remark| remark.key != "group_reporting"));
-    assert!(import.text.contains("# LOST: ") && import.text.contains(":2: uid: "), "{}", import.text);
+    assert!(
+        import
+            .remarks
+            .iter()
+            .all(|remark| remark.key != "group_reporting")
+    );
+    assert!(
+        import.text.contains("# LOST: ") && import.text.contains(":2: uid: "),
+        "{}",
+        import.text
+    );
     assert!(import.text.starts_with("# From "));
     // Two files of their own: each workload against its own, at once.
-    let points: Vec<_> = import.experiment.points().into_iter().map(|point| point.label).collect();
+    let points: Vec<_> = import
+        .experiment
+        .points()
+        .into_iter()
+        .map(|point| point.label)
+        .collect();
     assert_eq!(points, ["a+b at-once", "a at-once/a", "b at-once/b"]);
 }
 
@@ -140,42 +247,93 @@ fn a_loss_is_named_with_its_line_and_refuses_the_file() {
 fn losses() {
     let check = |settings: &str, blamed: &str, words: &str| {
         let refused = of(&format!("[job]\nsize=1m\nfilename=/x/y\n{settings}\n")).unwrap_err();
-        let Cause::Loss { option, why, more: 0 } = &refused.cause else { panic!("{settings}: {refused}") };
+        let Cause::Loss {
+            option,
+            why,
+            more: 0,
+        } = &refused.cause
+        else {
+            panic!("{settings}: {refused}")
+        };
         assert_eq!(option, blamed, "{settings}");
         assert!(why.contains(words), "{settings}: {why}");
     };
     check("rw=randread:8", "rw", "each group of 8 requests");
     check("rw=randrw\nbs=4k,8k", "bs", "same block sizes");
-    check("rw=randrw\nbssplit=4k/50:8k/50,8k/100", "bssplit", "same block sizes");
-    check("random_distribution=sequence:2,0,1", "random_distribution", "not listed");
+    check(
+        "rw=randrw\nbssplit=4k/50:8k/50,8k/100",
+        "bssplit",
+        "same block sizes",
+    );
+    check(
+        "random_distribution=sequence:2,0,1",
+        "random_distribution",
+        "not listed",
+    );
     check("rw=trimwrite", "rw", "trims each block, then writes it");
     check("zonemode=zbd\nzonesize=1m", "zonemode", "write pointers");
     check("offset=8z", "offset", "zonesize, which is not set");
-    check("rw=randread\nzonemode=strided\nzonesize=64k", "zonemode", "random requests");
-    check("zonemode=strided\nzonesize=128k\nzonerange=64k", "zonerange", "once");
+    check(
+        "rw=randread\nzonemode=strided\nzonesize=64k",
+        "zonemode",
+        "random requests",
+    );
+    check(
+        "zonemode=strided\nzonesize=128k\nzonerange=64k",
+        "zonerange",
+        "once",
+    );
     check("cpus_allowed=0", "cpus_allowed", "not bound");
-    check("numa_cpu_nodes=0\nnuma_mem_policy=bind:0", "numa_cpu_nodes", "not bound");
-    check("cmdprio_percentage=20\ncmdprio_class=1", "cmdprio_percentage", "no I/O priority");
+    check(
+        "numa_cpu_nodes=0\nnuma_mem_policy=bind:0",
+        "numa_cpu_nodes",
+        "not bound",
+    );
+    check(
+        "cmdprio_percentage=20\ncmdprio_class=1",
+        "cmdprio_percentage",
+        "no I/O priority",
+    );
     check("rw=write\nbuffer_pattern=0", "buffer_pattern", "seeded");
-    check("filename=/dev/null", "filename", "neither a file nor a block device");
+    check(
+        "filename=/dev/null",
+        "filename",
+        "neither a file nor a block device",
+    );
     check("ss=iops:500\nss_dur=10", "ss", "share of the mean");
     check("ss=iops:5%\nss_dur=10\nnumjobs=2", "ss", "group_reporting");
-    check("latency_target=5000\nlatency_window=1000000", "latency_target", "slowest of all");
+    check(
+        "latency_target=5000\nlatency_window=1000000",
+        "latency_target",
+        "slowest of all",
+    );
     check("offset=30%", "offset", "percentage");
     check("filesize=1k-1m", "filesize", "one size");
     check("nrfiles=4", "nrfiles", "one file");
     check("rw=read\nverify=md5", "verify", "brunt verify");
     check("rw=write\nbuffer_pattern=0x01", "buffer_pattern", "seeded");
     check("prio=7", "prio", "ionice");
-    check("filename=/dev/sda\\:x:/dev/sdb", "filename", "the first one");
+    check(
+        "filename=/dev/sda\\:x:/dev/sdb",
+        "filename",
+        "the first one",
+    );
     check("ioengine=mmap", "ioengine", "page faults");
     check("ioengine=cpuio", "ioengine", "burns processor time");
     check("ioengine=nosuch", "ioengine", "is not supported");
     // What is off, or does not matter for reads, is none.
-    for settings in
-        ["zonemode=none", "prio=0", "buffer_pattern=0x01", "rw_sequencer=sequential", "flow=0", "fsync=1"]
-    {
-        assert!(of(&format!("[job]\nsize=1m\nfilename=/x/y\n{settings}\n")).is_ok(), "{settings}");
+    for settings in [
+        "zonemode=none",
+        "prio=0",
+        "buffer_pattern=0x01",
+        "rw_sequencer=sequential",
+        "flow=0",
+        "fsync=1",
+    ] {
+        assert!(
+            of(&format!("[job]\nsize=1m\nfilename=/x/y\n{settings}\n")).is_ok(),
+            "{settings}"
+        );
     }
 }
 
@@ -189,9 +347,20 @@ fn engines_that_are_not_here() {
         "each engine has its own reason: {refused}"
     );
     let import = translated(text, true).unwrap();
-    assert_eq!(import.experiment.workloads.keys().collect::<Vec<_>>(), ["map"]);
-    assert_eq!(import.remarks.iter().filter(|remark| remark.loss).count(), 2);
-    assert!(matches!(translated("[burn]\nioengine=exec\n", true).unwrap_err().cause, Cause::NothingLeft));
+    assert_eq!(
+        import.experiment.workloads.keys().collect::<Vec<_>>(),
+        ["map"]
+    );
+    assert_eq!(
+        import.remarks.iter().filter(|remark| remark.loss).count(),
+        2
+    );
+    assert!(matches!(
+        translated("[burn]\nioengine=exec\n", true)
+            .unwrap_err()
+            .cause,
+        Cause::NothingLeft
+    ));
 }
 
 /// The syntax of fio's own examples, each in its own job.
@@ -202,9 +371,17 @@ fn syntax() {
     assert_eq!(workload.blocks[0].size, Size(4096));
     let zone = |access, size| Zone { access, size };
     let zones = vec![zone(0.5, 0.05), zone(0.3, 0.15), zone(0.2, 0.8)];
-    assert_eq!(workload.distribution, OffsetDistribution::HotZones { zones: zones.clone() });
+    assert_eq!(
+        workload.distribution,
+        OffsetDistribution::HotZones {
+            zones: zones.clone()
+        }
+    );
     let (_, workload, _) = one("rw=randread\nrandom_distribution=zoned:50/5:30/15:20/:");
-    assert_eq!(workload.distribution, OffsetDistribution::HotZones { zones });
+    assert_eq!(
+        workload.distribution,
+        OffsetDistribution::HotZones { zones }
+    );
     let (_, workload, _) = one("timeout=60;s\nnumjobs=2\t; two\nrw=randread\nbs=(1k*8)");
     assert_eq!((workload.workers, workload.blocks[0].size), (2, Size(8192)));
     assert_eq!(workload.stop.time, Some(Span(Duration::from_secs(60))));
@@ -220,10 +397,15 @@ fn syntax() {
     let journal = workload.verify.and_then(|verify| verify.journal).unwrap();
     assert_eq!(journal.to_str(), Some("job.journals"));
     assert!(
-        remarks.iter().any(|remark| !remark.loss && remark.why.contains("brunt verify job.journals/run-N"))
+        remarks
+            .iter()
+            .any(|remark| !remark.loss && remark.why.contains("brunt verify job.journals/run-N"))
     );
     let unset = of("[job]\nsize=1m\nbs=${NO_SUCH_VARIABLE}\n").unwrap_err();
-    assert!(matches!(&unset.cause, Cause::UnknownVariable(name) if name == "NO_SUCH_VARIABLE"), "{unset}");
+    assert!(
+        matches!(&unset.cause, Cause::UnknownVariable(name) if name == "NO_SUCH_VARIABLE"),
+        "{unset}"
+    );
     assert_eq!(unset.location.line, Some(3));
 }
 
@@ -231,10 +413,19 @@ fn syntax() {
 #[test]
 fn trims() {
     let (_, workload, _) = one("rw=randtrim\nbs=8k");
-    assert_eq!((workload.read, workload.trim, workload.sequential), (0.0, 1.0, 0.0));
-    assert_eq!((workload.stop.bytes, workload.stop.requests), (None, Some(128)));
+    assert_eq!(
+        (workload.read, workload.trim, workload.sequential),
+        (0.0, 1.0, 0.0)
+    );
+    assert_eq!(
+        (workload.stop.bytes, workload.stop.requests),
+        (None, Some(128))
+    );
     let (_, workload, _) = one("rw=trim\nbs=4k,8k,16k\nnumber_ios=9");
-    assert_eq!((workload.blocks[0].size, workload.sequential), (Size(16384), 1.0));
+    assert_eq!(
+        (workload.blocks[0].size, workload.sequential),
+        (Size(16384), 1.0)
+    );
     assert_eq!(workload.stop.requests, Some(9));
 }
 
@@ -244,20 +435,44 @@ fn sizes_of_files_and_devices() {
     let import = |text: &str| {
         let import = of(text).unwrap();
         let target = import.experiment.targets.into_values().next().unwrap();
-        (target.url, import.experiment.workloads.into_values().next().unwrap())
+        (
+            target.url,
+            import.experiment.workloads.into_values().next().unwrap(),
+        )
     };
-    let (url, workload) = import("[job]\nfilename=/dev/sdx\nrw=randwrite\ndirect=1\nloops=2\nnumjobs=3\n");
+    let (url, workload) =
+        import("[job]\nfilename=/dev/sdx\nrw=randwrite\ndirect=1\nloops=2\nnumjobs=3\n");
     assert_eq!(url, "/dev/sdx?write_back=yes");
-    assert_eq!((workload.region.length, workload.stop.bytes, workload.stop.passes), (None, None, Some(6)));
+    assert_eq!(
+        (
+            workload.region.length,
+            workload.stop.bytes,
+            workload.stop.passes
+        ),
+        (None, None, Some(6))
+    );
     let (url, workload) = import("[job]\nfilename=/x/there\nruntime=5\ntime_based\n");
-    assert_eq!((url.as_str(), workload.stop.passes), ("file:/x/there?direct=no&write_back=yes", None));
+    assert_eq!(
+        (url.as_str(), workload.stop.passes),
+        ("file:/x/there?direct=no&write_back=yes", None)
+    );
     let (_, workload) = import("[job]\nfilename=/dev/sdx\nsize=100%\nrw=trim\n");
     assert_eq!((workload.stop.passes, workload.trim), (Some(1), 1.0));
-    let (url, workload) = import("[job]\nfilename=/x/y\nfilesize=1m\nsize=4m\noffset=256k\nrw=randwrite\n");
-    assert_eq!(url, "file:/x/y?direct=no&write_back=yes&size=1MiB&create=yes");
-    assert_eq!((workload.region.length, workload.stop.bytes), (Some(Size(768 << 10)), Some(Size(4 << 20))));
+    let (url, workload) =
+        import("[job]\nfilename=/x/y\nfilesize=1m\nsize=4m\noffset=256k\nrw=randwrite\n");
+    assert_eq!(
+        url,
+        "file:/x/y?direct=no&write_back=yes&size=1MiB&create=yes"
+    );
+    assert_eq!(
+        (workload.region.length, workload.stop.bytes),
+        (Some(Size(768 << 10)), Some(Size(4 << 20)))
+    );
     let (url, workload) = import("[job]\nioengine=null\nsize=1280m\n");
-    assert_eq!((url.as_str(), workload.region.length), ("null:1280MiB", Some(Size(1_342_177_280))));
+    assert_eq!(
+        (url.as_str(), workload.region.length),
+        ("null:1280MiB", Some(Size(1_342_177_280)))
+    );
     let (url, _) = import("[job]\nioengine=libiscsi\nfilename=iscsi\\://host/iqn.x\\:y/0\n");
     assert_eq!(url, "iscsi://host/iqn.x:y/0");
 }
@@ -269,7 +484,12 @@ fn jobs_one_after_the_other() {
         of("[global]\nsize=1m\nfilename=/x/y\n[a]\nrw=write\n[b]\nstonewall\n[c]\nwait_for=b\nrw=trim\n")
             .unwrap();
     assert_eq!(import.experiment.workloads.len(), 3);
-    assert!(import.remarks.iter().any(|remark| remark.key == "[b]" && !remark.loss));
+    assert!(
+        import
+            .remarks
+            .iter()
+            .any(|remark| remark.key == "[b]" && !remark.loss)
+    );
 }
 
 /// Jobs at once are one point with a part for each, start when fio starts them, and end with the first if it says so.
@@ -278,13 +498,24 @@ fn jobs_at_once() {
     let text = "[global]\nsize=1m\nfilename=/x/y\nruntime=9\ntime_based\nexitall\n\
                 [a]\nramp_time=500ms\n[b]\nrw=randwrite\nstartdelay=1250ms\n[c]\nstonewall\n";
     let import = of(text).unwrap();
-    let points: Vec<_> = import.experiment.points().into_iter().map(|point| point.label).collect();
+    let points: Vec<_> = import
+        .experiment
+        .points()
+        .into_iter()
+        .map(|point| point.label)
+        .collect();
     assert_eq!(points, ["a c", "a at-once", "a at-once/a", "a at-once/b"]);
     let group = &import.experiment.together["at-once"];
     assert!(group.exit_all);
-    assert_eq!(group.jobs[1].start_delay, Some(Span(Duration::from_millis(1250))));
+    assert_eq!(
+        group.jobs[1].start_delay,
+        Some(Span(Duration::from_millis(1250)))
+    );
     // b begins to be measured 750 ms after a: intervals are such that it begins with one.
-    assert_eq!(import.experiment.workloads["b"].interval, Span(Duration::from_millis(250)));
+    assert_eq!(
+        import.experiment.workloads["b"].interval,
+        Span(Duration::from_millis(250))
+    );
     let odd = of("[global]\nsize=1m\n[a]\n[b]\nstartdelay=1001ms\n").unwrap();
     assert_eq!(odd.experiment.workloads["a"].interval, Span(Duration::ZERO));
     let refused = of("[global]\nsize=1m\n[a]\n[b]\nstartdelay=soon\n").unwrap_err();
@@ -296,59 +527,126 @@ fn jobs_at_once() {
 fn copies_of_a_job() {
     let import = |text: &str| {
         let import = of(&format!("[global]\nsize=1m\nbs=64k\n{text}")).unwrap();
-        let urls: Vec<String> = import.experiment.targets.values().map(|target| target.url.clone()).collect();
-        let starts: Vec<u64> =
-            import.experiment.workloads.values().map(|workload| workload.region.start.0 >> 20).collect();
-        let workers: u32 = import.experiment.workloads.values().map(|workload| workload.workers).sum();
-        let jobs = import.experiment.together.get("at-once").map_or(Vec::new(), |group| group.jobs.clone());
-        let names: Vec<String> = jobs.iter().map(|job| format!("{}@{}", job.name(), job.target)).collect();
+        let urls: Vec<String> = import
+            .experiment
+            .targets
+            .values()
+            .map(|target| target.url.clone())
+            .collect();
+        let starts: Vec<u64> = import
+            .experiment
+            .workloads
+            .values()
+            .map(|workload| workload.region.start.0 >> 20)
+            .collect();
+        let workers: u32 = import
+            .experiment
+            .workloads
+            .values()
+            .map(|workload| workload.workers)
+            .sum();
+        let jobs = import
+            .experiment
+            .together
+            .get("at-once")
+            .map_or(Vec::new(), |group| group.jobs.clone());
+        let names: Vec<String> = jobs
+            .iter()
+            .map(|job| format!("{}@{}", job.name(), job.target))
+            .collect();
         (urls.join(" "), starts, workers, names.join(" "))
     };
     let one = |job: &str| format!("file:{job}?direct=no&write_back=yes&size=1MiB&create=yes");
     let own = import("[job]\nnumjobs=2\nrw=write\n");
     assert_eq!(own.0, [one("job.0.0"), one("job.1.0")].join(" "));
-    assert_eq!((own.1, own.2, own.3.as_str()), (vec![0], 1, "job-1@job job-2@job-2"));
+    assert_eq!(
+        (own.1, own.2, own.3.as_str()),
+        (vec![0], 1, "job-1@job job-2@job-2")
+    );
     let same = import("[job]\nfilename=/x/y\nnumjobs=2\n");
-    assert_eq!((same.1, same.2, same.3.as_str()), (vec![0], 1, "job-1@job job-2@job"));
-    let apart = import("[job]\nfilename=/dev/sdx\nrw=randread\nnumjobs=3\noffset=1m\noffset_increment=2m\n");
-    assert_eq!((apart.0.as_str(), apart.1), ("/dev/sdx?direct=no&write_back=yes", vec![1, 3, 5]));
-    assert_eq!((apart.2, apart.3.as_str()), (3, "job-1@job job-2@job job-3@job"));
+    assert_eq!(
+        (same.1, same.2, same.3.as_str()),
+        (vec![0], 1, "job-1@job job-2@job")
+    );
+    let apart = import(
+        "[job]\nfilename=/dev/sdx\nrw=randread\nnumjobs=3\noffset=1m\noffset_increment=2m\n",
+    );
+    assert_eq!(
+        (apart.0.as_str(), apart.1),
+        ("/dev/sdx?direct=no&write_back=yes", vec![1, 3, 5])
+    );
+    assert_eq!(
+        (apart.2, apart.3.as_str()),
+        (3, "job-1@job job-2@job job-3@job")
+    );
     // One file is one target, as large as the last copy needs it, whatever filesize says.
     let increment = "rw=write\nnumjobs=2\noffset_increment=1m\n";
     for filesize in ["", "filesize=2m\n"] {
         let regions = import(&format!("[job]\nfilename=/x/y\n{increment}{filesize}"));
-        assert_eq!((regions.0, regions.1), (one("/x/y").replace("1MiB", "2MiB"), vec![0, 1]));
+        assert_eq!(
+            (regions.0, regions.1),
+            (one("/x/y").replace("1MiB", "2MiB"), vec![0, 1])
+        );
         assert_eq!(regions.3, "job-1@job job-2@job");
     }
     let own = import(&format!("[job]\n{increment}"));
-    assert_eq!(own.0, [one("job.0.0"), one("job.1.0").replace("1MiB", "2MiB")].join(" "));
+    assert_eq!(
+        own.0,
+        [one("job.0.0"), one("job.1.0").replace("1MiB", "2MiB")].join(" ")
+    );
     let workers = import("[job]\nfilename=/x/y\nrw=randread\nnumjobs=3\n");
     assert_eq!((workers.1, workers.2, workers.3.as_str()), (vec![0], 3, ""));
     let two = import("[a]\nfilename=/x/y\nnumjobs=2\n[b]\nfilename=/x/z\nrw=randwrite\n");
     assert_eq!(two.3, "a-1@a a-2@a b@b");
     let refused = of("[global]\nsize=1m\nexitall\n[a]\nnumjobs=2\n[b]\nnew_group\n").unwrap_err();
-    assert!(matches!(&refused.cause, Cause::Loss { option, .. } if option == "exitall"), "{refused}");
+    assert!(
+        matches!(&refused.cause, Cause::Loss { option, .. } if option == "exitall"),
+        "{refused}"
+    );
 }
 
 /// What sequential requests leave out, and the bytes that this makes of a size.
 #[test]
 fn strides() {
-    let check = |settings: &str, run: Option<u64>, skip: Option<u64>, back: Option<u64>, kib: u64| {
-        let (_, workload, _) = one(settings);
-        let stride = Stride { run: run.map(Size), skip: skip.map(Size), back: back.map(Size) };
-        assert_eq!(
-            (workload.stride, workload.stop.bytes),
-            (Some(stride), Some(Size(kib << 10))),
-            "{settings}"
-        );
-    };
+    let check =
+        |settings: &str, run: Option<u64>, skip: Option<u64>, back: Option<u64>, kib: u64| {
+            let (_, workload, _) = one(settings);
+            let stride = Stride {
+                run: run.map(Size),
+                skip: skip.map(Size),
+                back: back.map(Size),
+            };
+            assert_eq!(
+                (workload.stride, workload.stop.bytes),
+                (Some(stride), Some(Size(kib << 10))),
+                "{settings}"
+            );
+        };
     check("rw=read:-8k", None, None, Some(8192), 1024);
     check("rw=write:112k\nbs=16k", None, Some(112 << 10), None, 1024);
     // What is left out does not count: fio makes requests for all of the size.
     let zones = "zonemode=strided\nzonesize=128k";
-    check(&format!("{zones}\nzoneskip=256k"), Some(128 << 10), Some(256 << 10), None, 1024);
-    check(&format!("{zones}\nzonerange=256k"), Some(128 << 10), Some(128 << 10), None, 1024);
-    check(&format!("{zones}\nzoneskip=2z"), Some(128 << 10), Some(256 << 10), None, 1024);
+    check(
+        &format!("{zones}\nzoneskip=256k"),
+        Some(128 << 10),
+        Some(256 << 10),
+        None,
+        1024,
+    );
+    check(
+        &format!("{zones}\nzonerange=256k"),
+        Some(128 << 10),
+        Some(128 << 10),
+        None,
+        1024,
+    );
+    check(
+        &format!("{zones}\nzoneskip=2z"),
+        Some(128 << 10),
+        Some(256 << 10),
+        None,
+        1024,
+    );
     let (_, plain, _) = one(zones);
     assert_eq!(plain.stride, None);
     let (_, mixed, _) = one("rw=rw");
@@ -356,21 +654,29 @@ fn strides() {
     let import = of("[job]\nfilename=/dev/sdx\nbs=16k\nrw=write:112k\n").unwrap();
     assert_eq!(import.experiment.workloads["job"].stop.passes, Some(8));
     let zones = "[job]\nfilename=/dev/sdx\nzonemode=strided\nzonesize=256m\nzoneskip=2g\n";
-    assert_eq!(of(zones).unwrap().experiment.workloads["job"].stop.passes, Some(9));
+    assert_eq!(
+        of(zones).unwrap().experiment.workloads["job"].stop.passes,
+        Some(9)
+    );
     let text = "[job]\nfilename=/dev/sdx\nsize=2z\noffset=3z\nzonemode=strided\nzonesize=1m\n";
     let import = of(text).unwrap();
     let region = import.experiment.workloads["job"].region;
-    assert_eq!((region.start, region.length), (Size(3 << 20), Some(Size(2 << 20))));
+    assert_eq!(
+        (region.start, region.length),
+        (Size(3 << 20), Some(Size(2 << 20)))
+    );
 }
 
 /// Jobs that end when they are steady, and queues as deep as a promise allows.
 #[test]
 fn goals() {
-    let text =
-        "rw=randread\ntime_based\nruntime=300\nss=lat_slope:0.5%\nss_dur=30\nss_ramp=10\nss_interval=2";
+    let text = "rw=randread\ntime_based\nruntime=300\nss=lat_slope:0.5%\nss_dur=30\nss_ramp=10\nss_interval=2";
     let (_, workload, _) = one(text);
     let steady = workload.stop.steady.unwrap();
-    assert_eq!((steady.round.to_string(), steady.after.to_string()), ("2s".into(), "10s".into()));
+    assert_eq!(
+        (steady.round.to_string(), steady.after.to_string()),
+        ("2s".into(), "10s".into())
+    );
     assert_eq!((steady.window, steady.rounds_max), (15, 145));
     assert_eq!(
         (steady.figure, steady.slope, steady.deviation),
@@ -381,17 +687,25 @@ fn goals() {
     let text = "rw=randread\nioengine=libaio\niodepth=64\nlatency_target=500000\nlatency_window=5000000\nlatency_percentile=99.9\nruntime=60\ntime_based";
     let (_, workload, _) = one(text);
     let search = workload.depth_search.unwrap();
-    assert_eq!((workload.queue_depth, search.max, search.percentile), (1, 64, Some(99.9)));
+    assert_eq!(
+        (workload.queue_depth, search.max, search.percentile),
+        (1, 64, Some(99.9))
+    );
     let limit = search.limit.map(|limit| limit.to_string());
-    assert_eq!((search.time.to_string(), limit.as_deref()), ("5s".into(), Some("500ms")));
-    assert_eq!(workload.stop.time.map(|time| time.to_string()).as_deref(), Some("5s"));
+    assert_eq!(
+        (search.time.to_string(), limit.as_deref()),
+        ("5s".into(), Some("500ms"))
+    );
+    assert_eq!(
+        workload.stop.time.map(|time| time.to_string()).as_deref(),
+        Some("5s")
+    );
 }
 
 /// The end of one job is that of others as far as fio says so.
 #[test]
 fn ends_of_others() {
-    let text =
-        "[global]\nfilename=/x/y\nsize=1m\nexitall\n[a]\nexit_what=stonewall\n[b]\nnew_group\nrw=randread\n";
+    let text = "[global]\nfilename=/x/y\nsize=1m\nexitall\n[a]\nexit_what=stonewall\n[b]\nnew_group\nrw=randread\n";
     let import = of(text).unwrap();
     let group = &import.experiment.together["at-once"];
     let ends: Vec<bool> = group.jobs.iter().map(|job| job.ends_run).collect();
@@ -404,7 +718,10 @@ fn mistakes() {
     let refused = |settings: &str| of(&format!("[job]\n{settings}\n")).unwrap_err();
     let check = |settings: &str, line: usize, words: &str| {
         let error = refused(settings);
-        assert!(matches!(error.cause, Cause::Value { .. }), "{settings}: {error:?}");
+        assert!(
+            matches!(error.cause, Cause::Value { .. }),
+            "{settings}: {error:?}"
+        );
         assert_eq!(error.location.line, Some(line));
         assert!(error.to_string().contains(words), "{settings}: {error}");
     };
@@ -416,11 +733,21 @@ fn mistakes() {
     check("size=1m\nzonesize=64k", 3, "zonemode=strided");
     check("size=1m\nnumjobs=99999999999", 3, "below 4294967296");
     assert!(matches!(refused("rw=read").cause, Cause::NoSize { .. }));
-    assert!(matches!(refused("ioengine=null\nruntime=5").cause, Cause::NoSize { .. }));
-    assert!(matches!(refused("size=1m\nbs=1000").cause, Cause::BlockSize { bytes: 1000, .. }));
+    assert!(matches!(
+        refused("ioengine=null\nruntime=5").cause,
+        Cause::NoSize { .. }
+    ));
+    assert!(matches!(
+        refused("size=1m\nbs=1000").cause,
+        Cause::BlockSize { bytes: 1000, .. }
+    ));
     let refusal = refused("size=1m\nioengine=io_uring\niodepth=100000");
     assert!(matches!(refusal.cause, Cause::Experiment(_)), "{refusal}");
-    assert!(refused("rw=read").advice().is_some_and(|advice| advice.contains("size")));
+    assert!(
+        refused("rw=read")
+            .advice()
+            .is_some_and(|advice| advice.contains("size"))
+    );
 }
 
 /// An export is the target, with the size that it has; what fio's engine says in another way is refused by name.
@@ -428,31 +755,71 @@ fn mistakes() {
 fn nbd_exports() {
     let import = |text: &str| {
         let import = of(&format!("[global]\nioengine=nbd\nrw=randrw\n{text}")).unwrap();
-        let urls: Vec<String> = import.experiment.targets.values().map(|target| target.url.clone()).collect();
-        let regions = import.experiment.workloads.values().map(|workload| workload.region);
-        (urls, regions.map(|region| (region.start.0, region.length)).collect::<Vec<_>>(), import.remarks)
+        let urls: Vec<String> = import
+            .experiment
+            .targets
+            .values()
+            .map(|target| target.url.clone())
+            .collect();
+        let regions = import
+            .experiment
+            .workloads
+            .values()
+            .map(|workload| workload.region);
+        (
+            urls,
+            regions
+                .map(|region| (region.start.0, region.length))
+                .collect::<Vec<_>>(),
+            import.remarks,
+        )
     };
     let uri = "nbd+unix:///disk?socket=/run/nbd.sock";
     // As fio's examples/nbd.fio: from the offset to the export's end.
-    let (urls, regions, _) =
-        import(&format!("uri={uri}\ntime_based\nruntime=60\n[a]\noffset=0\n[b]\noffset=64m\n"));
-    assert_eq!((urls, regions), (vec![uri.to_string()], vec![(0, None), (64 << 20, None)]));
+    let (urls, regions, _) = import(&format!(
+        "uri={uri}\ntime_based\nruntime=60\n[a]\noffset=0\n[b]\noffset=64m\n"
+    ));
+    assert_eq!(
+        (urls, regions),
+        (vec![uri.to_string()], vec![(0, None), (64 << 20, None)])
+    );
     let tls = "nbds://host:9/disk?tls-certificates=/etc/pki&tls-hostname=h";
-    let (urls, regions, remarks) =
-        import(&format!("[a]\nuri={tls}\nsize=1m\nnumjobs=3\nsync=1\niodepth=64\n"));
-    assert_eq!((urls, regions), (vec![tls.to_string()], vec![(0, Some(Size(1 << 20)))]));
-    let note = |key: &str| remarks.iter().any(|remark| remark.key == key && !remark.loss);
-    assert!(note("numjobs") && note("sync") && !note("iodepth"), "{remarks:?}");
+    let (urls, regions, remarks) = import(&format!(
+        "[a]\nuri={tls}\nsize=1m\nnumjobs=3\nsync=1\niodepth=64\n"
+    ));
+    assert_eq!(
+        (urls, regions),
+        (vec![tls.to_string()], vec![(0, Some(Size(1 << 20)))])
+    );
+    let note = |key: &str| {
+        remarks
+            .iter()
+            .any(|remark| remark.key == key && !remark.loss)
+    };
+    assert!(
+        note("numjobs") && note("sync") && !note("iodepth"),
+        "{remarks:?}"
+    );
 
-    let lost = |settings: &str| match of(&format!("[job]\nsize=1m\n{settings}\n")).unwrap_err().cause {
-        Cause::Loss { option, why, more: 0 } if option == "uri" => why,
+    let lost = |settings: &str| match of(&format!("[job]\nsize=1m\n{settings}\n"))
+        .unwrap_err()
+        .cause
+    {
+        Cause::Loss {
+            option,
+            why,
+            more: 0,
+        } if option == "uri" => why,
         other => panic!("{settings}: {other}"),
     };
     assert!(lost("ioengine=nbd\nuri=nbd+vsock://2/disk").contains("nbds+unix only"));
     assert!(lost("ioengine=nbd\nuri=nbds://h/disk?tls-psk-file=/k").contains("pre-shared"));
     assert!(lost("ioengine=psync\nfilename=/x/y\nuri=nbd://h/disk").contains("only engine nbd"));
     let missing = of("[job]\nioengine=nbd\nsize=1m\n").unwrap_err();
-    assert!(matches!(missing.cause, Cause::NoUri { .. }) && missing.advice().is_some(), "{missing}");
+    assert!(
+        matches!(missing.cause, Cause::NoUri { .. }) && missing.advice().is_some(),
+        "{missing}"
+    );
     let odd = of("[job]\nioengine=nbd\nuri=host/disk\n").unwrap_err();
     assert!(matches!(odd.cause, Cause::Value { .. }), "{odd}");
 }
@@ -463,8 +830,14 @@ fn engines() {
     assert_eq!(one("ioengine=null").0, "null:1MiB");
     let iscsi = "ioengine=libiscsi\nfilename=iscsi\\://host/iqn.x/0";
     assert_eq!(one(iscsi).0, "iscsi://host/iqn.x/0");
-    assert_eq!(one("filename=/dev/sdx\ndirect=1").0, "/dev/sdx?write_back=yes");
+    assert_eq!(
+        one("filename=/dev/sdx\ndirect=1").0,
+        "/dev/sdx?write_back=yes"
+    );
     assert_eq!(one("filename=/dev/sdx\nbuffered=0\nsync=1").0, "/dev/sdx");
     let own = one("directory=/data\nfilename=a").0;
-    assert_eq!(own, "file:/data/a?direct=no&write_back=yes&size=1MiB&create=yes");
+    assert_eq!(
+        own,
+        "file:/data/a?direct=no&write_back=yes&size=1MiB&create=yes"
+    );
 }

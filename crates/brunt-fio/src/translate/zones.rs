@@ -17,29 +17,53 @@ impl Draft<'_> {
             (None | Some("none"), None) => return Ok(()),
             // That is a loss already.
             (Some("zbd"), _) => return Ok(()),
-            (None | Some("none"), Some(_)) => return Err(self.wrong("zonesize", "zonemode=strided with it")),
-            (Some("strided"), None) => return Err(self.wrong("zonemode", "strided with a zonesize")),
+            (None | Some("none"), Some(_)) => {
+                return Err(self.wrong("zonesize", "zonemode=strided with it"));
+            }
+            (Some("strided"), None) => {
+                return Err(self.wrong("zonemode", "strided with a zonesize"));
+            }
             (Some(_), _) => return Err(self.wrong("zonemode", "none or strided")),
         };
-        let range = self.size("zonerange")?.filter(|range| *range > 0).unwrap_or(size);
+        let range = self
+            .size("zonerange")?
+            .filter(|range| *range > 0)
+            .unwrap_or(size);
         let skip = self.size_here("zoneskip")?.unwrap_or(0);
         if range < size {
-            self.lose("zonerange", "a zone is gone through once, not until zonesize bytes have gone to it");
+            self.lose(
+                "zonerange",
+                "a zone is gone through once, not until zonesize bytes have gone to it",
+            );
             return Ok(());
         }
         let skip = (range - size).saturating_add(skip);
         if workload.sequential < 1.0 {
-            self.lose("zonemode", "random requests to one zone after another are not supported");
+            self.lose(
+                "zonemode",
+                "random requests to one zone after another are not supported",
+            );
         } else if workload.stride.is_some() {
-            self.lose("zonemode", "rw leaves out a part after each request already");
+            self.lose(
+                "zonemode",
+                "rw leaves out a part after each request already",
+            );
         } else if skip > 0 {
-            workload.stride = Some(Stride { run: Some(Size(size)), skip: Some(Size(skip)), back: None });
+            workload.stride = Some(Stride {
+                run: Some(Size(size)),
+                skip: Some(Size(skip)),
+                back: None,
+            });
         }
         Ok(())
     }
 
     /// What stands behind the colon of `rw`: bytes between sequential requests, or how many follow a random one.
-    pub(super) fn sequencer(&mut self, text: &str, workload: &mut Workload) -> Result<(), FioError> {
+    pub(super) fn sequencer(
+        &mut self,
+        text: &str,
+        workload: &mut Workload,
+    ) -> Result<(), FioError> {
         if workload.sequential < 1.0 {
             if text != "1" {
                 let why = format!(
@@ -49,13 +73,21 @@ impl Draft<'_> {
             }
             return Ok(());
         }
-        let (back, bytes) = text.strip_prefix('-').map_or((false, text), |bytes| (true, bytes));
+        let (back, bytes) = text
+            .strip_prefix('-')
+            .map_or((false, text), |bytes| (true, bytes));
         let bytes = crate::units::size(bytes, self.kb_base);
         let bytes = bytes.ok_or_else(|| self.wrong("rw", "a size such as 8k behind the colon"))?;
         workload.stride = match (bytes, back) {
             (0, _) => None,
-            (bytes, false) => Some(Stride { skip: Some(Size(bytes)), ..Stride::default() }),
-            (bytes, true) => Some(Stride { back: Some(Size(bytes)), ..Stride::default() }),
+            (bytes, false) => Some(Stride {
+                skip: Some(Size(bytes)),
+                ..Stride::default()
+            }),
+            (bytes, true) => Some(Stride {
+                back: Some(Size(bytes)),
+                ..Stride::default()
+            }),
         };
         Ok(())
     }
@@ -63,11 +95,17 @@ impl Draft<'_> {
     /// How often a job that has no size goes over its device: fio makes requests for as many bytes as the device has,
     /// however many it leaves out each time.
     pub(super) fn passes(&mut self, workload: &Workload) -> u64 {
-        let Some(stride) = workload.stride else { return 1 };
+        let Some(stride) = workload.stride else {
+            return 1;
+        };
         let each = 1.0 / stride.share(workload.block_bytes_max() as f64);
         let is_whole = (each - each.round()).abs() < 1e-9;
         if !is_whole || (workload.blocks.len() > 1 && stride.run.is_none()) {
-            let key = if stride.run.is_some() { "zoneskip" } else { "rw" };
+            let key = if stride.run.is_some() {
+                "zoneskip"
+            } else {
+                "rw"
+            };
             let why = "what it leaves out is no multiple of what it does, which makes no number of passes: write size=";
             self.lose(key, why);
         }

@@ -45,12 +45,18 @@ impl Pair {
     fn track(&self, begin: f64, seconds: u32, random: &mut Random) -> ClockTrack {
         let mut track = ClockTrack::default();
         let last = begin + f64::from(seconds) * 1e9;
-        let bursts =
-            (0..8).flat_map(|one| [begin + f64::from(one) * 20.0 * MS, last + f64::from(one) * 20.0 * MS]);
+        let bursts = (0..8).flat_map(|one| {
+            [
+                begin + f64::from(one) * 20.0 * MS,
+                last + f64::from(one) * 20.0 * MS,
+            ]
+        });
         let during = (1..seconds).map(|second| begin + f64::from(second) * 1e9);
         let mut times: Vec<f64> = bursts.chain(during).collect();
         times.sort_by(f64::total_cmp);
-        times.into_iter().for_each(|at| track.add(self.round(at, random)).unwrap());
+        times
+            .into_iter()
+            .for_each(|at| track.add(self.round(at, random)).unwrap());
         track
     }
 }
@@ -63,7 +69,11 @@ fn thousand(seed: u64, asymmetric: bool) -> (usize, Vec<f64>) {
     for index in 0..1000 {
         let mut random = Random::for_part(seed, index);
         let there = 20_000.0 * 1000f64.powf(random.unit());
-        let back = if asymmetric { there * 10f64.powf(2.0 * random.unit() - 1.0) } else { there };
+        let back = if asymmetric {
+            there * 10f64.powf(2.0 * random.unit() - 1.0)
+        } else {
+            there
+        };
         let pair = Pair {
             offset: (2.0 * random.unit() - 1.0) * 500.0 * MS,
             rate: (2.0 * random.unit() - 1.0) * 200e-6,
@@ -72,12 +82,17 @@ fn thousand(seed: u64, asymmetric: bool) -> (usize, Vec<f64>) {
             queues: 0.3 * there * random.unit(),
         };
         let begin = 1e12 + random.unit() * 1e15;
-        let pair = Pair { offset: pair.offset - pair.rate * begin, ..pair };
+        let pair = Pair {
+            offset: pair.offset - pair.rate * begin,
+            ..pair
+        };
         let seconds = 5 + random.below(56) as u32;
         let track = pair.track(begin, seconds, &mut random);
         // Before, during and after.
         let at = begin + (random.unit() * 1.2 - 0.1) * f64::from(seconds) * 1e9;
-        let estimate = track.estimate(Nanos(at as u64)).expect("clocks that nobody set");
+        let estimate = track
+            .estimate(Nanos(at as u64))
+            .expect("clocks that nobody set");
         let truth = pair.ahead(at);
         held += usize::from(estimate.offset.contains(truth.round() as i64));
         assert!(estimate.rate[0] <= estimate.rate[1] && estimate.model == RateModel::Constant);
@@ -105,21 +120,41 @@ fn the_true_offset_lies_in_the_interval() {
 /// The middle of a round over an asymmetric link is wrong by half of what the ways differ; the interval says so.
 #[test]
 fn asymmetry_is_within_the_interval_and_not_hidden() {
-    let pair = Pair { offset: 1e6, rate: 0.0, swing: 0.0, delay: [900_000.0, 100_000.0], queues: 1.0 };
+    let pair = Pair {
+        offset: 1e6,
+        rate: 0.0,
+        swing: 0.0,
+        delay: [900_000.0, 100_000.0],
+        queues: 1.0,
+    };
     let track = pair.track(1e12, 10, &mut Random::new(1));
     let estimate = track.estimate(Nanos(1_005_000_000_000)).unwrap();
     assert!(estimate.offset.contains(1_000_000), "{estimate:?}");
-    assert!((estimate.offset.middle() - 1_400_000).abs() < 20_000, "{estimate:?}");
-    assert!(estimate.offset.error() <= track.round_trip_min().unwrap() / 2 + Duration::from_micros(20));
+    assert!(
+        (estimate.offset.middle() - 1_400_000).abs() < 20_000,
+        "{estimate:?}"
+    );
+    assert!(
+        estimate.offset.error() <= track.round_trip_min().unwrap() / 2 + Duration::from_micros(20)
+    );
 }
 
 /// Over a minute the drift is known far better than the clocks are together.
 #[test]
 fn drift_is_found() {
-    let pair = Pair { offset: -3e8, rate: 87e-6, swing: 0.0, delay: [50_000.0; 2], queues: 5_000.0 };
+    let pair = Pair {
+        offset: -3e8,
+        rate: 87e-6,
+        swing: 0.0,
+        delay: [50_000.0; 2],
+        queues: 5_000.0,
+    };
     let track = pair.track(1e12, 60, &mut Random::new(2));
     let [low, high] = track.estimate(Nanos(1_030_000_000_000)).unwrap().rate;
-    assert!(low <= 87e-6 && 87e-6 <= high && high - low < 10e-6, "{low} to {high}");
+    assert!(
+        low <= 87e-6 && 87e-6 <= high && high - low < 10e-6,
+        "{low} to {high}"
+    );
 }
 
 /// A clock whose rate follows the temperature of a day: no line fits all rounds, and those of the last minutes still say as
@@ -127,7 +162,13 @@ fn drift_is_found() {
 #[test]
 fn a_long_experiment_knows_a_clock_as_well_as_a_short_one() {
     let mut random = Random::new(5);
-    let mut pair = Pair { offset: 2e8, rate: 20e-6, swing: 0.0, delay: [50_000.0; 2], queues: 5_000.0 };
+    let mut pair = Pair {
+        offset: 2e8,
+        rate: 20e-6,
+        swing: 0.0,
+        delay: [50_000.0; 2],
+        queues: 5_000.0,
+    };
     let (begin, mut track) = (1e12, ClockTrack::default());
     // Six hours, in which the rate goes from 20 to 38 ppm.
     for second in 0..21_600 {
@@ -140,9 +181,15 @@ fn a_long_experiment_knows_a_clock_as_well_as_a_short_one() {
     let now = begin + 21_599.5e9;
     let estimate = track.estimate(Nanos(now as u64)).unwrap();
     assert_eq!(estimate.model, RateModel::Constant, "{estimate:?}");
-    assert!(estimate.offset.contains(pair.ahead(now).round() as i64), "{estimate:?}");
+    assert!(
+        estimate.offset.contains(pair.ahead(now).round() as i64),
+        "{estimate:?}"
+    );
     let width = (estimate.offset.high - estimate.offset.low) as f64;
-    assert!(width <= 1.5 * track.round_trip_min().unwrap().as_nanos() as f64, "{width}");
+    assert!(
+        width <= 1.5 * track.round_trip_min().unwrap().as_nanos() as f64,
+        "{width}"
+    );
 }
 
 /// A clock whose rate is changed by NTP in the middle has wider intervals, which hold; one that is set has none.
@@ -151,20 +198,36 @@ fn a_slewed_clock_is_noticed_and_one_that_is_set_is_refused() {
     let check = |jump: f64, slew: f64| {
         let mut random = Random::new(3);
         let mut track = ClockTrack::default();
-        let ahead = |at: f64| if at < 5e9 { 7e6 } else { 7e6 + jump + slew * (at - 5e9) };
+        let ahead = |at: f64| {
+            if at < 5e9 {
+                7e6
+            } else {
+                7e6 + jump + slew * (at - 5e9)
+            }
+        };
         for tenth in 0..100 {
             let at = f64::from(tenth) * 1e8;
             let (there, back) = (30_000.0 + random.exponential(1000.0), 30_000.0);
             let heard = at + there;
             let theirs = Nanos((heard + ahead(heard)) as u64);
             let back = Nanos((heard + back) as u64);
-            track.add(ClockRound { sent: Nanos(at as u64), heard: theirs, answered: theirs, back }).unwrap();
+            track
+                .add(ClockRound {
+                    sent: Nanos(at as u64),
+                    heard: theirs,
+                    answered: theirs,
+                    back,
+                })
+                .unwrap();
         }
         (track.estimate(Nanos(7_000_000_000)), ahead(7e9) as i64)
     };
     let (slewed, truth) = check(0.0, 400e-6);
     let slewed = slewed.unwrap();
-    assert!(slewed.model == RateModel::Changing && slewed.offset.contains(truth), "{slewed:?} {truth}");
+    assert!(
+        slewed.model == RateModel::Changing && slewed.offset.contains(truth),
+        "{slewed:?} {truth}"
+    );
     assert_eq!(check(50e6, 0.0).0, None);
     let (steady, truth) = check(0.0, 0.0);
     assert!(steady.unwrap().model == RateModel::Constant && steady.unwrap().offset.contains(truth));
@@ -175,7 +238,12 @@ fn a_slewed_clock_is_noticed_and_one_that_is_set_is_refused() {
 fn impossible_times_are_counted() {
     let round = |times: [u64; 4]| {
         let [sent, heard, answered, back] = times.map(Nanos);
-        ClockRound { sent, heard, answered, back }
+        ClockRound {
+            sent,
+            heard,
+            answered,
+            back,
+        }
     };
     let mut track = ClockTrack::default();
     assert_eq!(track.estimate(Nanos(5)), None);
@@ -189,25 +257,45 @@ fn impossible_times_are_counted() {
     for times in impossible {
         assert!(track.add(round(times)).is_err(), "{times:?}");
     }
-    assert_eq!((track.rounds(), track.impossible(), track.estimate(Nanos(5))), (0, 5, None));
+    assert_eq!(
+        (track.rounds(), track.impossible(), track.estimate(Nanos(5))),
+        (0, 5, None)
+    );
     track.add(round([10, 115, 116, 20])).unwrap();
     let offset = track.estimate(Nanos(15)).unwrap().offset;
     // 96 to 105, and what two clocks may run apart in 5 ns.
     assert_eq!(offset, ClockOffset { low: 95, high: 106 });
-    assert_eq!((offset.to_ours(Nanos(200)), offset.to_theirs(Nanos(100))), (Nanos(100), Nanos(200)));
+    assert_eq!(
+        (offset.to_ours(Nanos(200)), offset.to_theirs(Nanos(100))),
+        (Nanos(100), Nanos(200))
+    );
 }
 
 /// However long it goes on, memory is bounded and the estimate holds.
 #[test]
 fn a_long_track_stays_small() {
-    let pair = Pair { offset: 4e8, rate: -35e-6, swing: 0.0, delay: [80_000.0, 40_000.0], queues: 20_000.0 };
+    let pair = Pair {
+        offset: 4e8,
+        rate: -35e-6,
+        swing: 0.0,
+        delay: [80_000.0, 40_000.0],
+        queues: 20_000.0,
+    };
     let (mut track, mut random) = (ClockTrack::default(), Random::new(4));
     for second in 0..5000 {
-        track.add(pair.round(1e12 + f64::from(second) * 1e9, &mut random)).unwrap();
+        track
+            .add(pair.round(1e12 + f64::from(second) * 1e9, &mut random))
+            .unwrap();
         assert!(track.at_most.len() <= BOUNDS_MAX && track.at_least.len() <= BOUNDS_MAX);
     }
     let at = 1e12 + 4821.5e9;
     let estimate = track.estimate(Nanos(at as u64)).unwrap();
-    assert!(estimate.offset.contains(pair.ahead(at) as i64), "{estimate:?}");
-    assert!(estimate.offset.error() < Duration::from_micros(100), "{estimate:?}");
+    assert!(
+        estimate.offset.contains(pair.ahead(at) as i64),
+        "{estimate:?}"
+    );
+    assert!(
+        estimate.offset.error() < Duration::from_micros(100),
+        "{estimate:?}"
+    );
 }

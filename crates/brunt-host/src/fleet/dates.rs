@@ -27,7 +27,11 @@ pub(super) struct Dates {
 
 impl Dates {
     pub fn new() -> Dates {
-        Dates { newest: None, kept: VecDeque::new(), every: EVERY }
+        Dates {
+            newest: None,
+            kept: VecDeque::new(),
+            every: EVERY,
+        }
     }
 
     /// There was a round.
@@ -52,7 +56,9 @@ impl Dates {
     }
 
     fn is_due(&self, now: Nanos) -> bool {
-        self.kept.back().is_none_or(|last| now.since(last.at) >= self.every)
+        self.kept
+            .back()
+            .is_none_or(|last| now.since(last.at) >= self.every)
     }
 
     fn keep(&mut self) {
@@ -74,10 +80,16 @@ impl Dates {
     /// The estimate that is nearest to a moment of their clock, not `newest` if there is a nearer one.
     fn near(&self, theirs: Nanos, newest: ClockEstimate) -> ClockEstimate {
         let their_time = |estimate: &ClockEstimate| estimate.offset.to_theirs(estimate.at);
-        let after = self.kept.partition_point(|estimate| their_time(estimate) < theirs);
+        let after = self
+            .kept
+            .partition_point(|estimate| their_time(estimate) < theirs);
         let around = [after.checked_sub(1), Some(after)].into_iter().flatten();
-        let around = around.filter_map(|index| self.kept.get(index).copied()).chain([newest]);
-        around.min_by_key(|estimate| their_time(estimate).0.abs_diff(theirs.0)).unwrap_or(newest)
+        let around = around
+            .filter_map(|index| self.kept.get(index).copied())
+            .chain([newest]);
+        around
+            .min_by_key(|estimate| their_time(estimate).0.abs_diff(theirs.0))
+            .unwrap_or(newest)
     }
 
     /// Requests, each by the estimate of its time.
@@ -91,8 +103,14 @@ impl Dates {
     }
 }
 
-pub(super) fn dated_interval(mut interval: Box<Interval>, estimate: &ClockEstimate) -> Box<Interval> {
-    (interval.start, interval.end) = (estimate.to_ours(interval.start), estimate.to_ours(interval.end));
+pub(super) fn dated_interval(
+    mut interval: Box<Interval>,
+    estimate: &ClockEstimate,
+) -> Box<Interval> {
+    (interval.start, interval.end) = (
+        estimate.to_ours(interval.start),
+        estimate.to_ours(interval.end),
+    );
     interval
 }
 
@@ -103,7 +121,12 @@ pub(super) fn dated_outcome(outcome: Outcome, estimate: &ClockEstimate) -> Outco
         at => estimate.to_ours(at),
     };
     let [start, end, began] = [outcome.start, outcome.end, outcome.began].map(ours);
-    Outcome { start, end, began, ..outcome }
+    Outcome {
+        start,
+        end,
+        began,
+        ..outcome
+    }
 }
 
 #[cfg(test)]
@@ -114,8 +137,16 @@ mod tests {
     use crate::clock::{ClockOffset, RateModel};
 
     fn estimate(at_s: u64, ahead_ns: i64) -> ClockEstimate {
-        let offset = ClockOffset { low: ahead_ns, high: ahead_ns };
-        ClockEstimate { at: Nanos(at_s * 1_000_000_000), offset, rate: [0.0; 2], model: RateModel::Constant }
+        let offset = ClockOffset {
+            low: ahead_ns,
+            high: ahead_ns,
+        };
+        ClockEstimate {
+            at: Nanos(at_s * 1_000_000_000),
+            offset,
+            rate: [0.0; 2],
+            model: RateModel::Constant,
+        }
     }
 
     /// A clock whose rate changes: a request of an hour ago is put where it was, not where the rate of now would have it.
@@ -144,10 +175,23 @@ mod tests {
                 status: RequestStatus::Good,
             }];
             dates.requests(&mut requests, dates.newest.unwrap());
-            let [RequestRecord { intended, sent, completed, .. }] = requests;
+            let [
+                RequestRecord {
+                    intended,
+                    sent,
+                    completed,
+                    ..
+                },
+            ] = requests;
             // Estimates are up to 80 s apart here, and the clock drifts by 200 µs a second.
-            assert!(intended.0.abs_diff(at.0) <= 80 * 200_000, "{intended:?} of {at:?}");
-            assert_eq!((sent, completed), (Some(intended.after(Duration::from_nanos(5))), None));
+            assert!(
+                intended.0.abs_diff(at.0) <= 80 * 200_000,
+                "{intended:?} of {at:?}"
+            );
+            assert_eq!(
+                (sent, completed),
+                (Some(intended.after(Duration::from_nanos(5))), None)
+            );
         }
     }
 }

@@ -58,7 +58,9 @@ fn taken_back(left: &Option<Result<(), Box<FaultEnd>>>) -> String {
         None => String::new(),
         Some(Ok(())) => "; it was taken back".to_string(),
         Some(Err(why)) => {
-            format!("; it may still come, until the host's agent ends, because it was not taken back: {why}")
+            format!(
+                "; it may still come, until the host's agent ends, because it was not taken back: {why}"
+            )
         }
     }
 }
@@ -111,14 +113,24 @@ impl Fleet {
         let number = self.next_fault();
         match self.ask_about(host, number, Some(what), at_most) {
             Ok(proof) => Ok((number, proof)),
-            Err(FaultEnd::Slow { host: name, at_most, .. }) => {
+            Err(FaultEnd::Slow {
+                host: name,
+                at_most,
+                ..
+            }) => {
                 let left = match self.ask_about(host, number, None, TAKE_BACK_MAX) {
                     Ok(_) => Ok(()),
                     // It has failed since, and is not there either.
-                    Err(FaultEnd::Failed { kind, .. }) if kind != HostFaultFailure::NotGone => Ok(()),
+                    Err(FaultEnd::Failed { kind, .. }) if kind != HostFaultFailure::NotGone => {
+                        Ok(())
+                    }
                     Err(why) => Err(Box::new(why)),
                 };
-                Err(FaultEnd::Slow { host: name, at_most, left: Some(left) })
+                Err(FaultEnd::Slow {
+                    host: name,
+                    at_most,
+                    left: Some(left),
+                })
             }
             Err(error) => Err(error),
         }
@@ -140,8 +152,12 @@ impl Fleet {
         let (answer, told) = sync_channel(1);
         let asked = self.tell(host, Lane::default(), KeeperOrder::AskBridge(answer));
         asked.map_err(|error: FleetError| HostBridgeError::Lost(error.to_string()))?;
-        let slow = || HostBridgeError::Slow { host: host.to_string(), at_most: BRIDGE_MAX };
-        told.recv_timeout(BRIDGE_MAX).unwrap_or_else(|_| Err(slow()))
+        let slow = || HostBridgeError::Slow {
+            host: host.to_string(),
+            at_most: BRIDGE_MAX,
+        };
+        told.recv_timeout(BRIDGE_MAX)
+            .unwrap_or_else(|_| Err(slow()))
     }
 
     fn ask_about(
@@ -152,10 +168,21 @@ impl Fleet {
         at_most: Duration,
     ) -> Result<Proof, FaultEnd> {
         let (answer, told) = sync_channel(1);
-        let asked =
-            self.tell(host, Lane::default(), KeeperOrder::Fault(Box::new(FaultTask { number, put, answer })));
+        let asked = self.tell(
+            host,
+            Lane::default(),
+            KeeperOrder::Fault(Box::new(FaultTask {
+                number,
+                put,
+                answer,
+            })),
+        );
         asked.map_err(|error: FleetError| FaultEnd::Lost(error.to_string()))?;
-        let slow = || FaultEnd::Slow { host: host.to_string(), at_most, left: None };
+        let slow = || FaultEnd::Slow {
+            host: host.to_string(),
+            at_most,
+            left: None,
+        };
         told.recv_timeout(at_most).unwrap_or_else(|_| Err(slow()))
     }
 }
@@ -172,12 +199,20 @@ pub(super) struct HeldFaults {
 
 impl HeldFaults {
     /// Asks the host.
-    pub fn ask(&mut self, name: &str, task: FaultTask, host: &mut RemoteHost) -> Result<(), HostError> {
+    pub fn ask(
+        &mut self,
+        name: &str,
+        task: FaultTask,
+        host: &mut RemoteHost,
+    ) -> Result<(), HostError> {
         if task.put.is_none() && !host.has_fault(task.number) {
             // Nothing would be heard of it.
             let (host, what) = (name.to_string(), "the fault had failed before".to_string());
-            let _ =
-                task.answer.try_send(Err(FaultEnd::Failed { host, kind: HostFaultFailure::Refused, what }));
+            let _ = task.answer.try_send(Err(FaultEnd::Failed {
+                host,
+                kind: HostFaultFailure::Refused,
+                what,
+            }));
             return Ok(());
         }
         self.waiting.insert(task.number, task.answer);
@@ -188,18 +223,30 @@ impl HeldFaults {
     }
 
     /// Asks the host what went through its bridge. Whoever asked before and has no answer gets none.
-    pub fn ask_bridge(&mut self, answer: BridgeAnswer, host: &mut RemoteHost) -> Result<(), HostError> {
+    pub fn ask_bridge(
+        &mut self,
+        answer: BridgeAnswer,
+        host: &mut RemoteHost,
+    ) -> Result<(), HostError> {
         self.bridge = Some(answer);
         host.ask_bridge()
     }
 
     /// Takes what the host says, if it is about faults; `estimate` is of its clock. What is not is handed back.
-    pub fn take(&mut self, name: &str, news: HostNews, estimate: Option<ClockEstimate>) -> Option<HostNews> {
+    pub fn take(
+        &mut self,
+        name: &str,
+        news: HostNews,
+        estimate: Option<ClockEstimate>,
+    ) -> Option<HostNews> {
         let news = match news {
             HostNews::Bridge(report) => {
                 let gone = || HostBridgeError::Ended(name.to_string());
                 let answer = report.map(|report| *report).ok_or_else(gone);
-                self.bridge.take().into_iter().for_each(|waiting| drop(waiting.try_send(answer.clone())));
+                self.bridge
+                    .take()
+                    .into_iter()
+                    .for_each(|waiting| drop(waiting.try_send(answer.clone())));
                 return None;
             }
             news => news,
@@ -208,9 +255,14 @@ impl HeldFaults {
             (HostNews::FaultProven(number, proof), Some(estimate)) => {
                 (number, Ok(proof.dated(|at| estimate.to_ours(at))))
             }
-            (HostNews::FaultFailed(number, kind, what), _) => {
-                (number, Err(FaultEnd::Failed { host: name.to_string(), kind, what }))
-            }
+            (HostNews::FaultFailed(number, kind, what), _) => (
+                number,
+                Err(FaultEnd::Failed {
+                    host: name.to_string(),
+                    kind,
+                    what,
+                }),
+            ),
             (news, _) => return Some(news),
         };
         if let Some(waiting) = self.waiting.remove(&number) {

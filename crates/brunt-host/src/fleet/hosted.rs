@@ -85,7 +85,12 @@ impl Hosted {
         match self {
             Hosted::Blocks(workload) => {
                 let workers = workload.workers_of_all();
-                BlockLoad::new(Workload { hosts: Vec::new(), workers, ..(**workload).clone() }).info()
+                BlockLoad::new(Workload {
+                    hosts: Vec::new(),
+                    workers,
+                    ..(**workload).clone()
+                })
+                .info()
             }
             Hosted::Files(load) => self.on_all(load.info()),
             Hosted::Replay(load) => self.on_all(load.info()),
@@ -93,7 +98,10 @@ impl Hosted {
     }
 
     fn on_all(&self, info: LoadInfo) -> LoadInfo {
-        LoadInfo { workers: info.workers * self.hosts().len() as u32, ..info }
+        LoadInfo {
+            workers: info.workers * self.hosts().len() as u32,
+            ..info
+        }
     }
 
     /// For people.
@@ -131,7 +139,10 @@ impl Hosted {
     pub fn ordered(&self, order: &RunOrder) -> OrderedLoad {
         match self {
             Hosted::Blocks(workload) => {
-                let here = Workload { hosts: Vec::new(), ..(**workload).clone() };
+                let here = Workload {
+                    hosts: Vec::new(),
+                    ..(**workload).clone()
+                };
                 let mut workload = BlockLoad::new(here).ordered(order);
                 let journals = journals_of(&mut workload);
                 OrderedLoad {
@@ -181,7 +192,10 @@ impl Hosted {
 
 /// The folder of its journals, which is one of this machine: other hosts are not told of it.
 fn journals_of(workload: &mut Workload) -> Option<PathBuf> {
-    workload.verify.as_mut().and_then(|verify| verify.journal.take())
+    workload
+        .verify
+        .as_mut()
+        .and_then(|verify| verify.journal.take())
 }
 
 impl OrderedLoad {

@@ -44,7 +44,14 @@ pub(super) struct FetchedJournals {
 
 impl FetchedJournals {
     pub fn new(wanted: WantedJournals) -> FetchedJournals {
-        FetchedJournals { wanted, left: None, asked: 0, arriving: None, whole: 0, broken: None }
+        FetchedJournals {
+            wanted,
+            left: None,
+            asked: 0,
+            arriving: None,
+            whole: 0,
+            broken: None,
+        }
     }
 
     /// The host said how long they are.
@@ -56,7 +63,12 @@ impl FetchedJournals {
     pub fn wants(&mut self) -> u64 {
         let parts = |left: &u64| left.div_ceil(JOURNAL_BYTES_MAX as u64);
         let parts: u64 = match &self.broken {
-            None => self.left.iter().flatten().map(parts).fold(0, u64::saturating_add),
+            None => self
+                .left
+                .iter()
+                .flatten()
+                .map(parts)
+                .fold(0, u64::saturating_add),
             Some(_) => 0,
         };
         let more = parts.min(PARTS).saturating_sub(self.asked);
@@ -75,11 +87,20 @@ impl FetchedJournals {
     }
 
     fn put(&mut self, worker: u32, bytes: &[u8]) -> io::Result<()> {
-        let Some(left) = self.left.as_mut().and_then(|left| left.get_mut(worker as usize)) else {
+        let Some(left) = self
+            .left
+            .as_mut()
+            .and_then(|left| left.get_mut(worker as usize))
+        else {
             return Ok(());
         };
         *left = left.saturating_sub(bytes.len() as u64);
-        let WantedJournals { folder, run, first_worker, .. } = &self.wanted;
+        let WantedJournals {
+            folder,
+            run,
+            first_worker,
+            ..
+        } = &self.wanted;
         let mut arriving = match self.arriving.take() {
             Some(arriving) => arriving,
             None => ArrivingJournal::begin(folder, first_worker + worker, *run)?,
@@ -103,7 +124,12 @@ impl FetchedJournals {
     pub fn conclude(self, host: &str, lost: Option<&str>) -> Option<JournalsLost> {
         // Its part goes.
         drop(self.arriving);
-        let WantedJournals { folder, first_worker, workers, .. } = self.wanted;
+        let WantedJournals {
+            folder,
+            first_worker,
+            workers,
+            ..
+        } = self.wanted;
         let why = match (&self.broken, lost) {
             (Some(broken), _) => format!("they cannot be kept here: {broken}"),
             (None, Some(lost)) => lost.to_string(),
@@ -111,11 +137,17 @@ impl FetchedJournals {
         };
         let missing = self.whole..workers;
         for worker in missing.clone() {
-            let note = MissingJournal { worker: first_worker + worker, why: why.clone() };
+            let note = MissingJournal {
+                worker: first_worker + worker,
+                why: why.clone(),
+            };
             // Where there is no room for that either, the results say it.
             let _ = note_missing(&folder, &note);
         }
-        (!missing.is_empty()).then(|| JournalsLost { workers: missing.len() as u32, why })
+        (!missing.is_empty()).then(|| JournalsLost {
+            workers: missing.len() as u32,
+            why,
+        })
     }
 }
 
@@ -128,15 +160,28 @@ mod tests {
     fn journal(worker: u32) -> Vec<u8> {
         let scratch = tempfile::tempdir().unwrap();
         let stable = StableWhen::Acknowledged;
-        let head = JournalHead { run: 9, start: 0, len: 4096, grain: 512, worker, stable };
+        let head = JournalHead {
+            run: 9,
+            start: 0,
+            len: 4096,
+            grain: 512,
+            worker,
+            stable,
+        };
         drop(Journal::create(scratch.path(), head).unwrap());
-        let mut bytes = std::fs::read(scratch.path().join(format!("worker-{worker}.journal"))).unwrap();
+        let mut bytes =
+            std::fs::read(scratch.path().join(format!("worker-{worker}.journal"))).unwrap();
         bytes.resize(JOURNAL_BYTES_MAX + 100, 0);
         bytes
     }
 
     fn fetched(folder: &std::path::Path) -> FetchedJournals {
-        let wanted = WantedJournals { folder: folder.to_path_buf(), run: 9, first_worker: 4, workers: 3 };
+        let wanted = WantedJournals {
+            folder: folder.to_path_buf(),
+            run: 9,
+            first_worker: 4,
+            workers: 3,
+        };
         FetchedJournals::new(wanted)
     }
 
@@ -147,11 +192,18 @@ mod tests {
         let mut fetched = fetched(folder.path());
         assert_eq!(fetched.wants(), 0, "nobody knows how long they are");
         let journals = [4, 5, 6].map(journal);
-        fetched.announce(journals.iter().map(|journal| journal.len() as u64).collect());
+        fetched.announce(
+            journals
+                .iter()
+                .map(|journal| journal.len() as u64)
+                .collect(),
+        );
         assert_eq!([fetched.wants(), fetched.wants()], [4, 0]);
-        let mut parts = (0..)
-            .zip(&journals)
-            .flat_map(|(worker, journal)| journal.chunks(JOURNAL_BYTES_MAX).map(move |part| (worker, part)));
+        let mut parts = (0..).zip(&journals).flat_map(|(worker, journal)| {
+            journal
+                .chunks(JOURNAL_BYTES_MAX)
+                .map(move |part| (worker, part))
+        });
         for wants in [1, 1, 0] {
             let (worker, part) = parts.next().unwrap();
             fetched.take(worker, part);
@@ -160,25 +212,47 @@ mod tests {
         assert!(!fetched.is_over());
         let lost = fetched.conclude("b", Some("host b: it died")).unwrap();
         assert_eq!((lost.workers, lost.why.as_str()), (2, "host b: it died"));
-        assert_eq!(std::fs::read(folder.path().join("worker-4.journal")).unwrap(), journals[0]);
+        assert_eq!(
+            std::fs::read(folder.path().join("worker-4.journal")).unwrap(),
+            journals[0]
+        );
         let missing = missing_in(folder.path()).unwrap();
-        assert_eq!(missing.iter().map(|one| one.worker).collect::<Vec<_>>(), [5, 6]);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "no part is left");
+        assert_eq!(
+            missing.iter().map(|one| one.worker).collect::<Vec<_>>(),
+            [5, 6]
+        );
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            3,
+            "no part is left"
+        );
     }
 
     /// A folder that cannot be written, or what is no journal, ends it: nothing more is asked for, and why is said.
     #[test]
     fn what_cannot_be_kept_is_said() {
-        for (folder, bytes) in [("/proc/nowhere", journal(4)), ("", vec![0; JOURNAL_BYTES_MAX])] {
+        for (folder, bytes) in [
+            ("/proc/nowhere", journal(4)),
+            ("", vec![0; JOURNAL_BYTES_MAX]),
+        ] {
             let scratch = tempfile::tempdir().unwrap();
-            let folder = if folder.is_empty() { scratch.path() } else { std::path::Path::new(folder) };
+            let folder = if folder.is_empty() {
+                scratch.path()
+            } else {
+                std::path::Path::new(folder)
+            };
             let mut fetched = fetched(folder);
             fetched.announce(vec![bytes.len() as u64; 3]);
             fetched.wants();
-            bytes.chunks(JOURNAL_BYTES_MAX).for_each(|part| fetched.take(0, part));
+            bytes
+                .chunks(JOURNAL_BYTES_MAX)
+                .for_each(|part| fetched.take(0, part));
             assert!(fetched.is_over() && fetched.wants() == 0);
             let lost = fetched.conclude("a", None).unwrap();
-            assert!(lost.workers == 3 && lost.why.starts_with("they cannot be kept here: "), "{lost:?}");
+            assert!(
+                lost.workers == 3 && lost.why.starts_with("they cannot be kept here: "),
+                "{lost:?}"
+            );
         }
     }
 }

@@ -134,7 +134,10 @@ impl Keeper {
         options: &ConnectOptions,
         goes_on: bool,
     ) -> Result<Keeper, FleetError> {
-        let failed = |source| FleetError::Host { host: name.to_string(), source };
+        let failed = |source| FleetError::Host {
+            host: name.to_string(),
+            source,
+        };
         let mut host = RemoteHost::connect(address, options).map_err(failed)?;
         for _ in 0..BURST {
             // There is no run that anything could be news of.
@@ -156,9 +159,19 @@ impl Keeper {
             faults: HeldFaults::default(),
             roles: HeldRoles::default(),
         };
-        let thread = std::thread::Builder::new().name(format!("host {name}")).spawn(move || held.hold(&told));
-        let thread = thread.map_err(|source| FleetError::Thread { host: name.to_string(), source })?;
-        Ok(Keeper { orders: Some(orders), thread: Some(thread), round_trip, agent_here })
+        let thread = std::thread::Builder::new()
+            .name(format!("host {name}"))
+            .spawn(move || held.hold(&told));
+        let thread = thread.map_err(|source| FleetError::Thread {
+            host: name.to_string(),
+            source,
+        })?;
+        Ok(Keeper {
+            orders: Some(orders),
+            thread: Some(thread),
+            round_trip,
+            agent_here,
+        })
     }
 
     /// Tells it; it does so within [`LOOK`].
@@ -264,8 +277,19 @@ impl Reported {
 
     /// As the outcome of a worker that ended then.
     fn outcome(self, stopped: Stopped) -> Outcome {
-        let Some((start, end)) = self.time else { return Outcome { stopped, ..Outcome::interrupted() } };
-        let mut outcome = Outcome { figures: self.figures, start, end, stopped, ..Outcome::interrupted() };
+        let Some((start, end)) = self.time else {
+            return Outcome {
+                stopped,
+                ..Outcome::interrupted()
+            };
+        };
+        let mut outcome = Outcome {
+            figures: self.figures,
+            start,
+            end,
+            stopped,
+            ..Outcome::interrupted()
+        };
         outcome.rate_over_all_of_the_time();
         outcome
     }
@@ -308,13 +332,20 @@ impl HeldHost {
             KeeperOrder::Watch(task) => return self.watch(*task),
             KeeperOrder::Fault(task) => return self.fault(*task),
             KeeperOrder::AskBridge(answer) => return self.ask_bridge(answer),
-            KeeperOrder::BeginRole(role, order, heard) => return self.begin_role(role, order, heard),
+            KeeperOrder::BeginRole(role, order, heard) => {
+                return self.begin_role(role, order, heard);
+            }
             _ => {}
         }
         // The host was lost, or the run is over already.
-        let Some(host) = &mut self.host else { return Ok(()) };
+        let Some(host) = &mut self.host else {
+            return Ok(());
+        };
         let name = self.name.clone();
-        let failed = |source| FleetError::Host { host: name.clone(), source };
+        let failed = |source| FleetError::Host {
+            host: name.clone(),
+            source,
+        };
         match (order, &mut self.task, &mut self.watch) {
             (KeeperOrder::Start(at), Some(task), _) => {
                 (task.start, task.starts) = (Some(at), Some(at));
@@ -331,50 +362,73 @@ impl HeldHost {
                 Ok(())
             }
             (KeeperOrder::WatchFrom(first), _, Some(watch)) if !watch.ending => {
-                let first =
-                    theirs(host, self.clock.now(), first).ok_or(FleetError::ClockSet(name.clone()))?;
+                let first = theirs(host, self.clock.now(), first)
+                    .ok_or(FleetError::ClockSet(name.clone()))?;
                 host.watch_from(first).map_err(failed)
             }
             (KeeperOrder::Unwatch, _, Some(watch)) if !watch.ending => {
                 watch.ending = true;
                 host.unwatch().map_err(failed)
             }
-            (KeeperOrder::Role(role, order), ..) => self.roles.ask(role, order, host).map_err(failed),
+            (KeeperOrder::Role(role, order), ..) => {
+                self.roles.ask(role, order, host).map_err(failed)
+            }
             _ => Ok(()),
         }
     }
 
     fn fault(&mut self, task: FaultTask) -> Result<(), FleetError> {
         let Some(host) = &mut self.host else {
-            let _ = task.answer.try_send(Err(FaultEnd::Lost(self.lost.clone().unwrap_or_default())));
+            let _ = task
+                .answer
+                .try_send(Err(FaultEnd::Lost(self.lost.clone().unwrap_or_default())));
             return Ok(());
         };
         let asked = self.faults.ask(&self.name, task, host);
-        asked.map_err(|source| FleetError::Host { host: self.name.clone(), source })
+        asked.map_err(|source| FleetError::Host {
+            host: self.name.clone(),
+            source,
+        })
     }
 
     fn ask_bridge(&mut self, answer: BridgeAnswer) -> Result<(), FleetError> {
         let Some(host) = &mut self.host else {
-            let _ = answer.try_send(Err(HostBridgeError::Lost(self.lost.clone().unwrap_or_default())));
+            let _ = answer.try_send(Err(HostBridgeError::Lost(
+                self.lost.clone().unwrap_or_default(),
+            )));
             return Ok(());
         };
         let asked = self.faults.ask_bridge(answer, host);
-        asked.map_err(|source| FleetError::Host { host: self.name.clone(), source })
+        asked.map_err(|source| FleetError::Host {
+            host: self.name.clone(),
+            source,
+        })
     }
 
-    fn begin_role(&mut self, role: u32, order: RoleOrder, heard: Arc<HeardRole>) -> Result<(), FleetError> {
+    fn begin_role(
+        &mut self,
+        role: u32,
+        order: RoleOrder,
+        heard: Arc<HeardRole>,
+    ) -> Result<(), FleetError> {
         let Some(host) = &mut self.host else {
             heard.lose(&self.lost.clone().unwrap_or_default());
             return Ok(());
         };
         let begun = self.roles.begin(role, order, heard, host);
-        begun.map_err(|source| FleetError::Host { host: self.name.clone(), source })
+        begun.map_err(|source| FleetError::Host {
+            host: self.name.clone(),
+            source,
+        })
     }
 
     fn watch(&mut self, task: WatchTask) -> Result<(), FleetError> {
         assert!(self.watch.is_none(), "a host is sampled for one at a time");
         let Some(host) = &mut self.host else {
-            let end = WatchEnd { lost: self.lost.clone(), ..WatchEnd::default() };
+            let end = WatchEnd {
+                lost: self.lost.clone(),
+                ..WatchEnd::default()
+            };
             let _ = task.over.try_send(end);
             return Ok(());
         };
@@ -385,8 +439,14 @@ impl HeldHost {
                 Ok(())
             }
             Err(source) => {
-                let error = FleetError::Host { host: self.name.clone(), source };
-                let _ = over.try_send(WatchEnd { lost: Some(error.to_string()), ..WatchEnd::default() });
+                let error = FleetError::Host {
+                    host: self.name.clone(),
+                    source,
+                };
+                let _ = over.try_send(WatchEnd {
+                    lost: Some(error.to_string()),
+                    ..WatchEnd::default()
+                });
                 Err(error)
             }
         }
@@ -394,26 +454,45 @@ impl HeldHost {
 
     /// Says when to start, but not long before: clocks run apart meanwhile.
     fn start_if_due(&mut self) -> Result<(), FleetError> {
-        let (now, Some(task)) = (self.clock.now(), &mut self.task) else { return Ok(()) };
+        let (now, Some(task)) = (self.clock.now(), &mut self.task) else {
+            return Ok(());
+        };
         let starts = task.starts.take_if(|at| at.since(now) <= START_AHEAD);
         starts.map_or(Ok(()), |at| self.tell_start(at))
     }
 
     fn tell_start(&mut self, at: Nanos) -> Result<(), FleetError> {
-        let Some(host) = &mut self.host else { return Ok(()) };
+        let Some(host) = &mut self.host else {
+            return Ok(());
+        };
         let start = theirs(host, self.clock.now(), at);
         let start = start.ok_or_else(|| FleetError::ClockSet(self.name.clone()))?;
         self.next_ask = Nanos(0);
         let started = host.start(start);
-        started.map_err(|source| FleetError::Host { host: self.name.clone(), source })
+        started.map_err(|source| FleetError::Host {
+            host: self.name.clone(),
+            source,
+        })
     }
 
     fn prepare(&mut self, task: HostTask) -> Result<(), FleetError> {
         assert!(self.task.is_none(), "one run at a time");
-        let HostTask { assignment, part, kind, journals, inbox, over, left } = task;
+        let HostTask {
+            assignment,
+            part,
+            kind,
+            journals,
+            inbox,
+            over,
+            left,
+        } = task;
         let workers = part.workers;
         let going = vec![Some(Reported::default()); workers as usize];
-        let figures = HostFigures { name: self.name.clone(), workers, ..HostFigures::default() };
+        let figures = HostFigures {
+            name: self.name.clone(),
+            workers,
+            ..HostFigures::default()
+        };
         self.task = Some(RunningTask {
             inbox: Some(inbox),
             kind,
@@ -430,25 +509,36 @@ impl HeldHost {
             done: false,
             release: None,
             released: false,
-            end: HostEnd { figures, ..HostEnd::default() },
+            end: HostEnd {
+                figures,
+                ..HostEnd::default()
+            },
         });
         let Some(host) = &mut self.host else {
             return Err(FleetError::Lost(self.lost.clone().unwrap_or_default()));
         };
-        let failed = |source| FleetError::Host { host: self.name.clone(), source };
+        let failed = |source| FleetError::Host {
+            host: self.name.clone(),
+            source,
+        };
         host.prepare(assignment, part).map_err(failed)
     }
 
     /// Asks for the host's clock when that is due.
     fn ask_if_due(&mut self, now: Nanos) -> Result<(), FleetError> {
-        let Some(host) = self.host.as_mut().filter(|_| now >= self.next_ask) else { return Ok(()) };
+        let Some(host) = self.host.as_mut().filter(|_| now >= self.next_ask) else {
+            return Ok(());
+        };
         let told = |task: &&RunningTask| task.starts.is_none();
         let start = self.task.as_ref().filter(told).and_then(|task| task.start);
         let is_near = start.is_some_and(|start| now.after(LEAVE_BEFORE_START) < start);
         // Nothing is asked twice: what is on its way says no more for being asked again.
         if !is_near || !host.is_asked() {
             let asked = host.ask_clock();
-            asked.map_err(|source| FleetError::Host { host: self.name.clone(), source })?;
+            asked.map_err(|source| FleetError::Host {
+                host: self.name.clone(),
+                source,
+            })?;
         }
         self.next_ask = now.after(if is_near { ASK_BEFORE_START } else { ASK_EVERY });
         Ok(())
@@ -459,9 +549,14 @@ impl HeldHost {
         self.start_if_due()?;
         let now = self.clock.now();
         self.ask_if_due(now)?;
-        let Some(host) = &mut self.host else { return Ok(()) };
+        let Some(host) = &mut self.host else {
+            return Ok(());
+        };
         let name = self.name.clone();
-        let failed = |source| FleetError::Host { host: name.clone(), source };
+        let failed = |source| FleetError::Host {
+            host: name.clone(),
+            source,
+        };
         let until = now.after(LOOK).min(self.next_ask);
         while let Some(news) = host.hear(until).map_err(failed)? {
             let now = self.clock.now();
@@ -492,17 +587,26 @@ impl HeldHost {
             };
             let news = news.and_then(|news| self.faults.take(&name, news, estimate));
             let news = news.and_then(|news| self.roles.take(news, estimate));
-            let (Some(task), Some(news)) = (&mut self.task, news) else { continue };
+            let (Some(task), Some(news)) = (&mut self.task, news) else {
+                continue;
+            };
             if let (HostNews::Ended(_, outcome), Some(estimate)) = (&news, &estimate)
                 && outcome.began != Nanos::MAX
             {
                 // Rounds before and after that moment say more of it than of now.
                 let now = || host.monotonic().estimate(estimate.to_ours(outcome.began));
                 let then = task.at_start.or_else(now);
-                task.began(outcome.began, &then.ok_or(FleetError::ClockSet(name.clone()))?);
+                task.began(
+                    outcome.began,
+                    &then.ok_or(FleetError::ClockSet(name.clone()))?,
+                );
             }
             let is_over = task.take(news, estimate, &self.dates);
-            for _ in 0..task.record.as_mut().map_or(0, |record| record.wants(REQUESTS_MAX as u64)) {
+            for _ in 0..task
+                .record
+                .as_mut()
+                .map_or(0, |record| record.wants(REQUESTS_MAX as u64))
+            {
                 host.more_requests().map_err(failed)?;
             }
             for _ in 0..task.journals.as_mut().map_or(0, FetchedJournals::wants) {
@@ -525,8 +629,12 @@ impl HeldHost {
 
     /// Releases the run when that is wanted, and what its devices went through is known or will not be.
     fn release_if_wanted(&mut self) -> Result<(), FleetError> {
-        let (Some(host), Some(task)) = (&mut self.host, &mut self.task) else { return Ok(()) };
-        let Some(until) = task.release else { return Ok(()) };
+        let (Some(host), Some(task)) = (&mut self.host, &mut self.task) else {
+            return Ok(());
+        };
+        let Some(until) = task.release else {
+            return Ok(());
+        };
         if self.clock.now() >= until {
             return Err(FleetError::Stuck(self.name.clone(), RELEASE_MAX));
         }
@@ -535,7 +643,10 @@ impl HeldHost {
             return Ok(());
         }
         task.released = true;
-        host.release().map_err(|source| FleetError::Host { host: self.name.clone(), source })
+        host.release().map_err(|source| FleetError::Host {
+            host: self.name.clone(),
+            source,
+        })
     }
 
     /// The host does nothing for us any more: whoever waits for it hears why.
@@ -616,13 +727,16 @@ impl RunningTask {
     /// All workers wait for the start.
     fn tell_ready(&mut self) {
         self.ready = true;
-        self.going.iter().for_each(|_| self.send(WorkerMessage::Ready));
+        self.going
+            .iter()
+            .for_each(|_| self.send(WorkerMessage::Ready));
     }
 
     /// Keeps what is known of its host's clock at its start, before the rounds around that are too old to be kept.
     fn look_back(&mut self, host: &RemoteHost, now: Nanos) {
-        if let Some(start) =
-            self.start.filter(|start| self.at_start.is_none() && start.after(AFTER_START) <= now)
+        if let Some(start) = self
+            .start
+            .filter(|start| self.at_start.is_none() && start.after(AFTER_START) <= now)
         {
             self.at_start = host.monotonic().estimate(start);
         }
@@ -634,7 +748,10 @@ impl RunningTask {
         let began = estimate.to_ours(theirs);
         let after_us = (i128::from(began.0) - i128::from(start.0)) as f64 / 1e3;
         let figures = &mut self.end.figures;
-        if figures.began_us.is_some_and(|earliest| earliest <= after_us) {
+        if figures
+            .began_us
+            .is_some_and(|earliest| earliest <= after_us)
+        {
             return;
         }
         figures.began_us = Some(after_us);
@@ -648,17 +765,30 @@ impl RunningTask {
         let is_last = self.left.fetch_sub(1, Ordering::Relaxed) == 1;
         // A host that only says no is no lost one: the experiment is wrong, or the host's limits are.
         let goes_on = goes_on && !is_last && !error.is_refusal();
-        let after_s = self.start.map_or(0.0, |start| now.since(start).as_secs_f64());
-        self.end.figures.lost = Some(HostLoss { after_s, why: error.to_string() });
-        let stopped = if goes_on { Stopped::Done } else { Stopped::HostLost };
-        let mut why = (!goes_on && self.start.is_none())
-            .then(|| LoadError::Own { kind: self.kind, source: Box::new(error) });
+        let after_s = self
+            .start
+            .map_or(0.0, |start| now.since(start).as_secs_f64());
+        self.end.figures.lost = Some(HostLoss {
+            after_s,
+            why: error.to_string(),
+        });
+        let stopped = if goes_on {
+            Stopped::Done
+        } else {
+            Stopped::HostLost
+        };
+        let mut why = (!goes_on && self.start.is_none()).then(|| LoadError::Own {
+            kind: self.kind,
+            source: Box::new(error),
+        });
         let is_error = why.is_some();
         if !is_error && !self.ready {
             self.tell_ready();
         }
         for worker in 0..self.going.len() {
-            let Some(reported) = self.going[worker].clone() else { continue };
+            let Some(reported) = self.going[worker].clone() else {
+                continue;
+            };
             let result = match is_error {
                 true => Err(why.take().unwrap_or(LoadError::Interrupted)),
                 false => Ok(reported.outcome(stopped)),
@@ -678,13 +808,17 @@ impl RunningTask {
     /// Counts the journals that are missing, and notes it where they would stand. Of a run that never began there is nothing to
     /// check.
     fn count_journals(&mut self, lost: Option<&str>) {
-        let Some(journals) = self.journals.take().filter(|_| self.start.is_some()) else { return };
+        let Some(journals) = self.journals.take().filter(|_| self.start.is_some()) else {
+            return;
+        };
         self.end.figures.journals_lost = journals.conclude(&self.end.figures.name, lost);
     }
 
     /// Counts what is missing in the record, of what was recorded at all.
     fn count_lost(&mut self, lost: Option<&str>) {
-        let Some(record) = self.record.take().filter(|_| self.start.is_some()) else { return };
+        let Some(record) = self.record.take().filter(|_| self.start.is_some()) else {
+            return;
+        };
         self.end.figures.requests_lost = record.lost(self.completed, lost);
     }
 
@@ -718,7 +852,10 @@ impl RunningTask {
             if let (None, Some(error)) = (&figures.first_error, &outcome.first_error) {
                 figures.first_error = Some(error.to_string());
             }
-            self.end.read_bytes += outcome.figures.op(OpKind::Read).map_or(0, |reads| reads.bytes);
+            self.end.read_bytes += outcome
+                .figures
+                .op(OpKind::Read)
+                .map_or(0, |reads| reads.bytes);
         }
         self.send(WorkerMessage::Done(worker as u32, Box::new(result)));
         self.let_go();

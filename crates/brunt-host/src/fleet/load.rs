@@ -16,7 +16,9 @@ use brunt_core::Nanos;
 use brunt_load::block::{calibrate, journals};
 use brunt_load::collect::WorkerMessage;
 use brunt_load::file::{FileLoad, FilePhase};
-use brunt_load::load::{Finished, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder, RunningLoad};
+use brunt_load::load::{
+    Finished, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder, RunningLoad,
+};
 use brunt_load::replay::ReplayLoad;
 use brunt_load::{Load, LoadCommand, LoadCommandError, LoadError, Workload, WorkloadError};
 use brunt_result::choice::{PageCache, RingChoice, RingMode};
@@ -55,7 +57,11 @@ pub struct HostedTarget {
 impl HostedTarget {
     /// As this host opens it now.
     fn now(&self, host: &str) -> JoinedTarget {
-        JoinedTarget { name: self.name.clone(), url: self.url.of(host), overwrite: self.overwrite }
+        JoinedTarget {
+            name: self.name.clone(),
+            url: self.url.of(host),
+            overwrite: self.overwrite,
+        }
     }
 }
 
@@ -77,14 +83,29 @@ impl HostLoad {
     ///
     /// # Panics
     /// When the workload names no hosts.
-    pub fn new(workload: Workload, target: HostedUrl, overwrite: bool, fleet: Arc<Fleet>) -> HostLoad {
-        assert!(!workload.hosts.is_empty(), "a workload of other hosts names them");
+    pub fn new(
+        workload: Workload,
+        target: HostedUrl,
+        overwrite: bool,
+        fleet: Arc<Fleet>,
+    ) -> HostLoad {
+        assert!(
+            !workload.hosts.is_empty(),
+            "a workload of other hosts names them"
+        );
         let hosted = Hosted::Blocks(Box::new(workload));
         HostLoad::of(hosted, target, overwrite, fleet)
     }
 
     fn of(hosted: Hosted, target: HostedUrl, overwrite: bool, fleet: Arc<Fleet>) -> HostLoad {
-        HostLoad { hosted, target, overwrite, joined: Vec::new(), fleet, lane: Lane::default() }
+        HostLoad {
+            hosted,
+            target,
+            overwrite,
+            joined: Vec::new(),
+            fleet,
+            lane: Lane::default(),
+        }
     }
 
     /// A phase on a file system of each host.
@@ -92,7 +113,10 @@ impl HostLoad {
     /// # Panics
     /// When its settings name no hosts.
     pub fn files(load: FileLoad, fleet: Arc<Fleet>) -> HostLoad {
-        assert!(!load.settings().hosts.is_empty(), "a file system of other hosts names them");
+        assert!(
+            !load.settings().hosts.is_empty(),
+            "a file system of other hosts names them"
+        );
         HostLoad::of(Hosted::Files(load), "".into(), false, fleet)
     }
 
@@ -100,8 +124,16 @@ impl HostLoad {
     ///
     /// # Panics
     /// When its workload names no hosts.
-    pub fn replay(load: ReplayLoad, target: HostedUrl, overwrite: bool, fleet: Arc<Fleet>) -> HostLoad {
-        assert!(!load.workload().hosts.is_empty(), "a replay on other hosts names them");
+    pub fn replay(
+        load: ReplayLoad,
+        target: HostedUrl,
+        overwrite: bool,
+        fleet: Arc<Fleet>,
+    ) -> HostLoad {
+        assert!(
+            !load.workload().hosts.is_empty(),
+            "a replay on other hosts names them"
+        );
         let hosted = Hosted::Replay(Box::new(load));
         HostLoad::of(hosted, target, overwrite, fleet)
     }
@@ -140,12 +172,23 @@ impl HostLoad {
     }
 
     /// Has all hosts open the target, and close it again; each has so long.
-    pub(super) fn open_within(&self, at_most: Duration, stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
-        if !self.fleet.connect(self.hosts(), self.lane, stop).map_err(|error| self.own(error))? {
+    pub(super) fn open_within(
+        &self,
+        at_most: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Vec<String>, LoadError> {
+        if !self
+            .fleet
+            .connect(self.hosts(), self.lane, stop)
+            .map_err(|error| self.own(error))?
+        {
             return Err(LoadError::Interrupted);
         }
         // How rings work is measured when it is needed.
-        let order = RunOrder { ring: self.stated_ring(), ..RunOrder::alone(0) };
+        let order = RunOrder {
+            ring: self.stated_ring(),
+            ..RunOrder::alone(0)
+        };
         let digest = match &self.hosted {
             Hosted::Replay(load) => Some(load.trace_digest()?),
             Hosted::Blocks(_) | Hosted::Files(_) => None,
@@ -155,9 +198,15 @@ impl HostLoad {
         if let Some((host, _)) = ends.iter().find(|(_, end)| end.trace != digest) {
             return Err(self.own(FleetError::OtherTrace(host.clone())));
         }
-        let note =
-            |host: String, end: HostEnd| end.notes.into_iter().map(move |note| format!("{host}: {note}"));
-        Ok(ends.into_iter().flat_map(|(host, end)| note(host, end)).collect())
+        let note = |host: String, end: HostEnd| {
+            end.notes
+                .into_iter()
+                .map(move |note| format!("{host}: {note}"))
+        };
+        Ok(ends
+            .into_iter()
+            .flat_map(|(host, end)| note(host, end))
+            .collect())
     }
 
     /// Interrupts, where the workload leaves it open.
@@ -170,7 +219,10 @@ impl HostLoad {
 
     /// Has all hosts measure how rings work best there, all at once, as they will run; the mode is that of the best sum.
     fn choose_ring(&self, order: &RunOrder, stop: &AtomicBool) -> Result<RingChoice, LoadError> {
-        let order = RunOrder { ring: Some(RingMode::Auto), ..order.clone() };
+        let order = RunOrder {
+            ring: Some(RingMode::Auto),
+            ..order.clone()
+        };
         let ends = self.rehearse(&order, LoadStep::Run, OPEN_MAX, stop)?;
         let choices: Option<Vec<RingChoice>> = ends.into_iter().map(|(_, end)| end.ring).collect();
         Ok(calibrate::choose_together(&choices.unwrap_or_default()))
@@ -185,17 +237,26 @@ impl HostLoad {
         stop: &AtomicBool,
     ) -> Result<Vec<(String, HostEnd)>, LoadError> {
         let (inbox, messages) = MessageSender::new();
-        let mut run = self.give(order, step, &inbox).map_err(|error| self.own(error))?;
+        let mut run = self
+            .give(order, step, &inbox)
+            .map_err(|error| self.own(error))?;
         drop(inbox);
         let all_ready = wait_for_all(&messages, self.hosted.workers_of_all(), at_most, stop);
         // Before the release waits for the hosts' threads: they may wait for room in here.
         drop(messages);
         let ends = run.release();
         if !all_ready? {
-            let late = ends.iter().filter(|(_, end)| !end.ready).map(|(host, _)| host.as_str());
+            let late = ends
+                .iter()
+                .filter(|(_, end)| !end.ready)
+                .map(|(host, _)| host.as_str());
             let late: Vec<&str> = late.collect();
             // All of them may have become ready since.
-            let hosts = if late.is_empty() { self.hosts().join(", ") } else { late.join(", ") };
+            let hosts = if late.is_empty() {
+                self.hosts().join(", ")
+            } else {
+                late.join(", ")
+            };
             return Err(self.own(FleetError::Slow { hosts, at_most }));
         }
         // A run may go on without a host, but none is begun without one.
@@ -206,7 +267,10 @@ impl HostLoad {
     }
 
     fn own(&self, source: FleetError) -> LoadError {
-        LoadError::Own { kind: self.hosted.kind(), source: Box::new(source) }
+        LoadError::Own {
+            kind: self.hosted.kind(),
+            source: Box::new(source),
+        }
     }
 
     /// Gives each host its part.
@@ -236,7 +300,11 @@ impl HostLoad {
                 seed: self.hosted.seed(order.seed, first_worker),
                 first_worker,
                 workers_of_all: self.hosted.workers_of_all(),
-                workers_on_device: if self.target.is_own() { workers } else { self.hosted.workers_of_all() },
+                workers_on_device: if self.target.is_own() {
+                    workers
+                } else {
+                    self.hosted.workers_of_all()
+                },
                 kind: self.hosted.kind().to_string(),
                 load: ordered.text.clone(),
                 member: ordered.member.clone(),
@@ -250,11 +318,30 @@ impl HostLoad {
             let left = Arc::clone(&left);
             let (kinds, records) = (ordered.kinds.clone(), ordered.records);
             let journals = ordered.journals.clone();
-            let part = HostPart { workers, first_worker, kinds, records, journals: journals.is_some() };
-            let journals =
-                journals.map(|folder| WantedJournals { folder, run: order.run, first_worker, workers });
-            let task = HostTask { assignment, part, kind: self.hosted.kind(), journals, inbox, over, left };
-            self.fleet.tell(host, self.lane, KeeperOrder::Prepare(Box::new(task)))?;
+            let part = HostPart {
+                workers,
+                first_worker,
+                kinds,
+                records,
+                journals: journals.is_some(),
+            };
+            let journals = journals.map(|folder| WantedJournals {
+                folder,
+                run: order.run,
+                first_worker,
+                workers,
+            });
+            let task = HostTask {
+                assignment,
+                part,
+                kind: self.hosted.kind(),
+                journals,
+                inbox,
+                over,
+                left,
+            };
+            self.fleet
+                .tell(host, self.lane, KeeperOrder::Prepare(Box::new(task)))?;
             run.hosts.push((host.clone(), end));
         }
         Ok(run)
@@ -318,17 +405,27 @@ impl Load for HostLoad {
             Some(RingMode::Auto) => Some(self.choose_ring(order, stop)?),
             stated => stated.map(RingChoice::stated),
         };
-        let order = RunOrder { ring: ring.as_ref().map(|ring| ring.mode), ..order.clone() };
+        let order = RunOrder {
+            ring: ring.as_ref().map(|ring| ring.mode),
+            ..order.clone()
+        };
         if let Some(folder) = self.hosted.ordered(&order).journals {
             let reserved = journals::reserve(&folder, 0..self.hosted.workers_of_all());
-            let wrong =
-                |error: std::io::Error| WorkloadError { key: "verify.journal", what: error.to_string() };
+            let wrong = |error: std::io::Error| WorkloadError {
+                key: "verify.journal",
+                what: error.to_string(),
+            };
             reserved.map_err(wrong)?;
         }
-        let run = self.give(&order, LoadStep::Run, &inbox).map_err(|error| self.own(error))?;
+        let run = self
+            .give(&order, LoadStep::Run, &inbox)
+            .map_err(|error| self.own(error))?;
         let (workers, depth) = (self.hosted.workers_of_all(), run.load.queue_depth);
         let network = self.fleet.round_trip_max(self.hosts(), self.lane) * NOTICE_ROUND_TRIPS;
-        let prepared = PreparedLoad { notice: NOTICE + network, ..PreparedLoad::alone(workers, depth, ring) };
+        let prepared = PreparedLoad {
+            notice: NOTICE + network,
+            ..PreparedLoad::alone(workers, depth, ring)
+        };
         Ok((prepared, Box::new(run)))
     }
 
@@ -344,7 +441,8 @@ impl Load for HostLoad {
             return Ok(());
         }
         let never = AtomicBool::new(false);
-        self.rehearse(&RunOrder::alone(0), LoadStep::Close, CLOSE_MAX, &never).map(drop)
+        self.rehearse(&RunOrder::alone(0), LoadStep::Close, CLOSE_MAX, &never)
+            .map(drop)
     }
 
     fn any(&self) -> &dyn Any {
@@ -404,14 +502,29 @@ impl RunningLoad for RunOfHosts {
     fn finish(mut self: Box<Self>) -> Finished {
         let (mut troubles, mut hosts) = (Vec::new(), Vec::new());
         let ends = self.release();
-        let page_cache =
-            page_cache(ends.iter().filter_map(|(_, end)| Some((end.page_cache?, end.read_bytes))));
-        let replay = self.replay.take().and_then(|replay| judged(&replay, &ends, &mut troubles));
+        let page_cache = page_cache(
+            ends.iter()
+                .filter_map(|(_, end)| Some((end.page_cache?, end.read_bytes))),
+        );
+        let replay = self
+            .replay
+            .take()
+            .and_then(|replay| judged(&replay, &ends, &mut troubles));
         for (host, end) in ends {
-            troubles.extend(end.troubles.into_iter().map(|trouble| format!("{host}: {trouble}")));
+            troubles.extend(
+                end.troubles
+                    .into_iter()
+                    .map(|trouble| format!("{host}: {trouble}")),
+            );
             hosts.push(end.figures);
         }
-        Finished { page_cache, replay, troubles, hosts, ..Finished::default() }
+        Finished {
+            page_cache,
+            replay,
+            troubles,
+            hosts,
+            ..Finished::default()
+        }
     }
 }
 
@@ -421,11 +534,17 @@ fn judged(
     ends: &[(String, HostEnd)],
     troubles: &mut Vec<String>,
 ) -> Option<Box<ReplayFidelity>> {
-    let parts: Vec<String> = ends.iter().filter_map(|(_, end)| end.replay.clone()).collect();
+    let parts: Vec<String> = ends
+        .iter()
+        .filter_map(|(_, end)| end.replay.clone())
+        .collect();
     let lost = ends.iter().filter(|(_, end)| end.replay.is_none());
     let lost: Vec<String> = lost
         .map(|(host, end)| {
-            end.figures.lost.as_ref().map_or_else(|| format!("host {host}"), |lost| lost.why.clone())
+            end.figures
+                .lost
+                .as_ref()
+                .map_or_else(|| format!("host {host}"), |lost| lost.why.clone())
         })
         .collect();
     match replay.judge(&parts, &lost) {
@@ -441,11 +560,18 @@ fn judged(
 fn page_cache(each: impl Iterator<Item = (PageCache, u64)>) -> Option<PageCache> {
     let each: Vec<(PageCache, u64)> = each.collect();
     let bytes: u64 = each.iter().map(|(_, bytes)| bytes).sum();
-    let cached =
-        each.iter().map(|(cache, bytes)| Some(cache.read_share? * *bytes as f64)).sum::<Option<f64>>();
-    let read_share = cached.filter(|_| bytes > 0).map(|cached| cached / bytes as f64);
+    let cached = each
+        .iter()
+        .map(|(cache, bytes)| Some(cache.read_share? * *bytes as f64))
+        .sum::<Option<f64>>();
+    let read_share = cached
+        .filter(|_| bytes > 0)
+        .map(|cached| cached / bytes as f64);
     let flush_s = each.iter().map(|(cache, _)| cache.flush_s).sum::<f64>() / each.len() as f64;
-    (!each.is_empty()).then_some(PageCache { read_share, flush_s })
+    (!each.is_empty()).then_some(PageCache {
+        read_share,
+        flush_s,
+    })
 }
 
 impl Drop for RunOfHosts {

@@ -118,8 +118,17 @@ pub enum FleetError {
 impl FleetError {
     /// Whether the host only refused what it was asked for.
     fn is_refusal(&self) -> bool {
-        let FleetError::Host { source: HostError::Failed { kind, .. }, .. } = self else { return false };
-        matches!(kind, FailureKind::Refused | FailureKind::NotAllowed | FailureKind::Version)
+        let FleetError::Host {
+            source: HostError::Failed { kind, .. },
+            ..
+        } = self
+        else {
+            return false;
+        };
+        matches!(
+            kind,
+            FailureKind::Refused | FailureKind::NotAllowed | FailureKind::Version
+        )
     }
 }
 
@@ -172,7 +181,12 @@ impl Fleet {
             lab: OnceLock::new(),
             services: OnceLock::new(),
         });
-        Fleet { reach, keepers: Mutex::default(), faults: AtomicU32::new(0), served: Mutex::default() }
+        Fleet {
+            reach,
+            keepers: Mutex::default(),
+            faults: AtomicU32::new(0),
+            served: Mutex::default(),
+        }
     }
 
     /// The lab stands, with these hosts: those of [`HostAddress::Lab`] can be reached.
@@ -180,7 +194,10 @@ impl Fleet {
     /// # Panics
     /// When that was said before.
     pub fn lab_stands(&self, hosts: Vec<Host>) {
-        assert!(self.reach.lab.set(hosts).is_ok(), "an experiment has one lab");
+        assert!(
+            self.reach.lab.set(hosts).is_ok(),
+            "an experiment has one lab"
+        );
     }
 
     /// The services run, with their folders in this one: those of [`HostAddress::Guest`] can be reached.
@@ -188,14 +205,20 @@ impl Fleet {
     /// # Panics
     /// When that was said before.
     pub fn services_run(&self, folder: PathBuf) {
-        assert!(self.reach.services.set(folder).is_ok(), "an experiment starts its services once");
+        assert!(
+            self.reach.services.set(folder).is_ok(),
+            "an experiment starts its services once"
+        );
     }
 
     /// The URL of a target that the experiment serves, for loads of other hosts: known once that listens. Of one that each
     /// host has for itself, that of this host.
     pub fn served(&self, target: &str, host: Option<&str>) -> TargetUrl {
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        served.entry((target.to_string(), host.map(str::to_string))).or_default().clone()
+        served
+            .entry((target.to_string(), host.map(str::to_string)))
+            .or_default()
+            .clone()
     }
 
     fn next_fault(&self) -> u32 {
@@ -212,13 +235,23 @@ impl Fleet {
     ///
     /// # Errors
     /// One of them is not reached.
-    pub fn connect(&self, names: &[String], lane: Lane, stop: &AtomicBool) -> Result<bool, FleetError> {
+    pub fn connect(
+        &self,
+        names: &[String],
+        lane: Lane,
+        stop: &AtomicBool,
+    ) -> Result<bool, FleetError> {
         let (sender, reached) = channel();
-        for name in names.iter().filter(|name| !self.keepers().contains_key(&((*name).clone(), lane))) {
+        for name in names
+            .iter()
+            .filter(|name| !self.keepers().contains_key(&((*name).clone(), lane)))
+        {
             let (name, reach, sender) = (name.clone(), Arc::clone(&self.reach), sender.clone());
             let host = name.clone();
             let work = move || drop(sender.send((name.clone(), reach.reach(&name))));
-            let thread = std::thread::Builder::new().name(format!("reach {host}")).spawn(work);
+            let thread = std::thread::Builder::new()
+                .name(format!("reach {host}"))
+                .spawn(work);
             thread.map_err(|source| FleetError::Thread { host, source })?;
         }
         drop(sender);
@@ -254,14 +287,18 @@ impl Fleet {
     fn tell(&self, name: &str, lane: Lane, order: keeper::KeeperOrder) -> Result<(), FleetError> {
         let keepers = self.keepers();
         let keeper = keepers.get(&(name.to_string(), lane));
-        keeper.ok_or_else(|| FleetError::Unknown(name.to_string()))?.tell(order);
+        keeper
+            .ok_or_else(|| FleetError::Unknown(name.to_string()))?
+            .tell(order);
         Ok(())
     }
 
     /// The shortest round trip of the host that is farthest.
     fn round_trip_max(&self, names: &[String], lane: Lane) -> Duration {
         let keepers = self.keepers();
-        let keepers = names.iter().filter_map(|name| keepers.get(&(name.clone(), lane)));
+        let keepers = names
+            .iter()
+            .filter_map(|name| keepers.get(&(name.clone(), lane)));
         keepers.map(Keeper::round_trip).max().unwrap_or_default()
     }
 }
@@ -269,8 +306,14 @@ impl Fleet {
 impl Reach {
     fn reach(&self, name: &str) -> Result<Keeper, FleetError> {
         let host = || name.to_string();
-        let place = self.places.get(name).ok_or_else(|| FleetError::Unknown(host()))?;
-        let options = self.options(place).map_err(|source| FleetError::Identity { host: host(), source })?;
+        let place = self
+            .places
+            .get(name)
+            .ok_or_else(|| FleetError::Unknown(host()))?;
+        let options = self.options(place).map_err(|source| FleetError::Identity {
+            host: host(),
+            source,
+        })?;
         Keeper::connect(name, &place.address, &options, self.goes_on)
     }
 
@@ -283,9 +326,11 @@ impl Reach {
             arguments: Vec::new(),
             tls: place.identity.as_ref().map(tls).transpose()?,
             lab_host: match &place.address {
-                HostAddress::Lab { name } => {
-                    self.lab.get().and_then(|hosts| hosts.iter().find(|host| host.name() == name)).cloned()
-                }
+                HostAddress::Lab { name } => self
+                    .lab
+                    .get()
+                    .and_then(|hosts| hosts.iter().find(|host| host.name() == name))
+                    .cloned(),
                 _ => None,
             },
             services: self.services.get().cloned(),
@@ -298,7 +343,10 @@ impl Reach {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        let keepers = self.keepers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let keepers = self
+            .keepers
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         // All are told before one is waited for.
         keepers.values_mut().for_each(Keeper::leave);
         keepers.clear();

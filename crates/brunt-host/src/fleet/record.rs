@@ -27,8 +27,13 @@ impl FetchedRecord {
 
     /// How many pieces are to be asked for now. Each is of at most `piece` requests.
     pub fn wants(&mut self, piece: u64) -> u32 {
-        let left = self.end.as_ref().map_or(0, |end| end.kept.saturating_sub(self.arrived));
-        let pieces = u32::try_from(left.div_ceil(piece)).unwrap_or(u32::MAX).min(PIECES);
+        let left = self
+            .end
+            .as_ref()
+            .map_or(0, |end| end.kept.saturating_sub(self.arrived));
+        let pieces = u32::try_from(left.div_ceil(piece))
+            .unwrap_or(u32::MAX)
+            .min(PIECES);
         let more = pieces.saturating_sub(self.asked);
         self.asked += more;
         more
@@ -42,7 +47,9 @@ impl FetchedRecord {
 
     /// All have come that the host has.
     pub fn is_whole(&self) -> bool {
-        self.end.as_ref().is_some_and(|end| self.arrived >= end.kept)
+        self.end
+            .as_ref()
+            .is_some_and(|end| self.arrived >= end.kept)
     }
 
     /// What is missing. `completed`: requests that its intervals counted; `lost`: why the host was lost, if it was.
@@ -50,9 +57,15 @@ impl FetchedRecord {
         let (count, why) = match (&self.end, lost) {
             (Some(end), Some(lost)) => (end.kept.saturating_sub(self.arrived) + end.lost, lost),
             (Some(end), None) => (end.lost, end.why.as_str()),
-            (None, lost) => (completed, lost.unwrap_or("the host did not say how many it has")),
+            (None, lost) => (
+                completed,
+                lost.unwrap_or("the host did not say how many it has"),
+            ),
         };
-        (count > 0).then(|| RequestsLost { count, why: why.to_string() })
+        (count > 0).then(|| RequestsLost {
+            count,
+            why: why.to_string(),
+        })
     }
 }
 
@@ -63,8 +76,16 @@ mod tests {
     #[test]
     fn pieces_are_asked_for_until_all_have_come() {
         let mut record = FetchedRecord::default();
-        assert_eq!((record.wants(100), record.is_whole()), (0, false), "nobody knows how many there are");
-        record.announce(RecordEnd { kept: 530, lost: 0, why: String::new() });
+        assert_eq!(
+            (record.wants(100), record.is_whole()),
+            (0, false),
+            "nobody knows how many there are"
+        );
+        record.announce(RecordEnd {
+            kept: 530,
+            lost: 0,
+            why: String::new(),
+        });
         assert_eq!([record.wants(100), record.wants(100)], [4, 0]);
         record.take(100);
         assert_eq!(record.wants(100), 1);
@@ -83,11 +104,29 @@ mod tests {
     #[test]
     fn what_is_missing_is_counted() {
         let lost = |end: Option<RecordEnd>, arrived, why: Option<&str>| {
-            FetchedRecord { end, arrived, asked: 0 }.lost(900, why).map(|lost| (lost.count, lost.why))
+            FetchedRecord {
+                end,
+                arrived,
+                asked: 0,
+            }
+            .lost(900, why)
+            .map(|lost| (lost.count, lost.why))
         };
-        let full = || Some(RecordEnd { kept: 700, lost: 200, why: "full".into() });
+        let full = || {
+            Some(RecordEnd {
+                kept: 700,
+                lost: 200,
+                why: "full".into(),
+            })
+        };
         assert_eq!(lost(full(), 700, None), Some((200, "full".into())));
-        assert_eq!(lost(full(), 500, Some("it died")), Some((400, "it died".into())));
-        assert_eq!(lost(None, 0, Some("it died")), Some((900, "it died".into())));
+        assert_eq!(
+            lost(full(), 500, Some("it died")),
+            Some((400, "it died".into()))
+        );
+        assert_eq!(
+            lost(None, 0, Some("it died")),
+            Some((900, "it died".into()))
+        );
     }
 }

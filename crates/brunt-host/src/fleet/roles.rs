@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use brunt_core::Nanos;
 use brunt_result::message::{
-    FailureKind, HostFaultFailure, HostRole, HostService, Proof, RoleEnd, RoleNews, RoleOrder, RoleOutage,
+    FailureKind, HostFaultFailure, HostRole, HostService, Proof, RoleEnd, RoleNews, RoleOrder,
+    RoleOutage,
 };
 
 use super::keeper::KeeperOrder;
@@ -107,8 +108,15 @@ struct KeptLog {
 impl KeptLog {
     fn open(path: &Path) -> Result<KeptLog, FarRoleError> {
         let file = OpenOptions::new().create(true).append(true).open(path);
-        let failed = |source| FarRoleError::Log { path: path.to_path_buf(), source: Arc::new(source) };
-        Ok(KeptLog { path: path.to_path_buf(), file: file.map_err(failed)?, failed: None })
+        let failed = |source| FarRoleError::Log {
+            path: path.to_path_buf(),
+            source: Arc::new(source),
+        };
+        Ok(KeptLog {
+            path: path.to_path_buf(),
+            file: file.map_err(failed)?,
+            failed: None,
+        })
     }
 
     fn add(&mut self, bytes: &[u8]) {
@@ -119,7 +127,10 @@ impl KeptLog {
 
     fn check(&self) -> Result<(), FarRoleError> {
         match &self.failed {
-            Some(source) => Err(FarRoleError::Log { path: self.path.clone(), source: Arc::clone(source) }),
+            Some(source) => Err(FarRoleError::Log {
+                path: self.path.clone(),
+                source: Arc::clone(source),
+            }),
             None => Ok(()),
         }
     }
@@ -181,7 +192,11 @@ impl HeardRole {
     }
 
     /// Waits until `find` finds something, at most so long.
-    fn wait<T>(&self, at_most: Duration, mut find: impl FnMut(&mut HeardNews) -> Option<T>) -> Option<T> {
+    fn wait<T>(
+        &self,
+        at_most: Duration,
+        mut find: impl FnMut(&mut HeardNews) -> Option<T>,
+    ) -> Option<T> {
         let begin = Instant::now();
         let mut news = self.lock();
         loop {
@@ -192,7 +207,11 @@ impl HeardRole {
             if left.is_zero() {
                 return None;
             }
-            news = self.changed.wait_timeout(news, left).unwrap_or_else(PoisonError::into_inner).0;
+            news = self
+                .changed
+                .wait_timeout(news, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 }
@@ -222,7 +241,11 @@ impl Fleet {
     ///
     /// # Errors
     /// It does not serve it, or is lost.
-    pub fn start_role(self: &Arc<Fleet>, host: &str, wish: HostRole) -> Result<FarRole, FarRoleError> {
+    pub fn start_role(
+        self: &Arc<Fleet>,
+        host: &str,
+        wish: HostRole,
+    ) -> Result<FarRole, FarRoleError> {
         let manner = RoleManner::default();
         let order = RoleOrder::Start(Box::new(wish));
         let mut role = self.begin_role(host, order, manner, STOP_TIME, HeardNews::default())?;
@@ -242,7 +265,10 @@ impl Fleet {
         log: &Path,
     ) -> Result<FarRole, FarRoleError> {
         let manner = RoleManner::keeping(&service.program);
-        let news = HeardNews { log: Some(KeptLog::open(log)?), ..HeardNews::default() };
+        let news = HeardNews {
+            log: Some(KeptLog::open(log)?),
+            ..HeardNews::default()
+        };
         let order = RoleOrder::Admit(Box::new(service));
         let mut role = self.begin_role(host, order, manner, STOP_SERVICE_TIME, news)?;
         match role.answer(ANSWER_TIME)? {
@@ -262,7 +288,10 @@ impl Fleet {
         stop_time: Duration,
         news: HeardNews,
     ) -> Result<FarRole, FarRoleError> {
-        let heard = Arc::new(HeardRole { news: Mutex::new(news), changed: Condvar::default() });
+        let heard = Arc::new(HeardRole {
+            news: Mutex::new(news),
+            changed: Condvar::default(),
+        });
         let number = self.next_fault();
         let told = KeeperOrder::BeginRole(number, order, Arc::clone(&heard));
         let told = self.tell(host, Lane::default(), told);
@@ -289,7 +318,11 @@ impl FarRole {
     ///
     /// # Errors
     /// It does not start, is no longer wanted, or the host is lost.
-    pub fn run(&mut self, more: BTreeMap<String, String>, unwanted: &AtomicBool) -> Result<(), FarRoleError> {
+    pub fn run(
+        &mut self,
+        more: BTreeMap<String, String>,
+        unwanted: &AtomicBool,
+    ) -> Result<(), FarRoleError> {
         self.tell(RoleOrder::Run(more))?;
         self.listens(unwanted)
     }
@@ -305,7 +338,10 @@ impl FarRole {
                 }
                 Err(FarRoleError::Slow { .. }) if left > START_LOOK => {}
                 Err(FarRoleError::Slow { host, .. }) => {
-                    return Err(FarRoleError::Slow { host, at_most: self.answer_max });
+                    return Err(FarRoleError::Slow {
+                        host,
+                        at_most: self.answer_max,
+                    });
                 }
                 answer => break answer?,
             }
@@ -348,7 +384,12 @@ impl FarRole {
             return Ok(());
         }
         match self.ask(RoleOrder::Look)? {
-            RoleNews::Lives => self.heard.lock().log.as_ref().map_or(Ok(()), KeptLog::check),
+            RoleNews::Lives => self
+                .heard
+                .lock()
+                .log
+                .as_ref()
+                .map_or(Ok(()), KeptLog::check),
             other => Err(self.refused(other)),
         }
     }
@@ -394,7 +435,12 @@ impl FarRole {
             Some(why) => Some(Err(FarRoleError::Lost(why.clone()))),
             None => None,
         });
-        found.unwrap_or_else(|| Err(FarRoleError::Slow { host: self.host.clone(), at_most: self.stop_max }))
+        found.unwrap_or_else(|| {
+            Err(FarRoleError::Slow {
+                host: self.host.clone(),
+                at_most: self.stop_max,
+            })
+        })
     }
 
     /// Others wait for the role until this is dropped.
@@ -416,13 +462,16 @@ impl FarRole {
     /// # Errors
     /// There is none in this time, or there will be none any more.
     pub fn hear(&self, at_most: Duration) -> Result<String, RecvTimeoutError> {
-        let found = self.heard.wait(at_most, |news| match news.said.pop_front() {
-            Some(line) => Some(Ok(line)),
-            None => {
-                let is_over = news.lost.is_some() || news.died.is_some() || news.refused.is_some();
-                is_over.then_some(Err(RecvTimeoutError::Disconnected))
-            }
-        });
+        let found = self
+            .heard
+            .wait(at_most, |news| match news.said.pop_front() {
+                Some(line) => Some(Ok(line)),
+                None => {
+                    let is_over =
+                        news.lost.is_some() || news.died.is_some() || news.refused.is_some();
+                    is_over.then_some(Err(RecvTimeoutError::Disconnected))
+                }
+            });
         found.unwrap_or(Err(RecvTimeoutError::Timeout))
     }
 
@@ -440,7 +489,11 @@ impl FarRole {
         let _one = self.asking();
         if self.heard.lock().stopped {
             let (kind, what) = (HostFaultFailure::Refused, "it was stopped".to_string());
-            return Err(FarRoleError::NotDone { host: self.host.clone(), kind, what });
+            return Err(FarRoleError::NotDone {
+                host: self.host.clone(),
+                kind,
+                what,
+            });
         }
         // Of a question that was given up.
         self.heard.lock().answer = None;
@@ -452,13 +505,25 @@ impl FarRole {
         let host = || self.host.clone();
         let found = self.heard.wait(at_most, |news| {
             let failed = match (&news.died, &news.lost) {
-                (Some(end), _) => Some(FarRoleError::Died { host: host(), end: Box::new(end.clone()) }),
+                (Some(end), _) => Some(FarRoleError::Died {
+                    host: host(),
+                    end: Box::new(end.clone()),
+                }),
                 (None, Some(why)) => Some(FarRoleError::Lost(why.clone())),
                 (None, None) => None,
             };
-            news.answer.take().or_else(|| news.refused.clone()).map(Ok).or(failed.map(Err))
+            news.answer
+                .take()
+                .or_else(|| news.refused.clone())
+                .map(Ok)
+                .or(failed.map(Err))
         });
-        found.unwrap_or_else(|| Err(FarRoleError::Slow { host: host(), at_most }))
+        found.unwrap_or_else(|| {
+            Err(FarRoleError::Slow {
+                host: host(),
+                at_most,
+            })
+        })
     }
 
     /// What an answer means that is not the one that was asked for.
@@ -469,7 +534,11 @@ impl FarRole {
             RoleNews::NotDone { kind, what } => FarRoleError::NotDone { host, kind, what },
             other => {
                 let what = format!("an answer to something else: {other:?}");
-                FarRoleError::NotDone { host, kind: HostFaultFailure::Refused, what }
+                FarRoleError::NotDone {
+                    host,
+                    kind: HostFaultFailure::Refused,
+                    what,
+                }
             }
         }
     }
@@ -502,13 +571,24 @@ impl HeldRoles {
     }
 
     /// Asks something of one that has not ended.
-    pub fn ask(&mut self, role: u32, order: RoleOrder, host: &mut RemoteHost) -> Result<(), HostError> {
-        if self.heard.contains_key(&role) { host.role(role, order) } else { Ok(()) }
+    pub fn ask(
+        &mut self,
+        role: u32,
+        order: RoleOrder,
+        host: &mut RemoteHost,
+    ) -> Result<(), HostError> {
+        if self.heard.contains_key(&role) {
+            host.role(role, order)
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes what the host says, if it is about roles; `estimate` is of its clock. What is not is handed back.
     pub fn take(&mut self, news: HostNews, estimate: Option<ClockEstimate>) -> Option<HostNews> {
-        let HostNews::Role(role, news) = news else { return Some(news) };
+        let HostNews::Role(role, news) = news else {
+            return Some(news);
+        };
         let heard = self.heard.get(&role)?;
         let ours = |at: Nanos| estimate.map_or(at, |estimate| estimate.to_ours(at));
         let is_last = news.is_last();
@@ -521,7 +601,9 @@ impl HeldRoles {
 
     /// The host was lost.
     pub fn lose(&mut self, why: &str) {
-        std::mem::take(&mut self.heard).into_values().for_each(|heard| heard.lose(why));
+        std::mem::take(&mut self.heard)
+            .into_values()
+            .for_each(|heard| heard.lose(why));
     }
 }
 
@@ -535,12 +617,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.log");
         let log = Some(KeptLog::open(&path).unwrap());
-        let heard =
-            HeardRole { news: Mutex::new(HeardNews { log, ..HeardNews::default() }), ..HeardRole::default() };
+        let heard = HeardRole {
+            news: Mutex::new(HeardNews {
+                log,
+                ..HeardNews::default()
+            }),
+            ..HeardRole::default()
+        };
         heard.take(RoleNews::Log(b"one\ntw".to_vec()));
         heard.take(RoleNews::Log(b"o\n".to_vec()));
         heard.lose("host far: gone");
-        let expected = "one\ntwo\n\nbrunt: host far: gone; what the service wrote from then on is missing\n";
+        let expected =
+            "one\ntwo\n\nbrunt: host far: gone; what the service wrote from then on is missing\n";
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
         assert!(heard.lock().log.as_ref().unwrap().check().is_ok());
     }
@@ -548,7 +636,12 @@ mod tests {
     /// An agent may refuse a role that has served for a while; whoever asks of it from then on hears so at once.
     #[test]
     fn a_role_that_was_refused_stays_refused() {
-        let fleet = Arc::new(Fleet::new("brunt test".into(), BTreeMap::new(), false, Duration::from_secs(1)));
+        let fleet = Arc::new(Fleet::new(
+            "brunt test".into(),
+            BTreeMap::new(),
+            false,
+            Duration::from_secs(1),
+        ));
         let (host, heard) = ("far".to_string(), Arc::<HeardRole>::default());
         let address = SocketAddr::from(([127, 0, 0, 1], 9));
         let (pid, asking, talking, folder) = Default::default();
@@ -567,13 +660,18 @@ mod tests {
             talking,
         };
         role.heard.take(RoleNews::Listens { address, pid: 7 });
-        assert!(matches!(role.answer(answer_max), Ok(RoleNews::Listens { .. })));
+        assert!(matches!(
+            role.answer(answer_max),
+            Ok(RoleNews::Listens { .. })
+        ));
         let (kind, what) = (FailureKind::Broken, "its thread panicked".to_string());
         role.heard.take(RoleNews::Refused { kind, what });
         for _ in 0..2 {
             // Asking clears what answered an earlier question.
             role.heard.lock().answer = None;
-            let said = role.answer(answer_max).map(|answer| role.refused(answer).to_string());
+            let said = role
+                .answer(answer_max)
+                .map(|answer| role.refused(answer).to_string());
             assert_eq!(said.unwrap(), "host far: its thread panicked");
             assert_eq!(role.hear(answer_max), Err(RecvTimeoutError::Disconnected));
         }

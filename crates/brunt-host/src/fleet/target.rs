@@ -31,7 +31,10 @@ impl TargetUrl {
     /// # Panics
     /// When the target was not started.
     pub fn get(&self) -> Secret {
-        self.0.get().cloned().expect("a target is started before its loads are opened")
+        self.0
+            .get()
+            .cloned()
+            .expect("a target is started before its loads are opened")
     }
 }
 

@@ -12,13 +12,15 @@ use brunt_load::{Load, LoadError, Workload};
 use brunt_result::OpKind;
 use brunt_result::event::ClockName;
 use brunt_result::message::{
-    Assignment, FromHost, HostFault, HostFaultFailure, LoadStep, Moment, Proof, Secret, ToHost, VERSION,
+    Assignment, FromHost, HostFault, HostFaultFailure, LoadStep, Moment, Proof, Secret, ToHost,
+    VERSION,
 };
 
 use super::*;
 use crate::stream::StreamState;
 use crate::{
-    AgentConfig, AgentListener, AgentTls, AllowList, Authority, HostNews, HostPart, MessageStream, RemoteHost,
+    AgentConfig, AgentListener, AgentTls, AllowList, Authority, HostNews, HostPart, MessageStream,
+    RemoteHost,
 };
 
 /// Longer than a busy machine takes.
@@ -52,8 +54,16 @@ fn certificates() -> (tempfile::TempDir, AgentTls, PathBuf) {
 }
 
 fn place(port: u16, controller: PathBuf) -> HostPlace {
-    let address = HostAddress::Agent { host: "127.0.0.1".into(), port };
-    HostPlace { address, identity: Some(controller), ssh: Vec::new(), program: None }
+    let address = HostAddress::Agent {
+        host: "127.0.0.1".into(),
+        port,
+    };
+    HostPlace {
+        address,
+        identity: Some(controller),
+        ssh: Vec::new(),
+        program: None,
+    }
 }
 
 fn config(allow: AllowList) -> AgentConfig {
@@ -78,7 +88,12 @@ impl Served {
         let thread = std::thread::spawn(move || {
             let _ = listener.run(&stopped, drop);
         });
-        Served { place, stop, thread: Some(thread), _folder: folder }
+        Served {
+            place,
+            stop,
+            thread: Some(thread),
+            _folder: folder,
+        }
     }
 }
 
@@ -98,9 +113,16 @@ fn load(places: &[(&str, &HostPlace)], workers: u32, goes_on: bool) -> HostLoad 
 
 fn load_of(url: &str, places: &[(&str, &HostPlace)], workers: u32, goes_on: bool) -> HostLoad {
     let hosts = places.iter().map(|(name, _)| name.to_string()).collect();
-    let places = places.iter().map(|(name, place)| (name.to_string(), (*place).clone())).collect();
+    let places = places
+        .iter()
+        .map(|(name, place)| (name.to_string(), (*place).clone()))
+        .collect();
     let fleet = Arc::new(Fleet::new("brunt test".into(), places, goes_on, PATIENCE));
-    let mut workload = Workload { workers, hosts, ..Workload::default() };
+    let mut workload = Workload {
+        workers,
+        hosts,
+        ..Workload::default()
+    };
     workload.stop.requests = Some(1000);
     HostLoad::new(workload, url.into(), false, fleet)
 }
@@ -115,7 +137,10 @@ fn a_host_that_refuses_many_workers_is_heard() {
     let host = Served::start(AllowList::only([], &[]).unwrap());
     let load = load(&[("a", &host.place)], 70, false);
     let error = open(&load).unwrap_err().to_string();
-    assert!(error.contains("host a") && error.contains("without --allow"), "{error}");
+    assert!(
+        error.contains("host a") && error.contains("without --allow"),
+        "{error}"
+    );
 }
 
 /// An agent that answers for its clock, and does with what else it hears what `other` says, until that is `false` or the
@@ -129,14 +154,28 @@ fn answer_by_hand(
     let mut stream = MessageStream::sealed(socket, tls.seal().unwrap()).unwrap();
     stream.greet(PATIENCE).unwrap();
     let clock = || Clock::Monotonic.now();
-    let now = Moment { clock: ClockName("far".into()), at: clock() };
-    stream.send(&FromHost::Hello { version: VERSION, program: "brunt test".into(), now }).unwrap();
+    let now = Moment {
+        clock: ClockName("far".into()),
+        at: clock(),
+    };
+    stream
+        .send(&FromHost::Hello {
+            version: VERSION,
+            program: "brunt test".into(),
+            now,
+        })
+        .unwrap();
     while stream.wait(PATIENCE).unwrap() != StreamState::Closed {
         while let Some(message) = stream.take().unwrap() {
             match message {
                 ToHost::AskClock { round } => {
                     let Nanos(wall_ns) = clock();
-                    let answer = FromHost::Clock { round, heard: clock(), wall_ns, answered: clock() };
+                    let answer = FromHost::Clock {
+                        round,
+                        heard: clock(),
+                        wall_ns,
+                        answered: clock(),
+                    };
                     stream.send(&answer).unwrap();
                 }
                 message if !other(message.clone(), &mut stream) => return,
@@ -153,19 +192,33 @@ fn a_host_that_is_lost_while_targets_are_opened_is_an_error() {
     let (_folder, tls, controller) = certificates();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let gone = place(listener.local_addr().unwrap().port(), controller);
-    let leave_when_asked_for_a_run = |message, _: &mut MessageStream| !matches!(message, ToHost::Prepare(_));
-    let agent = std::thread::spawn(move || answer_by_hand(&listener, &tls, leave_when_asked_for_a_run));
+    let leave_when_asked_for_a_run =
+        |message, _: &mut MessageStream| !matches!(message, ToHost::Prepare(_));
+    let agent =
+        std::thread::spawn(move || answer_by_hand(&listener, &tls, leave_when_asked_for_a_run));
     let load = load(&[("a", &host.place), ("b", &gone)], 1, true);
     let error = open(&load).unwrap_err().to_string();
-    assert!(error.contains("host b") && error.contains("connection ended"), "{error}");
+    assert!(
+        error.contains("host b") && error.contains("connection ended"),
+        "{error}"
+    );
     agent.join().unwrap();
 }
 
 /// A fault that does not show in time is not forgotten: it is taken back, or said to be left.
 #[test]
 fn a_fault_that_does_not_show_is_taken_back() {
-    let proof = || Proof { at: Nanos(1), seen: Nanos(2), what: String::new(), value: None };
-    let failed = |fault, kind| FromHost::FaultFailed { fault, kind, what: "x".into() };
+    let proof = || Proof {
+        at: Nanos(1),
+        seen: Nanos(2),
+        what: String::new(),
+        value: None,
+    };
+    let failed = |fault, kind| FromHost::FaultFailed {
+        fault,
+        kind,
+        what: "x".into(),
+    };
     let check = |answer: Box<dyn Fn(u32) -> FromHost + Send>, taken_back: bool, words: &str| {
         let (_folder, tls, controller) = certificates();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -179,18 +232,44 @@ fn a_fault_that_does_not_show_is_taken_back() {
         let agent = std::thread::spawn(move || answer_by_hand(&listener, &tls, say));
         let places = BTreeMap::from([("a".to_string(), place)]);
         let fleet = Fleet::new("brunt test".into(), places, false, PATIENCE);
-        assert!(fleet.connect(&["a".into()], Lane::default(), &AtomicBool::new(false)).unwrap());
+        assert!(
+            fleet
+                .connect(&["a".into()], Lane::default(), &AtomicBool::new(false))
+                .unwrap()
+        );
         let what = HostFault::Memory { bytes: 1 };
-        let slow = fleet.put_fault_within("a", what, Duration::from_millis(50)).unwrap_err();
+        let slow = fleet
+            .put_fault_within("a", what, Duration::from_millis(50))
+            .unwrap_err();
         assert!(slow.to_string().contains(words), "{slow}");
-        let FaultEnd::Slow { left: Some(left), .. } = slow else { panic!("{slow}") };
+        let FaultEnd::Slow {
+            left: Some(left), ..
+        } = slow
+        else {
+            panic!("{slow}")
+        };
         assert_eq!(left.is_ok(), taken_back, "{left:?}");
         drop(fleet);
         agent.join().unwrap();
     };
-    check(Box::new(move |fault| FromHost::FaultRemoved { fault, proof: proof() }), true, "it was taken back");
-    check(Box::new(move |fault| failed(fault, HostFaultFailure::Refused)), true, "it was taken back");
-    check(Box::new(move |fault| failed(fault, HostFaultFailure::NotGone)), false, "it may still come");
+    check(
+        Box::new(move |fault| FromHost::FaultRemoved {
+            fault,
+            proof: proof(),
+        }),
+        true,
+        "it was taken back",
+    );
+    check(
+        Box::new(move |fault| failed(fault, HostFaultFailure::Refused)),
+        true,
+        "it was taken back",
+    );
+    check(
+        Box::new(move |fault| failed(fault, HostFaultFailure::NotGone)),
+        false,
+        "it may still come",
+    );
 }
 
 /// Of a fault that is not there nothing is asked: nobody waits for an answer that does not come.
@@ -199,13 +278,31 @@ fn a_fault_that_has_failed_is_not_removed() {
     let host = Served::start(AllowList::only([], &[]).unwrap());
     let places = BTreeMap::from([("a".to_string(), host.place.clone())]);
     let fleet = Fleet::new("brunt test".into(), places, false, PATIENCE);
-    assert!(fleet.connect(&["a".into()], Lane::default(), &AtomicBool::new(false)).unwrap());
-    let refused = fleet.put_fault("a", HostFault::Memory { bytes: 1 }).unwrap_err();
-    assert!(matches!(refused, FaultEnd::Failed { kind: HostFaultFailure::NotAllowed, .. }), "{refused}");
+    assert!(
+        fleet
+            .connect(&["a".into()], Lane::default(), &AtomicBool::new(false))
+            .unwrap()
+    );
+    let refused = fleet
+        .put_fault("a", HostFault::Memory { bytes: 1 })
+        .unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            FaultEnd::Failed {
+                kind: HostFaultFailure::NotAllowed,
+                ..
+            }
+        ),
+        "{refused}"
+    );
     let failed = fleet.remove_fault("a", 0).unwrap_err().to_string();
     assert!(failed.contains("had failed before"), "{failed}");
     let no_bridge = fleet.bridge_report("a").unwrap_err().to_string();
-    assert_eq!(no_bridge, "host a: its bridge has ended: an interface is gone, or was taken down");
+    assert_eq!(
+        no_bridge,
+        "host a: its bridge has ended: an interface is gone, or was taken down"
+    );
 }
 
 /// A host that does not get ready holds nobody up: neither who stops the experiment, nor for longer than the limit.
@@ -214,10 +311,20 @@ fn opening_ends_with_its_limit_and_when_stopped() {
     let host = Served::start(AllowList::everything());
     let load = load(&[("a", &host.place)], 2, false);
     let stopped = load.open(&LoadTarget::default(), &AtomicBool::new(true));
-    assert!(matches!(stopped, Err(LoadError::Interrupted)), "{stopped:?}");
-    let late = load.open_within(Duration::ZERO, &AtomicBool::new(false)).unwrap_err().to_string();
+    assert!(
+        matches!(stopped, Err(LoadError::Interrupted)),
+        "{stopped:?}"
+    );
+    let late = load
+        .open_within(Duration::ZERO, &AtomicBool::new(false))
+        .unwrap_err()
+        .to_string();
     assert!(late.contains("no answer from a within 0ns"), "{late}");
-    assert_eq!(open(&load).unwrap(), Vec::<String>::new(), "and the host is there for the next");
+    assert_eq!(
+        open(&load).unwrap(),
+        Vec::<String>::new(),
+        "and the host is there for the next"
+    );
 }
 
 /// Nobody who stops an experiment waits for hosts that are not reached: here, one that never greets.
@@ -226,8 +333,12 @@ fn connecting_ends_when_stopped() {
     let (_folder, _, controller) = certificates();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mute = place(listener.local_addr().unwrap().port(), controller);
-    let stopped = load(&[("a", &mute)], 1, false).open(&LoadTarget::default(), &AtomicBool::new(true));
-    assert!(matches!(stopped, Err(LoadError::Interrupted)), "{stopped:?}");
+    let stopped =
+        load(&[("a", &mute)], 1, false).open(&LoadTarget::default(), &AtomicBool::new(true));
+    assert!(
+        matches!(stopped, Err(LoadError::Interrupted)),
+        "{stopped:?}"
+    );
 }
 
 /// A run of which nothing is left, because its thread is gone, is released like any other.
@@ -242,7 +353,8 @@ fn a_run_without_a_thread_is_released() {
         lab: std::sync::OnceLock::new(),
         services: std::sync::OnceLock::new(),
     };
-    let mut host = RemoteHost::connect(&host.place.address, &reach.options(&host.place).unwrap()).unwrap();
+    let mut host =
+        RemoteHost::connect(&host.place.address, &reach.options(&host.place).unwrap()).unwrap();
     let assignment = Assignment {
         run: 1,
         seed: 1,
@@ -259,7 +371,13 @@ fn a_run_without_a_thread_is_released() {
         joined: Vec::new(),
     };
     let kinds = vec![OpKind::Read];
-    let part = HostPart { workers: 1, first_worker: 0, kinds, records: false, journals: false };
+    let part = HostPart {
+        workers: 1,
+        first_worker: 0,
+        kinds,
+        records: false,
+        journals: false,
+    };
     host.prepare(assignment, part).unwrap();
     let until = || Clock::Monotonic.now().after(PATIENCE);
     let panicked = host.hear(until()).unwrap_err().to_string();
@@ -272,8 +390,13 @@ fn a_run_without_a_thread_is_released() {
 #[test]
 fn a_panic_of_a_run_is_reported() {
     let host = Served::start(AllowList::everything());
-    let error = open(&load_of("panics:x", &[("a", &host.place)], 1, false)).unwrap_err().to_string();
-    assert!(error.contains("host a") && error.contains("thread panicked"), "{error}");
+    let error = open(&load_of("panics:x", &[("a", &host.place)], 1, false))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("host a") && error.contains("thread panicked"),
+        "{error}"
+    );
 }
 
 /// A guest's agent is reached by the socket in its service's folder, once services run; one that is not there is said.
@@ -281,8 +404,15 @@ fn a_panic_of_a_run_is_reported() {
 fn guests_are_reached_by_a_socket() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("vm")).unwrap();
-    let address = HostAddress::Guest { service: "vm".into() };
-    let place = HostPlace { address, identity: None, ssh: Vec::new(), program: None };
+    let address = HostAddress::Guest {
+        service: "vm".into(),
+    };
+    let place = HostPlace {
+        address,
+        identity: None,
+        ssh: Vec::new(),
+        program: None,
+    };
     let places = BTreeMap::from([("guest".to_string(), place)]);
     let fleet = Fleet::new("brunt test".into(), places, false, PATIENCE);
     let connect = || fleet.connect(&["guest".into()], Lane::default(), &AtomicBool::new(false));
@@ -291,13 +421,19 @@ fn guests_are_reached_by_a_socket() {
     fleet.services_run(folder.path().to_path_buf());
     let refused = connect().unwrap_err().to_string();
     assert!(
-        refused.contains("cannot connect to the virtual machine's agent at") && refused.contains("vm/agent")
+        refused.contains("cannot connect to the virtual machine's agent at")
+            && refused.contains("vm/agent")
     );
     let listener = std::os::unix::net::UnixListener::bind(folder.path().join("vm/agent")).unwrap();
     let agent = std::thread::spawn(move || {
         let (input, _) = listener.accept().unwrap();
         let stream = MessageStream::new(input.try_clone().unwrap().into(), input.into());
-        crate::serve(stream, &config(AllowList::everything()), &AtomicBool::new(false)).map(drop)
+        crate::serve(
+            stream,
+            &config(AllowList::everything()),
+            &AtomicBool::new(false),
+        )
+        .map(drop)
     });
     assert!(connect().unwrap());
     drop(fleet);

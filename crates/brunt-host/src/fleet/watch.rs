@@ -33,7 +33,9 @@ pub struct WatchTask {
 
 impl fmt::Debug for WatchTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WatchTask").field("probes", &self.probes).finish_non_exhaustive()
+        f.debug_struct("WatchTask")
+            .field("probes", &self.probes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -92,10 +94,20 @@ pub(super) struct HeldWatch {
 
 impl HeldWatch {
     /// Asks the host for samples.
-    pub fn begin(name: &str, task: WatchTask, host: &mut RemoteHost) -> Result<HeldWatch, HostError> {
+    pub fn begin(
+        name: &str,
+        task: WatchTask,
+        host: &mut RemoteHost,
+    ) -> Result<HeldWatch, HostError> {
         let bytes_before = host.bytes();
         host.watch(name, &task.probes)?;
-        Ok(HeldWatch { host: name.into(), task, end: WatchEnd::default(), bytes_before, ending: false })
+        Ok(HeldWatch {
+            host: name.into(),
+            task,
+            end: WatchEnd::default(),
+            bytes_before,
+            ending: false,
+        })
     }
 
     /// Takes what the host says, if it is about samples; `estimate` is of its clock. What is not is handed back.
@@ -107,7 +119,12 @@ impl HeldWatch {
                 let [start, end] = [sample.start, sample.end].map(|at| estimate.to_ours(at));
                 self.end.came += 1;
                 self.end.clock_error_us = Some(estimate.offset.error().as_nanos() as f64 / 1e3);
-                (self.task.take)(Sample { host: Arc::clone(&self.host), start, end, values: sample.values });
+                (self.task.take)(Sample {
+                    host: Arc::clone(&self.host),
+                    start,
+                    end,
+                    values: sample.values,
+                });
                 None
             }
             HostNews::WatchNote(note) => {
@@ -129,7 +146,12 @@ impl HeldWatch {
     }
 
     /// The host takes no more samples, or was lost.
-    pub fn conclude(mut self, report: Option<WatchReport>, host: Option<&RemoteHost>, lost: Option<String>) {
+    pub fn conclude(
+        mut self,
+        report: Option<WatchReport>,
+        host: Option<&RemoteHost>,
+        lost: Option<String>,
+    ) {
         self.end.report = report.unwrap_or(self.end.report);
         if let Some(host) = host {
             let now = host.bytes();

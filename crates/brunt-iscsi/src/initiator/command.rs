@@ -128,10 +128,26 @@ pub fn next(
     }
     let fua = force_unit_access && facts.fua && facts.volatile_cache;
     match what {
-        Op::Read => Some(transfer([op::READ_10, op::READ_16], DataDirection::In, lba, left, block, false)),
-        Op::Write => Some(transfer([op::WRITE_10, op::WRITE_16], DataDirection::Out, lba, left, block, fua)),
+        Op::Read => Some(transfer(
+            [op::READ_10, op::READ_16],
+            DataDirection::In,
+            lba,
+            left,
+            block,
+            false,
+        )),
+        Op::Write => Some(transfer(
+            [op::WRITE_10, op::WRITE_16],
+            DataDirection::Out,
+            lba,
+            left,
+            block,
+            fua,
+        )),
         Op::WriteZeroes => Some(write_same(facts, lba, left, false)),
-        Op::Unmap if facts.unmap_by == UnmapBy::WriteSame => Some(write_same(facts, lba, left, true)),
+        Op::Unmap if facts.unmap_by == UnmapBy::WriteSame => {
+            Some(write_same(facts, lba, left, true))
+        }
         Op::Unmap => {
             let count = left.min(u64::from(facts.unmap_blocks_max)) as u32;
             let mut cdb = [0; 16];
@@ -185,7 +201,13 @@ fn transfer(
         }
     }
     let bytes = blocks * block;
-    PlannedCommand { cdb, direction, data_len: bytes as u32, data: CommandData::Caller, covers: bytes }
+    PlannedCommand {
+        cdb,
+        direction,
+        data_len: bytes as u32,
+        data: CommandData::Caller,
+        covers: bytes,
+    }
 }
 
 fn write_same(facts: &Facts, lba: u64, left: u64, unmap: bool) -> PlannedCommand {
@@ -219,7 +241,13 @@ fn synchronize_cache(lba: u64, blocks: u64) -> PlannedCommand {
             cdb[10..14].copy_from_slice(&u32::try_from(blocks).unwrap_or(0).to_be_bytes());
         }
     }
-    PlannedCommand { cdb, direction: DataDirection::None, data_len: 0, data: CommandData::Caller, covers: 0 }
+    PlannedCommand {
+        cdb,
+        direction: DataDirection::None,
+        data_len: 0,
+        data: CommandData::Caller,
+        covers: 0,
+    }
 }
 
 #[cfg(test)]
@@ -258,29 +286,75 @@ mod tests {
     fn cdbs() {
         let check = |what, offset, len, fua, expected: &[&[u8]]| {
             let commands = all(&facts(), what, offset, len, fua);
-            let cdbs: Vec<&[u8]> = commands.iter().zip(expected).map(|(c, e)| &c.cdb[..e.len()]).collect();
+            let cdbs: Vec<&[u8]> = commands
+                .iter()
+                .zip(expected)
+                .map(|(c, e)| &c.cdb[..e.len()])
+                .collect();
             assert_eq!(cdbs, expected, "{what:?} {offset} {len} {fua}");
             assert_eq!(commands.len(), expected.len());
         };
-        check(Op::Read, 512, 4096, false, &[&[0x28, 0, 0, 0, 0, 1, 0, 0, 8, 0]]);
-        check(Op::Write, 512, 4096, true, &[&[0x2a, 8, 0, 0, 0, 1, 0, 0, 8, 0]]);
-        check(Op::Read, 1 << 41, 512, true, &[&[0x88, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]]);
-        check(Op::Write, 0, 65536 * 512, false, &[&[0x8a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]]);
-        check(Op::Flush, 0, 0, false, &[&[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0]]);
-        check(Op::Flush, 1 << 41, 512, false, &[&[0x91, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]]);
+        check(
+            Op::Read,
+            512,
+            4096,
+            false,
+            &[&[0x28, 0, 0, 0, 0, 1, 0, 0, 8, 0]],
+        );
+        check(
+            Op::Write,
+            512,
+            4096,
+            true,
+            &[&[0x2a, 8, 0, 0, 0, 1, 0, 0, 8, 0]],
+        );
+        check(
+            Op::Read,
+            1 << 41,
+            512,
+            true,
+            &[&[0x88, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]],
+        );
+        check(
+            Op::Write,
+            0,
+            65536 * 512,
+            false,
+            &[&[0x8a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]],
+        );
+        check(
+            Op::Flush,
+            0,
+            0,
+            false,
+            &[&[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0]],
+        );
+        check(
+            Op::Flush,
+            1 << 41,
+            512,
+            false,
+            &[&[0x91, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]],
+        );
         check(
             Op::Unmap,
             0,
             150 * 512,
             false,
-            &[&[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], &[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0]],
+            &[
+                &[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0],
+                &[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0],
+            ],
         );
         check(
             Op::WriteZeroes,
             0,
             512,
             true,
-            &[&[0x93, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0], &[0x35, 0, 0, 0, 0, 0, 0, 0, 1, 0]],
+            &[
+                &[0x93, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0],
+                &[0x35, 0, 0, 0, 0, 0, 0, 0, 1, 0],
+            ],
         );
     }
 
@@ -288,7 +362,11 @@ mod tests {
     #[test]
     fn forced_unit_access() {
         let check = |fua, volatile_cache, codes: &[u8]| {
-            let facts = Facts { fua, volatile_cache, ..facts() };
+            let facts = Facts {
+                fua,
+                volatile_cache,
+                ..facts()
+            };
             let commands = all(&facts, Op::Write, 0, 512, true);
             assert_eq!(commands.iter().map(|c| c.cdb[0]).collect::<Vec<_>>(), codes);
             assert_eq!(commands[0].cdb[1] & 0x08 != 0, fua && volatile_cache);
@@ -314,11 +392,16 @@ mod tests {
         let list = unmap_list(7, 100);
         let parsed: Vec<_> = brunt_wire::scsi::unmap::parse(&list).unwrap().collect();
         assert_eq!(parsed.len(), 1);
-        let by_write_same = Facts { unmap_by: UnmapBy::WriteSame, ..facts() };
+        let by_write_same = Facts {
+            unmap_by: UnmapBy::WriteSame,
+            ..facts()
+        };
         let commands = all(&by_write_same, Op::Unmap, 0, 1500 * 512, false);
         assert_eq!(commands.len(), 2);
         assert!(
-            commands.iter().all(|c| c.cdb[0] == 0x93 && c.cdb[1] == 8 && c.data == CommandData::ZeroBlock)
+            commands
+                .iter()
+                .all(|c| c.cdb[0] == 0x93 && c.cdb[1] == 8 && c.data == CommandData::ZeroBlock)
         );
     }
 }

@@ -23,7 +23,9 @@ use zerocopy::IntoBytes;
 
 use super::command::{Facts, UnmapBy};
 use super::discovery::{Discovery, DiscoveryStep, TargetRecord};
-use super::login::{ConnectionPlace, InitiatorLogin, LOGIN_SEGMENT_BYTES_MAX, Login, LoginConfig, LoginStep};
+use super::login::{
+    ConnectionPlace, InitiatorLogin, LOGIN_SEGMENT_BYTES_MAX, Login, LoginConfig, LoginStep,
+};
 use super::login_error::LoginError;
 use super::session::{Attachment, DataDestination, InitiatorSession, SessionConfig, Violation};
 use super::url::{InitiatorConfig, PortalAddress};
@@ -108,7 +110,10 @@ impl ConnectError {
         match self {
             // Refused, unreachable: the network had its answer.
             ConnectError::Connect(_, error) => {
-                matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+                matches!(
+                    error.kind(),
+                    io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock
+                )
             }
             ConnectError::Io(..) | ConnectError::Digest(..) => true,
             ConnectError::Resolve(..)
@@ -133,9 +138,16 @@ impl From<ConnectError> for OpenError {
 /// See [`ConnectError`].
 pub fn establish(config: &InitiatorConfig, isid: [u8; 6]) -> Result<Established, ConnectError> {
     let deadline = Instant::now() + config.timeout;
-    let Attempted { value, retries, trouble } =
-        over_the_network(config.timeout, |time| attempt(config, isid, time, deadline))?;
-    Ok(Established { retries, trouble: trouble.map(|trouble| trouble.to_string()), ..value })
+    let Attempted {
+        value,
+        retries,
+        trouble,
+    } = over_the_network(config.timeout, |time| attempt(config, isid, time, deadline))?;
+    Ok(Established {
+        retries,
+        trouble: trouble.map(|trouble| trouble.to_string()),
+        ..value
+    })
 }
 
 /// Attempts of what the network may lose.
@@ -143,12 +155,22 @@ fn over_the_network<T>(
     limit: Duration,
     once: impl FnMut(Duration) -> Result<T, ConnectError>,
 ) -> Result<Attempted<T, ConnectError>, ConnectError> {
-    in_attempts(limit, ConnectError::is_of_the_network, once).map_err(|GaveUp { last, attempts, time }| {
-        match attempts {
-            1 => last,
-            _ => ConnectError::GaveUp { attempts, time, last: Box::new(last) },
-        }
-    })
+    in_attempts(limit, ConnectError::is_of_the_network, once).map_err(
+        |GaveUp {
+             last,
+             attempts,
+             time,
+         }| {
+            match attempts {
+                1 => last,
+                _ => ConnectError::GaveUp {
+                    attempts,
+                    time,
+                    last: Box::new(last),
+                },
+            }
+        },
+    )
 }
 
 /// The same in one attempt, for those who have their own rule for the next one.
@@ -179,7 +201,10 @@ fn attempt(
         wishes: config.wishes.clone(),
         isid,
     };
-    let first_place = ConnectionPlace { cmd_sn: FIRST_CMD_SN, ..ConnectionPlace::default() };
+    let first_place = ConnectionPlace {
+        cmd_sn: FIRST_CMD_SN,
+        ..ConnectionPlace::default()
+    };
     let (mut wire, logged_in) = log_in(&config.address, &login, &first_place, soon())?;
     wire.deadline = deadline;
     let allowed = logged_in.params.max_connections;
@@ -209,14 +234,22 @@ fn attempt(
             session: Some(logged_in.params.clone()),
         };
         let (wire, joined) = log_in(&address, &login, &place, soon())?;
-        attachment.connections.push((cid, joined.params, joined.exp_stat_sn));
+        attachment
+            .connections
+            .push((cid, joined.params, joined.exp_stat_sn));
         sockets.push(wire.socket);
     }
     for socket in &sockets {
         let _ = socket.set_read_timeout(None);
         let _ = socket.set_write_timeout(None);
     }
-    Ok(Established { sockets, attachment, facts, retries: 0, trouble: None })
+    Ok(Established {
+        sockets,
+        attachment,
+        facts,
+        retries: 0,
+        trouble: None,
+    })
 }
 
 /// The targets behind a portal (SendTargets), asked for in as many attempts as fit into the configuration's timeout.
@@ -227,7 +260,9 @@ pub fn discover(
     config: &InitiatorConfig,
 ) -> Result<Attempted<Vec<TargetRecord>, ConnectError>, ConnectError> {
     let isid = random_isid();
-    over_the_network(config.timeout, |time| discover_once(config, isid, Instant::now() + time))
+    over_the_network(config.timeout, |time| {
+        discover_once(config, isid, Instant::now() + time)
+    })
 }
 
 fn discover_once(
@@ -243,7 +278,10 @@ fn discover_once(
         wishes: config.wishes.clone(),
         isid,
     };
-    let place = ConnectionPlace { cmd_sn: FIRST_CMD_SN, ..ConnectionPlace::default() };
+    let place = ConnectionPlace {
+        cmd_sn: FIRST_CMD_SN,
+        ..ConnectionPlace::default()
+    };
     let (mut wire, logged_in) = log_in(&config.address, &login, &place, deadline)?;
     wire.header_digest = logged_in.params.header_digest;
     wire.data_digest = logged_in.params.data_digest;
@@ -252,7 +290,10 @@ fn discover_once(
         wire.send_whole(&request, "discovery")?;
         let limit = logged_in.params.max_recv_data_segment_length as usize;
         let (bhs, data) = wire.receive(limit, "discovery")?;
-        match discovery.on_response(&bhs, &data).map_err(|error| wire.login_error(error))? {
+        match discovery
+            .on_response(&bhs, &data)
+            .map_err(|error| wire.login_error(error))?
+        {
             DiscoveryStep::Send(next) => request = next,
             DiscoveryStep::Done(targets) => return Ok(targets),
         }
@@ -276,22 +317,31 @@ fn log_in(
     let mut address = address.clone();
     for _ in 0..=REDIRECTS_MAX {
         let mut wire = Wire::connect(address, deadline)?;
-        let (mut login, mut request) = Login::start(config.clone(), place.clone(), Challenge::random())
-            .map_err(|error| wire.login_error(error))?;
+        let (mut login, mut request) =
+            Login::start(config.clone(), place.clone(), Challenge::random())
+                .map_err(|error| wire.login_error(error))?;
         address = loop {
             wire.send_whole(&request, "login")?;
             let (bhs, data) = wire.receive(LOGIN_SEGMENT_BYTES_MAX, "login")?;
-            match login.on_response(&bhs, &data).map_err(|error| wire.login_error(error))? {
+            match login
+                .on_response(&bhs, &data)
+                .map_err(|error| wire.login_error(error))?
+            {
                 LoginStep::Send(next) => request = next,
                 LoginStep::Done(logged_in) => return Ok((wire, *logged_in)),
                 LoginStep::Moved { address, .. } => match PortalAddress::parse(&address) {
                     Some(address) => break address,
-                    None => return Err(wire.login_error(LoginError::Protocol("a redirect to nowhere"))),
+                    None => {
+                        return Err(wire.login_error(LoginError::Protocol("a redirect to nowhere")));
+                    }
                 },
             }
         };
     }
-    Err(ConnectError::Login(address, LoginError::Protocol("redirects without end")))
+    Err(ConnectError::Login(
+        address,
+        LoginError::Protocol("redirects without end"),
+    ))
 }
 
 /// A blocking connection with a deadline.
@@ -308,7 +358,13 @@ impl Wire {
         match dial::tcp(&address.host, address.port, deadline) {
             Ok(socket) => {
                 let _ = socket.set_nodelay(true);
-                Ok(Wire { socket, address, deadline, header_digest: false, data_digest: false })
+                Ok(Wire {
+                    socket,
+                    address,
+                    deadline,
+                    header_digest: false,
+                    data_digest: false,
+                })
             }
             Err(DialError::Resolve(error)) => Err(ConnectError::Resolve(address, error)),
             Err(DialError::Connect(error)) => Err(ConnectError::Connect(address, error)),
@@ -348,7 +404,10 @@ impl Wire {
             // Anew for each piece: a target that trickles bytes does not get more time for it.
             let _ = self.socket.set_read_timeout(Some(left(self.deadline)));
             let failed = match self.socket.read(&mut bytes[at..]) {
-                Ok(0) => io::Error::new(io::ErrorKind::UnexpectedEof, "the target closed the connection"),
+                Ok(0) => io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the target closed the connection",
+                ),
                 Ok(count) => {
                     at += count;
                     continue;
@@ -362,7 +421,11 @@ impl Wire {
     }
 
     /// A PDU's header and data, digests checked and taken off.
-    fn receive(&mut self, limit: usize, during: &'static str) -> Result<(Bhs, Vec<u8>), ConnectError> {
+    fn receive(
+        &mut self,
+        limit: usize,
+        during: &'static str,
+    ) -> Result<(Bhs, Vec<u8>), ConnectError> {
         // TotalAHSLength is one byte: at most 255 words.
         let mut header = vec![0; BHS_BYTES];
         self.read(&mut header, during)?;
@@ -378,7 +441,9 @@ impl Wire {
         }
         let len = bhs.data_len();
         if len > limit {
-            return Err(self.login_error(LoginError::Protocol("a data segment longer than allowed")));
+            return Err(
+                self.login_error(LoginError::Protocol("a data segment longer than allowed"))
+            );
         }
         let mut data = vec![0; padded(len)];
         self.read(&mut data, during)?;
@@ -437,7 +502,11 @@ impl LunProber {
         session.attach(attachment, Facts::default(), clock.now());
         wire.header_digest = logged_in.params.header_digest;
         wire.data_digest = logged_in.params.data_digest;
-        LunProber { session, wire, clock }
+        LunProber {
+            session,
+            wire,
+            clock,
+        }
     }
 
     /// One command; unit attentions are consumed.
@@ -448,15 +517,22 @@ impl LunProber {
         for _ in 0..16 {
             let answer = self.run_once(padded_cdb, answer_len)?;
             match answer {
-                Err(DeviceError::Refused { kind: RefusalKind::Attention, .. }) => {}
+                Err(DeviceError::Refused {
+                    kind: RefusalKind::Attention,
+                    ..
+                }) => {}
                 other => return Ok(other),
             }
         }
-        Err(ConnectError::Lun(format!("{}: unit attentions without end", self.wire.address)))
+        Err(ConnectError::Lun(format!(
+            "{}: unit attentions without end",
+            self.wire.address
+        )))
     }
 
     fn run_once(&mut self, cdb: [u8; 16], answer_len: usize) -> Result<ProbeAnswer, ConnectError> {
-        self.session.submit_control(cdb, Buf::zeroed(answer_len), self.now());
+        self.session
+            .submit_control(cdb, Buf::zeroed(answer_len), self.now());
         loop {
             let now = self.now();
             self.session.schedule(now);
@@ -465,23 +541,36 @@ impl LunProber {
                 self.wire.send_whole(outgoing.bhs.as_bytes(), "a command")?;
             }
             if let Some(task) = self.session.next_answered() {
-                let retired = self.session.retire(task, now).expect("the prober's commands end at once");
-                return Ok(retired.result.map(|()| retired.buf[..retired.received as usize].to_vec()));
+                let retired = self
+                    .session
+                    .retire(task, now)
+                    .expect("the prober's commands end at once");
+                return Ok(retired
+                    .result
+                    .map(|()| retired.buf[..retired.received as usize].to_vec()));
             }
             let limit = 1 << 20;
             let (bhs, data) = self.wire.receive(limit, "a command")?;
-            let violation = |violation| ConnectError::Violation(self.wire.address.clone(), violation);
+            let violation =
+                |violation| ConnectError::Violation(self.wire.address.clone(), violation);
             match self.session.on_header(0, &bhs).map_err(violation)? {
                 DataDestination::Task(piece) => {
                     self.session.data(piece.task)[piece.start..piece.start + piece.len]
                         .copy_from_slice(&data);
                     self.session.on_pdu(0, &bhs, &[], now).map_err(violation)?;
                 }
-                DataDestination::Short => self.session.on_pdu(0, &bhs, &data, now).map_err(violation)?,
+                DataDestination::Short => self
+                    .session
+                    .on_pdu(0, &bhs, &data, now)
+                    .map_err(violation)?,
             }
             if let Some(loss) = self.session.lost() {
                 let error = io::Error::new(io::ErrorKind::ConnectionAborted, loss.why);
-                return Err(ConnectError::Io(self.wire.address.clone(), "a command", error));
+                return Err(ConnectError::Io(
+                    self.wire.address.clone(),
+                    "a command",
+                    error,
+                ));
             }
         }
     }
@@ -493,7 +582,8 @@ impl LunProber {
     fn facts(&mut self, config: &InitiatorConfig) -> Result<Facts, ConnectError> {
         let name = config.name();
         let lun = |what: &str| ConnectError::Lun(format!("{name}: {what}"));
-        let failed = |what: &str, error: DeviceError| ConnectError::Lun(format!("{name}: {what}: {error}"));
+        let failed =
+            |what: &str, error: DeviceError| ConnectError::Lun(format!("{name}: {what}: {error}"));
         let inquiry = self
             .run(&[op::INQUIRY, 0, 0, 0, 96], 96)?
             .map_err(|error| failed("INQUIRY was refused", error))?;
@@ -503,7 +593,10 @@ impl LunProber {
         match (inquiry[0] >> 5, inquiry[0] & 0x1f) {
             (0, 0x00) => {}
             (0, kind) => {
-                return Err(lun(&format!("LUN {} is not a disk (device type {kind:#04x})", config.lun)));
+                return Err(lun(&format!(
+                    "LUN {} is not a disk (device type {kind:#04x})",
+                    config.lun
+                )));
             }
             _ => return Err(lun(&format!("LUN {} does not exist", config.lun))),
         }
@@ -540,10 +633,15 @@ impl LunProber {
             match self.run(&[op::TEST_UNIT_READY], 0)? {
                 Ok(_) => return Ok(()),
                 // BECOMING READY, or somebody's reservation, which a reader may still pass.
-                Err(DeviceError::Refused { kind: RefusalKind::Conflict, .. }) => return Ok(()),
+                Err(DeviceError::Refused {
+                    kind: RefusalKind::Conflict,
+                    ..
+                }) => return Ok(()),
                 Err(error) if is_becoming_ready(&error) && Instant::now() < deadline => {}
                 Err(error) => {
-                    return Err(ConnectError::Lun(format!("{name}: the LUN is not ready: {error}")));
+                    return Err(ConnectError::Lun(format!(
+                        "{name}: the LUN is not ready: {error}"
+                    )));
                 }
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -562,8 +660,10 @@ impl LunProber {
         let (last_lba, block_bytes) = match self.run(&cdb, 32)? {
             Ok(bytes) if bytes.len() >= 12 => {
                 let capacity = Capacity::parse_16(&bytes).expect("long enough");
-                facts.physical_block_bytes =
-                    capacity.block_bytes.checked_shl(capacity.physical_exponent.into()).unwrap_or(0);
+                facts.physical_block_bytes = capacity
+                    .block_bytes
+                    .checked_shl(capacity.physical_exponent.into())
+                    .unwrap_or(0);
                 facts.unmapped_reads_zeros = capacity.unmapped_reads_zeros;
                 (capacity.last_lba, capacity.block_bytes)
             }
@@ -587,14 +687,22 @@ impl LunProber {
     /// Vital product data: serial number, block limits, provisioning. A LUN may have none of them.
     fn pages(&mut self, facts: &mut Facts) -> Result<(), ConnectError> {
         let vpd = |code: u8| [op::INQUIRY, 1, code, 1, 0];
-        let Ok(supported) = self.run(&vpd(page::SUPPORTED), 256)? else { return Ok(()) };
-        let has = |code: u8| supported.get(4..).is_some_and(|codes| codes.contains(&code));
+        let Ok(supported) = self.run(&vpd(page::SUPPORTED), 256)? else {
+            return Ok(());
+        };
+        let has = |code: u8| {
+            supported
+                .get(4..)
+                .is_some_and(|codes| codes.contains(&code))
+        };
         if has(page::UNIT_SERIAL_NUMBER)
             && let Ok(serial) = self.run(&vpd(page::UNIT_SERIAL_NUMBER), 256)?
         {
             let len = usize::from(be16(&serial, 2));
             // What did not fit in our room is left out, not the whole number.
-            let text = serial.get(4..).map(|text| ascii(&text[..len.min(text.len())]));
+            let text = serial
+                .get(4..)
+                .map(|text| ascii(&text[..len.min(text.len())]));
             facts.serial = text.filter(|serial| !serial.is_empty());
         }
         if has(page::BLOCK_LIMITS)
@@ -656,7 +764,15 @@ impl LunProber {
 
 /// Printable text without the padding.
 fn ascii(bytes: &[u8]) -> String {
-    let text: String =
-        bytes.iter().map(|&b| if (0x20..0x7f).contains(&b) { char::from(b) } else { ' ' }).collect();
+    let text: String = bytes
+        .iter()
+        .map(|&b| {
+            if (0x20..0x7f).contains(&b) {
+                char::from(b)
+            } else {
+                ' '
+            }
+        })
+        .collect();
     text.trim().to_string()
 }

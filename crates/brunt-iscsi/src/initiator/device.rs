@@ -20,8 +20,8 @@ use brunt_block::socket::SocketOptions;
 use brunt_block::stream::PLACE_BYTES_MIN;
 use brunt_block::table::{BackendEntry, Opened, UrlOptions};
 use brunt_block::{
-    Backend, Comeback, Completion, Device, DeviceError, DeviceInfo, Health, Lent, OpenError, PayloadPlace,
-    Request, Returning, Ring, Stream, hand_out,
+    Backend, Comeback, Completion, Device, DeviceError, DeviceInfo, Health, Lent, OpenError,
+    PayloadPlace, Request, Returning, Ring, Stream, hand_out,
 };
 use brunt_core::{Clock, Nanos};
 use brunt_wire::iscsi::digest;
@@ -93,7 +93,11 @@ impl Initiator {
                 facts.vendor,
                 facts.product,
                 facts.revision,
-                facts.serial.as_ref().map(|serial| format!(", serial number {serial}")).unwrap_or_default()
+                facts
+                    .serial
+                    .as_ref()
+                    .map(|serial| format!(", serial number {serial}"))
+                    .unwrap_or_default()
             ),
             format!(
                 "iSCSI: digests header {}, data {}; InitialR2T {}, ImmediateData {}; segments {} in, {} out; \
@@ -113,7 +117,11 @@ impl Initiator {
         if config.sockets != SocketOptions::default() {
             for socket in &established.sockets {
                 config.sockets.apply(socket).map_err(|error| {
-                    ConnectError::Io(config.address.clone(), "setting its socket's options", error)
+                    ConnectError::Io(
+                        config.address.clone(),
+                        "setting its socket's options",
+                        error,
+                    )
                 })?;
             }
             notes.extend(config.sockets.complaint(&established.sockets[0]));
@@ -135,7 +143,12 @@ impl Initiator {
             facts: facts_told,
             notes,
         };
-        Ok(Initiator { config, info, facts, spare: Mutex::new(Some((isid, established))) })
+        Ok(Initiator {
+            config,
+            info,
+            facts,
+            spare: Mutex::new(Some((isid, established))),
+        })
     }
 }
 
@@ -152,7 +165,11 @@ impl Backend for Initiator {
         let depth = depth.div_ceil(sessions).clamp(1, DEPTH_MAX);
         let mut links = Vec::new();
         for _ in 0..sessions {
-            let spare = self.spare.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+            let spare = self
+                .spare
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+                .take();
             let (isid, established) = match spare {
                 Some(spare) => spare,
                 None => {
@@ -162,7 +179,11 @@ impl Backend for Initiator {
             };
             links.push(SessionLink::new(self, ring, depth, isid, established)?);
         }
-        Ok(Box::new(InitiatorDevice { info: self.info.clone(), links, clock: Clock::Monotonic }))
+        Ok(Box::new(InitiatorDevice {
+            info: self.info.clone(),
+            links,
+            clock: Clock::Monotonic,
+        }))
     }
 }
 
@@ -183,7 +204,9 @@ impl Device for InitiatorDevice {
             return;
         }
         let now = self.clock.now();
-        hand_out(&mut self.links, batch, |link, request| link.submit(request, now));
+        hand_out(&mut self.links, batch, |link, request| {
+            link.submit(request, now)
+        });
         for link in &mut self.links {
             link.send(now);
         }
@@ -196,11 +219,18 @@ impl Device for InitiatorDevice {
     }
 
     fn outstanding(&self) -> u32 {
-        self.links.iter().map(|link| link.session.outstanding() + link.refused.len() as u32).sum()
+        self.links
+            .iter()
+            .map(|link| link.session.outstanding() + link.refused.len() as u32)
+            .sum()
     }
 
     fn deadline(&self) -> Nanos {
-        self.links.iter().map(SessionLink::deadline).min().unwrap_or(Nanos::MAX)
+        self.links
+            .iter()
+            .map(SessionLink::deadline)
+            .min()
+            .unwrap_or(Nanos::MAX)
     }
 
     fn cancel(&mut self, tag: u64) {
@@ -322,10 +352,16 @@ impl SessionLink {
     fn submit(&mut self, request: Request, now: Nanos) {
         if self.comeback.is_dead() {
             let Request { tag, buf, .. } = request;
-            self.refused.push(Completion { tag, buf, result: Err(DeviceError::Gone) });
+            self.refused.push(Completion {
+                tag,
+                buf,
+                result: Err(DeviceError::Gone),
+            });
             return;
         }
-        self.session.submit(request, now).expect("a session with room was chosen");
+        self.session
+            .submit(request, now)
+            .expect("a session with room was chosen");
     }
 
     fn deadline(&self) -> Nanos {
@@ -359,7 +395,9 @@ impl SessionLink {
         if connection.header_digest {
             stream.push_bytes(&digest::digest(header));
         }
-        let Some(DataRange { task, start, len }) = outgoing.data else { return };
+        let Some(DataRange { task, start, len }) = outgoing.data else {
+            return;
+        };
         let slot = &mut self.lent[usize::from(task)];
         let lent = match *slot {
             Some((_, lent)) => lent,
@@ -429,19 +467,27 @@ impl SessionLink {
     /// payload and its trailer read each other's lengths.)
     fn receive(&mut self, number: usize, now: Nanos) -> Result<(), ReceiveError> {
         let session = &mut self.session;
-        let ConnectionStream { stream, state, header_digest, data_digest } = &mut self.connections[number];
+        let ConnectionStream {
+            stream,
+            state,
+            header_digest,
+            data_digest,
+        } = &mut self.connections[number];
         let (header_digest, data_digest) = (*header_digest, *data_digest);
         loop {
             match *state {
                 Receiving::Header => {
                     let bytes = stream.bytes();
-                    let Some(&bhs) = Bhs::peek(bytes) else { return Ok(()) };
+                    let Some(&bhs) = Bhs::peek(bytes) else {
+                        return Ok(());
+                    };
                     let data_offset = bhs.data_offset(header_digest);
                     if bytes.len() < data_offset {
                         return Ok(());
                     }
                     if header_digest {
-                        let (header, sent) = bytes[..data_offset].split_at(data_offset - DIGEST_BYTES);
+                        let (header, sent) =
+                            bytes[..data_offset].split_at(data_offset - DIGEST_BYTES);
                         if digest::digest(header) != sent {
                             return Err(ReceiveError::Digest("header"));
                         }
@@ -463,13 +509,17 @@ impl SessionLink {
                                     .copy_from_slice(&rest[..len]);
                                 session.on_pdu(number, &bhs, &[], now)?;
                             }
-                            DataDestination::Short => session.on_pdu(number, &bhs, &rest[..len], now)?,
+                            DataDestination::Short => {
+                                session.on_pdu(number, &bhs, &rest[..len], now)?
+                            }
                         }
                         stream.consume(total);
                         continue;
                     }
                     match payload {
-                        DataDestination::Task(piece) if stream.wants_place(total - bytes.len(), total) => {
+                        DataDestination::Task(piece)
+                            if stream.wants_place(total - bytes.len(), total) =>
+                        {
                             stream.consume(data_offset);
                             let buf = std::mem::take(session.data(piece.task));
                             stream.place(PayloadPlace::Buf(buf), piece.start as u64, piece.len);
@@ -480,15 +530,21 @@ impl SessionLink {
                     }
                 }
                 Receiving::Payload(bhs, piece) => {
-                    let Some(place) = stream.take_placed() else { return Ok(()) };
-                    let PayloadPlace::Buf(buf) = place else { unreachable!("only buffers are placed here") };
+                    let Some(place) = stream.take_placed() else {
+                        return Ok(());
+                    };
+                    let PayloadPlace::Buf(buf) = place else {
+                        unreachable!("only buffers are placed here")
+                    };
                     *session.data(piece.task) = buf;
                     *state = Receiving::Trailer(bhs, piece);
                 }
                 Receiving::Trailer(bhs, piece) => {
                     let pad = padded(piece.len) - piece.len;
                     let trailer = pad + if data_digest { DIGEST_BYTES } else { 0 };
-                    let Some(bytes) = stream.bytes().get(..trailer) else { return Ok(()) };
+                    let Some(bytes) = stream.bytes().get(..trailer) else {
+                        return Ok(());
+                    };
                     if data_digest {
                         let data = &session.data(piece.task)[piece.start..piece.start + piece.len];
                         if digest::padded_digest(data) != bytes[pad..] {
@@ -527,7 +583,11 @@ impl SessionLink {
             }
         }
         if let Some(retired) = self.session.retire(task, now) {
-            done.push(Completion { tag: retired.tag, buf: retired.buf, result: retired.result });
+            done.push(Completion {
+                tag: retired.tag,
+                buf: retired.buf,
+                result: retired.result,
+            });
         }
     }
 
@@ -545,7 +605,8 @@ impl SessionLink {
         for (task, slot) in self.lent.iter_mut().enumerate() {
             if let Some((number, lent)) = slot.take() {
                 let buf = self.connections[number].stream.reclaim(lent);
-                *self.session.data(task as u16) = buf.expect("an aborted stream gives everything back");
+                *self.session.data(task as u16) =
+                    buf.expect("an aborted stream gives everything back");
             }
         }
         self.connections.clear();
@@ -581,7 +642,12 @@ impl Returning for SessionLink {
     }
 
     fn bring_up(&mut self, established: Established, now: Nanos) -> io::Result<()> {
-        let Established { sockets, attachment, facts, .. } = established;
+        let Established {
+            sockets,
+            attachment,
+            facts,
+            ..
+        } = established;
         let mut connections = Vec::with_capacity(sockets.len());
         for (socket, (_, params, _)) in sockets.into_iter().zip(&attachment.connections) {
             let stream = Stream::new(&self.ring, socket, RX_BYTES)?;
@@ -623,7 +689,9 @@ impl Drop for SessionLink {
             return;
         }
         let logout = self.session.logout_pdu();
-        let Some(connection) = self.connections.first_mut() else { return };
+        let Some(connection) = self.connections.first_mut() else {
+            return;
+        };
         if connection.stream.queued_bytes() == 0 {
             let mut bytes = logout.as_bytes().to_vec();
             if connection.header_digest {
@@ -634,4 +702,5 @@ impl Drop for SessionLink {
     }
 }
 
-const _: () = assert!(super::session::SHORT_DATA_BYTES_MAX + (4 << 10) + PLACE_BYTES_MIN < RX_BYTES);
+const _: () =
+    assert!(super::session::SHORT_DATA_BYTES_MAX + (4 << 10) + PLACE_BYTES_MIN < RX_BYTES);

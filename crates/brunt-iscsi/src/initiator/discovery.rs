@@ -43,7 +43,11 @@ impl Discovery {
 
     /// A discovery after the login that came to `login`, and its first request.
     pub fn start(login: &InitiatorLogin, cmd_sn: u32) -> (Discovery, Vec<u8>) {
-        let discovery = Discovery { cmd_sn, exp_stat_sn: login.exp_stat_sn, message: Vec::new() };
+        let discovery = Discovery {
+            cmd_sn,
+            exp_stat_sn: login.exp_stat_sn,
+            message: Vec::new(),
+        };
         let mut data = Vec::new();
         push_pair(&mut data, "SendTargets", "All");
         let first = discovery.request(RESERVED_TAG, &data);
@@ -53,7 +57,9 @@ impl Discovery {
     /// Takes a text response: its header and its data segment without padding.
     pub fn on_response(&mut self, bhs: &Bhs, data: &[u8]) -> Result<DiscoveryStep, LoginError> {
         if bhs.kind() != Opcode::TextResponse {
-            return Err(LoginError::Protocol("a PDU other than a text response to SendTargets"));
+            return Err(LoginError::Protocol(
+                "a PDU other than a text response to SendTargets",
+            ));
         }
         let response = TextResponse::view(bhs);
         if response.initiator_task_tag.get() != TAG {
@@ -64,13 +70,17 @@ impl Discovery {
         }
         // A response without data and without an end would let a target hold us for ever.
         if data.is_empty() && !bhs.is_final() {
-            return Err(LoginError::Protocol("an empty text response that is not the last"));
+            return Err(LoginError::Protocol(
+                "an empty text response that is not the last",
+            ));
         }
         self.message.extend_from_slice(data);
         self.cmd_sn = self.cmd_sn.wrapping_add(1);
         self.exp_stat_sn = response.stat_sn.get().wrapping_add(1);
         if !bhs.is_final() {
-            return Ok(DiscoveryStep::Send(self.request(response.target_transfer_tag.get(), &[])));
+            return Ok(DiscoveryStep::Send(
+                self.request(response.target_transfer_tag.get(), &[]),
+            ));
         }
         let mut targets: Vec<TargetRecord> = Vec::new();
         for (key, value) in parse_pairs(&self.message)? {
@@ -78,10 +88,15 @@ impl Discovery {
                 "TargetName" if targets.len() == TARGETS_MAX => {
                     return Err(LoginError::Protocol("more than 65,536 targets"));
                 }
-                "TargetName" => targets.push(TargetRecord { name: value.to_string(), addresses: Vec::new() }),
+                "TargetName" => targets.push(TargetRecord {
+                    name: value.to_string(),
+                    addresses: Vec::new(),
+                }),
                 "TargetAddress" => match targets.last_mut() {
                     Some(target) => target.addresses.push(value.to_string()),
-                    None => return Err(LoginError::Protocol("an address before any target's name")),
+                    None => {
+                        return Err(LoginError::Protocol("an address before any target's name"));
+                    }
                 },
                 _ => {}
             }
@@ -135,18 +150,29 @@ mod tests {
         let Ok(DiscoveryStep::Send(more)) = discovery.on_response(&respond(false), half) else {
             panic!("not asked for more")
         };
-        assert_eq!(TextRequest::view(Bhs::peek(&more).unwrap()).target_transfer_tag.get(), 0x77);
+        assert_eq!(
+            TextRequest::view(Bhs::peek(&more).unwrap())
+                .target_transfer_tag
+                .get(),
+            0x77
+        );
         let rest = b"Address=[2001:db8::1]:3260,1\0TargetName=iqn.b\0";
         let Ok(DiscoveryStep::Done(targets)) = discovery.on_response(&respond(true), rest) else {
             panic!("not done")
         };
         assert_eq!(targets.len(), 2);
-        assert_eq!(targets[0].addresses, ["192.0.2.1:3260,1", "[2001:db8::1]:3260,1"]);
+        assert_eq!(
+            targets[0].addresses,
+            ["192.0.2.1:3260,1", "[2001:db8::1]:3260,1"]
+        );
         assert!(targets[1].addresses.is_empty());
 
         let (mut endless, _) = Discovery::start(&login, 1);
         assert!(endless.on_response(&respond(false), b"").is_err());
         let (mut lost, _) = Discovery::start(&login, 1);
-        assert!(lost.on_response(&respond(true), b"TargetAddress=x\0").is_err());
+        assert!(
+            lost.on_response(&respond(true), b"TargetAddress=x\0")
+                .is_err()
+        );
     }
 }

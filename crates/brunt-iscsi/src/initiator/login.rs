@@ -128,7 +128,9 @@ impl Login {
         };
         let discovery = config.target_name.is_none();
         let negotiation = match &place.session {
-            Some(session) => Negotiation::joining(IscsiRole::Initiator, config.wishes.clone(), session),
+            Some(session) => {
+                Negotiation::joining(IscsiRole::Initiator, config.wishes.clone(), session)
+            }
             None => Negotiation::new(IscsiRole::Initiator, config.wishes.clone(), discovery),
         };
         let mut keys = vec![("InitiatorName", config.initiator_name.clone())];
@@ -194,7 +196,10 @@ impl Login {
             let pairs = parse_pairs(data)?;
             let address = find(&pairs, "TargetAddress").ok_or(LoginError::Refused(status))?;
             let permanently = status == code::login::TARGET_MOVED_PERMANENTLY;
-            return Ok(LoginStep::Moved { address: address.to_string(), permanently });
+            return Ok(LoginStep::Moved {
+                address: address.to_string(),
+                permanently,
+            });
         }
         if status != code::login::SUCCESS {
             return Err(LoginError::Refused(status));
@@ -227,12 +232,18 @@ impl Login {
                 let offers = self.negotiation.offers();
                 self.stage = LoginStage::Operational;
                 let next = Some(code::login::STAGE_FULL_FEATURE);
-                Ok(LoginStep::Send(self.request(code::login::STAGE_OPERATIONAL, next, &offers)))
+                Ok(LoginStep::Send(self.request(
+                    code::login::STAGE_OPERATIONAL,
+                    next,
+                    &offers,
+                )))
             }
             (true, code::login::STAGE_OPERATIONAL, code::login::STAGE_FULL_FEATURE) => {
                 self.end_of_login(response, &pairs)
             }
-            _ => Err(LoginError::Protocol("a transit to a stage that was not asked for")),
+            _ => Err(LoginError::Protocol(
+                "a transit to a stage that was not asked for",
+            )),
         }
     }
 
@@ -277,7 +288,11 @@ impl Login {
             LoginStage::Operational => code::login::STAGE_FULL_FEATURE,
             _ => code::login::STAGE_OPERATIONAL,
         };
-        Ok(LoginStep::Send(self.request(self.stage_number(), transit.then_some(next), &keys)))
+        Ok(LoginStep::Send(self.request(
+            self.stage_number(),
+            transit.then_some(next),
+            &keys,
+        )))
     }
 
     /// The response that lets us into the operational stage.
@@ -290,10 +305,17 @@ impl Login {
                 Some("CHAP") if self.chap.is_none() => return Err(LoginError::CredentialsNeeded),
                 Some(other) => return Err(LoginError::Method(other.to_string())),
             },
-            LoginStage::Offer => return Err(LoginError::Protocol("an end of security before CHAP was done")),
+            LoginStage::Offer => {
+                return Err(LoginError::Protocol(
+                    "an end of security before CHAP was done",
+                ));
+            }
             LoginStage::SecurityEnd | LoginStage::Operational => {}
         }
-        let mutual = self.chap.as_ref().is_some_and(chap::ChapInitiator::is_mutual);
+        let mutual = self
+            .chap
+            .as_ref()
+            .is_some_and(chap::ChapInitiator::is_mutual);
         if mutual && !self.proven {
             return Err(LoginError::NotMutual);
         }
@@ -306,12 +328,21 @@ impl Login {
         response: &LoginResponse,
         pairs: &[(&str, &str)],
     ) -> Result<LoginStep, LoginError> {
-        assert!(self.stage == LoginStage::Operational, "a login ends from its operational stage");
+        assert!(
+            self.stage == LoginStage::Operational,
+            "a login ends from its operational stage"
+        );
         if !self.answers(pairs)?.is_empty() {
-            return Err(LoginError::Protocol("an offer in the response that ends the login"));
+            return Err(LoginError::Protocol(
+                "an offer in the response that ends the login",
+            ));
         }
         let tsih = response.tsih.get();
-        let wrong = if self.place.tsih == 0 { tsih == 0 } else { tsih != self.place.tsih };
+        let wrong = if self.place.tsih == 0 {
+            tsih == 0
+        } else {
+            tsih != self.place.tsih
+        };
         if wrong && self.config.target_name.is_some() {
             return Err(LoginError::Protocol("a wrong TSIH in the last response"));
         }
@@ -336,11 +367,15 @@ impl Login {
     }
 
     /// Our answers to the target's keys; those of other sections are no business of the negotiation.
-    fn answers<'a>(&mut self, pairs: &[(&'a str, &str)]) -> Result<Vec<(&'a str, String)>, LoginError> {
+    fn answers<'a>(
+        &mut self,
+        pairs: &[(&'a str, &str)],
+    ) -> Result<Vec<(&'a str, String)>, LoginError> {
         let operational: Vec<(&str, &str)> = pairs
             .iter()
             .filter(|(key, _)| {
-                !matches!(*key, "AuthMethod" | "TargetAddress" | "TargetAlias") && !key.starts_with("CHAP_")
+                !matches!(*key, "AuthMethod" | "TargetAddress" | "TargetAlias")
+                    && !key.starts_with("CHAP_")
             })
             .copied()
             .collect();
@@ -381,7 +416,10 @@ pub(super) fn whole_pdu(header: &[u8], data: &[u8]) -> Vec<u8> {
 }
 
 fn find<'a>(pairs: &[(&str, &'a str)], key: &str) -> Option<&'a str> {
-    pairs.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
+    pairs
+        .iter()
+        .find(|(name, _)| *name == key)
+        .map(|(_, value)| *value)
 }
 
 #[cfg(test)]
@@ -423,8 +461,18 @@ mod tests {
     }
 
     fn say(flags: u8, keys: &[(&'static str, &str)]) -> Say {
-        let keys = keys.iter().map(|(key, value)| (*key, value.to_string())).collect();
-        Say { flags, status: 0, keys, tsih: 9, tag: TAG, stat_sn: None }
+        let keys = keys
+            .iter()
+            .map(|(key, value)| (*key, value.to_string()))
+            .collect();
+        Say {
+            flags,
+            status: 0,
+            keys,
+            tsih: 9,
+            tag: TAG,
+            stat_sn: None,
+        }
     }
 
     const SECURITY: u8 = 0;
@@ -433,8 +481,14 @@ mod tests {
 
     /// Feeds the answers to a login, one for each request; the keys of our last request come back
     /// with the outcome.
-    fn run(config: LoginConfig, answers: &[Say]) -> (Result<LoginStep, LoginError>, Vec<(String, String)>) {
-        let place = ConnectionPlace { cmd_sn: 1, ..ConnectionPlace::default() };
+    fn run(
+        config: LoginConfig,
+        answers: &[Say],
+    ) -> (Result<LoginStep, LoginError>, Vec<(String, String)>) {
+        let place = ConnectionPlace {
+            cmd_sn: 1,
+            ..ConnectionPlace::default()
+        };
         let (mut login, mut sent) = match Login::start(config, place, OURS) {
             Ok(started) => started,
             Err(error) => return (Err(error), Vec::new()),
@@ -467,7 +521,12 @@ mod tests {
         }
         let data = &sent[48..48 + Bhs::peek(&sent).unwrap().data_len()];
         let keys = parse_pairs(data).unwrap();
-        (outcome, keys.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect())
+        (
+            outcome,
+            keys.iter()
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .collect(),
+        )
     }
 
     /// Without authentication two exchanges lead to full feature phase with the values
@@ -475,21 +534,33 @@ mod tests {
     #[test]
     fn plain_login() {
         let answers = [
-            say(TO_OPERATIONAL, &[("AuthMethod", "None"), ("TargetPortalGroupTag", "1")]),
+            say(
+                TO_OPERATIONAL,
+                &[("AuthMethod", "None"), ("TargetPortalGroupTag", "1")],
+            ),
             say(
                 TO_FULL_FEATURE,
-                &[("MaxBurstLength", "65536"), ("MaxRecvDataSegmentLength", "131072"), ("InitialR2T", "Yes")],
+                &[
+                    ("MaxBurstLength", "65536"),
+                    ("MaxRecvDataSegmentLength", "131072"),
+                    ("InitialR2T", "Yes"),
+                ],
             ),
         ];
         let (outcome, keys) = run(config(), &answers);
-        let Ok(LoginStep::Done(done)) = outcome else { panic!("{outcome:?}") };
+        let Ok(LoginStep::Done(done)) = outcome else {
+            panic!("{outcome:?}")
+        };
         assert_eq!(done.tsih, 9);
         assert_eq!(done.exp_stat_sn, 102);
         assert_eq!(done.max_cmd_sn, 32);
         assert_eq!(done.params.max_burst_length, 65536);
         assert_eq!(done.params.peer_max_recv_data_segment_length, 131_072);
         assert!(done.params.initial_r2t);
-        assert!(keys.iter().any(|(key, value)| key == "ImmediateData" && value == "Yes"));
+        assert!(
+            keys.iter()
+                .any(|(key, value)| key == "ImmediateData" && value == "Yes")
+        );
     }
 
     /// CHAP, one way and mutual, against the target's half of `chap`.
@@ -497,20 +568,37 @@ mod tests {
     fn chap_login() {
         let check = |mutual: bool| {
             let own = Some(Credentials::new("target", *b"secret of target"));
-            let users = [chap::ChapUser { initiator: Credentials::new("alice", *b"secret of alice"), own }];
+            let users = [chap::ChapUser {
+                initiator: Credentials::new("alice", *b"secret of alice"),
+                own,
+            }];
             let mut target = chap::ChapTarget::new(THEIRS);
-            let (_, keys) = run(with_chap(mutual), &[say(SECURITY, &[("AuthMethod", "CHAP")])]);
-            let offer: Vec<(&str, &str)> = keys.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-            let challenge = Say { keys: target.on_offer(&offer).unwrap(), ..say(SECURITY, &[]) };
+            let (_, keys) = run(
+                with_chap(mutual),
+                &[say(SECURITY, &[("AuthMethod", "CHAP")])],
+            );
+            let offer: Vec<(&str, &str)> =
+                keys.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+            let challenge = Say {
+                keys: target.on_offer(&offer).unwrap(),
+                ..say(SECURITY, &[])
+            };
             let so_far = [say(SECURITY, &[("AuthMethod", "CHAP")]), challenge.clone()];
             let (_, keys) = run(with_chap(mutual), &so_far);
-            let response: Vec<(&str, &str)> = keys.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+            let response: Vec<(&str, &str)> =
+                keys.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
             let (_, proof) = target.on_response(&response, &users).unwrap();
             assert_eq!(proof.len(), if mutual { 2 } else { 0 });
             let mut answers = so_far.to_vec();
-            answers.push(Say { keys: proof, ..say(TO_OPERATIONAL, &[]) });
+            answers.push(Say {
+                keys: proof,
+                ..say(TO_OPERATIONAL, &[])
+            });
             answers.push(say(TO_FULL_FEATURE, &[]));
-            assert!(matches!(run(with_chap(mutual), &answers).0, Ok(LoginStep::Done(_))));
+            assert!(matches!(
+                run(with_chap(mutual), &answers).0,
+                Ok(LoginStep::Done(_))
+            ));
             // The same without the target's proof.
             answers[2] = say(TO_OPERATIONAL, &[]);
             let outcome = run(with_chap(mutual), &answers).0;
@@ -526,9 +614,18 @@ mod tests {
     /// A redirect is followed with the address the target gave.
     #[test]
     fn redirect() {
-        let moved = Say { status: 0x0102, ..say(0, &[("TargetAddress", "192.0.2.7:3261,1")]) };
+        let moved = Say {
+            status: 0x0102,
+            ..say(0, &[("TargetAddress", "192.0.2.7:3261,1")])
+        };
         let (outcome, _) = run(config(), &[moved]);
-        let Ok(LoginStep::Moved { address, permanently: true }) = outcome else { panic!("{outcome:?}") };
+        let Ok(LoginStep::Moved {
+            address,
+            permanently: true,
+        }) = outcome
+        else {
+            panic!("{outcome:?}")
+        };
         assert_eq!(address, "192.0.2.7:3261,1");
     }
 
@@ -542,8 +639,13 @@ mod tests {
             say(TO_FULL_FEATURE, &[("FirstBurstLength", "4096")]),
         ];
         let (outcome, _) = run(config(), &answers);
-        let Ok(LoginStep::Done(done)) = outcome else { panic!("{outcome:?}") };
-        assert_eq!((done.params.max_burst_length, done.params.first_burst_length), (4096, 4096));
+        let Ok(LoginStep::Done(done)) = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert_eq!(
+            (done.params.max_burst_length, done.params.first_burst_length),
+            (4096, 4096)
+        );
     }
 
     /// Refusals read as sentences and keep their number; those that may pass are told
@@ -551,7 +653,15 @@ mod tests {
     #[test]
     fn refusals() {
         let check = |status, words: &str, transient| {
-            let error = run(config(), &[Say { status, ..say(0, &[]) }]).0.unwrap_err();
+            let error = run(
+                config(),
+                &[Say {
+                    status,
+                    ..say(0, &[])
+                }],
+            )
+            .0
+            .unwrap_err();
             assert_eq!(error, LoginError::Refused(status));
             assert!(error.to_string().contains(words), "{error}");
             assert_eq!(error.is_transient(), transient, "{error}");
@@ -573,24 +683,75 @@ mod tests {
         };
         let first = || say(TO_OPERATIONAL, &[("AuthMethod", "None")]);
         check(config(), &[Say { tag: 7, ..first() }]);
-        check(config(), &[first(), Say { stat_sn: Some(7), ..say(TO_FULL_FEATURE, &[]) }]);
-        check(config(), &[first(), Say { tsih: 0, ..say(TO_FULL_FEATURE, &[]) }]);
+        check(
+            config(),
+            &[
+                first(),
+                Say {
+                    stat_sn: Some(7),
+                    ..say(TO_FULL_FEATURE, &[])
+                },
+            ],
+        );
+        check(
+            config(),
+            &[
+                first(),
+                Say {
+                    tsih: 0,
+                    ..say(TO_FULL_FEATURE, &[])
+                },
+            ],
+        );
         check(config(), &[say(TO_FULL_FEATURE, &[])]);
         check(config(), &[say(0xc1, &[])]);
         check(config(), &[say(0x83, &[])]);
         check(config(), &[say(SECURITY, &[])]);
         check(config(), &[say(SECURITY, &[("AuthMethod", "CHAP")])]);
         check(config(), &[say(SECURITY, &[("AuthMethod", "KRB5")])]);
-        check(config(), &[first(), say(TO_FULL_FEATURE, &[("MaxBurstLength", "99999999")])]);
-        check(config(), &[first(), say(TO_FULL_FEATURE, &[("DataDigest", "X")])]);
-        check(with_chap(false), &[say(SECURITY, &[("AuthMethod", "CHAP")]), say(SECURITY, &[])]);
-        check(with_chap(false), &[say(SECURITY, &[("AuthMethod", "CHAP")]), say(TO_OPERATIONAL, &[])]);
-        check(with_chap(true), &[say(TO_OPERATIONAL, &[("AuthMethod", "None")])]);
-        check(with_chap(true), &[say(SECURITY, &[("AuthMethod", "None")]), say(TO_OPERATIONAL, &[])]);
+        check(
+            config(),
+            &[
+                first(),
+                say(TO_FULL_FEATURE, &[("MaxBurstLength", "99999999")]),
+            ],
+        );
+        check(
+            config(),
+            &[first(), say(TO_FULL_FEATURE, &[("DataDigest", "X")])],
+        );
+        check(
+            with_chap(false),
+            &[say(SECURITY, &[("AuthMethod", "CHAP")]), say(SECURITY, &[])],
+        );
+        check(
+            with_chap(false),
+            &[
+                say(SECURITY, &[("AuthMethod", "CHAP")]),
+                say(TO_OPERATIONAL, &[]),
+            ],
+        );
+        check(
+            with_chap(true),
+            &[say(TO_OPERATIONAL, &[("AuthMethod", "None")])],
+        );
+        check(
+            with_chap(true),
+            &[
+                say(SECURITY, &[("AuthMethod", "None")]),
+                say(TO_OPERATIONAL, &[]),
+            ],
+        );
         // For ever "continue", or for ever the same stage.
         check(config(), &vec![say(0x40, &[("X-a", "b")]); 40]);
-        check(config(), &vec![say(SECURITY, &[("AuthMethod", "None")]); 40]);
-        let no_secret = LoginConfig { credentials: None, ..with_chap(true) };
+        check(
+            config(),
+            &vec![say(SECURITY, &[("AuthMethod", "None")]); 40],
+        );
+        let no_secret = LoginConfig {
+            credentials: None,
+            ..with_chap(true)
+        };
         check(no_secret, &[]);
     }
 
@@ -599,7 +760,8 @@ mod tests {
     fn any_header_is_survived() {
         for byte in 0..=255 {
             for flags in [0, 0x40, 0x80, 0x81, 0x87, 0xff] {
-                let (mut login, _) = Login::start(with_chap(true), ConnectionPlace::default(), OURS).unwrap();
+                let (mut login, _) =
+                    Login::start(with_chap(true), ConnectionPlace::default(), OURS).unwrap();
                 let mut bhs: Bhs = LoginResponse::default().into();
                 bhs.opcode = byte;
                 bhs.flags = flags;

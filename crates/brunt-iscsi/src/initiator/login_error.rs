@@ -67,8 +67,12 @@ fn refusal(status: u16) -> &'static str {
         INITIATOR_ERROR => {
             "it rejected our request, or requires something that we do not offer (header_digest=crc32c and data_digest=crc32c offer digests)"
         }
-        AUTHENTICATION_FAILURE => "authentication failed; user name or secret is wrong, or one is needed",
-        AUTHORIZATION_FAILURE => "this initiator may not use that target; check the target's access list",
+        AUTHENTICATION_FAILURE => {
+            "authentication failed; user name or secret is wrong, or one is needed"
+        }
+        AUTHORIZATION_FAILURE => {
+            "this initiator may not use that target; check the target's access list"
+        }
         NOT_FOUND => "it has no target of that name; 'brunt io targets URL' lists its targets",
         TARGET_REMOVED => "that target has been removed",
         UNSUPPORTED_VERSION => "it does not speak version 0 of iSCSI",

@@ -27,26 +27,65 @@ const LINKS_MAX: u64 = 16;
 /// Keys and one line of help each, for the table of backends.
 pub const OPTIONS: &[(&str, &str)] = &[
     ("connections", "connections per session, 1 to 16; default 1"),
-    ("sessions", "sessions to the LUN per thread, 1 to 16; default 1"),
-    ("header_digest", "none (default), allow, prefer or crc32c (required)"),
-    ("data_digest", "none (default), allow, prefer or crc32c (required)"),
-    ("timeout", "time limit for a login and for each attempt at a command; default 30s"),
-    ("reconnect", "how long to try to re-establish a lost session; default 60s; 0: never try"),
-    ("keepalive", "send a NOP-Out to a target that has been silent this long; default 5s"),
+    (
+        "sessions",
+        "sessions to the LUN per thread, 1 to 16; default 1",
+    ),
+    (
+        "header_digest",
+        "none (default), allow, prefer or crc32c (required)",
+    ),
+    (
+        "data_digest",
+        "none (default), allow, prefer or crc32c (required)",
+    ),
+    (
+        "timeout",
+        "time limit for a login and for each attempt at a command; default 30s",
+    ),
+    (
+        "reconnect",
+        "how long to try to re-establish a lost session; default 60s; 0: never try",
+    ),
+    (
+        "keepalive",
+        "send a NOP-Out to a target that has been silent this long; default 5s",
+    ),
     ("tries", "maximum attempts per request; default 8"),
-    ("initiator", "the initiator's iSCSI name; default iqn.2026-11.io.brunt:<host name>"),
-    ("target_user", "user name the target must authenticate with (mutual CHAP)"),
-    ("target_password", "the target's secret; better set in LIBISCSI_CHAP_TARGET_PASSWORD"),
+    (
+        "initiator",
+        "the initiator's iSCSI name; default iqn.2026-11.io.brunt:<host name>",
+    ),
+    (
+        "target_user",
+        "user name the target must authenticate with (mutual CHAP)",
+    ),
+    (
+        "target_password",
+        "the target's secret; better set in LIBISCSI_CHAP_TARGET_PASSWORD",
+    ),
     ("immediate_data", "yes (default) or no"),
     ("initial_r2t", "yes or no (default)"),
     ("max_recv", "MaxRecvDataSegmentLength; default 1MiB"),
     ("max_burst", "MaxBurstLength; default 16MiB less one page"),
     ("first_burst", "FirstBurstLength; default 256KiB"),
     ("outstanding_r2t", "MaxOutstandingR2T; default 8"),
-    ("send_buffer", "socket send buffer; default: chosen by the kernel"),
-    ("receive_buffer", "socket receive buffer; default: chosen by the kernel"),
-    ("no_delay", "yes (default): set TCP_NODELAY; no: leave Nagle's algorithm on"),
-    ("congestion", "TCP congestion control, such as cubic; default: chosen by the kernel"),
+    (
+        "send_buffer",
+        "socket send buffer; default: chosen by the kernel",
+    ),
+    (
+        "receive_buffer",
+        "socket receive buffer; default: chosen by the kernel",
+    ),
+    (
+        "no_delay",
+        "yes (default): set TCP_NODELAY; no: leave Nagle's algorithm on",
+    ),
+    (
+        "congestion",
+        "TCP congestion control, such as cubic; default: chosen by the kernel",
+    ),
 ];
 
 /// Where a portal is.
@@ -149,7 +188,13 @@ impl UrlPlace {
             "" => ("", 0),
             path => {
                 let (target, lun) = path.rsplit_once('/').ok_or(UrlError::NoLun)?;
-                (target, lun.parse().ok().filter(|lun| *lun < 16384).ok_or(UrlError::Lun)?)
+                (
+                    target,
+                    lun.parse()
+                        .ok()
+                        .filter(|lun| *lun < 16384)
+                        .ok_or(UrlError::Lun)?,
+                )
             }
         };
         if !path.is_empty() && (target.is_empty() || target.len() > 223 || target.contains('/')) {
@@ -157,13 +202,22 @@ impl UrlPlace {
         }
         let (user, secret) = match login.strip_suffix('@') {
             Some(login) => {
-                let (user, secret) = login.split_once('%').map_or((login, None), |(u, s)| (u, Some(s)));
+                let (user, secret) = login
+                    .split_once('%')
+                    .map_or((login, None), |(u, s)| (u, Some(s)));
                 (Some(user.to_string()), secret.map(str::to_string))
             }
             None => (None, None),
         };
         let anonymous = user.is_none();
-        Ok(UrlPlace { address, target: target.to_string(), lun, user, secret, anonymous })
+        Ok(UrlPlace {
+            address,
+            target: target.to_string(),
+            lun,
+            user,
+            secret,
+            anonymous,
+        })
     }
 }
 
@@ -225,14 +279,26 @@ impl InitiatorConfig {
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<InitiatorConfig, OpenError> {
         let place = UrlPlace::parse(place)?;
-        let user = place.user.or_else(|| place.anonymous.then(|| env("LIBISCSI_CHAP_USERNAME")).flatten());
-        let secret = place.secret.or_else(|| user.as_ref().and_then(|_| env("LIBISCSI_CHAP_PASSWORD")));
+        let user = place.user.or_else(|| {
+            place
+                .anonymous
+                .then(|| env("LIBISCSI_CHAP_USERNAME"))
+                .flatten()
+        });
+        let secret = place
+            .secret
+            .or_else(|| user.as_ref().and_then(|_| env("LIBISCSI_CHAP_PASSWORD")));
         let credentials = pair(user, secret).map_err(UrlError::Credentials)?;
-        let target_user = options.take("target_user").or_else(|| env("LIBISCSI_CHAP_TARGET_USERNAME"));
-        let target_secret = options
-            .take("target_password")
-            .or_else(|| target_user.as_ref().and_then(|_| env("LIBISCSI_CHAP_TARGET_PASSWORD")));
-        let target_credentials = pair(target_user, target_secret).map_err(UrlError::TargetCredentials)?;
+        let target_user = options
+            .take("target_user")
+            .or_else(|| env("LIBISCSI_CHAP_TARGET_USERNAME"));
+        let target_secret = options.take("target_password").or_else(|| {
+            target_user
+                .as_ref()
+                .and_then(|_| env("LIBISCSI_CHAP_TARGET_PASSWORD"))
+        });
+        let target_credentials =
+            pair(target_user, target_secret).map_err(UrlError::TargetCredentials)?;
         if target_credentials.is_some() && credentials.is_none() {
             return Err(UrlError::OwnCredentials.into());
         }
@@ -250,7 +316,11 @@ impl InitiatorConfig {
             sessions: options.number("sessions", 1, 1, LINKS_MAX)? as u16,
             timeout: options.time("timeout", Duration::from_secs(30), Duration::from_millis(1))?,
             reconnect: options.time("reconnect", Duration::from_secs(60), Duration::ZERO)?,
-            keepalive: options.time("keepalive", Duration::from_secs(5), Duration::from_millis(1))?,
+            keepalive: options.time(
+                "keepalive",
+                Duration::from_secs(5),
+                Duration::from_millis(1),
+            )?,
             tries: options.number("tries", 8, 1, 1_000_000)? as u32,
             sockets: SocketOptions::take(options)?,
         })
@@ -266,22 +336,31 @@ fn wishes(options: &mut UrlOptions, connections: u16) -> Result<Wishes, OpenErro
     };
     let values = &mut wishes.values;
     values.max_connections = connections;
-    values.immediate_data = options.flag("immediate_data")?.unwrap_or(values.immediate_data);
+    values.immediate_data = options
+        .flag("immediate_data")?
+        .unwrap_or(values.immediate_data);
     values.initial_r2t = options.flag("initial_r2t")?.unwrap_or(values.initial_r2t);
     let length = |options: &mut UrlOptions, key, default| {
         size(options, key, default, 512, 0x00ff_ffff).map(|bytes| bytes as u32)
     };
-    values.max_recv_data_segment_length = length(options, "max_recv", values.max_recv_data_segment_length)?;
+    values.max_recv_data_segment_length =
+        length(options, "max_recv", values.max_recv_data_segment_length)?;
     values.max_burst_length = length(options, "max_burst", values.max_burst_length)?;
-    values.first_burst_length =
-        length(options, "first_burst", values.first_burst_length.min(values.max_burst_length))?;
+    values.first_burst_length = length(
+        options,
+        "first_burst",
+        values.first_burst_length.min(values.max_burst_length),
+    )?;
     let r2t = u64::from(values.max_outstanding_r2t);
     values.max_outstanding_r2t = options.number("outstanding_r2t", r2t, 1, 65535)? as u16;
     Ok(wishes)
 }
 
 /// Both or neither.
-fn pair(user: Option<String>, secret: Option<String>) -> Result<Option<Credentials>, MissingCredential> {
+fn pair(
+    user: Option<String>,
+    secret: Option<String>,
+) -> Result<Option<Credentials>, MissingCredential> {
     match (user, secret) {
         (None, None) => Ok(None),
         (Some(user), Some(secret)) if !user.is_empty() && !secret.is_empty() => {
@@ -293,25 +372,45 @@ fn pair(user: Option<String>, secret: Option<String>) -> Result<Option<Credentia
 }
 
 fn bad(option: &str, value: &str, wanted: String) -> OpenError {
-    OpenError::BadValue { option: option.to_string(), value: value.to_string(), wanted }
+    OpenError::BadValue {
+        option: option.to_string(),
+        value: value.to_string(),
+        wanted,
+    }
 }
 
 fn digest(options: &mut UrlOptions, key: &str) -> Result<DigestPolicy, OpenError> {
-    let Some(value) = options.take(key) else { return Ok(DigestPolicy::Never) };
+    let Some(value) = options.take(key) else {
+        return Ok(DigestPolicy::Never);
+    };
     match value.to_lowercase().as_str() {
         "none" => Ok(DigestPolicy::Never),
         "allow" | "none_crc32c" => Ok(DigestPolicy::Allow),
         "prefer" | "crc32c_none" => Ok(DigestPolicy::Prefer),
         "crc32c" => Ok(DigestPolicy::Require),
-        _ => Err(bad(key, &value, "write none, allow, prefer or crc32c".to_string())),
+        _ => Err(bad(
+            key,
+            &value,
+            "write none, allow, prefer or crc32c".to_string(),
+        )),
     }
 }
 
-fn size(options: &mut UrlOptions, key: &str, default: u32, min: u64, max: u64) -> Result<u64, OpenError> {
+fn size(
+    options: &mut UrlOptions,
+    key: &str,
+    default: u32,
+    min: u64,
+    max: u64,
+) -> Result<u64, OpenError> {
     match options.size(key)? {
         None => Ok(default.into()),
         Some(bytes) if (min..=max).contains(&bytes) => Ok(bytes),
-        Some(bytes) => Err(bad(key, &bytes.to_string(), format!("write a size from {min} to {max} bytes"))),
+        Some(bytes) => Err(bad(
+            key,
+            &bytes.to_string(),
+            format!("write a size from {min} to {max} bytes"),
+        )),
     }
 }
 
@@ -322,10 +421,19 @@ fn default_initiator() -> String {
         .trim()
         .to_lowercase()
         .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '-' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '.' || c == '-' {
+                c
+            } else {
+                '-'
+            }
+        })
         .take(64)
         .collect();
-    format!("iqn.2026-11.io.brunt:{}", if host.is_empty() { "localhost" } else { &host })
+    format!(
+        "iqn.2026-11.io.brunt:{}",
+        if host.is_empty() { "localhost" } else { &host }
+    )
 }
 
 #[cfg(test)]
@@ -340,7 +448,11 @@ mod tests {
             let (key, value) = pair.split_once('=').unwrap();
             options.set(key, value);
         }
-        let env = |key: &str| env.iter().find(|(k, _)| *k == key).map(|(_, value)| value.to_string());
+        let env = |key: &str| {
+            env.iter()
+                .find(|(k, _)| *k == key)
+                .map(|(_, value)| value.to_string())
+        };
         InitiatorConfig::parse(place, &mut options, &env)
     }
 
@@ -354,14 +466,34 @@ mod tests {
         let check = |url: &str, name: &str, user: Option<&str>| {
             let config = parse(url).unwrap();
             assert_eq!(config.name(), name, "{url}");
-            assert_eq!(config.credentials.as_ref().map(|c| c.user.as_str()), user, "{url}");
+            assert_eq!(
+                config.credentials.as_ref().map(|c| c.user.as_str()),
+                user,
+                "{url}"
+            );
             assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
         };
         check("iscsi://h/iqn.a:b/0", "iscsi://h:3260/iqn.a:b/0", None);
-        check("iscsi://10.0.0.1:3261/iqn.a/12", "iscsi://10.0.0.1:3261/iqn.a/12", None);
-        check("iscsi://[fe80::1]:860/iqn.a/1", "iscsi://[fe80::1]:860/iqn.a/1", None);
-        check("iscsi://u%s3cret@h/iqn.a/1", "iscsi://h:3260/iqn.a/1", Some("u"));
-        check("iscsi://u%s3cret@with/odd%chars@h/iqn.a/1", "iscsi://h:3260/iqn.a/1", Some("u"));
+        check(
+            "iscsi://10.0.0.1:3261/iqn.a/12",
+            "iscsi://10.0.0.1:3261/iqn.a/12",
+            None,
+        );
+        check(
+            "iscsi://[fe80::1]:860/iqn.a/1",
+            "iscsi://[fe80::1]:860/iqn.a/1",
+            None,
+        );
+        check(
+            "iscsi://u%s3cret@h/iqn.a/1",
+            "iscsi://h:3260/iqn.a/1",
+            Some("u"),
+        );
+        check(
+            "iscsi://u%s3cret@with/odd%chars@h/iqn.a/1",
+            "iscsi://h:3260/iqn.a/1",
+            Some("u"),
+        );
         check("iscsi://h:3261", "iscsi://h:3261", None);
     }
 
@@ -377,7 +509,14 @@ mod tests {
         assert_eq!(config.credentials.unwrap().user, "u");
         assert_eq!(config.target_credentials.unwrap().user, "t");
         let all = [("LIBISCSI_CHAP_USERNAME", "v"), env[0]];
-        assert_eq!(parse_with("iscsi://h/iqn.a/1", &all).unwrap().credentials.unwrap().user, "v");
+        assert_eq!(
+            parse_with("iscsi://h/iqn.a/1", &all)
+                .unwrap()
+                .credentials
+                .unwrap()
+                .user,
+            "v"
+        );
     }
 
     /// Options arrive, and a session's wishes follow them.
@@ -391,10 +530,19 @@ mod tests {
         assert_eq!((config.connections, config.sessions), (2, 3));
         assert_eq!(config.wishes.header_digest, DigestPolicy::Require);
         assert_eq!(config.wishes.data_digest, DigestPolicy::Prefer);
-        assert_eq!((config.timeout, config.reconnect), (Duration::from_secs(5), Duration::ZERO));
+        assert_eq!(
+            (config.timeout, config.reconnect),
+            (Duration::from_secs(5), Duration::ZERO)
+        );
         let values = &config.wishes.values;
-        assert_eq!((values.max_recv_data_segment_length, values.max_burst_length), (262_144, 65_536));
-        assert_eq!((values.first_burst_length, values.max_outstanding_r2t), (65_536, 1));
+        assert_eq!(
+            (values.max_recv_data_segment_length, values.max_burst_length),
+            (262_144, 65_536)
+        );
+        assert_eq!(
+            (values.first_burst_length, values.max_outstanding_r2t),
+            (65_536, 1)
+        );
         assert!(values.initial_r2t && !values.immediate_data);
         assert_eq!(values.max_connections, 2);
         assert!(config.initiator.starts_with("iqn.2026-11.io.brunt:"));
@@ -419,8 +567,14 @@ mod tests {
         check("iscsi://h//1", "name is missing");
         check("iscsi://u@h/iqn.a/1", "secret is missing");
         check("iscsi://%s3cret@h/iqn.a/1", "user name is missing");
-        check("iscsi://u%s3cret@h/iqn.a/1?target_user=t", "target's CHAP secret");
-        check("iscsi://h/iqn.a/1?target_user=t&target_password=s3cret", "the initiator's user");
+        check(
+            "iscsi://u%s3cret@h/iqn.a/1?target_user=t",
+            "target's CHAP secret",
+        );
+        check(
+            "iscsi://h/iqn.a/1?target_user=t&target_password=s3cret",
+            "the initiator's user",
+        );
         check("iscsi://h/iqn.a/1?connections=0", "1 to 16");
         check("iscsi://h/iqn.a/1?data_digest=md5", "crc32c");
         check("iscsi://h/iqn.a/1?timeout=30", "30");

@@ -4,7 +4,9 @@
 use brunt_block::device::Allocation;
 use brunt_wire::scsi::cdb::{self, Cdb, op};
 use brunt_wire::scsi::copy;
-use brunt_wire::scsi::inquiry::{self, BlockLimits, Capacity, DeviceIdentification, Standard, page};
+use brunt_wire::scsi::inquiry::{
+    self, BlockLimits, Capacity, DeviceIdentification, Standard, page,
+};
 use brunt_wire::scsi::mode::{self, Descriptor, ModeSettings, PageControl};
 use brunt_wire::scsi::opcodes::{self, Lookup};
 use brunt_wire::scsi::sense::{Sense, key};
@@ -17,7 +19,11 @@ use super::{DataIn, LogicalUnit, Nexus};
 /// An answer, cut to the allocation length.
 pub(super) fn cut(mut bytes: Vec<u8>, allocation_length: u32) -> DataIn {
     bytes.truncate(allocation_length as usize);
-    if bytes.is_empty() { DataIn::None } else { DataIn::Bytes(bytes) }
+    if bytes.is_empty() {
+        DataIn::None
+    } else {
+        DataIn::Bytes(bytes)
+    }
 }
 
 pub(super) fn report_luns(cdb: &Cdb, list: impl FnOnce() -> Vec<u8>) -> Result<DataIn, Refused> {
@@ -79,7 +85,9 @@ pub(super) fn inquiry(unit: &LogicalUnit, nexus: &Nexus, cdb: &Cdb) -> Result<Da
         }),
         page::THIRD_PARTY_COPY => copy::vpd_third_party_copy(),
         page::BLOCK_LIMITS => limits(unit).encode(),
-        page::BLOCK_DEVICE_CHARACTERISTICS => inquiry::characteristics(options.rotational, options.thin),
+        page::BLOCK_DEVICE_CHARACTERISTICS => {
+            inquiry::characteristics(options.rotational, options.thin)
+        }
         page::LOGICAL_BLOCK_PROVISIONING => inquiry::provisioning(options.thin),
         _ => return Err(Refused::field(2)),
     };
@@ -129,7 +137,11 @@ pub(super) fn read_capacity_16(unit: &LogicalUnit, cdb: &Cdb) -> DataIn {
     cut(capacity(unit).encode_16().to_vec(), cdb::be32(cdb, 10))
 }
 
-pub(super) fn mode_sense(unit: &LogicalUnit, settings: &ModeSettings, cdb: &Cdb) -> Result<DataIn, Refused> {
+pub(super) fn mode_sense(
+    unit: &LogicalUnit,
+    settings: &ModeSettings,
+    cdb: &Cdb,
+) -> Result<DataIn, Refused> {
     let ten = cdb[0] == op::MODE_SENSE_10;
     let (control, specific) = (cdb[2] >> 6, {
         // WP, and DPOFUA: the bits are taken in every READ and WRITE.
@@ -150,7 +162,14 @@ pub(super) fn mode_sense(unit: &LogicalUnit, settings: &ModeSettings, cdb: &Cdb)
         (false, false) => Descriptor::Short,
     };
     let shape = unit.shape();
-    let list = mode::sense_list(ten, specific, descriptor, unit.blocks(), shape.block_bytes, &pages);
+    let list = mode::sense_list(
+        ten,
+        specific,
+        descriptor,
+        unit.blocks(),
+        shape.block_bytes,
+        &pages,
+    );
     Ok(cut(list, cdb::list_length(cdb)))
 }
 
@@ -215,22 +234,36 @@ pub(super) fn get_lba_status(unit: &LogicalUnit, cdb: &Cdb) -> Result<DataIn, Re
     let mut extents: Vec<(UnmapDescriptor, u8)> = Vec::new();
     let mut at = start;
     while at < blocks && extents.len() <= room.min(LBA_STATUS_DESCRIPTORS_MAX) {
-        let known = unit.options().thin.then(|| unit.backend().allocation(at * block_bytes)).flatten();
+        let known = unit
+            .options()
+            .thin
+            .then(|| unit.backend().allocation(at * block_bytes))
+            .flatten();
         let (status, run) = match known {
             // A block of which only a part is deallocated is mapped.
-            Some((Allocation::Deallocated, bytes)) if bytes >= block_bytes => (1, bytes / block_bytes),
+            Some((Allocation::Deallocated, bytes)) if bytes >= block_bytes => {
+                (1, bytes / block_bytes)
+            }
             Some((_, bytes)) => (0, bytes.div_ceil(block_bytes).max(1)),
             None => (0, blocks - at),
         };
         let run = run.min(blocks - at);
         match extents.last_mut() {
-            Some((last, same)) if *same == status && u64::from(last.blocks) + run <= u64::from(u32::MAX) => {
+            Some((last, same))
+                if *same == status && u64::from(last.blocks) + run <= u64::from(u32::MAX) =>
+            {
                 last.blocks += run as u32;
                 at += run;
             }
             _ => {
                 let run = run.min(u64::from(u32::MAX));
-                extents.push((UnmapDescriptor { lba: at, blocks: run as u32 }, status));
+                extents.push((
+                    UnmapDescriptor {
+                        lba: at,
+                        blocks: run as u32,
+                    },
+                    status,
+                ));
                 at += run;
             }
         }
@@ -244,7 +277,10 @@ pub(super) fn read_defect_data(cdb: &Cdb) -> DataIn {
     if cdb[0] == op::READ_DEFECT_DATA_10 {
         return cut(vec![0, cdb[2] & 0x1f, 0, 0], cdb::list_length(cdb));
     }
-    cut(vec![0, cdb[1] & 0x1f, 0, 0, 0, 0, 0, 0], cdb::list_length(cdb))
+    cut(
+        vec![0, cdb[1] & 0x1f, 0, 0, 0, 0, 0, 0],
+        cdb::list_length(cdb),
+    )
 }
 
 pub(super) fn no_medium() -> Sense {

@@ -77,7 +77,11 @@ impl Attentions {
 
     /// Takes the oldest.
     pub fn pop(&mut self) -> Option<Attention> {
-        if self.queue.is_empty() { None } else { Some(self.queue.remove(0)) }
+        if self.queue.is_empty() {
+            None
+        } else {
+            Some(self.queue.remove(0))
+        }
     }
 
     /// Takes a condition away that has become moot.

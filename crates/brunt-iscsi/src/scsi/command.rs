@@ -122,7 +122,9 @@ impl Refused {
                 (status, _) => return Refused::Status(status),
             },
             // SPACE ALLOCATION FAILED WRITE PROTECT
-            DeviceError::Os(libc::ENOSPC | libc::EDQUOT) => Sense::new(key::DATA_PROTECT, 0x27, 0x07),
+            DeviceError::Os(libc::ENOSPC | libc::EDQUOT) => {
+                Sense::new(key::DATA_PROTECT, 0x27, 0x07)
+            }
             DeviceError::Os(libc::EROFS) => Sense::new(key::DATA_PROTECT, 0x27, 0x00),
             DeviceError::Os(_) if writing => Sense::new(key::MEDIUM_ERROR, 0x0c, 0x00),
             DeviceError::Os(_) => Sense::new(key::MEDIUM_ERROR, 0x11, 0x00),
@@ -137,14 +139,24 @@ impl Refused {
 }
 
 impl CommandOutcome {
-    pub(super) fn new(tag: u64, result: Result<DataIn, Refused>, data_out_len: u32) -> CommandOutcome {
+    pub(super) fn new(
+        tag: u64,
+        result: Result<DataIn, Refused>,
+        data_out_len: u32,
+    ) -> CommandOutcome {
         let (status, sense, data_in) = match result {
             Ok(data_in) => (ScsiStatus::Good, None, data_in),
             Err(Refused::Conflict) => (ScsiStatus::ReservationConflict, None, DataIn::None),
             Err(Refused::Check(sense)) => (ScsiStatus::CheckCondition, Some(sense), DataIn::None),
             Err(Refused::Status(status)) => (status, None, DataIn::None),
         };
-        CommandOutcome { tag, status, sense, data_in, data_out_len }
+        CommandOutcome {
+            tag,
+            status,
+            sense,
+            data_in,
+            data_out_len,
+        }
     }
 }
 

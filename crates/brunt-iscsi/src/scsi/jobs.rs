@@ -72,7 +72,14 @@ fn read(range: ByteRange, at: u64, pool: &BufPool) -> DeviceIo {
 
 fn write(range: ByteRange, at: u64, buf: Buf, force: bool) -> DeviceIo {
     let len = buf.len() as u64;
-    DeviceIo { device: 0, op: Op::Write, offset: range.offset + at, len, buf, force }
+    DeviceIo {
+        device: 0,
+        op: Op::Write,
+        offset: range.offset + at,
+        len,
+        buf,
+        force,
+    }
 }
 
 fn miscompare(offset: u64) -> Refused {
@@ -116,7 +123,9 @@ impl Job for Verify {
                 Against::Data(data) => differs(&buf, &data[at..at + buf.len()]),
                 Against::Block(block) => {
                     let chunks = buf.chunks(block.len()).enumerate();
-                    chunks.filter_map(|(i, c)| Some(i * block.len() + differs(c, block)?)).next()
+                    chunks
+                        .filter_map(|(i, c)| Some(i * block.len() + differs(c, block)?))
+                        .next()
                 }
             };
             if let Some(offset) = difference {
@@ -146,11 +155,26 @@ impl Job for WriteAndVerify {
         }
         match done {
             // Forced: what is verified is the medium.
-            None => JobStep::Submit(write(self.range, 0, self.data.take().expect("the first step"), true)),
-            Some(IoDone { result: Err(error), .. }) => JobStep::Done(Err(Refused::device(error, true))),
+            None => JobStep::Submit(write(
+                self.range,
+                0,
+                self.data.take().expect("the first step"),
+                true,
+            )),
+            Some(IoDone {
+                result: Err(error), ..
+            }) => JobStep::Done(Err(Refused::device(error, true))),
             Some(IoDone { buf, .. }) => {
-                let against = if self.compare { Against::Data(buf) } else { Against::Nothing };
-                let verify = self.verify.insert(Verify { range: self.range, against, at: 0 });
+                let against = if self.compare {
+                    Against::Data(buf)
+                } else {
+                    Against::Nothing
+                };
+                let verify = self.verify.insert(Verify {
+                    range: self.range,
+                    against,
+                    at: 0,
+                });
                 verify.step(None, pool)
             }
         }
@@ -252,7 +276,10 @@ impl Job for Fill {
                 (Err(DeviceError::Unsupported | DeviceError::Os(libc::EOPNOTSUPP)), How::Unmap) => {
                     self.how = How::Zeroes;
                 }
-                (Err(DeviceError::Unsupported | DeviceError::Os(libc::EOPNOTSUPP)), How::Zeroes) => {
+                (
+                    Err(DeviceError::Unsupported | DeviceError::Os(libc::EOPNOTSUPP)),
+                    How::Zeroes,
+                ) => {
                     self.how = How::Write;
                 }
                 (Err(error), _) => return JobStep::Done(Err(Refused::device(error, true))),
@@ -288,13 +315,23 @@ impl Job for Fill {
 
 impl Fill {
     fn chunk_len(&self) -> u64 {
-        let longest = if self.how == How::Write { CHUNK_BYTES } else { FORGET_BYTES };
+        let longest = if self.how == How::Write {
+            CHUNK_BYTES
+        } else {
+            FORGET_BYTES
+        };
         longest.min(self.ranges[self.index].len - self.at)
     }
 
     /// A buffer full of the block; made once, then handed round.
     fn take_pattern(&mut self, pool: &BufPool) -> Buf {
-        let longest = self.ranges.iter().map(|range| range.len).max().unwrap_or(0).min(CHUNK_BYTES);
+        let longest = self
+            .ranges
+            .iter()
+            .map(|range| range.len)
+            .max()
+            .unwrap_or(0)
+            .min(CHUNK_BYTES);
         if self.pattern.len() < longest as usize {
             let mut buf = pool.take(longest as usize);
             if self.block.is_empty() {
@@ -327,7 +364,9 @@ impl Job for Flush {
                 force: false,
             }),
             Some(IoDone { result: Ok(()), .. }) => JobStep::Done(Ok(DataIn::None)),
-            Some(IoDone { result: Err(error), .. }) => JobStep::Done(Err(Refused::device(error, true))),
+            Some(IoDone {
+                result: Err(error), ..
+            }) => JobStep::Done(Err(Refused::device(error, true))),
         }
     }
 }
@@ -342,9 +381,16 @@ pub(super) struct WriteOnce {
 impl Job for WriteOnce {
     fn step(&mut self, done: Option<IoDone>, _pool: &BufPool) -> JobStep {
         match done {
-            None => JobStep::Submit(write(self.range, 0, self.data.take().expect("one step"), self.force)),
+            None => JobStep::Submit(write(
+                self.range,
+                0,
+                self.data.take().expect("one step"),
+                self.force,
+            )),
             Some(IoDone { result: Ok(()), .. }) => JobStep::Done(Ok(DataIn::None)),
-            Some(IoDone { result: Err(error), .. }) => JobStep::Done(Err(Refused::device(error, true))),
+            Some(IoDone {
+                result: Err(error), ..
+            }) => JobStep::Done(Err(Refused::device(error, true))),
         }
     }
 }
@@ -364,7 +410,11 @@ impl Job for AwaitSanitize {
             return JobStep::Wait(self.clock.now().after(SANITIZE_LOOK));
         }
         if self.unit.gate() & super::lun::gate::SANITIZE_FAILED != 0 {
-            return JobStep::Done(Err(Refused::Check(Sense::new(key::MEDIUM_ERROR, 0x31, 0x03))));
+            return JobStep::Done(Err(Refused::Check(Sense::new(
+                key::MEDIUM_ERROR,
+                0x31,
+                0x03,
+            ))));
         }
         JobStep::Done(Ok(DataIn::None))
     }
@@ -401,7 +451,11 @@ impl Job for Copy {
             if result.is_err() {
                 self.record(true);
                 // THIRD PARTY DEVICE FAILURE
-                return JobStep::Done(Err(Refused::Check(Sense::new(key::COPY_ABORTED, 0x0d, 0x01))));
+                return JobStep::Done(Err(Refused::Check(Sense::new(
+                    key::COPY_ABORTED,
+                    0x0d,
+                    0x01,
+                ))));
             }
             let extent = self.extents[self.index];
             if !self.writing {
@@ -443,7 +497,8 @@ impl Job for Copy {
 impl Copy {
     fn record(&self, failed: bool) {
         if let Some(list) = self.list {
-            self.unit.record_copy(self.nexus, list, failed, self.index as u16, self.copied);
+            self.unit
+                .record_copy(self.nexus, list, failed, self.index as u16, self.copied);
         }
     }
 }

@@ -36,12 +36,17 @@ pub struct Hold {
 
 impl Hold {
     /// Holds nothing.
-    pub const NONE: Hold = Hold { mask: 0, exclusive: false };
+    pub const NONE: Hold = Hold {
+        mask: 0,
+        exclusive: false,
+    };
 }
 
 impl Default for RangeLocks {
     fn default() -> RangeLocks {
-        RangeLocks { slots: (0..SLOTS).map(|_| Slot::default()).collect() }
+        RangeLocks {
+            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+        }
     }
 }
 
@@ -75,11 +80,17 @@ impl RangeLocks {
             if self.slots[i].0.fetch_add(1, Ordering::AcqRel) & EXCLUSIVE != 0 {
                 // Undo this one and those before it.
                 let taken = mask_up_to(mask, i);
-                self.release(Hold { mask: taken, exclusive: false });
+                self.release(Hold {
+                    mask: taken,
+                    exclusive: false,
+                });
                 return None;
             }
         }
-        Some(Hold { mask, exclusive: false })
+        Some(Hold {
+            mask,
+            exclusive: false,
+        })
     }
 
     /// Takes the exclusive side of the range, or as much as nobody else excludes; `Err` keeps
@@ -90,7 +101,10 @@ impl RangeLocks {
     /// Not all is there yet.
     pub fn exclude(&self, offset: u64, len: u64, got: Hold) -> Result<Hold, Hold> {
         let mask = mask_of(offset, len);
-        let mut got = Hold { mask: got.mask, exclusive: true };
+        let mut got = Hold {
+            mask: got.mask,
+            exclusive: true,
+        };
         for i in bits(mask & !got.mask) {
             if self.slots[i].0.fetch_or(EXCLUSIVE, Ordering::AcqRel) & EXCLUSIVE != 0 {
                 return Err(got);
@@ -167,7 +181,12 @@ mod tests {
         assert!(locks.exclude(MIB, 4096, Hold::NONE).is_err());
         locks.release(hold);
         locks.release(b);
-        assert!(locks.slots.iter().all(|slot| slot.0.load(Ordering::Relaxed) == 0));
+        assert!(
+            locks
+                .slots
+                .iter()
+                .all(|slot| slot.0.load(Ordering::Relaxed) == 0)
+        );
     }
 
     /// Threads that add under shares and read under exclusion never see a half-done sum.

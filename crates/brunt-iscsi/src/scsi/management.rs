@@ -33,7 +33,12 @@ struct TicketShared {
 
 impl Ticket {
     pub(super) fn new(waker: Waker) -> Ticket {
-        Ticket { shared: Arc::new(TicketShared { remaining: AtomicUsize::new(0), waker }) }
+        Ticket {
+            shared: Arc::new(TicketShared {
+                remaining: AtomicUsize::new(0),
+                waker,
+            }),
+        }
     }
 
     /// The function may be answered.
@@ -73,7 +78,11 @@ pub(super) struct AbortRequest {
 
 impl AbortRequest {
     pub fn new(scope: AbortScope) -> AbortRequest {
-        AbortRequest { scope, ticket: None, cleared_by: None }
+        AbortRequest {
+            scope,
+            ticket: None,
+            cleared_by: None,
+        }
     }
 }
 
@@ -87,14 +96,21 @@ pub(super) struct Mailbox {
 
 impl Mailbox {
     pub fn new(waker: Waker) -> Mailbox {
-        Mailbox { pending: AtomicBool::new(false), requests: Mutex::default(), waker }
+        Mailbox {
+            pending: AtomicBool::new(false),
+            requests: Mutex::default(),
+            waker,
+        }
     }
 
     pub fn put(&self, request: &AbortRequest) {
         if let Some(ticket) = &request.ticket {
             ticket.add();
         }
-        self.requests.lock().expect("nobody panics with a mailbox").push(request.clone());
+        self.requests
+            .lock()
+            .expect("nobody panics with a mailbox")
+            .push(request.clone());
         self.pending.store(true, Ordering::Release);
         self.waker.wake();
     }
@@ -119,7 +135,11 @@ impl Mailbox {
 impl Drop for Mailbox {
     fn drop(&mut self) {
         // A connection that is gone has nothing left to abort.
-        for request in self.requests.get_mut().expect("nobody panics with a mailbox") {
+        for request in self
+            .requests
+            .get_mut()
+            .expect("nobody panics with a mailbox")
+        {
             if let Some(ticket) = &request.ticket {
                 ticket.finish();
             }

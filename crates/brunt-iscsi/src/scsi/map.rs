@@ -75,7 +75,10 @@ impl LunMap {
         }
         stay.extend(add);
         stay.sort_by_key(|(lun, _)| *lun);
-        assert!(stay.windows(2).all(|pair| pair[0].0 != pair[1].0), "two units with one number");
+        assert!(
+            stay.windows(2).all(|pair| pair[0].0 != pair[1].0),
+            "two units with one number"
+        );
         *units = stay;
         self.generation.fetch_add(1, Ordering::AcqRel);
         drop(units);
@@ -91,7 +94,9 @@ impl LunMap {
 
     /// An I_T nexus has the list: it need not be told of changes any more (SAM-5, 5.14.2).
     pub(super) fn reported_to(&self, nexus: u64) {
-        self.read().iter().for_each(|(_, unit)| unit.luns_reported_to(nexus));
+        self.read()
+            .iter()
+            .for_each(|(_, unit)| unit.luns_reported_to(nexus));
     }
 
     /// The answer to a command of `nexus` for a LUN that is not there (SPC-4, 6.6.1, 6.33, 6.39; SAM-5, 4.6.4).
@@ -99,9 +104,10 @@ impl LunMap {
         let cdb = cdb::pad(command.cdb);
         let not_supported = Sense::new(key::ILLEGAL_REQUEST, 0x25, 0x00);
         let result = match cdb[0] {
-            op::INQUIRY if cdb[1] & 3 == 0 && cdb[2] == 0 => {
-                Ok(answers::cut(inquiry::standard_no_unit(), cdb::list_length(&cdb)))
-            }
+            op::INQUIRY if cdb[1] & 3 == 0 && cdb[2] == 0 => Ok(answers::cut(
+                inquiry::standard_no_unit(),
+                cdb::list_length(&cdb),
+            )),
             op::REPORT_LUNS => {
                 self.reported_to(nexus);
                 answers::report_luns(&cdb, || self.report())
@@ -110,7 +116,11 @@ impl LunMap {
             _ => Err(Refused::Check(not_supported)),
         };
         let result = result.map(|data| {
-            if matches!(data, DataIn::Bytes(ref b) if b.is_empty()) { DataIn::None } else { data }
+            if matches!(data, DataIn::Bytes(ref b) if b.is_empty()) {
+                DataIn::None
+            } else {
+                data
+            }
         });
         CommandOutcome::new(command.tag, result, 0)
     }

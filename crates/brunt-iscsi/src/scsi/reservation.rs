@@ -73,21 +73,36 @@ pub struct Allowed {
 }
 
 const fn bad_list(byte: u16) -> ReservationRefusal {
-    ReservationRefusal::Check(Sense::new(key::ILLEGAL_REQUEST, 0x26, 0x00).with_field(false, byte, None))
+    ReservationRefusal::Check(
+        Sense::new(key::ILLEGAL_REQUEST, 0x26, 0x00).with_field(false, byte, None),
+    )
 }
 
 const fn bad_cdb(byte: u16) -> ReservationRefusal {
-    ReservationRefusal::Check(Sense::new(key::ILLEGAL_REQUEST, 0x24, 0x00).with_field(true, byte, None))
+    ReservationRefusal::Check(
+        Sense::new(key::ILLEGAL_REQUEST, 0x24, 0x00).with_field(true, byte, None),
+    )
 }
 
 impl Reservations {
     /// What `who` may do now (SPC-4, table 66).
     pub fn allowed(&self, who: &PortPair) -> Allowed {
-        let Some(held) = &self.held else { return Allowed { read: true, write: true } };
+        let Some(held) = &self.held else {
+            return Allowed {
+                read: true,
+                write: true,
+            };
+        };
         if self.is_holder(who) || (held.kind.registrants_allowed() && self.find(who).is_some()) {
-            return Allowed { read: true, write: true };
+            return Allowed {
+                read: true,
+                write: true,
+            };
         }
-        Allowed { read: held.kind.reads_allowed(), write: false }
+        Allowed {
+            read: held.kind.reads_allowed(),
+            write: false,
+        }
     }
 
     /// Whether there is a persistent reservation.
@@ -109,7 +124,11 @@ impl Reservations {
     /// Whether `who` holds the reservation.
     pub fn is_holder(&self, who: &PortPair) -> bool {
         self.held.as_ref().is_some_and(|held| {
-            if held.kind.all_registrants() { self.find(who).is_some() } else { held.holder == *who }
+            if held.kind.all_registrants() {
+                self.find(who).is_some()
+            } else {
+                held.holder == *who
+            }
         })
     }
 
@@ -129,7 +148,10 @@ impl Reservations {
 
     /// READ RESERVATION. The key is zero for the all-registrants types.
     pub fn reservation(&self) -> Vec<u8> {
-        let held = self.held.as_ref().map(|held| (self.holder_key(held), held.kind));
+        let held = self
+            .held
+            .as_ref()
+            .map(|held| (self.holder_key(held), held.kind));
         read_reservation(self.generation, held)
     }
 
@@ -137,14 +159,19 @@ impl Reservations {
         if held.kind.all_registrants() {
             return 0;
         }
-        self.find(&held.holder).map_or(0, |i| self.registrations[i].key)
+        self.find(&held.holder)
+            .map_or(0, |i| self.registrations[i].key)
     }
 
     /// READ FULL STATUS.
     pub fn full_status(&self) -> Vec<u8> {
         let all = self.registrations.iter().map(|r| FullStatus {
             key: r.key,
-            holder: self.held.as_ref().filter(|_| self.is_holder(&r.who)).map(|held| held.kind),
+            holder: self
+                .held
+                .as_ref()
+                .filter(|_| self.is_holder(&r.who))
+                .map(|held| held.kind),
             all_target_ports: r.all_target_ports,
             target_port: r.who.target_port,
             initiator_port: &r.who.initiator_port,
@@ -165,7 +192,10 @@ impl Reservations {
         target_ports: &[u16],
     ) -> Result<Effects, ReservationRefusal> {
         let registered = self.find(who);
-        if !matches!(action, out::REGISTER | out::REGISTER_AND_IGNORE_EXISTING_KEY) {
+        if !matches!(
+            action,
+            out::REGISTER | out::REGISTER_AND_IGNORE_EXISTING_KEY
+        ) {
             let own = registered.ok_or(ReservationRefusal::Conflict)?;
             if self.registrations[own].key != list.key {
                 return Err(ReservationRefusal::Conflict);
@@ -226,12 +256,19 @@ impl Reservations {
             self.aptpl = list.aptpl;
             return Ok(effects);
         }
-        let ports: Vec<u16> = if list.all_tg_pt { target_ports.to_vec() } else { vec![who.target_port] };
+        let ports: Vec<u16> = if list.all_tg_pt {
+            target_ports.to_vec()
+        } else {
+            vec![who.target_port]
+        };
         let mut next = self.registrations.clone();
         let initiators = std::iter::once(&who.initiator_port).chain(&list.ports);
         for initiator_port in initiators {
             for &target_port in &ports {
-                let pair = PortPair { initiator_port: initiator_port.clone(), target_port };
+                let pair = PortPair {
+                    initiator_port: initiator_port.clone(),
+                    target_port,
+                };
                 match next.iter_mut().find(|r| r.who == pair) {
                     Some(registration) => {
                         registration.key = list.service_action_key;
@@ -246,21 +283,33 @@ impl Reservations {
             }
         }
         if next.len() > REGISTRATIONS_MAX {
-            return Err(ReservationRefusal::Check(Sense::new(key::ILLEGAL_REQUEST, 0x55, 0x04)));
+            return Err(ReservationRefusal::Check(Sense::new(
+                key::ILLEGAL_REQUEST,
+                0x55,
+                0x04,
+            )));
         }
         self.registrations = next;
         self.generation = self.generation.wrapping_add(1);
         self.aptpl = list.aptpl;
-        Ok(Effects { save: was_kept || self.aptpl, ..Effects::default() })
+        Ok(Effects {
+            save: was_kept || self.aptpl,
+            ..Effects::default()
+        })
     }
 
     /// Removes one registration, and the reservation with it when it depended on it.
     fn unregister(&mut self, index: usize) -> Effects {
         let mut effects = Effects::default();
         let gone = self.registrations.remove(index).who;
-        let Some(held) = &self.held else { return effects };
-        let ends =
-            if held.kind.all_registrants() { self.registrations.is_empty() } else { held.holder == gone };
+        let Some(held) = &self.held else {
+            return effects;
+        };
+        let ends = if held.kind.all_registrants() {
+            self.registrations.is_empty()
+        } else {
+            held.holder == gone
+        };
         if ends {
             if held.kind.registrants_allowed() {
                 effects.attentions = self.others(&gone, Attention::ReservationsReleased);
@@ -275,25 +324,43 @@ impl Reservations {
         others.map(|r| (r.who.clone(), attention)).collect()
     }
 
-    fn reserve(&mut self, who: &PortPair, kind: ReservationType) -> Result<Effects, ReservationRefusal> {
+    fn reserve(
+        &mut self,
+        who: &PortPair,
+        kind: ReservationType,
+    ) -> Result<Effects, ReservationRefusal> {
         match &self.held {
             Some(held) if held.kind == kind && self.is_holder(who) => Ok(Effects::default()),
             Some(_) => Err(ReservationRefusal::Conflict),
             None => {
-                self.held = Some(Held { kind, holder: who.clone() });
-                Ok(Effects { save: self.aptpl, ..Effects::default() })
+                self.held = Some(Held {
+                    kind,
+                    holder: who.clone(),
+                });
+                Ok(Effects {
+                    save: self.aptpl,
+                    ..Effects::default()
+                })
             }
         }
     }
 
-    fn release(&mut self, who: &PortPair, kind: ReservationType) -> Result<Effects, ReservationRefusal> {
+    fn release(
+        &mut self,
+        who: &PortPair,
+        kind: ReservationType,
+    ) -> Result<Effects, ReservationRefusal> {
         if !self.is_holder(who) {
             return Ok(Effects::default());
         }
         let held = self.held.as_ref().expect("a holder holds something");
         if held.kind != kind {
             // INVALID RELEASE OF PERSISTENT RESERVATION
-            return Err(ReservationRefusal::Check(Sense::new(key::ILLEGAL_REQUEST, 0x26, 0x04)));
+            return Err(ReservationRefusal::Check(Sense::new(
+                key::ILLEGAL_REQUEST,
+                0x26,
+                0x04,
+            )));
         }
         let attentions = if kind.registrants_allowed() {
             self.others(who, Attention::ReservationsReleased)
@@ -301,7 +368,11 @@ impl Reservations {
             Vec::new()
         };
         self.held = None;
-        Ok(Effects { attentions, save: self.aptpl, ..Effects::default() })
+        Ok(Effects {
+            attentions,
+            save: self.aptpl,
+            ..Effects::default()
+        })
     }
 
     fn clear(&mut self, who: &PortPair) -> Effects {
@@ -309,7 +380,11 @@ impl Reservations {
         self.registrations.clear();
         self.held = None;
         self.generation = self.generation.wrapping_add(1);
-        Effects { attentions, save: self.aptpl, ..Effects::default() }
+        Effects {
+            attentions,
+            save: self.aptpl,
+            ..Effects::default()
+        }
     }
 
     fn preempt(
@@ -318,7 +393,10 @@ impl Reservations {
         kind: Result<ReservationType, ReservationRefusal>,
         victim_key: u64,
     ) -> Result<Effects, ReservationRefusal> {
-        let mut effects = Effects { save: self.aptpl, ..Effects::default() };
+        let mut effects = Effects {
+            save: self.aptpl,
+            ..Effects::default()
+        };
         // Which registrations go, and whether the reservation becomes ours.
         let takes_over = match &self.held {
             None => false,
@@ -342,14 +420,21 @@ impl Reservations {
             .collect();
         self.registrations.retain(|r| !gone.contains(&r.who));
         for pair in &gone {
-            effects.attentions.push((pair.clone(), Attention::RegistrationsPreempted));
+            effects
+                .attentions
+                .push((pair.clone(), Attention::RegistrationsPreempted));
         }
         effects.aborted = gone;
         if let Some(kind) = kind {
-            let before = self.held.replace(Held { kind, holder: who.clone() });
+            let before = self.held.replace(Held {
+                kind,
+                holder: who.clone(),
+            });
             // Those that stay registered learn that the reservation they relied on changed.
             if before.is_some_and(|held| held.kind != kind && held.kind.registrants_allowed()) {
-                effects.attentions.extend(self.others(who, Attention::ReservationsReleased));
+                effects
+                    .attentions
+                    .extend(self.others(who, Attention::ReservationsReleased));
             }
         } else if let Some(held) = &self.held {
             // An all-registrants reservation ends with its last registrant; that is never `who`, who stays.
@@ -365,7 +450,9 @@ impl Reservations {
         list: &OutList,
         target_ports: &[u16],
     ) -> Result<Effects, ReservationRefusal> {
-        let Some(held) = &self.held else { return Err(ReservationRefusal::Conflict) };
+        let Some(held) = &self.held else {
+            return Err(ReservationRefusal::Conflict);
+        };
         if held.kind.all_registrants() || held.holder != *who {
             return Err(ReservationRefusal::Conflict);
         }
@@ -376,8 +463,13 @@ impl Reservations {
         if !target_ports.contains(&list.target_port) {
             return Err(bad_list(18));
         }
-        let Some(name) = list.ports.first() else { return Err(bad_list(24)) };
-        let destination = PortPair { initiator_port: name.clone(), target_port: list.target_port };
+        let Some(name) = list.ports.first() else {
+            return Err(bad_list(24));
+        };
+        let destination = PortPair {
+            initiator_port: name.clone(),
+            target_port: list.target_port,
+        };
         if destination == *who {
             return Err(bad_list(24));
         }
@@ -385,7 +477,11 @@ impl Reservations {
         match self.find(&destination) {
             Some(i) => self.registrations[i].key = list.service_action_key,
             None if self.registrations.len() >= REGISTRATIONS_MAX => {
-                return Err(ReservationRefusal::Check(Sense::new(key::ILLEGAL_REQUEST, 0x55, 0x04)));
+                return Err(ReservationRefusal::Check(Sense::new(
+                    key::ILLEGAL_REQUEST,
+                    0x55,
+                    0x04,
+                )));
             }
             None => self.registrations.push(Registration {
                 who: destination.clone(),
@@ -393,13 +489,19 @@ impl Reservations {
                 all_target_ports: false,
             }),
         }
-        self.held = Some(Held { kind, holder: destination });
+        self.held = Some(Held {
+            kind,
+            holder: destination,
+        });
         if list.unregister {
             self.registrations.retain(|r| r.who != *who);
         }
         self.aptpl = list.aptpl;
         self.generation = self.generation.wrapping_add(1);
-        Ok(Effects { save: was_kept || self.aptpl, ..Effects::default() })
+        Ok(Effects {
+            save: was_kept || self.aptpl,
+            ..Effects::default()
+        })
     }
 
     /// As text, for the store; empty when nothing is to be kept through power loss.
@@ -420,7 +522,11 @@ impl Reservations {
         }
         if let Some(held) = &self.held {
             let who = &held.holder;
-            let _ = writeln!(text, "held {} {} {}", held.kind as u8, who.target_port, who.initiator_port);
+            let _ = writeln!(
+                text,
+                "held {} {} {}",
+                held.kind as u8, who.target_port, who.initiator_port
+            );
         }
         text
     }
@@ -440,18 +546,29 @@ impl Reservations {
             let words: Vec<&str> = line.splitn(5, ' ').collect();
             let parsed = match words[..] {
                 _ if index == 0 => (line == TEXT_HEADER).then_some(()),
-                ["generation", number] => number.parse().ok().map(|number| read.generation = number),
+                ["generation", number] => {
+                    number.parse().ok().map(|number| read.generation = number)
+                }
                 ["key", value, port, all, name] => (|| {
                     let key = u64::from_str_radix(value.strip_prefix("0x")?, 16).ok()?;
-                    let who = PortPair { initiator_port: name.to_string(), target_port: port.parse().ok()? };
+                    let who = PortPair {
+                        initiator_port: name.to_string(),
+                        target_port: port.parse().ok()?,
+                    };
                     let all_target_ports = all.parse().ok()?;
-                    read.registrations.push(Registration { who, key, all_target_ports });
+                    read.registrations.push(Registration {
+                        who,
+                        key,
+                        all_target_ports,
+                    });
                     (read.registrations.len() <= REGISTRATIONS_MAX).then_some(())
                 })(),
                 ["held", kind, port, name] => (|| {
                     let kind = ReservationType::from_code(kind.parse().ok()?)?;
-                    let holder =
-                        PortPair { initiator_port: name.to_string(), target_port: port.parse().ok()? };
+                    let holder = PortPair {
+                        initiator_port: name.to_string(),
+                        target_port: port.parse().ok()?,
+                    };
                     read.held = Some(Held { kind, holder });
                     Some(())
                 })(),
@@ -471,19 +588,29 @@ mod tests {
     use ReservationType::*;
 
     fn port(name: &str) -> PortPair {
-        PortPair { initiator_port: format!("iqn.x:{name},i,0x1"), target_port: 1 }
+        PortPair {
+            initiator_port: format!("iqn.x:{name},i,0x1"),
+            target_port: 1,
+        }
     }
 
     fn list(key: u64, service_action_key: u64) -> OutList {
-        OutList { key, service_action_key, ..OutList::default() }
+        OutList {
+            key,
+            service_action_key,
+            ..OutList::default()
+        }
     }
 
     /// a holds `kind`; b is registered; c is not.
     fn held(kind: ReservationType) -> Reservations {
         let mut r = Reservations::default();
-        r.out(&port("a"), out::REGISTER, 0, &list(0, 1), &[1]).unwrap();
-        r.out(&port("b"), out::REGISTER, 0, &list(0, 2), &[1]).unwrap();
-        r.out(&port("a"), out::RESERVE, kind as u8, &list(1, 0), &[1]).unwrap();
+        r.out(&port("a"), out::REGISTER, 0, &list(0, 1), &[1])
+            .unwrap();
+        r.out(&port("b"), out::REGISTER, 0, &list(0, 2), &[1])
+            .unwrap();
+        r.out(&port("a"), out::RESERVE, kind as u8, &list(1, 0), &[1])
+            .unwrap();
         r
     }
 
@@ -501,10 +628,27 @@ mod tests {
         ];
         for (kind, registrant_reads, registrant_writes, stranger_reads) in table {
             let r = held(kind);
-            assert_eq!(r.allowed(&port("a")), Allowed { read: true, write: true }, "{kind:?}");
-            let registrant = Allowed { read: registrant_reads, write: registrant_writes };
+            assert_eq!(
+                r.allowed(&port("a")),
+                Allowed {
+                    read: true,
+                    write: true
+                },
+                "{kind:?}"
+            );
+            let registrant = Allowed {
+                read: registrant_reads,
+                write: registrant_writes,
+            };
             assert_eq!(r.allowed(&port("b")), registrant, "{kind:?}");
-            assert_eq!(r.allowed(&port("c")), Allowed { read: stranger_reads, write: false }, "{kind:?}");
+            assert_eq!(
+                r.allowed(&port("c")),
+                Allowed {
+                    read: stranger_reads,
+                    write: false
+                },
+                "{kind:?}"
+            );
         }
     }
 
@@ -514,22 +658,68 @@ mod tests {
         let check = |who: &str, action, scope_type, list: OutList, expected| {
             let mut r = held(WriteExclusive);
             let before = r.clone();
-            assert_eq!(r.out(&port(who), action, scope_type, &list, &[1]), Err(expected));
+            assert_eq!(
+                r.out(&port(who), action, scope_type, &list, &[1]),
+                Err(expected)
+            );
             assert_eq!(r, before);
         };
-        let bad = |asc, ascq| ReservationRefusal::Check(Sense::new(key::ILLEGAL_REQUEST, asc, ascq));
-        check("a", out::REGISTER, 0, list(9, 5), ReservationRefusal::Conflict);
-        check("c", out::REGISTER, 0, list(9, 5), ReservationRefusal::Conflict);
-        check("c", out::RESERVE, 1, list(0, 0), ReservationRefusal::Conflict);
-        check("b", out::RESERVE, 1, list(2, 0), ReservationRefusal::Conflict);
-        check("a", out::RESERVE, 3, list(1, 0), ReservationRefusal::Conflict);
+        let bad =
+            |asc, ascq| ReservationRefusal::Check(Sense::new(key::ILLEGAL_REQUEST, asc, ascq));
+        check(
+            "a",
+            out::REGISTER,
+            0,
+            list(9, 5),
+            ReservationRefusal::Conflict,
+        );
+        check(
+            "c",
+            out::REGISTER,
+            0,
+            list(9, 5),
+            ReservationRefusal::Conflict,
+        );
+        check(
+            "c",
+            out::RESERVE,
+            1,
+            list(0, 0),
+            ReservationRefusal::Conflict,
+        );
+        check(
+            "b",
+            out::RESERVE,
+            1,
+            list(2, 0),
+            ReservationRefusal::Conflict,
+        );
+        check(
+            "a",
+            out::RESERVE,
+            3,
+            list(1, 0),
+            ReservationRefusal::Conflict,
+        );
         check("a", out::RELEASE, 3, list(1, 0), bad(0x26, 0x04));
         check("a", out::RESERVE, 2, list(1, 0), bad_cdb(2));
         check("a", out::RESERVE, 0x11, list(1, 0), bad_cdb(2));
-        check("b", out::PREEMPT, 1, list(2, 7), ReservationRefusal::Conflict);
+        check(
+            "b",
+            out::PREEMPT,
+            1,
+            list(2, 7),
+            ReservationRefusal::Conflict,
+        );
         check("b", out::PREEMPT, 1, list(2, 0), bad_list(8));
         check("c", out::CLEAR, 0, list(0, 0), ReservationRefusal::Conflict);
-        check("b", out::REGISTER_AND_MOVE, 0, list(2, 5), ReservationRefusal::Conflict);
+        check(
+            "b",
+            out::REGISTER_AND_MOVE,
+            0,
+            list(2, 5),
+            ReservationRefusal::Conflict,
+        );
         check("a", out::REGISTER_AND_MOVE, 0, list(1, 0), bad_list(8));
         check("a", 8, 0, list(1, 0), bad_cdb(1));
     }
@@ -539,7 +729,9 @@ mod tests {
     fn release() {
         for kind in ReservationType::ALL {
             let mut r = held(kind);
-            let effects = r.out(&port("a"), out::RELEASE, kind as u8, &list(1, 0), &[1]).unwrap();
+            let effects = r
+                .out(&port("a"), out::RELEASE, kind as u8, &list(1, 0), &[1])
+                .unwrap();
             let told = if kind.registrants_allowed() {
                 vec![(port("b"), Attention::ReservationsReleased)]
             } else {
@@ -547,7 +739,10 @@ mod tests {
             };
             assert_eq!((effects.attentions, r.is_held()), (told, false), "{kind:?}");
             // Again, and by somebody who does not hold: GOOD and nothing.
-            assert!(r.out(&port("b"), out::RELEASE, kind as u8, &list(2, 0), &[1]).is_ok());
+            assert!(
+                r.out(&port("b"), out::RELEASE, kind as u8, &list(2, 0), &[1])
+                    .is_ok()
+            );
         }
     }
 
@@ -556,9 +751,17 @@ mod tests {
     fn unregister() {
         for kind in ReservationType::ALL {
             let mut r = held(kind);
-            r.out(&port("a"), out::REGISTER, 0, &list(1, 0), &[1]).unwrap();
+            r.out(&port("a"), out::REGISTER, 0, &list(1, 0), &[1])
+                .unwrap();
             assert_eq!(r.is_held(), kind.all_registrants(), "{kind:?}");
-            r.out(&port("b"), out::REGISTER_AND_IGNORE_EXISTING_KEY, 0, &list(0, 0), &[1]).unwrap();
+            r.out(
+                &port("b"),
+                out::REGISTER_AND_IGNORE_EXISTING_KEY,
+                0,
+                &list(0, 0),
+                &[1],
+            )
+            .unwrap();
             assert!(!r.is_held() && !r.any_registered(), "{kind:?}");
         }
     }
@@ -567,25 +770,36 @@ mod tests {
     #[test]
     fn preempt() {
         let mut r = held(ExclusiveAccess);
-        let effects = r.out(&port("b"), out::PREEMPT_AND_ABORT, 1, &list(2, 1), &[1]).unwrap();
-        assert_eq!(effects.attentions, [(port("a"), Attention::RegistrationsPreempted)]);
+        let effects = r
+            .out(&port("b"), out::PREEMPT_AND_ABORT, 1, &list(2, 1), &[1])
+            .unwrap();
+        assert_eq!(
+            effects.attentions,
+            [(port("a"), Attention::RegistrationsPreempted)]
+        );
         assert_eq!(effects.aborted, [port("a")]);
         assert!(r.is_holder(&port("b")) && !r.is_registered(&port("a")));
         assert!(r.allowed(&port("a")).read);
 
         let mut r = held(ExclusiveAccess);
-        let effects = r.out(&port("a"), out::PREEMPT, 3, &list(1, 2), &[1]).unwrap();
-        assert!(effects.aborted.is_empty() && r.is_holder(&port("a")) && !r.is_registered(&port("b")));
+        let effects = r
+            .out(&port("a"), out::PREEMPT, 3, &list(1, 2), &[1])
+            .unwrap();
+        assert!(
+            effects.aborted.is_empty() && r.is_holder(&port("a")) && !r.is_registered(&port("b"))
+        );
 
         // All registrants: key zero means everybody else.
         let mut r = held(WriteExclusiveAllRegistrants);
-        r.out(&port("b"), out::PREEMPT, 3, &list(2, 0), &[1]).unwrap();
+        r.out(&port("b"), out::PREEMPT, 3, &list(2, 0), &[1])
+            .unwrap();
         assert!(r.is_holder(&port("b")) && !r.is_registered(&port("a")));
         assert_eq!(r.reservation()[21], 3);
 
         // The holder may change the type by preempting itself.
         let mut r = held(WriteExclusive);
-        r.out(&port("a"), out::PREEMPT, 6, &list(1, 1), &[1]).unwrap();
+        r.out(&port("a"), out::PREEMPT, 6, &list(1, 1), &[1])
+            .unwrap();
         assert!(r.is_registered(&port("a")) && r.allowed(&port("b")).write);
     }
 
@@ -602,7 +816,8 @@ mod tests {
                 unregister,
                 ..OutList::default()
             };
-            r.out(&port("a"), out::REGISTER_AND_MOVE, 0, &list, &[1]).unwrap();
+            r.out(&port("a"), out::REGISTER_AND_MOVE, 0, &list, &[1])
+                .unwrap();
             assert!(r.is_holder(&port("c")));
             assert_eq!(r.is_registered(&port("a")), !unregister);
         }
@@ -619,10 +834,21 @@ mod tests {
         r.out(&port("a"), out::REGISTER, 0, &many, &[1, 2]).unwrap();
         assert_eq!(r.keys().len(), 8 + 4 * 8);
         assert_eq!(
-            r.out(&port("a"), out::REGISTER, 0, &OutList { key: 5, ..many.clone() }, &[1]),
+            r.out(
+                &port("a"),
+                out::REGISTER,
+                0,
+                &OutList {
+                    key: 5,
+                    ..many.clone()
+                },
+                &[1]
+            ),
             Err(bad_list(20))
         );
-        many.ports = (0..300).map(|i| port(&i.to_string()).initiator_port).collect();
+        many.ports = (0..300)
+            .map(|i| port(&i.to_string()).initiator_port)
+            .collect();
         let refused = r.out(&port("z"), out::REGISTER, 0, &many, &[1]);
         assert!(matches!(refused, Err(ReservationRefusal::Check(sense)) if sense.asc == 0x55));
     }
@@ -632,11 +858,21 @@ mod tests {
     fn text() {
         let mut r = held(WriteExclusiveRegistrantsOnly);
         assert_eq!(r.to_text(), "");
-        let keep = OutList { aptpl: true, ..list(1, 1) };
-        assert!(r.out(&port("a"), out::REGISTER, 0, &keep, &[1]).unwrap().save);
+        let keep = OutList {
+            aptpl: true,
+            ..list(1, 1)
+        };
+        assert!(
+            r.out(&port("a"), out::REGISTER, 0, &keep, &[1])
+                .unwrap()
+                .save
+        );
         let text = r.to_text();
         assert_eq!(Reservations::from_text(&text), Ok(r));
-        assert_eq!(Reservations::from_text(&text.replace("held 5", "held 2")), Err(5));
+        assert_eq!(
+            Reservations::from_text(&text.replace("held 5", "held 2")),
+            Err(5)
+        );
         assert_eq!(Reservations::from_text("something else"), Err(1));
         for end in (0..text.len()).filter(|&end| text.is_char_boundary(end)) {
             let _ = Reservations::from_text(&text[..end]);

@@ -46,7 +46,10 @@ impl Sanitize {
     /// SANITIZE IN PROGRESS, with the progress indication.
     pub fn sense(&self) -> Sense {
         let [high, low] = (self.progress.load(Ordering::Relaxed).min(0xffff) as u16).to_be_bytes();
-        Sense { specific: Some([0x80, high, low]), ..Sense::new(key::NOT_READY, 0x04, 0x1b) }
+        Sense {
+            specific: Some([0x80, high, low]),
+            ..Sense::new(key::NOT_READY, 0x04, 0x1b)
+        }
     }
 }
 
@@ -54,7 +57,11 @@ impl Sanitize {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     /// Write this block everywhere, so many times, inverted in every other pass when asked.
-    Overwrite { block: Vec<u8>, passes: u8, invert: bool },
+    Overwrite {
+        block: Vec<u8>,
+        passes: u8,
+        invert: bool,
+    },
     /// Forget everything: block erase, and cryptographic erase, whose key would be a fiction. Thin
     /// units have both, and nothing that was there can be read afterwards.
     Erase,
@@ -75,9 +82,20 @@ pub(super) fn parse_overwrite(list: &[u8], block_bytes: u32) -> Result<Method, R
     if length == 0 || length > block_bytes as usize {
         return Err(Refused::parameter(2));
     }
-    let Some(pattern) = list.get(4..4 + length) else { return Err(Refused::LIST_LENGTH) };
-    let block = pattern.iter().copied().cycle().take(block_bytes as usize).collect();
-    Ok(Method::Overwrite { block, passes, invert: list[0] & 0x80 != 0 })
+    let Some(pattern) = list.get(4..4 + length) else {
+        return Err(Refused::LIST_LENGTH);
+    };
+    let block = pattern
+        .iter()
+        .copied()
+        .cycle()
+        .take(block_bytes as usize)
+        .collect();
+    Ok(Method::Overwrite {
+        block,
+        passes,
+        invert: list[0] & 0x80 != 0,
+    })
 }
 
 /// Starts the thread; the unit said yes to [`LogicalUnit::sanitize_begins`] before.
@@ -87,7 +105,11 @@ pub(super) fn spawn(unit: &Arc<LogicalUnit>, method: Method) {
         let failed = run(&shared, &method).is_err();
         shared.sanitize_ended(failed);
     };
-    if std::thread::Builder::new().name("sanitize".to_string()).spawn(work).is_err() {
+    if std::thread::Builder::new()
+        .name("sanitize".to_string())
+        .spawn(work)
+        .is_err()
+    {
         unit.sanitize_ended(true);
     }
 }
@@ -121,7 +143,11 @@ fn drain(unit: &LogicalUnit) -> Result<Hold, Failed> {
 }
 
 fn work(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
-    let config = RingConfig { entries: 8, arena_bytes: 0, ..RingConfig::default() };
+    let config = RingConfig {
+        entries: 8,
+        arena_bytes: 0,
+        ..RingConfig::default()
+    };
     let ring = Ring::new(config).map_err(|_| Failed)?;
     let mut device = unit.backend().open(&ring, 1).map_err(|_| Failed)?;
     let info = unit.backend().info().clone();
@@ -130,7 +156,10 @@ fn work(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
     let (passes, chunk) = match method {
         Method::Overwrite { passes, .. } => {
             let longest = CHUNK_BYTES.min(u64::from(info.transfer_bytes_max));
-            (u64::from(*passes), (longest / block_bytes).max(1) * block_bytes)
+            (
+                u64::from(*passes),
+                (longest / block_bytes).max(1) * block_bytes,
+            )
         }
         _ => (1, FORGET_BYTES),
     };
@@ -154,23 +183,41 @@ fn work(unit: &LogicalUnit, method: &Method) -> Result<(), Failed> {
                 Method::Overwrite { .. } => Op::Write,
                 Method::Erase => Op::Unmap,
             };
-            let request = Request { tag: 0, op, offset, len, buf, force_unit_access: false };
+            let request = Request {
+                tag: 0,
+                op,
+                offset,
+                len,
+                buf,
+                force_unit_access: false,
+            };
             let completion = turn::one(&ring, &mut *device, request).map_err(|_| Failed)?;
             completion.result.map_err(|_| Failed)?;
             buf = completion.buf;
             offset += len;
             sent += len;
             let progress = u128::from(sent) * 65536 / u128::from(total.max(1));
-            unit.sanitize.progress.store(progress as u32, Ordering::Relaxed);
+            unit.sanitize
+                .progress
+                .store(progress as u32, Ordering::Relaxed);
             if let Some(rate) = unit.options().sanitize_bytes_per_second {
                 let due = Duration::from_secs_f64(sent as f64 / rate.max(1) as f64);
                 std::thread::sleep(due.saturating_sub(clock.now().since(start)));
             }
         }
     }
-    let request =
-        Request { tag: 0, op: Op::Flush, offset: 0, len: 0, buf: Buf::empty(), force_unit_access: false };
-    turn::one(&ring, &mut *device, request).map_err(|_| Failed)?.result.map_err(|_| Failed)
+    let request = Request {
+        tag: 0,
+        op: Op::Flush,
+        offset: 0,
+        len: 0,
+        buf: Buf::empty(),
+        force_unit_access: false,
+    };
+    turn::one(&ring, &mut *device, request)
+        .map_err(|_| Failed)?
+        .result
+        .map_err(|_| Failed)
 }
 
 #[cfg(test)]
@@ -182,7 +229,9 @@ mod tests {
     fn overwrite_lists() {
         let check = |list: &[u8], byte: Option<(u8, u8)>| {
             let asc = match parse_overwrite(list, 512) {
-                Err(Refused::Check(sense)) => Some((sense.asc, sense.specific.unwrap_or_default()[2])),
+                Err(Refused::Check(sense)) => {
+                    Some((sense.asc, sense.specific.unwrap_or_default()[2]))
+                }
                 Err(other) => panic!("{other:?}"),
                 Ok(_) => None,
             };
@@ -199,10 +248,17 @@ mod tests {
         for end in 0..5 {
             assert!(parse_overwrite(&[1, 0, 0, 1, 7][..end], 512).is_err());
         }
-        let Ok(Method::Overwrite { block, passes, invert }) = parse_overwrite(&[0x83, 0, 0, 3, 1, 2, 3], 512)
+        let Ok(Method::Overwrite {
+            block,
+            passes,
+            invert,
+        }) = parse_overwrite(&[0x83, 0, 0, 3, 1, 2, 3], 512)
         else {
             panic!("a good list");
         };
-        assert_eq!((block.len(), &block[509..], passes, invert), (512, &[3, 1, 2][..], 3, true));
+        assert_eq!(
+            (block.len(), &block[509..], passes, invert),
+            (512, &[3, 1, 2][..], 3, true)
+        );
     }
 }

@@ -85,7 +85,13 @@ mod tests {
         assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
         store.save("").unwrap();
         store.save("").unwrap();
-        assert_eq!((store.load().unwrap().as_str(), fs::read_dir(folder).unwrap().count()), ("", 0));
+        assert_eq!(
+            (
+                store.load().unwrap().as_str(),
+                fs::read_dir(folder).unwrap().count()
+            ),
+            ("", 0)
+        );
         assert!(FileStore::new(folder.join("gone/x")).save("text").is_err());
     }
 }

@@ -23,7 +23,12 @@ pub struct ServedTarget {
 impl ServedTarget {
     /// A target that lets everyone in.
     pub fn new(name: impl Into<String>, luns: Arc<LunMap>) -> ServedTarget {
-        ServedTarget { name: name.into(), alias: None, users: Vec::new(), luns }
+        ServedTarget {
+            name: name.into(),
+            alias: None,
+            users: Vec::new(),
+            luns,
+        }
     }
 
     /// The same for those who know these credentials; with `own` it proves itself to who asks.
@@ -60,7 +65,10 @@ pub struct SameSecret;
 /// # Errors
 /// The two secrets are the same.
 pub fn chap_user(initiator: Credentials, own: Option<Credentials>) -> Result<ChapUser, SameSecret> {
-    if own.as_ref().is_some_and(|own| own.secret.is_same(&initiator.secret)) {
+    if own
+        .as_ref()
+        .is_some_and(|own| own.secret.is_same(&initiator.secret))
+    {
         return Err(SameSecret);
     }
     Ok(ChapUser { initiator, own })
@@ -86,7 +94,9 @@ impl Directory {
     /// Two targets have one name.
     pub fn new(targets: Vec<ServedTarget>, discovery: Option<Vec<ChapUser>>) -> Directory {
         let targets = checked(targets);
-        Directory { inner: RwLock::new(Entries { targets, discovery }) }
+        Directory {
+            inner: RwLock::new(Entries { targets, discovery }),
+        }
     }
 
     /// Puts others in their place, and returns those that are there no more.
@@ -101,13 +111,22 @@ impl Directory {
         let targets = checked(targets);
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *inner, Entries { targets, discovery });
-        let stays = |old: &Arc<ServedTarget>| inner.targets.iter().any(|new| new.is_called(&old.name));
-        before.targets.into_iter().filter(|old| !stays(old)).collect()
+        let stays =
+            |old: &Arc<ServedTarget>| inner.targets.iter().any(|new| new.is_called(&old.name));
+        before
+            .targets
+            .into_iter()
+            .filter(|old| !stays(old))
+            .collect()
     }
 
     /// The target of this name.
     pub fn find(&self, name: &str) -> Option<Arc<ServedTarget>> {
-        self.read().targets.iter().find(|target| target.is_called(name)).cloned()
+        self.read()
+            .targets
+            .iter()
+            .find(|target| target.is_called(name))
+            .cloned()
     }
 
     /// All of them.
@@ -120,7 +139,11 @@ impl Directory {
         let inner = self.read();
         match &inner.discovery {
             Some(users) => users.clone(),
-            None => inner.targets.iter().flat_map(|target| target.users.iter().cloned()).collect(),
+            None => inner
+                .targets
+                .iter()
+                .flat_map(|target| target.users.iter().cloned())
+                .collect(),
         }
     }
 
@@ -131,7 +154,12 @@ impl Directory {
 
 fn checked(targets: Vec<ServedTarget>) -> Vec<Arc<ServedTarget>> {
     for (index, target) in targets.iter().enumerate() {
-        assert!(!targets[..index].iter().any(|other| other.is_called(&target.name)), "two targets, one name");
+        assert!(
+            !targets[..index]
+                .iter()
+                .any(|other| other.is_called(&target.name)),
+            "two targets, one name"
+        );
     }
     targets.into_iter().map(Arc::new).collect()
 }
@@ -143,7 +171,9 @@ mod tests {
     fn target(name: &str, secret: Option<&str>) -> ServedTarget {
         let target = ServedTarget::new(name, LunMap::new(Vec::new()));
         match secret {
-            Some(secret) => target.with_chap(Credentials::new("u", secret), None).unwrap(),
+            Some(secret) => target
+                .with_chap(Credentials::new("u", secret), None)
+                .unwrap(),
             None => target,
         }
     }
@@ -153,10 +183,19 @@ mod tests {
     fn discovery_users() {
         let open = Directory::new(vec![target("iqn.a", None), target("iqn.b", None)], None);
         assert!(open.discovery_users().is_empty());
-        let mixed =
-            || vec![target("iqn.a", None), target("iqn.b", Some("one")), target("iqn.c", Some("two"))];
+        let mixed = || {
+            vec![
+                target("iqn.a", None),
+                target("iqn.b", Some("one")),
+                target("iqn.c", Some("two")),
+            ]
+        };
         assert_eq!(Directory::new(mixed(), None).discovery_users().len(), 2);
-        assert!(Directory::new(mixed(), Some(Vec::new())).discovery_users().is_empty());
+        assert!(
+            Directory::new(mixed(), Some(Vec::new()))
+                .discovery_users()
+                .is_empty()
+        );
     }
 
     /// Names are found whatever their case, and what left is known.
@@ -164,8 +203,16 @@ mod tests {
     fn replacing() {
         let directory = Directory::new(vec![target("iqn.a", None), target("iqn.b", None)], None);
         assert_eq!(directory.find("IQN.A").unwrap().name, "iqn.a");
-        let gone = directory.replace(vec![target("iqn.b", Some("s")), target("iqn.c", None)], None);
-        assert_eq!(gone.iter().map(|target| target.name.as_str()).collect::<Vec<_>>(), ["iqn.a"]);
+        let gone = directory.replace(
+            vec![target("iqn.b", Some("s")), target("iqn.c", None)],
+            None,
+        );
+        assert_eq!(
+            gone.iter()
+                .map(|target| target.name.as_str())
+                .collect::<Vec<_>>(),
+            ["iqn.a"]
+        );
         assert!(directory.find("iqn.a").is_none() && directory.find("iqn.c").is_some());
         assert_eq!(directory.find("iqn.b").unwrap().users.len(), 1);
     }

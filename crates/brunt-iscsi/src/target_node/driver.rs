@@ -17,8 +17,8 @@ use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, padded};
 use zerocopy::IntoBytes;
 
 use super::connection::{
-    Broken, CommandBegun, ConnectionContext, ConnectionCounters, ConnectionIo, DataOut, Destination, IsDone,
-    KeepAlive, Received, TargetConnection,
+    Broken, CommandBegun, ConnectionContext, ConnectionCounters, ConnectionIo, DataOut,
+    Destination, IsDone, KeepAlive, Received, TargetConnection,
 };
 use super::entrance::{CurrentEntrance, Portal};
 use super::login::LoggedInConnection;
@@ -136,20 +136,39 @@ fn serve(
     shared: &SharedTarget,
     live: &LiveCounters,
 ) -> Result<(), ConnectionError> {
-    let LoggedInConnection { session, cid, connection_id, handle, params, stat_sn } = logged_in;
-    let ring = Ring::new(RingConfig { entries: 256, ..RingConfig::default() })?;
+    let LoggedInConnection {
+        session,
+        cid,
+        connection_id,
+        handle,
+        params,
+        stat_sn,
+    } = logged_in;
+    let ring = Ring::new(RingConfig {
+        entries: 256,
+        ..RingConfig::default()
+    })?;
     let local = socket.local_addr()?;
     let mut stream = Stream::new(&ring, socket, RX_BYTES.max(early.len()))?;
     shared.entrance.get().sockets.apply(stream.socket())?;
     stream.preload(early);
     handle.set_waker(ring.waker());
     let discovery = session.target().is_none();
-    let luns = session.target().map_or_else(|| LunMap::new(Vec::new()), |target| Arc::clone(&target.luns));
+    let luns = session.target().map_or_else(
+        || LunMap::new(Vec::new()),
+        |target| Arc::clone(&target.luns),
+    );
     let units = Units::open(&luns, &ring, session.nexus(), SESSION_TASKS_MAX)
         .map_err(|(lun, source)| ConnectionError::Unit { lun, source })?;
     let (header_digest, data_digest) = (params.header_digest, params.data_digest);
-    let mut connection =
-        TargetConnection::new(connection_id, session.tsih(), cid, discovery, params, stat_sn);
+    let mut connection = TargetConnection::new(
+        connection_id,
+        session.tsih(),
+        cid,
+        discovery,
+        params,
+        stat_sn,
+    );
     let mut io = SocketIo {
         stream,
         ring: ring.clone(),
@@ -164,10 +183,16 @@ fn serve(
         lent: Vec::new(),
         zeros_digest: (0, [0; DIGEST_BYTES]),
     };
-    let mut reader = Reader { state: ReadState::Header, scratch: Vec::new() };
+    let mut reader = Reader {
+        state: ReadState::Header,
+        scratch: Vec::new(),
+    };
     let result = io.serve(&mut connection, &mut reader, &session, live);
     let mut window = session.window();
-    connection.on_end(&mut ConnectionContext { window: &mut window, io: &mut io });
+    connection.on_end(&mut ConnectionContext {
+        window: &mut window,
+        io: &mut io,
+    });
     live.set(connection.counters(), ring.stats().system_calls);
     result
 }
@@ -241,23 +266,42 @@ impl SocketIo<'_> {
                 if self.ring.take_woken() {
                     self.handle.take(&mut messages);
                     for message in messages.drain(..) {
-                        connection
-                            .on_message(message, &mut ConnectionContext { window: &mut window, io: self });
+                        connection.on_message(
+                            message,
+                            &mut ConnectionContext {
+                                window: &mut window,
+                                io: self,
+                            },
+                        );
                     }
                 }
-                self.units.follow().map_err(|(lun, source)| ConnectionError::Unit { lun, source })?;
+                self.units
+                    .follow()
+                    .map_err(|(lun, source)| ConnectionError::Unit { lun, source })?;
                 self.units.poll(&mut outcomes);
                 for outcome in outcomes.drain(..) {
-                    connection.on_outcome(outcome, &mut ConnectionContext { window: &mut window, io: self });
+                    connection.on_outcome(
+                        outcome,
+                        &mut ConnectionContext {
+                            window: &mut window,
+                            io: self,
+                        },
+                    );
                 }
-                connection.look_at_functions(&mut ConnectionContext { window: &mut window, io: self });
+                connection.look_at_functions(&mut ConnectionContext {
+                    window: &mut window,
+                    io: self,
+                });
                 self.read(connection, reader, &mut window)?;
                 let keep_alive = self.shared.keep_alive;
                 deadline = connection.on_time(
                     now,
                     heard,
                     keep_alive,
-                    &mut ConnectionContext { window: &mut window, io: self },
+                    &mut ConnectionContext {
+                        window: &mut window,
+                        io: self,
+                    },
                 )?;
                 window.turn_of()
             };
@@ -315,19 +359,37 @@ impl SocketIo<'_> {
                         reader.state = ReadState::Placing { start, len, kind };
                         return Ok(());
                     }
-                    Some(place) => reader.state = ReadState::Trailer { start, len, kind, place },
+                    Some(place) => {
+                        reader.state = ReadState::Trailer {
+                            start,
+                            len,
+                            kind,
+                            place,
+                        }
+                    }
                 },
-                ReadState::Trailer { start, len, kind, place } => {
+                ReadState::Trailer {
+                    start,
+                    len,
+                    kind,
+                    place,
+                } => {
                     let pad = padded(len) - len;
                     let trailer = pad + if self.data_digest { DIGEST_BYTES } else { 0 };
                     let bytes = self.stream.bytes();
                     if bytes.len() < trailer {
-                        reader.state = ReadState::Trailer { start, len, kind, place };
+                        reader.state = ReadState::Trailer {
+                            start,
+                            len,
+                            kind,
+                            place,
+                        };
                         return Ok(());
                     }
                     let ok = match &place {
                         PayloadPlace::Buf(buf) if self.data_digest => {
-                            received_digest(&buf[start..start + len], &bytes[..pad]) == bytes[pad..trailer]
+                            received_digest(&buf[start..start + len], &bytes[..pad])
+                                == bytes[pad..trailer]
                         }
                         _ => true,
                     };
@@ -367,7 +429,9 @@ impl SocketIo<'_> {
         window: &mut CommandWindow,
     ) -> Result<bool, Broken> {
         let bytes = self.stream.bytes();
-        let Some(&bhs) = Bhs::peek(bytes) else { return Ok(false) };
+        let Some(&bhs) = Bhs::peek(bytes) else {
+            return Ok(false);
+        };
         let head = bhs.data_offset(self.header_digest);
         if bytes.len() < head {
             return Ok(false);
@@ -382,9 +446,15 @@ impl SocketIo<'_> {
             connection.on_header(&bhs, &[], &mut ConnectionContext { window, io: self })?
         } else {
             reader.scratch.clear();
-            reader.scratch.extend_from_slice(&bytes[BHS_BYTES..protected]);
+            reader
+                .scratch
+                .extend_from_slice(&bytes[BHS_BYTES..protected]);
             self.stream.consume(head);
-            connection.on_header(&bhs, &reader.scratch, &mut ConnectionContext { window, io: self })?
+            connection.on_header(
+                &bhs,
+                &reader.scratch,
+                &mut ConnectionContext { window, io: self },
+            )?
         };
         let len = bhs.data_len();
         if len == 0 {
@@ -419,15 +489,23 @@ impl SocketIo<'_> {
             return Ok(true);
         }
         let (place, start, kind) = match destination {
-            Destination::None | Destination::Discard => (PayloadPlace::Discard, 0, PlacedKind::Elsewhere),
+            Destination::None | Destination::Discard => {
+                (PayloadPlace::Discard, 0, PlacedKind::Elsewhere)
+            }
             Destination::Buf(buf, start) => (PayloadPlace::Buf(buf), start, PlacedKind::Buf),
             Destination::Inline { lun, tag, offset } => match self.units.inline(lun, tag) {
-                Inline::Memory(memory) => {
-                    (PayloadPlace::Memory(Arc::clone(memory)), offset as usize, PlacedKind::Elsewhere)
-                }
+                Inline::Memory(memory) => (
+                    PayloadPlace::Memory(Arc::clone(memory)),
+                    offset as usize,
+                    PlacedKind::Elsewhere,
+                ),
                 _ => (PayloadPlace::Discard, 0, PlacedKind::Elsewhere),
             },
-            Destination::Control => (PayloadPlace::Buf(self.ring.pool().take(len)), 0, PlacedKind::Control),
+            Destination::Control => (
+                PayloadPlace::Buf(self.ring.pool().take(len)),
+                0,
+                PlacedKind::Control,
+            ),
         };
         self.stream.place(place, start as u64, len);
         reader.state = ReadState::Placing { start, len, kind };
@@ -528,7 +606,8 @@ impl ConnectionIo for SocketIo<'_> {
                     let digest = self.data_digest.then(|| self.zeros_digest(length));
                     match &inline {
                         Inline::Memory(memory) => {
-                            self.stream.push_memory(memory, offset + u64::from(*start), length);
+                            self.stream
+                                .push_memory(memory, offset + u64::from(*start), length);
                         }
                         _ => self.stream.push_zeros(length),
                     }
@@ -539,7 +618,9 @@ impl ConnectionIo for SocketIo<'_> {
                 if let [(bhs, start, len)] = pdus {
                     self.push_header(bhs);
                     let (start, len) = (*start as usize, *len as usize);
-                    let digest = self.data_digest.then(|| padded_digest(&buf[start..start + len]));
+                    let digest = self
+                        .data_digest
+                        .then(|| padded_digest(&buf[start..start + len]));
                     self.stream.push_buf(buf, start, len);
                     return self.push_trailer(len, digest);
                 }
@@ -559,10 +640,12 @@ impl ConnectionIo for SocketIo<'_> {
     }
 
     fn close_elsewhere(&mut self, reach: Reach) {
-        self.shared.table.close(self.connection_id, |other| match reach {
-            Reach::TargetSession(tsih) => other.tsih() == tsih,
-            Reach::Target => other.target_name() == self.session.target_name(),
-        });
+        self.shared
+            .table
+            .close(self.connection_id, |other| match reach {
+                Reach::TargetSession(tsih) => other.tsih() == tsih,
+                Reach::Target => other.target_name() == self.session.target_name(),
+            });
     }
 
     fn close_cid(&mut self, cid: u16) -> bool {
@@ -572,9 +655,17 @@ impl ConnectionIo for SocketIo<'_> {
     fn describe_targets(&self) -> Vec<(String, Vec<String>)> {
         let entrance = self.shared.entrance.get();
         let addresses = entrance.open.doors().iter().map(|door| {
-            let Portal { listen, advertise, group } = &door.portal;
+            let Portal {
+                listen,
+                advertise,
+                group,
+            } = &door.portal;
             // A portal on every address is reached by the one that this initiator came through.
-            let ip = if listen.ip().is_unspecified() { self.local.ip() } else { listen.ip() };
+            let ip = if listen.ip().is_unspecified() {
+                self.local.ip()
+            } else {
+                listen.ip()
+            };
             let address = || SocketAddr::new(ip.to_canonical(), listen.port()).to_string();
             format!("{},{group}", advertise.clone().unwrap_or_else(address))
         });
@@ -583,7 +674,10 @@ impl ConnectionIo for SocketIo<'_> {
             Some(target) => vec![(target.name.clone(), addresses)],
             None => {
                 let targets = self.shared.table.directory().targets();
-                targets.iter().map(|target| (target.name.clone(), addresses.clone())).collect()
+                targets
+                    .iter()
+                    .map(|target| (target.name.clone(), addresses.clone()))
+                    .collect()
             }
         }
     }

@@ -24,7 +24,11 @@ pub struct Portal {
 
 impl From<SocketAddr> for Portal {
     fn from(listen: SocketAddr) -> Portal {
-        Portal { listen, advertise: None, group: 1 }
+        Portal {
+            listen,
+            advertise: None,
+            group: 1,
+        }
     }
 }
 
@@ -69,12 +73,22 @@ impl OpenPortal {
             // Listening again only changes the backlog.
             rustix::net::listen(&listener, BACKLOG)?;
             listener.set_nonblocking(true)?;
-            let portal = Portal { listen: listener.local_addr()?, ..portal.clone() };
+            let portal = Portal {
+                listen: listener.local_addr()?,
+                ..portal.clone()
+            };
             Ok((portal, Arc::new(listener)))
         };
         match open() {
-            Ok((open, listener)) => Ok(OpenPortal { portal: open, listener, asked: portal.listen }),
-            Err(source) => Err(PortalError::Listen { portal: portal.listen, source }),
+            Ok((open, listener)) => Ok(OpenPortal {
+                portal: open,
+                listener,
+                asked: portal.listen,
+            }),
+            Err(source) => Err(PortalError::Listen {
+                portal: portal.listen,
+                source,
+            }),
         }
     }
 }
@@ -93,15 +107,23 @@ impl OpenPortals {
             return Err(PortalError::NoPortal);
         }
         let mut free = before.0.clone();
-        let take = |portal: &Portal| match free.iter().position(|door| door.asked == portal.listen) {
+        let take = |portal: &Portal| match free.iter().position(|door| door.asked == portal.listen)
+        {
             None => OpenPortal::open(portal),
             Some(at) => {
                 let mut door = free.remove(at);
-                door.portal = Portal { listen: door.portal.listen, ..portal.clone() };
+                door.portal = Portal {
+                    listen: door.portal.listen,
+                    ..portal.clone()
+                };
                 Ok(door)
             }
         };
-        wanted.iter().map(take).collect::<Result<_, _>>().map(OpenPortals)
+        wanted
+            .iter()
+            .map(take)
+            .collect::<Result<_, _>>()
+            .map(OpenPortals)
     }
 
     /// None yet.
@@ -120,7 +142,9 @@ impl OpenPortals {
     }
 
     fn has(&self, listener: &Arc<TcpListener>) -> bool {
-        self.0.iter().any(|door| Arc::ptr_eq(&door.listener, listener))
+        self.0
+            .iter()
+            .any(|door| Arc::ptr_eq(&door.listener, listener))
     }
 }
 
@@ -158,7 +182,10 @@ impl CurrentEntrance {
         let before = std::mem::replace(&mut *current, Arc::clone(&next));
         drop(current);
         let left = before.open.0.iter().map(|door| &door.listener);
-        let left: Vec<_> = left.filter(|one| !next.open.has(one)).map(Arc::downgrade).collect();
+        let left: Vec<_> = left
+            .filter(|one| !next.open.has(one))
+            .map(Arc::downgrade)
+            .collect();
         drop(before);
         wake();
         let deadline = Instant::now() + CLOSING;
@@ -181,15 +208,35 @@ mod tests {
     fn portals_are_taken_over() {
         let first = OpenPortals::open(&[any(), any()], &OpenPortals::none()).unwrap();
         let ports = |open: &OpenPortals| -> Vec<u16> {
-            open.portals().iter().map(|portal| portal.listen.port()).collect()
+            open.portals()
+                .iter()
+                .map(|portal| portal.listen.port())
+                .collect()
         };
         assert_ne!(ports(&first)[0], ports(&first)[1]);
-        let wanted = [Portal { group: 2, advertise: Some("a:1".into()), ..any() }, any(), any()];
+        let wanted = [
+            Portal {
+                group: 2,
+                advertise: Some("a:1".into()),
+                ..any()
+            },
+            any(),
+            any(),
+        ];
         let second = OpenPortals::open(&wanted, &first).unwrap();
         assert_eq!(ports(&second)[..2], ports(&first)[..]);
-        assert_eq!((second.portals()[0].group, second.portals()[1].group), (2, 1));
+        assert_eq!(
+            (second.portals()[0].group, second.portals()[1].group),
+            (2, 1)
+        );
         let taken: Portal = second.portals()[2].listen.into();
-        assert!(matches!(OpenPortals::open(&[any(), taken], &first), Err(PortalError::Listen { .. })));
-        assert!(matches!(OpenPortals::open(&[], &first), Err(PortalError::NoPortal)));
+        assert!(matches!(
+            OpenPortals::open(&[any(), taken], &first),
+            Err(PortalError::Listen { .. })
+        ));
+        assert!(matches!(
+            OpenPortals::open(&[], &first),
+            Err(PortalError::NoPortal)
+        ));
     }
 }

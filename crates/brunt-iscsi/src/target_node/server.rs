@@ -81,15 +81,26 @@ impl fmt::Display for TargetEvent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TargetEvent::LoginRefused { initiator, status } => {
-                write!(f, "login of {initiator:?} refused with status {status:#06x}")
+                write!(
+                    f,
+                    "login of {initiator:?} refused with status {status:#06x}"
+                )
             }
             TargetEvent::ConnectionBroken { connection, error } => {
                 write!(f, "connection {connection}: {error}")
             }
-            TargetEvent::Disk { target: Some(target), lun, event } => {
+            TargetEvent::Disk {
+                target: Some(target),
+                lun,
+                event,
+            } => {
                 write!(f, "{target}, LUN {lun}: {event}")
             }
-            TargetEvent::Disk { target: None, lun, event } => write!(f, "LUN {lun}: {event}"),
+            TargetEvent::Disk {
+                target: None,
+                lun,
+                event,
+            } => write!(f, "LUN {lun}: {event}"),
         }
     }
 }
@@ -116,7 +127,11 @@ impl Listener {
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Listener" } else { "no Listener" })
+        f.write_str(if self.0.is_some() {
+            "Listener"
+        } else {
+            "no Listener"
+        })
     }
 }
 
@@ -139,7 +154,10 @@ impl Default for TargetConfig {
             login_timeout: LOGIN_TIMEOUT,
             // An initiator without its own thread for the connection (libiscsi's tools) answers when
             // its program calls it again: a minute's pause of the program is no dead peer.
-            keep_alive: KeepAlive { idle: Duration::from_secs(30), patience: Duration::from_secs(90) },
+            keep_alive: KeepAlive {
+                idle: Duration::from_secs(30),
+                patience: Duration::from_secs(90),
+            },
             sockets: SocketOptions::default(),
             listener: Listener::default(),
         }
@@ -148,7 +166,11 @@ impl Default for TargetConfig {
 
 impl TargetConfig {
     fn entrance(&self, open: OpenPortals) -> Entrance {
-        Entrance { open, wishes: Arc::new(self.wishes.clone()), sockets: self.sockets }
+        Entrance {
+            open,
+            wishes: Arc::new(self.wishes.clone()),
+            sockets: self.sockets,
+        }
     }
 }
 
@@ -217,12 +239,19 @@ impl TargetServer {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(config: TargetConfig, targets: Vec<ServedTarget>) -> Result<TargetServer, StartError> {
+    pub fn start(
+        config: TargetConfig,
+        targets: Vec<ServedTarget>,
+    ) -> Result<TargetServer, StartError> {
         let entrance = config.entrance(OpenPortals::open(&config.portals, &OpenPortals::none())?);
         let directory = Directory::new(targets, config.discovery.clone());
         let table = SessionTable::new(directory, config.sessions_max);
         let entrance = CurrentEntrance::new(entrance);
-        let shared = SharedTarget { table, entrance, keep_alive: config.keep_alive };
+        let shared = SharedTarget {
+            table,
+            entrance,
+            keep_alive: config.keep_alive,
+        };
         let state = Arc::new(State {
             shared,
             config,
@@ -234,16 +263,33 @@ impl TargetServer {
         });
         let (wake, woken) = UnixStream::pair()?;
         woken.set_nonblocking(true)?;
-        let mut acceptor = Acceptor { state: Arc::clone(&state), logins: VecDeque::new(), woken };
-        let acceptor = std::thread::Builder::new().name("logins".into()).spawn(move || acceptor.run())?;
+        let mut acceptor = Acceptor {
+            state: Arc::clone(&state),
+            logins: VecDeque::new(),
+            woken,
+        };
+        let acceptor = std::thread::Builder::new()
+            .name("logins".into())
+            .spawn(move || acceptor.run())?;
         let watched = Arc::clone(&state);
-        let disks = std::thread::Builder::new().name("disks".into()).spawn(move || watch_disks(&watched))?;
-        Ok(TargetServer { state, acceptor: Mutex::new(Some(acceptor)), disks: Mutex::new(Some(disks)), wake })
+        let disks = std::thread::Builder::new()
+            .name("disks".into())
+            .spawn(move || watch_disks(&watched))?;
+        Ok(TargetServer {
+            state,
+            acceptor: Mutex::new(Some(acceptor)),
+            disks: Mutex::new(Some(disks)),
+            wake,
+        })
     }
 
     /// Where it listens, in the order of the configuration.
     pub fn portals(&self) -> Vec<SocketAddr> {
-        self.open_portals().portals().iter().map(|portal| portal.listen).collect()
+        self.open_portals()
+            .portals()
+            .iter()
+            .map(|portal| portal.listen)
+            .collect()
     }
 
     /// The portals that it listens on.
@@ -256,20 +302,32 @@ impl TargetServer {
     /// off after `grace`.
     pub fn renew_entrance(&self, open: OpenPortals, config: &TargetConfig, grace: Duration) {
         let groups: Vec<u16> = open.portals().iter().map(|portal| portal.group).collect();
-        let SharedTarget { table, entrance, .. } = &self.state.shared;
+        let SharedTarget {
+            table, entrance, ..
+        } = &self.state.shared;
         table.set_sessions_max(config.sessions_max);
         // Before the sessions of groups that are no more are looked for: nobody joins them after that.
         table.set_groups(&groups);
         entrance.replace(config.entrance(open), || self.wake());
-        self.dismiss(grace, |session| !groups.contains(&session.nexus().target_port));
+        self.dismiss(grace, |session| {
+            !groups.contains(&session.nexus().target_port)
+        });
     }
 
     /// Serves these targets from now on. Those that stay keep their sessions, whatever else about them changes; the
     /// initiators of those that do not are asked to log out, and cut off after `grace`. Returns when they are gone.
-    pub fn replace(&self, targets: Vec<ServedTarget>, discovery: Option<Vec<ChapUser>>, grace: Duration) {
+    pub fn replace(
+        &self,
+        targets: Vec<ServedTarget>,
+        discovery: Option<Vec<ChapUser>>,
+        grace: Duration,
+    ) {
         let table = &self.state.shared.table;
         let gone = table.directory().replace(targets, discovery);
-        self.dismiss(grace, |session| gone.iter().any(|target| target.name == session.target_name()));
+        self.dismiss(grace, |session| {
+            gone.iter()
+                .any(|target| target.name == session.target_name())
+        });
     }
 
     fn dismiss(&self, grace: Duration, is_gone: impl Fn(&TargetSession) -> bool) {
@@ -314,9 +372,18 @@ impl TargetServer {
             for (_, live) in totals.live.iter().filter(|(target, _)| target == name) {
                 sum(&mut counters, live.get().0);
             }
-            (name.to_string(), counters, table.count(|session| session.target_name() == name))
+            (
+                name.to_string(),
+                counters,
+                table.count(|session| session.target_name() == name),
+            )
         };
-        table.directory().targets().iter().map(|target| of(&target.name)).collect()
+        table
+            .directory()
+            .targets()
+            .iter()
+            .map(|target| of(&target.name))
+            .collect()
     }
 
     /// Takes no more logins, asks the initiators to log out, closes what is left after `grace`.
@@ -327,7 +394,9 @@ impl TargetServer {
     }
 
     fn stop(&self, grace: Duration) {
-        let Some(acceptor) = lock(&self.acceptor).take() else { return };
+        let Some(acceptor) = lock(&self.acceptor).take() else {
+            return;
+        };
         self.state.stop.store(true, Ordering::Release);
         self.wake();
         let _ = acceptor.join();
@@ -351,7 +420,10 @@ impl TargetServer {
 
     fn wait_idle(&self, at_most: Duration) -> bool {
         let totals = lock(&self.state.totals);
-        let waited = self.state.ended.wait_timeout_while(totals, at_most, |totals| !totals.live.is_empty());
+        let waited = self
+            .state
+            .ended
+            .wait_timeout_while(totals, at_most, |totals| !totals.live.is_empty());
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
@@ -373,7 +445,10 @@ fn watch_disks(state: &State) {
             let target = (targets.len() > 1).then_some(served.name.as_str());
             for (lun, unit) in served.luns.units() {
                 for event in &unit.look() {
-                    state.config.listener.tell(&TargetEvent::Disk { target, lun, event });
+                    state
+                        .config
+                        .listener
+                        .tell(&TargetEvent::Disk { target, lun, event });
                 }
             }
         }
@@ -437,31 +512,52 @@ impl Acceptor {
         let doors = entrance.open.doors();
         let mut polled: Vec<PollFd<'_>> = Vec::with_capacity(self.logins.len() + doors.len() + 1);
         for login in &self.logins {
-            let flags = if login.to_send.is_empty() { PollFlags::IN } else { PollFlags::OUT };
+            let flags = if login.to_send.is_empty() {
+                PollFlags::IN
+            } else {
+                PollFlags::OUT
+            };
             polled.push(PollFd::new(&login.socket, flags));
         }
         for door in doors {
             polled.push(PollFd::new(&door.listener, PollFlags::IN));
         }
         polled.push(PollFd::new(&self.woken, PollFlags::IN));
-        let timeout = self.logins.iter().map(|login| login.deadline).min().map(|deadline| {
-            let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
-        });
+        let timeout = self
+            .logins
+            .iter()
+            .map(|login| login.deadline)
+            .min()
+            .map(|deadline| {
+                let left =
+                    deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+                Timespec {
+                    tv_sec: left.as_secs() as i64,
+                    tv_nsec: i64::from(left.subsec_nanos()),
+                }
+            });
         if poll(&mut polled, timeout.as_ref()).is_err() {
             // EINTR, or ENOMEM in passing: look again, not at once.
             std::thread::sleep(Duration::from_millis(10));
         }
         let count = self.logins.len();
-        let ready = polled[..count].iter().map(|fd| !fd.revents().is_empty()).collect();
-        let accepting = polled[count..count + doors.len()].iter().any(|fd| !fd.revents().is_empty());
+        let ready = polled[..count]
+            .iter()
+            .map(|fd| !fd.revents().is_empty())
+            .collect();
+        let accepting = polled[count..count + doors.len()]
+            .iter()
+            .any(|fd| !fd.revents().is_empty());
         // Read empty: it says that something is new, not what.
         while matches!((&self.woken).read(&mut [0; 64]), Ok(count) if count > 0) {}
         (ready, accepting)
     }
 
     fn accept(&mut self, entrance: &Entrance) {
-        for OpenPortal { listener, portal, .. } in entrance.open.doors() {
+        for OpenPortal {
+            listener, portal, ..
+        } in entrance.open.doors()
+        {
             // Some at a time, so that a flood does not starve the logins under way.
             for _ in 0..64 {
                 let socket = match listener.accept() {
@@ -496,7 +592,11 @@ impl Acceptor {
                 }
                 self.logins.push_back(HalfOpen {
                     socket,
-                    login: TargetLogin::new(Arc::clone(&entrance.wishes), portal.group, Challenge::random()),
+                    login: TargetLogin::new(
+                        Arc::clone(&entrance.wishes),
+                        portal.group,
+                        Challenge::random(),
+                    ),
                     received: Vec::new(),
                     to_send: Vec::new(),
                     deadline: Instant::now() + self.state.config.login_timeout,
@@ -552,11 +652,18 @@ impl Acceptor {
         let thread_live = Arc::clone(&live);
         let spawned = thread.spawn(move || {
             // The counters are settled also when the connection's thread panics.
-            let _settle = Settle { state: Arc::clone(&state), target, live: Arc::clone(&thread_live) };
+            let _settle = Settle {
+                state: Arc::clone(&state),
+                target,
+                live: Arc::clone(&thread_live),
+            };
             let result = driver::run(*logged_in, socket, &early, &state.shared, &thread_live);
             if let Err(error) = result {
                 lock(&state.totals).past.connections_broken += 1;
-                state.config.listener.tell(&TargetEvent::ConnectionBroken { connection: id, error: &error });
+                state.config.listener.tell(&TargetEvent::ConnectionBroken {
+                    connection: id,
+                    error: &error,
+                });
             }
         });
         if spawned.is_err() {
@@ -565,7 +672,11 @@ impl Acceptor {
             handle.close();
             session.leave();
             let target = session.target_name().to_string();
-            drop(Settle { state: Arc::clone(&self.state), target, live });
+            drop(Settle {
+                state: Arc::clone(&self.state),
+                target,
+                live,
+            });
         }
     }
 }
@@ -603,7 +714,9 @@ impl HalfOpen {
     /// Reads some. `In` means that there is something new.
     fn receive(&mut self) -> Fate {
         let mut chunk = [0; 4096];
-        let room = RECEIVED_BYTES_MAX.saturating_sub(self.received.len()).min(chunk.len());
+        let room = RECEIVED_BYTES_MAX
+            .saturating_sub(self.received.len())
+            .min(chunk.len());
         if room == 0 {
             return Fate::Gone;
         }
@@ -631,7 +744,9 @@ impl HalfOpen {
             Some(len) => (len, BHS_BYTES..BHS_BYTES + bhs.data_len()),
             None => (BHS_BYTES, 0..0),
         };
-        let step = self.login.on_pdu(&bhs, &self.received[data], &mut &state.shared.table);
+        let step = self
+            .login
+            .on_pdu(&bhs, &self.received[data], &mut &state.shared.table);
         self.received.drain(..len);
         match step {
             TargetLoginStep::Reply(bytes) => self.to_send = bytes,
@@ -642,7 +757,10 @@ impl HalfOpen {
             TargetLoginStep::Refuse(bytes, status) => {
                 state.logins_refused.fetch_add(1, Ordering::Relaxed);
                 let initiator = self.login.initiator_name();
-                state.config.listener.tell(&TargetEvent::LoginRefused { initiator, status });
+                state
+                    .config
+                    .listener
+                    .tell(&TargetEvent::LoginRefused { initiator, status });
                 self.to_send = bytes;
                 self.refuse();
             }
@@ -658,7 +776,10 @@ impl HalfOpen {
     fn abandon(self, state: &State) {
         if let Some(logged_in) = self.done {
             // It had a place in a session already.
-            state.shared.table.leave(logged_in.session.tsih(), logged_in.connection_id);
+            state
+                .shared
+                .table
+                .leave(logged_in.session.tsih(), logged_in.connection_id);
             logged_in.handle.close();
             logged_in.session.leave();
         }
@@ -685,9 +806,17 @@ struct Settle {
 impl Drop for Settle {
     fn drop(&mut self) {
         let mut totals = lock(&self.state.totals);
-        totals.live.retain(|(_, live)| !Arc::ptr_eq(live, &self.live));
+        totals
+            .live
+            .retain(|(_, live)| !Arc::ptr_eq(live, &self.live));
         add(&mut totals.past, &self.live);
-        sum(totals.past_of.entry(std::mem::take(&mut self.target)).or_default(), self.live.get().0);
+        sum(
+            totals
+                .past_of
+                .entry(std::mem::take(&mut self.target))
+                .or_default(),
+            self.live.get().0,
+        );
         self.state.ended.notify_all();
     }
 }

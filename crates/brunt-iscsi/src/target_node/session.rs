@@ -47,7 +47,12 @@ impl CommandWindow {
     /// A window whose first command carries `cmd_sn`.
     pub fn new(cmd_sn: u32) -> CommandWindow {
         let max_cmd_sn = cmd_sn.wrapping_add(WINDOW_COMMANDS_MAX - 1);
-        CommandWindow { exp_cmd_sn: cmd_sn, max_cmd_sn, outstanding: 0, held: BTreeMap::new() }
+        CommandWindow {
+            exp_cmd_sn: cmd_sn,
+            max_cmd_sn,
+            outstanding: 0,
+            held: BTreeMap::new(),
+        }
     }
 
     /// The next command's number.
@@ -58,7 +63,9 @@ impl CommandWindow {
     /// The last number that is taken. It never goes back; it stands still while the session has as many
     /// commands outstanding as it may.
     pub fn max_cmd_sn(&mut self) -> u32 {
-        let room = SESSION_TASKS_MAX.saturating_sub(self.outstanding).min(WINDOW_COMMANDS_MAX);
+        let room = SESSION_TASKS_MAX
+            .saturating_sub(self.outstanding)
+            .min(WINDOW_COMMANDS_MAX);
         let max = self.exp_cmd_sn.wrapping_add(room).wrapping_sub(1);
         if serial_before(self.max_cmd_sn, max) {
             self.max_cmd_sn = max;
@@ -112,7 +119,10 @@ impl CommandWindow {
 
     /// A delivered command is over.
     pub fn finished(&mut self) {
-        assert!(self.outstanding > 0, "no more commands end than were delivered");
+        assert!(
+            self.outstanding > 0,
+            "no more commands end than were delivered"
+        );
         self.outstanding -= 1;
     }
 
@@ -313,13 +323,16 @@ impl SessionTable {
     pub fn handle(&self, connection: u64) -> Option<ConnectionHandle> {
         let table = lock(&self.inner);
         let mut all = table.sessions.values().flat_map(|entry| &entry.connections);
-        all.find(|(_, id, _)| *id == connection).map(|(_, _, handle)| handle.clone())
+        all.find(|(_, id, _)| *id == connection)
+            .map(|(_, _, handle)| handle.clone())
     }
 
     /// A connection is over.
     pub fn leave(&self, tsih: u16, connection: u64) {
         let mut table = lock(&self.inner);
-        let Some(entry) = table.sessions.get_mut(&tsih) else { return };
+        let Some(entry) = table.sessions.get_mut(&tsih) else {
+            return;
+        };
         entry.connections.retain(|(_, id, _)| *id != connection);
         if entry.connections.is_empty() {
             table.sessions.remove(&tsih);
@@ -336,11 +349,15 @@ impl SessionTable {
     /// Closes one connection of a session. Whether there is such a one.
     pub fn close_cid(&self, tsih: u16, cid: u16) -> bool {
         let table = lock(&self.inner);
-        let connection = table
-            .sessions
-            .get(&tsih)
-            .and_then(|entry| entry.connections.iter().find(|connection| connection.0 == cid));
-        connection.inspect(|(_, _, handle)| handle.send(ConnectionMessage::Close)).is_some()
+        let connection = table.sessions.get(&tsih).and_then(|entry| {
+            entry
+                .connections
+                .iter()
+                .find(|connection| connection.0 == cid)
+        });
+        connection
+            .inspect(|(_, _, handle)| handle.send(ConnectionMessage::Close))
+            .is_some()
     }
 
     /// Tells a connection that its turn has come.
@@ -359,7 +376,11 @@ impl SessionTable {
 
     /// How many of these sessions there are.
     pub fn count(&self, which: impl Fn(&TargetSession) -> bool) -> usize {
-        lock(&self.inner).sessions.values().filter(|entry| which(&entry.session)).count()
+        lock(&self.inner)
+            .sessions
+            .values()
+            .filter(|entry| which(&entry.session))
+            .count()
     }
 
     fn handles(&self, from: u64, which: impl Fn(&TargetSession) -> bool) -> Vec<ConnectionHandle> {
@@ -375,9 +396,16 @@ impl SessionTable {
     }
 
     fn join(&self, table: &mut Table, candidate: &Candidate) -> Result<Admitted, u16> {
-        let entry = table.sessions.get_mut(&candidate.tsih).ok_or(code::SESSION_DOES_NOT_EXIST)?;
+        let entry = table
+            .sessions
+            .get_mut(&candidate.tsih)
+            .ok_or(code::SESSION_DOES_NOT_EXIST)?;
         // The same CID again is a connection reinstated: the old one is logged out (RFC 7143, 6.3.4).
-        if let Some(at) = entry.connections.iter().position(|connection| connection.0 == candidate.cid) {
+        if let Some(at) = entry
+            .connections
+            .iter()
+            .position(|connection| connection.0 == candidate.cid)
+        {
             let (_, _, handle) = entry.connections.swap_remove(at);
             handle.send(ConnectionMessage::Close);
         } else if entry.connections.len() >= usize::from(entry.session.params.max_connections) {
@@ -385,11 +413,18 @@ impl SessionTable {
         }
         let connection_id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let handle = ConnectionHandle::new();
-        entry.connections.push((candidate.cid, connection_id, handle.clone()));
+        entry
+            .connections
+            .push((candidate.cid, connection_id, handle.clone()));
         entry.session.connections.fetch_add(1, Ordering::AcqRel);
         let mut window = entry.session.window();
         let numbers = (window.exp_cmd_sn(), window.max_cmd_sn());
-        Ok(Admitted { session: Arc::clone(&entry.session), connection_id, handle, window: numbers })
+        Ok(Admitted {
+            session: Arc::clone(&entry.session),
+            connection_id,
+            handle,
+            window: numbers,
+        })
     }
 
     fn open(&self, table: &mut Table, candidate: &Candidate) -> Result<Admitted, u16> {
@@ -424,7 +459,11 @@ impl SessionTable {
         };
         table.opened += 1;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let isid: String = candidate.isid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let isid: String = candidate
+            .isid
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         let session = Arc::new(TargetSession {
             tsih,
             isid: candidate.isid,
@@ -446,8 +485,19 @@ impl SessionTable {
         let connection_id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let handle = ConnectionHandle::new();
         let connections = vec![(candidate.cid, connection_id, handle.clone())];
-        table.sessions.insert(tsih, SessionEntry { session: Arc::clone(&session), connections });
-        Ok(Admitted { session, connection_id, handle, window })
+        table.sessions.insert(
+            tsih,
+            SessionEntry {
+                session: Arc::clone(&session),
+                connections,
+            },
+        );
+        Ok(Admitted {
+            session,
+            connection_id,
+            handle,
+            window,
+        })
     }
 
     /// The targets they are sessions of.
@@ -482,13 +532,25 @@ impl Sessions for &SessionTable {
     fn admit(&mut self, candidate: &Candidate) -> Result<Admitted, u16> {
         let mut table = lock(&self.inner);
         // It may have been removed since its name was looked up.
-        if candidate.target.as_ref().is_some_and(|target| self.directory.find(&target.name).is_none()) {
+        if candidate
+            .target
+            .as_ref()
+            .is_some_and(|target| self.directory.find(&target.name).is_none())
+        {
             return Err(code::NOT_FOUND);
         }
-        if table.groups.as_ref().is_some_and(|groups| !groups.contains(&candidate.portal_group_tag)) {
+        if table
+            .groups
+            .as_ref()
+            .is_some_and(|groups| !groups.contains(&candidate.portal_group_tag))
+        {
             return Err(code::SERVICE_UNAVAILABLE);
         }
-        if candidate.tsih == 0 { self.open(&mut table, candidate) } else { self.join(&mut table, candidate) }
+        if candidate.tsih == 0 {
+            self.open(&mut table, candidate)
+        } else {
+            self.join(&mut table, candidate)
+        }
     }
 }
 
@@ -511,7 +573,10 @@ mod tests {
             cmd_sn: 5,
             target: None,
             portal_group_tag: 1,
-            params: Params { max_connections: 2, ..Params::default() },
+            params: Params {
+                max_connections: 2,
+                ..Params::default()
+            },
         }
     }
 
@@ -523,7 +588,10 @@ mod tests {
         assert_eq!(window.arrive(0, 1), Turn::Later);
         assert_eq!(window.arrive(0, 2), Turn::Never);
         assert_eq!(window.arrive(u32::MAX - 1, 1), Turn::Never);
-        assert_eq!(window.arrive(u32::MAX.wrapping_add(WINDOW_COMMANDS_MAX), 1), Turn::Never);
+        assert_eq!(
+            window.arrive(u32::MAX.wrapping_add(WINDOW_COMMANDS_MAX), 1),
+            Turn::Never
+        );
         assert_eq!(window.next_held(1), None);
         assert_eq!(window.arrive(u32::MAX, 2), Turn::Now);
         assert_eq!(window.turn_of(), Some(1));
@@ -557,8 +625,14 @@ mod tests {
         let first = sessions.admit(&candidate(1, 0, 0)).unwrap();
         let tsih = first.session.tsih();
         let second = sessions.admit(&candidate(1, tsih, 1)).unwrap();
-        assert_eq!(sessions.admit(&candidate(1, tsih, 2)).unwrap_err(), code::TOO_MANY_CONNECTIONS);
-        assert_eq!(sessions.admit(&candidate(1, tsih + 1, 2)).unwrap_err(), code::SESSION_DOES_NOT_EXIST);
+        assert_eq!(
+            sessions.admit(&candidate(1, tsih, 2)).unwrap_err(),
+            code::TOO_MANY_CONNECTIONS
+        );
+        assert_eq!(
+            sessions.admit(&candidate(1, tsih + 1, 2)).unwrap_err(),
+            code::SESSION_DOES_NOT_EXIST
+        );
         let old = second.handle;
         let again = sessions.admit(&candidate(1, tsih, 1)).unwrap();
         let mut messages = Vec::new();
@@ -571,6 +645,9 @@ mod tests {
         assert_ne!(renewed.session.nexus().id, first.session.nexus().id);
         assert_eq!(table.len(), 1);
         sessions.admit(&candidate(2, 0, 0)).unwrap();
-        assert_eq!(sessions.admit(&candidate(3, 0, 0)).unwrap_err(), code::OUT_OF_RESOURCES);
+        assert_eq!(
+            sessions.admit(&candidate(3, 0, 0)).unwrap_err(),
+            code::OUT_OF_RESOURCES
+        );
     }
 }

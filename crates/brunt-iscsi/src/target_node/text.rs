@@ -79,7 +79,12 @@ impl TextExchange {
     }
 }
 
-fn answer(text: &[u8], discovery: bool, params: &mut Params, io: &impl ConnectionIo) -> Result<Vec<u8>, u8> {
+fn answer(
+    text: &[u8],
+    discovery: bool,
+    params: &mut Params,
+    io: &impl ConnectionIo,
+) -> Result<Vec<u8>, u8> {
     let pairs = parse_pairs(text).map_err(|_| code::reject::PROTOCOL_ERROR)?;
     let mut out = Vec::new();
     let mut understood = pairs.is_empty();
@@ -94,7 +99,9 @@ fn answer(text: &[u8], discovery: bool, params: &mut Params, io: &impl Connectio
             None if matches!(value, "NotUnderstood" | "Irrelevant" | "Reject") => {}
             None => push_pair(&mut out, name, "NotUnderstood"),
             Some(key) if key.name == "MaxRecvDataSegmentLength" => {
-                let Rule::DeclareNumber(min, max) = key.rule else { unreachable!("the table says so") };
+                let Rule::DeclareNumber(min, max) = key.rule else {
+                    unreachable!("the table says so")
+                };
                 match parse_number(value)
                     .and_then(|n| u32::try_from(n).ok())
                     .filter(|n| (min..=max).contains(n))
@@ -123,11 +130,18 @@ fn answer(text: &[u8], discovery: bool, params: &mut Params, io: &impl Connectio
 ///
 /// # Errors
 /// To reject: no value of this key, and nothing within a discovery session.
-fn send_targets(value: &str, discovery: bool, io: &impl ConnectionIo, out: &mut Vec<u8>) -> Result<(), u8> {
+fn send_targets(
+    value: &str,
+    discovery: bool,
+    io: &impl ConnectionIo,
+    out: &mut Vec<u8>,
+) -> Result<(), u8> {
     let mut targets = io.describe_targets();
-    let is_name = ["iqn.", "eui.", "naa."]
-        .iter()
-        .any(|kind| value.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(kind)));
+    let is_name = ["iqn.", "eui.", "naa."].iter().any(|kind| {
+        value
+            .get(..4)
+            .is_some_and(|start| start.eq_ignore_ascii_case(kind))
+    });
     match value {
         "All" => {}
         "" if !discovery => {}

@@ -61,7 +61,11 @@ impl Units {
     /// The number of the unit that does not open, and why.
     #[inline]
     pub fn follow(&mut self) -> Result<(), (u16, OpenError)> {
-        if self.generation == self.luns.generation() { Ok(()) } else { self.catch_up() }
+        if self.generation == self.luns.generation() {
+            Ok(())
+        } else {
+            self.catch_up()
+        }
     }
 
     #[cold]
@@ -72,14 +76,16 @@ impl Units {
         for (number, slot) in self.sets.iter_mut().enumerate() {
             let Some(open) = slot else { continue };
             open.tasks.forget_others();
-            let stays = units
-                .iter()
-                .any(|(lun, unit)| usize::from(*lun) == number && Arc::ptr_eq(unit, open.tasks.unit()));
+            let stays = units.iter().any(|(lun, unit)| {
+                usize::from(*lun) == number && Arc::ptr_eq(unit, open.tasks.unit())
+            });
             if !stays {
-                self.leaving.extend(slot.take().map(|open| (number as u16, open)));
+                self.leaving
+                    .extend(slot.take().map(|open| (number as u16, open)));
             }
         }
-        self.leaving.retain(|(_, open)| open.tasks.outstanding() > 0);
+        self.leaving
+            .retain(|(_, open)| open.tasks.outstanding() > 0);
         for (lun, unit) in &units {
             let index = usize::from(*lun);
             if self.sets.len() <= index {
@@ -88,7 +94,10 @@ impl Units {
             if self.sets[index].is_none() {
                 let opened = TaskSet::open(unit, &self.ring, &self.nexus, self.depth);
                 let tasks = opened.map_err(|source| (*lun, source))?;
-                self.sets[index] = Some(OpenUnit { tasks, inline: unit.backend().inline() });
+                self.sets[index] = Some(OpenUnit {
+                    tasks,
+                    inline: unit.backend().inline(),
+                });
             }
         }
         Ok(())
@@ -109,7 +118,10 @@ impl Units {
     #[inline]
     fn set_of(&mut self, lun: Option<u16>, tag: u64) -> Option<&mut TaskSet> {
         if !self.leaving.is_empty()
-            && let Some(index) = self.leaving.iter().position(|(_, open)| open.tasks.has(tag))
+            && let Some(index) = self
+                .leaving
+                .iter()
+                .position(|(_, open)| open.tasks.has(tag))
         {
             return Some(&mut self.leaving[index].1.tasks);
         }
@@ -118,7 +130,10 @@ impl Units {
 
     #[inline]
     fn set(&mut self, lun: Option<u16>) -> Option<&mut TaskSet> {
-        self.sets.get_mut(usize::from(lun?))?.as_mut().map(|open| &mut open.tasks)
+        self.sets
+            .get_mut(usize::from(lun?))?
+            .as_mut()
+            .map(|open| &mut open.tasks)
     }
 
     /// See [`TaskSet::begin`].
@@ -130,7 +145,10 @@ impl Units {
         match set.begin(&command) {
             Begin::Done(outcome) => CommandBegun::Done(outcome),
             Begin::Pending => CommandBegun::Pending,
-            Begin::Wants { len, direct } => CommandBegun::Wants { len, inline: direct },
+            Begin::Wants { len, direct } => CommandBegun::Wants {
+                len,
+                inline: direct,
+            },
         }
     }
 
@@ -154,9 +172,15 @@ impl Units {
     pub fn manage(&mut self, function: u8, lun: Option<u16>) -> Vec<IsDone> {
         let numbers = self.sets.iter_mut().enumerate();
         let open = numbers.filter_map(|(number, slot)| Some((number as u16, slot.as_mut()?)));
-        let leaving = self.leaving.iter_mut().map(|(number, open)| (*number, open));
+        let leaving = self
+            .leaving
+            .iter_mut()
+            .map(|(number, open)| (*number, open));
         let mut pending: Vec<IsDone> = Vec::new();
-        for (_, open) in open.chain(leaving).filter(|(number, _)| lun.is_none_or(|lun| lun == *number)) {
+        for (_, open) in open
+            .chain(leaving)
+            .filter(|(number, _)| lun.is_none_or(|lun| lun == *number))
+        {
             let set = &mut open.tasks;
             let ticket = match function {
                 tm::ABORT_TASK_SET => set.abort_task_set(),
@@ -188,18 +212,25 @@ impl Units {
     /// See [`TaskSet::poll`].
     pub fn poll(&mut self, done: &mut Vec<CommandOutcome>) {
         self.all_mut().for_each(|set| set.poll(done));
-        self.leaving.retain(|(_, open)| open.tasks.outstanding() > 0);
+        self.leaving
+            .retain(|(_, open)| open.tasks.outstanding() > 0);
     }
 
     /// See [`TaskSet::deadline`].
     pub fn deadline(&self) -> Nanos {
         let leaving = self.leaving.iter().map(|(_, open)| open);
         let all = self.sets.iter().flatten().chain(leaving);
-        all.map(|open| open.tasks.deadline()).min().unwrap_or(Nanos::MAX)
+        all.map(|open| open.tasks.deadline())
+            .min()
+            .unwrap_or(Nanos::MAX)
     }
 
     fn all_mut(&mut self) -> impl Iterator<Item = &mut TaskSet> {
         let leaving = self.leaving.iter_mut().map(|(_, open)| open);
-        self.sets.iter_mut().flatten().chain(leaving).map(|open| &mut open.tasks)
+        self.sets
+            .iter_mut()
+            .flatten()
+            .chain(leaving)
+            .map(|open| &mut open.tasks)
     }
 }

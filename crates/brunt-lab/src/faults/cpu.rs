@@ -84,10 +84,18 @@ struct Team {
 impl Team {
     /// That they took too little, and what would help.
     fn fell_short(&self, taken: f64, time: Duration) -> String {
-        let advice = if self.real_time { "" } else { "; allow real-time priority (ulimit -r 1, or root)" };
+        let advice = if self.real_time {
+            ""
+        } else {
+            "; allow real-time priority (ulimit -r 1, or root)"
+        };
         // What was taken would have been enough for that share.
         let share = (taken * 100.0).floor() / 100.0;
-        let less = if share > 0.0 { format!(", or write cpu = {share}") } else { String::new() };
+        let less = if share > 0.0 {
+            format!(", or write cpu = {share}")
+        } else {
+            String::new()
+        };
         format!(
             "{self} took {:.1}% only over {:.2} s, others compete harder{advice}{} leave the core to the experiment{less}",
             taken * 100.0,
@@ -98,19 +106,32 @@ impl Team {
 
     /// The best that the machine allows.
     fn new(share: f64) -> Team {
-        let may =
-            |what: fn() -> io::Result<()>| std::thread::spawn(move || what().is_ok()).join().unwrap_or(false);
+        let may = |what: fn() -> io::Result<()>| {
+            std::thread::spawn(move || what().is_ok())
+                .join()
+                .unwrap_or(false)
+        };
         let real_time = may(|| sys::real_time(REAL_TIME_PRIORITY));
         let raised = may(|| sys::raise_priority(PRIORITY));
         // What is left to the others, of what is left.
-        let ahead = if real_time { share.min(REAL_TIME_SHARE_MAX) } else { 0.0 };
+        let ahead = if real_time {
+            share.min(REAL_TIME_SHARE_MAX)
+        } else {
+            0.0
+        };
         let rest = (share - ahead) / (1.0 - ahead);
         let others = match () {
             () if rest <= 0.0 => 0,
             () if raised => RAISED_THREADS,
-            () => ((COMPETITORS * rest / (1.0 - rest).max(0.001)).ceil() as u64 + 1).min(THREADS_MAX),
+            () => {
+                ((COMPETITORS * rest / (1.0 - rest).max(0.001)).ceil() as u64 + 1).min(THREADS_MAX)
+            }
         };
-        Team { real_time, raised, others }
+        Team {
+            real_time,
+            raised,
+            others,
+        }
     }
 
     /// The same with more of them; `None` when there are as many as there may be.
@@ -126,7 +147,11 @@ impl Team {
 
 impl std::fmt::Display for Team {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let how = if self.raised { "with priority -19" } else { "with usual priority" };
+        let how = if self.raised {
+            "with priority -19"
+        } else {
+            "with usual priority"
+        };
         match (self.real_time, self.others) {
             (true, 0) => write!(f, "a real-time thread a core"),
             (true, others) => write!(f, "a real-time thread and {others} {how} a core"),
@@ -138,12 +163,18 @@ impl std::fmt::Display for Team {
 impl CpuHog {
     /// Of a share (0 to 1) of each of these cores, numbered as the kernel does.
     pub fn new(share: f64, cores: &[usize]) -> CpuHog {
-        CpuHog { share: share.clamp(0.0, 1.0), cores: cores.to_vec(), running: None }
+        CpuHog {
+            share: share.clamp(0.0, 1.0),
+            cores: cores.to_vec(),
+            running: None,
+        }
     }
 
     /// Share of the cores that the hog had over `time` from now on.
     fn measure(&self, clock: &Clock, time: Duration) -> f64 {
-        let Some(running) = &self.running else { return 0.0 };
+        let Some(running) = &self.running else {
+            return 0.0;
+        };
         let (start, before) = (clock.now(), running.total());
         std::thread::sleep(time);
         let (end, after) = (clock.now(), running.total());
@@ -177,7 +208,9 @@ impl CpuHog {
                 stop: Arc::clone(&running.stop),
                 used: Arc::clone(&running.used),
             };
-            let thread = std::thread::Builder::new().name("cpu hog".into()).stack_size(64 << 10);
+            let thread = std::thread::Builder::new()
+                .name("cpu hog".into())
+                .stack_size(64 << 10);
             // When one cannot be started, dropping `running` ends the others.
             running.threads.push(thread.spawn(move || hand.burn())?);
         }
@@ -187,7 +220,10 @@ impl CpuHog {
 
 impl Running {
     fn total(&self) -> u64 {
-        self.used.iter().map(|used| used.load(Ordering::Relaxed)).sum()
+        self.used
+            .iter()
+            .map(|used| used.load(Ordering::Relaxed))
+            .sum()
     }
 }
 
@@ -203,16 +239,26 @@ impl Drop for Running {
 impl Fault for CpuHog {
     fn describe(&self) -> String {
         let cores: Vec<String> = self.cores.iter().map(usize::to_string).collect();
-        format!("cpu hog, {:.0}% of core {}", self.share * 100.0, cores.join(", "))
+        format!(
+            "cpu hog, {:.0}% of core {}",
+            self.share * 100.0,
+            cores.join(", ")
+        )
     }
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         let fault = self.describe();
         if self.running.is_some() {
-            return Err(FaultError::Misuse { fault, what: "it is injected already" });
+            return Err(FaultError::Misuse {
+                fault,
+                what: "it is injected already",
+            });
         }
         if self.cores.is_empty() {
-            return Err(FaultError::Misuse { fault, what: "it is for no core at all" });
+            return Err(FaultError::Misuse {
+                fault,
+                what: "it is for no core at all",
+            });
         }
         let refused = |what: &str, source| FaultError::Refused {
             fault: fault.clone(),
@@ -229,7 +275,8 @@ impl Fault for CpuHog {
         for number in 0..PROOF_TRIES {
             if self.running.is_none() {
                 let running = self.start(team);
-                self.running = Some(running.map_err(|error| refused("cannot start its threads", error))?);
+                self.running =
+                    Some(running.map_err(|error| refused("cannot start its threads", error))?);
             }
             taken = self.measure(clock, PROOF_TIME);
             let ended = self.running.as_mut().and_then(|running| {
@@ -238,7 +285,9 @@ impl Fault for CpuHog {
             });
             if let Some(thread) = ended {
                 self.running = None;
-                let error = thread.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")));
+                let error = thread
+                    .join()
+                    .unwrap_or_else(|_| Err(io::Error::other("it panicked")));
                 return Err(refused(
                     "a thread ended",
                     error.err().unwrap_or_else(|| io::Error::other("early")),
@@ -250,7 +299,12 @@ impl Fault for CpuHog {
                     running.shown = (seen, running.total());
                 }
                 let what = format!("{team} take {:.1}%", taken * 100.0);
-                return Ok(Proof { at, seen, what, value: Some(taken) });
+                return Ok(Proof {
+                    at,
+                    seen,
+                    what,
+                    value: Some(taken),
+                });
             }
             if number % 2 == 1
                 && let Some(larger) = team.larger()
@@ -260,13 +314,19 @@ impl Fault for CpuHog {
             }
         }
         self.running = None;
-        Err(FaultError::NotShown { fault, seen: team.fell_short(taken, PROOF_TIME) })
+        Err(FaultError::NotShown {
+            fault,
+            seen: team.fell_short(taken, PROOF_TIME),
+        })
     }
 
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         let at = clock.now();
         let Some(running) = self.running.take() else {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
+            return Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it was not injected",
+            });
         };
         let (since, before) = running.shown;
         let had = (running.total() - before) as f64;
@@ -274,7 +334,11 @@ impl Fault for CpuHog {
         let used = running.used.clone();
         let (team, threads) = (running.team, running.threads.len());
         drop(running);
-        let total = || used.iter().map(|used| used.load(Ordering::Relaxed)).sum::<u64>();
+        let total = || {
+            used.iter()
+                .map(|used| used.load(Ordering::Relaxed))
+                .sum::<u64>()
+        };
         let before = total();
         std::thread::sleep(PERIOD);
         let after = total();
@@ -282,23 +346,39 @@ impl Fault for CpuHog {
         let alive = Arc::strong_count(&used) - 1;
         if alive > 0 || after != before {
             let seen = format!("{alive} threads still run");
-            return Err(FaultError::NotGone { fault: self.describe(), seen });
+            return Err(FaultError::NotGone {
+                fault: self.describe(),
+                seen,
+            });
         }
         let seconds = at.since(since).as_secs_f64();
-        let what = format!("took {:.1}% over {seconds:.2} s; {threads} threads ended", taken * 100.0);
+        let what = format!(
+            "took {:.1}% over {seconds:.2} s; {threads} threads ended",
+            taken * 100.0
+        );
         // Shown once, but not kept up. Of a moment nothing can be said.
         if taken < self.share - SHARE_SLACK && at.since(since) >= PROOF_TIME {
             let seen = team.fell_short(taken, at.since(since));
-            return Err(FaultError::NotShown { fault: self.describe(), seen });
+            return Err(FaultError::NotShown {
+                fault: self.describe(),
+                seen,
+            });
         }
-        Ok(Proof { at, seen: clock.now(), what, value: Some(0.0) })
+        Ok(Proof {
+            at,
+            seen: clock.now(),
+            what,
+            value: Some(0.0),
+        })
     }
 }
 
 /// The cores that this process may use.
 fn usable_cores() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
+    (0..CpuSet::MAX_CPU)
+        .filter(|core| set.is_set(*core))
+        .collect()
 }
 
 /// What a thread knows.
@@ -332,7 +412,11 @@ impl Hand {
             sys::raise_priority(PRIORITY)?;
         }
         let team = &self.used[self.from..self.from + self.each];
-        let own_max = if self.real_time { REAL_TIME_SHARE_MAX } else { 1.0 };
+        let own_max = if self.real_time {
+            REAL_TIME_SHARE_MAX
+        } else {
+            1.0
+        };
         let clock = Clock::Monotonic;
         let (start, cost) = (clock.now(), ResourceUsage::of_thread());
         // Time that is given up because it could not be had.
@@ -341,7 +425,11 @@ impl Hand {
         let mut number = 1u64;
         while !self.stop.load(Ordering::Relaxed) {
             for _ in 0..CHUNK {
-                number = std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+                number = std::hint::black_box(
+                    number
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1),
+                );
             }
             let own = ResourceUsage::of_thread().since(cost).cpu().as_nanos() as u64;
             team[self.mine].store(own, Ordering::Relaxed);
@@ -352,7 +440,9 @@ impl Hand {
                 forgiven += owed - debt_max;
             }
             if owed == 0 || own as f64 >= passed * own_max {
-                std::thread::sleep(PERIOD.mul_f64((1.0 - self.share.min(own_max)).clamp(0.01, 1.0)));
+                std::thread::sleep(
+                    PERIOD.mul_f64((1.0 - self.share.min(own_max)).clamp(0.01, 1.0)),
+                );
             }
         }
         Ok(())
@@ -365,7 +455,10 @@ mod tests {
 
     fn a_core() -> usize {
         let set = rustix::thread::sched_getaffinity(None).unwrap();
-        (0..CpuSet::MAX_CPU).rev().find(|core| set.is_set(*core)).unwrap()
+        (0..CpuSet::MAX_CPU)
+            .rev()
+            .find(|core| set.is_set(*core))
+            .unwrap()
     }
 
     /// The share is taken from a competing thread, as the kernel counts, and given back.
@@ -376,7 +469,9 @@ mod tests {
         // On a core that others keep busy with real-time priority it says that it took too little.
         let mut tries = (0..20).map(|_| hog.inject(&clock));
         let injected = tries.find(|result| !matches!(result, Err(FaultError::NotShown { .. })));
-        let proof = injected.expect("a quarter of a core is to be had within half a minute").unwrap();
+        let proof = injected
+            .expect("a quarter of a core is to be had within half a minute")
+            .unwrap();
         assert!(proof.value.unwrap() >= 0.22, "{proof:?}");
         hog.remove(&clock).unwrap();
         assert_eq!(hog.taken(&clock, Duration::from_millis(1)), 0.0);
@@ -413,13 +508,22 @@ mod tests {
         match (shown, kept) {
             (Ok(shown), Some(Ok(gone))) => {
                 assert!(shown.value.unwrap() >= 0.95, "{shown:?}");
-                let took = gone.what.strip_prefix("took ").and_then(|rest| rest.split_once('%'));
-                assert!(took.is_some_and(|(taken, _)| taken.parse::<f64>().unwrap() > 90.0), "{gone:?}");
+                let took = gone
+                    .what
+                    .strip_prefix("took ")
+                    .and_then(|rest| rest.split_once('%'));
+                assert!(
+                    took.is_some_and(|(taken, _)| taken.parse::<f64>().unwrap() > 90.0),
+                    "{gone:?}"
+                );
             }
             // Another hog of a test that runs at the same time may want the same core.
             (Err(error), _) | (_, Some(Err(error))) => {
                 let text = error.to_string();
-                assert!(text.contains("% only over ") && text.contains("others compete harder"), "{text}");
+                assert!(
+                    text.contains("% only over ") && text.contains("others compete harder"),
+                    "{text}"
+                );
             }
             (Ok(_), None) => unreachable!("what was shown is removed"),
         }
@@ -428,31 +532,78 @@ mod tests {
     /// The means fit the share and what the machine allows, and there may be more of them, to a limit.
     #[test]
     fn teams() {
-        let plain = Team { real_time: false, raised: false, others: 99 };
+        let plain = Team {
+            real_time: false,
+            raised: false,
+            others: 99,
+        };
         let said = plain.fell_short(0.354, Duration::from_millis(390));
-        assert!(said.contains("35.4% only over 0.39 s") && said.contains("ulimit -r 1"), "{said}");
-        assert!(said.ends_with("leave the core to the experiment, or write cpu = 0.35"), "{said}");
-        assert!(brunt_result::void::VoidReason::FaultWeak.is_named_in(&said), "{said}");
+        assert!(
+            said.contains("35.4% only over 0.39 s") && said.contains("ulimit -r 1"),
+            "{said}"
+        );
+        assert!(
+            said.ends_with("leave the core to the experiment, or write cpu = 0.35"),
+            "{said}"
+        );
+        assert!(
+            brunt_result::void::VoidReason::FaultWeak.is_named_in(&said),
+            "{said}"
+        );
         let none = plain.fell_short(0.002, Duration::from_millis(390));
-        assert!(none.ends_with(", or leave the core to the experiment"), "{none}");
-        assert_eq!(plain.larger(), Some(Team { others: 198, ..plain }));
-        assert_eq!(Team { others: 198, ..plain }.larger(), None);
-        assert_eq!(Team { real_time: true, raised: true, others: 0 }.larger().unwrap().threads(), 2);
+        assert!(
+            none.ends_with(", or leave the core to the experiment"),
+            "{none}"
+        );
+        assert_eq!(
+            plain.larger(),
+            Some(Team {
+                others: 198,
+                ..plain
+            })
+        );
+        assert_eq!(
+            Team {
+                others: 198,
+                ..plain
+            }
+            .larger(),
+            None
+        );
+        assert_eq!(
+            Team {
+                real_time: true,
+                raised: true,
+                others: 0
+            }
+            .larger()
+            .unwrap()
+            .threads(),
+            2
+        );
         let small = Team::new(0.5);
         // A real-time thread does half of a core by itself.
         assert_eq!(small.real_time, small.others == 0);
         let large = Team::new(0.98);
-        assert!(large.others >= RAISED_THREADS && large.threads() <= THREADS_MAX + 1, "{large:?}");
+        assert!(
+            large.others >= RAISED_THREADS && large.threads() <= THREADS_MAX + 1,
+            "{large:?}"
+        );
     }
 
     /// A core that is not there is refused, with no thread left behind.
     #[test]
     fn refuses_a_core_that_is_not_there() {
         for core in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU + 5] {
-            let error = CpuHog::new(0.5, &[core]).inject(&Clock::default()).unwrap_err();
+            let error = CpuHog::new(0.5, &[core])
+                .inject(&Clock::default())
+                .unwrap_err();
             assert!(matches!(error, FaultError::Refused { .. }), "{error}");
             let said = error.to_string();
-            assert!(brunt_result::void::VoidReason::FaultRefused.is_named_in(&said), "{said}");
+            assert!(
+                brunt_result::void::VoidReason::FaultRefused.is_named_in(&said),
+                "{said}"
+            );
         }
     }
 }

@@ -69,22 +69,38 @@ struct Series {
 impl Series {
     fn of(limits: DiskLimits) -> Series {
         let bytes = match limits {
-            DiskLimits { requests: None, bytes: Some(bytes) } => bytes / 16 / WRITE_BYTES[0] * WRITE_BYTES[0],
+            DiskLimits {
+                requests: None,
+                bytes: Some(bytes),
+            } => bytes / 16 / WRITE_BYTES[0] * WRITE_BYTES[0],
             _ => WRITE_BYTES[0],
         };
         let bytes = bytes.clamp(WRITE_BYTES[0], WRITE_BYTES[1]);
-        let by_requests = limits.requests.map_or(0.0, |requests| 1.0 / requests as f64);
-        let by_bytes = limits.bytes.map_or(0.0, |limit| bytes as f64 / limit as f64);
+        let by_requests = limits
+            .requests
+            .map_or(0.0, |requests| 1.0 / requests as f64);
+        let by_bytes = limits
+            .bytes
+            .map_or(0.0, |limit| bytes as f64 / limit as f64);
         let each = by_requests.max(by_bytes);
         let writes = ((PROBE_TIME.as_secs_f64() / each).ceil() as u64).clamp(WRITES[0], WRITES[1]);
-        Series { writes, bytes, least: Duration::from_secs_f64(writes as f64 * each * TOLERANCE) }
+        Series {
+            writes,
+            bytes,
+            least: Duration::from_secs_f64(writes as f64 * each * TOLERANCE),
+        }
     }
 }
 
 impl SlowDisk {
     /// With these limits, of reads and writes each, on the device below `folder`, which is the service's own.
     pub fn new(processes: Processes, folder: &Path, limits: DiskLimits) -> SlowDisk {
-        SlowDisk { processes, folder: folder.to_path_buf(), limits, active: None }
+        SlowDisk {
+            processes,
+            folder: folder.to_path_buf(),
+            limits,
+            active: None,
+        }
     }
 
     /// Whether this process can slow the disk below a folder.
@@ -92,16 +108,27 @@ impl SlowDisk {
     /// # Errors
     /// The kernel has no groups for it, this process may not make one, or the folder is on no block device.
     pub fn check(folder: &Path) -> Result<(), FaultError> {
-        let limits = DiskLimits { requests: Some(1), bytes: None };
+        let limits = DiskLimits {
+            requests: Some(1),
+            bytes: None,
+        };
         let fault = || format!("a slow disk below {}", folder.display());
         // In a lab, processes of several experiments have one number.
-        let name = format!("brunt-try-{}-{}", std::process::id(), Clock::Monotonic.now().0);
-        let mut group = IoGroup::new(&name, folder, limits).map_err(|error| refused(fault(), error))?;
+        let name = format!(
+            "brunt-try-{}-{}",
+            std::process::id(),
+            Clock::Monotonic.now().0
+        );
+        let mut group =
+            IoGroup::new(&name, folder, limits).map_err(|error| refused(fault(), error))?;
         group.remove().map_err(|error| refused(fault(), error))
     }
 
     fn not_shown(&self, seen: String) -> FaultError {
-        FaultError::NotShown { fault: self.describe(), seen }
+        FaultError::NotShown {
+            fault: self.describe(),
+            seen,
+        }
     }
 
     fn begin(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
@@ -111,15 +138,19 @@ impl SlowDisk {
         let mut probe = Probe::start(&self.folder).map_err(io)?;
         let fast = probe.write_fast(series).map_err(io)?;
         if fast >= least {
-            let seen =
-                format!("the disk takes {fast:.1?} for {writes} writes without it; write a lower limit");
+            let seen = format!(
+                "the disk takes {fast:.1?} for {writes} writes without it; write a lower limit"
+            );
             return Err(self.not_shown(seen));
         }
-        let mut group = IoGroup::new(&name_of(&self.folder), &self.folder, self.limits).map_err(io)?;
+        let mut group =
+            IoGroup::new(&name_of(&self.folder), &self.folder, self.limits).map_err(io)?;
         group.take(probe.child.id()).map_err(io)?;
         let slow = probe.write(series).map_err(io)?;
         if slow < least {
-            return Err(self.not_shown(format!("{writes} writes took {slow:.1?}, and {fast:.1?} without it")));
+            return Err(self.not_shown(format!(
+                "{writes} writes took {slow:.1?}, and {fast:.1?} without it"
+            )));
         }
         let before = group.requests().map_err(io)?;
         let at = clock.now();
@@ -130,12 +161,27 @@ impl SlowDisk {
         let what = format!(
             "{writes} writes took {slow:.1?} in the group instead of {fast:.1?}; {found} processes of the service are in it"
         );
-        self.active = Some(Active { group, probe, since: at, before });
-        Ok(Proof { at, seen: clock.now(), what, value: Some(writes as f64 / slow.as_secs_f64()) })
+        self.active = Some(Active {
+            group,
+            probe,
+            since: at,
+            before,
+        });
+        Ok(Proof {
+            at,
+            seen: clock.now(),
+            what,
+            value: Some(writes as f64 / slow.as_secs_f64()),
+        })
     }
 
     fn end(&mut self, active: Active, clock: &Clock) -> Result<Proof, FaultError> {
-        let Active { mut group, mut probe, since, before } = active;
+        let Active {
+            mut group,
+            mut probe,
+            since,
+            before,
+        } = active;
         let io = |error| refused(self.describe(), error);
         // One that was started meanwhile is below one that is in it.
         let strangers = strangers(&group, &self.processes);
@@ -148,7 +194,10 @@ impl SlowDisk {
         let fast = probe.write_fast(series).map_err(io)?;
         if fast >= least {
             let seen = format!("{writes} writes take {fast:.1?}");
-            return Err(FaultError::NotGone { fault: self.describe(), seen });
+            return Err(FaultError::NotGone {
+                fault: self.describe(),
+                seen,
+            });
         }
         if strangers > 0 {
             return Err(self.not_shown(format!(
@@ -159,21 +208,33 @@ impl SlowDisk {
         let what = format!(
             "the service made {made} requests to the disk in {seconds:.1} s ({rate:.1}/s); {writes} writes take {fast:.1?} again"
         );
-        Ok(Proof { at, seen: clock.now(), what, value: Some(rate) })
+        Ok(Proof {
+            at,
+            seen: clock.now(),
+            what,
+            value: Some(rate),
+        })
     }
 }
 
 fn refused(fault: String, source: io::Error) -> FaultError {
     let (what, advice) = match source.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            ("cannot make a control group", "run as root, where /sys/fs/cgroup can be written to")
-        }
-        io::ErrorKind::Unsupported => {
-            ("there is nothing to limit", "set TMPDIR to a folder on a disk, or omit the fault")
-        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => (
+            "cannot make a control group",
+            "run as root, where /sys/fs/cgroup can be written to",
+        ),
+        io::ErrorKind::Unsupported => (
+            "there is nothing to limit",
+            "set TMPDIR to a folder on a disk, or omit the fault",
+        ),
         _ => return FaultError::refused(fault, "cannot limit the device", source),
     };
-    FaultError::Refused { fault, what: what.into(), source, advice: advice.into() }
+    FaultError::Refused {
+        fault,
+        what: what.into(),
+        source,
+        advice: advice.into(),
+    }
 }
 
 /// How many processes are not in it. One that is about to end is in no group any more, so they are looked at for a while.
@@ -193,7 +254,11 @@ fn strangers(group: &IoGroup, processes: &Processes) -> usize {
 fn take_all(group: &mut IoGroup, processes: &Processes) -> io::Result<usize> {
     loop {
         let found = processes();
-        let new: Vec<u32> = found.iter().copied().filter(|pid| !group.holds(*pid)).collect();
+        let new: Vec<u32> = found
+            .iter()
+            .copied()
+            .filter(|pid| !group.holds(*pid))
+            .collect();
         if new.is_empty() {
             return Ok(found.len());
         }
@@ -203,12 +268,19 @@ fn take_all(group: &mut IoGroup, processes: &Processes) -> io::Result<usize> {
 
 impl Fault for SlowDisk {
     fn describe(&self) -> String {
-        format!("disk of {} limited to {}", self.folder.display(), self.limits)
+        format!(
+            "disk of {} limited to {}",
+            self.folder.display(),
+            self.limits
+        )
     }
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         match self.active {
-            Some(_) => Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" }),
+            Some(_) => Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it is injected already",
+            }),
             None => self.begin(clock),
         }
     }
@@ -216,7 +288,10 @@ impl Fault for SlowDisk {
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         match self.active.take() {
             Some(active) => self.end(active, clock),
-            None => Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" }),
+            None => Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it was not injected",
+            }),
         }
     }
 }
@@ -233,10 +308,16 @@ impl Probe {
     fn start(folder: &Path) -> io::Result<Probe> {
         let mut child = start_again(MARK, &folder.to_string_lossy())?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
-        let mut probe = Probe { child, stdin, stdout: BufReader::new(stdout) };
+        let mut probe = Probe {
+            child,
+            stdin,
+            stdout: BufReader::new(stdout),
+        };
         match probe.hear()?.as_str() {
             HELLO => Ok(probe),
-            said => Err(io::Error::other(format!("the program that was started again is no probe: {said}"))),
+            said => Err(io::Error::other(format!(
+                "the program that was started again is no probe: {said}"
+            ))),
         }
     }
 
@@ -260,14 +341,19 @@ impl Probe {
 
     /// How long these writes took.
     fn write(&mut self, series: Series) -> io::Result<Duration> {
-        let Some(stdin) = &mut self.stdin else { return Err(io::ErrorKind::BrokenPipe.into()) };
+        let Some(stdin) = &mut self.stdin else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
         writeln!(stdin, "{} {}", series.writes, series.bytes)?;
         let said = self.hear()?;
         match said.split_once(' ') {
-            Some(("took", nanos)) => nanos.parse().map(Duration::from_nanos).map_err(io::Error::other),
-            Some(("error", number)) => {
-                Err(number.parse().map_or_else(io::Error::other, io::Error::from_raw_os_error))
-            }
+            Some(("took", nanos)) => nanos
+                .parse()
+                .map(Duration::from_nanos)
+                .map_err(io::Error::other),
+            Some(("error", number)) => Err(number
+                .parse()
+                .map_or_else(io::Error::other, io::Error::from_raw_os_error)),
             _ => Err(io::Error::other("the probe of the disk ended")),
         }
     }
@@ -293,8 +379,12 @@ fn serve(path: &Path) -> io::Result<()> {
     println!("{HELLO}");
     for line in io::stdin().lines() {
         let line = line?;
-        let order = line.split_once(' ').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-        let Some((writes, bytes)) = order else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let order = line
+            .split_once(' ')
+            .and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+        let Some((writes, bytes)) = order else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
         match write(path, writes, bytes) {
             Ok(took) => println!("took {}", took.as_nanos()),
             Err(error) => println!("error {}", error.raw_os_error().unwrap_or(libc::EIO)),
@@ -330,7 +420,10 @@ mod tests {
             let series = Series::of(DiskLimits { requests, bytes });
             assert_eq!((series.writes, series.bytes), expected);
             let each = Duration::from_millis(500).mul_f64(TOLERANCE);
-            assert!(series.least >= each.mul_f64(0.9) || series.writes == WRITES[1], "{series:?}");
+            assert!(
+                series.least >= each.mul_f64(0.9) || series.writes == WRITES[1],
+                "{series:?}"
+            );
         };
         check(Some(20), None, (10, 4096));
         check(Some(1), None, (4, 4096));

@@ -30,13 +30,20 @@ pub struct Freeze {
 impl Freeze {
     /// For a process that the caller started and has not waited for: so the number is not another's.
     pub fn new(pid: u32) -> Freeze {
-        Freeze { pid, all_below: false, stopped: false }
+        Freeze {
+            pid,
+            all_below: false,
+            stopped: false,
+        }
     }
 
     /// For all processes below one that keeps them ([`crate::service`]), which goes on itself, so that they end if the
     /// experiment does.
     pub fn all_below(pid: u32) -> Freeze {
-        Freeze { all_below: true, ..Freeze::new(pid) }
+        Freeze {
+            all_below: true,
+            ..Freeze::new(pid)
+        }
     }
 
     fn signal(&self, signal: Signal) -> Result<(), FaultError> {
@@ -48,7 +55,9 @@ impl Freeze {
             return Ok(());
         }
         let sent = process::signal(self.pid, signal);
-        sent.map_err(|error| FaultError::refused(self.describe(), "cannot signal the process", error.into()))
+        sent.map_err(|error| {
+            FaultError::refused(self.describe(), "cannot signal the process", error.into())
+        })
     }
 
     fn wait(&self, clock: &Clock, stopped: bool) -> Result<Proof, FaultError> {
@@ -68,20 +77,34 @@ impl Freeze {
             let pids = below(self.pid);
             let states: Vec<String> = pids.iter().map(|pid| states(*pid)).collect();
             let now = clock.now();
-            let of_each = pids.iter().zip(&states).map(|(pid, states)| format!("{pid} {states}"));
+            let of_each = pids
+                .iter()
+                .zip(&states)
+                .map(|(pid, states)| format!("{pid} {states}"));
             let seen = match pids.is_empty() {
                 true => format!("there is no process below {}", self.pid),
                 false => {
-                    format!("threads of processes are in states {}", of_each.collect::<Vec<_>>().join(", "))
+                    format!(
+                        "threads of processes are in states {}",
+                        of_each.collect::<Vec<_>>().join(", ")
+                    )
                 }
             };
             if !pids.is_empty() {
                 last_found = now;
             }
             let none_comes = now.since(last_found) > NONE_MAX || process::is_dead(self.pid);
-            let all = states.iter().flat_map(|states| states.chars()).all(|state| (state == 'T') == stopped);
+            let all = states
+                .iter()
+                .flat_map(|states| states.chars())
+                .all(|state| (state == 'T') == stopped);
             if all && !pids.is_empty() && pids == before {
-                return Ok(Proof { at, seen: now, what: seen, value: None });
+                return Ok(Proof {
+                    at,
+                    seen: now,
+                    what: seen,
+                    value: None,
+                });
             }
             if now.since(at) > PATIENCE || (pids.is_empty() && none_comes) {
                 let fault = self.describe();
@@ -111,7 +134,12 @@ pub(super) fn wait_for_threads(
         let seen = format!("threads of process {pid} are in states {state}");
         let all = !state.is_empty() && state.chars().all(|state| (state == 'T') == stopped);
         if all {
-            return Ok(Proof { at, seen: now, what: seen, value: None });
+            return Ok(Proof {
+                at,
+                seen: now,
+                what: seen,
+                value: None,
+            });
         }
         if now.since(at) > PATIENCE || state.is_empty() {
             let fault = fault.to_string();
@@ -141,7 +169,10 @@ impl Fault for Freeze {
 
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         if !self.stopped {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
+            return Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it was not injected",
+            });
         }
         let at: Nanos = clock.now();
         self.signal(Signal::CONT)?;
@@ -160,13 +191,18 @@ impl Drop for Freeze {
 
 /// One letter for each thread of a process (proc_pid_stat(5)); none when there is no such process.
 fn states(pid: u32) -> String {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return String::new() };
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return String::new();
+    };
     let state = |path: std::path::PathBuf| {
         let stat = fs::read_to_string(path.join("stat")).ok()?;
         // The name in parentheses may hold anything, also parentheses.
         stat.rsplit_once(") ")?.1.chars().next()
     };
-    tasks.flatten().filter_map(|task| state(task.path())).collect()
+    tasks
+        .flatten()
+        .filter_map(|task| state(task.path()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -178,7 +214,13 @@ mod tests {
     use super::*;
 
     fn sleeper() -> Sleeper {
-        Sleeper(Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().expect("sleep is everywhere"))
+        Sleeper(
+            Command::new("sleep")
+                .arg("60")
+                .stdin(Stdio::null())
+                .spawn()
+                .expect("sleep is everywhere"),
+        )
     }
 
     /// A stopped process is seen stopped, and seen going on; twice, as a time line may.
@@ -189,7 +231,10 @@ mod tests {
         for _ in 0..2 {
             let mut freeze = Freeze::new(child.0.id());
             let proof = freeze.inject(&clock).unwrap();
-            assert!(proof.what.ends_with('T') && proof.seen >= proof.at, "{proof:?}");
+            assert!(
+                proof.what.ends_with('T') && proof.seen >= proof.at,
+                "{proof:?}"
+            );
             assert_eq!(states(child.0.id()), "T");
             freeze.remove(&clock).unwrap();
             assert_ne!(states(child.0.id()), "T");
@@ -209,7 +254,12 @@ mod tests {
     /// All processes below one are stopped and go on, and it does not stop itself.
     #[test]
     fn all_below_are_stopped() {
-        let shell = Sleeper(Command::new("sh").args(["-c", "sleep 60 & sleep 60 & wait"]).spawn().unwrap());
+        let shell = Sleeper(
+            Command::new("sh")
+                .args(["-c", "sleep 60 & sleep 60 & wait"])
+                .spawn()
+                .unwrap(),
+        );
         let (pid, clock) = (shell.0.id(), Clock::default());
         while below(pid).len() < 2 {
             std::thread::yield_now();
@@ -220,14 +270,21 @@ mod tests {
         freeze.remove(&clock).unwrap();
         assert!(below(pid).iter().all(|pid| states(*pid) != "T"));
         assert_eq!(super::super::kill_below(pid), 2);
-        assert!(matches!(freeze.inject(&clock), Err(FaultError::NotShown { .. })));
+        assert!(matches!(
+            freeze.inject(&clock),
+            Err(FaultError::NotShown { .. })
+        ));
     }
 
     /// A service that has just no process is waited for, and frozen once it has one.
     #[test]
     fn waits_for_a_process_to_come() {
         let script = ["-c", "read word; sleep 60 & wait"];
-        let mut shell = Command::new("sh").args(script).stdin(Stdio::piped()).spawn().unwrap();
+        let mut shell = Command::new("sh")
+            .args(script)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut orders = shell.stdin.take().unwrap();
         let (shell, clock) = (Sleeper(shell), Clock::manual());
         let mut freeze = Freeze::all_below(shell.0.id());
@@ -253,8 +310,13 @@ mod tests {
         let mut keeper = sleeper();
         keeper.0.kill().unwrap();
         keeper.0.wait().unwrap();
-        let error = Freeze::all_below(keeper.0.id()).inject(&Clock::manual()).unwrap_err();
-        assert!(error.to_string().contains("there is no process below"), "{error}");
+        let error = Freeze::all_below(keeper.0.id())
+            .inject(&Clock::manual())
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("there is no process below"),
+            "{error}"
+        );
     }
 
     /// What is not there cannot be frozen, and what is not frozen not be thawed.
@@ -262,9 +324,15 @@ mod tests {
     fn refuses_what_it_cannot_do() {
         let mut child = sleeper();
         let mut freeze = Freeze::new(child.0.id());
-        assert!(matches!(freeze.remove(&Clock::default()), Err(FaultError::Misuse { .. })));
+        assert!(matches!(
+            freeze.remove(&Clock::default()),
+            Err(FaultError::Misuse { .. })
+        ));
         child.0.kill().unwrap();
         child.0.wait().unwrap();
-        assert!(matches!(freeze.inject(&Clock::default()), Err(FaultError::Refused { .. })));
+        assert!(matches!(
+            freeze.inject(&Clock::default()),
+            Err(FaultError::Refused { .. })
+        ));
     }
 }

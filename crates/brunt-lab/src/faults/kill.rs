@@ -32,13 +32,21 @@ pub struct Kill {
 impl Kill {
     /// For a process that the caller started and has not waited for: so the number is not another's.
     pub fn new(pid: u32, restart: Restart) -> Kill {
-        Kill { pid, with_all_below: false, restart, killed: false }
+        Kill {
+            pid,
+            with_all_below: false,
+            restart,
+            killed: false,
+        }
     }
 
     /// The same for a process that keeps others ([`crate::service`]): all those below it die before it does, so that it
     /// loses none of them.
     pub fn with_all_below(pid: u32, restart: Restart) -> Kill {
-        Kill { with_all_below: true, ..Kill::new(pid, restart) }
+        Kill {
+            with_all_below: true,
+            ..Kill::new(pid, restart)
+        }
     }
 
     /// The process as it is now: another one after each restart.
@@ -54,7 +62,11 @@ impl Fault for Kill {
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         let at = clock.now();
-        let below = if self.with_all_below { kill_all_below(self.pid) } else { BTreeSet::new() };
+        let below = if self.with_all_below {
+            kill_all_below(self.pid)
+        } else {
+            BTreeSet::new()
+        };
         signal(self.pid, Signal::KILL).map_err(|error| {
             FaultError::refused(self.describe(), "cannot signal the process", error.into())
         })?;
@@ -67,10 +79,18 @@ impl Fault for Kill {
                     0 => format!("process {} is dead", self.pid),
                     count => format!("process {} and the {count} below it are dead", self.pid),
                 };
-                return Ok(Proof { at, seen: now, what, value: None });
+                return Ok(Proof {
+                    at,
+                    seen: now,
+                    what,
+                    value: None,
+                });
             }
             if now.since(at) > PATIENCE {
-                return Err(FaultError::NotShown { fault: self.describe(), seen: "it still runs".into() });
+                return Err(FaultError::NotShown {
+                    fault: self.describe(),
+                    seen: "it still runs".into(),
+                });
             }
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -79,7 +99,10 @@ impl Fault for Kill {
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         let fault = self.describe();
         if !std::mem::take(&mut self.killed) {
-            return Err(FaultError::Misuse { fault, what: "it was not injected" });
+            return Err(FaultError::Misuse {
+                fault,
+                what: "it was not injected",
+            });
         }
         let at = clock.now();
         self.pid = (self.restart)().map_err(|source| FaultError::Refused {
@@ -95,7 +118,12 @@ impl Fault for Kill {
             return Err(FaultError::NotGone { fault, seen });
         }
         let what = format!("process {} has replaced it", self.pid);
-        Ok(Proof { at, seen: clock.now(), what, value: None })
+        Ok(Proof {
+            at,
+            seen: clock.now(),
+            what,
+            value: None,
+        })
     }
 }
 
@@ -110,7 +138,9 @@ pub fn kill_below(keeper: u32) -> usize {
 fn reap(orphans: &BTreeSet<u32>, parent: u32) {
     let begin = Instant::now();
     for orphan in orphans {
-        let Some(pid) = i32::try_from(*orphan).ok().and_then(Pid::from_raw) else { continue };
+        let Some(pid) = i32::try_from(*orphan).ok().and_then(Pid::from_raw) else {
+            continue;
+        };
         while begin.elapsed() < PATIENCE {
             if let Ok(Some(_)) = waitpid(Some(pid), WaitOptions::NOHANG) {
                 break;
@@ -168,7 +198,10 @@ mod tests {
         let children = Children(Arc::default());
         let kept = children.0.clone();
         let start = move |program: &str| {
-            let child = Command::new(program).arg("60").stdin(Stdio::null()).spawn()?;
+            let child = Command::new(program)
+                .arg("60")
+                .stdin(Stdio::null())
+                .spawn()?;
             let pid = child.id();
             kept.lock().unwrap().push(child);
             io::Result::Ok(pid)
@@ -180,7 +213,10 @@ mod tests {
         assert!(is_dead(first));
         kill.remove(&clock).unwrap();
         assert!(kill.pid() != first && !is_dead(kill.pid()));
-        assert!(matches!(kill.remove(&clock), Err(FaultError::Misuse { .. })));
+        assert!(matches!(
+            kill.remove(&clock),
+            Err(FaultError::Misuse { .. })
+        ));
     }
 
     /// What was below a process leaves nothing that a signal could be sent to.
@@ -188,16 +224,24 @@ mod tests {
     fn nobody_below_stays_behind() {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
         let children = Children(Arc::default());
-        let keeper = Command::new("sh").args(["-c", "sleep 60 & sleep 60 & wait"]).spawn().unwrap();
+        let keeper = Command::new("sh")
+            .args(["-c", "sleep 60 & sleep 60 & wait"])
+            .spawn()
+            .unwrap();
         let pid = keeper.id();
         children.0.lock().unwrap().push(keeper);
         while below(pid).len() < 2 {
             std::thread::yield_now();
         }
         let orphans = below(pid);
-        Kill::with_all_below(pid, Box::new(|| Ok(0))).inject(&Clock::default()).unwrap();
+        Kill::with_all_below(pid, Box::new(|| Ok(0)))
+            .inject(&Clock::default())
+            .unwrap();
         for orphan in orphans {
-            assert!(!std::path::Path::new(&format!("/proc/{orphan}")).exists(), "{orphan}");
+            assert!(
+                !std::path::Path::new(&format!("/proc/{orphan}")).exists(),
+                "{orphan}"
+            );
         }
     }
 

@@ -24,11 +24,19 @@ pub struct MemoryHog {
 impl MemoryHog {
     /// Of so many bytes; rounded up to whole pages by the kernel.
     pub fn new(bytes: u64) -> MemoryHog {
-        MemoryHog { bytes, helper: None }
+        MemoryHog {
+            bytes,
+            helper: None,
+        }
     }
 
     fn refused(&self, what: &str, source: io::Error, advice: String) -> FaultError {
-        FaultError::Refused { fault: self.describe(), what: what.into(), source, advice }
+        FaultError::Refused {
+            fault: self.describe(),
+            what: what.into(),
+            source,
+            advice,
+        }
     }
 }
 
@@ -39,13 +47,19 @@ impl Fault for MemoryHog {
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         if self.helper.is_some() {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" });
+            return Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it is injected already",
+            });
         }
         let available = available_memory().unwrap_or(u64::MAX);
         if self.bytes.saturating_add(LEFT_BYTES_MIN) > available {
             let source = io::Error::from(io::ErrorKind::OutOfMemory);
-            let mut advice =
-                format!("{} are available and {} must stay available", Size(available), Size(LEFT_BYTES_MIN));
+            let mut advice = format!(
+                "{} are available and {} must stay available",
+                Size(available),
+                Size(LEFT_BYTES_MIN)
+            );
             // Some of it will be somebody else's a moment later.
             if let free @ 1.. = (available.saturating_sub(LEFT_BYTES_MIN) / 10 * 9) >> 20 {
                 advice += &format!("; write memory = \"{free}MiB\" or less");
@@ -55,7 +69,8 @@ impl Fault for MemoryHog {
         let at = clock.now();
         let helper = MemoryHelper::start(self.bytes).map_err(|error| {
             let mut advice =
-                "raise the limit of locked memory (ulimit -l, RLIMIT_MEMLOCK), run as root".to_string();
+                "raise the limit of locked memory (ulimit -l, RLIMIT_MEMLOCK), run as root"
+                    .to_string();
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
             advice += &match limit.map(|limit| limit >> 10) {
                 Some(free @ 1..) => format!(", or write memory = \"{free}KiB\" or less"),
@@ -66,23 +81,38 @@ impl Fault for MemoryHog {
         let taken = helper.locked_bytes();
         self.helper = Some(helper);
         let seen = clock.now();
-        let what =
-            format!("{} more are locked (VmLck), after {:.2} s", Size(taken), seen.since(at).as_secs_f64());
+        let what = format!(
+            "{} more are locked (VmLck), after {:.2} s",
+            Size(taken),
+            seen.since(at).as_secs_f64()
+        );
         if taken < self.bytes {
-            return Err(FaultError::NotShown { fault: self.describe(), seen: what });
+            return Err(FaultError::NotShown {
+                fault: self.describe(),
+                seen: what,
+            });
         }
-        Ok(Proof { at, seen, what, value: Some(taken as f64) })
+        Ok(Proof {
+            at,
+            seen,
+            what,
+            value: Some(taken as f64),
+        })
     }
 
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         let fault = self.describe();
         let at = clock.now();
         let Some(mut helper) = self.helper.take() else {
-            return Err(FaultError::Misuse { fault, what: "it was not injected" });
+            return Err(FaultError::Misuse {
+                fault,
+                what: "it was not injected",
+            });
         };
         if let Ok(Some(status)) = helper.ended() {
-            let seen =
-                format!("the process that held it ended before ({status}); take less memory, or see dmesg");
+            let seen = format!(
+                "the process that held it ended before ({status}); take less memory, or see dmesg"
+            );
             return Err(FaultError::NotShown { fault, seen });
         }
         let given = helper.locked_bytes();
@@ -92,9 +122,17 @@ impl Fault for MemoryHog {
                 seen: format!("its process cannot be waited for: {error}"),
             });
         }
-        let what = format!("{} fewer are locked (VmLck), its process ended", Size(given));
+        let what = format!(
+            "{} fewer are locked (VmLck), its process ended",
+            Size(given)
+        );
         match given >= self.bytes {
-            true => Ok(Proof { at, seen: clock.now(), what, value: Some(given as f64) }),
+            true => Ok(Proof {
+                at,
+                seen: clock.now(),
+                what,
+                value: Some(given as f64),
+            }),
             false => Err(FaultError::NotShown {
                 fault,
                 seen: format!("only {} were locked at its end", Size(given)),
@@ -112,7 +150,12 @@ pub fn available_memory() -> Option<u64> {
 fn field(file: &str, name: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib << 10)
+    line.trim()
+        .trim_end_matches("kB")
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .map(|kib| kib << 10)
 }
 
 #[cfg(test)]
@@ -122,7 +165,13 @@ mod tests {
     /// More than the machine has is refused before anything is taken.
     #[test]
     fn refuses_to_kill_the_machine() {
-        let error = MemoryHog::new(1 << 60).inject(&Clock::default()).unwrap_err().to_string();
-        assert!(error.contains("must stay") && error.contains("; write memory = "), "{error}");
+        let error = MemoryHog::new(1 << 60)
+            .inject(&Clock::default())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("must stay") && error.contains("; write memory = "),
+            "{error}"
+        );
     }
 }

@@ -29,7 +29,11 @@ struct Held {
 impl Netem {
     /// Before this interface, with the settings of a link.
     pub fn new(interface: &str, settings: Settings) -> Netem {
-        Netem { interface: interface.to_string(), settings, held: None }
+        Netem {
+            interface: interface.to_string(),
+            settings,
+            held: None,
+        }
     }
 
     /// Whether netem has words for these settings.
@@ -55,28 +59,54 @@ impl Netem {
             Some(libc::ENODEV) => "name one that 'ip link' shows there".to_string(),
             _ => crate::remedy(&source),
         };
-        FaultError::Refused { fault: self.describe(), what: what.into(), source, advice }
+        FaultError::Refused {
+            fault: self.describe(),
+            what: what.into(),
+            source,
+            advice,
+        }
     }
 
-    fn try_inject(&mut self, options: &[u8], clock: &Clock) -> Result<Proof, (&'static str, io::Error)> {
+    fn try_inject(
+        &mut self,
+        options: &[u8],
+        clock: &Clock,
+    ) -> Result<Proof, (&'static str, io::Error)> {
         let mut netlink = Netlink::open().map_err(|error| ("cannot ask rtnetlink", error))?;
-        let index =
-            netlink.index_of(&self.interface).map_err(|error| ("there is no such interface", error))?;
-        let guard = Guard::start(Undo::Qdisc { index }).map_err(|error| ("cannot start its guard", error))?;
+        let index = netlink
+            .index_of(&self.interface)
+            .map_err(|error| ("there is no such interface", error))?;
+        let guard = Guard::start(Undo::Qdisc { index })
+            .map_err(|error| ("cannot start its guard", error))?;
         let at = clock.now();
         if let Err(error) = netlink.add_own_qdisc(index, "netem", options) {
             guard.dismiss();
             return Err(("the kernel does not take it", error));
         }
-        let held = self.held.insert(Held { netlink, index, guard });
-        let stats = held.netlink.own_qdisc(index).map_err(|error| ("the kernel does not show it", error))?;
+        let held = self.held.insert(Held {
+            netlink,
+            index,
+            guard,
+        });
+        let stats = held
+            .netlink
+            .own_qdisc(index)
+            .map_err(|error| ("the kernel does not show it", error))?;
         let seen = clock.now();
         match stats {
             Some(_) => {
                 let what = format!("the kernel shows netem at the root of {}", self.interface);
-                Ok(Proof { at, seen, what, value: None })
+                Ok(Proof {
+                    at,
+                    seen,
+                    what,
+                    value: None,
+                })
             }
-            None => Err(("the kernel does not show it", io::ErrorKind::NotFound.into())),
+            None => Err((
+                "the kernel does not show it",
+                io::ErrorKind::NotFound.into(),
+            )),
         }
     }
 }
@@ -88,20 +118,32 @@ impl Fault for Netem {
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         if self.held.is_some() {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" });
+            return Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it is injected already",
+            });
         }
         let options = netem::options(&self.settings).map_err(|error| {
             let source = io::Error::from(io::ErrorKind::InvalidInput);
             let (what, advice) = (format!("{} cannot be set", error.key), error.what);
-            FaultError::Refused { fault: self.describe(), what, source, advice }
+            FaultError::Refused {
+                fault: self.describe(),
+                what,
+                source,
+                advice,
+            }
         })?;
-        self.try_inject(&options, clock).map_err(|(what, error)| self.refused(what, error))
+        self.try_inject(&options, clock)
+            .map_err(|(what, error)| self.refused(what, error))
     }
 
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         let fault = self.describe();
         let Some(mut held) = self.held.take() else {
-            return Err(FaultError::Misuse { fault, what: "it was not injected" });
+            return Err(FaultError::Misuse {
+                fault,
+                what: "it was not injected",
+            });
         };
         let stats = held.netlink.own_qdisc(held.index).ok().flatten();
         let Some(QdiscStats { packets, drops }) = stats else {
@@ -112,10 +154,16 @@ impl Fault for Netem {
         let removed = held.netlink.remove_own_qdisc(held.index);
         removed.map_err(|error| self.refused("the kernel does not remove it", error))?;
         if let Ok(Some(_)) = held.netlink.own_qdisc(held.index) {
-            return Err(FaultError::NotGone { fault, seen: "the kernel still shows it".to_string() });
+            return Err(FaultError::NotGone {
+                fault,
+                seen: "the kernel still shows it".to_string(),
+            });
         }
         held.guard.dismiss();
-        let seen = format!("{packets} packets left {} through it, and it dropped {drops}", self.interface);
+        let seen = format!(
+            "{packets} packets left {} through it, and it dropped {drops}",
+            self.interface
+        );
         if packets + drops == 0 {
             let seen = format!(
                 "no packet left by {} meanwhile; is it the interface to the other host?",
@@ -123,7 +171,12 @@ impl Fault for Netem {
             );
             return Err(FaultError::NotShown { fault, seen });
         }
-        Ok(Proof { at, seen: clock.now(), what: seen, value: Some(drops as f64) })
+        Ok(Proof {
+            at,
+            seen: clock.now(),
+            what: seen,
+            value: Some(drops as f64),
+        })
     }
 }
 
@@ -136,7 +189,10 @@ mod tests {
     fn what_cannot_be_is_refused() {
         let check = |interface: &str, settings: &str, expected: &str| {
             let settings: Settings = toml::from_str(settings).unwrap();
-            let error = Netem::new(interface, settings).inject(&Clock::default()).unwrap_err().to_string();
+            let error = Netem::new(interface, settings)
+                .inject(&Clock::default())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(expected), "{error}");
         };
         check("nosuchdevice", "delay = '1ms'", "'ip link'");

@@ -72,16 +72,25 @@ impl OtherProcess {
                 [pid] => pid,
                 ref several => {
                     let pids: Vec<String> = several.iter().map(u32::to_string).collect();
-                    return Err(ProcessError::Several { name: name.clone(), pids: pids.join(" ") });
+                    return Err(ProcessError::Several {
+                        name: name.clone(),
+                        pids: pids.join(" "),
+                    });
                 }
             },
         };
-        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(ProcessError::Gone(pid))?;
+        let raw = i32::try_from(pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or(ProcessError::Gone(pid))?;
         let handle = pidfd_open(raw, PidfdFlags::empty());
         let handle = handle.map_err(|error| ProcessError::System(pid, error.into()))?;
         // Looked at only now: what is read is of the process that is held, unless it is gone, which a signal will say.
         let gone = || ProcessError::Gone(pid);
-        let (name, started_ticks) = (comm(pid).ok_or_else(gone)?, started_ticks(pid).ok_or_else(gone)?);
+        let (name, started_ticks) = (
+            comm(pid).ok_or_else(gone)?,
+            started_ticks(pid).ok_or_else(gone)?,
+        );
         if let HostProcess::Named(wanted) = wanted
             && !is_called(&name, wanted)
         {
@@ -90,7 +99,12 @@ impl OtherProcess {
         if let Some(why) = protected(pid) {
             return Err(ProcessError::Protected(pid, name, why));
         }
-        Ok(OtherProcess { pid, name, started_ticks, handle })
+        Ok(OtherProcess {
+            pid,
+            name,
+            started_ticks,
+            handle,
+        })
     }
 
     /// The name of its program.
@@ -100,7 +114,9 @@ impl OtherProcess {
 
     fn signal(&self, fault: &dyn Fault, signal: Signal) -> Result<(), FaultError> {
         let sent = pidfd_send_signal(&self.handle, signal);
-        sent.map_err(|error| FaultError::refused(fault.describe(), "cannot signal the process", error.into()))
+        sent.map_err(|error| {
+            FaultError::refused(fault.describe(), "cannot signal the process", error.into())
+        })
     }
 
     fn said(&self) -> String {
@@ -133,7 +149,9 @@ fn protected(pid: u32) -> Option<&'static str> {
 
 /// Processes that are called so.
 fn called(name: &str) -> Vec<u32> {
-    all().filter(|pid| !is_dead(*pid) && comm(*pid).is_some_and(|comm| is_called(&comm, name))).collect()
+    all()
+        .filter(|pid| !is_dead(*pid) && comm(*pid).is_some_and(|comm| is_called(&comm, name)))
+        .collect()
 }
 
 fn is_called(comm: &str, name: &str) -> bool {
@@ -150,7 +168,10 @@ pub struct FreezeOther {
 impl FreezeOther {
     /// This one.
     pub fn new(process: OtherProcess) -> FreezeOther {
-        FreezeOther { process, guard: None }
+        FreezeOther {
+            process,
+            guard: None,
+        }
     }
 }
 
@@ -161,12 +182,18 @@ impl Fault for FreezeOther {
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         if self.guard.is_some() {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" });
+            return Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it is injected already",
+            });
         }
-        let OtherProcess { pid, started_ticks, .. } = self.process;
+        let OtherProcess {
+            pid, started_ticks, ..
+        } = self.process;
         let guard = Guard::start(Undo::Thaw { pid, started_ticks });
-        let guard =
-            guard.map_err(|error| FaultError::refused(self.describe(), "cannot start its guard", error))?;
+        let guard = guard.map_err(|error| {
+            FaultError::refused(self.describe(), "cannot start its guard", error)
+        })?;
         let at = clock.now();
         self.guard = Some(guard);
         self.process.signal(self, Signal::STOP)?;
@@ -176,7 +203,10 @@ impl Fault for FreezeOther {
 
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         let Some(guard) = self.guard.take() else {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
+            return Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it was not injected",
+            });
         };
         let at = clock.now();
         self.process.signal(self, Signal::CONT)?;
@@ -197,7 +227,11 @@ pub struct KillOther {
 impl KillOther {
     /// This one; with `comes_back` the fault is over when another process of its name runs.
     pub fn new(process: OtherProcess, comes_back: bool) -> KillOther {
-        KillOther { process, comes_back, killed: false }
+        KillOther {
+            process,
+            comes_back,
+            killed: false,
+        }
     }
 }
 
@@ -210,15 +244,27 @@ impl Fault for KillOther {
         let at = clock.now();
         self.process.signal(self, Signal::KILL)?;
         self.killed = true;
-        let OtherProcess { pid, started_ticks: started, .. } = self.process;
+        let OtherProcess {
+            pid,
+            started_ticks: started,
+            ..
+        } = self.process;
         loop {
             let now = clock.now();
             if is_dead(pid) || started_ticks(pid) != Some(started) {
                 let what = format!("{} is dead", self.process.said());
-                return Ok(Proof { at, seen: now, what, value: None });
+                return Ok(Proof {
+                    at,
+                    seen: now,
+                    what,
+                    value: None,
+                });
             }
             if now.since(at) > PATIENCE {
-                return Err(FaultError::NotShown { fault: self.describe(), seen: "it still runs".into() });
+                return Err(FaultError::NotShown {
+                    fault: self.describe(),
+                    seen: "it still runs".into(),
+                });
             }
             std::thread::sleep(LOOK);
         }
@@ -226,25 +272,41 @@ impl Fault for KillOther {
 
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         if !std::mem::take(&mut self.killed) {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
+            return Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it was not injected",
+            });
         }
         let (at, name) = (clock.now(), self.process.name());
         if !self.comes_back {
             let what = format!("{} stays dead", self.process.said());
-            return Ok(Proof { at, seen: at, what, value: None });
+            return Ok(Proof {
+                at,
+                seen: at,
+                what,
+                value: None,
+            });
         }
         loop {
             let now = clock.now();
             if let Some(pid) = called(name).first() {
                 let what = format!("process {pid} ({name}) runs in its place");
-                return Ok(Proof { at, seen: now, what, value: None });
+                return Ok(Proof {
+                    at,
+                    seen: now,
+                    what,
+                    value: None,
+                });
             }
             if now.since(at) > PATIENCE {
                 let seen = format!(
                     "no process called '{name}' was started within {PATIENCE:?}; have a service manager restart it \
                      (Restart=always), or omit for: then it stays dead"
                 );
-                return Err(FaultError::NotGone { fault: self.describe(), seen });
+                return Err(FaultError::NotGone {
+                    fault: self.describe(),
+                    seen,
+                });
             }
             std::thread::sleep(LOOK);
         }
@@ -280,13 +342,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (program, name) = program(folder.path());
         let named = HostProcess::Named(name.clone());
-        assert!(matches!(OtherProcess::find(&named), Err(ProcessError::None(_))));
+        assert!(matches!(
+            OtherProcess::find(&named),
+            Err(ProcessError::None(_))
+        ));
         let first = start(&program, &name);
         let found = OtherProcess::find(&named).unwrap();
         assert_eq!(found.pid, first.0.id());
         let second = start(&program, &name);
         let several = OtherProcess::find(&named).unwrap_err().to_string();
-        assert!(several.starts_with("2 processes") && several.contains("by its number"), "{several}");
+        assert!(
+            several.starts_with("2 processes") && several.contains("by its number"),
+            "{several}"
+        );
         let one = OtherProcess::find(&HostProcess::Numbered(first.0.id())).unwrap();
         drop(second);
         let clock = Clock::default();
@@ -299,7 +367,10 @@ mod tests {
         let mut stays = KillOther::new(OtherProcess::find(&named).unwrap(), false);
         stays.inject(&clock).unwrap();
         assert!(stays.remove(&clock).unwrap().what.ends_with("stays dead"));
-        assert!(matches!(stays.remove(&clock), Err(FaultError::Misuse { .. })));
+        assert!(matches!(
+            stays.remove(&clock),
+            Err(FaultError::Misuse { .. })
+        ));
     }
 
     /// What the machine or this program lives by is left alone.
@@ -307,11 +378,17 @@ mod tests {
     fn what_everything_lives_by_is_refused() {
         let check = |pid: u32| {
             let error = OtherProcess::find(&HostProcess::Numbered(pid)).unwrap_err();
-            assert!(matches!(error, ProcessError::Protected(..)), "{pid}: {error}");
+            assert!(
+                matches!(error, ProcessError::Protected(..)),
+                "{pid}: {error}"
+            );
         };
         check(1);
         check(std::process::id());
         check(u32::try_from(stat_field(std::process::id(), 4).unwrap()).unwrap());
-        assert!(matches!(OtherProcess::find(&HostProcess::Numbered(u32::MAX)), Err(ProcessError::Gone(_))));
+        assert!(matches!(
+            OtherProcess::find(&HostProcess::Numbered(u32::MAX)),
+            Err(ProcessError::Gone(_))
+        ));
     }
 }

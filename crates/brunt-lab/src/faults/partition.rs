@@ -46,7 +46,10 @@ pub struct Partition {
 
 impl Course {
     fn pair(&self) -> HostPair {
-        HostPair { from: self.from.address(), to: self.to.address() }
+        HostPair {
+            from: self.from.address(),
+            to: self.to.address(),
+        }
     }
 
     /// Packets between parted hosts that its link has stopped so far.
@@ -90,7 +93,12 @@ impl Course {
 impl Partition {
     /// `courses`: from each host of a side to each of the other.
     pub(crate) fn new(sides: [Vec<String>; 2], courses: Vec<Course>) -> Partition {
-        Partition { sides, courses, injected: false, stopped_before: 0 }
+        Partition {
+            sides,
+            courses,
+            injected: false,
+            stopped_before: 0,
+        }
     }
 
     fn refused(&self, what: &str, source: std::io::Error) -> FaultError {
@@ -100,7 +108,10 @@ impl Partition {
     fn part(&self) -> Result<Nanos, LinkError> {
         let mut since = Nanos(0);
         for course in &self.courses {
-            since = course.leaving.link.part(course.leaving.direction, course.pair())?;
+            since = course
+                .leaving
+                .link
+                .part(course.leaving.direction, course.pair())?;
         }
         Ok(since)
     }
@@ -108,17 +119,27 @@ impl Partition {
     fn join(&self) -> Result<Nanos, LinkError> {
         let mut since = Nanos(0);
         for course in &self.courses {
-            since = course.leaving.link.join(course.leaving.direction, course.pair())?;
+            since = course
+                .leaving
+                .link
+                .join(course.leaving.direction, course.pair())?;
         }
         Ok(since)
     }
 
     /// Packets that the links have stopped so far, each link and direction once.
     fn stopped(&self) -> u64 {
-        let key =
-            |course: &Course| (course.leaving.link.name().to_string(), course.leaving.direction as usize);
-        let stopped: BTreeMap<_, _> =
-            self.courses.iter().map(|course| (key(course), course.stopped())).collect();
+        let key = |course: &Course| {
+            (
+                course.leaving.link.name().to_string(),
+                course.leaving.direction as usize,
+            )
+        };
+        let stopped: BTreeMap<_, _> = self
+            .courses
+            .iter()
+            .map(|course| (key(course), course.stopped()))
+            .collect();
         stopped.values().sum()
     }
 
@@ -130,10 +151,15 @@ impl Partition {
     ) -> Result<String, FaultError> {
         let looks: Vec<_> = std::thread::scope(|scope| {
             let look = &look;
-            let threads: Vec<_> =
-                self.courses.iter().map(|course| scope.spawn(move || look(course))).collect();
+            let threads: Vec<_> = self
+                .courses
+                .iter()
+                .map(|course| scope.spawn(move || look(course)))
+                .collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
             threads.into_iter().map(join).collect()
         });
@@ -142,7 +168,9 @@ impl Partition {
             let way = format!("from {} to {}", course.from.name(), course.to.name());
             match look {
                 Ok(seen) => told.push(format!("{way}: {seen}")),
-                Err(Unseen::Probe(error)) => return Err(self.refused("cannot probe the path", error)),
+                Err(Unseen::Probe(error)) => {
+                    return Err(self.refused("cannot probe the path", error));
+                }
                 Err(seen) => return Err(unseen(format!("{way}: {seen}"))),
             }
         }
@@ -152,40 +180,69 @@ impl Partition {
 
 impl Fault for Partition {
     fn describe(&self) -> String {
-        format!("partition between {} and {}", self.sides[0].join(", "), self.sides[1].join(", "))
+        format!(
+            "partition between {} and {}",
+            self.sides[0].join(", "),
+            self.sides[1].join(", ")
+        )
     }
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         if self.injected {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" });
+            return Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it is injected already",
+            });
         }
-        let not_shown = |seen| FaultError::NotShown { fault: self.describe(), seen };
+        let not_shown = |seen| FaultError::NotShown {
+            fault: self.describe(),
+            seen,
+        };
         self.all(|course| course.passes(clock), not_shown)?;
         self.stopped_before = self.stopped();
         // From here on dropping it joins them again, one direction alone included.
         self.injected = true;
-        let at = self
-            .part()
-            .map_err(|error| self.refused("cannot separate the hosts", std::io::Error::other(error)))?;
-        let not_shown = |seen| FaultError::NotShown { fault: self.describe(), seen };
+        let at = self.part().map_err(|error| {
+            self.refused("cannot separate the hosts", std::io::Error::other(error))
+        })?;
+        let not_shown = |seen| FaultError::NotShown {
+            fault: self.describe(),
+            seen,
+        };
         let seen = self.all(|course| course.stops(clock), not_shown)?;
         let stopped = self.stopped() - self.stopped_before;
         let what = format!("{seen}; {stopped} packets stopped");
-        Ok(Proof { at, seen: clock.now(), what, value: Some(stopped as f64) })
+        Ok(Proof {
+            at,
+            seen: clock.now(),
+            what,
+            value: Some(stopped as f64),
+        })
     }
 
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         if !std::mem::take(&mut self.injected) {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
+            return Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it was not injected",
+            });
         }
-        let at = self
-            .join()
-            .map_err(|error| self.refused("cannot reconnect the hosts", std::io::Error::other(error)))?;
-        let not_gone = |seen| FaultError::NotGone { fault: self.describe(), seen };
+        let at = self.join().map_err(|error| {
+            self.refused("cannot reconnect the hosts", std::io::Error::other(error))
+        })?;
+        let not_gone = |seen| FaultError::NotGone {
+            fault: self.describe(),
+            seen,
+        };
         let stopped = self.stopped() - self.stopped_before;
         let seen = self.all(|course| course.passes(clock), not_gone)?;
         let what = format!("{stopped} packets stopped; {seen}");
-        Ok(Proof { at, seen: clock.now(), what, value: None })
+        Ok(Proof {
+            at,
+            seen: clock.now(),
+            what,
+            value: None,
+        })
     }
 }
 

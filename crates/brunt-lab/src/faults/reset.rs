@@ -69,8 +69,19 @@ impl TcpReset {
         ports: ResetPorts,
         longest: Duration,
     ) -> TcpReset {
-        let rule = ResetRule { direction, from: hosts[0].address(), to: hosts[1].address(), ports };
-        TcpReset { link, hosts, rule, longest, armed: None }
+        let rule = ResetRule {
+            direction,
+            from: hosts[0].address(),
+            to: hosts[1].address(),
+            ports,
+        };
+        TcpReset {
+            link,
+            hosts,
+            rule,
+            longest,
+            armed: None,
+        }
     }
 
     fn refused(&self, what: &str, source: io::Error) -> FaultError {
@@ -100,17 +111,30 @@ impl TcpReset {
     /// It is armed already, or the link or a host's counters are not there any more.
     pub fn arm(&mut self) -> Result<Nanos, FaultError> {
         if self.armed.is_some() {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" });
+            return Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it is injected already",
+            });
         }
-        let ((snmp, counts), sent) = (self.counters().map_err(|error| self.unreadable(error))?, self.sent());
+        let ((snmp, counts), sent) = (
+            self.counters().map_err(|error| self.unreadable(error))?,
+            self.sent(),
+        );
         // From here on dropping it ends it, one direction alone included.
-        let armed = self.armed.insert(Armed { at: Nanos(0), snmp, counts, sent });
+        let armed = self.armed.insert(Armed {
+            at: Nanos(0),
+            snmp,
+            counts,
+            sent,
+        });
         match self.link.reset(Some(self.rule)) {
             Ok(at) => {
                 armed.at = at;
                 Ok(at)
             }
-            Err(error) => Err(self.refused("cannot start resets on the link", io::Error::other(error))),
+            Err(error) => {
+                Err(self.refused("cannot start resets on the link", io::Error::other(error)))
+            }
         }
     }
 
@@ -120,7 +144,10 @@ impl TcpReset {
     /// It is not armed, or the hosts' counters cannot be read.
     pub fn look(&self, clock: &Clock) -> Result<Result<Proof, NotSeenYet>, FaultError> {
         let Some(armed) = &self.armed else {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
+            return Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it was not injected",
+            });
         };
         let read = |host: usize| counts(&armed.snmp[host]).map_err(|error| self.unreadable(error));
         let now = [read(0)?, read(1)?];
@@ -141,7 +168,12 @@ impl TcpReset {
         );
         // What the sender sent itself could be what the receiver counted.
         Ok(match sent > 0 && to.resets > from.sent {
-            true => Ok(Proof { at: armed.at, seen: clock.now(), what, value: Some(to.resets as f64) }),
+            true => Ok(Proof {
+                at: armed.at,
+                seen: clock.now(),
+                what,
+                value: Some(to.resets as f64),
+            }),
             false => Err(NotSeenYet { counted: what }),
         })
     }
@@ -184,8 +216,15 @@ fn address_of(listener: &TcpListener) -> io::Result<SocketAddrV4> {
 
 /// A connection from a port of choice.
 fn connect_from(host: Ipv4Addr, port: u16, to: SocketAddrV4) -> io::Result<TcpStream> {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    use rustix::net::{
+        AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt,
+    };
+    let socket = socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &SocketAddrV4::new(host, port))?;
     connect(&socket, &to)?;
@@ -193,7 +232,8 @@ fn connect_from(host: Ipv4Addr, port: u16, to: SocketAddrV4) -> io::Result<TcpSt
 }
 
 fn counts(snmp: &File) -> io::Result<TcpCounts> {
-    tcp_counts(&read_again(snmp)?).ok_or_else(|| io::Error::other("/proc/net/snmp has no Tcp counts"))
+    tcp_counts(&read_again(snmp)?)
+        .ok_or_else(|| io::Error::other("/proc/net/snmp has no Tcp counts"))
 }
 
 /// From `/proc/net/snmp`: lines in pairs, names and then values.
@@ -204,7 +244,10 @@ fn tcp_counts(text: &str) -> Option<TcpCounts> {
         let place = names.split_whitespace().position(|this| this == name)?;
         values.split_whitespace().nth(place)?.parse().ok()
     };
-    Some(TcpCounts { resets: named("EstabResets")?, sent: named("OutRsts")? })
+    Some(TcpCounts {
+        resets: named("EstabResets")?,
+        sent: named("OutRsts")?,
+    })
 }
 
 impl Fault for TcpReset {
@@ -213,7 +256,10 @@ impl Fault for TcpReset {
         let which = match self.rule.ports {
             ResetPorts::All => String::new(),
             ResetPorts::Either(port) => format!(" of port {port}"),
-            ResetPorts::Both { from: near, to: far } => format!(" of ports {near} and {far}"),
+            ResetPorts::Both {
+                from: near,
+                to: far,
+            } => format!(" of ports {near} and {far}"),
         };
         format!("TCP reset from {from} to {to}{which}")
     }
@@ -225,7 +271,10 @@ impl Fault for TcpReset {
             match self.look(clock)? {
                 Ok(proof) => return Ok(proof),
                 Err(NotSeenYet { counted: seen }) if clock.now() >= deadline => {
-                    return Err(FaultError::NotShown { fault: self.describe(), seen });
+                    return Err(FaultError::NotShown {
+                        fault: self.describe(),
+                        seen,
+                    });
                 }
                 Err(_) => std::thread::sleep(NAP),
             }
@@ -236,17 +285,28 @@ impl Fault for TcpReset {
         let seen = self.look(clock)?;
         self.armed = None;
         let ended = self.link.reset(None);
-        let at: Nanos =
-            ended.map_err(|error| self.refused("cannot stop resets on the link", io::Error::other(error)))?;
+        let at: Nanos = ended.map_err(|error| {
+            self.refused("cannot stop resets on the link", io::Error::other(error))
+        })?;
         let sent = self.sent();
-        let not_gone = |seen: String| FaultError::NotGone { fault: self.describe(), seen };
-        self.connection_lasts().map_err(|error| not_gone(format!("a new connection failed ({error})")))?;
+        let not_gone = |seen: String| FaultError::NotGone {
+            fault: self.describe(),
+            seen,
+        };
+        self.connection_lasts()
+            .map_err(|error| not_gone(format!("a new connection failed ({error})")))?;
         match self.sent() - sent {
             0 => {
                 let seen = seen.map_or_else(|seen| seen.counted, |proof| proof.what);
-                let what =
-                    format!("{seen}; then a new connection carried data both ways, without further resets");
-                Ok(Proof { at, seen: clock.now(), what, value: None })
+                let what = format!(
+                    "{seen}; then a new connection carried data both ways, without further resets"
+                );
+                Ok(Proof {
+                    at,
+                    seen: clock.now(),
+                    what,
+                    value: None,
+                })
             }
             more => Err(not_gone(format!("{more} more resets sent by the link"))),
         }
@@ -268,7 +328,8 @@ mod tests {
     /// The kernel's counts are found under their names, wherever they stand.
     #[test]
     fn tcp_counts_are_read() {
-        let text = "Ip: Forwarding\nIp: 1\nTcp: ActiveOpens EstabResets OutRsts InErrs\nTcp: 9 4 7 0\n";
+        let text =
+            "Ip: Forwarding\nIp: 1\nTcp: ActiveOpens EstabResets OutRsts InErrs\nTcp: 9 4 7 0\n";
         let counts = tcp_counts(text).unwrap();
         assert_eq!((counts.resets, counts.sent), (4, 7));
         assert!(tcp_counts("").is_none() && tcp_counts("Tcp: EstabResets\nTcp:").is_none());

@@ -135,7 +135,12 @@ impl WireBridge {
     /// # Errors
     /// See [`BridgeError`].
     pub fn start(config: BridgeConfig) -> Result<WireBridge, BridgeError> {
-        let BridgeConfig { interfaces, settings, seed, watcher } = config;
+        let BridgeConfig {
+            interfaces,
+            settings,
+            seed,
+            watcher,
+        } = config;
         let fail = |name: &String, what| {
             let name = name.clone();
             move |error: io::Error| match error.kind() {
@@ -153,21 +158,25 @@ impl WireBridge {
                     .map_err(fail(name, "switch large receive offload off"))?;
                 merging.push(Merging(name.clone()));
             }
-            let socket = sys::make_packet_socket(SOCKET_BYTES).map_err(fail(name, "open a packet socket"))?;
+            let socket = sys::make_packet_socket(SOCKET_BYTES)
+                .map_err(fail(name, "open a packet socket"))?;
             sys::watch_interface(socket.as_fd(), index).map_err(fail(name, "take all frames"))?;
             sys::set_receive_buffer(socket.as_fd(), SOCKET_BYTES);
             room = room.min(socket_recv_buffer_size(&socket).unwrap_or(0));
-            let ring = SlotRing::new(socket.as_fd(), RING_BYTES).map_err(fail(name, "share a ring"))?;
+            let ring =
+                SlotRing::new(socket.as_fd(), RING_BYTES).map_err(fail(name, "share a ring"))?;
             slots = slots.min(ring.slots());
             // Only now: what came earlier would be in no ring.
-            sys::bind_packet_socket(socket.as_fd(), index).map_err(fail(name, "open a packet socket"))?;
+            sys::bind_packet_socket(socket.as_fd(), index)
+                .map_err(fail(name, "open a packet socket"))?;
             let socket = Arc::new(socket);
             sockets.push(socket.clone());
             let ring = RingEnd::new(socket.clone(), index, ring);
             ports.push(EndPort::Interface(socket, Some(ring)));
         }
         let control = Arc::new(
-            Control::new(settings.clone()).map_err(fail(&interfaces[0], "make its thread's control"))?,
+            Control::new(settings.clone())
+                .map_err(fail(&interfaces[0], "make its thread's control"))?,
         );
         let driver = Driver {
             ports: ports.try_into().expect("two interfaces have two ports"),
@@ -178,11 +187,14 @@ impl WireBridge {
             held_bytes_max: HELD_BYTES_MAX,
             clock: Clock::Monotonic,
         };
-        let thread = std::thread::Builder::new().name("bridge".into()).spawn(|| driver.run());
+        let thread = std::thread::Builder::new()
+            .name("bridge".into())
+            .spawn(|| driver.run());
         let thread = thread.map_err(fail(&interfaces[0], "start its thread"))?;
         let mut notes = room_notes(room, slots);
-        let off =
-            |Merging(name): &Merging| format!("{name}: large receive offload is off until the bridge ends");
+        let off = |Merging(name): &Merging| {
+            format!("{name}: large receive offload is off until the bridge ends")
+        };
         notes.extend(merging.iter().map(off));
         if mtus[0] != mtus[1] {
             notes.push(format!(
@@ -217,8 +229,9 @@ impl WireBridge {
     pub fn change(&self, settings: [Settings; 2]) -> io::Result<Nanos> {
         let mut at = Nanos(0);
         for (direction, settings) in settings.into_iter().enumerate() {
-            let changed =
-                self.control.change(direction, &Clock::Monotonic, |wanted| wanted.settings = settings);
+            let changed = self.control.change(direction, &Clock::Monotonic, |wanted| {
+                wanted.settings = settings
+            });
             at = at.max(changed.ok_or(io::ErrorKind::TimedOut)?.at);
         }
         Ok(at)
@@ -231,7 +244,10 @@ impl WireBridge {
             *overrun += sys::packet_socket_drops(socket.as_fd()).unwrap_or(0);
         }
         let mut report = self.control.report();
-        for (counts, overrun) in [&mut report.there, &mut report.back].into_iter().zip(self.overrun) {
+        for (counts, overrun) in [&mut report.there, &mut report.back]
+            .into_iter()
+            .zip(self.overrun)
+        {
             // They came, too; how many packets a train of them was nobody knows.
             counts.packets += overrun;
             counts.unmeant_no_buffer += overrun;
@@ -242,10 +258,28 @@ impl WireBridge {
     /// Stops at once, and tells what there was.
     pub fn stop(mut self) -> BridgeEnd {
         let error = self.end();
-        let added = self.control.lanes.each_ref().map(|lane| std::mem::take(&mut *lane.added()));
-        let left = self.control.lanes.each_ref().map(|lane| lane.left.load(Ordering::Relaxed));
-        let ends_left = self.control.lanes.each_ref().map(|lane| lane.ends_left.load(Ordering::Relaxed));
-        BridgeEnd { report: self.report(), added, left, ends_left, error }
+        let added = self
+            .control
+            .lanes
+            .each_ref()
+            .map(|lane| std::mem::take(&mut *lane.added()));
+        let left = self
+            .control
+            .lanes
+            .each_ref()
+            .map(|lane| lane.left.load(Ordering::Relaxed));
+        let ends_left = self
+            .control
+            .lanes
+            .each_ref()
+            .map(|lane| lane.ends_left.load(Ordering::Relaxed));
+        BridgeEnd {
+            report: self.report(),
+            added,
+            left,
+            ends_left,
+            error,
+        }
     }
 
     fn end(&mut self) -> Option<io::Error> {
@@ -292,7 +326,9 @@ fn index_of(name: &str) -> Result<u32, BridgeError> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return Err(missing());
     }
-    Netlink::open().and_then(|mut netlink| netlink.index_of(name)).map_err(|_| missing())
+    Netlink::open()
+        .and_then(|mut netlink| netlink.index_of(name))
+        .map_err(|_| missing())
 }
 
 /// Whether the two can be bridged; their indices and MTUs.
@@ -322,7 +358,10 @@ fn check(interfaces: &[String; 2]) -> Result<([u32; 2], [u32; 2]), BridgeError> 
 
 /// The interface at the other end of a veth pair, or below one that lies on another.
 fn peer_of(name: &str) -> Option<u32> {
-    Netlink::open().and_then(|mut netlink| netlink.peer_of(name)).ok().flatten()
+    Netlink::open()
+        .and_then(|mut netlink| netlink.peer_of(name))
+        .ok()
+        .flatten()
 }
 
 #[cfg(test)]
@@ -337,10 +376,18 @@ mod tests {
             check(&interfaces).expect_err("these cannot be bridged")
         };
         assert!(matches!(refused("lo", "lo"), BridgeError::Same(_)));
-        assert!(matches!(refused("no-such-if0", "lo"), BridgeError::Missing(name) if name == "no-such-if0"));
+        assert!(
+            matches!(refused("no-such-if0", "lo"), BridgeError::Missing(name) if name == "no-such-if0")
+        );
         assert!(matches!(refused("", "lo"), BridgeError::Missing(_)));
-        assert!(matches!(refused("a-name-of-far-too-many-letters", "lo"), BridgeError::Missing(_)));
+        assert!(matches!(
+            refused("a-name-of-far-too-many-letters", "lo"),
+            BridgeError::Missing(_)
+        ));
         let loopback = refused("lo", "no-such-if0");
-        assert!(matches!(loopback, BridgeError::NotEthernet(_)), "{loopback}");
+        assert!(
+            matches!(loopback, BridgeError::NotEthernet(_)),
+            "{loopback}"
+        );
     }
 }

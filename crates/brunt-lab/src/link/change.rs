@@ -33,7 +33,10 @@ impl Control {
         let (is_clear, asked_for) = {
             let mut wanted = shared.wanted();
             change(&mut wanted);
-            (wanted.is_clear(), shared.asked.fetch_add(1, Ordering::AcqRel) + 1)
+            (
+                wanted.is_clear(),
+                shared.asked.fetch_add(1, Ordering::AcqRel) + 1,
+            )
         };
         self.wake();
         let asked = clock.now();
@@ -43,6 +46,9 @@ impl Control {
             }
             std::thread::sleep(Duration::from_micros(50));
         }
-        Some(Changed { at: Nanos(shared.applied_at.load(Ordering::Acquire)), is_clear })
+        Some(Changed {
+            at: Nanos(shared.applied_at.load(Ordering::Acquire)),
+            is_clear,
+        })
     }
 }

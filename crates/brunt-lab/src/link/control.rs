@@ -80,7 +80,10 @@ impl Control {
         let flags = rustix::event::EventfdFlags::NONBLOCK | rustix::event::EventfdFlags::CLOEXEC;
         Ok(Control {
             lanes: settings.map(|settings| Shared {
-                wanted: Mutex::new(Wanted { settings, ..Wanted::default() }),
+                wanted: Mutex::new(Wanted {
+                    settings,
+                    ..Wanted::default()
+                }),
                 ..Shared::default()
             }),
             stop: AtomicBool::new(false),

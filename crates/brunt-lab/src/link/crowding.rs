@@ -81,14 +81,18 @@ impl Crowding {
     #[cold]
     fn end(&mut self, now: Nanos, are_lines: bool, lanes: &[Shared; 2]) {
         let nanos = now.0 - self.start.0;
-        let [stat, pressure] = [&self.stat, &self.pressure].map(|file| file.as_ref().filter(|_| are_lines));
+        let [stat, pressure] =
+            [&self.stat, &self.pressure].map(|file| file.as_ref().filter(|_| are_lines));
         let ticks = stat.and_then(|file| read(file, ticks));
         let waited_micros = pressure.and_then(|file| read(file, waited));
         let sent_nanos = [0, 1].map(|lane: usize| lanes[lane].counters.read().line_sent_nanos);
         let seen = Seen {
             nanos,
             slept: self.slept_nanos,
-            idle_share: self.ticks.zip(ticks).map(|(before, now)| idle_share(before, now)),
+            idle_share: self
+                .ticks
+                .zip(ticks)
+                .map(|(before, now)| idle_share(before, now)),
             waited: self
                 .waited_micros
                 .zip(waited_micros)
@@ -123,7 +127,9 @@ impl Seen {
     /// Whether it counts for a direction that sent for so many of its nanoseconds.
     fn is_crowded(&self, sent: u64) -> bool {
         let share = |part: u64| part as f64 / self.nanos as f64;
-        let Some(idle) = self.idle_share else { return false };
+        let Some(idle) = self.idle_share else {
+            return false;
+        };
         let without_pause = share(self.slept) < SLEPT_SHARE_MAX && idle < IDLE_SHARE_MAX;
         let waiting = share(self.waited) >= WAITED_SHARE_MIN && idle < IDLE_SHARE_MAX_WAITING;
         share(sent) >= SENT_SHARE_MIN && (without_pause || waiting)
@@ -149,12 +155,19 @@ fn ticks(line: &str) -> Option<Ticks> {
         .take(8)
         .map_while(|field| field.parse().ok())
         .collect();
-    Some(Ticks { idle: fields.get(3)? + fields.get(4)?, all: fields.iter().sum() })
+    Some(Ticks {
+        idle: fields.get(3)? + fields.get(4)?,
+        all: fields.iter().sum(),
+    })
 }
 
 /// `some avg10=0.12 avg60=0.34 avg300=0.56 total=78901`, the last in microseconds (Documentation/accounting/psi.rst).
 fn waited(line: &str) -> Option<u64> {
-    line.strip_prefix("some ")?.rsplit_once("total=")?.1.parse().ok()
+    line.strip_prefix("some ")?
+        .rsplit_once("total=")?
+        .1
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -164,10 +177,25 @@ mod tests {
     #[test]
     fn ticks_are_read() {
         let line = "cpu  100 10 30 400 50 6 7 8 90 11";
-        assert_eq!(ticks(line), Some(Ticks { idle: 450, all: 611 }));
+        assert_eq!(
+            ticks(line),
+            Some(Ticks {
+                idle: 450,
+                all: 611
+            })
+        );
         assert_eq!(ticks("cpu0 1 2 3 4 5"), None);
         assert_eq!(ticks("cpu  1 2"), None);
-        let (before, now) = (Ticks { idle: 450, all: 611 }, Ticks { idle: 451, all: 651 });
+        let (before, now) = (
+            Ticks {
+                idle: 450,
+                all: 611,
+            },
+            Ticks {
+                idle: 451,
+                all: 651,
+            },
+        );
         assert_eq!(idle_share(before, now), 0.025);
     }
 
@@ -175,17 +203,30 @@ mod tests {
     fn pressure_is_read() {
         let line = "some avg10=11.07 avg60=11.17 avg300=13.99 total=15838537960";
         assert_eq!(waited(line), Some(15_838_537_960));
-        assert_eq!(waited("full avg10=0.00 avg60=0.00 avg300=0.00 total=0"), None);
+        assert_eq!(
+            waited("full avg10=0.00 avg60=0.00 avg300=0.00 total=0"),
+            None
+        );
         assert_eq!(waited("some avg10=11.07"), None);
     }
 
     /// Only a line that was wanted, on a machine with nothing to spare, might have carried more elsewhere.
     #[test]
     fn all_three_are_needed() {
-        let check = |slept: u64, sent: u64, idle_share: Option<f64>, waited: u64, expected: bool| {
-            let seen = Seen { nanos: 1000, slept, idle_share, waited };
-            assert_eq!(seen.is_crowded(sent), expected, "{slept} {sent} {idle_share:?} {waited}");
-        };
+        let check =
+            |slept: u64, sent: u64, idle_share: Option<f64>, waited: u64, expected: bool| {
+                let seen = Seen {
+                    nanos: 1000,
+                    slept,
+                    idle_share,
+                    waited,
+                };
+                assert_eq!(
+                    seen.is_crowded(sent),
+                    expected,
+                    "{slept} {sent} {idle_share:?} {waited}"
+                );
+            };
         check(0, 550, Some(0.0), 0, true);
         check(100, 550, Some(0.04), 0, true);
         check(300, 550, Some(0.0), 0, false);

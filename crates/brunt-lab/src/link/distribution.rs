@@ -110,16 +110,23 @@ impl Distribution {
     /// # Errors
     /// The file cannot be read or has no table in it.
     pub fn read(&mut self, folder: &Path) -> Result<(), DistributionError> {
-        let Distribution::File { path, table } = self else { return Ok(()) };
+        let Distribution::File { path, table } = self else {
+            return Ok(());
+        };
         let whole = folder.join(path);
-        let unreadable = |source| DistributionError::Unreadable { path: whole.clone(), source };
+        let unreadable = |source| DistributionError::Unreadable {
+            path: whole.clone(),
+            source,
+        };
         let bytes = std::fs::metadata(&whole).map_err(unreadable)?.len();
         if bytes > FILE_BYTES_MAX {
             return Err(DistributionError::TooLong { path: whole, bytes });
         }
         let text = std::fs::read_to_string(&whole).map_err(unreadable)?;
-        let read =
-            text.parse().map_err(|source| DistributionError::Malformed { path: whole.clone(), source });
+        let read = text.parse().map_err(|source| DistributionError::Malformed {
+            path: whole.clone(),
+            source,
+        });
         *table = Some(Arc::new(read?));
         Ok(())
     }
@@ -131,7 +138,9 @@ impl Distribution {
         static PARETO: LazyLock<Arc<DistributionTable>> =
             LazyLock::new(|| Arc::new(DistributionTable::by(pareto)));
         static MIXED: LazyLock<Arc<DistributionTable>> = LazyLock::new(|| {
-            Arc::new(DistributionTable::by(|part| 0.25 * normal(part) + 0.75 * pareto(part).min(4.0)))
+            Arc::new(DistributionTable::by(|part| {
+                0.25 * normal(part) + 0.75 * pareto(part).min(4.0)
+            }))
         });
         match self {
             Distribution::Normal => Some(NORMAL.clone()),
@@ -147,9 +156,13 @@ impl DistributionTable {
     fn by(quantile: impl Fn(f64) -> f64) -> DistributionTable {
         let value = |index: usize| {
             let exact = quantile((index as f64 + 0.5) / FORMULA_VALUES as f64) * SCALE;
-            exact.round().clamp(f64::from(i16::MIN), f64::from(i16::MAX)) as i16
+            exact
+                .round()
+                .clamp(f64::from(i16::MIN), f64::from(i16::MAX)) as i16
         };
-        DistributionTable { values: (0..FORMULA_VALUES).map(value).collect() }
+        DistributionTable {
+            values: (0..FORMULA_VALUES).map(value).collect(),
+        }
     }
 
     /// What 64 random bits stand for, in units of the jitter.
@@ -167,7 +180,12 @@ impl DistributionTable {
 
     /// The mean, in units of the jitter.
     pub fn mean(&self) -> f64 {
-        self.values.iter().map(|value| f64::from(*value)).sum::<f64>() / self.values.len() as f64 / SCALE
+        self.values
+            .iter()
+            .map(|value| f64::from(*value))
+            .sum::<f64>()
+            / self.values.len() as f64
+            / SCALE
     }
 
     /// The standard deviation, in units of the jitter.
@@ -183,9 +201,16 @@ impl FromStr for DistributionTable {
     type Err = TableError;
     fn from_str(text: &str) -> Result<DistributionTable, TableError> {
         let mut values: Vec<i16> = Vec::new();
-        for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with('#')) {
+        for (index, line) in text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.starts_with('#'))
+        {
             for word in line.split_ascii_whitespace() {
-                let mistake = |_| TableError::NotANumber { line: index + 1, word: word.to_string() };
+                let mistake = |_| TableError::NotANumber {
+                    line: index + 1,
+                    word: word.to_string(),
+                };
                 values.push(word.parse().map_err(mistake)?);
                 if values.len() > VALUES_MAX {
                     return Err(TableError::TooMany);
@@ -237,7 +262,10 @@ impl FromStr for Distribution {
             "normal" => Ok(Distribution::Normal),
             "pareto" => Ok(Distribution::Pareto),
             "paretonormal" => Ok(Distribution::ParetoNormal),
-            file if file.ends_with(FILE_ENDING) => Ok(Distribution::File { path: file.into(), table: None }),
+            file if file.ends_with(FILE_ENDING) => Ok(Distribution::File {
+                path: file.into(),
+                table: None,
+            }),
             other => Err(DistributionError::Unknown(other.to_string())),
         }
     }
@@ -282,10 +310,25 @@ mod tests {
     fn files_of_iproute2_are_read() {
         let table = file("# made by maketable\n -8192 0\n\n8192   16384\n").unwrap();
         assert_eq!(table.values, [-8192, 0, 8192, 16384]);
-        assert!((table.mean() - 0.5).abs() < 1e-12 && (table.deviation() - 1.25f64.sqrt()).abs() < 1e-12);
+        assert!(
+            (table.mean() - 0.5).abs() < 1e-12
+                && (table.deviation() - 1.25f64.sqrt()).abs() < 1e-12
+        );
         assert_eq!((table.draw(0), table.draw(u64::MAX)), (-1.0, 2.0));
-        assert_eq!((table.quantile(0.0), table.quantile(0.5), table.quantile(1.0)), (-1.0, 1.0, 2.0));
-        let wrong = |line, word: &str| Err(TableError::NotANumber { line, word: word.into() });
+        assert_eq!(
+            (
+                table.quantile(0.0),
+                table.quantile(0.5),
+                table.quantile(1.0)
+            ),
+            (-1.0, 1.0, 2.0)
+        );
+        let wrong = |line, word: &str| {
+            Err(TableError::NotANumber {
+                line,
+                word: word.into(),
+            })
+        };
         assert_eq!(file("1 2\n# 3\n4 five"), wrong(3, "five"));
         assert_eq!(file("1 32768"), wrong(1, "32768"));
         assert_eq!(file("# nothing"), Err(TableError::Constant));
@@ -301,9 +344,15 @@ mod tests {
             assert_eq!(read.to_string(), name);
             assert_eq!(read.table().is_some(), !name.ends_with(".dist"), "{name}");
         }
-        assert!(matches!("experimental".parse::<Distribution>(), Err(DistributionError::Unknown(_))));
+        assert!(matches!(
+            "experimental".parse::<Distribution>(),
+            Err(DistributionError::Unknown(_))
+        ));
         let mut absent: Distribution = "no/such.dist".parse().unwrap();
-        assert!(matches!(absent.read(Path::new("/")), Err(DistributionError::Unreadable { .. })));
+        assert!(matches!(
+            absent.read(Path::new("/")),
+            Err(DistributionError::Unreadable { .. })
+        ));
     }
 
     /// The formulas have the moments that netem's tables have: those are cut where 16 bits end.
@@ -315,21 +364,40 @@ mod tests {
             (Distribution::ParetoNormal, -0.025, 0.834),
         ] {
             let table = distribution.table().unwrap();
-            assert!((table.mean() - mean).abs() < 0.002, "{distribution}: {}", table.mean());
-            assert!((table.deviation() - deviation).abs() < 0.003, "{distribution}: {}", table.deviation());
+            assert!(
+                (table.mean() - mean).abs() < 0.002,
+                "{distribution}: {}",
+                table.mean()
+            );
+            assert!(
+                (table.deviation() - deviation).abs() < 0.003,
+                "{distribution}: {}",
+                table.deviation()
+            );
         }
     }
 
     /// Where iproute2 is there, its own tables are read, and ours by formula are theirs but for rounding.
     #[test]
     fn formulas_make_the_tables_of_iproute2() {
-        let folders = ["/usr/lib/tc", "/usr/lib64/tc", "/usr/lib/x86_64-linux-gnu/tc"];
-        let Some(folder) = folders.iter().map(Path::new).find(|folder| folder.join("normal.dist").exists())
+        let folders = [
+            "/usr/lib/tc",
+            "/usr/lib64/tc",
+            "/usr/lib/x86_64-linux-gnu/tc",
+        ];
+        let Some(folder) = folders
+            .iter()
+            .map(Path::new)
+            .find(|folder| folder.join("normal.dist").exists())
         else {
             println!("skipped: needs the tables of iproute2");
             return;
         };
-        for ours in [Distribution::Normal, Distribution::Pareto, Distribution::ParetoNormal] {
+        for ours in [
+            Distribution::Normal,
+            Distribution::Pareto,
+            Distribution::ParetoNormal,
+        ] {
             let mut theirs: Distribution = format!("{ours}.dist").parse().unwrap();
             theirs.read(folder).unwrap();
             let (table, theirs) = (ours.table().unwrap(), theirs.table().unwrap());
@@ -342,7 +410,10 @@ mod tests {
                 );
             }
             assert!((table.mean() - theirs.mean()).abs() < 0.002, "{ours}");
-            assert!((table.deviation() - theirs.deviation()).abs() < 0.003, "{ours}");
+            assert!(
+                (table.deviation() - theirs.deviation()).abs() < 0.003,
+                "{ours}"
+            );
         }
         let mut measured: Distribution = "experimental.dist".parse().unwrap();
         measured.read(folder).unwrap();

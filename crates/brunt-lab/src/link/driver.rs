@@ -33,7 +33,10 @@ use crate::sys;
 
 /// Frames taken from one device before the other has its turn.
 const BATCH: usize = 64;
-const _: () = assert!(BATCH <= sys::SENT_AT_ONCE_MAX, "a batch is sent by one call");
+const _: () = assert!(
+    BATCH <= sys::SENT_AT_ONCE_MAX,
+    "a batch is sent by one call"
+);
 /// A virtual processor that sleeps takes this long to wake for a timer; closer times are spun for. With
 /// 60 us frames were 15 to 40 us late in the mean, with 150 one to 14, with 300 not less.
 const SPIN: Duration = Duration::from_micros(150);
@@ -113,9 +116,19 @@ impl Driver {
     /// Until it is told to stop.
     pub(super) fn run(self) -> io::Result<()> {
         sys::exact_timers();
-        let Driver { mut ports, watcher, control, settings, seed, held_bytes_max, clock } = self;
+        let Driver {
+            mut ports,
+            watcher,
+            control,
+            settings,
+            seed,
+            held_bytes_max,
+            clock,
+        } = self;
         // A wire does not wait for a busy machine; where that is not allowed, it may have to.
-        control.usual_priority.store(sys::raise_priority(-20).is_err(), Ordering::Relaxed);
+        control
+            .usual_priority
+            .store(sys::raise_priority(-20).is_err(), Ordering::Relaxed);
         let ends = ports.each_ref().map(EndPort::end);
         let watcher: Option<SharedWatcher> = watcher.map(|watcher| Rc::new(RefCell::new(watcher)));
         let start = clock.now();
@@ -134,15 +147,25 @@ impl Driver {
             *shared.added() = std::mem::take(&mut lane.added);
             let far = Nanos(u64::MAX);
             let left = std::iter::from_fn(|| lane.under_way.pop_due(far));
-            shared.ends_left.store(lane.slow_close.held(), Ordering::Relaxed);
-            shared.left.store(left.map(|frame| u64::from(frame.packets)).sum(), Ordering::Relaxed);
+            shared
+                .ends_left
+                .store(lane.slow_close.held(), Ordering::Relaxed);
+            shared.left.store(
+                left.map(|frame| u64::from(frame.packets)).sum(),
+                Ordering::Relaxed,
+            );
         }
         ended
     }
 }
 
 /// Carries frames both ways until it is told to stop, or an end is gone.
-fn carry(lanes: &mut [Lane; 2], control: &Control, polled: &[RawFd; 3], clock: &Clock) -> io::Result<()> {
+fn carry(
+    lanes: &mut [Lane; 2],
+    control: &Control,
+    polled: &[RawFd; 3],
+    clock: &Clock,
+) -> io::Result<()> {
     let mut off_core = OffCore::of_this_thread();
     let start = clock.now();
     let mut last_work = start;
@@ -163,8 +186,14 @@ fn carry(lanes: &mut [Lane; 2], control: &Control, polled: &[RawFd; 3], clock: &
             last_work = now;
         }
         turn = now;
-        control.lived_nanos.store(now.0 - start.0, Ordering::Relaxed);
-        crowding.on_turn(now, lanes.each_ref().map(|lane| lane.is_at_most_a_line), &control.lanes);
+        control
+            .lived_nanos
+            .store(now.0 - start.0, Ordering::Relaxed);
+        crowding.on_turn(
+            now,
+            lanes.each_ref().map(|lane| lane.is_at_most_a_line),
+            &control.lanes,
+        );
         if worked || now.since(last_work) < IDLE_SPIN {
             std::hint::spin_loop();
             continue;
@@ -262,13 +291,19 @@ impl Lane {
 
     /// When there is something to do again.
     fn next_due(&self) -> Option<Nanos> {
-        self.under_way.next_due().into_iter().chain(self.slow_close.next_due()).min()
+        self.under_way
+            .next_due()
+            .into_iter()
+            .chain(self.slow_close.next_due())
+            .min()
     }
 
     /// Lets the ends of connections through that were held long enough; whether there was any. Only now they
     /// meet what the link does to packets.
     fn let_close(&mut self, shared: &Shared, clock: &Clock) -> bool {
-        let Some(due) = self.slow_close.next_due() else { return false };
+        let Some(due) = self.slow_close.next_due() else {
+            return false;
+        };
         let now = clock.now();
         if due > now {
             return false;
@@ -304,14 +339,23 @@ impl Lane {
                 add(&counters.tcp_untracked, 1);
                 add(&counters.fins_untracked, 1);
                 // What holds now: an earlier setting has nothing to do with it.
-                put(&counters.fins_full_nanos, self.slow_close.hold().as_nanos() as u64);
+                put(
+                    &counters.fins_full_nanos,
+                    self.slow_close.hold().as_nanos() as u64,
+                );
                 true
             }
         }
     }
 
     /// Sends the resets of this direction, behind what came so far.
-    fn send_resets(&mut self, resets: &mut Resetter, shared: &Shared, clock: &Clock, written: &mut Written) {
+    fn send_resets(
+        &mut self,
+        resets: &mut Resetter,
+        shared: &Shared,
+        clock: &Clock,
+        written: &mut Written,
+    ) {
         if !resets.is_armed() {
             return;
         }
@@ -324,13 +368,24 @@ impl Lane {
             let due = self.rules.behind(clock.now());
             let mut frame = self.spare.take(reset.len());
             frame.extend_from_slice(&reset);
-            let delivery = Delivery { due, corrupt: None, mark: false, duplicate: false, held: false };
+            let delivery = Delivery {
+                due,
+                corrupt: None,
+                mark: false,
+                duplicate: false,
+                held: false,
+            };
             self.keep(frame, delivery, 0, shared);
         }
     }
 
     /// Takes what the sending host has, a batch at most; whether there was anything.
-    fn take_in(&mut self, shared: &Shared, clock: &Clock, resets: &mut Resetter) -> io::Result<bool> {
+    fn take_in(
+        &mut self,
+        shared: &Shared,
+        clock: &Clock,
+        resets: &mut Resetter,
+    ) -> io::Result<bool> {
         let counters = &shared.counters;
         let mut written = Written::default();
         // What the other direction showed.
@@ -401,15 +456,20 @@ impl Lane {
                 RingRead::Frame(slot, arrival) => {
                     let (frame, arrival) = (ring.bytes_mut(slot), self.arrived(arrival));
                     self.show(frame, arrival);
-                    if let Some(packets) = self.take_frame(frame, Some(arrival), shared, clock, resets) {
+                    if let Some(packets) =
+                        self.take_frame(frame, Some(arrival), shared, clock, resets)
+                    {
                         ring.pass(slot, packets, arrival.at);
                     }
                 }
                 RingRead::Long(bytes, arrival) => {
-                    let (mut buffer, arrival) = (std::mem::take(&mut self.buffer), self.arrived(arrival));
+                    let (mut buffer, arrival) =
+                        (std::mem::take(&mut self.buffer), self.arrived(arrival));
                     let frame = &mut buffer[..bytes];
                     self.show(frame, arrival);
-                    if let Some(packets) = self.take_frame(frame, Some(arrival), shared, clock, resets) {
+                    if let Some(packets) =
+                        self.take_frame(frame, Some(arrival), shared, clock, resets)
+                    {
                         // Behind those that came before it.
                         ring.send(to, clock, &mut self.added, written);
                         let is_refused = self.to.write(frame).is_err();
@@ -441,7 +501,10 @@ impl Lane {
     /// When a frame came: times do not go back, whatever clocks do.
     fn arrived(&mut self, arrival: FrameArrival) -> FrameArrival {
         self.looked = arrival.at.max(self.looked);
-        FrameArrival { at: self.looked, ..arrival }
+        FrameArrival {
+            at: self.looked,
+            ..arrival
+        }
     }
 
     /// Shows the packets of a frame to whoever watches.
@@ -450,7 +513,11 @@ impl Lane {
         let (packet, mut watcher) = (&mut self.shown, watcher.borrow_mut());
         let mut tell = |packet: &mut Vec<u8>| {
             packet::complete_checksum(packet);
-            watcher.on_packet(self.direction, arrival.since_1970, &packet[VNET_HEADER_BYTES..]);
+            watcher.on_packet(
+                self.direction,
+                arrival.since_1970,
+                &packet[VNET_HEADER_BYTES..],
+            );
         };
         let Some(train) = Train::parse(frame) else {
             packet.clear();
@@ -478,7 +545,10 @@ impl Lane {
         let headers = train.map_or(0, |train| (train.segments - 1) * train.header_bytes);
         add(&counters.frames_in, 1);
         add(&counters.packets, packets as u64);
-        add(&counters.bytes, (frame.len() - VNET_HEADER_BYTES + headers) as u64);
+        add(
+            &counters.bytes,
+            (frame.len() - VNET_HEADER_BYTES + headers) as u64,
+        );
         if !self.parted.is_empty() || !self.slow_close.is_idle() {
             let now = clock.now();
             if !self.inspect(frame, packets, shared, now) {
@@ -491,7 +561,10 @@ impl Lane {
         {
             add(&counters.tcp_untracked, 1);
             if !std::mem::replace(&mut self.resets_full, true) {
-                put(&counters.resets_full_nanos, looking.as_nanos().max(1) as u64);
+                put(
+                    &counters.resets_full_nanos,
+                    looking.as_nanos().max(1) as u64,
+                );
             }
         }
         if self.rules.is_clear() && self.under_way.len() == 0 {
@@ -509,7 +582,12 @@ impl Lane {
 
     fn take_packet(&mut self, frame: &[u8], came: [Nanos; 2], shared: &Shared) {
         let counters = &shared.counters;
-        let Some(delivery) = judge(&mut self.rules, came, frame.len() - VNET_HEADER_BYTES, counters) else {
+        let Some(delivery) = judge(
+            &mut self.rules,
+            came,
+            frame.len() - VNET_HEADER_BYTES,
+            counters,
+        ) else {
             return;
         };
         let delivery = mark(delivery, frame, counters);
@@ -522,8 +600,13 @@ impl Lane {
     fn take_train(&mut self, frame: &[u8], train: Train, came: [Nanos; 2], shared: &Shared) {
         let mut run: Option<(usize, usize, Delivery, Nanos)> = None;
         for segment in 0..train.segments {
-            let verdict = judge(&mut self.rules, came, train.frame_bytes(segment), &shared.counters)
-                .map(|delivery| mark(delivery, frame, &shared.counters));
+            let verdict = judge(
+                &mut self.rules,
+                came,
+                train.frame_bytes(segment),
+                &shared.counters,
+            )
+            .map(|delivery| mark(delivery, frame, &shared.counters));
             if let (Some((_, count, together, first)), Some(this)) = (&mut run, verdict)
                 && together.is_plain()
                 && this.is_plain()
@@ -547,8 +630,12 @@ impl Lane {
         run: Option<(usize, usize, Delivery, Nanos)>,
         shared: &Shared,
     ) {
-        let Some((first, count, delivery, _)) = run else { return };
-        let mut kept = self.spare.take(VNET_HEADER_BYTES + train.header_bytes + count * train.segment_bytes);
+        let Some((first, count, delivery, _)) = run else {
+            return;
+        };
+        let mut kept = self
+            .spare
+            .take(VNET_HEADER_BYTES + train.header_bytes + count * train.segment_bytes);
         if count == train.segments {
             kept.extend_from_slice(frame);
         } else {
@@ -577,14 +664,23 @@ impl Lane {
                 continue;
             }
             self.held_bytes += bytes.capacity();
-            self.under_way.push(delivery.due, Frame { bytes, due: delivery.due, packets });
+            self.under_way.push(
+                delivery.due,
+                Frame {
+                    bytes,
+                    due: delivery.due,
+                    packets,
+                },
+            );
         }
         raise(&shared.counters.queued_max, self.under_way.len() as u64);
     }
 
     /// Hands over what is due; whether there was anything.
     fn hand_over(&mut self, shared: &Shared, clock: &Clock) -> io::Result<bool> {
-        let Some(due) = self.under_way.next_due() else { return Ok(false) };
+        let Some(due) = self.under_way.next_due() else {
+            return Ok(false);
+        };
         let now = clock.now();
         if due > now {
             return Ok(false);
@@ -614,7 +710,12 @@ impl Lane {
         for (place, frame) in self.due.drain(..).enumerate() {
             if self.to.is_interface() {
                 let took = Nanos(sent.0.saturating_sub(frame.due.0));
-                written.note_added(frame.packets, refused >> place & 1 == 1, took, &mut self.added);
+                written.note_added(
+                    frame.packets,
+                    refused >> place & 1 == 1,
+                    took,
+                    &mut self.added,
+                );
             }
             self.spare.give(frame.bytes);
         }
@@ -657,7 +758,10 @@ fn mark(delivery: Delivery, packet: &[u8], counters: &Counters) -> Delivery {
     let ecn = packet::ecn(packet);
     add(&counters.ecn_marked, u64::from(ecn == Ecn::Capable));
     add(&counters.ecn_not_capable, u64::from(ecn == Ecn::NotCapable));
-    Delivery { mark: ecn == Ecn::Capable, ..delivery }
+    Delivery {
+        mark: ecn == Ecn::Capable,
+        ..delivery
+    }
 }
 
 /// Counts what was written. What the host has no memory for, or does not take: counted, never silent.
@@ -693,7 +797,10 @@ mod tests {
     /// Under which `slow_close` there were too many connections is told of the latest, and not of an earlier, longer one.
     #[test]
     fn full_under_the_setting_that_holds() {
-        let of = |millis| Settings { slow_close: Span(Duration::from_millis(millis)), ..Settings::default() };
+        let of = |millis| Settings {
+            slow_close: Span(Duration::from_millis(millis)),
+            ..Settings::default()
+        };
         let file = rustix::fs::memfd_create("none", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let ends = [LinkEnd::Tap(file.as_raw_fd()); 2];
         let control = Control::new([of(60_000), Settings::default()]).unwrap();
@@ -701,8 +808,10 @@ mod tests {
         let mut lane = Lane::new(Direction::There, ends, of(60_000), 1, 1 << 20, Nanos(0));
         let close = |lane: &mut Lane, number: usize| {
             let ports = (number % 60_000) as u16 + 1;
-            let client =
-                SocketAddrV4::new((u32::from(*CLIENT.ip()) + (number / 60_000) as u32).into(), ports);
+            let client = SocketAddrV4::new(
+                (u32::from(*CLIENT.ip()) + (number / 60_000) as u32).into(),
+                ports,
+            );
             let mut end = segment(client, SERVER, [1, 2], FIN | ACK, b"");
             lane.inspect(&mut end, 1, shared, Nanos(1000))
         };
@@ -716,7 +825,10 @@ mod tests {
         shared.wanted().settings = of(700);
         shared.asked.fetch_add(1, Ordering::AcqRel);
         lane.change(shared, &Clock::Monotonic, &mut Resetter::default());
-        assert!(close(&mut lane, TCP_CONNECTIONS_MAX + 1), "those that are held still are");
+        assert!(
+            close(&mut lane, TCP_CONNECTIONS_MAX + 1),
+            "those that are held still are"
+        );
         assert_eq!(full(), 700_000_000);
     }
 
@@ -733,7 +845,10 @@ mod tests {
         let ends = [LinkEnd::Tap(tap.as_raw_fd()); 2];
         let start = clock.now();
         let mut lane = Lane::new(Direction::There, ends, settings, 1, 1 << 20, start);
-        assert!(lane.take_in(&control.lanes[0], &clock, &mut Resetter::default()).unwrap());
+        assert!(
+            lane.take_in(&control.lanes[0], &clock, &mut Resetter::default())
+                .unwrap()
+        );
         let counts = control.lanes[0].counters.read();
         assert_eq!(counts.frames_in, 1);
         assert!(counts.line_sent_nanos > 0);

@@ -48,10 +48,18 @@ impl Bursts {
         let bad = self.to_bad / (self.to_bad + self.to_good);
         // A burst has a loss in it before it ends.
         let ends = self.to_good * (1.0 - self.loss_bad);
-        let hits = if self.loss_bad > 0.0 { self.loss_bad / (self.loss_bad + ends) } else { 0.0 };
+        let hits = if self.loss_bad > 0.0 {
+            self.loss_bad / (self.loss_bad + ends)
+        } else {
+            0.0
+        };
         let events = bad * self.to_good * hits + (1.0 - bad) * self.loss_good;
         // A line that never turns good again has one burst, of everything.
-        if self.to_good == 0.0 { self.share() } else { events.min(self.share()) }
+        if self.to_good == 0.0 {
+            self.share()
+        } else {
+            events.min(self.share())
+        }
     }
 }
 
@@ -85,7 +93,9 @@ impl LossModel {
         match self {
             LossModel::Each(share) | LossModel::Correlated { share, .. } => *share,
             // Of a round: those that pass for certain, and as many as it takes to lose one.
-            LossModel::Gap { share, gap } if *share > 0.0 => 1.0 / (f64::from(gap - 1) + 1.0 / share),
+            LossModel::Gap { share, gap } if *share > 0.0 => {
+                1.0 / (f64::from(gap - 1) + 1.0 / share)
+            }
             LossModel::Gap { .. } => 0.0,
             LossModel::Bursts(bursts) => bursts.share(),
         }
@@ -119,7 +129,13 @@ pub(super) struct Loss {
 
 impl Loss {
     pub(super) fn new(model: LossModel) -> Loss {
-        Loss { model, bar: bar(&model), last: 0.5, bad: false, passed: 0 }
+        Loss {
+            model,
+            bar: bar(&model),
+            last: 0.5,
+            bad: false,
+            passed: 0,
+        }
     }
 
     /// From now on; a state that the new model has, too, goes on.
@@ -127,8 +143,15 @@ impl Loss {
         if self.model == model {
             return;
         }
-        let bad = self.bad && matches!((self.model, model), (LossModel::Bursts(_), LossModel::Bursts(_)));
-        *self = Loss { bad, ..Loss::new(model) };
+        let bad = self.bad
+            && matches!(
+                (self.model, model),
+                (LossModel::Bursts(_), LossModel::Bursts(_))
+            );
+        *self = Loss {
+            bad,
+            ..Loss::new(model)
+        };
     }
 
     /// Whether the next packet is lost, by two draws from 0 up to 1.
@@ -137,7 +160,11 @@ impl Loss {
             LossModel::Each(share) => draw < share,
             LossModel::Gap { share, gap } => {
                 let lost = self.passed >= gap - 1 && draw < share;
-                self.passed = if lost { 0 } else { self.passed.saturating_add(1) };
+                self.passed = if lost {
+                    0
+                } else {
+                    self.passed.saturating_add(1)
+                };
                 lost
             }
             LossModel::Correlated { correlation, .. } => {
@@ -145,8 +172,17 @@ impl Loss {
                 self.last < self.bar
             }
             LossModel::Bursts(bursts) => {
-                let share = if self.bad { bursts.loss_bad } else { bursts.loss_good };
-                self.bad ^= turn < if self.bad { bursts.to_good } else { bursts.to_bad };
+                let share = if self.bad {
+                    bursts.loss_bad
+                } else {
+                    bursts.loss_good
+                };
+                self.bad ^= turn
+                    < if self.bad {
+                        bursts.to_good
+                    } else {
+                        bursts.to_bad
+                    };
                 draw < share
             }
         }
@@ -157,14 +193,20 @@ impl Loss {
 /// and as sums of draws gather around the middle it then loses far fewer: next to none of 1 % at a correlation of
 /// 25 %, which is what its manual calls bad behaviour.
 fn bar(model: &LossModel) -> f64 {
-    let LossModel::Correlated { share, correlation } = *model else { return 0.0 };
+    let LossModel::Correlated { share, correlation } = *model else {
+        return 0.0;
+    };
     if correlation == 0.0 || share >= 1.0 {
         return share;
     }
     let below = distribution(correlation);
     let above = below.partition_point(|part| *part < share).clamp(1, GRID);
     let (low, high) = (below[above - 1], below[above]);
-    let part = if high > low { (share - low) / (high - low) } else { 0.0 };
+    let part = if high > low {
+        (share - low) / (high - low)
+    } else {
+        0.0
+    };
     ((above - 1) as f64 + part) / GRID as f64
 }
 
@@ -178,7 +220,8 @@ fn distribution(correlation: f64) -> Vec<f64> {
     let turns = (libm::log(step / 8.0) / libm::log(correlation)).ceil() as usize + 1;
     for _ in 0..turns {
         for index in 0..GRID {
-            integral[index + 1] = integral[index] + f64::midpoint(below[index], below[index + 1]) * step;
+            integral[index + 1] =
+                integral[index] + f64::midpoint(below[index], below[index + 1]) * step;
         }
         let up_to = |x: f64| -> f64 {
             if x <= 0.0 {
@@ -213,7 +256,9 @@ mod tests {
     fn lost(model: LossModel, count: usize) -> Vec<bool> {
         let mut random = Random::new(11);
         let mut loss = Loss::new(model);
-        (0..count).map(|_| loss.takes(random.unit(), random.unit())).collect()
+        (0..count)
+            .map(|_| loss.takes(random.unit(), random.unit()))
+            .collect()
     }
 
     fn share(lost: &[bool]) -> f64 {
@@ -224,8 +269,16 @@ mod tests {
     #[test]
     fn a_gap_lies_between_losses() {
         let every = lost(LossModel::Gap { share: 1.0, gap: 5 }, 1000);
-        assert!(every.iter().enumerate().all(|(index, lost)| *lost == (index % 5 == 4)));
-        let model = LossModel::Gap { share: 0.25, gap: 5 };
+        assert!(
+            every
+                .iter()
+                .enumerate()
+                .all(|(index, lost)| *lost == (index % 5 == 4))
+        );
+        let model = LossModel::Gap {
+            share: 0.25,
+            gap: 5,
+        };
         let some = lost(model, 400_000);
         let places: Vec<usize> = (0..some.len()).filter(|index| some[*index]).collect();
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 5));
@@ -238,29 +291,69 @@ mod tests {
     /// Correlated losses meet the stated share, and follow each other more often than chance would have them.
     #[test]
     fn correlation_keeps_the_share() {
-        for (stated, correlation) in [(0.01, 0.25), (0.05, 0.5), (0.2, 0.9), (0.5, 0.5), (0.001, 0.1)] {
-            let lost = lost(LossModel::Correlated { share: stated, correlation }, 1_000_000);
+        for (stated, correlation) in [
+            (0.01, 0.25),
+            (0.05, 0.5),
+            (0.2, 0.9),
+            (0.5, 0.5),
+            (0.001, 0.1),
+        ] {
+            let lost = lost(
+                LossModel::Correlated {
+                    share: stated,
+                    correlation,
+                },
+                1_000_000,
+            );
             let seen = share(&lost);
             let rows = lost.windows(2).filter(|pair| pair[0] && pair[1]).count() as f64;
             let after_a_loss = rows / (seen * lost.len() as f64);
             // Rows of losses widen the spread of their number; at 0.9 by about a factor of four.
-            assert!((seen / stated - 1.0).abs() < 0.15, "{stated} {correlation}: {seen}");
-            assert!(after_a_loss > stated * 1.1, "{stated} {correlation}: {after_a_loss}");
+            assert!(
+                (seen / stated - 1.0).abs() < 0.15,
+                "{stated} {correlation}: {seen}"
+            );
+            assert!(
+                after_a_loss > stated * 1.1,
+                "{stated} {correlation}: {after_a_loss}"
+            );
             // Of those that do not follow one there are at least as many as of independent losses, as many as were
             // promised, would not either.
             let begins = seen * (1.0 - after_a_loss) / (1.0 - stated);
-            let promised = LossModel::Correlated { share: stated, correlation }.events();
-            assert!(begins >= promised * 0.9, "{stated} {correlation}: {begins} of {promised}");
+            let promised = LossModel::Correlated {
+                share: stated,
+                correlation,
+            }
+            .events();
+            assert!(
+                begins >= promised * 0.9,
+                "{stated} {correlation}: {begins} of {promised}"
+            );
         }
     }
 
     /// No correlation is an independent coin for each packet, and everything lost is everything.
     #[test]
     fn the_ends_of_correlation() {
-        assert_eq!(bar(&LossModel::Correlated { share: 0.3, correlation: 0.0 }), 0.3);
-        let all = lost(LossModel::Correlated { share: 1.0, correlation: 0.9 }, 1000);
+        assert_eq!(
+            bar(&LossModel::Correlated {
+                share: 0.3,
+                correlation: 0.0
+            }),
+            0.3
+        );
+        let all = lost(
+            LossModel::Correlated {
+                share: 1.0,
+                correlation: 0.9,
+            },
+            1000,
+        );
         assert!(all.iter().all(|lost| *lost));
-        let strongest = LossModel::Correlated { share: 0.1, correlation: CORRELATION_MAX };
+        let strongest = LossModel::Correlated {
+            share: 0.1,
+            correlation: CORRELATION_MAX,
+        };
         assert!((0.0..0.5).contains(&bar(&strongest)), "{}", bar(&strongest));
     }
 
@@ -268,7 +361,8 @@ mod tests {
     #[test]
     fn bursts_in_netem_words() {
         let ours: Bursts =
-            toml::from_str("to_bad = 0.01\nto_good = 0.25\nloss_bad = 0.8\nloss_good = 0.001").unwrap();
+            toml::from_str("to_bad = 0.01\nto_good = 0.25\nloss_bad = 0.8\nloss_good = 0.001")
+                .unwrap();
         let netem: Bursts = toml::from_str("p = 0.01\nr = 0.25\n1-h = 0.8\n1-k = 0.001").unwrap();
         assert_eq!(ours, netem);
     }

@@ -12,7 +12,9 @@ use std::time::Duration;
 use brunt_core::{Histogram, Nanos};
 
 use super::end::LinkEnd;
-use super::packet::{ETHERNET_BYTES, GSO_NONE, NEEDS_CHECKSUM, TCP_PSH, VNET_HEADER_BYTES, seal_train};
+use super::packet::{
+    ETHERNET_BYTES, GSO_NONE, NEEDS_CHECKSUM, TCP_PSH, VNET_HEADER_BYTES, seal_train,
+};
 
 /// Longest train: what fits into the length of an IP packet.
 const TRAIN_BYTES_MAX: usize = (64 << 10) - 1 + ETHERNET_BYTES;
@@ -71,14 +73,19 @@ impl Merger {
     /// A frame, virtio-net header first, that stands for so many packets.
     pub(super) fn push(&mut self, frame: &[u8], packets: u32, written: &mut Written) {
         // Out of an interface frames go at once, as they came: it merges nothing for its host.
-        let segment = if self.to.is_interface() { None } else { Segment::parse(frame) };
+        let segment = if self.to.is_interface() {
+            None
+        } else {
+            Segment::parse(frame)
+        };
         let Some(segment) = segment else {
             self.flush(written);
             return written.note(packets, self.to.write(frame).is_err());
         };
         let payload = frame.len() - VNET_HEADER_BYTES - segment.header_bytes;
         if self.takes(frame, &segment, payload) {
-            self.train.extend_from_slice(&frame[VNET_HEADER_BYTES + segment.header_bytes..]);
+            self.train
+                .extend_from_slice(&frame[VNET_HEADER_BYTES + segment.header_bytes..]);
             if segment.pushed {
                 self.train[VNET_HEADER_BYTES + ETHERNET_BYTES + 20 + 13] |= TCP_PSH;
             }
@@ -136,7 +143,9 @@ impl Merger {
             return false;
         }
         let header = |bytes: &[u8]| -> [u8; 54] {
-            let mut header: [u8; 54] = bytes[VNET_HEADER_BYTES..][..54].try_into().expect("long enough");
+            let mut header: [u8; 54] = bytes[VNET_HEADER_BYTES..][..54]
+                .try_into()
+                .expect("long enough");
             // What differs from segment to segment: IP's length, number and checksum; TCP's sequence number,
             // PSH, checksum.
             for range in [16..20, 24..26, 38..42, 50..52] {
@@ -162,7 +171,13 @@ impl Written {
     }
 
     /// The same out of an interface, where it is known what passing added to the frame's way.
-    pub(super) fn note_added(&mut self, packets: u32, is_refused: bool, took: Nanos, added: &mut Histogram) {
+    pub(super) fn note_added(
+        &mut self,
+        packets: u32,
+        is_refused: bool,
+        took: Nanos,
+        added: &mut Histogram,
+    ) {
         self.note(packets, is_refused);
         // Of one that was refused nothing was sent.
         if !is_refused {
@@ -178,7 +193,12 @@ impl Segment {
         let ip = packet.get(ETHERNET_BYTES..)?;
         let tcp = ip.get(20..)?;
         let is_tcp4 = packet.get(12..14)? == [8, 0] && ip[0] == 0x45 && ip[9] == 6;
-        if vnet[0] != NEEDS_CHECKSUM || vnet[1] != GSO_NONE || !is_tcp4 || ip[6] & 0x3f != 0 || ip[7] != 0 {
+        if vnet[0] != NEEDS_CHECKSUM
+            || vnet[1] != GSO_NONE
+            || !is_tcp4
+            || ip[6] & 0x3f != 0
+            || ip[7] != 0
+        {
             return None;
         }
         let header_bytes = ETHERNET_BYTES + 20 + usize::from(tcp.get(12)? >> 4) * 4;
@@ -187,7 +207,11 @@ impl Segment {
             return None;
         }
         let sequence = u32::from_be_bytes(tcp[4..8].try_into().expect("four bytes"));
-        Some(Segment { header_bytes, sequence, pushed: flags & TCP_PSH != 0 })
+        Some(Segment {
+            header_bytes,
+            sequence,
+            pushed: flags & TCP_PSH != 0,
+        })
     }
 }
 
@@ -237,7 +261,14 @@ mod tests {
     fn merging_undoes_cutting() {
         let packets = packets();
         let (bytes, written) = merged(&packets);
-        assert_eq!(written, Written { frames: 1, packets: 3, refused: 0 });
+        assert_eq!(
+            written,
+            Written {
+                frames: 1,
+                packets: 3,
+                refused: 0
+            }
+        );
         let again = Train::parse(&bytes).unwrap();
         assert_eq!(again.segments, 3);
         for (segment, packet) in packets.iter().enumerate() {
@@ -263,11 +294,27 @@ mod tests {
             assert_eq!(!merger.is_empty(), waits, "{what}");
             merger.settle(Nanos(1000).after(HOLD), &mut written);
             assert!(merger.is_empty(), "{what}");
-            assert_eq!(written, Written { frames: 1, packets: 1, refused: 0 }, "{what}");
+            assert_eq!(
+                written,
+                Written {
+                    frames: 1,
+                    packets: 1,
+                    refused: 0
+                },
+                "{what}"
+            );
         };
         check("in the middle of a flow", &|_| {}, true);
-        check("pushed", &|packet| packet[VNET_HEADER_BYTES + 47] |= TCP_PSH, false);
-        check("the end of the flow", &|packet| packet[VNET_HEADER_BYTES + 47] |= 1, false);
+        check(
+            "pushed",
+            &|packet| packet[VNET_HEADER_BYTES + 47] |= TCP_PSH,
+            false,
+        );
+        check(
+            "the end of the flow",
+            &|packet| packet[VNET_HEADER_BYTES + 47] |= 1,
+            false,
+        );
     }
 
     /// What is out of order, of another flow, with other options, or was touched stays alone.
@@ -289,9 +336,17 @@ mod tests {
         check("twice", &|packets| packets.insert(1, packets[0].clone()), 2);
         check("another port", &|packets| packets[1][at(35)] ^= 1, 3);
         check("another timestamp", &|packets| packets[1][at(61)] ^= 1, 3);
-        check("another acknowledgement", &|packets| packets[2][at(45)] ^= 1, 2);
+        check(
+            "another acknowledgement",
+            &|packets| packets[2][at(45)] ^= 1,
+            2,
+        );
         check("a finished checksum", &|packets| packets[1][0] = 0, 3);
-        check("pushed in the middle", &|packets| packets[0][at(47)] |= TCP_PSH, 2);
+        check(
+            "pushed in the middle",
+            &|packets| packets[0][at(47)] |= TCP_PSH,
+            2,
+        );
         check("the end of the flow", &|packets| packets[2][at(47)] |= 1, 2);
     }
 }

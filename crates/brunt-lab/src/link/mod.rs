@@ -123,9 +123,16 @@ impl LinkDevice {
         let link = link.to_string();
         let options = match netem::options(settings) {
             Ok(options) => options,
-            Err(source) => return Err(LinkError::NetemSettings { link, source: Box::new(source) }),
+            Err(source) => {
+                return Err(LinkError::NetemSettings {
+                    link,
+                    source: Box::new(source),
+                });
+            }
         };
-        let set = self.host.run(|| Netlink::open()?.set_qdisc(self.index, "netem", &options));
+        let set = self
+            .host
+            .run(|| Netlink::open()?.set_qdisc(self.index, "netem", &options));
         set.map_err(|source| match source.raw_os_error() {
             Some(libc::ENOENT | libc::EOPNOTSUPP) => LinkError::NoNetem { link, source },
             _ => LinkError::System { link, source },
@@ -163,7 +170,9 @@ pub enum LinkError {
         source: Box<SettingsError>,
     },
     /// netem is to part hosts or to reset connections.
-    #[error("link {link} is carried by netem, which cannot act on hosts or connections; omit netem")]
+    #[error(
+        "link {link} is carried by netem, which cannot act on hosts or connections; omit netem"
+    )]
     Netem {
         /// The link.
         link: String,
@@ -218,17 +227,33 @@ impl Link {
             }
         };
         for way in &ways {
-            way.take(false).map_err(|source| LinkError::System { link: name.to_string(), source })?;
+            way.take(false).map_err(|source| LinkError::System {
+                link: name.to_string(),
+                source,
+            })?;
         }
         Ok(Link {
-            handle: LinkHandle { name: name.into(), carrier, ways: Arc::new(ways), clock },
+            handle: LinkHandle {
+                name: name.into(),
+                carrier,
+                ways: Arc::new(ways),
+                clock,
+            },
             thread: None,
         })
     }
 
     /// Starts the thread between two devices.
     pub(crate) fn start(parts: LinkParts) -> io::Result<Link> {
-        let LinkParts { name, taps, ways, settings, seed, held_bytes_max, clock } = parts;
+        let LinkParts {
+            name,
+            taps,
+            ways,
+            settings,
+            seed,
+            held_bytes_max,
+            clock,
+        } = parts;
         let control = Arc::new(Control::new(settings.clone())?);
         for (way, settings) in ways.iter().zip(&settings) {
             way.take(settings.is_clear())?;
@@ -242,10 +267,17 @@ impl Link {
             held_bytes_max,
             clock: clock.clone(),
         };
-        let thread = std::thread::Builder::new().name(format!("link {name}")).spawn(|| driver.run())?;
+        let thread = std::thread::Builder::new()
+            .name(format!("link {name}"))
+            .spawn(|| driver.run())?;
         let carrier = CarrierState::Thread(control);
         Ok(Link {
-            handle: LinkHandle { name: name.into(), carrier, ways: Arc::new(ways), clock },
+            handle: LinkHandle {
+                name: name.into(),
+                carrier,
+                ways: Arc::new(ways),
+                clock,
+            },
             thread: Some(thread),
         })
     }
@@ -262,12 +294,23 @@ impl Link {
             way.take(false)?;
         }
         let control = Arc::new(Control::new([Settings::default(), Settings::default()])?);
-        let prototype = Prototype { sockets, control: control.clone(), delay, clock: clock.clone() };
-        let thread =
-            std::thread::Builder::new().name(format!("link {name}")).spawn(move || prototype.run())?;
+        let prototype = Prototype {
+            sockets,
+            control: control.clone(),
+            delay,
+            clock: clock.clone(),
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("link {name}"))
+            .spawn(move || prototype.run())?;
         let carrier = CarrierState::Prototype(control);
         Ok(Link {
-            handle: LinkHandle { name: name.into(), carrier, ways: Arc::new(ways), clock },
+            handle: LinkHandle {
+                name: name.into(),
+                carrier,
+                ways: Arc::new(ways),
+                clock,
+            },
             thread: Some(thread),
         })
     }
@@ -280,7 +323,9 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if let CarrierState::Thread(control) | CarrierState::Prototype(control) = &self.handle.carrier {
+        if let CarrierState::Thread(control) | CarrierState::Prototype(control) =
+            &self.handle.carrier
+        {
             control.stop.store(true, Ordering::Release);
             control.wake();
         }
@@ -310,7 +355,12 @@ impl LinkHandle {
     ///
     /// # Errors
     /// As for [`LinkHandle::change`].
-    pub fn restart(&self, direction: Direction, settings: Settings, seed: u64) -> Result<Nanos, LinkError> {
+    pub fn restart(
+        &self,
+        direction: Direction,
+        settings: Settings,
+        seed: u64,
+    ) -> Result<Nanos, LinkError> {
         let seed = driver::direction_seed(seed, direction as u64);
         self.apply(direction, |wanted| {
             wanted.settings = settings;
@@ -325,7 +375,9 @@ impl LinkHandle {
 
     /// No longer keeps them apart.
     pub(crate) fn join(&self, direction: Direction, pair: HostPair) -> Result<Nanos, LinkError> {
-        self.apply(direction, |wanted| wanted.parted.retain(|parted| *parted != pair))
+        self.apply(direction, |wanted| {
+            wanted.parted.retain(|parted| *parted != pair)
+        })
     }
 
     /// Sends resets by this rule, or no more; returns since when. Meanwhile both directions pass the thread.
@@ -334,7 +386,11 @@ impl LinkHandle {
         self.apply(Direction::Back, |wanted| wanted.reset = rule)
     }
 
-    fn apply(&self, direction: Direction, change: impl FnOnce(&mut Wanted)) -> Result<Nanos, LinkError> {
+    fn apply(
+        &self,
+        direction: Direction,
+        change: impl FnOnce(&mut Wanted),
+    ) -> Result<Nanos, LinkError> {
         let link = self.name.to_string();
         let control = match &self.carrier {
             CarrierState::Thread(control) => control,
@@ -362,7 +418,10 @@ impl LinkHandle {
             return Err(LinkError::Silent { link });
         };
         // The thread is ready first, whichever way packets go next.
-        match way.take(changed.is_clear).map_err(|source| LinkError::System { link, source })? {
+        match way
+            .take(changed.is_clear)
+            .map_err(|source| LinkError::System { link, source })?
+        {
             true => Ok(self.clock.now()),
             false => Ok(changed.at),
         }
@@ -385,7 +444,8 @@ impl LinkHandle {
 
     /// What its thread did so far. The kernel's links count nothing here.
     pub fn report(&self) -> LinkReport {
-        let (CarrierState::Thread(control) | CarrierState::Prototype(control)) = &self.carrier else {
+        let (CarrierState::Thread(control) | CarrierState::Prototype(control)) = &self.carrier
+        else {
             return LinkReport::default();
         };
         control.report()

@@ -27,13 +27,20 @@ const LIMIT_PACKETS: u32 = 1_000_000;
 pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
     let refuse = |key, what: &str| {
         let what = format!("netem {what}; omit netem");
-        Err(SettingsError { key, kind: SettingsErrorKind::Carrier, what })
+        Err(SettingsError {
+            key,
+            kind: SettingsErrorKind::Carrier,
+            what,
+        })
     };
     if !settings.jitter.0.is_zero() && settings.jitter_shape != JitterShape::Uniform {
         return refuse("jitter_shape", "supports uniform jitter only");
     }
     if !settings.jitter.0.is_zero() && settings.keep_order {
-        return refuse("keep_order", "reorders under jitter: write keep_order = false");
+        return refuse(
+            "keep_order",
+            "reorders under jitter: write keep_order = false",
+        );
     }
     if settings.distribution.is_some() {
         return refuse("distribution", "supports uniform jitter only");
@@ -42,7 +49,10 @@ pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
         return refuse("loss_gap", "supports a gap for reordering only");
     }
     if settings.loss_correlation > 0.0 {
-        return refuse("loss_correlation", "loses far fewer packets than requested if losses are correlated");
+        return refuse(
+            "loss_correlation",
+            "loses far fewer packets than requested if losses are correlated",
+        );
     }
     if settings.ecn > 0.0 {
         return refuse("ecn", "can only mark packets that it would otherwise drop");
@@ -51,19 +61,40 @@ pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
         return refuse("slow_close", "cannot act on connections");
     }
     if settings.reorder > 0.0 {
-        return refuse("reorder", "reorders by sending packets early instead of holding them back");
+        return refuse(
+            "reorder",
+            "reorders by sending packets early instead of holding them back",
+        );
     }
     if settings.rate.is_some() && settings.queue_packets.is_none() {
-        return refuse("queue_packets", "limits its queue in packets only: write queue_packets");
+        return refuse(
+            "queue_packets",
+            "limits its queue in packets only: write queue_packets",
+        );
     }
     // struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter. The times are given in 64 bits below.
     let limit = settings.queue_packets.unwrap_or(LIMIT_PACKETS);
     let mut bytes = Vec::new();
-    for field in [0, limit, probability(settings.loss), 0, probability(settings.duplicate), 0] {
+    for field in [
+        0,
+        limit,
+        probability(settings.loss),
+        0,
+        probability(settings.duplicate),
+        0,
+    ] {
         bytes.extend(field.to_ne_bytes());
     }
-    attribute(&mut bytes, LATENCY64, &(settings.delay.0.as_nanos() as i64).to_ne_bytes());
-    attribute(&mut bytes, JITTER64, &(settings.jitter.0.as_nanos() as i64).to_ne_bytes());
+    attribute(
+        &mut bytes,
+        LATENCY64,
+        &(settings.delay.0.as_nanos() as i64).to_ne_bytes(),
+    );
+    attribute(
+        &mut bytes,
+        JITTER64,
+        &(settings.jitter.0.as_nanos() as i64).to_ne_bytes(),
+    );
     // Probability and correlation.
     attribute(&mut bytes, REORDER, &[0; 8]);
     let corrupt = [probability(settings.corrupt), 0];
@@ -71,14 +102,24 @@ pub(crate) fn options(settings: &Settings) -> Result<Vec<u8>, SettingsError> {
     if let Some(rate) = settings.rate {
         let bytes_per_second = rate.0 / 8;
         // struct tc_netem_rate: rate, packet_overhead, cell_size, cell_overhead.
-        attribute(&mut bytes, RATE, &words(&[u32::try_from(bytes_per_second).unwrap_or(u32::MAX), 0, 0, 0]));
+        attribute(
+            &mut bytes,
+            RATE,
+            &words(&[u32::try_from(bytes_per_second).unwrap_or(u32::MAX), 0, 0, 0]),
+        );
         if bytes_per_second > u64::from(u32::MAX) {
             attribute(&mut bytes, RATE64, &bytes_per_second.to_ne_bytes());
         }
     }
     if let Some(bursts) = settings.loss_bursts {
         // struct tc_netem_gemodel: p, r, h (passes while bad), k1 (lost while good).
-        let model = [bursts.to_bad, bursts.to_good, 1.0 - bursts.loss_bad, bursts.loss_good].map(probability);
+        let model = [
+            bursts.to_bad,
+            bursts.to_good,
+            1.0 - bursts.loss_bad,
+            bursts.loss_good,
+        ]
+        .map(probability);
         let mut nested = Vec::new();
         attribute(&mut nested, LOSS_GILBERT_ELLIOTT, &words(&model));
         attribute(&mut bytes, LOSS | NESTED, &nested);
@@ -92,7 +133,10 @@ fn probability(share: f64) -> u32 {
 }
 
 fn words(values: &[u32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+    values
+        .iter()
+        .flat_map(|value| value.to_ne_bytes())
+        .collect()
 }
 
 fn attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
@@ -113,19 +157,35 @@ mod tests {
     fn refuses_what_netem_cannot() {
         let check = |text: &str, key: Option<&str>| {
             let settings: Settings = toml::from_str(text).unwrap();
-            assert_eq!(options(&settings).err().map(|error| error.key), key, "{text}");
+            assert_eq!(
+                options(&settings).err().map(|error| error.key),
+                key,
+                "{text}"
+            );
         };
         check("", None);
-        check("delay = '10ms'\nloss = 0.01\ncorrupt = 0.001\nduplicate = 0.1", None);
+        check(
+            "delay = '10ms'\nloss = 0.01\ncorrupt = 0.001\nduplicate = 0.1",
+            None,
+        );
         check("rate = '1Gb/s'", Some("queue_packets"));
         check("rate = '1Gb/s'\nqueue_packets = 100", None);
         check("reorder = 0.02", Some("reorder"));
         check("jitter = '1ms'", Some("keep_order"));
         check("jitter = '1ms'\nkeep_order = false", None);
-        check("jitter = '1ms'\nkeep_order = false\njitter_shape = 'normal'", Some("jitter_shape"));
-        check("jitter = '1ms'\nkeep_order = false\ndistribution = 'normal'", Some("distribution"));
+        check(
+            "jitter = '1ms'\nkeep_order = false\njitter_shape = 'normal'",
+            Some("jitter_shape"),
+        );
+        check(
+            "jitter = '1ms'\nkeep_order = false\ndistribution = 'normal'",
+            Some("distribution"),
+        );
         check("loss = 1.0\nloss_gap = 100", Some("loss_gap"));
-        check("loss = 0.1\nloss_correlation = 0.25", Some("loss_correlation"));
+        check(
+            "loss = 0.1\nloss_correlation = 0.25",
+            Some("loss_correlation"),
+        );
         check("ecn = 0.1", Some("ecn"));
         check("slow_close = '1s'", Some("slow_close"));
     }
@@ -133,13 +193,19 @@ mod tests {
     /// `struct tc_netem_qopt` and the attributes behind it, by kind.
     fn read(bytes: &[u8]) -> (Vec<u32>, BTreeMap<u16, Vec<u8>>) {
         let words = |bytes: &[u8]| -> Vec<u32> {
-            bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+            bytes
+                .chunks_exact(4)
+                .map(|word| u32::from_le_bytes(word.try_into().unwrap()))
+                .collect()
         };
         let (fixed, mut rest) = bytes.split_at(24);
         let mut attributes = BTreeMap::new();
         while let [low, high, kind_low, kind_high, ..] = rest {
             let length = usize::from(u16::from_le_bytes([*low, *high]));
-            attributes.insert(u16::from_le_bytes([*kind_low, *kind_high]), rest[4..length].to_vec());
+            attributes.insert(
+                u16::from_le_bytes([*kind_low, *kind_high]),
+                rest[4..length].to_vec(),
+            );
             rest = &rest[length.next_multiple_of(4).min(rest.len())..];
         }
         (words(fixed), attributes)
@@ -167,7 +233,11 @@ mod tests {
             let latency = nanos(our_attributes.remove(&LATENCY64).unwrap());
             assert_eq!(latency, settings.delay.0.as_nanos() as i64, "{text}");
             assert_eq!(latency / 64, i64::from(theirs[0]), "{text}: {theirs:?}");
-            assert_eq!(nanos(our_attributes.remove(&JITTER64).unwrap()), 0, "{text}");
+            assert_eq!(
+                nanos(our_attributes.remove(&JITTER64).unwrap()),
+                0,
+                "{text}"
+            );
             (ours[0], theirs[0]) = (0, 0);
             assert_eq!(ours, theirs, "{text}");
             // Said to be none, where tc says nothing.

@@ -17,7 +17,10 @@ pub(super) struct OffCore {
 impl OffCore {
     /// Of the calling thread.
     pub(super) fn of_this_thread() -> OffCore {
-        let mut count = OffCore { file: File::open("/proc/thread-self/schedstat").ok(), seen_nanos: 0 };
+        let mut count = OffCore {
+            file: File::open("/proc/thread-self/schedstat").ok(),
+            seen_nanos: 0,
+        };
         count.waited_nanos();
         count
     }
@@ -26,8 +29,12 @@ impl OffCore {
     pub(super) fn waited_nanos(&mut self) -> u64 {
         let Some(file) = &self.file else { return 0 };
         let mut text = [0; 64];
-        let Ok(count) = file.read_at(&mut text, 0) else { return 0 };
-        let Some(total) = second_figure(&text[..count]) else { return 0 };
+        let Ok(count) = file.read_at(&mut text, 0) else {
+            return 0;
+        };
+        let Some(total) = second_figure(&text[..count]) else {
+            return 0;
+        };
         let waited = total.saturating_sub(self.seen_nanos);
         self.seen_nanos = total;
         waited
@@ -35,7 +42,12 @@ impl OffCore {
 }
 
 fn second_figure(text: &[u8]) -> Option<u64> {
-    std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+    std::str::from_utf8(text)
+        .ok()?
+        .split_ascii_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]

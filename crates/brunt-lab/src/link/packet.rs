@@ -97,7 +97,15 @@ impl Train {
         }
         let segments = payload.div_ceil(segment_bytes);
         let frame_bytes = frame.len();
-        Some(Train { header_bytes, segment_bytes, segments, frame_bytes, ip_at, transport_at, kind })
+        Some(Train {
+            header_bytes,
+            segment_bytes,
+            segments,
+            frame_bytes,
+            ip_at,
+            transport_at,
+            kind,
+        })
     }
 
     /// Writes `count` segments of a train, from `first` on, as a separate frame: a packet, or a
@@ -181,14 +189,22 @@ pub(super) fn seal_train(buffer: &mut [u8], header_bytes: usize, segment_bytes: 
     ip[10..12].fill(0);
     let sum = !fold(add(0, ip));
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    leave_checksum(add(0, &ip[12..20]), libc::IPPROTO_TCP, TCP_CHECKSUM_OFFSET, tcp);
+    leave_checksum(
+        add(0, &ip[12..20]),
+        libc::IPPROTO_TCP,
+        TCP_CHECKSUM_OFFSET,
+        tcp,
+    );
 }
 
 /// Finishes the checksum that the host left to the card, and then flips one bit behind the Ethernet
 /// header, which `pick` chooses: the receiver's checksum gets to see it. Not for trains.
 pub fn corrupt(buffer: &mut [u8], pick: u64) {
     complete_checksum(buffer);
-    let Some(bytes) = buffer.len().checked_sub(VNET_HEADER_BYTES + ETHERNET_BYTES).filter(|bytes| *bytes > 0)
+    let Some(bytes) = buffer
+        .len()
+        .checked_sub(VNET_HEADER_BYTES + ETHERNET_BYTES)
+        .filter(|bytes| *bytes > 0)
     else {
         return;
     };
@@ -235,9 +251,15 @@ pub fn ecn(buffer: &[u8]) -> Ecn {
 /// Marks a frame that said it is capable of it. IPv4's checksum is moved by as much (RFC 1624), so that one that was
 /// wrong stays wrong; IPv6 has none.
 pub fn mark_congestion(buffer: &mut [u8]) {
-    debug_assert_eq!(ecn(buffer), Ecn::Capable, "only what can take a mark is marked");
+    debug_assert_eq!(
+        ecn(buffer),
+        Ecn::Capable,
+        "only what can take a mark is marked"
+    );
     let frame = &mut buffer[VNET_HEADER_BYTES..];
-    let Some((ethertype, ip_at)) = network(frame) else { return };
+    let Some((ethertype, ip_at)) = network(frame) else {
+        return;
+    };
     let ip = &mut frame[ip_at..];
     if ethertype == ETHERTYPE_IPV6 {
         ip[1] |= ECN_BITS_V6;
@@ -324,7 +346,9 @@ pub(super) mod tests {
         buffer.extend(16u16.to_ne_bytes());
         buffer.extend([0, 0]);
         buffer.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
-        buffer.extend([0x45, 0, 0, 0, 0x12, 0x34, 0x40, 0, 64, 6, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2]);
+        buffer.extend([
+            0x45, 0, 0, 0, 0x12, 0x34, 0x40, 0, 64, 6, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2,
+        ]);
         buffer.extend([0x9c, 0x40, 0x0c, 0xbc, 0xff, 0xff, 0xff, 0xf0, 0, 0, 0, 9]);
         buffer.extend([0x80, TCP_PSH | 0x10 | TCP_CWR, 1, 0, 0, 0, 0, 0]);
         buffer.extend([1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
@@ -356,12 +380,29 @@ pub(super) mod tests {
             let frame = &packet[VNET_HEADER_BYTES..];
             assert_eq!(frame.len(), train.frame_bytes(segment));
             assert!(sums_are_right(frame), "segment {segment}");
-            assert_eq!(usize::from(u16::from_be_bytes([frame[16], frame[17]])), frame.len() - 14);
-            assert_eq!(u16::from_be_bytes([frame[18], frame[19]]), 0x1234 + segment as u16);
+            assert_eq!(
+                usize::from(u16::from_be_bytes([frame[16], frame[17]])),
+                frame.len() - 14
+            );
+            assert_eq!(
+                u16::from_be_bytes([frame[18], frame[19]]),
+                0x1234 + segment as u16
+            );
             let sequence = u32::from_be_bytes(frame[38..42].try_into().unwrap());
-            assert_eq!(sequence, 0xffff_fff0u32.wrapping_add((segment * SEGMENT) as u32));
-            assert_eq!(frame[47] & TCP_PSH != 0, segment == 2, "only the last pushes");
-            assert_eq!(frame[47] & TCP_CWR != 0, segment == 0, "only the first says CWR");
+            assert_eq!(
+                sequence,
+                0xffff_fff0u32.wrapping_add((segment * SEGMENT) as u32)
+            );
+            assert_eq!(
+                frame[47] & TCP_PSH != 0,
+                segment == 2,
+                "only the last pushes"
+            );
+            assert_eq!(
+                frame[47] & TCP_CWR != 0,
+                segment == 0,
+                "only the first says CWR"
+            );
             payload.extend_from_slice(&frame[66..]);
         }
         assert_eq!(payload, buffer[VNET_HEADER_BYTES + 66..]);
@@ -371,9 +412,13 @@ pub(super) mod tests {
     /// checksums are right and whose payloads are the train's.
     #[test]
     fn all_kinds_of_trains_are_cut() {
-        for (tags, v6, udp) in
-            [(0, true, false), (1, false, false), (2, true, false), (0, false, true), (1, true, true)]
-        {
+        for (tags, v6, udp) in [
+            (0, true, false),
+            (1, false, false),
+            (2, true, false),
+            (0, false, true),
+            (1, true, true),
+        ] {
             let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
             (0..tags).for_each(|_| frame.extend([0x81, 0, 0, 7]));
             frame.extend(if v6 { ETHERTYPE_IPV6 } else { ETHERTYPE_IPV4 });
@@ -384,21 +429,27 @@ pub(super) mod tests {
                     frame.extend([0x60, 0, 0, 0, 0, 0, protocol, 64]);
                     frame.extend(1..=32);
                 }
-                false => frame
-                    .extend([0x45, 0, 0, 0, 9, 9, 0x40, 0, 64, protocol, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2]),
+                false => frame.extend([
+                    0x45, 0, 0, 0, 9, 9, 0x40, 0, 64, protocol, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2,
+                ]),
             }
             let transport_at = frame.len();
             match udp {
                 true => frame.extend([0x9c, 0x40, 0x0c, 0xbc, 0, 0, 0, 0]),
-                false => frame
-                    .extend([0x9c, 0x40, 0x0c, 0xbc, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 1, 0, 0, 0, 0, 0]),
+                false => frame.extend([
+                    0x9c, 0x40, 0x0c, 0xbc, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 1, 0, 0, 0, 0, 0,
+                ]),
             }
             let header_bytes = frame.len();
             let payload: Vec<u8> = (0..3000u32).map(|byte| (byte * 7) as u8).collect();
             frame.extend(&payload);
             let offload = [[GSO_TCP4, GSO_TCP6][usize::from(v6)], GSO_UDP][usize::from(udp)];
             let mut buffer = vec![NEEDS_CHECKSUM, offload];
-            let checksum = if udp { UDP_CHECKSUM_OFFSET } else { TCP_CHECKSUM_OFFSET };
+            let checksum = if udp {
+                UDP_CHECKSUM_OFFSET
+            } else {
+                TCP_CHECKSUM_OFFSET
+            };
             for word in [header_bytes, 1200, transport_at, checksum, 0] {
                 buffer.extend((word as u16).to_ne_bytes());
             }
@@ -413,9 +464,20 @@ pub(super) mod tests {
                 let frame = &packet[VNET_HEADER_BYTES..];
                 assert_eq!(frame.len(), train.frame_bytes(segment));
                 let (ip, transport) = (&frame[ip_at..transport_at], &frame[transport_at..]);
-                let addresses = if v6 { add(0, &ip[8..40]) } else { add(0, &ip[12..20]) };
-                let sum = add(addresses + u64::from(protocol) + transport.len() as u64, transport);
-                assert_eq!(fold(sum), 0xffff, "{tags} tags, v6 {v6}, udp {udp}, segment {segment}");
+                let addresses = if v6 {
+                    add(0, &ip[8..40])
+                } else {
+                    add(0, &ip[12..20])
+                };
+                let sum = add(
+                    addresses + u64::from(protocol) + transport.len() as u64,
+                    transport,
+                );
+                assert_eq!(
+                    fold(sum),
+                    0xffff,
+                    "{tags} tags, v6 {v6}, udp {udp}, segment {segment}"
+                );
                 let stated = if v6 { &ip[4..6] } else { &ip[2..4] };
                 let bytes = transport.len() + if v6 { 0 } else { 20 };
                 assert_eq!(stated, (bytes as u16).to_be_bytes());
@@ -426,8 +488,9 @@ pub(super) mod tests {
             assert_eq!(seen, payload);
             for length in 0..buffer.len() {
                 if let Some(cut) = Train::parse(&buffer[..length]) {
-                    (0..cut.segments)
-                        .for_each(|segment| cut.cut(&buffer[..length], segment, 1, &mut Vec::new()));
+                    (0..cut.segments).for_each(|segment| {
+                        cut.cut(&buffer[..length], segment, 1, &mut Vec::new())
+                    });
                 }
             }
         }
@@ -442,7 +505,11 @@ pub(super) mod tests {
         for (first, count) in [(0, 1), (train.segments - 1, 1), (1, 2)] {
             let mut part = Vec::new();
             train.cut(&buffer, first, count, &mut part);
-            assert_eq!(part[2..4], (train.header_bytes as u16).to_ne_bytes(), "{count} from {first} on");
+            assert_eq!(
+                part[2..4],
+                (train.header_bytes as u16).to_ne_bytes(),
+                "{count} from {first} on"
+            );
         }
     }
 
@@ -466,13 +533,18 @@ pub(super) mod tests {
     /// A mark is made where the sender can take it and nowhere else, and IPv4's checksum stays right.
     #[test]
     fn congestion_is_marked() {
-        for (tos, says) in
-            [(0b00, Ecn::NotCapable), (0b01, Ecn::Capable), (0b10, Ecn::Capable), (0b11, Ecn::Marked)]
-        {
+        for (tos, says) in [
+            (0b00, Ecn::NotCapable),
+            (0b01, Ecn::Capable),
+            (0b10, Ecn::Capable),
+            (0b11, Ecn::Marked),
+        ] {
             for class in [0u8, 0xb8] {
                 let buffer = train();
                 let mut packet = Vec::new();
-                Train::parse(&buffer).unwrap().cut(&buffer, 0, 1, &mut packet);
+                Train::parse(&buffer)
+                    .unwrap()
+                    .cut(&buffer, 0, 1, &mut packet);
                 packet[VNET_HEADER_BYTES + 15] = class | tos;
                 let ip = &mut packet[VNET_HEADER_BYTES + 14..VNET_HEADER_BYTES + 34];
                 ip[10..12].fill(0);
@@ -522,7 +594,10 @@ pub(super) mod tests {
             let mut corrupted = packet.clone();
             corrupt(&mut corrupted, pick);
             assert_eq!(corrupted[0], 0, "nothing vouches for its checksum");
-            assert!(!sums_are_right(&corrupted[VNET_HEADER_BYTES..]), "bit {bit}");
+            assert!(
+                !sums_are_right(&corrupted[VNET_HEADER_BYTES..]),
+                "bit {bit}"
+            );
             flipped.insert(corrupted);
         }
         assert_eq!(flipped.len(), bits);

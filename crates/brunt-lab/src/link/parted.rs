@@ -17,7 +17,9 @@ pub(crate) struct HostPair {
 
 /// Whether a frame, virtio-net header first, is from and to one of these pairs.
 pub(super) fn stops(pairs: &[HostPair], buffer: &[u8]) -> bool {
-    let Some(frame) = buffer.get(VNET_HEADER_BYTES..).filter(|frame| frame.len() >= ETHERNET_BYTES + 20)
+    let Some(frame) = buffer
+        .get(VNET_HEADER_BYTES..)
+        .filter(|frame| frame.len() >= ETHERNET_BYTES + 20)
     else {
         return false;
     };
@@ -39,7 +41,10 @@ mod tests {
     fn pairs_are_stopped() {
         let host = |last| Ipv4Addr::new(10, 77, 0, last);
         let frame = train();
-        let pair = |from, to| HostPair { from: host(from), to: host(to) };
+        let pair = |from, to| HostPair {
+            from: host(from),
+            to: host(to),
+        };
         assert!(stops(&[pair(1, 2)], &frame));
         assert!(stops(&[pair(3, 4), pair(1, 2)], &frame));
         assert!(!stops(&[pair(2, 1), pair(1, 3), pair(3, 2)], &frame));

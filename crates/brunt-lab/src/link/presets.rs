@@ -32,14 +32,22 @@ pub const PRESETS: &[Preset] = &[
         help: "loss, corruption and reordering of the Internet of the 1990s; add your own delay",
         source: "V. Paxson, End-to-end Internet packet dynamics, IEEE/ACM Transactions on Networking 7(3), 1999, \
                  as used in section 5 of the iSCSI performance analysis: 2.7% lost, 0.02% corrupted, 2.0% reordered",
-        settings: || Settings { loss: 0.027, corrupt: 0.0002, reorder: 0.02, ..Settings::default() },
+        settings: || Settings {
+            loss: 0.027,
+            corrupt: 0.0002,
+            reorder: 0.02,
+            ..Settings::default()
+        },
     },
     Preset {
         name: "four-sites",
         help: "between two of four data centres: 10 ms each way",
         source: "the latency configuration of the distributed storage study (its figure 3): four groups of nodes, \
                  no delay within a group, 10 ms in each direction between groups",
-        settings: || Settings { delay: Span(Duration::from_millis(10)), ..Settings::default() },
+        settings: || Settings {
+            delay: Span(Duration::from_millis(10)),
+            ..Settings::default()
+        },
     },
 ];
 
@@ -57,8 +65,16 @@ mod tests {
     #[test]
     fn every_preset_has_a_source() {
         for (index, this) in PRESETS.iter().enumerate() {
-            assert!(PRESETS[..index].iter().all(|other| other.name != this.name), "{} twice", this.name);
-            assert!(!this.help.is_empty() && !this.source.is_empty(), "{}", this.name);
+            assert!(
+                PRESETS[..index].iter().all(|other| other.name != this.name),
+                "{} twice",
+                this.name
+            );
+            assert!(
+                !this.help.is_empty() && !this.source.is_empty(),
+                "{}",
+                this.name
+            );
             assert_eq!((this.settings)().check(), Ok(()), "{}", this.name);
             assert_eq!(preset(this.name).map(|found| found.help), Some(this.help));
         }

@@ -37,10 +37,19 @@ impl Prototype {
     /// Until it is told to stop.
     pub(super) fn run(self) -> io::Result<()> {
         sys::exact_timers();
-        let Prototype { sockets, control, delay, clock } = self;
+        let Prototype {
+            sockets,
+            control,
+            delay,
+            clock,
+        } = self;
         let mut queue: VecDeque<(Nanos, usize, Vec<u8>)> = VecDeque::new();
         let mut buffer = vec![0; FRAME_BYTES_MAX];
-        let fds = [sockets[0].as_raw_fd(), sockets[1].as_raw_fd(), control.wake.as_raw_fd()];
+        let fds = [
+            sockets[0].as_raw_fd(),
+            sockets[1].as_raw_fd(),
+            control.wake.as_raw_fd(),
+        ];
         let start = clock.now();
         while !control.stop.load(Ordering::Acquire) {
             let turn = clock.now();
@@ -62,11 +71,16 @@ impl Prototype {
                 send(&sockets[1 - from], &frame, &control.lanes[from].counters);
             }
             for (socket, lane) in sockets.iter().zip(&control.lanes) {
-                add(&lane.counters.unmeant_no_buffer, sys::packet_socket_drops(socket.as_fd())?);
+                add(
+                    &lane.counters.unmeant_no_buffer,
+                    sys::packet_socket_drops(socket.as_fd())?,
+                );
             }
             let now = clock.now();
             add(&control.busy_nanos, now.0 - turn.0);
-            control.lived_nanos.store(now.0 - start.0, Ordering::Relaxed);
+            control
+                .lived_nanos
+                .store(now.0 - start.0, Ordering::Relaxed);
             sys::wait_readable(&fds, queue.front().map(|(due, ..)| due.since(now)))?;
         }
         Ok(())
@@ -84,7 +98,9 @@ fn send(to: &OwnedFd, frame: &[u8], counters: &super::counters::Counters) {
 fn packets(frame: &[u8]) -> u64 {
     match frame {
         [_, kind, _, _, low, high, ..] if kind & 0x7f == GSO_TCP4 => {
-            let payload = frame.len().saturating_sub(HEADER_BYTES + TRAIN_HEADERS_BYTES);
+            let payload = frame
+                .len()
+                .saturating_sub(HEADER_BYTES + TRAIN_HEADERS_BYTES);
             payload.div_ceil(usize::from(u16::from_ne_bytes([*low, *high])).max(1)) as u64
         }
         _ => 1,

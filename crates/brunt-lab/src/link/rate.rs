@@ -15,8 +15,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct BitRate(pub u64);
 
 /// What a bit rate may end in; decimal, as lines are sold.
-const RATE_UNITS: [(&str, u64); 4] =
-    [("gb/s", 1_000_000_000), ("mb/s", 1_000_000), ("kb/s", 1_000), ("b/s", 1)];
+const RATE_UNITS: [(&str, u64); 4] = [
+    ("gb/s", 1_000_000_000),
+    ("mb/s", 1_000_000),
+    ("kb/s", 1_000),
+    ("b/s", 1),
+];
 
 /// Why a text is no line rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,11 +41,20 @@ pub enum BitRateError {
 
 impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let written = [("Gb/s", 1_000_000_000), ("Mb/s", 1_000_000), ("kb/s", 1_000), ("b/s", 1)];
+        let written = [
+            ("Gb/s", 1_000_000_000),
+            ("Mb/s", 1_000_000),
+            ("kb/s", 1_000),
+            ("b/s", 1),
+        ];
         // Three decimals at most, and exact: else a smaller unit.
-        let exact =
-            |scale: u64| self.0 >= scale && (u128::from(self.0) * 1000).is_multiple_of(u128::from(scale));
-        let (unit, scale) = written.into_iter().find(|(_, scale)| exact(*scale)).unwrap_or(("b/s", 1));
+        let exact = |scale: u64| {
+            self.0 >= scale && (u128::from(self.0) * 1000).is_multiple_of(u128::from(scale))
+        };
+        let (unit, scale) = written
+            .into_iter()
+            .find(|(_, scale)| exact(*scale))
+            .unwrap_or(("b/s", 1));
         write!(f, "{}{unit}", self.0 as f64 / scale as f64)
     }
 }
@@ -50,12 +63,22 @@ impl FromStr for BitRate {
     type Err = BitRateError;
     fn from_str(text: &str) -> Result<BitRate, BitRateError> {
         if text.trim_end().ends_with("B/s") {
-            return Err(BitRateError::InBytes { text: text.to_string() });
+            return Err(BitRateError::InBytes {
+                text: text.to_string(),
+            });
         }
         let lower = text.trim().to_ascii_lowercase().replace("bit", "b");
-        let mistake = || BitRateError::NotARate { text: text.to_string() };
-        let (unit, scale) = RATE_UNITS.iter().find(|(unit, _)| lower.ends_with(unit)).ok_or_else(mistake)?;
-        let number: f64 = lower[..lower.len() - unit.len()].trim().parse().map_err(|_| mistake())?;
+        let mistake = || BitRateError::NotARate {
+            text: text.to_string(),
+        };
+        let (unit, scale) = RATE_UNITS
+            .iter()
+            .find(|(unit, _)| lower.ends_with(unit))
+            .ok_or_else(mistake)?;
+        let number: f64 = lower[..lower.len() - unit.len()]
+            .trim()
+            .parse()
+            .map_err(|_| mistake())?;
         let bits = number * *scale as f64;
         if bits.is_finite() && (0.0..1e18).contains(&bits) {
             Ok(BitRate(bits.round() as u64))
@@ -108,11 +131,17 @@ mod tests {
         }
         for text in ["100MB/s", "1 GB/s", "100B/s "] {
             let error = text.parse::<BitRate>().unwrap_err();
-            assert!(matches!(error, BitRateError::InBytes { .. }), "{text}: {error}");
+            assert!(
+                matches!(error, BitRateError::InBytes { .. }),
+                "{text}: {error}"
+            );
         }
         for text in ["100", "fast", "-1Mb/s", "1e30Gb/s", "NaNb/s", ""] {
             let error = text.parse::<BitRate>().unwrap_err();
-            assert!(matches!(error, BitRateError::NotARate { .. }), "{text}: {error}");
+            assert!(
+                matches!(error, BitRateError::NotARate { .. }),
+                "{text}: {error}"
+            );
         }
     }
 }

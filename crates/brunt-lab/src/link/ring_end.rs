@@ -64,7 +64,14 @@ impl RingEnd {
     /// The end of this socket, which is bound to the interface of this index.
     pub(super) fn new(socket: Arc<OwnedFd>, index: u32, ring: SlotRing) -> RingEnd {
         let passing = Vec::with_capacity(sys::SENT_AT_ONCE_MAX);
-        RingEnd { socket, index, ring, passing, clocks: None, looked: None }
+        RingEnd {
+            socket,
+            index,
+            ring,
+            passing,
+            clocks: None,
+            looked: None,
+        }
     }
 
     /// Something was said to be wrong with the socket.
@@ -123,16 +130,24 @@ impl RingEnd {
 
     fn arrival(&mut self, stamp: Option<Duration>, clock: &Clock) -> FrameArrival {
         // One look at the clocks does for a batch, but for frames that came meanwhile.
-        let (now, wall) =
-            self.clocks.filter(|(_, wall)| stamp.is_some_and(|stamp| stamp <= *wall)).unwrap_or_else(|| {
+        let (now, wall) = self
+            .clocks
+            .filter(|(_, wall)| stamp.is_some_and(|stamp| stamp <= *wall))
+            .unwrap_or_else(|| {
                 let wall = clock_gettime(ClockId::Realtime);
-                (clock.now(), Duration::new(wall.tv_sec as u64, wall.tv_nsec as u32))
+                (
+                    clock.now(),
+                    Duration::new(wall.tv_sec as u64, wall.tv_nsec as u32),
+                )
             });
         self.clocks = Some((now, wall));
         // What the kernel did not stamp, or in the future (the clock was set), came now.
         let since_1970 = stamp.unwrap_or(wall).min(wall);
         let waited = (wall - since_1970).as_nanos() as u64;
-        FrameArrival { at: Nanos(now.0.saturating_sub(waited)), since_1970 }
+        FrameArrival {
+            at: Nanos(now.0.saturating_sub(waited)),
+            since_1970,
+        }
     }
 
     /// The bytes of a frame of this batch.
@@ -142,15 +157,28 @@ impl RingEnd {
 
     /// A frame, which stands for so many packets, is sent as it is.
     pub(super) fn pass(&mut self, frame: SlotFrame, packets: u32, came: Nanos) {
-        self.passing.push(PassingFrame { frame, packets, came });
+        self.passing.push(PassingFrame {
+            frame,
+            packets,
+            came,
+        });
     }
 
     /// Sends what is to be sent as it is, and notes what that added.
-    pub(super) fn send(&mut self, to: RawFd, clock: &Clock, added: &mut Histogram, written: &mut Written) {
+    pub(super) fn send(
+        &mut self,
+        to: RawFd,
+        clock: &Clock,
+        added: &mut Histogram,
+        written: &mut Written,
+    ) {
         if self.passing.is_empty() {
             return;
         }
-        let frames = self.passing.iter().map(|passing| self.ring.bytes(passing.frame));
+        let frames = self
+            .passing
+            .iter()
+            .map(|passing| self.ring.bytes(passing.frame));
         let refused = sys::write_packets(to, frames);
         let now = clock.now();
         for (place, PassingFrame { packets, came, .. }) in self.passing.drain(..).enumerate() {

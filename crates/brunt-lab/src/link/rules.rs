@@ -93,8 +93,11 @@ impl Rules {
         let clear = settings.is_clear();
         let loss = Loss::new(settings.loss_model());
         let table = table(&settings);
-        let departures =
-            VecDeque::with_capacity(settings.queue_packets.map_or(0, |count| count.min(4096) as usize));
+        let departures = VecDeque::with_capacity(
+            settings
+                .queue_packets
+                .map_or(0, |count| count.min(4096) as usize),
+        );
         Rules {
             queue_bytes: settings.queue_bytes(),
             settings,
@@ -166,10 +169,13 @@ impl Rules {
                 held: false,
             });
         }
-        let Some(sent) = self.send(looked, now, frame_bytes) else { return PacketFate::QueueFull };
+        let Some(sent) = self.send(looked, now, frame_bytes) else {
+            return PacketFate::QueueFull;
+        };
         // In this order for ever, each drawn whether needed or not: so that one setting does not
         // change what another does to a packet.
-        let [loss, turn, corrupt, bit, duplicate, reorder] = std::array::from_fn(|_| random.next_u64());
+        let [loss, turn, corrupt, bit, duplicate, reorder] =
+            std::array::from_fn(|_| random.next_u64());
         if self.loss.takes(unit(loss), unit(turn)) {
             return PacketFate::Lost;
         }
@@ -199,9 +205,12 @@ impl Rules {
 
     /// When the line has sent the packet; `None` when it does not fit into the queue.
     fn send(&mut self, looked: Nanos, now: Nanos, frame_bytes: u32) -> Option<Nanos> {
-        let Some(rate) = self.settings.rate else { return Some(now) };
+        let Some(rate) = self.settings.rate else {
+            return Some(now);
+        };
         let wire_bits = |bytes: u64| u128::from(bytes + FRAME_OVERHEAD_BYTES) * 8;
-        let waiting = u128::from(self.line_free.0.saturating_sub(now.0)) * u128::from(rate.0) / 8_000_000_000;
+        let waiting =
+            u128::from(self.line_free.0.saturating_sub(now.0)) * u128::from(rate.0) / 8_000_000_000;
         if waiting > 0 && waiting + u128::from(frame_bytes) > u128::from(self.queue_bytes) {
             return None;
         }
@@ -214,7 +223,8 @@ impl Rules {
             }
         }
         // Rounded up: a line is never faster than stated.
-        let nanos = (wire_bits(u64::from(frame_bytes)) * 1_000_000_000).div_ceil(u128::from(rate.0));
+        let nanos =
+            (wire_bits(u64::from(frame_bytes)) * 1_000_000_000).div_ceil(u128::from(rate.0));
         let idle_since = self.line_free.0.max(looked.0.min(now.0));
         let came = looked.0.clamp(now.0.saturating_sub(BACK_NANOS_MAX), now.0);
         self.line_time.lost += came.saturating_sub(idle_since);
@@ -253,7 +263,11 @@ fn bounded(nanos: f64) -> u64 {
 }
 
 fn table(settings: &Settings) -> Option<Arc<DistributionTable>> {
-    settings.distribution.as_ref().map(|named| named.table().expect("checked settings have read their table"))
+    settings.distribution.as_ref().map(|named| {
+        named
+            .table()
+            .expect("checked settings have read their table")
+    })
 }
 
 /// Whether something of probability `share` happens with this draw of 64 bits.
@@ -283,7 +297,9 @@ mod tests {
     /// Fates of packets that come `gap` nanoseconds apart.
     fn fates(text: &str, seed: u64, count: u64, gap: u64) -> Vec<PacketFate> {
         let mut rules = Rules::new(of(text), seed);
-        (0..count).map(|number| rules.on_packet(Nanos(number * gap), 1514)).collect()
+        (0..count)
+            .map(|number| rules.on_packet(Nanos(number * gap), 1514))
+            .collect()
     }
 
     fn delivery(verdict: &PacketFate) -> Option<Delivery> {
@@ -296,8 +312,14 @@ mod tests {
     /// Exact: what a fair coin of this share shows in all but one of 10^6 tries.
     fn assert_share(what: &str, seen: u64, of: u64, share: f64) {
         let binomial = Binomial::new(share, of).unwrap();
-        let (least, most) = (binomial.inverse_cdf(0.5e-6), binomial.inverse_cdf(1.0 - 0.5e-6));
-        assert!((least..=most).contains(&seen), "{what}: {seen} of {of}, expected {least} to {most}");
+        let (least, most) = (
+            binomial.inverse_cdf(0.5e-6),
+            binomial.inverse_cdf(1.0 - 0.5e-6),
+        );
+        assert!(
+            (least..=most).contains(&seen),
+            "{what}: {seen} of {of}, expected {least} to {most}"
+        );
     }
 
     /// Each kind of trouble meets its stated share of packets, alone and with all others.
@@ -309,10 +331,21 @@ mod tests {
         let delivered: Vec<Delivery> = fates.iter().filter_map(delivery).collect();
         let arrived = delivered.len() as u64;
         assert_share("lost", COUNT - arrived, COUNT, 0.027);
-        let count =
-            |of: fn(&Delivery) -> bool| delivered.iter().filter(|delivery| of(delivery)).count() as u64;
-        assert_share("corrupted", count(|delivery| delivery.corrupt.is_some()), arrived, 0.0002);
-        assert_share("duplicated", count(|delivery| delivery.duplicate), arrived, 0.01);
+        let count = |of: fn(&Delivery) -> bool| {
+            delivered.iter().filter(|delivery| of(delivery)).count() as u64
+        };
+        assert_share(
+            "corrupted",
+            count(|delivery| delivery.corrupt.is_some()),
+            arrived,
+            0.0002,
+        );
+        assert_share(
+            "duplicated",
+            count(|delivery| delivery.duplicate),
+            arrived,
+            0.01,
+        );
         assert_share("held back", count(|delivery| delivery.held), arrived, 0.02);
     }
 
@@ -322,11 +355,20 @@ mod tests {
     fn chance_follows_from_seed_and_number() {
         let lost = |text: &str, seed, gap| -> Vec<usize> {
             let fates = fates(text, seed, 20_000, gap);
-            (0..fates.len()).filter(|index| fates[*index] == PacketFate::Lost).collect()
+            (0..fates.len())
+                .filter(|index| fates[*index] == PacketFate::Lost)
+                .collect()
         };
         let first = lost("loss = 0.05", 1, 100);
         assert_eq!(first, lost("loss = 0.05", 1, 12_345));
-        assert_eq!(first, lost("loss = 0.05\ndelay = '3ms'\njitter = '1ms'\nduplicate = 0.3", 1, 7));
+        assert_eq!(
+            first,
+            lost(
+                "loss = 0.05\ndelay = '3ms'\njitter = '1ms'\nduplicate = 0.3",
+                1,
+                7
+            )
+        );
         assert_ne!(first, lost("loss = 0.05", 2, 100));
         // A higher share loses the same ones and more.
         let more = lost("loss = 0.1", 1, 100);
@@ -347,7 +389,10 @@ mod tests {
         }
         changed.change(of("loss = 0.2"));
         for number in 1000..3000 {
-            assert_eq!(changed.on_packet(Nanos(number), 100), steady.on_packet(Nanos(number), 100));
+            assert_eq!(
+                changed.on_packet(Nanos(number), 100),
+                steady.on_packet(Nanos(number), 100)
+            );
         }
     }
 
@@ -376,16 +421,29 @@ mod tests {
         // 1538 bytes on the wire at 100 Mb/s: 123.04 us.
         let text = "rate = '100Mb/s'\nqueue = '15140B'";
         let burst = fates(text, 1, 100, 0);
-        let due: Vec<u64> = burst.iter().filter_map(delivery).map(|delivery| delivery.due.0).collect();
-        let expected: Vec<u64> = (1..=due.len() as u64).map(|number| number * 123_040).collect();
+        let due: Vec<u64> = burst
+            .iter()
+            .filter_map(delivery)
+            .map(|delivery| delivery.due.0)
+            .collect();
+        let expected: Vec<u64> = (1..=due.len() as u64)
+            .map(|number| number * 123_040)
+            .collect();
         assert_eq!(due, expected);
         // 15140 bytes hold nine frames of 1538 on the line and before it, and no tenth.
         assert_eq!(due.len(), 9);
-        assert!(burst[due.len()..].iter().all(|fate| *fate == PacketFate::QueueFull));
+        assert!(
+            burst[due.len()..]
+                .iter()
+                .all(|fate| *fate == PacketFate::QueueFull)
+        );
         // Later there is place again, and an idle line starts at once.
         let paced = fates(text, 1, 50, 200_000);
         for (number, fate) in paced.iter().enumerate() {
-            assert_eq!(delivery(fate).unwrap().due, Nanos(number as u64 * 200_000 + 123_040));
+            assert_eq!(
+                delivery(fate).unwrap().due,
+                Nanos(number as u64 * 200_000 + 123_040)
+            );
         }
         let bounded = fates("rate = '100Mb/s'\nqueue_packets = 3", 1, 10, 0);
         assert_eq!(bounded.iter().filter_map(delivery).count(), 3);
@@ -402,14 +460,19 @@ mod tests {
             let (looked, now) = (Nanos((look - 1) * 5_000_000), Nanos(look * 5_000_000));
             for _ in 0..500 {
                 let delivery = delivery(&rules.on_packet_since(looked, now, 1226)).unwrap();
-                assert!(delivery.due.0 >= now.0 + 1_000_000, "{delivery:?} at {now:?}");
+                assert!(
+                    delivery.due.0 >= now.0 + 1_000_000,
+                    "{delivery:?} at {now:?}"
+                );
                 (sent, last) = (sent + 1, delivery.due.0);
             }
         }
         assert_eq!((sent, last), (100_000, 1_001_000_000));
         let mut late = Rules::new(of("rate = '1Gb/s'"), 1);
         let due = |rules: &mut Rules| {
-            delivery(&rules.on_packet_since(Nanos(0), Nanos(1_000_000_000), 1226)).unwrap().due
+            delivery(&rules.on_packet_since(Nanos(0), Nanos(1_000_000_000), 1226))
+                .unwrap()
+                .due
         };
         let all: Vec<Nanos> = (0..1002).map(|_| due(&mut late)).collect();
         assert!(
@@ -418,8 +481,15 @@ mod tests {
         );
         assert_eq!(all[1001], Nanos(1_000_020_000));
         // The second has 990 ms that nobody can give back.
-        let expected = LineTime { sent: 10_020_000, lost: 990_000_000, ordered: 0 };
-        assert_eq!((late.take_line_time(), late.take_line_time()), (expected, LineTime::default()));
+        let expected = LineTime {
+            sent: 10_020_000,
+            lost: 990_000_000,
+            ordered: 0,
+        };
+        assert_eq!(
+            (late.take_line_time(), late.take_line_time()),
+            (expected, LineTime::default())
+        );
     }
 
     /// Jitter has the mean and the spread that its shape states, never comes early by more
@@ -427,15 +497,22 @@ mod tests {
     #[test]
     fn jitter_has_its_shape() {
         let late = |shape: &str, order: bool| -> Vec<f64> {
-            let text =
-                format!("delay = '10ms'\njitter = '1ms'\njitter_shape = '{shape}'\nkeep_order = {order}");
+            let text = format!(
+                "delay = '10ms'\njitter = '1ms'\njitter_shape = '{shape}'\nkeep_order = {order}"
+            );
             let fates = fates(&text, 3, 100_000, 1000);
-            let due = fates.iter().filter_map(delivery).map(|delivery| delivery.due.0);
-            due.enumerate().map(|(number, due)| due as f64 - number as f64 * 1000.0 - 10e6).collect()
+            let due = fates
+                .iter()
+                .filter_map(delivery)
+                .map(|delivery| delivery.due.0);
+            due.enumerate()
+                .map(|(number, due)| due as f64 - number as f64 * 1000.0 - 10e6)
+                .collect()
         };
         let moments = |late: &[f64]| {
             let mean = late.iter().sum::<f64>() / late.len() as f64;
-            let variance = late.iter().map(|late| (late - mean).powi(2)).sum::<f64>() / late.len() as f64;
+            let variance =
+                late.iter().map(|late| (late - mean).powi(2)).sum::<f64>() / late.len() as f64;
             (mean / 1e6, variance.sqrt() / 1e6)
         };
         // Mean and standard deviation in units of the jitter; the Lomax with shape 3 has sqrt(3) times its mean.
@@ -446,19 +523,36 @@ mod tests {
         ] {
             let (seen_mean, seen_deviation) = moments(&late(shape, false));
             assert!((seen_mean - mean).abs() < 0.05, "{shape}: mean {seen_mean}");
-            assert!((seen_deviation - deviation).abs() < slack, "{shape}: deviation {seen_deviation}");
+            assert!(
+                (seen_deviation - deviation).abs() < slack,
+                "{shape}: deviation {seen_deviation}"
+            );
         }
         // Keeping packets in order makes them wait, and how long is counted: the mean is that much longer.
         let mut rules = Rules::new(of("delay = '20ms'\njitter = '5ms'"), 3);
-        let due = |number: u64| delivery(&rules.on_packet(Nanos(number * 1_000_000), 100)).unwrap().due.0;
-        let all: u64 =
-            (0..50_000).map(due).enumerate().map(|(number, due)| due - number as u64 * 1_000_000).sum();
+        let due = |number: u64| {
+            delivery(&rules.on_packet(Nanos(number * 1_000_000), 100))
+                .unwrap()
+                .due
+                .0
+        };
+        let all: u64 = (0..50_000)
+            .map(due)
+            .enumerate()
+            .map(|(number, due)| due - number as u64 * 1_000_000)
+            .sum();
         let waited = rules.take_line_time().ordered;
-        assert!(((all - waited) as f64 / 50_000e6 - 20.0).abs() < 0.1, "{all} {waited}");
+        assert!(
+            ((all - waited) as f64 / 50_000e6 - 20.0).abs() < 0.1,
+            "{all} {waited}"
+        );
         assert!(waited > 50_000 * 1_500_000, "{waited}");
         for shape in ["uniform", "normal", "pareto"] {
             let ordered = late(shape, true);
-            assert!(ordered.windows(2).all(|pair| pair[1] - pair[0] >= -1000.0), "{shape}");
+            assert!(
+                ordered.windows(2).all(|pair| pair[1] - pair[0] >= -1000.0),
+                "{shape}"
+            );
         }
     }
 
@@ -467,10 +561,15 @@ mod tests {
     fn tables_give_their_moments() {
         let folder = std::env::temp_dir().join(format!("brunt-table-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("two-peaks.dist"), "# measured\n-8192 -8000 -7000\n16384 16000 0")
-            .unwrap();
+        std::fs::write(
+            folder.join("two-peaks.dist"),
+            "# measured\n-8192 -8000 -7000\n16384 16000 0",
+        )
+        .unwrap();
         for name in ["normal", "pareto", "paretonormal", "two-peaks.dist"] {
-            let text = format!("delay = '10ms'\njitter = '1ms'\nkeep_order = false\ndistribution = '{name}'");
+            let text = format!(
+                "delay = '10ms'\njitter = '1ms'\nkeep_order = false\ndistribution = '{name}'"
+            );
             let mut settings: Settings = toml::from_str(&text).unwrap();
             settings.read_files(&folder).unwrap();
             settings.check().unwrap();
@@ -488,8 +587,15 @@ mod tests {
                 (late.iter().map(|late| (late - mean).powi(2)).sum::<f64>() / COUNT as f64).sqrt();
             // Five standard errors of the mean; the deviation's own is about as large for such tables.
             let slack = 5.0 * table.deviation() / (COUNT as f64).sqrt();
-            assert!((mean - table.mean()).abs() < slack, "{name}: {mean}, not {}", table.mean());
-            assert!((deviation - table.deviation()).abs() < 2.0 * slack, "{name}: {deviation}");
+            assert!(
+                (mean - table.mean()).abs() < slack,
+                "{name}: {mean}, not {}",
+                table.mean()
+            );
+            assert!(
+                (deviation - table.deviation()).abs() < 2.0 * slack,
+                "{name}: {deviation}"
+            );
         }
         std::fs::remove_dir_all(&folder).unwrap();
     }
@@ -508,9 +614,12 @@ mod tests {
             // What a packet met, without the time at which it came.
             let met = |seed, gap: u64| -> Vec<Option<(u64, bool)>> {
                 let fates = fates(text, seed, 5_000, gap).into_iter().enumerate();
-                let late =
-                    |(number, delivery): (u64, Delivery)| (delivery.due.0 - number * gap, delivery.mark);
-                fates.map(|(number, fate)| delivery(&fate).map(|met| late((number as u64, met)))).collect()
+                let late = |(number, delivery): (u64, Delivery)| {
+                    (delivery.due.0 - number * gap, delivery.mark)
+                };
+                fates
+                    .map(|(number, fate)| delivery(&fate).map(|met| late((number as u64, met))))
+                    .collect()
             };
             assert_eq!(met(1, 100), met(1, 12_345), "{text}");
             assert_ne!(met(1, 100), met(2, 100), "{text}");
@@ -524,7 +633,10 @@ mod tests {
         let marked = fates("loss = 0.05\nduplicate = 0.1\necn = 0.2", 4, COUNT, 1000);
         let plain = fates("loss = 0.05\nduplicate = 0.1", 4, COUNT, 1000);
         let unmarked = |fate: &PacketFate| match fate {
-            PacketFate::Deliver(delivery) => PacketFate::Deliver(Delivery { mark: false, ..*delivery }),
+            PacketFate::Deliver(delivery) => PacketFate::Deliver(Delivery {
+                mark: false,
+                ..*delivery
+            }),
             other => *other,
         };
         assert!(marked.iter().map(unmarked).eq(plain));
@@ -536,7 +648,12 @@ mod tests {
     /// A held packet arrives late by the stated time, and holds nobody else up.
     #[test]
     fn held_packets_are_overtaken() {
-        let fates = fates("delay = '1ms'\nreorder = 0.1\nreorder_by = '500us'", 11, 10_000, 1000);
+        let fates = fates(
+            "delay = '1ms'\nreorder = 0.1\nreorder_by = '500us'",
+            11,
+            10_000,
+            1000,
+        );
         for (number, delivery) in fates.iter().filter_map(delivery).enumerate() {
             let late = if delivery.held { 1_500_000 } else { 1_000_000 };
             assert_eq!(delivery.due, Nanos(number as u64 * 1000 + late));

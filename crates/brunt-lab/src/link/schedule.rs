@@ -27,7 +27,11 @@ impl<T> Default for Schedule<T> {
 
 impl<T> Schedule<T> {
     pub(super) fn new() -> Schedule<T> {
-        Schedule { in_order: VecDeque::new(), others: BinaryHeap::new(), count: 0 }
+        Schedule {
+            in_order: VecDeque::new(),
+            others: BinaryHeap::new(),
+            count: 0,
+        }
     }
 
     pub(super) fn push(&mut self, due: Nanos, item: T) {
@@ -62,9 +66,19 @@ impl<T> Schedule<T> {
     }
 
     fn next(&self) -> Option<(Nanos, bool)> {
-        let ordered = self.in_order.front().map(|(due, count, _)| (*due, *count, false));
-        let other = self.others.peek().map(|Reverse(entry)| (entry.0, entry.1, true));
-        ordered.into_iter().chain(other).min().map(|(due, _, from_others)| (due, from_others))
+        let ordered = self
+            .in_order
+            .front()
+            .map(|(due, count, _)| (*due, *count, false));
+        let other = self
+            .others
+            .peek()
+            .map(|Reverse(entry)| (entry.0, entry.1, true));
+        ordered
+            .into_iter()
+            .chain(other)
+            .min()
+            .map(|(due, _, from_others)| (due, from_others))
     }
 }
 

@@ -165,20 +165,41 @@ impl Settings {
     /// # Errors
     /// The file cannot be read or has no table in it.
     pub fn read_files(&mut self, folder: &Path) -> Result<(), DistributionError> {
-        self.distribution.as_mut().map_or(Ok(()), |distribution| distribution.read(folder))
+        self.distribution
+            .as_mut()
+            .map_or(Ok(()), |distribution| distribution.read(folder))
     }
 
     /// Whether packets pass untouched and at once.
     pub fn is_clear(&self) -> bool {
-        let Settings { delay, jitter, loss, loss_bursts, corrupt, ecn, duplicate, reorder, rate, .. } = self;
-        let none = [loss, corrupt, ecn, duplicate, reorder].into_iter().all(|share| *share == 0.0);
-        let at_once = [delay, jitter, &self.slow_close].into_iter().all(|span| span.0.is_zero());
+        let Settings {
+            delay,
+            jitter,
+            loss,
+            loss_bursts,
+            corrupt,
+            ecn,
+            duplicate,
+            reorder,
+            rate,
+            ..
+        } = self;
+        let none = [loss, corrupt, ecn, duplicate, reorder]
+            .into_iter()
+            .all(|share| *share == 0.0);
+        let at_once = [delay, jitter, &self.slow_close]
+            .into_iter()
+            .all(|span| span.0.is_zero());
         none && at_once && loss_bursts.is_none() && rate.is_none()
     }
 
     /// Whether packets meet at most a line with a rate.
     pub fn is_at_most_a_line(&self) -> bool {
-        Settings { rate: None, ..self.clone() }.is_clear()
+        Settings {
+            rate: None,
+            ..self.clone()
+        }
+        .is_clear()
     }
 
     /// Bits a second of the line, if it has a rate.
@@ -188,7 +209,10 @@ impl Settings {
 
     /// Bytes that may wait in front of the line: as written, else the larger of 1 MiB and the bandwidth-delay product.
     pub fn queue_bytes(&self) -> u64 {
-        let product = || self.bandwidth_delay_bytes().clamp(QUEUE_BYTES_MIN, QUEUE_BYTES_MAX);
+        let product = || {
+            self.bandwidth_delay_bytes()
+                .clamp(QUEUE_BYTES_MIN, QUEUE_BYTES_MAX)
+        };
         self.queue.map_or_else(product, |queue| queue.0)
     }
 
@@ -224,9 +248,10 @@ impl Settings {
         match (self.loss_bursts, self.loss_gap) {
             (Some(bursts), _) => LossModel::Bursts(bursts),
             (None, Some(gap)) => LossModel::Gap { share, gap },
-            (None, None) if self.loss_correlation > 0.0 => {
-                LossModel::Correlated { share, correlation: self.loss_correlation }
-            }
+            (None, None) if self.loss_correlation > 0.0 => LossModel::Correlated {
+                share,
+                correlation: self.loss_correlation,
+            },
             (None, None) => LossModel::Each(share),
         }
     }
@@ -251,12 +276,19 @@ impl Settings {
             ("reorder", self.reorder),
         ];
         let bursts = self.loss_bursts.iter().flat_map(|bursts| {
-            [bursts.to_bad, bursts.to_good, bursts.loss_good, bursts.loss_bad]
-                .map(|share| ("loss_bursts", share))
+            [
+                bursts.to_bad,
+                bursts.to_good,
+                bursts.loss_good,
+                bursts.loss_bad,
+            ]
+            .map(|share| ("loss_bursts", share))
         });
         for (key, share) in shares.into_iter().chain(bursts) {
             if !(0.0..=1.0).contains(&share) {
-                let what = format!("{share} is not a share; write 0 to 1, such as 0.01 for one in a hundred");
+                let what = format!(
+                    "{share} is not a share; write 0 to 1, such as 0.01 for one in a hundred"
+                );
                 return wrong(key, SettingsErrorKind::OutOfRange, what);
             }
         }
@@ -267,7 +299,11 @@ impl Settings {
         use SettingsErrorKind::{Alone, Conflict, OutOfRange};
         if let Some(bursts) = self.loss_bursts {
             if self.loss != 0.0 {
-                return wrong("loss_bursts", Conflict, "loss is set as well; write only one of the two");
+                return wrong(
+                    "loss_bursts",
+                    Conflict,
+                    "loss is set as well; write only one of the two",
+                );
             }
             if bursts.to_bad + bursts.to_good == 0.0 {
                 return wrong(
@@ -278,20 +314,37 @@ impl Settings {
             }
         }
         if !(0.0..=CORRELATION_MAX).contains(&self.loss_correlation) {
-            let what =
-                format!("{} is not a correlation; write 0 to {CORRELATION_MAX}", self.loss_correlation);
+            let what = format!(
+                "{} is not a correlation; write 0 to {CORRELATION_MAX}",
+                self.loss_correlation
+            );
             return wrong("loss_correlation", OutOfRange, what);
         }
         if self.loss_gap.is_some_and(|gap| gap < 2) {
-            return wrong("loss_gap", OutOfRange, "write 2 or more; for losses without a gap, omit it");
+            return wrong(
+                "loss_gap",
+                OutOfRange,
+                "write 2 or more; for losses without a gap, omit it",
+            );
         }
         let correlated = self.loss_correlation > 0.0;
         if correlated && self.loss_gap.is_some() {
-            return wrong("loss_gap", Conflict, "loss_correlation is set as well; write only one of the two");
+            return wrong(
+                "loss_gap",
+                Conflict,
+                "loss_correlation is set as well; write only one of the two",
+            );
         }
-        for (key, there) in [("loss_gap", self.loss_gap.is_some()), ("loss_correlation", correlated)] {
+        for (key, there) in [
+            ("loss_gap", self.loss_gap.is_some()),
+            ("loss_correlation", correlated),
+        ] {
             if there && self.loss_bursts.is_some() {
-                return wrong(key, Conflict, "loss_bursts is set as well; write only one of the two");
+                return wrong(
+                    key,
+                    Conflict,
+                    "loss_bursts is set as well; write only one of the two",
+                );
             }
             if there && self.loss == 0.0 {
                 let what = "needs loss, which is not set; add it (1.0 to lose every packet that may be lost)";
@@ -303,21 +356,43 @@ impl Settings {
 
     fn check_times(&self) -> Result<(), SettingsError> {
         use SettingsErrorKind::{Alone, Conflict, File, OutOfRange};
-        for (key, span) in [("delay", self.delay), ("jitter", self.jitter), ("reorder_by", self.reorder_by)] {
+        for (key, span) in [
+            ("delay", self.delay),
+            ("jitter", self.jitter),
+            ("reorder_by", self.reorder_by),
+        ] {
             if span.0 > DELAY_MAX {
-                return wrong(key, OutOfRange, format!("{span} is longer than {}", Span(DELAY_MAX)));
+                return wrong(
+                    key,
+                    OutOfRange,
+                    format!("{span} is longer than {}", Span(DELAY_MAX)),
+                );
             }
         }
         if self.slow_close.0 > SLOW_CLOSE_MAX {
-            let what = format!("{} is longer than {}", self.slow_close, Span(SLOW_CLOSE_MAX));
+            let what = format!(
+                "{} is longer than {}",
+                self.slow_close,
+                Span(SLOW_CLOSE_MAX)
+            );
             return wrong("slow_close", OutOfRange, what);
         }
         if self.reorder > 0.0 && self.reorder_by.0.is_zero() {
-            return wrong("reorder_by", Alone, "packets held back for 0 s are not reordered");
+            return wrong(
+                "reorder_by",
+                Alone,
+                "packets held back for 0 s are not reordered",
+            );
         }
-        let Some(distribution) = &self.distribution else { return Ok(()) };
+        let Some(distribution) = &self.distribution else {
+            return Ok(());
+        };
         if self.jitter_shape != JitterShape::Uniform {
-            return wrong("distribution", Conflict, "jitter_shape is set as well; write only one of the two");
+            return wrong(
+                "distribution",
+                Conflict,
+                "jitter_shape is set as well; write only one of the two",
+            );
         }
         if self.jitter.0.is_zero() {
             let what = "needs jitter, which scales its values and is not set; add it";
@@ -355,8 +430,16 @@ impl Settings {
     }
 }
 
-fn wrong(key: &'static str, kind: SettingsErrorKind, what: impl Into<String>) -> Result<(), SettingsError> {
-    Err(SettingsError { key, kind, what: what.into() })
+fn wrong(
+    key: &'static str,
+    kind: SettingsErrorKind,
+    what: impl Into<String>,
+) -> Result<(), SettingsError> {
+    Err(SettingsError {
+        key,
+        kind,
+        what: what.into(),
+    })
 }
 
 #[cfg(test)]
@@ -380,30 +463,55 @@ mod tests {
         check("rate = '1b/s'", Some("rate"));
         check("rate = '1Mb/s'\nqueue = 100", Some("queue"));
         check("queue_packets = 0", Some("queue_packets"));
-        check("loss_bursts = { to_bad = 0.0, to_good = 0.0 }", Some("loss_bursts"));
-        check("loss = 0.1\nloss_bursts = { to_bad = 0.1, to_good = 0.5 }", Some("loss_bursts"));
+        check(
+            "loss_bursts = { to_bad = 0.0, to_good = 0.0 }",
+            Some("loss_bursts"),
+        );
+        check(
+            "loss = 0.1\nloss_bursts = { to_bad = 0.1, to_good = 0.5 }",
+            Some("loss_bursts"),
+        );
         check("loss_bursts = { to_bad = 0.01, to_good = 0.3 }", None);
         check("loss = 1.0\nloss_gap = 100", None);
         check("loss = 1.0\nloss_gap = 1", Some("loss_gap"));
         check("loss_gap = 100", Some("loss_gap"));
         check("loss = 0.01\nloss_correlation = 0.25", None);
-        check("loss = 0.01\nloss_correlation = 1.0", Some("loss_correlation"));
+        check(
+            "loss = 0.01\nloss_correlation = 1.0",
+            Some("loss_correlation"),
+        );
         check("loss_correlation = 0.25", Some("loss_correlation"));
-        check("loss = 0.1\nloss_gap = 5\nloss_correlation = 0.25", Some("loss_gap"));
-        check("loss_gap = 5\nloss_bursts = { to_bad = 0.1, to_good = 0.5 }", Some("loss_gap"));
+        check(
+            "loss = 0.1\nloss_gap = 5\nloss_correlation = 0.25",
+            Some("loss_gap"),
+        );
+        check(
+            "loss_gap = 5\nloss_bursts = { to_bad = 0.1, to_good = 0.5 }",
+            Some("loss_gap"),
+        );
         check("ecn = 1.5", Some("ecn"));
         check("slow_close = '61s'", Some("slow_close"));
         check("jitter = '1ms'\ndistribution = 'paretonormal'", None);
         check("distribution = 'normal'", Some("distribution"));
-        check("jitter = '1ms'\njitter_shape = 'normal'\ndistribution = 'normal'", Some("distribution"));
-        check("jitter = '1ms'\ndistribution = 'not-read.dist'", Some("distribution"));
+        check(
+            "jitter = '1ms'\njitter_shape = 'normal'\ndistribution = 'normal'",
+            Some("distribution"),
+        );
+        check(
+            "jitter = '1ms'\ndistribution = 'not-read.dist'",
+            Some("distribution"),
+        );
     }
 
     /// A line has room for what TCP needs to fill it, unless it is said how much.
     #[test]
     fn queues_fit_their_line() {
         let check = |text: &str, bytes: u64| {
-            assert_eq!(toml::from_str::<Settings>(text).unwrap().queue_bytes(), bytes, "{text}");
+            assert_eq!(
+                toml::from_str::<Settings>(text).unwrap().queue_bytes(),
+                bytes,
+                "{text}"
+            );
         };
         check("", 1 << 20);
         check("rate = '1Gb/s'", 1 << 20);
@@ -413,8 +521,14 @@ mod tests {
         check("rate = '1000Gb/s'\ndelay = '10s'", 256 << 20);
         let warning = |text: &str| toml::from_str::<Settings>(text).unwrap().queue_warning();
         let short = warning("rate = '1Gb/s'\ndelay = '20ms'\nqueue = '1MiB'").unwrap();
-        assert!(short.contains("1MiB is shorter") && short.contains("queue = \"4883KiB\""), "{short}");
-        for enough in ["rate = '1Gb/s'\ndelay = '20ms'", "rate = '1Gb/s'\ndelay = '1ms'\nqueue = '1MiB'"] {
+        assert!(
+            short.contains("1MiB is shorter") && short.contains("queue = \"4883KiB\""),
+            "{short}"
+        );
+        for enough in [
+            "rate = '1Gb/s'\ndelay = '20ms'",
+            "rate = '1Gb/s'\ndelay = '1ms'\nqueue = '1MiB'",
+        ] {
             assert_eq!(warning(enough), None, "{enough}");
         }
     }
@@ -423,11 +537,21 @@ mod tests {
     #[test]
     fn clear() {
         let check = |text: &str, clear| {
-            assert_eq!(toml::from_str::<Settings>(text).unwrap().is_clear(), clear, "{text}");
+            assert_eq!(
+                toml::from_str::<Settings>(text).unwrap().is_clear(),
+                clear,
+                "{text}"
+            );
         };
         check("", true);
         check("keep_order = false\nqueue = '2MiB'", true);
-        for text in ["delay = '1us'", "jitter = '1us'", "loss = 0.1", "corrupt = 0.1", "duplicate = 0.1"] {
+        for text in [
+            "delay = '1us'",
+            "jitter = '1us'",
+            "loss = 0.1",
+            "corrupt = 0.1",
+            "duplicate = 0.1",
+        ] {
             check(text, false);
         }
         for text in [

@@ -17,13 +17,21 @@ pub(super) struct Spare {
 
 impl Spare {
     pub(super) fn take(&mut self, bytes: usize) -> Vec<u8> {
-        let class = SIZES.iter().position(|size| bytes <= *size).expect("no frame is longer");
-        self.kept[class].pop().unwrap_or_else(|| Vec::with_capacity(SIZES[class]))
+        let class = SIZES
+            .iter()
+            .position(|size| bytes <= *size)
+            .expect("no frame is longer");
+        self.kept[class]
+            .pop()
+            .unwrap_or_else(|| Vec::with_capacity(SIZES[class]))
     }
 
     pub(super) fn give(&mut self, mut buffer: Vec<u8>) {
         buffer.clear();
-        let class = SIZES.iter().position(|size| buffer.capacity() <= *size).unwrap_or(SIZES.len() - 1);
+        let class = SIZES
+            .iter()
+            .position(|size| buffer.capacity() <= *size)
+            .unwrap_or(SIZES.len() - 1);
         self.kept[class].push(buffer);
     }
 }

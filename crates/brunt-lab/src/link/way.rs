@@ -36,7 +36,13 @@ struct State {
 impl Way {
     /// Through the link's device, once [`Way::take`] was called for the first time.
     pub(crate) fn new(host: Host, neighbour: Ipv4Addr, device: u32, straight: Option<u32>) -> Way {
-        Way { host, neighbour, device, straight, state: Mutex::default() }
+        Way {
+            host,
+            neighbour,
+            device,
+            straight,
+            state: Mutex::default(),
+        }
     }
 
     /// Straight, if there is such a way, or through the link's device; whether that is a change.
@@ -58,14 +64,29 @@ impl Way {
 
     /// Puts the routes in place of those that were.
     fn lay(&self, state: &State) -> io::Result<()> {
-        let device = self.straight.filter(|_| state.goes_straight).unwrap_or(self.device);
+        let device = self
+            .straight
+            .filter(|_| state.goes_straight)
+            .unwrap_or(self.device);
         let (source, congestion) = (self.host.address(), self.host.congestion());
         self.host.run(|| {
             let mut netlink = Netlink::open()?;
-            netlink.set_route(&Route { device, to: self.neighbour, source, gateway: None, congestion })?;
+            netlink.set_route(&Route {
+                device,
+                to: self.neighbour,
+                source,
+                gateway: None,
+                congestion,
+            })?;
             for to in &state.beyond {
                 let gateway = Some(self.neighbour);
-                netlink.set_route(&Route { device, to: *to, source, gateway, congestion })?;
+                netlink.set_route(&Route {
+                    device,
+                    to: *to,
+                    source,
+                    gateway,
+                    congestion,
+                })?;
             }
             Ok(())
         })

@@ -54,10 +54,13 @@ pub(crate) fn serve_if_asked() -> Option<u8> {
     let text = env::var(KEEPER_VARIABLE).ok()?;
     let order = serde_json::from_str(&text).map_err(ServiceError::from);
     let kept = order.map_err(|error| (error, Vec::new())).and_then(keep);
-    let Err((error, last)) = kept else { return Some(0) };
+    let Err((error, last)) = kept else {
+        return Some(0);
+    };
     // Nobody may be there to hear it.
     let _ = writeln!(io::stderr(), "{error}");
-    last.iter().for_each(|line| drop(writeln!(io::stderr(), "log: {line}")));
+    last.iter()
+        .for_each(|line| drop(writeln!(io::stderr(), "log: {line}")));
     Some(1)
 }
 
@@ -68,13 +71,21 @@ fn keep(order: KeeperOrder) -> Result<(), Failed> {
     let ended = keeper.end();
     if ended.is_ok() {
         // Nobody holds the other ends of their pipes any more.
-        keeper.readers.drain(..).for_each(|reader| drop(reader.join()));
+        keeper
+            .readers
+            .drain(..)
+            .for_each(|reader| drop(reader.join()));
     }
-    played.and(ended).map_err(|error| (error, keeper.log.last()))
+    played
+        .and(ended)
+        .map_err(|error| (error, keeper.log.last()))
 }
 
 fn os(what: &str, source: io::Error) -> ServiceError {
-    ServiceError::Os { what: what.to_string(), source }
+    ServiceError::Os {
+        what: what.to_string(),
+        source,
+    }
 }
 
 /// Tells of signals that ask this process to end, and of the end of its standard input.
@@ -86,25 +97,43 @@ fn listen(sender: &Sender<Event>) -> io::Result<()> {
             let _ = asked.send(Event::Asked);
         }
     };
-    std::thread::Builder::new().name("signals".into()).spawn(wait_for_signals)?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(wait_for_signals)?;
     let wait_for_end = move || {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         let _ = alone.send(Event::Alone);
     };
-    std::thread::Builder::new().name("parent".into()).spawn(wait_for_end).map(drop)
+    std::thread::Builder::new()
+        .name("parent".into())
+        .spawn(wait_for_end)
+        .map(drop)
 }
 
 /// Sets the limit of this process, which those that it starts inherit.
 fn allow_files(files: u64) -> io::Result<()> {
-    let maximum = getrlimit(Resource::Nofile).maximum.map_or(files, |maximum| maximum.max(files));
-    Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum: Some(maximum) })?)
+    let maximum = getrlimit(Resource::Nofile)
+        .maximum
+        .map_or(files, |maximum| maximum.max(files));
+    Ok(setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(files),
+            maximum: Some(maximum),
+        },
+    )?)
 }
 
 /// Where the service will be reached: `--portal` says at which address, and a port after a restart.
 fn free_address(order: &KeeperOrder) -> Result<SocketAddr, ServiceError> {
-    let mut arguments = env::args().skip_while(|argument| argument != "--portal").skip(1);
-    let portal = arguments.next().and_then(|text| text.parse::<SocketAddr>().ok());
-    let mut address = portal.ok_or_else(|| os("find its address", io::ErrorKind::InvalidInput.into()))?;
+    let mut arguments = env::args()
+        .skip_while(|argument| argument != "--portal")
+        .skip(1);
+    let portal = arguments
+        .next()
+        .and_then(|text| text.parse::<SocketAddr>().ok());
+    let mut address =
+        portal.ok_or_else(|| os("find its address", io::ErrorKind::InvalidInput.into()))?;
     match order.program.ready.port {
         None => {
             address.set_port(0);
@@ -116,7 +145,9 @@ fn free_address(order: &KeeperOrder) -> Result<SocketAddr, ServiceError> {
     // What listens there already would be taken for the service.
     match TcpListener::bind(address).and_then(|listener| listener.local_addr()) {
         Ok(free) => Ok(free),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(ServiceError::PortTaken { address }),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            Err(ServiceError::PortTaken { address })
+        }
         Err(source) => Err(os(&format!("use {address}"), source)),
     }
 }
@@ -147,7 +178,8 @@ impl Keeper {
         let (sender, events) = channel();
         listen(&sender).map_err(|error| os("listen to signals", error))?;
         if let Some(files) = order.program.limits.files {
-            allow_files(files).map_err(|error| os(&format!("set limits.files to {files}"), error))?;
+            allow_files(files)
+                .map_err(|error| os(&format!("set limits.files to {files}"), error))?;
         }
         let address = free_address(&order)?;
         let log = Log::open(&order.log, order.program.limits.log_bytes, sender)?;
@@ -172,7 +204,13 @@ impl Keeper {
     fn play(&mut self) -> Result<(), ServiceError> {
         let begin = Instant::now();
         mount_all(&self.order)?;
-        if let Some(prepare) = self.order.program.prepare.clone().filter(|_| !self.order.prepared.exists()) {
+        if let Some(prepare) = self
+            .order
+            .program
+            .prepare
+            .clone()
+            .filter(|_| !self.order.prepared.exists())
+        {
             self.command = Some(self.start(&prepare, true)?);
             while self.command_ended.is_none() {
                 if self.step(LOOK)? {
@@ -220,7 +258,10 @@ impl Keeper {
     fn in_time(&self, begin: Instant, lacking: &str) -> Result<(), ServiceError> {
         let within = self.order.program.ready.within;
         match begin.elapsed() > within {
-            true => Err(ServiceError::NotReady { within, lacking: lacking.to_string() }),
+            true => Err(ServiceError::NotReady {
+                within,
+                lacking: lacking.to_string(),
+            }),
             false => Ok(()),
         }
     }
@@ -229,7 +270,10 @@ impl Keeper {
     fn start(&mut self, command: &[String], heard: bool) -> Result<Pid, ServiceError> {
         let (program, arguments) = command.split_first().ok_or_else(|| {
             let source = io::ErrorKind::InvalidInput.into();
-            ServiceError::Start { program: String::new(), source }
+            ServiceError::Start {
+                program: String::new(),
+                source,
+            }
         })?;
         let mut starting = Command::new(program);
         starting
@@ -250,15 +294,23 @@ impl Keeper {
             }
             true => {
                 let (reader, writer) = io::pipe().map_err(|error| os("make a pipe", error))?;
-                let again = writer.try_clone().map_err(|error| os("make a pipe", error))?;
+                let again = writer
+                    .try_clone()
+                    .map_err(|error| os("make a pipe", error))?;
                 starting.stdout(again).stderr(writer);
-                let reading = self.log.read(reader).map_err(|error| os("read what it says", error))?;
+                let reading = self
+                    .log
+                    .read(reader)
+                    .map_err(|error| os("read what it says", error))?;
                 self.readers.push(reading);
             }
         }
         die_with_parent(&mut starting);
         let child = starting.spawn();
-        let child = child.map_err(|source| ServiceError::Start { program: program.clone(), source })?;
+        let child = child.map_err(|source| ServiceError::Start {
+            program: program.clone(),
+            source,
+        })?;
         Ok(Pid::from_child(&child))
     }
 
@@ -267,7 +319,9 @@ impl Keeper {
         match self.events.recv_timeout(time) {
             Ok(Event::Asked) => self.ends = Some(self.order.program.stop_within),
             // Nobody waits any more.
-            Ok(Event::Alone) | Err(RecvTimeoutError::Disconnected) => self.ends = Some(Duration::ZERO),
+            Ok(Event::Alone) | Err(RecvTimeoutError::Disconnected) => {
+                self.ends = Some(Duration::ZERO)
+            }
             Ok(Event::Line) => self.lacking.line_seen(),
             Ok(Event::Trouble(error)) => return Err(error),
             Err(RecvTimeoutError::Timeout) => {}
@@ -277,7 +331,10 @@ impl Keeper {
             && self.memory_seen.elapsed() >= MEMORY_LOOK
         {
             self.memory_seen = Instant::now();
-            let used = below(std::process::id()).into_iter().map(resident_bytes).sum();
+            let used = below(std::process::id())
+                .into_iter()
+                .map(resident_bytes)
+                .sum();
             if used > max {
                 return Err(ServiceError::MemoryFull { used, max });
             }
@@ -289,7 +346,9 @@ impl Keeper {
     fn reap(&mut self) -> Result<(), ServiceError> {
         loop {
             match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if self.command == Some(pid) => self.command_ended = Some(status),
+                Ok(Some((pid, status))) if self.command == Some(pid) => {
+                    self.command_ended = Some(status)
+                }
                 Ok(Some((pid, status))) if self.attempt == Some(pid) => {
                     self.attempt = None;
                     self.lacking.attempt_ended(status);
@@ -310,11 +369,17 @@ impl Keeper {
 
     /// Whether the service is as it should be.
     fn is_alive(&mut self) -> Result<(), ServiceError> {
-        let Some(status) = self.command_ended else { return Ok(()) };
+        let Some(status) = self.command_ended else {
+            return Ok(());
+        };
         let went_well = status.exit_status() == Some(0);
         if went_well && self.order.program.daemon {
             self.lacking.returned();
-            return if self.childless { Err(ServiceError::AllEnded) } else { Ok(()) };
+            return if self.childless {
+                Err(ServiceError::AllEnded)
+            } else {
+                Ok(())
+            };
         }
         let left = self.left();
         match left.is_empty() || !went_well {
@@ -325,8 +390,13 @@ impl Keeper {
 
     /// The service's living processes, but for the ready command.
     fn left(&self) -> Vec<u32> {
-        let attempt = self.attempt.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
-        below(std::process::id()).into_iter().filter(|pid| Some(*pid) != attempt).collect()
+        let attempt = self
+            .attempt
+            .and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
+        below(std::process::id())
+            .into_iter()
+            .filter(|pid| Some(*pid) != attempt)
+            .collect()
     }
 
     /// Ends all processes below this one: asks them, and kills those that take too long.
@@ -358,11 +428,15 @@ impl Keeper {
 /// That these processes below a keeper do not end; one may be an attempt of the ready command.
 fn stuck(pids: &[u32], attempt: Option<Pid>) -> ServiceError {
     let attempt = attempt.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
-    let (ready, service): (Vec<u32>, Vec<u32>) = pids.iter().partition(|pid| Some(**pid) == attempt);
+    let (ready, service): (Vec<u32>, Vec<u32>) =
+        pids.iter().partition(|pid| Some(**pid) == attempt);
     let mut left = named(&service);
     if !ready.is_empty() {
-        left =
-            format!("{left}{}{}, the ready command", if left.is_empty() { "" } else { "; " }, named(&ready));
+        left = format!(
+            "{left}{}{}, the ready command",
+            if left.is_empty() { "" } else { "; " },
+            named(&ready)
+        );
     }
     ServiceError::Stuck { left }
 }
@@ -381,7 +455,15 @@ mod tests {
     /// What does not end is named, the ready command too.
     #[test]
     fn all_that_does_not_end_is_named() {
-        let sleeper = || Sleeper(Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap());
+        let sleeper = || {
+            Sleeper(
+                Command::new("sleep")
+                    .arg("60")
+                    .stdin(Stdio::null())
+                    .spawn()
+                    .unwrap(),
+            )
+        };
         let (one, other) = (sleeper(), sleeper());
         let [pid, ready] = [&one, &other].map(|one| one.0.id());
         let attempt = Some(Pid::from_child(&other.0));
@@ -397,7 +479,15 @@ mod tests {
         }
         check(&[pid], None, &name(pid));
         check(&[pid], attempt, &name(pid));
-        check(&[ready], attempt, &format!("{}, the ready command", name(ready)));
-        check(&[pid, ready], attempt, &format!("{}; {}, the ready command", name(pid), name(ready)));
+        check(
+            &[ready],
+            attempt,
+            &format!("{}, the ready command", name(ready)),
+        );
+        check(
+            &[pid, ready],
+            attempt,
+            &format!("{}; {}, the ready command", name(pid), name(ready)),
+        );
     }
 }

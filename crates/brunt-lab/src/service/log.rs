@@ -44,11 +44,25 @@ impl Log {
     /// Adds to this file until it has so many bytes.
     pub fn open(path: &Path, max: u64, events: Sender<Event>) -> Result<Arc<Log>, ServiceError> {
         let file = OpenOptions::new().create(true).append(true).open(path);
-        let file = file.map_err(|source| ServiceError::Log { path: path.to_path_buf(), source })?;
+        let file = file.map_err(|source| ServiceError::Log {
+            path: path.to_path_buf(),
+            source,
+        })?;
         // What is there was said before a restart.
         let written = file.metadata().map_or(0, |file| file.len());
-        let inner = Inner { file, written, over: false, awaited: None, last: VecDeque::new() };
-        Ok(Arc::new(Log { path: path.to_path_buf(), max, inner: Mutex::new(inner), events }))
+        let inner = Inner {
+            file,
+            written,
+            over: false,
+            awaited: None,
+            last: VecDeque::new(),
+        };
+        Ok(Arc::new(Log {
+            path: path.to_path_buf(),
+            max,
+            inner: Mutex::new(inner),
+            events,
+        }))
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -70,7 +84,11 @@ impl Log {
         let log = Arc::clone(self);
         let work = move || {
             let (mut pipe, mut line) = (BufReader::new(pipe), Vec::new());
-            while let Ok(1..) = pipe.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line) {
+            while let Ok(1..) = pipe
+                .by_ref()
+                .take(LINE_BYTES_MAX as u64)
+                .read_until(b'\n', &mut line)
+            {
                 log.add(&line);
                 line.clear();
             }
@@ -81,11 +99,20 @@ impl Log {
     fn add(&self, line: &[u8]) {
         let mut inner = self.inner();
         let text = String::from_utf8_lossy(line);
-        if inner.awaited.as_ref().is_some_and(|words| text.contains(words.as_str())) {
+        if inner
+            .awaited
+            .as_ref()
+            .is_some_and(|words| text.contains(words.as_str()))
+        {
             inner.awaited = None;
             let _ = self.events.send(Event::Line);
         }
-        let text: String = text.trim().chars().filter(|one| !one.is_control()).take(LAST_LETTERS).collect();
+        let text: String = text
+            .trim()
+            .chars()
+            .filter(|one| !one.is_control())
+            .take(LAST_LETTERS)
+            .collect();
         if !text.is_empty() {
             if inner.last.len() == LAST_LINES {
                 inner.last.pop_front();
@@ -98,7 +125,10 @@ impl Log {
         let room = usize::try_from(self.max.saturating_sub(inner.written)).unwrap_or(usize::MAX);
         let kept = &line[..line.len().min(room)];
         let trouble = match inner.file.write_all(kept) {
-            Err(source) => Some(ServiceError::Log { path: self.path.clone(), source }),
+            Err(source) => Some(ServiceError::Log {
+                path: self.path.clone(),
+                source,
+            }),
             Ok(()) if kept.len() < line.len() => Some(ServiceError::LogFull { max: self.max }),
             Ok(()) => None,
         };
@@ -124,14 +154,29 @@ mod tests {
         let (sender, events) = channel();
         let log = Log::open(&path, 20, sender).unwrap();
         log.wait_for("rea");
-        for line in ["starting\n", "ready now\n", "ready again\n", "x\n", "\x1b[2J\n"] {
+        for line in [
+            "starting\n",
+            "ready now\n",
+            "ready again\n",
+            "x\n",
+            "\x1b[2J\n",
+        ] {
             log.add(line.as_bytes());
         }
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "starting\nready now\nr");
+        assert_eq!(
+            std::fs::read_to_string(&path).unwrap(),
+            "starting\nready now\nr"
+        );
         assert!(matches!(events.try_recv(), Ok(Event::Line)));
-        assert!(matches!(events.try_recv(), Ok(Event::Trouble(ServiceError::LogFull { max: 20 }))));
+        assert!(matches!(
+            events.try_recv(),
+            Ok(Event::Trouble(ServiceError::LogFull { max: 20 }))
+        ));
         assert!(events.try_recv().is_err());
-        assert_eq!(log.last(), ["starting", "ready now", "ready again", "x", "[2J"]);
+        assert_eq!(
+            log.last(),
+            ["starting", "ready now", "ready again", "x", "[2J"]
+        );
         (0..100).for_each(|_| log.add(&[b'y'; 1000]));
         assert_eq!(log.last().len(), LAST_LINES);
         assert!(log.last().iter().all(|line| line.len() == LAST_LETTERS));
@@ -149,6 +194,9 @@ mod tests {
         writer.write_all(&vec![b'x'; 3 * LINE_BYTES_MAX]).unwrap();
         drop(writer);
         reading.join().unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 3 * LINE_BYTES_MAX as u64);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().len(),
+            3 * LINE_BYTES_MAX as u64
+        );
     }
 }

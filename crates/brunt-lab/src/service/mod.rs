@@ -51,13 +51,25 @@ impl KeeperOrder {
     pub fn of(program: ServiceProgram, folders: &Path, name: &str, log: PathBuf) -> KeeperOrder {
         let folder = folders.join(name);
         let text = |path: &Path| path.display().to_string();
-        let own = [(FOLDER_VARIABLE, text(&folder)), (FOLDERS_VARIABLE, text(folders))];
+        let own = [
+            (FOLDER_VARIABLE, text(&folder)),
+            (FOLDERS_VARIABLE, text(folders)),
+        ];
         let own = own.map(|(name, value)| (name.to_string(), value));
         let environment = program.environment.into_iter().chain(own).collect();
         // No service has a folder of this name: none begins with a dot.
         let prepared = folders.join(format!(".{name}.prepared"));
-        let program = ServiceProgram { environment, ..program };
-        KeeperOrder { program, prepared, folder, private: Vec::new(), log }
+        let program = ServiceProgram {
+            environment,
+            ..program
+        };
+        KeeperOrder {
+            program,
+            prepared,
+            folder,
+            private: Vec::new(),
+            log,
+        }
     }
 
     /// As a keeper reads it in [`KEEPER_VARIABLE`].

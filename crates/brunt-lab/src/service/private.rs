@@ -20,11 +20,17 @@ const WITHIN: &str = "private";
 /// Mounts all of a service's.
 pub(super) fn mount_all(order: &KeeperOrder) -> Result<(), ServiceError> {
     order.private.iter().try_for_each(|path| {
-        let failed = |source| ServiceError::Private { path: path.clone(), source };
+        let failed = |source| ServiceError::Private {
+            path: path.clone(),
+            source,
+        };
         let real = path.canonicalize().map_err(failed)?;
         let own = place(&order.folder, &real);
         if let Some(hidden) = hidden(&real, order) {
-            return Err(ServiceError::PrivateHides { path: path.clone(), hidden });
+            return Err(ServiceError::PrivateHides {
+                path: path.clone(),
+                hidden,
+            });
         }
         mount(&own, &real).map_err(failed)
     })
@@ -32,13 +38,17 @@ pub(super) fn mount_all(order: &KeeperOrder) -> Result<(), ServiceError> {
 
 /// Where the folder for this path is.
 fn place(folder: &Path, path: &Path) -> PathBuf {
-    folder.join(WITHIN).join(path.strip_prefix("/").unwrap_or(path))
+    folder
+        .join(WITHIN)
+        .join(path.strip_prefix("/").unwrap_or(path))
 }
 
 /// What the keeper needs and would not find any more.
 fn hidden(path: &Path, order: &KeeperOrder) -> Option<PathBuf> {
     let program = std::env::current_exe().unwrap_or_default();
-    [order.folder.clone(), order.log.clone(), program].into_iter().find(|needed| needed.starts_with(path))
+    [order.folder.clone(), order.log.clone(), program]
+        .into_iter()
+        .find(|needed| needed.starts_with(path))
 }
 
 fn mount(own: &Path, path: &Path) -> io::Result<()> {

@@ -85,7 +85,10 @@ impl Lacking {
 
     /// Looks at the port, and whether nothing is lacking any more.
     pub fn is_nothing(&mut self) -> bool {
-        if self.port.is_some_and(|at| TcpStream::connect_timeout(&at, CONNECT_TIME).is_ok()) {
+        if self
+            .port
+            .is_some_and(|at| TcpStream::connect_timeout(&at, CONNECT_TIME).is_ok())
+        {
             self.port = None;
         }
         self.port.is_none() && self.line.is_none() && !self.command && !self.returned
@@ -95,7 +98,11 @@ impl Lacking {
     pub fn said(&self) -> String {
         let mut said = Vec::new();
         said.extend(self.port.map(|at| format!("nothing listens on {at}")));
-        said.extend(self.line.as_ref().map(|words| format!("it did not say '{words}'")));
+        said.extend(
+            self.line
+                .as_ref()
+                .map(|words| format!("it did not say '{words}'")),
+        );
         if self.command {
             said.push(match &self.attempt {
                 Attempt::None => "its ready command was not started".to_string(),
@@ -104,7 +111,10 @@ impl Lacking {
             });
         }
         if self.returned {
-            said.push("its command has not moved to the background; omit daemon if it does not".to_string());
+            said.push(
+                "its command has not moved to the background; omit daemon if it does not"
+                    .to_string(),
+            );
         }
         said.join(", ")
     }
@@ -122,17 +132,31 @@ mod tests {
         let at = listener.local_addr().unwrap();
         let within = Duration::from_secs(1);
         let (line, command) = (Some("up".to_string()), Some(vec!["true".to_string()]));
-        let when = ReadyWhen { port: Some(at.port()), line, command, within };
+        let when = ReadyWhen {
+            port: Some(at.port()),
+            line,
+            command,
+            within,
+        };
         let mut lacking = Lacking::new(&when, at, true);
+        assert!(lacking.said().starts_with(&format!(
+            "nothing listens on {at}, it did not say 'up', its ready"
+        )));
         assert!(
-            lacking.said().starts_with(&format!("nothing listens on {at}, it did not say 'up', its ready"))
+            !lacking.is_nothing() && !lacking.said().contains("listens"),
+            "{}",
+            lacking.said()
         );
-        assert!(!lacking.is_nothing() && !lacking.said().contains("listens"), "{}", lacking.said());
         lacking.line_seen();
         lacking.returned();
         assert!(lacking.attempt_is_due() && !lacking.attempt_is_due() && !lacking.is_nothing());
         assert_eq!(lacking.said(), "its ready command does not end");
-        let none = ReadyWhen { port: None, line: None, command: None, within };
+        let none = ReadyWhen {
+            port: None,
+            line: None,
+            command: None,
+            within,
+        };
         assert!(Lacking::new(&none, at, false).is_nothing());
     }
 }

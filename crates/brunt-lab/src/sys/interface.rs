@@ -55,7 +55,12 @@ pub(crate) fn watch_interface(socket: BorrowedFd<'_>, index: u32) -> io::Result<
     let mut member = unsafe { std::mem::zeroed::<libc::packet_mreq>() };
     (member.mr_ifindex, member.mr_type) = (index as libc::c_int, libc::PACKET_MR_PROMISC as u16);
     // It ends with the socket, however that ends.
-    set_option(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member)
+    set_option(
+        socket,
+        libc::SOL_PACKET,
+        libc::PACKET_ADD_MEMBERSHIP,
+        &member,
+    )
 }
 
 /// Reads a frame into `into`, which is longer than any.
@@ -65,14 +70,21 @@ pub(crate) fn read_packet(socket: RawFd, into: &mut [u8]) -> io::Result<PacketRe
     // The last bytes are kept for a tag.
     let room = frame.len() - TAG_BYTES;
     let mut parts = [
-        libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: SOCKET_HEADER_BYTES },
-        libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: room },
+        libc::iovec {
+            iov_base: header.as_mut_ptr().cast(),
+            iov_len: SOCKET_HEADER_BYTES,
+        },
+        libc::iovec {
+            iov_base: frame.as_mut_ptr().cast(),
+            iov_len: room,
+        },
     ];
     let mut control = [0u64; 16];
     // SAFETY: zeros are a valid msghdr.
     let mut message = unsafe { std::mem::zeroed::<libc::msghdr>() };
     (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
-    (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control) as _);
+    (message.msg_control, message.msg_controllen) =
+        (control.as_mut_ptr().cast(), size_of_val(&control) as _);
     // SAFETY: all that the message points to lives in this frame or is borrowed, and is as long as stated.
     let count = unsafe { libc::recvmsg(socket, &mut message, 0) };
     if count < 0 {
@@ -89,10 +101,15 @@ pub(crate) fn read_packet(socket: RawFd, into: &mut [u8]) -> io::Result<PacketRe
     if message.msg_flags & libc::MSG_TRUNC != 0 || bytes <= TAG_AT {
         return Ok(PacketRead::Unreadable);
     }
-    let Some((kind, tag)) = tag else { return Ok(PacketRead::Frame { bytes, stamp }) };
+    let Some((kind, tag)) = tag else {
+        return Ok(PacketRead::Frame { bytes, stamp });
+    };
     into.copy_within(TAG_AT..bytes, TAG_AT + TAG_BYTES);
     put_back(into, kind, tag);
-    Ok(PacketRead::Frame { bytes: bytes + TAG_BYTES, stamp })
+    Ok(PacketRead::Frame {
+        bytes: bytes + TAG_BYTES,
+        stamp,
+    })
 }
 
 /// What the kernel told of a frame beside its bytes: its time, and the tag that is missing in it.
@@ -107,9 +124,9 @@ fn told(message: &libc::msghdr) -> (Option<Duration>, Option<(u16, u16)>) {
             match ((*next).cmsg_level, (*next).cmsg_type) {
                 (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
                     let time = data.cast::<libc::timespec>().read_unaligned();
-                    stamp = u64::try_from(time.tv_sec)
-                        .ok()
-                        .map(|seconds| Duration::new(seconds, (time.tv_nsec as u32).min(999_999_999)));
+                    stamp = u64::try_from(time.tv_sec).ok().map(|seconds| {
+                        Duration::new(seconds, (time.tv_nsec as u32).min(999_999_999))
+                    });
                 }
                 (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
                     let told = data.cast::<libc::tpacket_auxdata>().read_unaligned();
@@ -125,7 +142,11 @@ fn told(message: &libc::msghdr) -> (Option<Duration>, Option<(u16, u16)>) {
 
 /// The kind and the value of the tag that is missing in a frame, by what the kernel says beside it.
 pub(super) fn missing_tag(status: u32, kind: u16, tag: u16) -> Option<(u16, u16)> {
-    let kind = if status & libc::TP_STATUS_VLAN_TPID_VALID == 0 { 0x8100 } else { kind };
+    let kind = if status & libc::TP_STATUS_VLAN_TPID_VALID == 0 {
+        0x8100
+    } else {
+        kind
+    };
     (status & libc::TP_STATUS_VLAN_VALID != 0).then_some((kind, tag))
 }
 
@@ -137,7 +158,8 @@ pub(super) fn put_back(buffer: &mut [u8], kind: u16, tag: u16) {
     // Length of all headers; where the checksum begins.
     for (at, is_set) in [(2, is_train), (6, needs_checksum)] {
         if is_set {
-            let place = u16::from_ne_bytes([buffer[at], buffer[at + 1]]).saturating_add(TAG_BYTES as u16);
+            let place =
+                u16::from_ne_bytes([buffer[at], buffer[at + 1]]).saturating_add(TAG_BYTES as u16);
             buffer[at..at + 2].copy_from_slice(&place.to_ne_bytes());
         }
     }
@@ -146,11 +168,17 @@ pub(super) fn put_back(buffer: &mut [u8], kind: u16, tag: u16) {
 /// Sends a frame, virtio-net header first, out of the interface that a packet socket is bound to.
 pub(crate) fn write_packet(socket: RawFd, frame: &[u8]) -> io::Result<()> {
     let (header, packet) = frame.split_at(VNET_HEADER_BYTES);
-    let parts = [(&header[..SOCKET_HEADER_BYTES]), packet]
-        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    let parts = [(&header[..SOCKET_HEADER_BYTES]), packet].map(|part| libc::iovec {
+        iov_base: part.as_ptr().cast_mut().cast(),
+        iov_len: part.len(),
+    });
     // SAFETY: the kernel reads the parts, which are borrowed and as long as stated.
     let count = unsafe { libc::writev(socket, parts.as_ptr(), parts.len() as libc::c_int) };
-    if count < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if count < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// What an interface of the calling thread's namespace is.
@@ -194,7 +222,12 @@ pub(crate) fn merges_for_good(device: &str) -> io::Result<bool> {
 /// Switches that on or off.
 pub(crate) fn set_merging_for_good(device: &str, on: bool) -> io::Result<()> {
     let flags = ethtool(device, ETHTOOL_GFLAGS, 0)? & !ETH_FLAG_LRO;
-    ethtool(device, ETHTOOL_SFLAGS, flags | if on { ETH_FLAG_LRO } else { 0 }).map(drop)
+    ethtool(
+        device,
+        ETHTOOL_SFLAGS,
+        flags | if on { ETH_FLAG_LRO } else { 0 },
+    )
+    .map(drop)
 }
 
 /// A command that takes or gives a word; what stands in it afterwards.
@@ -224,7 +257,10 @@ mod tests {
         }
         buffer.copy_within(TAG_AT..60, TAG_AT + TAG_BYTES);
         put_back(&mut buffer, 0x88a8, 0x2fff);
-        assert_eq!(buffer[VNET_HEADER_BYTES..TAG_AT], frame[VNET_HEADER_BYTES..TAG_AT]);
+        assert_eq!(
+            buffer[VNET_HEADER_BYTES..TAG_AT],
+            frame[VNET_HEADER_BYTES..TAG_AT]
+        );
         assert_eq!(buffer[TAG_AT..TAG_AT + 4], [0x88, 0xa8, 0x2f, 0xff]);
         assert_eq!(buffer[TAG_AT + 4..], frame[TAG_AT..60]);
         assert_eq!(

@@ -85,7 +85,9 @@ impl SlotRing {
                 tp_frame_nr: slots as libc::c_uint,
             };
             match set_option(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request) {
-                Err(error) if error.kind() == io::ErrorKind::OutOfMemory && blocks / 2 >= blocks_min => {
+                Err(error)
+                    if error.kind() == io::ErrorKind::OutOfMemory && blocks / 2 >= blocks_min =>
+                {
                     blocks /= 2;
                 }
                 Err(error) => return Err(error),
@@ -95,17 +97,36 @@ impl SlotRing {
     }
 
     fn map(socket: BorrowedFd<'_>, slots: usize) -> io::Result<SlotRing> {
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
-        assert!(slots.is_power_of_two(), "so that slots are counted without a division");
+        let (protection, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_POPULATE,
+        );
+        assert!(
+            slots.is_power_of_two(),
+            "so that slots are counted without a division"
+        );
         let bytes = slots * SLOT_BYTES;
         // SAFETY: the kernel chooses the place; nothing of ours is replaced.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, socket.as_raw_fd(), 0) };
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                flags,
+                socket.as_raw_fd(),
+                0,
+            )
+        };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).expect("mapped somewhere");
-        Ok(SlotRing { start, slots, next: 0, taken: 0 })
+        Ok(SlotRing {
+            start,
+            slots,
+            next: 0,
+            taken: 0,
+        })
     }
 
     /// How many frames it holds.
@@ -115,7 +136,9 @@ impl SlotRing {
 
     /// Takes the next slot if the kernel has handed it over. A tag that was taken out of its frame is back in its place.
     pub(crate) fn take(&mut self) -> SlotRead {
-        if self.taken == self.slots || self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
+        if self.taken == self.slots
+            || self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER == 0
+        {
             return SlotRead::Nothing;
         }
         let slot = self.next;
@@ -131,7 +154,10 @@ impl SlotRing {
             return SlotRead::Cut;
         }
         let (at, length) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
-        assert!(at >= FRAME_AT_MIN && at + length <= SLOT_BYTES, "the kernel puts frames into slots");
+        assert!(
+            at >= FRAME_AT_MIN && at + length <= SLOT_BYTES,
+            "the kernel puts frames into slots"
+        );
         // The header as TAP devices have it has two more bytes, which are zero.
         let mut start = at - VNET_HEADER_BYTES;
         bytes.copy_within(at - SOCKET_HEADER_BYTES..at, start);
@@ -146,14 +172,21 @@ impl SlotRing {
             put_back(&mut bytes[start..], kind, tag);
         }
         let stamp = Duration::new(header.tp_sec.into(), header.tp_nsec.min(999_999_999));
-        SlotRead::Frame(SlotFrame { slot, at: start, bytes: whole, stamp })
+        SlotRead::Frame(SlotFrame {
+            slot,
+            at: start,
+            bytes: whole,
+            stamp,
+        })
     }
 
     /// The bytes of a frame that was taken and not released.
     pub(crate) fn bytes(&self, frame: SlotFrame) -> &[u8] {
         self.check_taken(frame);
         // SAFETY: the slot is ours until it is released, which takes the ring whole, and `at` and `bytes` lie within it.
-        unsafe { std::slice::from_raw_parts(self.slot(frame.slot).as_ptr().add(frame.at), frame.bytes) }
+        unsafe {
+            std::slice::from_raw_parts(self.slot(frame.slot).as_ptr().add(frame.at), frame.bytes)
+        }
     }
 
     /// The same, to be changed.
@@ -166,7 +199,8 @@ impl SlotRing {
     pub(crate) fn release(&mut self) {
         let first = self.next + self.slots - self.taken;
         for slot in first..first + self.taken {
-            self.status_of(self.wrap(slot)).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+            self.status_of(self.wrap(slot))
+                .store(libc::TP_STATUS_KERNEL, Ordering::Release);
         }
         self.taken = 0;
     }
@@ -225,18 +259,25 @@ pub(crate) fn write_packets<'a>(socket: RawFd, frames: impl Iterator<Item = &'a 
     for frame in frames {
         assert!(count < SENT_AT_ONCE_MAX, "a batch has a largest size");
         let (header, packet) = frame.split_at(VNET_HEADER_BYTES);
-        let parts = parts[count].write(
-            [&header[..SOCKET_HEADER_BYTES], packet]
-                .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() }),
-        );
+        let parts =
+            parts[count].write(
+                [&header[..SOCKET_HEADER_BYTES], packet].map(|part| libc::iovec {
+                    iov_base: part.as_ptr().cast_mut().cast(),
+                    iov_len: part.len(),
+                }),
+            );
         // SAFETY: zeros are a valid mmsghdr.
         let message = messages[count].write(unsafe { std::mem::zeroed::<libc::mmsghdr>() });
-        (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (parts.as_mut_ptr(), parts.len() as _);
+        (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) =
+            (parts.as_mut_ptr(), parts.len() as _);
         count += 1;
     }
     let (mut done, mut refused) = (0, 0u64);
     while done < count {
-        let (rest, left) = (messages[done..].as_mut_ptr().cast(), (count - done) as libc::c_uint);
+        let (rest, left) = (
+            messages[done..].as_mut_ptr().cast(),
+            (count - done) as libc::c_uint,
+        );
         // SAFETY: so many messages were written, each with its parts, which point to frames that are borrowed and only read.
         let sent = unsafe { libc::sendmmsg(socket, rest, left, 0) };
         match usize::try_from(sent) {
@@ -270,11 +311,16 @@ mod tests {
     /// of the right ones.
     #[test]
     fn many_are_sent_at_once() {
-        let (kind, flags) = (SocketType::DGRAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+        let (kind, flags) = (
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        );
         let (to, from) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
         let frame = |number: usize| -> Vec<u8> {
             let length = if number == 5 { 16 << 20 } else { 60 + number };
-            (0..VNET_HEADER_BYTES + length).map(|at| (at + number) as u8).collect()
+            (0..VNET_HEADER_BYTES + length)
+                .map(|at| (at + number) as u8)
+                .collect()
         };
         let frames: Vec<Vec<u8>> = (0..8).map(frame).collect();
         let refused = write_packets(to.as_raw_fd(), frames.iter().map(Vec::as_slice));

@@ -13,8 +13,15 @@ pub fn enter() -> Option<ExitCode> {
         Ok(Entered::Done(status)) => Some(ExitCode::from(status)),
         Ok(Entered::Killed(signal)) => panic!("killed by signal {signal}"),
         Err(error) => {
-            assert!(std::env::var("BRUNT_REQUIRE_ALL").is_err(), "{error}: {}", error.advice());
-            println!("skipped: needs user namespaces ({error}; {})", error.advice());
+            assert!(
+                std::env::var("BRUNT_REQUIRE_ALL").is_err(),
+                "{error}: {}",
+                error.advice()
+            );
+            println!(
+                "skipped: needs user namespaces ({error}; {})",
+                error.advice()
+            );
             Some(ExitCode::SUCCESS)
         }
     }

@@ -77,7 +77,10 @@ const SCHEMA: &str = "message checkpoint {
 
 /// The version of a checkpoint of this name.
 pub(super) fn version_of(name: &str) -> Option<u64> {
-    name.strip_suffix(SUFFIX).filter(|number| number.len() == 20)?.parse().ok()
+    name.strip_suffix(SUFFIX)
+        .filter(|number| number.len() == 20)?
+        .parse()
+        .ok()
 }
 
 /// An action as a row.
@@ -100,9 +103,18 @@ type Cell = (i16, i16, Option<Leaf>);
 
 /// Writes the state of a log whose folder this is.
 pub(super) fn write(log: &Log, folder: &Path, now_ms: u64) -> Result<(), DeltaError> {
-    let (Some(protocol), Some(meta_data)) = (&log.protocol, &log.meta_data) else { return Ok(()) };
-    let mut rows = vec![CheckpointRow::Protocol(protocol), CheckpointRow::MetaData(meta_data)];
-    rows.extend(log.parts.iter().map(|(path, add)| CheckpointRow::Add(path, add)));
+    let (Some(protocol), Some(meta_data)) = (&log.protocol, &log.meta_data) else {
+        return Ok(());
+    };
+    let mut rows = vec![
+        CheckpointRow::Protocol(protocol),
+        CheckpointRow::MetaData(meta_data),
+    ];
+    rows.extend(
+        log.parts
+            .iter()
+            .map(|(path, add)| CheckpointRow::Add(path, add)),
+    );
     let is_young = |removed: &Removed| removed.at_ms + REMOVED_MS > now_ms;
     let removed = log.removed.iter().filter(|(_, removed)| is_young(removed));
     rows.extend(removed.map(|(path, removed)| CheckpointRow::Remove(path, removed)));
@@ -140,7 +152,9 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), DeltaError> {
 fn encode(rows: &[CheckpointRow<'_>]) -> Result<Vec<u8>, ParquetError> {
     let schema = Arc::new(parse_message_type(SCHEMA)?);
     let compression = Compression::ZSTD(ZstdLevel::try_new(3)?);
-    let properties = WriterProperties::builder().set_compression(compression).build();
+    let properties = WriterProperties::builder()
+        .set_compression(compression)
+        .build();
     let mut bytes = Vec::new();
     let mut file = SerializedFileWriter::new(&mut bytes, schema, Arc::new(properties))?;
     let columns = file.schema_descr().columns().to_vec();
@@ -164,21 +178,60 @@ fn put(writer: &mut ColumnWriter<'_>, cells: Vec<Cell>) -> Result<usize, Parquet
     let leaves = cells.into_iter().filter_map(|(.., leaf)| leaf);
     match writer {
         ColumnWriter::ByteArrayColumnWriter(writer) => {
-            let text =
-                |leaf| if let Leaf::Text(text) = leaf { Some(ByteArray::from(text.as_str())) } else { None };
-            writer.write_batch(&leaves.filter_map(text).collect::<Vec<_>>(), levels.0, levels.1)
+            let text = |leaf| {
+                if let Leaf::Text(text) = leaf {
+                    Some(ByteArray::from(text.as_str()))
+                } else {
+                    None
+                }
+            };
+            writer.write_batch(
+                &leaves.filter_map(text).collect::<Vec<_>>(),
+                levels.0,
+                levels.1,
+            )
         }
         ColumnWriter::Int64ColumnWriter(writer) => {
-            let long = |leaf| if let Leaf::Long(value) = leaf { Some(value) } else { None };
-            writer.write_batch(&leaves.filter_map(long).collect::<Vec<_>>(), levels.0, levels.1)
+            let long = |leaf| {
+                if let Leaf::Long(value) = leaf {
+                    Some(value)
+                } else {
+                    None
+                }
+            };
+            writer.write_batch(
+                &leaves.filter_map(long).collect::<Vec<_>>(),
+                levels.0,
+                levels.1,
+            )
         }
         ColumnWriter::Int32ColumnWriter(writer) => {
-            let int = |leaf| if let Leaf::Int(value) = leaf { Some(value) } else { None };
-            writer.write_batch(&leaves.filter_map(int).collect::<Vec<_>>(), levels.0, levels.1)
+            let int = |leaf| {
+                if let Leaf::Int(value) = leaf {
+                    Some(value)
+                } else {
+                    None
+                }
+            };
+            writer.write_batch(
+                &leaves.filter_map(int).collect::<Vec<_>>(),
+                levels.0,
+                levels.1,
+            )
         }
         ColumnWriter::BoolColumnWriter(writer) => {
-            let bool = |leaf| if let Leaf::Bool(value) = leaf { Some(value) } else { None };
-            writer.write_batch(&leaves.filter_map(bool).collect::<Vec<_>>(), levels.0, levels.1)
+            let bool = |leaf| {
+                if let Leaf::Bool(value) = leaf {
+                    Some(value)
+                } else {
+                    None
+                }
+            };
+            writer.write_batch(
+                &leaves.filter_map(bool).collect::<Vec<_>>(),
+                levels.0,
+                levels.1,
+            )
         }
         _ => unreachable!("the schema has no other columns"),
     }
@@ -210,7 +263,9 @@ fn cells(row: &CheckpointRow<'_>, path: &str) -> Vec<Cell> {
             "format.provider" => vec![(2, 0, text("parquet"))],
             "format.options.key_value.key" | "format.options.key_value.value" => vec![(3, 0, None)],
             "configuration.key_value.key" => entries(&table.configuration, |(key, _)| (3, key)),
-            "configuration.key_value.value" => entries(&table.configuration, |(_, value)| (4, value)),
+            "configuration.key_value.value" => {
+                entries(&table.configuration, |(_, value)| (4, value))
+            }
             _ => empty,
         },
         (CheckpointRow::Add(path, add), "add", below) => match below {
@@ -241,10 +296,18 @@ fn entries<'a>(
 ) -> Vec<Cell> {
     let cell = |(index, entry)| {
         let (defined, text) = of(entry);
-        (defined, i16::from(index > 0), Some(Leaf::Text(text.clone())))
+        (
+            defined,
+            i16::from(index > 0),
+            Some(Leaf::Text(text.clone())),
+        )
     };
     let cells: Vec<Cell> = map.iter().enumerate().map(cell).collect();
-    if cells.is_empty() { vec![(2, 0, None)] } else { cells }
+    if cells.is_empty() {
+        vec![(2, 0, None)]
+    } else {
+        cells
+    }
 }
 
 #[cfg(test)]
@@ -257,9 +320,15 @@ mod tests {
     /// A state is read back as it was: each action is in a row of its own, and nothing is in the others' columns.
     #[test]
     fn states_are_read_back() {
-        let add = Add { size: 7, modification_time: 5, stats: Some("{}".into()), tags: None };
+        let add = Add {
+            size: 7,
+            modification_time: 5,
+            stats: Some("{}".into()),
+            tags: None,
+        };
         let removed = Removed { size: 9, at_ms: 4 };
-        let configuration = [("a", "1"), ("b", "2")].map(|(key, value)| (key.to_string(), value.to_string()));
+        let configuration =
+            [("a", "1"), ("b", "2")].map(|(key, value)| (key.to_string(), value.to_string()));
         let meta_data = MetaData {
             id: "x".into(),
             name: Some("numbers".into()),
@@ -270,16 +339,23 @@ mod tests {
             configuration: configuration.into(),
         };
         let rows = [
-            CheckpointRow::Protocol(&Protocol { min_reader_version: 1, min_writer_version: 2 }),
+            CheckpointRow::Protocol(&Protocol {
+                min_reader_version: 1,
+                min_writer_version: 2,
+            }),
             CheckpointRow::MetaData(&meta_data),
             CheckpointRow::Add("part-000001.parquet", &add),
             CheckpointRow::Remove("part-000000.parquet", &removed),
         ];
         let bytes = Bytes::from(encode(&rows).unwrap());
         let reader = SerializedFileReader::new(bytes).unwrap();
-        let read: Vec<String> =
-            reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
-        let has = |row: usize, part: &str| assert!(read[row].contains(part), "{part} in {}", read[row]);
+        let read: Vec<String> = reader
+            .get_row_iter(None)
+            .unwrap()
+            .map(|row| row.unwrap().to_string())
+            .collect();
+        let has =
+            |row: usize, part: &str| assert!(read[row].contains(part), "{part} in {}", read[row]);
         has(
             0,
             "protocol: {minReaderVersion: 1, minWriterVersion: 2}, metaData: null, add: null, remove: null",
@@ -288,9 +364,18 @@ mod tests {
             1,
             "id: \"x\", name: \"numbers\", description: null, format: {provider: \"parquet\", options: {}}",
         );
-        has(1, "partitionColumns: [], createdTime: 3, configuration: {\"a\" -> \"1\", \"b\" -> \"2\"}");
-        has(2, "path: \"part-000001.parquet\", partitionValues: {}, size: 7, modificationTime: 5");
-        has(3, "path: \"part-000000.parquet\", deletionTimestamp: 4, dataChange: false");
+        has(
+            1,
+            "partitionColumns: [], createdTime: 3, configuration: {\"a\" -> \"1\", \"b\" -> \"2\"}",
+        );
+        has(
+            2,
+            "path: \"part-000001.parquet\", partitionValues: {}, size: 7, modificationTime: 5",
+        );
+        has(
+            3,
+            "path: \"part-000000.parquet\", deletionTimestamp: 4, dataChange: false",
+        );
         assert_eq!(read.len(), 4);
     }
 }

@@ -9,7 +9,9 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::{DeltaError, LOG_FOLDER, READER_VERSION, WRITER_VERSION, checkpoint, io_error, version_path};
+use super::{
+    DeltaError, LOG_FOLDER, READER_VERSION, WRITER_VERSION, checkpoint, io_error, version_path,
+};
 
 /// One line of a log; of what is not used here, nothing is read.
 #[derive(Deserialize)]
@@ -98,7 +100,9 @@ impl Add {
         struct Rows {
             num_records: u64,
         }
-        serde_json::from_str(self.stats.as_deref()?).ok().map(|Rows { num_records }| num_records)
+        serde_json::from_str(self.stats.as_deref()?)
+            .ok()
+            .map(|Rows { num_records }| num_records)
     }
 }
 
@@ -107,9 +111,16 @@ impl Log {
         let folder = folder.join(LOG_FOLDER);
         let mut log = Log::default();
         let names = names_in(&folder)?;
-        log.checkpoint = names.iter().filter_map(|name| checkpoint::version_of(name)).max();
-        let number =
-            |name: &String| name.strip_suffix(".json").filter(|number| number.len() == 20)?.parse().ok();
+        log.checkpoint = names
+            .iter()
+            .filter_map(|name| checkpoint::version_of(name))
+            .max();
+        let number = |name: &String| {
+            name.strip_suffix(".json")
+                .filter(|number| number.len() == 20)?
+                .parse()
+                .ok()
+        };
         let versions: BTreeSet<u64> = names.iter().filter_map(number).collect();
         for version in versions {
             if version != log.next {
@@ -129,18 +140,25 @@ impl Log {
             if line.trim().is_empty() {
                 continue;
             }
-            let action: Action = serde_json::from_str(&line).map_err(|source| DeltaError::Line {
-                path: path.to_path_buf(),
-                line: index + 1,
-                source,
-            })?;
-            if let Some(Protocol { min_reader_version, min_writer_version }) = action.protocol
+            let action: Action =
+                serde_json::from_str(&line).map_err(|source| DeltaError::Line {
+                    path: path.to_path_buf(),
+                    line: index + 1,
+                    source,
+                })?;
+            if let Some(Protocol {
+                min_reader_version,
+                min_writer_version,
+            }) = action.protocol
                 && (min_reader_version > READER_VERSION || min_writer_version > WRITER_VERSION)
             {
                 let what = format!(
                     "it asks for reader version {min_reader_version} and writer version {min_writer_version}"
                 );
-                return Err(DeltaError::Foreign { path: path.to_path_buf(), what });
+                return Err(DeltaError::Foreign {
+                    path: path.to_path_buf(),
+                    what,
+                });
             }
             self.take(action);
         }
@@ -161,9 +179,17 @@ impl Log {
             self.removed.remove(&path);
             self.parts.insert(path, add);
         }
-        if let Some(RemoveAction { path, deletion_timestamp, size }) = action.remove {
+        if let Some(RemoveAction {
+            path,
+            deletion_timestamp,
+            size,
+        }) = action.remove
+        {
             self.parts.remove(&path);
-            let removed = Removed { size: size.unwrap_or(0), at_ms: deletion_timestamp.unwrap_or(0) };
+            let removed = Removed {
+                size: size.unwrap_or(0),
+                at_ms: deletion_timestamp.unwrap_or(0),
+            };
             self.removed.insert(path, removed);
         }
     }
@@ -176,7 +202,11 @@ pub(super) fn names_in(folder: &Path) -> Result<Vec<String>, DeltaError> {
         entries => entries.map_err(io_error(folder))?,
     };
     let name = |entry: io::Result<std::fs::DirEntry>| {
-        Ok(entry.map_err(io_error(folder))?.file_name().to_string_lossy().into_owned())
+        Ok(entry
+            .map_err(io_error(folder))?
+            .file_name()
+            .to_string_lossy()
+            .into_owned())
     };
     entries.map(name).collect()
 }

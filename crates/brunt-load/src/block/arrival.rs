@@ -63,7 +63,13 @@ impl ArrivalSchedule {
     /// Another rate, of all workers together, from `now` on: so long after the start.
     pub fn set_rate(&mut self, rate: f64, now: Nanos) {
         self.gap = 1e9 * f64::from(self.workers) / rate;
-        let next = first_of(self.process, self.gap, self.worker, self.workers, &mut self.random);
+        let next = first_of(
+            self.process,
+            self.gap,
+            self.worker,
+            self.workers,
+            &mut self.random,
+        );
         (self.first, self.index) = (now.0 as f64 + next, 0);
         self.at = self.first;
     }
@@ -90,7 +96,13 @@ impl ArrivalSchedule {
 }
 
 /// When a worker's first request is due, after the start of a rate.
-fn first_of(process: ArrivalProcess, gap: f64, worker: u32, workers: u32, random: &mut Random) -> f64 {
+fn first_of(
+    process: ArrivalProcess,
+    gap: f64,
+    worker: u32,
+    workers: u32,
+    random: &mut Random,
+) -> f64 {
     match process {
         // Workers take turns, so that the whole is constant too.
         ArrivalProcess::Constant => gap * f64::from(worker) / f64::from(workers),
@@ -119,19 +131,30 @@ mod tests {
     /// A constant rate is constant, over workers too, and does not drift.
     #[test]
     fn constant_rate() {
-        let schedule = |worker| ArrivalSchedule::new(1000.0, ArrivalProcess::Constant, None, 1, worker, 2);
+        let schedule =
+            |worker| ArrivalSchedule::new(1000.0, ArrivalProcess::Constant, None, 1, worker, 2);
         assert_eq!(times(&mut schedule(0), 3), [0, 2_000_000, 4_000_000]);
-        assert_eq!(times(&mut schedule(1), 3), [1_000_000, 3_000_000, 5_000_000]);
+        assert_eq!(
+            times(&mut schedule(1), 3),
+            [1_000_000, 3_000_000, 5_000_000]
+        );
         let mut third = ArrivalSchedule::new(3.0, ArrivalProcess::Constant, None, 1, 0, 1);
-        assert_eq!(times(&mut third, 3_000_001)[3_000_000], 1_000_000_000_000_000);
+        assert_eq!(
+            times(&mut third, 3_000_001)[3_000_000],
+            1_000_000_000_000_000
+        );
     }
 
     /// A Poisson process has its mean, its spread, and its seed.
     #[test]
     fn poisson_rate() {
-        let schedule = |seed| ArrivalSchedule::new(10_000.0, ArrivalProcess::Poisson, None, seed, 0, 1);
+        let schedule =
+            |seed| ArrivalSchedule::new(10_000.0, ArrivalProcess::Poisson, None, seed, 0, 1);
         let all = times(&mut schedule(3), 200_001);
-        let gaps: Vec<f64> = all.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
+        let gaps: Vec<f64> = all
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]) as f64)
+            .collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
         assert!((mean - 100_000.0).abs() < 1000.0, "{mean}");
@@ -145,17 +168,30 @@ mod tests {
         let mut schedule = ArrivalSchedule::new(1000.0, ArrivalProcess::Constant, None, 1, 1, 2);
         assert_eq!(times(&mut schedule, 2), [1_000_000, 3_000_000]);
         schedule.set_rate(100.0, Nanos(4_000_000));
-        assert_eq!(times(&mut schedule, 3), [14_000_000, 34_000_000, 54_000_000]);
+        assert_eq!(
+            times(&mut schedule, 3),
+            [14_000_000, 34_000_000, 54_000_000]
+        );
         let mut slow = ArrivalSchedule::new(0.001, ArrivalProcess::Poisson, None, 1, 0, 1);
         slow.set_rate(1e6, Nanos(5));
-        assert!(times(&mut slow, 1000)[999] < 2_000_000, "what the old rate meant to do is forgotten");
+        assert!(
+            times(&mut slow, 1000)[999] < 2_000_000,
+            "what the old rate meant to do is forgotten"
+        );
     }
 
     /// Bursts of an open loop have their length and their pause.
     #[test]
     fn bursts() {
-        let burst = Burst { requests: 2, interval: Span(Duration::from_millis(10)) };
-        let mut schedule = ArrivalSchedule::new(1000.0, ArrivalProcess::Constant, Some(burst), 1, 0, 1);
-        assert_eq!(times(&mut schedule, 5), [0, 1, 12, 13, 24].map(|ms| ms * 1_000_000));
+        let burst = Burst {
+            requests: 2,
+            interval: Span(Duration::from_millis(10)),
+        };
+        let mut schedule =
+            ArrivalSchedule::new(1000.0, ArrivalProcess::Constant, Some(burst), 1, 0, 1);
+        assert_eq!(
+            times(&mut schedule, 5),
+            [0, 1, 12, 13, 24].map(|ms| ms * 1_000_000)
+        );
     }
 }

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use brunt_block::{Backend, Op, Request, Ring, RingConfig, turn};
 
 use crate::block::verify::{
-    BlockFinding, ENTRY_BYTES, HEAD_BYTES, JournalEntry, JournalHead, StableWhen, inspect, parse_entry,
-    parse_head,
+    BlockFinding, ENTRY_BYTES, HEAD_BYTES, JournalEntry, JournalHead, StableWhen, inspect,
+    parse_entry, parse_head,
 };
 
 /// Lost extents that are named one by one.
@@ -138,7 +138,9 @@ impl Audit {
     }
 
     fn close(&mut self) {
-        let Some(extent) = self.open.take() else { return };
+        let Some(extent) = self.open.take() else {
+            return;
+        };
         self.extents_count += 1;
         if self.extents.len() < NAMED_MAX {
             self.extents.push(extent);
@@ -183,15 +185,26 @@ impl Promises {
     /// # Errors
     /// The file cannot be read or is no journal. A cut end is none: see [`Promises::cut`].
     pub fn read(path: &Path) -> Result<Promises, AuditError> {
-        let file_error = |source| AuditError::File { path: path.to_path_buf(), source };
+        let file_error = |source| AuditError::File {
+            path: path.to_path_buf(),
+            source,
+        };
         let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(file_error)?);
         let mut head = [0; HEAD_BYTES];
         let read = read_full(&mut file, &mut head).map_err(file_error)?;
-        let head = parse_head(&head[..read])
-            .map_err(|what| AuditError::NotAJournal { path: path.to_path_buf(), what })?;
+        let head = parse_head(&head[..read]).map_err(|what| AuditError::NotAJournal {
+            path: path.to_path_buf(),
+            what,
+        })?;
         let grains = (head.len / head.grain) as usize;
         let none = || vec![0; grains];
-        let mut promises = Promises { head, acknowledged: none(), stable: none(), sent: none(), cut: false };
+        let mut promises = Promises {
+            head,
+            acknowledged: none(),
+            stable: none(),
+            sent: none(),
+            cut: false,
+        };
         let mut unflushed = Unflushed::default();
         loop {
             let mut entry = [0; ENTRY_BYTES];
@@ -199,7 +212,8 @@ impl Promises {
             if read == 0 {
                 break;
             }
-            let taken = parse_entry(&entry[..read]).and_then(|entry| promises.take(entry, &mut unflushed));
+            let taken =
+                parse_entry(&entry[..read]).and_then(|entry| promises.take(entry, &mut unflushed));
             if taken.is_none() {
                 promises.cut = true;
                 break;
@@ -214,16 +228,33 @@ impl Promises {
     /// Takes an entry; `None` when it lies outside the part.
     fn take(&mut self, entry: JournalEntry, unflushed: &mut Unflushed) -> Option<()> {
         match entry {
-            JournalEntry::Write { acknowledged, generation, offset, len } => {
+            JournalEntry::Write {
+                acknowledged,
+                generation,
+                offset,
+                len,
+            } => {
                 let grains = self.grains(offset, len)?;
-                let table = if acknowledged { &mut self.acknowledged } else { &mut self.sent };
+                let table = if acknowledged {
+                    &mut self.acknowledged
+                } else {
+                    &mut self.sent
+                };
                 table[grains.clone()].fill(generation);
                 if acknowledged && self.head.stable == StableWhen::Flushed {
-                    unflushed.writes.push((grains.start as u32, grains.len() as u32, generation));
+                    unflushed
+                        .writes
+                        .push((grains.start as u32, grains.len() as u32, generation));
                 }
             }
-            JournalEntry::Flush { acknowledged: false, number } => unflushed.flush_sent(number),
-            JournalEntry::Flush { acknowledged: true, number } => {
+            JournalEntry::Flush {
+                acknowledged: false,
+                number,
+            } => unflushed.flush_sent(number),
+            JournalEntry::Flush {
+                acknowledged: true,
+                number,
+            } => {
                 for (first, count, generation) in unflushed.flush_done(number) {
                     let grains = first as usize..first as usize + count as usize;
                     self.stable[grains].fill(generation);
@@ -247,13 +278,19 @@ impl Promises {
         // A later write may have been under way; it replaces the acknowledged one, or tears it. Zeros are neither.
         let under_way = sent > acknowledged;
         match found {
-            BlockFinding::Sealed { generation } if generation > acknowledged && generation <= sent => {
+            BlockFinding::Sealed { generation }
+                if generation > acknowledged && generation <= sent =>
+            {
                 audit.unacknowledged_there += 1;
             }
-            BlockFinding::Sealed { generation } if generation == acknowledged && acknowledged > 0 => {
+            BlockFinding::Sealed { generation }
+                if generation == acknowledged && acknowledged > 0 =>
+            {
                 audit.kept += 1
             }
-            BlockFinding::Foreign | BlockFinding::Corrupt if under_way => audit.unacknowledged_gone += 1,
+            BlockFinding::Foreign | BlockFinding::Corrupt if under_way => {
+                audit.unacknowledged_gone += 1
+            }
             _ if acknowledged == 0 => audit.unacknowledged_gone += 1,
             _ => {
                 // What was flushed last may be there still, under what was not.
@@ -261,7 +298,12 @@ impl Promises {
                     if (self.stable[index]..=sent).contains(&generation));
                 let stable = self.stable[index] > 0 && !is_there;
                 let found = Instead::of(found);
-                audit.lose(LostExtent { offset, len: self.head.grain, stable, found });
+                audit.lose(LostExtent {
+                    offset,
+                    len: self.head.grain,
+                    stable,
+                    found,
+                });
             }
         }
     }
@@ -298,27 +340,54 @@ impl Unflushed {
 /// A journal cannot be read, or the device.
 pub fn audit(backend: &dyn Backend, journals: &[PathBuf]) -> Result<Audit, AuditError> {
     let info = backend.info();
-    let failed = |offset, what: String| AuditError::Device { device: info.name.clone(), offset, what };
+    let failed = |offset, what: String| AuditError::Device {
+        device: info.name.clone(),
+        offset,
+        what,
+    };
     let ring = Ring::new(RingConfig::default()).map_err(|error| failed(0, error.to_string()))?;
-    let mut device = backend.open(&ring, 1).map_err(|error| failed(0, error.to_string()))?;
+    let mut device = backend
+        .open(&ring, 1)
+        .map_err(|error| failed(0, error.to_string()))?;
     let mut audit = Audit::default();
     for path in journals {
         let promises = Promises::read(path)?;
         let grain = promises.head.grain;
-        let step = READ_BYTES.min(u64::from(info.transfer_bytes_max)).max(grain) / grain;
+        let step = READ_BYTES
+            .min(u64::from(info.transfer_bytes_max))
+            .max(grain)
+            / grain;
         let grains = promises.sent.len() as u64;
         for first in (0..grains).step_by(step as usize) {
             let window = first as usize..(first + step).min(grains) as usize;
-            if promises.sent[window.clone()].iter().all(|generation| *generation == 0) {
+            if promises.sent[window.clone()]
+                .iter()
+                .all(|generation| *generation == 0)
+            {
                 continue;
             }
-            let (offset, len) = (promises.head.start + first * grain, window.len() as u64 * grain);
+            let (offset, len) = (
+                promises.head.start + first * grain,
+                window.len() as u64 * grain,
+            );
             let buf = ring.pool().take(len as usize);
-            let request = Request { tag: 0, op: Op::Read, offset, len, buf, force_unit_access: false };
-            let completion =
-                turn::one(&ring, &mut *device, request).map_err(|error| failed(offset, error.to_string()))?;
-            completion.result.map_err(|error| failed(offset, error.to_string()))?;
-            for (at, bytes) in completion.buf[..len as usize].chunks(grain as usize).enumerate() {
+            let request = Request {
+                tag: 0,
+                op: Op::Read,
+                offset,
+                len,
+                buf,
+                force_unit_access: false,
+            };
+            let completion = turn::one(&ring, &mut *device, request)
+                .map_err(|error| failed(offset, error.to_string()))?;
+            completion
+                .result
+                .map_err(|error| failed(offset, error.to_string()))?;
+            for (at, bytes) in completion.buf[..len as usize]
+                .chunks(grain as usize)
+                .enumerate()
+            {
                 let index = window.start + at;
                 if promises.sent[index] > 0 {
                     promises.judge(index, bytes, &mut audit);
@@ -335,11 +404,17 @@ pub fn audit(backend: &dyn Backend, journals: &[PathBuf]) -> Result<Audit, Audit
 /// # Errors
 /// The folder cannot be read.
 pub fn journals_in(folder: &Path) -> Result<Vec<PathBuf>, AuditError> {
-    let file_error = |source| AuditError::File { path: folder.to_path_buf(), source };
+    let file_error = |source| AuditError::File {
+        path: folder.to_path_buf(),
+        source,
+    };
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(file_error)? {
         let path = entry.map_err(file_error)?.path();
-        if path.extension().is_some_and(|extension| extension == "journal") {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "journal")
+        {
             paths.push(path);
         }
     }
@@ -374,8 +449,21 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path();
         let stable = StableWhen::Acknowledged;
-        let head = JournalHead { run: 7, start: 0, len: LEN, grain: 4096, worker: 0, stable };
-        let mut ledger = Ledger::new(0, LEN, 4096, 7, Some(Journal::create(folder, head).unwrap()));
+        let head = JournalHead {
+            run: 7,
+            start: 0,
+            len: LEN,
+            grain: 4096,
+            worker: 0,
+            stable,
+        };
+        let mut ledger = Ledger::new(
+            0,
+            LEN,
+            4096,
+            7,
+            Some(Journal::create(folder, head).unwrap()),
+        );
         let backend = MemoryBackend::new(LEN, 512).unwrap();
         let mut write = |index: u64, acknowledge: bool, arrives: bool| {
             let mut block = [0; 4096];
@@ -405,10 +493,23 @@ mod tests {
         backend.memory().write(7 * 4096, &misplaced); // lost: somebody else's block
         let verdict = audit(&backend, &journals_in(folder).unwrap()).unwrap();
         assert_eq!((verdict.kept, verdict.lost), (2, 3));
-        assert_eq!((verdict.unacknowledged_there, verdict.unacknowledged_gone), (1, 2));
-        let places: Vec<_> =
-            verdict.extents.iter().map(|lost| (lost.offset / 4096, lost.len / 4096, lost.found)).collect();
-        assert_eq!(places, [(1, 1, Instead::Zeros), (2, 1, Instead::Older), (7, 1, Instead::Misplaced)]);
+        assert_eq!(
+            (verdict.unacknowledged_there, verdict.unacknowledged_gone),
+            (1, 2)
+        );
+        let places: Vec<_> = verdict
+            .extents
+            .iter()
+            .map(|lost| (lost.offset / 4096, lost.len / 4096, lost.found))
+            .collect();
+        assert_eq!(
+            places,
+            [
+                (1, 1, Instead::Zeros),
+                (2, 1, Instead::Older),
+                (7, 1, Instead::Misplaced)
+            ]
+        );
         // A journal cut in its last entry is believed up to there.
         let path = folder.join("worker-0.journal");
         let bytes = std::fs::read(&path).unwrap();
@@ -421,9 +522,21 @@ mod tests {
     #[test]
     fn tells_flushed_from_unflushed() {
         let scratch = tempfile::tempdir().unwrap();
-        let head =
-            JournalHead { run: 7, start: 0, len: LEN, grain: 4096, worker: 0, stable: StableWhen::Flushed };
-        let mut ledger = Ledger::new(0, LEN, 4096, 7, Some(Journal::create(scratch.path(), head).unwrap()));
+        let head = JournalHead {
+            run: 7,
+            start: 0,
+            len: LEN,
+            grain: 4096,
+            worker: 0,
+            stable: StableWhen::Flushed,
+        };
+        let mut ledger = Ledger::new(
+            0,
+            LEN,
+            4096,
+            7,
+            Some(Journal::create(scratch.path(), head).unwrap()),
+        );
         let backend = MemoryBackend::new(LEN, 512).unwrap();
         let write = |ledger: &mut Ledger, index: u64, arrives: bool| {
             let mut block = [0; 4096];
@@ -447,7 +560,10 @@ mod tests {
         assert_eq!(failed, 3);
         ledger.flush().unwrap();
         let verdict = audit(&backend, &journals_in(scratch.path()).unwrap()).unwrap();
-        assert_eq!((verdict.kept, verdict.lost, verdict.lost_unflushed), (1, 2, 3));
+        assert_eq!(
+            (verdict.kept, verdict.lost, verdict.lost_unflushed),
+            (1, 2, 3)
+        );
         let extent = |first: u64, count: u64, stable, found| LostExtent {
             offset: first * 4096,
             len: count * 4096,
@@ -459,6 +575,9 @@ mod tests {
             extent(3, 1, false, Instead::Older),
             extent(4, 2, false, Instead::Zeros),
         ];
-        assert_eq!((verdict.extents.as_slice(), verdict.extents_count), (&expected[..], 3));
+        assert_eq!(
+            (verdict.extents.as_slice(), verdict.extents_count),
+            (&expected[..], 3)
+        );
     }
 }

@@ -13,7 +13,9 @@ use crate::block::data::DataSource;
 use crate::block::generator::{Area, Planned};
 use crate::block::shelf::RunMark;
 use crate::block::synthetic::WorkerId;
-use crate::block::verify::{Difference, GRAINS_MAX, HEADER_BYTES, Journal, JournalHead, Ledger, StableWhen};
+use crate::block::verify::{
+    Difference, GRAINS_MAX, HEADER_BYTES, Journal, JournalHead, Ledger, StableWhen,
+};
 use crate::block::workload::Workload;
 use crate::content::{Carried, Content};
 use crate::load::WorkloadError;
@@ -55,7 +57,12 @@ impl Blocks {
         run: &RunMark,
     ) -> Result<Blocks, WorkloadError> {
         Ok(Blocks {
-            source: DataSource::new(workload.data, workload.block_bytes_max(), id.seed, id.worker),
+            source: DataSource::new(
+                workload.data,
+                workload.block_bytes_max(),
+                id.seed,
+                id.worker,
+            ),
             ledger: ledger(workload, info, area, id, run)?,
             writes: workload.writes(),
             by_content: false,
@@ -120,7 +127,9 @@ impl Content for Blocks {
 
     #[cold]
     fn difference(&self) -> String {
-        self.difference.expect("asked about a read that was found wrong").to_string()
+        self.difference
+            .expect("asked about a read that was found wrong")
+            .to_string()
     }
 
     #[inline]
@@ -141,8 +150,16 @@ fn verified(
         Op::Flush if good => ledger.end_flush(carried.ticket),
         Op::Write => ledger.end_write(request.offset, request.len, carried.ticket, good),
         Op::Read if good => {
-            let difference = ledger.check_read(request.offset, &carried.buf[..request.len as usize]);
-            return (if difference.is_some() { RequestStatus::Miscompare } else { status }, difference);
+            let difference =
+                ledger.check_read(request.offset, &carried.buf[..request.len as usize]);
+            return (
+                if difference.is_some() {
+                    RequestStatus::Miscompare
+                } else {
+                    status
+                },
+                difference,
+            );
         }
         _ => {}
     }
@@ -157,10 +174,18 @@ fn ledger(
     id: WorkerId,
     mark: &RunMark,
 ) -> Result<Option<Ledger>, WorkloadError> {
-    let Some(verify) = &workload.verify else { return Ok(None) };
-    let error = |what: String| WorkloadError { key: "verify", what };
+    let Some(verify) = &workload.verify else {
+        return Ok(None);
+    };
+    let error = |what: String| WorkloadError {
+        key: "verify",
+        what,
+    };
     // The largest grain that every block is made of and begins at.
-    let grain = workload.blocks.iter().fold(area.align, |grain, block| gcd(grain, block.size.0));
+    let grain = workload
+        .blocks
+        .iter()
+        .fold(area.align, |grain, block| gcd(grain, block.size.0));
     assert!(grain as usize >= HEADER_BYTES, "sizes are multiples of 512");
     let len = area.len / grain * grain;
     if len / grain > GRAINS_MAX {
@@ -171,15 +196,28 @@ fn ledger(
         )));
     }
     let at_once = !info.volatile_cache || workload.force_unit_access;
-    let stable = if at_once { StableWhen::Acknowledged } else { StableWhen::Flushed };
+    let stable = if at_once {
+        StableWhen::Acknowledged
+    } else {
+        StableWhen::Flushed
+    };
     let run = mark.run;
-    let head = JournalHead { run, start: area.start, len, grain, worker: id.worker, stable };
+    let head = JournalHead {
+        run,
+        start: area.start,
+        len,
+        grain,
+        worker: id.worker,
+        stable,
+    };
     let journal = match (&mark.shelf, &verify.journal) {
         (Some(shelf), _) => Some(shelf.journal(head)),
         (None, Some(folder)) => Some(Journal::create(folder, head)),
         (None, None) => None,
     };
-    let journal = journal.transpose().map_err(|failure| error(failure.to_string()))?;
+    let journal = journal
+        .transpose()
+        .map_err(|failure| error(failure.to_string()))?;
     Ok(Some(Ledger::new(area.start, len, grain, run, journal)))
 }
 

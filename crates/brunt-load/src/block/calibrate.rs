@@ -26,14 +26,23 @@ const MARGIN: f64 = 1.05;
 
 /// From the rates of trials: interrupts unless another mode is clearly faster.
 fn choose(trials: Vec<RingTrial>) -> RingChoice {
-    let rate_of =
-        |mode| trials.iter().find(|trial| trial.mode == mode).and_then(|trial| trial.requests_per_second);
+    let rate_of = |mode| {
+        trials
+            .iter()
+            .find(|trial| trial.mode == mode)
+            .and_then(|trial| trial.requests_per_second)
+    };
     let usual = rate_of(RingMode::Interrupt);
     let better = |trial: &&RingTrial| {
-        trial.requests_per_second.is_some_and(|rate| usual.is_none_or(|usual| rate > usual * MARGIN))
+        trial
+            .requests_per_second
+            .is_some_and(|rate| usual.is_none_or(|usual| rate > usual * MARGIN))
     };
     let rate = |trial: &&RingTrial| trial.requests_per_second.unwrap_or(0.0);
-    let fastest = trials.iter().filter(better).max_by(|a, b| rate(a).total_cmp(&rate(b)));
+    let fastest = trials
+        .iter()
+        .filter(better)
+        .max_by(|a, b| rate(a).total_cmp(&rate(b)));
     let mode = fastest.map_or(RingMode::Interrupt, |trial| trial.mode);
     let told: Vec<String> = trials
         .iter()
@@ -42,20 +51,34 @@ fn choose(trials: Vec<RingTrial>) -> RingChoice {
             None => format!("{} not here", trial.mode.name()),
         })
         .collect();
-    RingChoice { mode, why: format!("measured: {}", told.join(", ")), trials }
+    RingChoice {
+        mode,
+        why: format!("measured: {}", told.join(", ")),
+        trials,
+    }
 }
 
 /// From what several machines measured at the same time: the rates of a mode are added, and one that does not work on all of
 /// them is no choice.
 pub fn choose_together(choices: &[RingChoice]) -> RingChoice {
     let trial = |mode: RingMode| {
-        let of = |choice: &RingChoice| choice.trials.iter().find(|trial| trial.mode == mode).cloned();
+        let of = |choice: &RingChoice| {
+            choice
+                .trials
+                .iter()
+                .find(|trial| trial.mode == mode)
+                .cloned()
+        };
         let trials: Vec<RingTrial> = choices.iter().filter_map(of).collect();
         let rates = trials.iter().map(|trial| trial.requests_per_second);
         let whole = trials.len() == choices.len() && !trials.is_empty();
         let requests_per_second = rates.sum::<Option<f64>>().filter(|_| whole);
         let error = trials.into_iter().find_map(|trial| trial.error);
-        RingTrial { mode, requests_per_second, error }
+        RingTrial {
+            mode,
+            requests_per_second,
+            error,
+        }
     };
     choose(RingMode::ALL.into_iter().map(trial).collect())
 }
@@ -96,7 +119,11 @@ pub(super) fn choose_ring(
     let trials = trials.map(|((mode, rates), error)| {
         rates.sort_unstable_by(f64::total_cmp);
         let median = rates.get(rates.len() / 2).copied();
-        RingTrial { mode, requests_per_second: median.filter(|_| error.is_none()), error }
+        RingTrial {
+            mode,
+            requests_per_second: median.filter(|_| error.is_none()),
+            error,
+        }
     });
     Ok(choose(trials.collect()))
 }
@@ -118,17 +145,43 @@ mod tests {
     #[test]
     fn the_clearly_fastest_is_chosen() {
         let check = |rates: [Option<f64>; 3], expected: RingMode, said: &str| {
-            let trials = RingMode::ALL.into_iter().zip(rates).map(|(mode, requests_per_second)| {
-                let error = requests_per_second.is_none().then(|| "no".to_string());
-                RingTrial { mode, requests_per_second, error }
-            });
+            let trials = RingMode::ALL
+                .into_iter()
+                .zip(rates)
+                .map(|(mode, requests_per_second)| {
+                    let error = requests_per_second.is_none().then(|| "no".to_string());
+                    RingTrial {
+                        mode,
+                        requests_per_second,
+                        error,
+                    }
+                });
             let choice = choose(trials.collect());
-            assert!(choice.mode == expected && choice.why.contains(said), "{choice:?}");
+            assert!(
+                choice.mode == expected && choice.why.contains(said),
+                "{choice:?}"
+            );
         };
-        check([Some(1000.0), Some(1020.0), None], RingMode::Interrupt, "poll not here");
-        check([Some(1000.0), Some(1100.0), None], RingMode::Sqpoll, "sqpoll 1100/s");
-        check([Some(1000.0), Some(1100.0), Some(1200.0)], RingMode::Poll, "interrupt 1000/s");
-        check([Some(500_000.0), Some(200_000.0), Some(0.0)], RingMode::Interrupt, "measured");
+        check(
+            [Some(1000.0), Some(1020.0), None],
+            RingMode::Interrupt,
+            "poll not here",
+        );
+        check(
+            [Some(1000.0), Some(1100.0), None],
+            RingMode::Sqpoll,
+            "sqpoll 1100/s",
+        );
+        check(
+            [Some(1000.0), Some(1100.0), Some(1200.0)],
+            RingMode::Poll,
+            "interrupt 1000/s",
+        );
+        check(
+            [Some(500_000.0), Some(200_000.0), Some(0.0)],
+            RingMode::Interrupt,
+            "measured",
+        );
         check([None, None, None], RingMode::Interrupt, "not here");
     }
 
@@ -140,7 +193,10 @@ mod tests {
             read: 0.0,
             queue_depth: 8,
             ring: RingMode::Auto,
-            stop: StopCondition { requests: Some(1), ..StopCondition::default() },
+            stop: StopCondition {
+                requests: Some(1),
+                ..StopCondition::default()
+            },
             ..Workload::default()
         };
         let memory = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
@@ -148,9 +204,17 @@ mod tests {
         let choose = |stop: bool| choose_ring(&load, &on, 1, &AtomicBool::new(stop)).unwrap();
         let choice = choose(false).unwrap();
         assert_eq!(choice.trials.len(), 3);
-        assert!(choice.trials[0].requests_per_second.is_some_and(|rate| rate > 0.0), "{choice:?}");
+        assert!(
+            choice.trials[0]
+                .requests_per_second
+                .is_some_and(|rate| rate > 0.0),
+            "{choice:?}"
+        );
         for trial in &choice.trials {
-            assert!(trial.requests_per_second.is_some() != trial.error.is_some(), "{choice:?}");
+            assert!(
+                trial.requests_per_second.is_some() != trial.error.is_some(),
+                "{choice:?}"
+            );
         }
         assert_ne!(choice.mode, RingMode::Auto);
         assert!(choose(true).is_none());
@@ -160,14 +224,24 @@ mod tests {
     #[test]
     fn several_machines_choose_one_mode() {
         let choice = |rates: [Option<f64>; 3]| {
-            let trial = |(mode, rate)| RingTrial { mode, requests_per_second: rate, error: None };
+            let trial = |(mode, rate)| RingTrial {
+                mode,
+                requests_per_second: rate,
+                error: None,
+            };
             let trials = RingMode::ALL.into_iter().zip(rates).map(trial).collect();
-            RingChoice { trials, ..RingChoice::default() }
+            RingChoice {
+                trials,
+                ..RingChoice::default()
+            }
         };
         let chosen = |machines: &[[Option<f64>; 3]]| {
             choose_together(&machines.iter().copied().map(choice).collect::<Vec<_>>()).mode
         };
-        let (fast, slow) = ([Some(10.0), Some(100.0), Some(500.0)], [Some(90.0), Some(80.0), None]);
+        let (fast, slow) = (
+            [Some(10.0), Some(100.0), Some(500.0)],
+            [Some(90.0), Some(80.0), None],
+        );
         assert_eq!(chosen(&[fast, slow]), RingMode::Sqpoll);
         assert_eq!(chosen(&[fast, fast]), RingMode::Poll);
         assert_eq!(chosen(&[slow, slow]), RingMode::Interrupt);

@@ -49,7 +49,11 @@ pub(crate) fn ring_of(workload: &Workload, base: &RingConfig) -> std::io::Result
     let arena_bytes = (block * depth as usize).min(ARENA_BYTES_MAX);
     let entries = depth.next_power_of_two().max(8);
     let config = ring_config(workload.ring, base.clone());
-    Ring::new(RingConfig { arena_bytes, entries, ..config })
+    Ring::new(RingConfig {
+        arena_bytes,
+        entries,
+        ..config
+    })
 }
 
 /// Opens a worker's device on its ring.
@@ -63,7 +67,11 @@ pub(crate) fn open_device(
     depth: u32,
 ) -> Result<Box<dyn brunt_block::Device>, LoadError> {
     let device = backend.info().name.clone();
-    backend.open(ring, depth).map_err(|source| LoadError::Open { worker, device, source: Box::new(source) })
+    backend.open(ring, depth).map_err(|source| LoadError::Open {
+        worker,
+        device,
+        source: Box::new(source),
+    })
 }
 
 /// The workers of a run, each in its thread.
@@ -82,8 +90,12 @@ impl<J: WorkerJob> Workers<J> {
     /// There is no thread for one.
     pub(crate) fn spawn(job: J, inbox: &MessageSender) -> Result<Workers<J>, LoadError> {
         let count = job.workload().workers;
-        let mut workers =
-            Workers { job: Arc::new(job), starts: Vec::new(), threads: Vec::new(), troubles: Arc::default() };
+        let mut workers = Workers {
+            job: Arc::new(job),
+            starts: Vec::new(),
+            threads: Vec::new(),
+            troubles: Arc::default(),
+        };
         for worker in 0..count {
             let (start, started) = sync_channel::<Nanos>(1);
             workers.starts.push(start);
@@ -92,13 +104,20 @@ impl<J: WorkerJob> Workers<J> {
             let work = move || {
                 let result = job.work(worker, &inbox, &started).map(|(outcome, health)| {
                     let note = health.note().map(|note| format!("worker {worker}: {note}"));
-                    troubles.lock().unwrap_or_else(PoisonError::into_inner).extend(note);
+                    troubles
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .extend(note);
                     outcome
                 });
                 inbox.send(WorkerMessage::Done(worker, Box::new(result)));
             };
-            let thread = std::thread::Builder::new().name(format!("worker-{worker}")).spawn(work);
-            workers.threads.push(thread.map_err(|source| LoadError::Io { worker, source })?);
+            let thread = std::thread::Builder::new()
+                .name(format!("worker-{worker}"))
+                .spawn(work);
+            workers
+                .threads
+                .push(thread.map_err(|source| LoadError::Io { worker, source })?);
         }
         Ok(workers)
     }
@@ -106,7 +125,8 @@ impl<J: WorkerJob> Workers<J> {
     /// Waits for all of them; what their devices went through, by worker.
     pub(crate) fn troubles(&mut self) -> Vec<String> {
         self.join();
-        let mut troubles = std::mem::take(&mut *self.troubles.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut troubles =
+            std::mem::take(&mut *self.troubles.lock().unwrap_or_else(PoisonError::into_inner));
         troubles.sort_unstable();
         troubles
     }
@@ -138,7 +158,10 @@ impl Workload {
                 Err(LoadCommandError::NoRate)
             }
             LoadCommand::Depth(depth) if !(1..=self.queue_depth).contains(&depth) => {
-                Err(LoadCommandError::BadDepth { depth, max: self.queue_depth })
+                Err(LoadCommandError::BadDepth {
+                    depth,
+                    max: self.queue_depth,
+                })
             }
             LoadCommand::Stop | LoadCommand::Rate(_) | LoadCommand::Depth(_) => Ok(()),
         }
@@ -160,7 +183,10 @@ impl<J: WorkerJob> RunningLoad for Workers<J> {
     }
 
     fn finish(mut self: Box<Self>) -> Finished {
-        Finished { troubles: self.troubles(), ..Finished::default() }
+        Finished {
+            troubles: self.troubles(),
+            ..Finished::default()
+        }
     }
 }
 

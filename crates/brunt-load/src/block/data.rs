@@ -118,7 +118,13 @@ mod tests {
     #[test]
     fn copies_have_their_share() {
         for dedupable in [0.0, 0.25, 0.9] {
-            let all = blocks(DataSettings { dedupable, ..DataSettings::default() }, 500);
+            let all = blocks(
+                DataSettings {
+                    dedupable,
+                    ..DataSettings::default()
+                },
+                500,
+            );
             let chunks: Vec<&[u8]> = all.chunks(CHUNK_BYTES).collect();
             let distinct = chunks.iter().collect::<HashSet<_>>().len() as f64;
             let saved = 1.0 - distinct / chunks.len() as f64;
@@ -132,7 +138,10 @@ mod tests {
     fn contents_follow_from_their_number() {
         let fill = |worker, number: u64, len| {
             let source = DataSource::new(
-                DataSettings { compressible: 0.5, ..DataSettings::default() },
+                DataSettings {
+                    compressible: 0.5,
+                    ..DataSettings::default()
+                },
                 16384,
                 7,
                 worker,
@@ -144,7 +153,12 @@ mod tests {
         assert_eq!(fill(0, 5, 8192), fill(3, 5, 8192));
         assert_eq!(fill(0, 5, 512)[..256], fill(0, 5, 8192)[..256]);
         let [a, b] = [fill(0, 5, 8192), fill(0, 6, 8192)];
-        assert!(a.chunks(512).take(4).zip(b.chunks(512)).all(|(a, b)| a != b));
+        assert!(
+            a.chunks(512)
+                .take(4)
+                .zip(b.chunks(512))
+                .all(|(a, b)| a != b)
+        );
         assert_ne!(a[..4096], a[4096..]);
         assert!(deflate(&a).len() < 8192 * 6 / 10);
     }
@@ -153,11 +167,20 @@ mod tests {
     #[test]
     fn compressor_saves_its_share() {
         for compressible in [0.0, 0.3, 0.5, 0.9] {
-            let all = blocks(DataSettings { compressible, ..DataSettings::default() }, 10);
+            let all = blocks(
+                DataSettings {
+                    compressible,
+                    ..DataSettings::default()
+                },
+                10,
+            );
             // 16 KiB at a time, as a file system's record: further apart the template repeats itself.
             let compressed: usize = all.chunks(16384).map(|part| deflate(part).len()).sum();
             let saved = 1.0 - compressed as f64 / all.len() as f64;
-            assert!((saved - compressible).abs() < 0.02, "{compressible}: {saved}");
+            assert!(
+                (saved - compressible).abs() < 0.02,
+                "{compressible}: {saved}"
+            );
         }
     }
 

@@ -42,7 +42,11 @@ impl Workload {
             words.push(format!("{} outstanding", self.queue_depth));
         }
         if stays("workers") && self.workers > 1 {
-            let each = if self.hosts.len() > 1 { " on each host" } else { "" };
+            let each = if self.hosts.len() > 1 {
+                " on each host"
+            } else {
+                ""
+            };
             words.push(format!("{} workers{each}", self.workers));
         }
         words.push(self.arrival.describe(stays("rate")));
@@ -53,13 +57,25 @@ impl Workload {
     }
 
     fn sequential_words(&self) -> String {
-        let streams = if self.sequential_per_kind { "each kind sequential" } else { "sequential" };
+        let streams = if self.sequential_per_kind {
+            "each kind sequential"
+        } else {
+            "sequential"
+        };
         match self.stride {
-            Some(Stride { back: Some(back), .. }) => format!("{streams}, {back} back"),
-            Some(Stride { run: Some(run), skip: Some(skip), .. }) => {
+            Some(Stride {
+                back: Some(back), ..
+            }) => format!("{streams}, {back} back"),
+            Some(Stride {
+                run: Some(run),
+                skip: Some(skip),
+                ..
+            }) => {
                 format!("{streams}, {run} in a row, {skip} left out")
             }
-            Some(Stride { skip: Some(skip), .. }) => format!("{streams}, {skip} left out"),
+            Some(Stride {
+                skip: Some(skip), ..
+            }) => format!("{streams}, {skip} left out"),
             Some(Stride { .. }) | None => streams.into(),
         }
     }
@@ -68,7 +84,11 @@ impl Workload {
         let weights: f64 = self.blocks.iter().map(|block| block.weight).sum();
         let blocks = self.blocks.iter().map(|block| match self.blocks.len() {
             1 => format_size(block.size.0),
-            _ => format!("{} ({})", format_size(block.size.0), percent(block.weight / weights)),
+            _ => format!(
+                "{} ({})",
+                format_size(block.size.0),
+                percent(block.weight / weights)
+            ),
         });
         blocks.collect::<Vec<String>>().join(" + ")
     }
@@ -84,9 +104,15 @@ impl Arrival {
             Arrival::Closed {} => "closed loop".into(),
             Arrival::Open { process, .. } if !with_rate => format!("open loop, {}", law(process)),
             Arrival::Open { rate, process, .. } => {
-                format!("open loop, {} requests/s, {}", format_grouped(rate), law(process))
+                format!(
+                    "open loop, {} requests/s, {}",
+                    format_grouped(rate),
+                    law(process)
+                )
             }
-            Arrival::Search { percentile, limit, .. } => {
+            Arrival::Search {
+                percentile, limit, ..
+            } => {
                 format!("highest rate with p{percentile} under {limit}")
             }
         }

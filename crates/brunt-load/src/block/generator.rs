@@ -34,7 +34,14 @@ impl Planned {
 
     /// A request of which nothing else is known.
     pub const fn new(index: u64, op: Op, offset: u64, len: u64) -> Planned {
-        Planned { index, op, offset, len, force_unit_access: false, content: None }
+        Planned {
+            index,
+            op,
+            offset,
+            len,
+            force_unit_access: false,
+            content: None,
+        }
     }
 
     /// Whether it changes what a later read finds.
@@ -72,13 +79,30 @@ pub struct Area {
 impl Area {
     /// What worker `index` uses of the region `start`, `len`. With `exclusive` each worker has its
     /// own part, otherwise all have the whole and only begin in different places.
-    pub fn of_worker(start: u64, len: u64, align: u64, index: u32, workers: u32, exclusive: bool) -> Area {
+    pub fn of_worker(
+        start: u64,
+        len: u64,
+        align: u64,
+        index: u32,
+        workers: u32,
+        exclusive: bool,
+    ) -> Area {
         let part = len / u64::from(workers) / align * align;
         let own = start + part * u64::from(index);
         if exclusive {
-            Area { start: own, len: part, align, first: own }
+            Area {
+                start: own,
+                len: part,
+                align,
+                first: own,
+            }
         } else {
-            Area { start, len, align, first: own }
+            Area {
+                start,
+                len,
+                align,
+                first: own,
+            }
         }
     }
 }
@@ -116,10 +140,20 @@ struct Others {
 
 impl Others {
     fn of(workload: &Workload) -> Option<Others> {
-        let Workload { read, trim, write_zeroes, flush_every, .. } = *workload;
+        let Workload {
+            read,
+            trim,
+            write_zeroes,
+            flush_every,
+            ..
+        } = *workload;
         let rest = (1.0 - read).max(f64::MIN_POSITIVE);
-        let others =
-            Others { trim: trim / rest, zeroes: (trim + write_zeroes) / rest, flush_every, unflushed: 0 };
+        let others = Others {
+            trim: trim / rest,
+            zeroes: (trim + write_zeroes) / rest,
+            flush_every,
+            unflushed: 0,
+        };
         (others.zeroes > 0.0 || flush_every > 0).then_some(others)
     }
 
@@ -153,7 +187,11 @@ impl Generator {
     /// When the area has no room for the longest block; [`Workload::check_device`] has seen to that.
     pub fn new(workload: &Workload, area: Area, seed: u64, worker: u32) -> Generator {
         let longest = workload.block_bytes_max();
-        assert!(area.len >= longest, "an area of {} bytes for blocks of {longest}", area.len);
+        assert!(
+            area.len >= longest,
+            "an area of {} bytes for blocks of {longest}",
+            area.len
+        );
         let total: f64 = workload.blocks.iter().map(|block| block.weight).sum();
         let mut sum = 0.0;
         let sizes = workload.blocks.iter().map(|block| {
@@ -194,7 +232,11 @@ impl Generator {
             [(_, size)] => size,
             ref sizes => {
                 let draw = random.unit();
-                sizes.iter().find(|(below, _)| draw < *below).unwrap_or(&sizes[sizes.len() - 1]).1
+                sizes
+                    .iter()
+                    .find(|(below, _)| draw < *below)
+                    .unwrap_or(&sizes[sizes.len() - 1])
+                    .1
             }
         };
         place.len = len;
@@ -204,7 +246,9 @@ impl Generator {
             Some(others) => others.draw(random),
         };
         let end = self.area.start + self.area.len;
-        let offset = if self.sequential >= 1.0 || (self.sequential > 0.0 && random.chance(self.sequential)) {
+        let offset = if self.sequential >= 1.0
+            || (self.sequential > 0.0 && random.chance(self.sequential))
+        {
             match &mut self.walk {
                 None if self.next + len <= end => self.next,
                 None => self.area.start,
@@ -245,13 +289,26 @@ mod tests {
     }
 
     fn area() -> Area {
-        Area { start: 1 << 20, len: 1 << 30, align: 4096, first: 1 << 20 }
+        Area {
+            start: 1 << 20,
+            len: 1 << 30,
+            align: 4096,
+            first: 1 << 20,
+        }
     }
 
     fn mixed() -> Workload {
-        let blocks = [(8u64, 10.0), (16, 20.0), (32, 30.0), (64, 40.0)]
-            .map(|(kib, weight)| BlockSize { size: Size(kib << 10), weight });
-        Workload { blocks: blocks.to_vec(), read: 0.6, sequential: 0.3, ..Workload::default() }
+        let blocks =
+            [(8u64, 10.0), (16, 20.0), (32, 30.0), (64, 40.0)].map(|(kib, weight)| BlockSize {
+                size: Size(kib << 10),
+                weight,
+            });
+        Workload {
+            blocks: blocks.to_vec(),
+            read: 0.6,
+            sequential: 0.3,
+            ..Workload::default()
+        }
     }
 
     fn checksum(workload: &Workload, seed: u64, worker: u32) -> u32 {
@@ -268,14 +325,26 @@ mod tests {
     /// recorded; on another machine these numbers have to be the same.
     #[test]
     fn sequence_is_frozen() {
-        let with = |distribution| Workload { distribution, ..mixed() };
+        let with = |distribution| Workload {
+            distribution,
+            ..mixed()
+        };
         let laws = [
             (mixed(), FROZEN[0]),
             (with(OffsetDistribution::Zipf { theta: 1.1 }), FROZEN[1]),
             (with(OffsetDistribution::Pareto { skew: 0.2 }), FROZEN[2]),
-            (with(OffsetDistribution::Normal { mean: 0.5, deviation: 0.1 }), FROZEN[3]),
+            (
+                with(OffsetDistribution::Normal {
+                    mean: 0.5,
+                    deviation: 0.1,
+                }),
+                FROZEN[3],
+            ),
         ];
-        let got: Vec<u32> = laws.iter().map(|(workload, _)| checksum(workload, 42, 0)).collect();
+        let got: Vec<u32> = laws
+            .iter()
+            .map(|(workload, _)| checksum(workload, 42, 0))
+            .collect();
         let expected: Vec<u32> = laws.iter().map(|(_, sum)| *sum).collect();
         assert_eq!(got, expected);
         assert_ne!(checksum(&mixed(), 42, 0), checksum(&mixed(), 42, 1));
@@ -295,8 +364,9 @@ mod tests {
             end = request.offset + request.len;
             assert!(request.offset >= 1 << 20 && end <= (1 << 20) + (1 << 30));
         }
-        let check =
-            |count: u32, share: f64| assert!((f64::from(count) / 1e5 - share).abs() < 0.006, "{count}");
+        let check = |count: u32, share: f64| {
+            assert!((f64::from(count) / 1e5 - share).abs() < 0.006, "{count}")
+        };
         check(reads, 0.6);
         check(sequential, 0.3);
         check(small, 0.1);
@@ -306,17 +376,28 @@ mod tests {
     /// begin in different places.
     #[test]
     fn sequential_wraps() {
-        let workload = Workload { sequential: 1.0, ..Workload::default() };
+        let workload = Workload {
+            sequential: 1.0,
+            ..Workload::default()
+        };
         let area = Area::of_worker(0, 16384, 4096, 1, 2, false);
         let mut generator = Generator::new(&workload, area, 1, 1);
         let offsets: Vec<u64> = (0..5).map(|_| next(&mut generator).offset).collect();
         assert_eq!(offsets, [8192, 12288, 0, 4096, 8192]);
-        assert_eq!(Area::of_worker(512, 10 << 10, 512, 2, 3, true).start, 512 + 2 * 3072);
+        assert_eq!(
+            Area::of_worker(512, 10 << 10, 512, 2, 3, true).start,
+            512 + 2 * 3072
+        );
     }
 
     #[test]
     fn kinds_come_in_their_shares_and_flushes_after_changes() {
-        let workload = Workload { trim: 0.1, write_zeroes: 0.05, flush_every: 10, ..mixed() };
+        let workload = Workload {
+            trim: 0.1,
+            write_zeroes: 0.05,
+            flush_every: 10,
+            ..mixed()
+        };
         let mut generator = Generator::new(&workload, area(), 1, 0);
         let (mut counts, mut changes, mut requests) = ([0u32; 5], 0, 0);
         for index in 0..100_000 {
@@ -330,8 +411,12 @@ mod tests {
             }
         }
         let share = |op: Op| f64::from(counts[op as usize]) / f64::from(requests);
-        for (op, expected) in [(Op::Read, 0.6), (Op::Unmap, 0.1), (Op::WriteZeroes, 0.05), (Op::Write, 0.25)]
-        {
+        for (op, expected) in [
+            (Op::Read, 0.6),
+            (Op::Unmap, 0.1),
+            (Op::WriteZeroes, 0.05),
+            (Op::Write, 0.25),
+        ] {
             assert!((share(op) - expected).abs() < 0.006, "{op:?} {}", share(op));
         }
         assert!((share(Op::Flush) - 0.04).abs() < 0.002);

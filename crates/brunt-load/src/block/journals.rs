@@ -30,7 +30,10 @@ pub struct MissingJournal {
 /// It cannot be made, or has a journal of one of them: it may be the only witness.
 pub fn reserve(folder: &Path, workers: Range<u32>) -> io::Result<()> {
     std::fs::create_dir_all(folder).map_err(|error| name(folder, error))?;
-    for path in workers.clone().map(|worker| folder.join(journal_name(worker))) {
+    for path in workers
+        .clone()
+        .map(|worker| folder.join(journal_name(worker)))
+    {
         if path.try_exists()? {
             return Err(name(&path, io::ErrorKind::AlreadyExists.into()));
         }
@@ -61,15 +64,21 @@ pub fn missing_in(folder: &Path) -> io::Result<Vec<MissingJournal>> {
     let mut missing = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(|error| name(folder, error))? {
         let path = entry?.path();
-        let worker =
-            path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.strip_prefix("worker-"));
+        let worker = path
+            .file_stem()
+            .and_then(|stem| stem.to_str())
+            .and_then(|stem| stem.strip_prefix("worker-"));
         let worker = worker.and_then(|worker| worker.parse().ok());
-        let (Some(worker), Some(MISSING)) = (worker, path.extension().and_then(|one| one.to_str())) else {
+        let (Some(worker), Some(MISSING)) = (worker, path.extension().and_then(|one| one.to_str()))
+        else {
             continue;
         };
         let note = std::fs::read(&path).map_err(|error| name(&path, error))?;
         let why = String::from_utf8_lossy(&note[..note.len().min(NOTE_BYTES_MAX)]);
-        missing.push(MissingJournal { worker, why: why.chars().filter(|one| !one.is_control()).collect() });
+        missing.push(MissingJournal {
+            worker,
+            why: why.chars().filter(|one| !one.is_control()).collect(),
+        });
     }
     missing.sort_by_key(|one| one.worker);
     Ok(missing)
@@ -97,7 +106,14 @@ impl ArrivingJournal {
         let path = folder.join(journal_name(worker));
         let part = path.with_extension("journal.part");
         let file = File::create(&part).map_err(|error| name(&part, error))?;
-        Ok(ArrivingJournal { file, part, path, worker, run, head: Vec::new() })
+        Ok(ArrivingJournal {
+            file,
+            part,
+            path,
+            worker,
+            run,
+            head: Vec::new(),
+        })
     }
 
     /// Takes what follows.
@@ -106,8 +122,11 @@ impl ArrivingJournal {
     /// It cannot be written.
     pub fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
         let missing = HEAD_BYTES - self.head.len();
-        self.head.extend_from_slice(&bytes[..missing.min(bytes.len())]);
-        self.file.write_all(bytes).map_err(|error| name(&self.part, error))
+        self.head
+            .extend_from_slice(&bytes[..missing.min(bytes.len())]);
+        self.file
+            .write_all(bytes)
+            .map_err(|error| name(&self.part, error))
     }
 
     /// All of it has come.
@@ -152,7 +171,14 @@ mod tests {
     fn journal(worker: u32, run: u64) -> Vec<u8> {
         let scratch = tempfile::tempdir().unwrap();
         let stable = StableWhen::Acknowledged;
-        let head = JournalHead { run, start: 0, len: 4096, grain: 512, worker, stable };
+        let head = JournalHead {
+            run,
+            start: 0,
+            len: 4096,
+            grain: 512,
+            worker,
+            stable,
+        };
         drop(Journal::create(scratch.path(), head).unwrap());
         std::fs::read(scratch.path().join(journal_name(worker))).unwrap()
     }
@@ -177,21 +203,42 @@ mod tests {
         let mut right = begin();
         bytes.chunks(7).for_each(|part| right.push(part).unwrap());
         right.finish().unwrap();
-        assert_eq!(journals_in(&folder).unwrap(), [folder.join("worker-3.journal")]);
-        assert_eq!(std::fs::read(folder.join("worker-3.journal")).unwrap(), bytes);
-        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "no part is left");
+        assert_eq!(
+            journals_in(&folder).unwrap(),
+            [folder.join("worker-3.journal")]
+        );
+        assert_eq!(
+            std::fs::read(folder.join("worker-3.journal")).unwrap(),
+            bytes
+        );
+        assert_eq!(
+            std::fs::read_dir(&folder).unwrap().count(),
+            1,
+            "no part is left"
+        );
         let mut second = begin();
         second.push(&bytes).unwrap();
-        assert_eq!(second.finish().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(reserve(&folder, 2..4).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(
+            second.finish().unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
+        assert_eq!(
+            reserve(&folder, 2..4).unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
         reserve(&folder, 4..8).unwrap();
     }
 
     #[test]
     fn missing_journals_have_their_reason() {
         let scratch = tempfile::tempdir().unwrap();
-        let missing = [10, 2].map(|worker| MissingJournal { worker, why: format!("host {worker}: gone") });
-        missing.iter().for_each(|one| note_missing(scratch.path(), one).unwrap());
+        let missing = [10, 2].map(|worker| MissingJournal {
+            worker,
+            why: format!("host {worker}: gone"),
+        });
+        missing
+            .iter()
+            .for_each(|one| note_missing(scratch.path(), one).unwrap());
         std::fs::write(scratch.path().join("notes.missing"), "x").unwrap();
         let [ten, two] = missing;
         assert_eq!(missing_in(scratch.path()).unwrap(), [two, ten]);

@@ -43,8 +43,8 @@ use crate::collect::{Post, WorkerMessage};
 use crate::commands::Commands;
 use crate::decisions;
 use crate::load::{
-    DepthGoal, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, Promise, RateGoal,
-    RunOrder, RunPart, RunningLoad, Trial, WorkloadError,
+    DepthGoal, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, Promise,
+    RateGoal, RunOrder, RunPart, RunningLoad, Trial, WorkloadError,
 };
 use crate::record::NoRecorder;
 use crew::{WorkerJob, Workers, open_device, ring_of};
@@ -69,7 +69,10 @@ pub struct BlockLoad {
 impl BlockLoad {
     /// With the usual ring.
     pub fn new(workload: Workload) -> BlockLoad {
-        BlockLoad { workload, ring: RingConfig::default() }
+        BlockLoad {
+            workload,
+            ring: RingConfig::default(),
+        }
     }
 
     /// The workload of one run: what the order says is in it.
@@ -82,14 +85,24 @@ impl BlockLoad {
                 Arrival::Open { process, .. } | Arrival::Search { process, .. } => process,
                 Arrival::Closed {} => workload::ArrivalProcess::default(),
             };
-            workload.arrival = Arrival::Open { rate: rate.rate, process, skip_after: Span(rate.skip_after) };
+            workload.arrival = Arrival::Open {
+                rate: rate.rate,
+                process,
+                skip_after: Span(rate.skip_after),
+            };
         }
         workload.keep_journals_apart(order.order);
         if let Some(trial) = order.trial {
             (workload.burst, workload.verify, workload.record_requests) = (None, None, false);
-            workload.stop = StopCondition { time: Some(Span(trial.time)), ..StopCondition::default() };
+            workload.stop = StopCondition {
+                time: Some(Span(trial.time)),
+                ..StopCondition::default()
+            };
             workload.interval = Span(Duration::ZERO);
-            workload.ramp_up.get_or_insert(RampUp { requests: 0, time: Span(trial.ramp_up) });
+            workload.ramp_up.get_or_insert(RampUp {
+                requests: 0,
+                time: Span(trial.ramp_up),
+            });
         }
         workload
     }
@@ -97,9 +110,20 @@ impl BlockLoad {
 
 impl BlockLoad {
     /// Measures which way of handing requests over is the fastest, with reads of this load's blocks at its depth.
-    fn choose_ring(&self, on: &LoadTarget, seed: u64, stop: &AtomicBool) -> Result<RingChoice, LoadError> {
-        let trial = Trial { time: calibrate::TRIAL, ramp_up: calibrate::TRIAL_RAMP };
-        let order = RunOrder { trial: Some(trial), ..RunOrder::alone(seed) };
+    fn choose_ring(
+        &self,
+        on: &LoadTarget,
+        seed: u64,
+        stop: &AtomicBool,
+    ) -> Result<RingChoice, LoadError> {
+        let trial = Trial {
+            time: calibrate::TRIAL,
+            ramp_up: calibrate::TRIAL_RAMP,
+        };
+        let order = RunOrder {
+            trial: Some(trial),
+            ..RunOrder::alone(seed)
+        };
         calibrate::choose_ring(stop, |mode| {
             let mut load = self.clone();
             let workload = &mut load.workload;
@@ -129,12 +153,27 @@ impl Load for BlockLoad {
             pace: match workload.arrival {
                 Arrival::Closed {} => Pace::Closed,
                 Arrival::Open { rate, .. } => Pace::Open { rate },
-                Arrival::Search { percentile, limit, rate, tolerance, .. } => {
-                    let promise = Promise { percentile, limit: limit.0 };
-                    Pace::Search(RateGoal { promise, rate, tolerance })
+                Arrival::Search {
+                    percentile,
+                    limit,
+                    rate,
+                    tolerance,
+                    ..
+                } => {
+                    let promise = Promise {
+                        percentile,
+                        limit: limit.0,
+                    };
+                    Pace::Search(RateGoal {
+                        promise,
+                        rate,
+                        tolerance,
+                    })
                 }
             },
-            ramp_up: workload.ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0),
+            ramp_up: workload
+                .ramp_up
+                .map_or(Duration::ZERO, |ramp_up| ramp_up.time.0),
             interval: workload.interval.0,
             steady: workload.stop.steady.map(|steady| steady.goal()),
             depth_search: workload.depth_search.map(|search| DepthGoal {
@@ -171,9 +210,14 @@ impl Load for BlockLoad {
             let what = "a workload of other hosts does not run here".to_string();
             return Err(WorkloadError { key: "hosts", what }.into());
         }
-        let part = order.part.unwrap_or_else(|| RunPart::whole(workload.workers));
+        let part = order
+            .part
+            .unwrap_or_else(|| RunPart::whole(workload.workers));
         // Workers of other hosts may be on the device, too.
-        let sharing = Workload { workers: part.workers_on_device, ..workload.clone() };
+        let sharing = Workload {
+            workers: part.workers_on_device,
+            ..workload.clone()
+        };
         let (_, region_bytes) = sharing.check_device(backend.info())?;
         // Bytes and requests are those of all workers.
         let devices = part.workers_of_all / part.workers_on_device.max(1);
@@ -235,10 +279,21 @@ impl WorkerJob for Job {
         let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
         inbox.send(WorkerMessage::Ready);
         // No start: nobody wants this run any more.
-        let Ok(start) = started.recv() else { return Ok((Outcome::interrupted(), device.health())) };
+        let Ok(start) = started.recv() else {
+            return Ok((Outcome::interrupted(), device.health()));
+        };
         let mut post = Post::new(worker, inbox);
-        let outcome = ready.run(device.as_mut(), &mut RingTime(&ring), start, &self.commands, &mut post);
-        let outcome = Outcome { recording_wait: post.waited(), ..outcome.map_err(io)? };
+        let outcome = ready.run(
+            device.as_mut(),
+            &mut RingTime(&ring),
+            start,
+            &self.commands,
+            &mut post,
+        );
+        let outcome = Outcome {
+            recording_wait: post.waited(),
+            ..outcome.map_err(io)?
+        };
         Ok((outcome, device.health()))
     }
 }

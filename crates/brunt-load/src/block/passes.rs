@@ -10,9 +10,15 @@ use super::workload::Workload;
 impl Workload {
     /// Puts `stop.passes` over a region of so many bytes into bytes, or into requests where none moves any.
     pub(super) fn settle_passes(&mut self, region_bytes: u64) {
-        let Some(passes) = self.stop.passes.take() else { return };
+        let Some(passes) = self.stop.passes.take() else {
+            return;
+        };
         let weights: f64 = self.blocks.iter().map(|block| block.weight).sum();
-        let sum: f64 = self.blocks.iter().map(|block| block.size.0 as f64 * block.weight).sum();
+        let sum: f64 = self
+            .blocks
+            .iter()
+            .map(|block| block.size.0 as f64 * block.weight)
+            .sum();
         let mut bytes = region_bytes.saturating_mul(u64::from(passes));
         if let Some(stride) = self.stride {
             bytes = ((bytes as f64 * stride.share(sum / weights)) as u64).max(1);
@@ -23,7 +29,11 @@ impl Workload {
         } else {
             // As many as blocks of the mean size fit in.
             let requests = ((bytes as f64 * weights / sum) as u64).max(1);
-            self.stop.requests = Some(self.stop.requests.map_or(requests, |stated| stated.min(requests)));
+            self.stop.requests = Some(
+                self.stop
+                    .requests
+                    .map_or(requests, |stated| stated.min(requests)),
+            );
         }
     }
 }
@@ -40,12 +50,24 @@ mod tests {
             workload.settle_passes(1 << 20);
             (workload.stop.bytes, workload.stop.requests)
         };
-        assert_eq!(settled("stop = { passes = 3 }"), (Some(Size(3 << 20)), None));
-        assert_eq!(settled("stop = { passes = 3, bytes = \"1m\" }"), (Some(Size(1 << 20)), None));
+        assert_eq!(
+            settled("stop = { passes = 3 }"),
+            (Some(Size(3 << 20)), None)
+        );
+        assert_eq!(
+            settled("stop = { passes = 3, bytes = \"1m\" }"),
+            (Some(Size(1 << 20)), None)
+        );
         let strided = "sequential = 1\nstride = { skip = \"12k\" }\nstop = { passes = 3 }";
         assert_eq!(settled(strided), (Some(Size(3 << 18)), None));
         assert_eq!(settled("stop = { requests = 7 }"), (None, Some(7)));
-        assert_eq!(settled("read = 0.0\ntrim = 1.0\nstop = { passes = 1 }"), (None, Some(256)));
-        assert_eq!(settled("read = 0.0\ntrim = 1.0\nstop = { passes = 1, requests = 9 }"), (None, Some(9)));
+        assert_eq!(
+            settled("read = 0.0\ntrim = 1.0\nstop = { passes = 1 }"),
+            (None, Some(256))
+        );
+        assert_eq!(
+            settled("read = 0.0\ntrim = 1.0\nstop = { passes = 1, requests = 9 }"),
+            (None, Some(9))
+        );
     }
 }

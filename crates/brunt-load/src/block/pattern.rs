@@ -46,17 +46,22 @@ impl OffsetSampler {
         let law = match distribution {
             OffsetDistribution::Uniform {} => Law::Uniform,
             OffsetDistribution::Shuffled {} => Law::Shuffled(Shuffle::new(count)),
-            OffsetDistribution::Zipf { theta } => {
-                Law::Zipf { zipf: Zipf::new(count, *theta), scatter: Scatter::new(count) }
-            }
+            OffsetDistribution::Zipf { theta } => Law::Zipf {
+                zipf: Zipf::new(count, *theta),
+                scatter: Scatter::new(count),
+            },
             // A share `skew` of the positions gets `1 - skew` of the draws: F(x) = x^(ln(1-s)/ln(s)).
             OffsetDistribution::Pareto { skew } => {
                 let exponent = libm::log(*skew) / libm::log(1.0 - skew);
-                Law::Pareto { exponent, scatter: Scatter::new(count) }
+                Law::Pareto {
+                    exponent,
+                    scatter: Scatter::new(count),
+                }
             }
-            OffsetDistribution::Normal { mean, deviation } => {
-                Law::Normal { mean: mean * count as f64, deviation: deviation * count as f64 }
-            }
+            OffsetDistribution::Normal { mean, deviation } => Law::Normal {
+                mean: mean * count as f64,
+                deviation: deviation * count as f64,
+            },
             OffsetDistribution::HotZones { zones } => {
                 let (mut access, mut size, mut table) = (0.0, 0.0, Vec::with_capacity(zones.len()));
                 for zone in zones {
@@ -64,7 +69,11 @@ impl OffsetSampler {
                     access += zone.access;
                     size += zone.size;
                     let end = ((size * count as f64) as u64).min(count);
-                    table.push((access, first.min(count - 1), end.saturating_sub(first).max(1)));
+                    table.push((
+                        access,
+                        first.min(count - 1),
+                        end.saturating_sub(first).max(1),
+                    ));
                 }
                 if let Some((access, first, positions)) = table.last_mut() {
                     (*access, *positions) = (1.0, count - *first);
@@ -107,7 +116,10 @@ fn draw_by(law: &mut Law, count: u64, random: &mut Random) -> u64 {
         }
         Law::Zones(zones) => {
             let draw = random.unit();
-            let zone = zones.iter().find(|zone| draw < zone.0).unwrap_or(&zones[zones.len() - 1]);
+            let zone = zones
+                .iter()
+                .find(|zone| draw < zone.0)
+                .unwrap_or(&zones[zones.len() - 1]);
             zone.1 + random.below(zone.2)
         }
     }
@@ -155,7 +167,13 @@ struct Zipf {
 
 impl Zipf {
     fn new(count: u64, theta: f64) -> Zipf {
-        let mut zipf = Zipf { count: count as f64, theta, area_first: 0.0, area_last: 0.0, squeeze: 0.0 };
+        let mut zipf = Zipf {
+            count: count as f64,
+            theta,
+            area_first: 0.0,
+            area_last: 0.0,
+            squeeze: 0.0,
+        };
         zipf.area_first = zipf.area(1.5) - 1.0;
         zipf.area_last = zipf.area(zipf.count + 0.5);
         zipf.squeeze = 2.0 - zipf.area_inverse(zipf.area(2.5) - zipf.height(2.0));
@@ -183,7 +201,11 @@ impl Zipf {
     fn area(&self, x: f64) -> f64 {
         let power = 1.0 - self.theta;
         let log = libm::log(x);
-        if power.abs() < 1e-12 { log } else { libm::expm1(power * log) / power }
+        if power.abs() < 1e-12 {
+            log
+        } else {
+            libm::expm1(power * log) / power
+        }
     }
 
     fn area_inverse(&self, area: f64) -> f64 {
@@ -203,7 +225,8 @@ mod tests {
     use crate::block::workload::Zone;
 
     fn counts(distribution: &OffsetDistribution, positions: u64, draws: u32) -> Vec<u32> {
-        let (mut pattern, mut random) = (OffsetSampler::new(distribution, positions), Random::new(5));
+        let (mut pattern, mut random) =
+            (OffsetSampler::new(distribution, positions), Random::new(5));
         let mut counts = vec![0; positions as usize];
         (0..draws).for_each(|_| counts[pattern.draw(&mut random) as usize] += 1);
         counts
@@ -220,7 +243,10 @@ mod tests {
             for rank in [1usize, 2, 5, 20] {
                 let expected = f64::from(draws) * (rank as f64).powf(-theta) / total;
                 let got = f64::from(counts[rank - 1]);
-                assert!((got - expected).abs() < 5.0 * expected.sqrt() + 0.02 * expected, "{theta} {rank}");
+                assert!(
+                    (got - expected).abs() < 5.0 * expected.sqrt() + 0.02 * expected,
+                    "{theta} {rank}"
+                );
             }
         }
     }
@@ -238,16 +264,37 @@ mod tests {
     /// Zones and the bell are where they were put, and every draw is inside.
     #[test]
     fn zones_and_normal_are_in_place() {
-        let zones = [(0.7, 0.1), (0.0, 0.4), (0.3, 0.5)].map(|(access, size)| Zone { access, size });
-        let zoned = counts(&OffsetDistribution::HotZones { zones: zones.to_vec() }, 1000, 100_000);
+        let zones =
+            [(0.7, 0.1), (0.0, 0.4), (0.3, 0.5)].map(|(access, size)| Zone { access, size });
+        let zoned = counts(
+            &OffsetDistribution::HotZones {
+                zones: zones.to_vec(),
+            },
+            1000,
+            100_000,
+        );
         let share = |counts: &[u32], from: usize, to: usize| {
             f64::from(counts[from..to].iter().sum::<u32>()) / 100_000.0
         };
         assert!((share(&zoned, 0, 100) - 0.7).abs() < 0.01);
         assert_eq!(share(&zoned, 100, 500), 0.0);
-        let bell = counts(&OffsetDistribution::Normal { mean: 0.5, deviation: 0.1 }, 1000, 100_000);
+        let bell = counts(
+            &OffsetDistribution::Normal {
+                mean: 0.5,
+                deviation: 0.1,
+            },
+            1000,
+            100_000,
+        );
         assert!((share(&bell, 400, 600) - 0.6827).abs() < 0.01);
-        let edge = counts(&OffsetDistribution::Normal { mean: 0.0, deviation: 0.1 }, 10, 1000);
+        let edge = counts(
+            &OffsetDistribution::Normal {
+                mean: 0.0,
+                deviation: 0.1,
+            },
+            10,
+            1000,
+        );
         assert_eq!(edge.iter().sum::<u32>(), 1000);
     }
 
@@ -260,15 +307,30 @@ mod tests {
             OffsetDistribution::Zipf { theta: 1.1 },
             OffsetDistribution::Zipf { theta: 20.0 },
             OffsetDistribution::Pareto { skew: 0.1 },
-            OffsetDistribution::Normal { mean: 1.0, deviation: 1e-9 },
+            OffsetDistribution::Normal {
+                mean: 1.0,
+                deviation: 1e-9,
+            },
             OffsetDistribution::HotZones {
-                zones: vec![Zone { access: 0.5, size: 0.001 }, Zone { access: 0.5, size: 0.999 }],
+                zones: vec![
+                    Zone {
+                        access: 0.5,
+                        size: 0.001,
+                    },
+                    Zone {
+                        access: 0.5,
+                        size: 0.999,
+                    },
+                ],
             },
         ];
         for law in &laws {
             for count in [1, 2, 3, 1 << 40] {
                 let (mut pattern, mut random) = (OffsetSampler::new(law, count), Random::new(9));
-                assert!((0..1000).all(|_| pattern.draw(&mut random) < count), "{law:?} over {count}");
+                assert!(
+                    (0..1000).all(|_| pattern.draw(&mut random) < count),
+                    "{law:?} over {count}"
+                );
             }
         }
     }

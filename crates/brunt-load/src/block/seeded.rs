@@ -44,11 +44,18 @@ impl Pattern {
             Pattern::Byte(byte) => return bytes.fill(byte),
             Pattern::Seeded(seed) => seed,
         };
-        assert!(offset.is_multiple_of(SECTOR_BYTES as u64), "an offset of {offset}");
+        assert!(
+            offset.is_multiple_of(SECTOR_BYTES as u64),
+            "an offset of {offset}"
+        );
         let sector = offset / SECTOR_BYTES as u64;
         let (groups, rest) = bytes.as_chunks_mut::<GROUP_BYTES>();
         let after = sector + (groups.len() * LANES) as u64;
-        Arch::new().dispatch(Groups { seed, sector, groups });
+        Arch::new().dispatch(Groups {
+            seed,
+            sector,
+            groups,
+        });
         for (number, part) in rest.chunks_mut(SECTOR_BYTES).enumerate() {
             Random::for_part(seed, after + number as u64).fill(part);
         }
@@ -74,10 +81,15 @@ impl Pattern {
         }
         let blocks = found.chunks(block_bytes).zip(expected.chunks(block_bytes));
         for (number, (found, expected)) in blocks.enumerate() {
-            let Some(first) = found.iter().zip(expected).position(|(a, b)| a != b) else { continue };
+            let Some(first) = found.iter().zip(expected).position(|(a, b)| a != b) else {
+                continue;
+            };
             let first = first & !7;
-            let eight =
-                |bytes: &[u8]| bytes[first..first + 8].try_into().expect("blocks are eights of bytes");
+            let eight = |bytes: &[u8]| {
+                bytes[first..first + 8]
+                    .try_into()
+                    .expect("blocks are eights of bytes")
+            };
             tell(Wrong {
                 offset: offset + (number * block_bytes) as u64,
                 expected: eight(expected),
@@ -115,7 +127,10 @@ fn fill_group(seed: u64, first: u64, group: &mut [u8; GROUP_BYTES]) {
     for at in (0..SECTOR_BYTES).step_by(8 * WORDS) {
         words.iter_mut().for_each(|words| parts.next_u64(words));
         for (lane, sector) in sectors.iter_mut().enumerate() {
-            for (word, place) in words.iter().zip(sector[at..at + 8 * WORDS].as_chunks_mut::<8>().0) {
+            for (word, place) in words
+                .iter()
+                .zip(sector[at..at + 8 * WORDS].as_chunks_mut::<8>().0)
+            {
                 *place = word[lane].to_le_bytes();
             }
         }
@@ -134,7 +149,10 @@ mod tests {
             for start in (0..whole.len()).step_by(size) {
                 let mut part = vec![0; size.min(whole.len() - start)];
                 Pattern::Seeded(7).fill(4096 + start as u64, &mut part);
-                assert!(part == whole[start..start + part.len()], "{size} at {start}");
+                assert!(
+                    part == whole[start..start + part.len()],
+                    "{size} at {start}"
+                );
             }
         }
         let mut other = vec![0; 8192];
@@ -169,7 +187,9 @@ mod tests {
         found[12288..].fill(0);
         pattern.compare(4096, 8192, &found, &mut expected, |wrong| told.push(wrong));
         assert_eq!(
-            told.iter().map(|wrong| (wrong.offset, wrong.zeros)).collect::<Vec<_>>(),
+            told.iter()
+                .map(|wrong| (wrong.offset, wrong.zeros))
+                .collect::<Vec<_>>(),
             [(8192 + 4096, false), (8192 + 12288, true)]
         );
         assert_eq!(told[0].expected, right);

@@ -30,17 +30,33 @@ pub struct Session {
 impl Session {
     /// A run against `backend` with the usual ring.
     pub fn new(workload: Workload, backend: Arc<dyn Backend>, seed: u64) -> Session {
-        Session { workload, backend, seed, run: seed, ring: RingConfig::default() }
+        Session {
+            workload,
+            backend,
+            seed,
+            run: seed,
+            ring: RingConfig::default(),
+        }
     }
 
     /// Runs until the workload is done or `stop` is set; either way what was measured is the result.
     ///
     /// # Errors
     /// The workload does not fit, or a worker failed.
-    pub fn run(&self, stop: &AtomicBool, recorder: &mut dyn Recorder) -> Result<Outcome, LoadError> {
-        let load = BlockLoad { workload: self.workload.clone(), ring: self.ring.clone() };
+    pub fn run(
+        &self,
+        stop: &AtomicBool,
+        recorder: &mut dyn Recorder,
+    ) -> Result<Outcome, LoadError> {
+        let load = BlockLoad {
+            workload: self.workload.clone(),
+            ring: self.ring.clone(),
+        };
         let on = LoadTarget::of(Arc::clone(&self.backend));
-        let order = RunOrder { run: self.run, ..RunOrder::alone(self.seed) };
+        let order = RunOrder {
+            run: self.run,
+            ..RunOrder::alone(self.seed)
+        };
         decisions::run(&load, &on, &order, stop, recorder).map(|ran| ran.outcome)
     }
 }
@@ -59,11 +75,18 @@ mod tests {
     use brunt_result::{Interval, RequestRecord, RequestStatus, Stopped};
 
     fn session(workload: Workload) -> Session {
-        Session::new(workload, Arc::new(MemoryBackend::new(16 << 20, 512).unwrap()), 1)
+        Session::new(
+            workload,
+            Arc::new(MemoryBackend::new(16 << 20, 512).unwrap()),
+            1,
+        )
     }
 
     fn requests(count: u64) -> StopCondition {
-        StopCondition { requests: Some(count), ..StopCondition::default() }
+        StopCondition {
+            requests: Some(count),
+            ..StopCondition::default()
+        }
     }
 
     struct Keep(Vec<Interval>, Vec<RequestRecord>);
@@ -85,21 +108,41 @@ mod tests {
             queue_depth: 4,
             read: 0.5,
             interval: Span(Duration::from_millis(10)),
-            ramp_up: Some(RampUp { requests: 100, time: Span::default() }),
+            ramp_up: Some(RampUp {
+                requests: 100,
+                time: Span::default(),
+            }),
             stop: requests(6000),
             record_requests: true,
             ..Workload::default()
         };
         let mut kept = Keep(Vec::new(), Vec::new());
-        let outcome = session(workload).run(&AtomicBool::new(false), &mut kept).unwrap();
-        assert_eq!((outcome.figures.completed(), outcome.stopped), (6000, Stopped::Done));
-        let sum: u64 = kept.0.iter().map(|interval| interval.figures.completed()).sum();
+        let outcome = session(workload)
+            .run(&AtomicBool::new(false), &mut kept)
+            .unwrap();
+        assert_eq!(
+            (outcome.figures.completed(), outcome.stopped),
+            (6000, Stopped::Done)
+        );
+        let sum: u64 = kept
+            .0
+            .iter()
+            .map(|interval| interval.figures.completed())
+            .sum();
         assert_eq!((sum, kept.1.len()), (6000, 6000));
         assert!(kept.0.windows(2).all(|pair| pair[0].index < pair[1].index));
-        assert!(kept.1.iter().all(|request| request.index >= 100 && request.sent >= Some(request.intended)));
+        assert!(
+            kept.1
+                .iter()
+                .all(|request| request.index >= 100 && request.sent >= Some(request.intended))
+        );
         let response = outcome.figures.response();
         assert_eq!(response.count(), 6000);
-        let longest = kept.1.iter().map(|request| request.completed.unwrap().0 - request.intended.0).max();
+        let longest = kept
+            .1
+            .iter()
+            .map(|request| request.completed.unwrap().0 - request.intended.0)
+            .max();
         assert_eq!(response.max().map(|max| max.0), longest);
     }
 
@@ -108,16 +151,25 @@ mod tests {
 
     impl Recorder for Impatient<'_> {
         fn interval(&mut self, interval: &Interval) {
-            self.0.fetch_or(interval.figures.completed() > 0, Ordering::Relaxed);
+            self.0
+                .fetch_or(interval.figures.completed() > 0, Ordering::Relaxed);
         }
     }
 
     /// Ctrl-C keeps what there is, and says that it is not all.
     #[test]
     fn a_stopped_run_keeps_its_results() {
-        let hour = StopCondition { time: Some(Span(Duration::from_secs(3600))), ..StopCondition::default() };
+        let hour = StopCondition {
+            time: Some(Span(Duration::from_secs(3600))),
+            ..StopCondition::default()
+        };
         let interval = Span(Duration::from_millis(10));
-        let workload = Workload { workers: 2, stop: hour, interval, ..Workload::default() };
+        let workload = Workload {
+            workers: 2,
+            stop: hour,
+            interval,
+            ..Workload::default()
+        };
         let stop = AtomicBool::new(false);
         let outcome = session(workload).run(&stop, &mut Impatient(&stop)).unwrap();
         assert_eq!(outcome.stopped, Stopped::Interrupted);
@@ -129,12 +181,21 @@ mod tests {
     fn steady_state_ends_a_run() {
         let steady = toml::from_str::<Steady>("round = \"10ms\"\nrounds_max = 6").unwrap();
         let workload = Workload {
-            stop: StopCondition { steady: Some(steady), ..StopCondition::default() },
+            stop: StopCondition {
+                steady: Some(steady),
+                ..StopCondition::default()
+            },
             interval: Span(Duration::from_millis(10)),
             ..Workload::default()
         };
-        let outcome = session(workload).run(&AtomicBool::new(false), &mut NoRecorder).unwrap();
-        assert!(matches!(outcome.stopped, Stopped::Steady | Stopped::NotSteady), "{:?}", outcome.stopped);
+        let outcome = session(workload)
+            .run(&AtomicBool::new(false), &mut NoRecorder)
+            .unwrap();
+        assert!(
+            matches!(outcome.stopped, Stopped::Steady | Stopped::NotSteady),
+            "{:?}",
+            outcome.stopped
+        );
         assert!(outcome.is_complete());
     }
 
@@ -146,17 +207,33 @@ mod tests {
             queue_depth: 8,
             read: 0.5,
             verify: Some(crate::block::workload::VerifySettings::default()),
-            region: crate::block::workload::Region { start: Size(0), length: Some(Size(256 << 10)) },
+            region: crate::block::workload::Region {
+                start: Size(0),
+                length: Some(Size(256 << 10)),
+            },
             stop: requests(6000),
             ..Workload::default()
         };
-        let outcome = session(workload.clone()).run(&AtomicBool::new(false), &mut NoRecorder).unwrap();
-        assert_eq!((outcome.figures.completed(), outcome.figures.counts.errors()), (6000, 0));
+        let outcome = session(workload.clone())
+            .run(&AtomicBool::new(false), &mut NoRecorder)
+            .unwrap();
+        assert_eq!(
+            (outcome.figures.completed(), outcome.figures.counts.errors()),
+            (6000, 0)
+        );
         // The canary: a device that forgets is found out.
         let forgetful = Session::new(workload, Arc::new(NullBackend::new(16 << 20, 512)), 1);
-        let outcome = forgetful.run(&AtomicBool::new(false), &mut NoRecorder).unwrap();
+        let outcome = forgetful
+            .run(&AtomicBool::new(false), &mut NoRecorder)
+            .unwrap();
         assert!(outcome.figures.counts.of(RequestStatus::Miscompare) > 1000);
-        assert!(outcome.first_error.unwrap().to_string().contains("differs from what was written"));
+        assert!(
+            outcome
+                .first_error
+                .unwrap()
+                .to_string()
+                .contains("differs from what was written")
+        );
     }
 
     /// a workload that does not fit is refused with its key before anything runs.
@@ -164,10 +241,15 @@ mod tests {
     fn misfits_are_refused() {
         let misfit = Workload {
             stop: requests(1),
-            region: crate::block::workload::Region { start: Size(1 << 30), length: None },
+            region: crate::block::workload::Region {
+                start: Size(1 << 30),
+                length: None,
+            },
             ..Workload::default()
         };
-        let error = session(misfit).run(&AtomicBool::new(false), &mut NoRecorder).unwrap_err();
+        let error = session(misfit)
+            .run(&AtomicBool::new(false), &mut NoRecorder)
+            .unwrap_err();
         assert!(error.to_string().starts_with("region: "), "{error}");
     }
 }

@@ -29,7 +29,10 @@ struct Shelf {
 impl JournalShelf {
     /// An empty one.
     pub fn new(make: MakeFile) -> JournalShelf {
-        JournalShelf(Arc::new(Shelf { make, files: Mutex::default() }))
+        JournalShelf(Arc::new(Shelf {
+            make,
+            files: Mutex::default(),
+        }))
     }
 
     fn files(&self) -> MutexGuard<'_, BTreeMap<u32, File>> {
@@ -43,7 +46,11 @@ impl JournalShelf {
     pub fn journal(&self, head: JournalHead) -> io::Result<Journal> {
         let file = (self.0.make)()?;
         self.files().insert(head.worker, file.try_clone()?);
-        Journal::begin(file, PathBuf::from(format!("journal of worker {}", head.worker)), head)
+        Journal::begin(
+            file,
+            PathBuf::from(format!("journal of worker {}", head.worker)),
+            head,
+        )
     }
 
     /// How long they are now, by worker, from the first worker on.
@@ -51,7 +58,10 @@ impl JournalShelf {
     /// # Errors
     /// A file cannot be looked at.
     pub fn lengths(&self) -> io::Result<BTreeMap<u32, u64>> {
-        self.files().iter().map(|(worker, file)| Ok((*worker, file.metadata()?.len()))).collect()
+        self.files()
+            .iter()
+            .map(|(worker, file)| Ok((*worker, file.metadata()?.len())))
+            .collect()
     }
 
     /// Some bytes of a worker's journal.
@@ -67,7 +77,9 @@ impl JournalShelf {
 
 impl fmt::Debug for JournalShelf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JournalShelf").field("journals", &self.files().len()).finish()
+        f.debug_struct("JournalShelf")
+            .field("journals", &self.files().len())
+            .finish()
     }
 }
 
@@ -111,7 +123,10 @@ mod tests {
         };
         let journals = [7, 3].map(|worker| shelf.journal(head(worker)).unwrap());
         let head_bytes = HEAD_BYTES as u64;
-        assert_eq!(shelf.lengths().unwrap(), BTreeMap::from([(3, head_bytes), (7, head_bytes)]));
+        assert_eq!(
+            shelf.lengths().unwrap(),
+            BTreeMap::from([(3, head_bytes), (7, head_bytes)])
+        );
         drop(journals);
         let mut bytes = [0; HEAD_BYTES];
         shelf.read(7, 0, &mut bytes).unwrap();

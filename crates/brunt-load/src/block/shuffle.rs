@@ -24,8 +24,17 @@ pub struct Shuffle {
 impl Shuffle {
     /// Of so many positions.
     pub fn new(count: u64) -> Shuffle {
-        let bits = count.saturating_sub(1).checked_ilog2().map_or(0, |highest| highest + 1);
-        Shuffle { count, bits: (bits.div_ceil(2), bits / 2), keys: [0; ROUNDS], drawn: 0, next: 0 }
+        let bits = count
+            .saturating_sub(1)
+            .checked_ilog2()
+            .map_or(0, |highest| highest + 1);
+        Shuffle {
+            count,
+            bits: (bits.div_ceil(2), bits / 2),
+            keys: [0; ROUNDS],
+            drawn: 0,
+            next: 0,
+        }
     }
 
     /// The next position.
@@ -76,7 +85,11 @@ mod tests {
     fn each_position_comes_once_a_pass() {
         for count in [1, 2, 3, 4, 5, 100, 1000, 1024, 1025] {
             let (mut shuffle, mut random) = (Shuffle::new(count), Random::new(7));
-            let mut pass = || (0..count).map(|_| shuffle.draw(&mut random)).collect::<Vec<u64>>();
+            let mut pass = || {
+                (0..count)
+                    .map(|_| shuffle.draw(&mut random))
+                    .collect::<Vec<u64>>()
+            };
             let (first, second) = (pass(), pass());
             for mut positions in [first.clone(), second.clone()] {
                 positions.sort_unstable();
@@ -98,7 +111,10 @@ mod tests {
         let rising = all.windows(2).filter(|two| two[0] < two[1]).count() as f64 / count as f64;
         assert!((rising - 0.5).abs() < 0.01, "{rising}");
         // The first tenth of a pass is spread evenly over the region.
-        let low = all[..10_000].iter().filter(|position| **position < count / 2).count();
+        let low = all[..10_000]
+            .iter()
+            .filter(|position| **position < count / 2)
+            .count();
         assert!((4800..5200).contains(&low), "{low}");
     }
 }

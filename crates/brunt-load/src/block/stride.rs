@@ -40,24 +40,47 @@ impl Stride {
     pub fn check(&self, workload: &Workload) -> Result<(), WorkloadError> {
         let Stride { run, skip, back } = *self;
         if workload.sequential < 1.0 {
-            wrong("stride", "it is between sequential requests; write sequential = 1")?;
+            wrong(
+                "stride",
+                "it is between sequential requests; write sequential = 1",
+            )?;
         }
         if skip.is_some() == back.is_some() {
-            wrong("stride", "write either skip or back, such as { skip = \"64KiB\" }")?;
+            wrong(
+                "stride",
+                "write either skip or back, such as { skip = \"64KiB\" }",
+            )?;
         }
         if run.is_some() && back.is_some() {
-            wrong("stride.run", "a run is followed by a skip; leave it out, or write skip")?;
+            wrong(
+                "stride.run",
+                "a run is followed by a skip; leave it out, or write skip",
+            )?;
         }
         let longest = workload.block_bytes_max();
         if let Some(run) = run.filter(|run| run.0 < longest) {
-            wrong("stride.run", format!("{run} is less than the longest block, {}", Size(longest)))?;
+            wrong(
+                "stride.run",
+                format!("{run} is less than the longest block, {}", Size(longest)),
+            )?;
         }
         if let Some(back) = back.filter(|back| back.0 < longest) {
-            wrong("stride.back", format!("{back} is less than the longest block, {}", Size(longest)))?;
+            wrong(
+                "stride.back",
+                format!("{back} is less than the longest block, {}", Size(longest)),
+            )?;
         }
         // Blocks that are verified begin at multiples of the alignment.
-        let grain = if workload.verify.is_some() { workload.align.0.max(512) } else { 512 };
-        for (key, size) in [("stride.run", run), ("stride.skip", skip), ("stride.back", back)] {
+        let grain = if workload.verify.is_some() {
+            workload.align.0.max(512)
+        } else {
+            512
+        };
+        for (key, size) in [
+            ("stride.run", run),
+            ("stride.skip", skip),
+            ("stride.back", back),
+        ] {
             if let Some(size) = size.filter(|size| size.0 == 0 || !size.0.is_multiple_of(grain)) {
                 wrong(key, format!("{size} is not a multiple of {grain} bytes"))?;
             }
@@ -72,7 +95,10 @@ impl Stride {
     pub fn check_blocks(&self, block: u64, device: &str) -> Result<(), WorkloadError> {
         let all = [self.run, self.skip, self.back].into_iter().flatten();
         for size in all.filter(|size| !size.0.is_multiple_of(block)) {
-            wrong("stride", format!("{size} is not a multiple of the {block}-byte blocks of {device}"))?;
+            wrong(
+                "stride",
+                format!("{size} is not a multiple of the {block}-byte blocks of {device}"),
+            )?;
         }
         Ok(())
     }
@@ -85,7 +111,11 @@ impl Stride {
             (None, Some(back)) => back.0 as f64 - run,
             (None, None) => run,
         };
-        if from_start_to_start > run { run / from_start_to_start } else { 1.0 }
+        if from_start_to_start > run {
+            run / from_start_to_start
+        } else {
+            1.0
+        }
     }
 }
 
@@ -111,35 +141,60 @@ struct Place {
 impl Walk {
     /// For a workload that needs one.
     pub fn of(workload: &Workload, area: Area) -> Option<Walk> {
-        let Workload { stride, sequential_per_kind: per_kind, .. } = *workload;
+        let Workload {
+            stride,
+            sequential_per_kind: per_kind,
+            ..
+        } = *workload;
         let (start, end) = (area.start, area.start + area.len);
-        let places = [Place { next: area.first, run: 0 }; KINDS];
-        (stride.is_some() || per_kind).then_some(Walk { start, end, stride, per_kind, places })
+        let places = [Place {
+            next: area.first,
+            run: 0,
+        }; KINDS];
+        (stride.is_some() || per_kind).then_some(Walk {
+            start,
+            end,
+            stride,
+            per_kind,
+            places,
+        })
     }
 
     /// The offset of a sequential request of this length.
     pub fn next(&mut self, op: Op, len: u64) -> u64 {
-        let Walk { start, end, stride, .. } = *self;
+        let Walk {
+            start, end, stride, ..
+        } = *self;
         let place = self.place(op);
         let due = |stride: &Stride| place.run >= stride.run.map_or(1, |run| run.0);
         let offset = match stride.filter(due) {
             None => Some(place.next),
-            Some(Stride { skip: Some(skip), .. }) => {
+            Some(Stride {
+                skip: Some(skip), ..
+            }) => {
                 place.run = 0;
                 place.next.checked_add(skip.0)
             }
             Some(Stride { back, .. }) => {
                 let back = back.map_or(0, |back| back.0);
-                let inside = place.next.checked_sub(back).filter(|offset| *offset >= start);
+                let inside = place
+                    .next
+                    .checked_sub(back)
+                    .filter(|offset| *offset >= start);
                 // A region that is shorter than the step has one place.
                 inside.or_else(|| Some(end.saturating_sub(back).max(start)))
             }
         };
-        let offset = offset.filter(|offset| offset + len <= end).unwrap_or_else(|| {
-            place.run = 0;
-            start
-        });
-        *place = Place { next: offset + len, run: place.run + len };
+        let offset = offset
+            .filter(|offset| offset + len <= end)
+            .unwrap_or_else(|| {
+                place.run = 0;
+                start
+            });
+        *place = Place {
+            next: offset + len,
+            run: place.run + len,
+        };
         offset
     }
 
@@ -160,25 +215,58 @@ mod tests {
     /// Offsets of requests of 4 KiB (reads, then what `ops` says) over 32 KiB that begin at 64 KiB, in blocks.
     fn offsets(text: &str, ops: &[Op]) -> Vec<u64> {
         let workload: Workload = toml::from_str(text).unwrap();
-        let area = Area { start: 65536, len: 32768, align: 4096, first: 65536 };
+        let area = Area {
+            start: 65536,
+            len: 32768,
+            align: 4096,
+            first: 65536,
+        };
         let mut walk = Walk::of(&workload, area).expect(text);
-        ops.iter().map(|op| (walk.next(*op, 4096) - 65536) / 4096).collect()
+        ops.iter()
+            .map(|op| (walk.next(*op, 4096) - 65536) / 4096)
+            .collect()
     }
 
     #[test]
     fn steps_go_forward_backward_and_by_kind() {
         let reads = [Op::Read; 10];
-        let check = |text: &str, expected: &[u64]| assert_eq!(offsets(text, &reads), expected, "{text}");
-        check("stride = { skip = \"4k\" }", &[0, 2, 4, 6, 0, 2, 4, 6, 0, 2]);
-        check("stride = { skip = \"12k\" }", &[0, 4, 0, 4, 0, 4, 0, 4, 0, 4]);
-        check("stride = { run = \"8k\", skip = \"8k\" }", &[0, 1, 4, 5, 0, 1, 4, 5, 0, 1]);
+        let check =
+            |text: &str, expected: &[u64]| assert_eq!(offsets(text, &reads), expected, "{text}");
+        check(
+            "stride = { skip = \"4k\" }",
+            &[0, 2, 4, 6, 0, 2, 4, 6, 0, 2],
+        );
+        check(
+            "stride = { skip = \"12k\" }",
+            &[0, 4, 0, 4, 0, 4, 0, 4, 0, 4],
+        );
+        check(
+            "stride = { run = \"8k\", skip = \"8k\" }",
+            &[0, 1, 4, 5, 0, 1, 4, 5, 0, 1],
+        );
         // As fio's rw=read:-8k: the last block is never read.
-        check("stride = { back = \"8k\" }", &[0, 6, 5, 4, 3, 2, 1, 0, 6, 5]);
-        check("stride = { back = \"4k\" }", &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        check(
+            "stride = { back = \"8k\" }",
+            &[0, 6, 5, 4, 3, 2, 1, 0, 6, 5],
+        );
+        check(
+            "stride = { back = \"4k\" }",
+            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        );
         check("stride = { back = \"1m\" }", &[0; 10]);
         check("stride = { skip = \"1m\" }", &[0; 10]);
-        let mixed = [Op::Read, Op::Write, Op::Read, Op::Read, Op::Write, Op::Unmap];
-        assert_eq!(offsets("sequential_per_kind = true", &mixed), [0, 0, 1, 2, 1, 0]);
+        let mixed = [
+            Op::Read,
+            Op::Write,
+            Op::Read,
+            Op::Read,
+            Op::Write,
+            Op::Unmap,
+        ];
+        assert_eq!(
+            offsets("sequential_per_kind = true", &mixed),
+            [0, 0, 1, 2, 1, 0]
+        );
         let text = "sequential_per_kind = true\nstride = { skip = \"4k\" }";
         assert_eq!(offsets(text, &mixed), [0, 0, 2, 4, 2, 0]);
     }
@@ -186,10 +274,18 @@ mod tests {
     #[test]
     fn a_random_request_moves_its_kind() {
         let workload: Workload = toml::from_str("sequential_per_kind = true").unwrap();
-        let area = Area { start: 0, len: 32768, align: 4096, first: 0 };
+        let area = Area {
+            start: 0,
+            len: 32768,
+            align: 4096,
+            first: 0,
+        };
         let mut walk = Walk::of(&workload, area).unwrap();
         walk.moved(Op::Write, 16384);
-        assert_eq!((walk.next(Op::Read, 4096), walk.next(Op::Write, 4096)), (0, 16384));
+        assert_eq!(
+            (walk.next(Op::Read, 4096), walk.next(Op::Write, 4096)),
+            (0, 16384)
+        );
     }
 
     #[test]
@@ -205,8 +301,12 @@ mod tests {
         check("stride = { run = \"2k\", skip = \"8k\" }", "stride.run");
         check("stride = { back = \"2k\" }", "stride.back");
         check("stride = { skip = 1000 }", "stride.skip");
-        check("verify = {}\nread = 0.0\nalign = \"4k\"\nstride = { skip = \"2k\" }", "stride.skip");
-        let random: Workload = toml::from_str("stop = { requests = 1 }\nstride = { skip = \"4k\" }").unwrap();
+        check(
+            "verify = {}\nread = 0.0\nalign = \"4k\"\nstride = { skip = \"2k\" }",
+            "stride.skip",
+        );
+        let random: Workload =
+            toml::from_str("stop = { requests = 1 }\nstride = { skip = \"4k\" }").unwrap();
         assert_eq!(random.check().unwrap_err().key, "stride");
     }
 
@@ -216,7 +316,11 @@ mod tests {
         assert_eq!(share("skip = \"12k\""), 0.25);
         assert_eq!(share("run = \"1m\"\nskip = \"3m\""), 0.25);
         assert_eq!(
-            (share("back = \"8k\""), share("back = \"12k\""), share("back = \"4k\"")),
+            (
+                share("back = \"8k\""),
+                share("back = \"12k\""),
+                share("back = \"4k\"")
+            ),
             (1.0, 0.5, 1.0)
         );
     }

@@ -57,7 +57,14 @@ impl WorkerId {
         let (start, len) = workload.check_device(info)?;
         let align = workload.alignment(info);
         let index = self.worker % self.on_device;
-        Ok(Area::of_worker(start, len, align, index, self.on_device, workload.verify.is_some()))
+        Ok(Area::of_worker(
+            start,
+            len,
+            align,
+            index,
+            self.on_device,
+            workload.verify.is_some(),
+        ))
     }
 }
 
@@ -91,22 +98,34 @@ struct Bursts {
 impl Synthetic {
     /// The sequence of a worker that uses `area`.
     pub fn new(workload: &Workload, area: Area, id: WorkerId) -> Synthetic {
-        let WorkerId { worker, workers, seed, .. } = id;
+        let WorkerId {
+            worker,
+            workers,
+            seed,
+            ..
+        } = id;
         let bursts = workload.burst.filter(|burst| !burst.interval.0.is_zero());
-        let pace = match (workload.arrival, bursts) {
-            (Arrival::Open { rate, process, .. }, _) => {
-                RequestPace::Open(ArrivalSchedule::new(rate, process, workload.burst, seed, worker, workers))
-            }
-            (Arrival::Closed {} | Arrival::Search { .. }, None) => RequestPace::Closed,
-            (Arrival::Closed {} | Arrival::Search { .. }, Some(burst)) => RequestPace::Bursts(Bursts {
-                requests: burst.requests,
-                pause: burst.interval.0,
-                left: burst.requests,
-                resume: Nanos(0),
-                outstanding: Vec::with_capacity(workload.queue_depth as usize),
-            }),
-        };
-        Synthetic { generator: Generator::new(workload, area, seed, worker), pace, start: Nanos(0) }
+        let pace =
+            match (workload.arrival, bursts) {
+                (Arrival::Open { rate, process, .. }, _) => RequestPace::Open(
+                    ArrivalSchedule::new(rate, process, workload.burst, seed, worker, workers),
+                ),
+                (Arrival::Closed {} | Arrival::Search { .. }, None) => RequestPace::Closed,
+                (Arrival::Closed {} | Arrival::Search { .. }, Some(burst)) => {
+                    RequestPace::Bursts(Bursts {
+                        requests: burst.requests,
+                        pause: burst.interval.0,
+                        left: burst.requests,
+                        resume: Nanos(0),
+                        outstanding: Vec::with_capacity(workload.queue_depth as usize),
+                    })
+                }
+            };
+        Synthetic {
+            generator: Generator::new(workload, area, seed, worker),
+            pace,
+            start: Nanos(0),
+        }
     }
 }
 

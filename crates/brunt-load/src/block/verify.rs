@@ -55,7 +55,12 @@ pub struct Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Difference { offset, expected, newest, found } = self;
+        let Difference {
+            offset,
+            expected,
+            newest,
+            found,
+        } = self;
         write!(
             f,
             "the data differs from what was written: at byte {offset}, instead of write {expected} of {newest}, "
@@ -64,7 +69,9 @@ impl fmt::Display for Difference {
             BlockFinding::Sealed { generation } => write!(f, "there is write {generation}"),
             BlockFinding::Zeros => f.write_str("there are zeros"),
             BlockFinding::Foreign => f.write_str("there is something that this run did not write"),
-            BlockFinding::Misplaced { offset } => write!(f, "there is a block that belongs at byte {offset}"),
+            BlockFinding::Misplaced { offset } => {
+                write!(f, "there is a block that belongs at byte {offset}")
+            }
             BlockFinding::Corrupt => f.write_str("there is a damaged block"),
         }
     }
@@ -86,7 +93,11 @@ pub fn inspect(grain: &[u8], offset: u64, run: u64) -> BlockFinding {
     let word = |at: usize| u64::from_le_bytes(grain[at..at + 8].try_into().expect("eight bytes"));
     if word(0) != MAGIC || word(24) != run {
         let is_zero = grain.iter().all(|byte| *byte == 0);
-        return if is_zero { BlockFinding::Zeros } else { BlockFinding::Foreign };
+        return if is_zero {
+            BlockFinding::Zeros
+        } else {
+            BlockFinding::Foreign
+        };
     }
     let told = word(CRC_AT);
     let crc = crc32c::crc32c(&grain[..CRC_AT]);
@@ -98,7 +109,9 @@ pub fn inspect(grain: &[u8], offset: u64, run: u64) -> BlockFinding {
     if word(8) != offset {
         return BlockFinding::Misplaced { offset: word(8) };
     }
-    BlockFinding::Sealed { generation: word(16) }
+    BlockFinding::Sealed {
+        generation: word(16),
+    }
 }
 
 /// What each grain of a worker's part has to hold.
@@ -124,7 +137,15 @@ impl Ledger {
     pub fn new(start: u64, len: u64, grain: u64, run: u64, journal: Option<Journal>) -> Ledger {
         assert!(len / grain <= GRAINS_MAX && grain as usize >= HEADER_BYTES);
         let generations = vec![0; (len / grain) as usize];
-        Ledger { start, grain, run, generations, writes: 0, flushes: 0, journal }
+        Ledger {
+            start,
+            grain,
+            run,
+            generations,
+            writes: 0,
+            flushes: 0,
+            journal,
+        }
     }
 
     /// Seals a block about to be written; its generation.
@@ -132,23 +153,42 @@ impl Ledger {
         self.writes += 1;
         let generation = self.writes;
         for (index, grain) in block.chunks_mut(self.grain as usize).enumerate() {
-            seal(grain, offset + index as u64 * self.grain, generation, self.run);
+            seal(
+                grain,
+                offset + index as u64 * self.grain,
+                generation,
+                self.run,
+            );
         }
         if let Some(journal) = &mut self.journal {
             let len = block.len() as u32;
-            journal.push(JournalEntry::Write { acknowledged: false, generation, offset, len });
+            journal.push(JournalEntry::Write {
+                acknowledged: false,
+                generation,
+                offset,
+                len,
+            });
         }
         generation
     }
 
     /// A write ended, acknowledged or not.
     pub fn end_write(&mut self, offset: u64, len: u64, generation: u64, acknowledged: bool) {
-        let value = if acknowledged { generation } else { generation | UNSURE };
+        let value = if acknowledged {
+            generation
+        } else {
+            generation | UNSURE
+        };
         let (first, count) = self.grains(offset, len);
         self.generations[first..first + count].fill(value);
         if acknowledged && let Some(journal) = &mut self.journal {
             let len = len as u32;
-            journal.push(JournalEntry::Write { acknowledged: true, generation, offset, len });
+            journal.push(JournalEntry::Write {
+                acknowledged: true,
+                generation,
+                offset,
+                len,
+            });
         }
     }
 
@@ -156,7 +196,10 @@ impl Ledger {
     pub fn begin_flush(&mut self) -> u64 {
         self.flushes += 1;
         if let Some(journal) = &mut self.journal {
-            journal.push(JournalEntry::Flush { acknowledged: false, number: self.flushes });
+            journal.push(JournalEntry::Flush {
+                acknowledged: false,
+                number: self.flushes,
+            });
         }
         self.flushes
     }
@@ -164,23 +207,37 @@ impl Ledger {
     /// A flush ended well.
     pub fn end_flush(&mut self, number: u64) {
         if let Some(journal) = &mut self.journal {
-            journal.push(JournalEntry::Flush { acknowledged: true, number });
+            journal.push(JournalEntry::Flush {
+                acknowledged: true,
+                number,
+            });
         }
     }
 
     /// Looks whether a block that was read holds what was written there last; the first grain that does not.
     pub fn check_read(&self, offset: u64, block: &[u8]) -> Option<Difference> {
         let (first, _) = self.grains(offset, block.len() as u64);
-        block.chunks(self.grain as usize).enumerate().find_map(|(index, grain)| {
-            let expected = self.generations[first + index];
-            if expected == 0 || expected & UNSURE != 0 {
-                return None;
-            }
-            let at = offset + index as u64 * self.grain;
-            let found = inspect(grain, at, self.run);
-            let differs = found != BlockFinding::Sealed { generation: expected };
-            differs.then_some(Difference { offset: at, expected, newest: self.writes, found })
-        })
+        block
+            .chunks(self.grain as usize)
+            .enumerate()
+            .find_map(|(index, grain)| {
+                let expected = self.generations[first + index];
+                if expected == 0 || expected & UNSURE != 0 {
+                    return None;
+                }
+                let at = offset + index as u64 * self.grain;
+                let found = inspect(grain, at, self.run);
+                let differs = found
+                    != BlockFinding::Sealed {
+                        generation: expected,
+                    };
+                differs.then_some(Difference {
+                    offset: at,
+                    expected,
+                    newest: self.writes,
+                    found,
+                })
+            })
     }
 
     /// Puts what the journal has to say on record. Before requests go out, so that no write is on
@@ -193,7 +250,10 @@ impl Ledger {
     }
 
     fn grains(&self, offset: u64, len: u64) -> (usize, usize) {
-        (((offset - self.start) / self.grain) as usize, len.div_ceil(self.grain) as usize)
+        (
+            ((offset - self.start) / self.grain) as usize,
+            len.div_ceil(self.grain) as usize,
+        )
     }
 }
 
@@ -275,8 +335,11 @@ impl Journal {
     pub fn create(folder: &Path, head: JournalHead) -> io::Result<Journal> {
         std::fs::create_dir_all(folder)?;
         let path = folder.join(journal_name(head.worker));
-        let file =
-            File::options().write(true).create_new(true).open(&path).map_err(|error| name(&path, error))?;
+        let file = File::options()
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .map_err(|error| name(&path, error))?;
         Journal::begin(file, path, head)
     }
 
@@ -294,7 +357,11 @@ impl Journal {
         pending.extend_from_slice(&u32::from(head.stable == StableWhen::Flushed).to_le_bytes());
         let crc = crc32c::crc32c(&pending);
         pending.extend_from_slice(&crc.to_le_bytes());
-        let mut journal = Journal { file, path, pending };
+        let mut journal = Journal {
+            file,
+            path,
+            pending,
+        };
         journal.flush()?;
         Ok(journal)
     }
@@ -302,14 +369,23 @@ impl Journal {
     fn push(&mut self, entry: JournalEntry) {
         let start = self.pending.len();
         let (acknowledged, number, offset, len) = match entry {
-            JournalEntry::Write { acknowledged, generation, offset, len } => {
+            JournalEntry::Write {
+                acknowledged,
+                generation,
+                offset,
+                len,
+            } => {
                 assert!(len > 0, "an entry without length is a flush");
                 (acknowledged, generation, offset, len)
             }
-            JournalEntry::Flush { acknowledged, number } => (acknowledged, number, 0, 0),
+            JournalEntry::Flush {
+                acknowledged,
+                number,
+            } => (acknowledged, number, 0, 0),
         };
         let flag = if acknowledged { UNSURE } else { 0 };
-        self.pending.extend_from_slice(&(number | flag).to_le_bytes());
+        self.pending
+            .extend_from_slice(&(number | flag).to_le_bytes());
         self.pending.extend_from_slice(&offset.to_le_bytes());
         self.pending.extend_from_slice(&len.to_le_bytes());
         let crc = crc32c::crc32c(&self.pending[start..]);
@@ -320,7 +396,9 @@ impl Journal {
         if self.pending.is_empty() {
             return Ok(());
         }
-        self.file.write_all(&self.pending).map_err(|error| name(&self.path, error))?;
+        self.file
+            .write_all(&self.pending)
+            .map_err(|error| name(&self.path, error))?;
         self.pending.clear();
         Ok(())
     }
@@ -331,7 +409,9 @@ impl Journal {
 /// # Errors
 /// It is not one.
 pub fn parse_head(bytes: &[u8]) -> Result<JournalHead, &'static str> {
-    let Some(head) = bytes.get(..HEAD_BYTES) else { return Err("shorter than a journal's head") };
+    let Some(head) = bytes.get(..HEAD_BYTES) else {
+        return Err("shorter than a journal's head");
+    };
     if &head[..8] == b"BRNTJRN1" {
         return Err("written by an older brunt, which did not record flushes");
     }
@@ -343,13 +423,28 @@ pub fn parse_head(bytes: &[u8]) -> Result<JournalHead, &'static str> {
     if half(48) != crc32c::crc32c(&head[..48]) {
         return Err("the head's checksum is wrong");
     }
-    let stable = if half(44) == 0 { StableWhen::Acknowledged } else { StableWhen::Flushed };
+    let stable = if half(44) == 0 {
+        StableWhen::Acknowledged
+    } else {
+        StableWhen::Flushed
+    };
     let (run, start, len, grain, worker) = (word(8), word(16), word(24), word(32), half(40));
-    let head = JournalHead { run, start, len, grain, worker, stable };
+    let head = JournalHead {
+        run,
+        start,
+        len,
+        grain,
+        worker,
+        stable,
+    };
     let sane = head.grain >= 512
         && head.len / head.grain <= GRAINS_MAX
         && head.start.checked_add(head.len).is_some();
-    if sane { Ok(head) } else { Err("the head's sizes make no sense") }
+    if sane {
+        Ok(head)
+    } else {
+        Err("the head's sizes make no sense")
+    }
 }
 
 /// Reads an entry; `None` where the journal was cut off or damaged: nothing after it is believed.
@@ -361,8 +456,16 @@ pub fn parse_entry(bytes: &[u8]) -> Option<JournalEntry> {
     let whole = half(20) == crc32c::crc32c(&entry[..20]);
     let (acknowledged, generation) = (generation & UNSURE != 0, generation & !UNSURE);
     whole.then_some(match len {
-        0 => JournalEntry::Flush { acknowledged, number: generation },
-        len => JournalEntry::Write { acknowledged, generation, offset, len },
+        0 => JournalEntry::Flush {
+            acknowledged,
+            number: generation,
+        },
+        len => JournalEntry::Write {
+            acknowledged,
+            generation,
+            offset,
+            len,
+        },
     })
 }
 
@@ -380,8 +483,14 @@ mod tests {
     fn findings() {
         let mut grain = [7; 512];
         seal(&mut grain, 4096, 3, 99);
-        assert_eq!(inspect(&grain, 4096, 99), BlockFinding::Sealed { generation: 3 });
-        assert_eq!(inspect(&grain, 8192, 99), BlockFinding::Misplaced { offset: 4096 });
+        assert_eq!(
+            inspect(&grain, 4096, 99),
+            BlockFinding::Sealed { generation: 3 }
+        );
+        assert_eq!(
+            inspect(&grain, 8192, 99),
+            BlockFinding::Misplaced { offset: 4096 }
+        );
         assert_eq!(inspect(&grain, 4096, 98), BlockFinding::Foreign);
         assert_eq!(inspect(&[1; 512], 4096, 99), BlockFinding::Foreign);
         assert_eq!(inspect(&[0; 512], 4096, 99), BlockFinding::Zeros);
@@ -397,7 +506,11 @@ mod tests {
     fn stale_blocks_are_found() {
         let mut ledger = Ledger::new(0, 65536, 512, 1, None);
         let (mut old, mut new) = ([1; 1024], [2; 1024]);
-        assert_eq!(ledger.check_read(512, &old), None, "never written, nothing expected");
+        assert_eq!(
+            ledger.check_read(512, &old),
+            None,
+            "never written, nothing expected"
+        );
         let first = ledger.begin_write(512, &mut old);
         ledger.end_write(512, 1024, first, true);
         let second = ledger.begin_write(512, &mut new);
@@ -405,7 +518,10 @@ mod tests {
         assert_eq!(ledger.check_read(512, &new), None);
         let stale = ledger.check_read(512, &old).unwrap();
         assert_eq!(stale.found, BlockFinding::Sealed { generation: first });
-        assert_eq!((stale.offset, stale.expected, stale.newest), (512, second, second));
+        assert_eq!(
+            (stale.offset, stale.expected, stale.newest),
+            (512, second, second)
+        );
         assert_eq!(
             stale.to_string(),
             "the data differs from what was written: at byte 512, instead of write 2 of 2, there is write 1"
@@ -423,21 +539,50 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("journals");
         let stable = StableWhen::Flushed;
-        let head = JournalHead { run: 5, start: 4096, len: 1 << 20, grain: 512, worker: 3, stable };
-        let mut ledger = Ledger::new(4096, 1 << 20, 512, 5, Some(Journal::create(&folder, head).unwrap()));
+        let head = JournalHead {
+            run: 5,
+            start: 4096,
+            len: 1 << 20,
+            grain: 512,
+            worker: 3,
+            stable,
+        };
+        let mut ledger = Ledger::new(
+            4096,
+            1 << 20,
+            512,
+            5,
+            Some(Journal::create(&folder, head).unwrap()),
+        );
         let generation = ledger.begin_write(8192, &mut [0; 1024]);
         ledger.end_write(8192, 1024, generation, true);
         let flush = ledger.begin_flush();
         ledger.end_flush(flush);
         ledger.flush().unwrap();
-        assert!(Journal::create(&folder, head).is_err(), "a journal is never overwritten");
+        assert!(
+            Journal::create(&folder, head).is_err(),
+            "a journal is never overwritten"
+        );
         let bytes = std::fs::read(folder.join("worker-3.journal")).unwrap();
         assert_eq!(parse_head(&bytes), Ok(head));
-        let write =
-            |acknowledged| JournalEntry::Write { acknowledged, generation: 1, offset: 8192, len: 1024 };
-        let flush = |acknowledged| JournalEntry::Flush { acknowledged, number: 1 };
-        let entries: Vec<_> = bytes[HEAD_BYTES..].chunks(ENTRY_BYTES).map(parse_entry).collect();
-        assert_eq!(entries, [write(false), write(true), flush(false), flush(true)].map(Some));
+        let write = |acknowledged| JournalEntry::Write {
+            acknowledged,
+            generation: 1,
+            offset: 8192,
+            len: 1024,
+        };
+        let flush = |acknowledged| JournalEntry::Flush {
+            acknowledged,
+            number: 1,
+        };
+        let entries: Vec<_> = bytes[HEAD_BYTES..]
+            .chunks(ENTRY_BYTES)
+            .map(parse_entry)
+            .collect();
+        assert_eq!(
+            entries,
+            [write(false), write(true), flush(false), flush(true)].map(Some)
+        );
         for at in 0..HEAD_BYTES {
             let mut bad = bytes.clone();
             bad[at] ^= 1;
@@ -447,7 +592,8 @@ mod tests {
             let mut bad = bytes[HEAD_BYTES..].to_vec();
             bad[at] ^= 1;
             assert!(
-                parse_entry(&bad).is_none() && parse_entry(&bytes[HEAD_BYTES..HEAD_BYTES + at]).is_none()
+                parse_entry(&bad).is_none()
+                    && parse_entry(&bytes[HEAD_BYTES..HEAD_BYTES + at]).is_none()
             );
         }
     }

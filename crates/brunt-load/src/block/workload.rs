@@ -164,7 +164,10 @@ pub struct Workload {
 impl Default for Workload {
     fn default() -> Workload {
         Workload {
-            blocks: vec![BlockSize { size: Size(4096), weight: 1.0 }],
+            blocks: vec![BlockSize {
+                size: Size(4096),
+                weight: 1.0,
+            }],
             read: 1.0,
             trim: 0.0,
             write_zeroes: 0.0,
@@ -422,7 +425,10 @@ impl Workload {
         self.check_replay()?;
         let share = |key, value: f64| match value {
             0.0..=1.0 => Ok(()),
-            _ => wrong(key, format!("{value} is not a share; write a number from 0 to 1")),
+            _ => wrong(
+                key,
+                format!("{value} is not a share; write a number from 0 to 1"),
+            ),
         };
         share("read", self.read)?;
         share("trim", self.trim)?;
@@ -435,24 +441,40 @@ impl Workload {
         self.check_distribution()?;
         self.stride.map_or(Ok(()), |stride| stride.check(self))?;
         if !(1..=QUEUE_DEPTH_MAX).contains(&self.queue_depth) {
-            wrong("queue_depth", format!("{} is outside 1 to {QUEUE_DEPTH_MAX}", self.queue_depth))?;
+            wrong(
+                "queue_depth",
+                format!("{} is outside 1 to {QUEUE_DEPTH_MAX}", self.queue_depth),
+            )?;
         }
         if !(1..=self.queue_depth).contains(&self.reap_batch) {
             let depth = self.queue_depth;
-            wrong("reap_batch", format!("{} is outside 1 to the queue depth, {depth}", self.reap_batch))?;
+            wrong(
+                "reap_batch",
+                format!(
+                    "{} is outside 1 to the queue depth, {depth}",
+                    self.reap_batch
+                ),
+            )?;
         }
         if !(1..=WORKERS_MAX).contains(&self.workers) {
-            wrong("workers", format!("{} is outside 1 to {WORKERS_MAX}", self.workers))?;
+            wrong(
+                "workers",
+                format!("{} is outside 1 to {WORKERS_MAX}", self.workers),
+            )?;
         }
         self.check_other_hosts()?;
         self.check_arrival()?;
-        self.depth_search.map_or(Ok(()), |search| search.check(self))?;
+        self.depth_search
+            .map_or(Ok(()), |search| search.check(self))?;
         if self.burst.is_some_and(|burst| burst.requests == 0) {
             wrong("burst.requests", "a burst has at least one request")?;
         }
         let interval = self.interval.0;
         if !interval.is_zero() && !(INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
-            wrong("interval", format!("{} is neither 0 nor from 10ms to 1h", self.interval))?;
+            wrong(
+                "interval",
+                format!("{} is neither 0 nor from 10ms to 1h", self.interval),
+            )?;
         }
         self.check_stop()
     }
@@ -473,29 +495,51 @@ impl Workload {
             )?;
         }
         if self.flush_every > 0 && !self.changes_data() {
-            wrong("flush_every", "there are no writes to flush; set read below 1")?;
+            wrong(
+                "flush_every",
+                "there are no writes to flush; set read below 1",
+            )?;
         }
         if self.verify.is_some() && self.trim + self.write_zeroes > 0.0 {
-            let key = if self.trim > 0.0 { "trim" } else { "write_zeroes" };
-            wrong(key, "verified blocks carry a header, which zeros cannot; omit verify or this key")?;
+            let key = if self.trim > 0.0 {
+                "trim"
+            } else {
+                "write_zeroes"
+            };
+            wrong(
+                key,
+                "verified blocks carry a header, which zeros cannot; omit verify or this key",
+            )?;
         }
         Ok(())
     }
 
     fn check_blocks(&self) -> Result<(), WorkloadError> {
         if !(1..=CHOICES_MAX).contains(&self.blocks.len()) {
-            wrong("blocks", format!("give 1 to {CHOICES_MAX} block sizes, such as [{{ size = \"4k\" }}]"))?;
+            wrong(
+                "blocks",
+                format!("give 1 to {CHOICES_MAX} block sizes, such as [{{ size = \"4k\" }}]"),
+            )?;
         }
         for block in &self.blocks {
             if block.size.0 == 0 || !block.size.0.is_multiple_of(512) {
-                wrong("blocks", format!("{} is not a multiple of 512 bytes", block.size))?;
+                wrong(
+                    "blocks",
+                    format!("{} is not a multiple of 512 bytes", block.size),
+                )?;
             }
             if !(block.weight > 0.0 && block.weight.is_finite()) {
-                wrong("blocks", format!("weight {} is not a number above 0", block.weight))?;
+                wrong(
+                    "blocks",
+                    format!("weight {} is not a number above 0", block.weight),
+                )?;
             }
         }
         if self.align.0 < 512 || !self.align.0.is_multiple_of(512) {
-            wrong("align", format!("{} is not a multiple of 512 bytes", self.align))?;
+            wrong(
+                "align",
+                format!("{} is not a multiple of 512 bytes", self.align),
+            )?;
         }
         Ok(())
     }
@@ -504,16 +548,21 @@ impl Workload {
         match &self.distribution {
             OffsetDistribution::Uniform {} | OffsetDistribution::Shuffled {} => Ok(()),
             OffsetDistribution::Zipf { theta } if *theta > 0.0 && *theta <= 20.0 => Ok(()),
-            OffsetDistribution::Zipf { theta } => {
-                wrong("distribution.theta", format!("{theta} is not above 0 and at most 20"))
-            }
+            OffsetDistribution::Zipf { theta } => wrong(
+                "distribution.theta",
+                format!("{theta} is not above 0 and at most 20"),
+            ),
             OffsetDistribution::Pareto { skew } if *skew > 0.0 && *skew < 0.5 => Ok(()),
-            OffsetDistribution::Pareto { skew } => {
-                wrong("distribution.skew", format!("{skew} is not above 0 and below 0.5"))
-            }
+            OffsetDistribution::Pareto { skew } => wrong(
+                "distribution.skew",
+                format!("{skew} is not above 0 and below 0.5"),
+            ),
             OffsetDistribution::Normal { mean, deviation } => {
                 if !(0.0..=1.0).contains(mean) {
-                    wrong("distribution.mean", format!("{mean} is not a share of the region; write 0 to 1"))?;
+                    wrong(
+                        "distribution.mean",
+                        format!("{mean} is not a share of the region; write 0 to 1"),
+                    )?;
                 }
                 if !(*deviation > 0.0 && *deviation <= 10.0) {
                     wrong(
@@ -524,11 +573,17 @@ impl Workload {
                 Ok(())
             }
             OffsetDistribution::HotZones { zones } => {
-                let sums =
-                    zones.iter().fold((0.0, 0.0), |sum, zone| (sum.0 + zone.access, sum.1 + zone.size));
-                let positive = zones.iter().all(|zone| zone.access >= 0.0 && zone.size > 0.0);
+                let sums = zones.iter().fold((0.0, 0.0), |sum, zone| {
+                    (sum.0 + zone.access, sum.1 + zone.size)
+                });
+                let positive = zones
+                    .iter()
+                    .all(|zone| zone.access >= 0.0 && zone.size > 0.0);
                 if zones.is_empty() || zones.len() > CHOICES_MAX || !positive {
-                    wrong("distribution.zones", format!("give 1 to {CHOICES_MAX} zones with sizes above 0"))?;
+                    wrong(
+                        "distribution.zones",
+                        format!("give 1 to {CHOICES_MAX} zones with sizes above 0"),
+                    )?;
                 }
                 if (sums.0 - 1.0_f64).abs() > 1e-6 || (sums.1 - 1.0_f64).abs() > 1e-6 {
                     let (access, size) = sums;
@@ -547,24 +602,46 @@ impl Workload {
         match self.arrival {
             Arrival::Closed {} => Ok(()),
             Arrival::Open { rate, .. } if rate_ok(rate) => Ok(()),
-            Arrival::Open { rate, .. } => {
-                wrong("arrival.rate", format!("{rate} is not above 0 and at most 1e9 per second"))
-            }
-            Arrival::Search { percentile, limit, rate, tolerance, .. } => {
+            Arrival::Open { rate, .. } => wrong(
+                "arrival.rate",
+                format!("{rate} is not above 0 and at most 1e9 per second"),
+            ),
+            Arrival::Search {
+                percentile,
+                limit,
+                rate,
+                tolerance,
+                ..
+            } => {
                 if !(percentile > 0.0 && percentile < 100.0) {
-                    wrong("arrival.percentile", format!("{percentile} is not between 0 and 100"))?;
+                    wrong(
+                        "arrival.percentile",
+                        format!("{percentile} is not between 0 and 100"),
+                    )?;
                 }
                 if limit.0.is_zero() {
-                    wrong("arrival.limit", "a latency above 0 is needed, such as \"5ms\"")?;
+                    wrong(
+                        "arrival.limit",
+                        "a latency above 0 is needed, such as \"5ms\"",
+                    )?;
                 }
                 if !rate_ok(rate) {
-                    wrong("arrival.rate", format!("{rate} is not above 0 and at most 1e9 per second"))?;
+                    wrong(
+                        "arrival.rate",
+                        format!("{rate} is not above 0 and at most 1e9 per second"),
+                    )?;
                 }
                 if !(0.001..=0.5).contains(&tolerance) {
-                    wrong("arrival.tolerance", format!("{tolerance} is not from 0.001 to 0.5"))?;
+                    wrong(
+                        "arrival.tolerance",
+                        format!("{tolerance} is not from 0.001 to 0.5"),
+                    )?;
                 }
                 if self.stop.time.is_none() {
-                    wrong("stop.time", "a rate search needs the length of one trial, such as \"5s\"")?;
+                    wrong(
+                        "stop.time",
+                        "a rate search needs the length of one trial, such as \"5s\"",
+                    )?;
                 }
                 Ok(())
             }
@@ -572,10 +649,19 @@ impl Workload {
     }
 
     fn check_stop(&self) -> Result<(), WorkloadError> {
-        let StopCondition { requests, bytes, passes, time, steady } = self.stop;
+        let StopCondition {
+            requests,
+            bytes,
+            passes,
+            time,
+            steady,
+        } = self.stop;
         if self.stop == StopCondition::default() && self.trace.is_none() {
             let ends = "requests, bytes, passes, time or steady";
-            wrong("stop", format!("set when to stop: {ends}, such as {{ time = \"30s\" }}"))?;
+            wrong(
+                "stop",
+                format!("set when to stop: {ends}, such as {{ time = \"30s\" }}"),
+            )?;
         }
         if requests == Some(0)
             || bytes == Some(Size(0))
@@ -597,28 +683,42 @@ impl Workload {
         let name = &info.name;
         for size in self.blocks.iter().map(|block| block.size) {
             if !size.0.is_multiple_of(block) {
-                wrong("blocks", format!("{size} is not a multiple of the {block}-byte blocks of {name}"))?;
+                wrong(
+                    "blocks",
+                    format!("{size} is not a multiple of the {block}-byte blocks of {name}"),
+                )?;
             }
             if size.0 > u64::from(info.transfer_bytes_max) {
                 let max = Size(u64::from(info.transfer_bytes_max));
-                wrong("blocks", format!("{size} is over {max}, the longest request of {name}"))?;
+                wrong(
+                    "blocks",
+                    format!("{size} is over {max}, the longest request of {name}"),
+                )?;
             }
         }
         let start = self.region.start.0;
         if !start.is_multiple_of(block) {
             wrong(
                 "region.start",
-                format!("{} is not a multiple of the {block}-byte blocks", self.region.start),
+                format!(
+                    "{} is not a multiple of the {block}-byte blocks",
+                    self.region.start
+                ),
             )?;
         }
-        self.stride.map_or(Ok(()), |stride| stride.check_blocks(block, name))?;
+        self.stride
+            .map_or(Ok(()), |stride| stride.check_blocks(block, name))?;
         let room = info.size_bytes.saturating_sub(start);
         let length = self.region.length.map_or(room, |length| length.0);
         if start >= info.size_bytes || length > room {
             let size = Size(info.size_bytes);
             wrong(
                 "region",
-                format!("{} from offset {} exceeds {name} of {size}", Size(length), Size(start)),
+                format!(
+                    "{} from offset {} exceeds {name} of {size}",
+                    Size(length),
+                    Size(start)
+                ),
             )?;
         }
         let parts = if self.workers > 1 && (self.sequential > 0.0 || self.verify.is_some()) {
@@ -626,7 +726,9 @@ impl Workload {
         } else {
             1
         };
-        let longest = self.block_bytes_max().next_multiple_of(self.alignment(info));
+        let longest = self
+            .block_bytes_max()
+            .next_multiple_of(self.alignment(info));
         if length / u64::from(parts) < longest {
             let what = format!(
                 "{} for each of {parts} worker(s) is less than one block",
@@ -650,8 +752,14 @@ impl Workload {
             (OpKind::WriteZeroes, self.write_zeroes > 0.0),
             (OpKind::Flush, self.flush_every > 0),
         ];
-        let more = more.into_iter().filter(|(_, made)| *made).map(|(kind, _)| kind);
-        [OpKind::Read, OpKind::Write].into_iter().chain(more).collect()
+        let more = more
+            .into_iter()
+            .filter(|(_, made)| *made)
+            .map(|(kind, _)| kind);
+        [OpKind::Read, OpKind::Write]
+            .into_iter()
+            .chain(more)
+            .collect()
     }
 
     /// Whether it writes data.
@@ -679,20 +787,31 @@ impl Workload {
             ends.extend(Duration::try_from_secs_f64(requests as f64 / rate).ok());
         }
         match ends.into_iter().min() {
-            Some(end) => (ramp + end.min(stop.steady.map_or(end, |steady| steady.shortest())), true),
+            Some(end) => (
+                ramp + end.min(stop.steady.map_or(end, |steady| steady.shortest())),
+                true,
+            ),
             None => (ramp, false),
         }
     }
 
     /// The longest block.
     pub fn block_bytes_max(&self) -> u64 {
-        self.blocks.iter().map(|block| block.size.0).max().unwrap_or(0)
+        self.blocks
+            .iter()
+            .map(|block| block.size.0)
+            .max()
+            .unwrap_or(0)
     }
 
     /// What offsets are aligned to on this device: as asked for, and whole blocks.
     pub fn alignment(&self, info: &DeviceInfo) -> u64 {
         let (align, block) = (self.align.0, u64::from(info.block_bytes));
-        if align.is_multiple_of(block) { align } else { align.next_multiple_of(block) }
+        if align.is_multiple_of(block) {
+            align
+        } else {
+            align.next_multiple_of(block)
+        }
     }
 }
 
@@ -700,8 +819,14 @@ impl Workload {
 pub(super) fn ring_config(mode: RingMode, base: RingConfig) -> RingConfig {
     match mode {
         RingMode::Interrupt | RingMode::Auto => base,
-        RingMode::Sqpoll => RingConfig { sqpoll_idle_ms: Some(SQPOLL_IDLE_MS), ..base },
-        RingMode::Poll => RingConfig { iopoll: true, ..base },
+        RingMode::Sqpoll => RingConfig {
+            sqpoll_idle_ms: Some(SQPOLL_IDLE_MS),
+            ..base
+        },
+        RingMode::Poll => RingConfig {
+            iopoll: true,
+            ..base
+        },
     }
 }
 

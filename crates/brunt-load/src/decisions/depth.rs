@@ -18,18 +18,28 @@ const ENOUGH: f64 = 0.97;
 /// When nothing was.
 fn choose(trials: Vec<DepthTrial>) -> DepthChoice {
     let best = best(&trials);
-    let enough = trials.iter().find(|trial| trial.bytes_per_second >= best * ENOUGH);
+    let enough = trials
+        .iter()
+        .find(|trial| trial.bytes_per_second >= best * ENOUGH);
     let queue_depth = enough.expect("the best one is enough").queue_depth;
-    DepthChoice { queue_depth, trials }
+    DepthChoice {
+        queue_depth,
+        trials,
+    }
 }
 
 fn best(trials: &[DepthTrial]) -> f64 {
-    trials.iter().map(|trial| trial.bytes_per_second).fold(0.0, f64::max)
+    trials
+        .iter()
+        .map(|trial| trial.bytes_per_second)
+        .fold(0.0, f64::max)
 }
 
 /// Whether the last two doublings brought nothing.
 fn is_over(trials: &[DepthTrial]) -> bool {
-    let Some((before, last)) = trials.split_last_chunk::<2>() else { return false };
+    let Some((before, last)) = trials.split_last_chunk::<2>() else {
+        return false;
+    };
     !before.is_empty() && best(last) < best(before) * GAIN_MIN
 }
 
@@ -39,17 +49,33 @@ fn is_over(trials: &[DepthTrial]) -> bool {
 /// When nothing was tried.
 fn deepest(trials: Vec<DepthTrial>) -> DepthChoice {
     let depths = |kept: bool| {
-        trials.iter().filter(move |trial| trial.kept == Some(kept)).map(|trial| trial.queue_depth)
+        trials
+            .iter()
+            .filter(move |trial| trial.kept == Some(kept))
+            .map(|trial| trial.queue_depth)
     };
-    let queue_depth = depths(true).max().or_else(|| depths(false).min()).expect("something was tried");
-    DepthChoice { queue_depth, trials }
+    let queue_depth = depths(true)
+        .max()
+        .or_else(|| depths(false).min())
+        .expect("something was tried");
+    DepthChoice {
+        queue_depth,
+        trials,
+    }
 }
 
 /// What to try next for a promise: twice as deep until one breaks it, then between the two.
 fn between(trials: &[DepthTrial], max: u32) -> Option<u32> {
-    let broken = trials.iter().filter(|trial| trial.kept == Some(false)).map(|trial| trial.queue_depth).min();
+    let broken = trials
+        .iter()
+        .filter(|trial| trial.kept == Some(false))
+        .map(|trial| trial.queue_depth)
+        .min();
     let below = |trial: &&DepthTrial| broken.is_none_or(|broken| trial.queue_depth < broken);
-    let kept = trials.iter().filter(|trial| trial.kept == Some(true)).filter(below);
+    let kept = trials
+        .iter()
+        .filter(|trial| trial.kept == Some(true))
+        .filter(below);
     let kept = kept.map(|trial| trial.queue_depth).max().unwrap_or(0);
     match broken {
         None => (kept < max).then(|| kept.saturating_mul(2).min(max)),
@@ -74,7 +100,12 @@ impl RunningDepthSearch {
     /// When that is less than where it begins.
     pub fn new(from: u32, max: u32, promised: bool) -> RunningDepthSearch {
         assert!((1..=max).contains(&from), "from {from} to {max}");
-        RunningDepthSearch { next: Some(from), max, promised, trials: Vec::new() }
+        RunningDepthSearch {
+            next: Some(from),
+            max,
+            promised,
+            trials: Vec::new(),
+        }
     }
 
     /// The depth to try next; `None` when the search is over.
@@ -89,7 +120,11 @@ impl RunningDepthSearch {
     pub fn report(&mut self, bytes_per_second: f64, kept: bool) {
         let queue_depth = self.next.take().expect("asked for");
         let kept = self.promised.then_some(kept);
-        self.trials.push(DepthTrial { queue_depth, bytes_per_second, kept });
+        self.trials.push(DepthTrial {
+            queue_depth,
+            bytes_per_second,
+            kept,
+        });
         if self.promised {
             self.next = between(&self.trials, self.max);
         } else if queue_depth < self.max && !is_over(&self.trials) {
@@ -102,7 +137,11 @@ impl RunningDepthSearch {
     /// # Panics
     /// When nothing was tried.
     pub fn answer(self) -> DepthChoice {
-        if self.promised { deepest(self.trials) } else { choose(self.trials) }
+        if self.promised {
+            deepest(self.trials)
+        } else {
+            choose(self.trials)
+        }
     }
 }
 
@@ -146,8 +185,16 @@ mod tests {
                 search.report(1.0, depth <= holds_to);
             }
             let choice = search.answer();
-            let depths: Vec<u32> = choice.trials.iter().map(|trial| trial.queue_depth).collect();
-            assert_eq!((choice.queue_depth, &depths[..]), (expected, tried), "{from} {holds_to}");
+            let depths: Vec<u32> = choice
+                .trials
+                .iter()
+                .map(|trial| trial.queue_depth)
+                .collect();
+            assert_eq!(
+                (choice.queue_depth, &depths[..]),
+                (expected, tried),
+                "{from} {holds_to}"
+            );
         };
         check(1, 5, 5, &[1, 2, 4, 8, 6, 5]);
         check(1, 64, 64, &[1, 2, 4, 8, 16, 32, 64]);

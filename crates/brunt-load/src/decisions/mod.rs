@@ -19,8 +19,8 @@ use brunt_result::{Interval, Outcome, RequestStatus};
 use crate::collect::{Collected, Collector, WorkersHandle};
 use crate::commands::LoadCommand;
 use crate::load::{
-    DepthGoal, Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, Promise,
-    RateGoal, RateTrial, RunOrder, RunningLoad, Trial, WorkloadError,
+    DepthGoal, Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad,
+    Promise, RateGoal, RateTrial, RunOrder, RunningLoad, Trial, WorkloadError,
 };
 use crate::record::{NoRecorder, Recorder};
 use depth::RunningDepthSearch;
@@ -88,7 +88,9 @@ impl WorkersHandle for Driven {
         self.0.start(at);
     }
     fn halt(&mut self) {
-        self.0.command(LoadCommand::Stop).expect("every load can be stopped");
+        self.0
+            .command(LoadCommand::Stop)
+            .expect("every load can be stopped");
     }
 }
 
@@ -107,7 +109,11 @@ pub fn run(
     let info = load.info();
     if matches!(info.pace, Pace::Search(_)) && order.rate.is_none() {
         let what = "a rate search is many runs; it cannot be one".to_string();
-        return Err(WorkloadError { key: "arrival", what }.into());
+        return Err(WorkloadError {
+            key: "arrival",
+            what,
+        }
+        .into());
     }
     let (messages, inbox) = MessageSender::new();
     let (prepared, running) = load.prepare(on, order, messages, stop)?;
@@ -119,7 +125,12 @@ pub fn run(
     let mut judge = |interval: &Interval| rounds.as_mut()?.judge(interval);
     let collector = Collector::new(&prepared, stop, recorder, &mut judge);
     let Collected { outcome, jobs } = collector.collect(inbox, &mut driven)?;
-    Ok(Ran { outcome, jobs, prepared, finished: driven.0.finish() })
+    Ok(Ran {
+        outcome,
+        jobs,
+        prepared,
+        finished: driven.0.finish(),
+    })
 }
 
 /// Makes a run of an experiment: finds the queue depth first if the load asks for it and `known` has none, looks for
@@ -135,7 +146,9 @@ pub fn measure(
     stop: &AtomicBool,
     recorder: &mut dyn Recorder,
 ) -> Result<Measured, LoadError> {
-    let LoadInfo { depth_search, pace, .. } = load.info();
+    let LoadInfo {
+        depth_search, pace, ..
+    } = load.info();
     let mut order = order.clone();
     let mut depth = known;
     if let Some(goal) = depth_search {
@@ -149,20 +162,41 @@ pub fn measure(
     }
     let Pace::Search(goal) = pace else {
         return match run(load, on, &order, stop, recorder) {
-            Ok(Ran { outcome, jobs, finished, .. }) => {
-                Ok(Measured { outcome, jobs, finished, rate_found: None, trial: 0, depth })
-            }
+            Ok(Ran {
+                outcome,
+                jobs,
+                finished,
+                ..
+            }) => Ok(Measured {
+                outcome,
+                jobs,
+                finished,
+                rate_found: None,
+                trial: 0,
+                depth,
+            }),
             Err(LoadError::Interrupted) => Ok(Measured::interrupted(depth)),
             Err(error) => Err(error),
         };
     };
     let (rate_found, tried) = find_rate(load, on, &order, goal, stop, recorder)?;
     let at_answer = |tried: &RateTried| Some(tried.rate) == rate_found && tried.kept;
-    let chosen = tried.iter().position(at_answer).or(tried.len().checked_sub(1)).unwrap_or(0);
+    let chosen = tried
+        .iter()
+        .position(at_answer)
+        .or(tried.len().checked_sub(1))
+        .unwrap_or(0);
     Ok(match tried.into_iter().nth(chosen) {
         Some(RateTried { ran, .. }) => {
             let (outcome, finished) = (ran.outcome, ran.finished);
-            Measured { outcome, jobs: Vec::new(), finished, rate_found, trial: chosen as u32, depth }
+            Measured {
+                outcome,
+                jobs: Vec::new(),
+                finished,
+                rate_found,
+                trial: chosen as u32,
+                depth,
+            }
         }
         None => Measured::interrupted(depth),
     })
@@ -172,7 +206,14 @@ impl Measured {
     /// It was stopped before it began.
     fn interrupted(depth: Option<DepthChoice>) -> Measured {
         let (outcome, finished) = (Outcome::interrupted(), Finished::default());
-        Measured { outcome, jobs: Vec::new(), finished, rate_found: None, trial: 0, depth }
+        Measured {
+            outcome,
+            jobs: Vec::new(),
+            finished,
+            rate_found: None,
+            trial: 0,
+            depth,
+        }
     }
 }
 
@@ -198,7 +239,9 @@ pub fn choose_ring(
             // More workers than the inbox has room for would wait for it for ever.
             drop(inbox);
             drop(running);
-            Ok(Some(prepared.ring.unwrap_or_else(|| RingChoice::stated(RingMode::Interrupt))))
+            Ok(Some(prepared.ring.unwrap_or_else(|| {
+                RingChoice::stated(RingMode::Interrupt)
+            })))
         }
         Err(LoadError::Interrupted) => Ok(None),
         Err(error) => Err(error),
@@ -218,8 +261,15 @@ pub fn find_depth(
 ) -> Result<Option<DepthChoice>, LoadError> {
     let mut search = RunningDepthSearch::new(goal.from, goal.max, goal.promise.is_some());
     while let Some(depth) = search.next_depth() {
-        let trial = Some(Trial { time: goal.time, ramp_up: DEPTH_RAMP });
-        let order = RunOrder { depth: Some(depth), trial, ..order.clone() };
+        let trial = Some(Trial {
+            time: goal.time,
+            ramp_up: DEPTH_RAMP,
+        });
+        let order = RunOrder {
+            depth: Some(depth),
+            trial,
+            ..order.clone()
+        };
         let ran = match run(load, on, &order, stop, &mut NoRecorder) {
             Err(LoadError::Interrupted) => return Ok(None),
             ran => ran?,
@@ -227,7 +277,9 @@ pub fn find_depth(
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let kept = goal.promise.is_none_or(|promise| keeps(&ran.outcome, promise));
+        let kept = goal
+            .promise
+            .is_none_or(|promise| keeps(&ran.outcome, promise));
         search.report(ran.outcome.bytes_per_second, kept);
     }
     Ok(Some(search.answer()))
@@ -249,8 +301,15 @@ pub fn find_rate(
     let mut search = RateSearch::new(goal.rate, RATE_MAX, goal.tolerance);
     let mut tried = Vec::new();
     while let Some(rate) = search.next_rate() {
-        let skip_after = goal.promise.limit.saturating_mul(HOPELESS).max(HOPELESS_MIN);
-        let order = RunOrder { rate: Some(RateTrial { rate, skip_after }), ..order.clone() };
+        let skip_after = goal
+            .promise
+            .limit
+            .saturating_mul(HOPELESS)
+            .max(HOPELESS_MIN);
+        let order = RunOrder {
+            rate: Some(RateTrial { rate, skip_after }),
+            ..order.clone()
+        };
         let ran = match run(load, on, &order, stop, recorder) {
             Err(LoadError::Interrupted) => return Ok((None, tried)),
             ran => ran?,

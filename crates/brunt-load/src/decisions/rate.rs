@@ -19,7 +19,14 @@ impl RateSearch {
     /// Begins at `rate`, never goes over `rate_max`, and ends when the answer is known to within
     /// `tolerance` of itself.
     pub fn new(rate: f64, rate_max: f64, tolerance: f64) -> RateSearch {
-        RateSearch { passed: None, failed: None, rate: rate.min(rate_max), rate_max, tolerance, trials: 0 }
+        RateSearch {
+            passed: None,
+            failed: None,
+            rate: rate.min(rate_max),
+            rate_max,
+            tolerance,
+            trials: 0,
+        }
     }
 
     /// The rate to try next; `None` when the search is over.
@@ -75,7 +82,10 @@ mod tests {
             for from in [1.0, 1000.0, 1e6] {
                 let (answer, trials) = search(limit, from, 0.01);
                 let answer = answer.unwrap();
-                assert!(answer <= limit && answer >= limit * 0.989, "{limit} from {from}: {answer}");
+                assert!(
+                    answer <= limit && answer >= limit * 0.989,
+                    "{limit} from {from}: {answer}"
+                );
                 assert!(trials < TRIALS_MAX);
             }
         }

@@ -21,7 +21,10 @@ pub struct SteadyState {
 impl SteadyState {
     /// By this rule.
     pub fn new(rule: SteadyRule) -> SteadyState {
-        SteadyState { rule, ..SteadyState::default() }
+        SteadyState {
+            rule,
+            ..SteadyState::default()
+        }
     }
 
     /// Takes the figure of a round; whether the state is steady now.
@@ -55,8 +58,15 @@ impl SteadyState {
             square += x * x;
         }
         let slope = (cross / square).abs();
-        let within = |value: f64, limit: Option<f64>| limit.is_none_or(|limit| value <= limit * mean);
-        let SteadyRule { range, rise, deviation, slope: slope_max, .. } = self.rule;
+        let within =
+            |value: f64, limit: Option<f64>| limit.is_none_or(|limit| value <= limit * mean);
+        let SteadyRule {
+            range,
+            rise,
+            deviation,
+            slope: slope_max,
+            ..
+        } = self.rule;
         within(max - min, range)
             && within(slope * (count - 1.0), rise)
             && within((max - mean).max(mean - min), deviation)
@@ -132,7 +142,9 @@ impl Rounds {
         if !self.seen.is_multiple_of(self.intervals) {
             return None;
         }
-        let steady = self.state.round(std::mem::take(&mut self.round).figure(self.figure));
+        let steady = self
+            .state
+            .round(std::mem::take(&mut self.round).figure(self.figure));
         match steady {
             true => Some(Stopped::Steady),
             false if self.state.rounds() >= self.rounds_max => Some(Stopped::NotSteady),
@@ -159,7 +171,10 @@ mod tests {
         check(&[100.0, 125.0, 100.0, 100.0, 100.0], false); // range over 20 %
         check(&[95.0, 97.5, 100.0, 102.5, 105.0], true); // rises by exactly 10 %
         check(&[94.0, 97.0, 100.0, 103.0, 106.0], false); // by 12 %
-        check(&[500.0, 300.0, 200.0, 100.0, 100.0, 100.0, 100.0, 100.0], true);
+        check(
+            &[500.0, 300.0, 200.0, 100.0, 100.0, 100.0, 100.0, 100.0],
+            true,
+        );
         check(&[0.0; 5], false);
     }
 
@@ -167,8 +182,14 @@ mod tests {
     #[test]
     fn other_rules() {
         let check = |deviation: Option<f64>, slope: Option<f64>, rounds: &[f64], steady| {
-            let rule =
-                SteadyRule { window: 4, range: None, rise: None, deviation, slope, ..SteadyRule::default() };
+            let rule = SteadyRule {
+                window: 4,
+                range: None,
+                rise: None,
+                deviation,
+                slope,
+                ..SteadyRule::default()
+            };
             let mut state = SteadyState::new(rule);
             let last = rounds.iter().map(|value| state.round(*value)).last();
             assert_eq!(last, Some(steady), "{deviation:?} {slope:?} {rounds:?}");
@@ -184,20 +205,40 @@ mod tests {
     /// Rounds begin after what is left out, and are of the figure that was asked for.
     #[test]
     fn rounds_have_their_figure() {
-        let rule = SteadyRule { window: 2, figure: SteadyFigure::ServiceTime, ..SteadyRule::default() };
+        let rule = SteadyRule {
+            window: 2,
+            figure: SteadyFigure::ServiceTime,
+            ..SteadyRule::default()
+        };
         let (round, after) = (Duration::from_secs(2), Duration::from_secs(3));
-        let mut rounds =
-            Rounds::new(SteadyGoal { round, rounds_max: 9, after, rule }, Duration::from_secs(1));
+        let mut rounds = Rounds::new(
+            SteadyGoal {
+                round,
+                rounds_max: 9,
+                after,
+                rule,
+            },
+            Duration::from_secs(1),
+        );
         let interval = |index: u64, requests: u64| {
             let mut figures = Figures::of_kinds(&[brunt_result::OpKind::Read]);
             let op = figures.at(0);
             op.completed = requests;
             (0..requests).for_each(|_| op.service.record(brunt_core::Nanos(1000)));
-            Interval { index, figures, start: brunt_core::Nanos(0), end: brunt_core::Nanos(0) }
+            Interval {
+                index,
+                figures,
+                start: brunt_core::Nanos(0),
+                end: brunt_core::Nanos(0),
+            }
         };
         // The rate is never steady, the service time always: 3 intervals, then two rounds of 2.
-        let ends: Vec<Option<Stopped>> =
-            (0..7).map(|index| rounds.judge(&interval(index, 1 << index))).collect();
-        assert_eq!(ends, [None, None, None, None, None, None, Some(Stopped::Steady)]);
+        let ends: Vec<Option<Stopped>> = (0..7)
+            .map(|index| rounds.judge(&interval(index, 1 << index)))
+            .collect();
+        assert_eq!(
+            ends,
+            [None, None, None, None, None, None, Some(Stopped::Steady)]
+        );
     }
 }

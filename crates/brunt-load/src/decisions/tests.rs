@@ -8,7 +8,9 @@ use brunt_core::Span;
 use brunt_result::Stopped;
 
 use crate::block::BlockLoad;
-use crate::block::workload::{Arrival, ArrivalProcess, DepthSearch as Search, StopCondition, Workload};
+use crate::block::workload::{
+    Arrival, ArrivalProcess, DepthSearch as Search, StopCondition, Workload,
+};
 use crate::commands::LoadCommandError;
 use crate::file::{FileLoad, FileSystemLoad};
 use crate::load_kind;
@@ -19,14 +21,23 @@ fn on(url: &str) -> LoadTarget {
 }
 
 fn requests(count: u64) -> StopCondition {
-    StopCondition { requests: Some(count), ..StopCondition::default() }
+    StopCondition {
+        requests: Some(count),
+        ..StopCondition::default()
+    }
 }
 
 /// A load that is known here by its table line only.
 #[test]
 fn a_load_needs_a_file_and_a_line() {
-    let (_, load) = (load_kind("nap").unwrap().read)("naps = 5").unwrap().remove(0);
-    assert_eq!(load.open(&LoadTarget::default(), &AtomicBool::new(false)).unwrap(), ["it only sleeps"]);
+    let (_, load) = (load_kind("nap").unwrap().read)("naps = 5")
+        .unwrap()
+        .remove(0);
+    assert_eq!(
+        load.open(&LoadTarget::default(), &AtomicBool::new(false))
+            .unwrap(),
+        ["it only sleeps"]
+    );
     let measured = measure(
         &*load,
         &LoadTarget::default(),
@@ -36,13 +47,32 @@ fn a_load_needs_a_file_and_a_line() {
         &mut NoRecorder,
     )
     .unwrap();
-    assert_eq!((measured.outcome.figures.completed(), measured.outcome.stopped), (10, Stopped::Done));
-    let kinds: Vec<_> = measured.outcome.figures.ops().map(|(kind, _)| kind).collect();
+    assert_eq!(
+        (
+            measured.outcome.figures.completed(),
+            measured.outcome.stopped
+        ),
+        (10, Stopped::Done)
+    );
+    let kinds: Vec<_> = measured
+        .outcome
+        .figures
+        .ops()
+        .map(|(kind, _)| kind)
+        .collect();
     assert_eq!(kinds, load.info().kinds);
     load.close().unwrap();
-    let long = Nap { naps: u64::MAX, workers: 3 };
-    let ran =
-        run(&long, &LoadTarget::default(), &RunOrder::alone(1), &AtomicBool::new(true), &mut NoRecorder);
+    let long = Nap {
+        naps: u64::MAX,
+        workers: 3,
+    };
+    let ran = run(
+        &long,
+        &LoadTarget::default(),
+        &RunOrder::alone(1),
+        &AtomicBool::new(true),
+        &mut NoRecorder,
+    );
     assert_eq!(ran.unwrap().outcome.stopped, Stopped::Interrupted);
 }
 
@@ -57,18 +87,35 @@ fn a_ring_is_chosen_for_many_workers() {
         ..Workload::default()
     };
     let stop = AtomicBool::new(false);
-    let choice =
-        choose_ring(&BlockLoad::new(many), &on("null:1MiB?delay=const:50ms,servers=96"), 1, &stop).unwrap();
+    let choice = choose_ring(
+        &BlockLoad::new(many),
+        &on("null:1MiB?delay=const:50ms,servers=96"),
+        1,
+        &stop,
+    )
+    .unwrap();
     assert_ne!(choice.unwrap().mode, RingMode::Auto);
 }
 
 #[test]
 fn a_block_load_needs_a_device() {
-    let load = BlockLoad::new(Workload { stop: requests(1), ..Workload::default() });
+    let load = BlockLoad::new(Workload {
+        stop: requests(1),
+        ..Workload::default()
+    });
     let order = RunOrder::alone(1);
-    let error =
-        run(&load, &LoadTarget::default(), &order, &AtomicBool::new(false), &mut NoRecorder).unwrap_err();
-    assert!(matches!(error, LoadError::NoDevice { kind: "block" }), "{error}");
+    let error = run(
+        &load,
+        &LoadTarget::default(),
+        &order,
+        &AtomicBool::new(false),
+        &mut NoRecorder,
+    )
+    .unwrap_err();
+    assert!(
+        matches!(error, LoadError::NoDevice { kind: "block" }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -76,28 +123,63 @@ fn what_a_load_cannot_do_is_refused_by_type() {
     let stop = AtomicBool::new(false);
     let prepared = |load: &dyn Load, on: &LoadTarget| {
         let (messages, inbox) = MessageSender::new();
-        let (_, running) = load.prepare(on, &RunOrder::alone(1), messages, &stop).unwrap();
+        let (_, running) = load
+            .prepare(on, &RunOrder::alone(1), messages, &stop)
+            .unwrap();
         (running, inbox)
     };
-    let closed = BlockLoad::new(Workload { queue_depth: 8, stop: requests(1), ..Workload::default() });
+    let closed = BlockLoad::new(Workload {
+        queue_depth: 8,
+        stop: requests(1),
+        ..Workload::default()
+    });
     let (mut running, _inbox) = prepared(&closed, &on("null:1MiB"));
-    assert_eq!(running.command(LoadCommand::Rate(10.0)), Err(LoadCommandError::NoRate));
-    assert_eq!(running.command(LoadCommand::Depth(9)), Err(LoadCommandError::BadDepth { depth: 9, max: 8 }));
+    assert_eq!(
+        running.command(LoadCommand::Rate(10.0)),
+        Err(LoadCommandError::NoRate)
+    );
+    assert_eq!(
+        running.command(LoadCommand::Depth(9)),
+        Err(LoadCommandError::BadDepth { depth: 9, max: 8 })
+    );
     assert_eq!(running.command(LoadCommand::Depth(2)), Ok(()));
     let skip_after = Span(Duration::from_secs(1));
-    let arrival = Arrival::Open { rate: 10.0, process: ArrivalProcess::Constant, skip_after };
-    let open = BlockLoad::new(Workload { arrival, stop: requests(1), ..Workload::default() });
+    let arrival = Arrival::Open {
+        rate: 10.0,
+        process: ArrivalProcess::Constant,
+        skip_after,
+    };
+    let open = BlockLoad::new(Workload {
+        arrival,
+        stop: requests(1),
+        ..Workload::default()
+    });
     let (mut running, _inbox) = prepared(&open, &on("null:1MiB"));
     assert_eq!(running.command(LoadCommand::Rate(1e6)), Ok(()));
-    assert_eq!(running.command(LoadCommand::Rate(-1.0)), Err(LoadCommandError::BadRate { rate: -1.0 }));
+    assert_eq!(
+        running.command(LoadCommand::Rate(-1.0)),
+        Err(LoadCommandError::BadRate { rate: -1.0 })
+    );
     let folder = tempfile::tempdir().unwrap();
     let file_size = Some(brunt_core::Size(64 << 10));
-    let settings = FileSystemLoad { file_size, files: 10, ..FileSystemLoad::new(folder.path()) };
+    let settings = FileSystemLoad {
+        file_size,
+        files: 10,
+        ..FileSystemLoad::new(folder.path())
+    };
     let phases = FileLoad::phases(&settings);
-    phases[0].open(&LoadTarget::default(), &AtomicBool::new(false)).unwrap();
+    phases[0]
+        .open(&LoadTarget::default(), &AtomicBool::new(false))
+        .unwrap();
     let (mut running, inbox) = prepared(&phases[0], &LoadTarget::default());
-    assert_eq!(running.command(LoadCommand::Rate(1.0)), Err(LoadCommandError::NoRate));
-    assert_eq!(running.command(LoadCommand::Depth(1)), Err(LoadCommandError::NoDepth));
+    assert_eq!(
+        running.command(LoadCommand::Rate(1.0)),
+        Err(LoadCommandError::NoRate)
+    );
+    assert_eq!(
+        running.command(LoadCommand::Depth(1)),
+        Err(LoadCommandError::NoDepth)
+    );
     drop((running, inbox));
     phases.iter().for_each(|phase| phase.close().unwrap());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -110,12 +192,27 @@ fn an_arrays_servers_are_found() {
     // What a busy machine adds to a delay weighs less where that is longer.
     for slower in [1, 2, 4, 8, 16] {
         let url = format!("memory:16MiB?delay=const:{}ms,servers=4", 2 * slower);
-        let search = Search { max: 64, time: Span(Duration::from_millis(100 * slower)), ..Search::default() };
-        let load =
-            BlockLoad::new(Workload { stop: requests(1), depth_search: Some(search), ..Workload::default() });
+        let search = Search {
+            max: 64,
+            time: Span(Duration::from_millis(100 * slower)),
+            ..Search::default()
+        };
+        let load = BlockLoad::new(Workload {
+            stop: requests(1),
+            depth_search: Some(search),
+            ..Workload::default()
+        });
         let measured = |stop: bool| {
             let stop = AtomicBool::new(stop);
-            measure(&load, &on(&url), &RunOrder::alone(1), None, &stop, &mut NoRecorder).unwrap()
+            measure(
+                &load,
+                &on(&url),
+                &RunOrder::alone(1),
+                None,
+                &stop,
+                &mut NoRecorder,
+            )
+            .unwrap()
         };
         let stopped = measured(true);
         assert!(stopped.depth.is_none() && stopped.outcome.stopped == Stopped::Interrupted);
@@ -134,21 +231,44 @@ fn a_depth_keeps_a_limit() {
     let search = |limit: u64| {
         let limit = Some(Span(Duration::from_millis(limit)));
         let time = Span(Duration::from_millis(200));
-        let search = Search { max: 64, time, percentile: Some(50.0), limit };
-        let load =
-            BlockLoad::new(Workload { stop: requests(1), depth_search: Some(search), ..Workload::default() });
+        let search = Search {
+            max: 64,
+            time,
+            percentile: Some(50.0),
+            limit,
+        };
+        let load = BlockLoad::new(Workload {
+            stop: requests(1),
+            depth_search: Some(search),
+            ..Workload::default()
+        });
         let on = on("memory:16MiB?delay=const:5ms,servers=1");
-        let measured =
-            measure(&load, &on, &RunOrder::alone(1), None, &AtomicBool::new(false), &mut NoRecorder).unwrap();
+        let measured = measure(
+            &load,
+            &on,
+            &RunOrder::alone(1),
+            None,
+            &AtomicBool::new(false),
+            &mut NoRecorder,
+        )
+        .unwrap();
         measured.depth.unwrap()
     };
     let found = search(23);
     // What a busy machine adds makes it less, never more.
     assert!((1..=4).contains(&found.queue_depth), "{}", found.said());
-    assert!(found.trials.iter().any(|trial| trial.kept == Some(false)), "{}", found.said());
+    assert!(
+        found.trials.iter().any(|trial| trial.kept == Some(false)),
+        "{}",
+        found.said()
+    );
     let none = search(1);
     assert_eq!(none.queue_depth, 1);
-    assert!(none.said().contains("no depth keeps the limit"), "{}", none.said());
+    assert!(
+        none.said().contains("no depth keeps the limit"),
+        "{}",
+        none.said()
+    );
 }
 
 #[test]
@@ -161,14 +281,36 @@ fn a_rate_search_ends_at_what_the_device_can_do() {
             tolerance: 0.5,
             process: ArrivalProcess::Constant,
         };
-        let stop = StopCondition { time: Some(Span(Duration::from_millis(200))), ..StopCondition::default() };
-        let load = BlockLoad::new(Workload { arrival, stop, queue_depth: 4, ..Workload::default() });
+        let stop = StopCondition {
+            time: Some(Span(Duration::from_millis(200))),
+            ..StopCondition::default()
+        };
+        let load = BlockLoad::new(Workload {
+            arrival,
+            stop,
+            queue_depth: 4,
+            ..Workload::default()
+        });
         let place = on("memory:16MiB?delay=const:20ms,servers=1");
-        measure(&load, &place, &RunOrder::alone(1), None, &AtomicBool::new(false), &mut NoRecorder).unwrap()
+        measure(
+            &load,
+            &place,
+            &RunOrder::alone(1),
+            None,
+            &AtomicBool::new(false),
+            &mut NoRecorder,
+        )
+        .unwrap()
     };
     let found = search(Duration::from_millis(100));
     // Fifty a second is all that one server of 20 ms can do; in a short trial the queue of more stays short.
-    assert!(found.rate_found.is_some_and(|rate| (20.0..200.0).contains(&rate)), "{:?}", found.rate_found);
+    assert!(
+        found
+            .rate_found
+            .is_some_and(|rate| (20.0..200.0).contains(&rate)),
+        "{:?}",
+        found.rate_found
+    );
     let none = search(Duration::from_millis(1));
     assert!(none.rate_found.is_none() && none.outcome.figures.completed() > 0 && none.trial > 0);
 }
@@ -185,9 +327,25 @@ fn shares_add_up() {
 fn one_run_of_a_rate_search_is_refused() {
     let limit = Span(Duration::from_millis(1));
     let process = ArrivalProcess::Constant;
-    let arrival = Arrival::Search { percentile: 99.0, limit, rate: 1.0, tolerance: 0.1, process };
-    let load: Arc<dyn Load> = Arc::new(BlockLoad::new(Workload { arrival, ..Workload::default() }));
+    let arrival = Arrival::Search {
+        percentile: 99.0,
+        limit,
+        rate: 1.0,
+        tolerance: 0.1,
+        process,
+    };
+    let load: Arc<dyn Load> = Arc::new(BlockLoad::new(Workload {
+        arrival,
+        ..Workload::default()
+    }));
     let order = RunOrder::alone(1);
-    let error = run(&*load, &on("null:1MiB"), &order, &AtomicBool::new(false), &mut NoRecorder).unwrap_err();
+    let error = run(
+        &*load,
+        &on("null:1MiB"),
+        &order,
+        &AtomicBool::new(false),
+        &mut NoRecorder,
+    )
+    .unwrap_err();
     assert!(error.to_string().starts_with("arrival: "), "{error}");
 }

@@ -18,12 +18,20 @@ pub(super) struct ThreadIo {
 impl ThreadIo {
     pub(super) fn now() -> Option<ThreadIo> {
         let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("read_bytes:"))?;
-        Some(ThreadIo { fetched_bytes: line.trim().parse().ok()? })
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("read_bytes:"))?;
+        Some(ThreadIo {
+            fetched_bytes: line.trim().parse().ok()?,
+        })
     }
 
     /// The share of `bytes` that did not come from storage between the two.
-    pub(super) fn cached_share(before: Option<ThreadIo>, after: Option<ThreadIo>, bytes: u64) -> Option<f64> {
+    pub(super) fn cached_share(
+        before: Option<ThreadIo>,
+        after: Option<ThreadIo>,
+        bytes: u64,
+    ) -> Option<f64> {
         let fetched = after?.fetched_bytes.checked_sub(before?.fetched_bytes)?;
         (bytes > 0).then(|| 1.0 - (fetched as f64 / bytes as f64).min(1.0))
     }
@@ -44,15 +52,23 @@ pub(super) fn virtual_processor() -> Option<String> {
 
 fn virtual_in(processors: &str) -> Option<String> {
     let value = |name: &str| {
-        let line = processors.lines().find_map(|line| line.strip_prefix(name))?;
+        let line = processors
+            .lines()
+            .find_map(|line| line.strip_prefix(name))?;
         Some(line.split_once(':')?.1.trim().to_string())
     };
-    value("flags")?.split(' ').any(|flag| flag == "hypervisor").then(|| value("model name")).flatten()
+    value("flags")?
+        .split(' ')
+        .any(|flag| flag == "hypervisor")
+        .then(|| value("model name"))
+        .flatten()
 }
 
 /// The kind of file system that a directory is on, as mount(8) calls it.
 pub(super) fn kind_of(directory: &Path) -> String {
-    let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
+    let directory = directory
+        .canonicalize()
+        .unwrap_or_else(|_| directory.to_path_buf());
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     kind_in(&mounts, &directory)
 }
@@ -61,13 +77,19 @@ fn kind_in(mounts: &str, directory: &Path) -> String {
     let mut found = ("", 0);
     for line in mounts.lines() {
         let mut words = line.split(' ').skip(1);
-        let (Some(place), Some(kind)) = (words.next(), words.next()) else { continue };
+        let (Some(place), Some(kind)) = (words.next(), words.next()) else {
+            continue;
+        };
         // The last of two mounts on one place covers the first.
         if directory.starts_with(place.replace("\\040", " ")) && place.len() >= found.1 {
             found = (kind, place.len());
         }
     }
-    if found.0.is_empty() { "an unknown file system".to_string() } else { found.0.to_string() }
+    if found.0.is_empty() {
+        "an unknown file system".to_string()
+    } else {
+        found.0.to_string()
+    }
 }
 
 #[cfg(test)]
@@ -77,9 +99,9 @@ mod tests {
     /// The nearest mount counts.
     #[test]
     fn kinds() {
-        let mounts =
-            "/dev/a / ext4 rw 0 0\nt /tmp tmpfs rw 0 0\nn /tmp/my\\040nfs nfs4 rw 0 0\nt /tmp tmpfs rw 0 0\n";
-        let check = |directory: &str, kind: &str| assert_eq!(kind_in(mounts, Path::new(directory)), kind);
+        let mounts = "/dev/a / ext4 rw 0 0\nt /tmp tmpfs rw 0 0\nn /tmp/my\\040nfs nfs4 rw 0 0\nt /tmp tmpfs rw 0 0\n";
+        let check =
+            |directory: &str, kind: &str| assert_eq!(kind_in(mounts, Path::new(directory)), kind);
         check("/home", "ext4");
         check("/tmp", "tmpfs");
         check("/tmpfile", "ext4");
@@ -90,9 +112,13 @@ mod tests {
     /// What a guest sees: emulated processors have a name of their own.
     #[test]
     fn virtual_machines_are_known() {
-        let text =
-            |flags: &str| format!("model name\t: QEMU TCG CPU version 2.5+\nflags\t\t: fpu {flags} sse\n");
-        assert_eq!(virtual_in(&text("hypervisor")), Some("QEMU TCG CPU version 2.5+".to_string()));
+        let text = |flags: &str| {
+            format!("model name\t: QEMU TCG CPU version 2.5+\nflags\t\t: fpu {flags} sse\n")
+        };
+        assert_eq!(
+            virtual_in(&text("hypervisor")),
+            Some("QEMU TCG CPU version 2.5+".to_string())
+        );
         assert_eq!(virtual_in(&text("hypervisor_x")), None);
         assert_eq!(virtual_in("processor: 0\n"), None);
     }
@@ -102,7 +128,10 @@ mod tests {
     fn shares() {
         let at = |fetched_bytes| Some(ThreadIo { fetched_bytes });
         let check = |fetched: u64, bytes, share| {
-            assert_eq!(ThreadIo::cached_share(at(10), at(10 + fetched), bytes), share)
+            assert_eq!(
+                ThreadIo::cached_share(at(10), at(10 + fetched), bytes),
+                share
+            )
         };
         check(0, 100, Some(1.0));
         check(25, 100, Some(0.75));

@@ -16,7 +16,8 @@ use super::{FilePhase, FileSystem, FileSystemError, FileSystemLoad, Fsync};
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::{Commands, LoadCommand, LoadCommandError};
 use crate::load::{
-    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder, RunningLoad,
+    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder,
+    RunningLoad,
 };
 
 /// Its name in [`crate::LOADS`].
@@ -41,16 +42,31 @@ struct Shared {
 impl FileLoad {
     /// The phases of a file system, in their order.
     pub fn phases(settings: &FileSystemLoad) -> Vec<FileLoad> {
-        let shared = Arc::new(Shared { settings: settings.clone(), system: Mutex::new(None) });
-        let load = |phase: &FilePhase| FileLoad { phase: *phase, shared: Arc::clone(&shared) };
+        let shared = Arc::new(Shared {
+            settings: settings.clone(),
+            system: Mutex::new(None),
+        });
+        let load = |phase: &FilePhase| FileLoad {
+            phase: *phase,
+            shared: Arc::clone(&shared),
+        };
         settings.phases.iter().map(load).collect()
     }
 
     /// The same phase on these hosts, each with its own folder.
     #[must_use]
     pub fn on_hosts(&self, hosts: Vec<String>) -> FileLoad {
-        let settings = FileSystemLoad { hosts, ..self.shared.settings.clone() };
-        FileLoad { phase: self.phase, shared: Arc::new(Shared { settings, system: Mutex::new(None) }) }
+        let settings = FileSystemLoad {
+            hosts,
+            ..self.shared.settings.clone()
+        };
+        FileLoad {
+            phase: self.phase,
+            shared: Arc::new(Shared {
+                settings,
+                system: Mutex::new(None),
+            }),
+        }
     }
 
     /// Which phase it is.
@@ -68,12 +84,18 @@ impl FileLoad {
     /// # Panics
     /// When its values cannot be written, which what was read from a file always can.
     pub fn written(&self) -> String {
-        let here = FileSystemLoad { hosts: Vec::new(), ..self.shared.settings.clone() };
+        let here = FileSystemLoad {
+            hosts: Vec::new(),
+            ..self.shared.settings.clone()
+        };
         toml::to_string(&here).expect("a file system load can be written as TOML")
     }
 
     fn system(&self) -> MutexGuard<'_, Option<FileSystem>> {
-        self.shared.system.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .system
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The thread of a run.
@@ -87,16 +109,27 @@ impl FileLoad {
         let mut system = self.system();
         let system = system.as_mut().expect("opened before its first run");
         inbox.send(WorkerMessage::Ready);
-        let Ok(start) = started.recv() else { return Ok((Outcome::interrupted(), PageCache::default())) };
+        let Ok(start) = started.recv() else {
+            return Ok((Outcome::interrupted(), PageCache::default()));
+        };
         let mut post = Post::new(0, inbox);
         let (outcome, cache) = system.run(self.phase, seed, start, commands, &mut post)?;
-        Ok((Outcome { recording_wait: post.waited(), ..outcome }, cache))
+        Ok((
+            Outcome {
+                recording_wait: post.waited(),
+                ..outcome
+            },
+            cache,
+        ))
     }
 }
 
 impl From<FileSystemError> for LoadError {
     fn from(error: FileSystemError) -> LoadError {
-        LoadError::Own { kind: KIND, source: Box::new(error) }
+        LoadError::Own {
+            kind: KIND,
+            source: Box::new(error),
+        }
     }
 }
 
@@ -109,7 +142,11 @@ impl Load for FileLoad {
         let settings = &self.shared.settings;
         LoadInfo {
             kinds: self.phase.kinds().to_vec(),
-            workers: if self.phase == FilePhase::Seeks { settings.seekers } else { 1 },
+            workers: if self.phase == FilePhase::Seeks {
+                settings.seekers
+            } else {
+                1
+            },
             interval: settings.interval.0,
             // What it writes is only what it made itself.
             ..LoadInfo::default()
@@ -130,7 +167,10 @@ impl Load for FileLoad {
         if system.is_none() {
             *system = Some(FileSystem::open(&self.shared.settings)?);
         }
-        Ok(system.as_ref().map(|system| system.notes().to_vec()).unwrap_or_default())
+        Ok(system
+            .as_ref()
+            .map(|system| system.notes().to_vec())
+            .unwrap_or_default())
     }
 
     fn prepare(
@@ -152,9 +192,15 @@ impl Load for FileLoad {
             inbox.send(WorkerMessage::Done(0, Box::new(outcome)));
             cache
         };
-        let thread = std::thread::Builder::new().name(self.phase.name().into()).spawn(work);
+        let thread = std::thread::Builder::new()
+            .name(self.phase.name().into())
+            .spawn(work);
         let thread = thread.map_err(|source| LoadError::Io { worker: 0, source })?;
-        let running = RunningPhase { start: Some(start), commands, thread: Some(thread) };
+        let running = RunningPhase {
+            start: Some(start),
+            commands,
+            thread: Some(thread),
+        };
         Ok((PreparedLoad::alone(1, 1, None), Box::new(running)))
     }
 
@@ -186,9 +232,15 @@ impl FileLoad {
                     commands.give(LoadCommand::Stop);
                 }
             }
-            making.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            making
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })?;
-        if ready { Ok(()) } else { Err(LoadError::Interrupted) }
+        if ready {
+            Ok(())
+        } else {
+            Err(LoadError::Interrupted)
+        }
     }
 }
 
@@ -227,7 +279,10 @@ impl RunningLoad for RunningPhase {
     }
 
     fn finish(mut self: Box<Self>) -> Finished {
-        Finished { page_cache: self.join(), ..Finished::default() }
+        Finished {
+            page_cache: self.join(),
+            ..Finished::default()
+        }
     }
 }
 

@@ -42,7 +42,12 @@ impl<'a> Meter<'a> {
             begin: start,
             began: Clock::Monotonic.now(),
             last: start,
-            open: Interval { index: 0, start, end: start, figures: Figures::of_kinds(kinds) },
+            open: Interval {
+                index: 0,
+                start,
+                end: start,
+                figures: Figures::of_kinds(kinds),
+            },
             total: Figures::of_kinds(kinds),
             calls: 0,
             cost: cost::of_this_thread(0),
@@ -102,7 +107,11 @@ impl<'a> Meter<'a> {
             requests_per_second: self.total.completed() as f64 / seconds,
             bytes_per_second: self.total.bytes_in_time() as f64 / seconds,
             figures: self.total,
-            stopped: if self.cut { Stopped::Interrupted } else { Stopped::Done },
+            stopped: if self.cut {
+                Stopped::Interrupted
+            } else {
+                Stopped::Done
+            },
             first_error: None,
             began: self.began,
             recording_wait: Duration::ZERO,
@@ -113,5 +122,10 @@ impl<'a> Meter<'a> {
 
 /// All of an outcome as one interval.
 pub(super) fn interval_of(outcome: &Outcome, start: Nanos) -> Interval {
-    Interval { index: 0, start, end: outcome.end, figures: outcome.figures.clone() }
+    Interval {
+        index: 0,
+        start,
+        end: outcome.end,
+        figures: outcome.figures.clone(),
+    }
 }

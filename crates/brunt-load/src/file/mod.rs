@@ -88,7 +88,13 @@ impl FileSystem {
     /// The directory is not there, cannot be written, or has no room.
     pub fn open(load: &FileSystemLoad) -> Result<FileSystem> {
         let directory = &load.directory;
-        let os = |what| move |source| FileSystemError::Os { path: directory.clone(), what, source };
+        let os = |what| {
+            move |source| FileSystemError::Os {
+                path: directory.clone(),
+                what,
+                source,
+            }
+        };
         let memory_bytes = cache::memory_bytes();
         let block = load.block.0;
         let size_bytes = match load.file_size {
@@ -99,18 +105,24 @@ impl FileSystem {
         let room = statvfs(directory.as_path()).map_err(|error| os("be used")(error.into()))?;
         let free = room.f_bavail.saturating_mul(room.f_frsize);
         if load.phases.iter().any(|phase| phase.uses_file()) && size_bytes > free {
-            return Err(FileSystemError::Full { path: directory.clone(), wanted: size_bytes, free });
+            return Err(FileSystemError::Full {
+                path: directory.clone(),
+                wanted: size_bytes,
+                free,
+            });
         }
         let folder = own_folder(directory).map_err(os("make a folder"))?;
-        let made =
-            make_file(&folder, load.direct).and_then(|file| Ok((file, Names::new(&folder, load.files)?)));
+        let made = make_file(&folder, load.direct)
+            .and_then(|file| Ok((file, Names::new(&folder, load.files)?)));
         let (file, names) = match made {
             Ok(made) => made,
             Err(source) => {
                 let _ = std::fs::remove_dir(&folder);
-                return Err(os(if load.direct { "create a file with O_DIRECT" } else { "create a file" })(
-                    source,
-                ));
+                return Err(os(if load.direct {
+                    "create a file with O_DIRECT"
+                } else {
+                    "create a file"
+                })(source));
             }
         };
         let times = size_bytes as f64 / memory_bytes.max(1) as f64;
@@ -120,7 +132,11 @@ impl FileSystem {
                 directory.display(),
                 cache::kind_of(directory),
                 format_size(size_bytes),
-                if load.direct { "O_DIRECT: bypasses the page cache" } else { "through the page cache" },
+                if load.direct {
+                    "O_DIRECT: bypasses the page cache"
+                } else {
+                    "through the page cache"
+                },
             ),
             match load.fsync {
                 Fsync::None => {
@@ -130,8 +146,17 @@ impl FileSystem {
                 Fsync::Each => "fsync after every write".into(),
             },
         ];
-        notes.extend(cache::virtual_processor().map(|name| format!("in a virtual machine: {name}")));
-        Ok(FileSystem { load: load.clone(), folder, file, written_bytes: 0, size_bytes, names, notes })
+        notes
+            .extend(cache::virtual_processor().map(|name| format!("in a virtual machine: {name}")));
+        Ok(FileSystem {
+            load: load.clone(),
+            folder,
+            file,
+            written_bytes: 0,
+            size_bytes,
+            names,
+            notes,
+        })
     }
 
     /// What the user has to know beside the figures.
@@ -153,16 +178,34 @@ impl FileSystem {
         recorder: &mut dyn Recorder,
     ) -> Result<(Outcome, PageCache)> {
         let path = self.load.directory.clone();
-        let os = |what| move |source| FileSystemError::Os { path: path.clone(), what, source };
-        let order = if phase.uses_file() { Vec::new() } else { self.names.order(phase, seed) };
+        let os = |what| {
+            move |source| FileSystemError::Os {
+                path: path.clone(),
+                what,
+                source,
+            }
+        };
+        let order = if phase.uses_file() {
+            Vec::new()
+        } else {
+            self.names.order(phase, seed)
+        };
         if let Some(early) = Duration::from_nanos(start.0).checked_sub(since_epoch()) {
             std::thread::sleep(early);
         }
         if phase == FilePhase::Seeks {
-            return self.seek(seed, start, commands, recorder).map_err(os(phase.doing()));
+            return self
+                .seek(seed, start, commands, recorder)
+                .map_err(os(phase.doing()));
         }
         let before = ThreadIo::now();
-        let mut meter = Meter::new(phase.kinds(), start, self.load.interval.0, commands, recorder);
+        let mut meter = Meter::new(
+            phase.kinds(),
+            start,
+            self.load.interval.0,
+            commands,
+            recorder,
+        );
         match phase {
             FilePhase::WriteCharacters => self.write_characters(&mut meter),
             FilePhase::WriteBlocks => self.write_blocks(&mut meter),
@@ -175,7 +218,11 @@ impl FileSystem {
         .map_err(os.clone()(phase.doing()))?;
         let flush_begin = Clock::Monotonic.now();
         if phase.writes() && self.load.fsync == Fsync::End && !meter.is_over() {
-            let flushed = if phase.uses_file() { self.file.sync_all() } else { self.names.sync() };
+            let flushed = if phase.uses_file() {
+                self.file.sync_all()
+            } else {
+                self.names.sync()
+            };
             flushed.map_err(os("fsync"))?;
             meter.calls(1);
         }
@@ -183,7 +230,13 @@ impl FileSystem {
         let flush_s = end.since(flush_begin).as_secs_f64();
         let outcome = meter.finish(end);
         let read_share = ThreadIo::cached_share(before, ThreadIo::now(), read_bytes(&outcome));
-        Ok((outcome, PageCache { read_share: read_share.filter(|_| phase.uses_file()), flush_s }))
+        Ok((
+            outcome,
+            PageCache {
+                read_share: read_share.filter(|_| phase.uses_file()),
+                flush_s,
+            },
+        ))
     }
 
     /// Ends it: everything that was made is gone when this returns.
@@ -201,7 +254,11 @@ impl FileSystem {
         let path = std::mem::take(&mut self.folder);
         let emptied = self.names.make(false, &Commands::new()).map(drop);
         let removed = emptied.and_then(|()| std::fs::remove_dir(&path));
-        removed.map_err(|source| FileSystemError::Os { path, what: "be removed", source })
+        removed.map_err(|source| FileSystemError::Os {
+            path,
+            what: "be removed",
+            source,
+        })
     }
 
     /// Makes ready what a phase needs, which does not count; `false` when it was told to stop.
@@ -210,11 +267,12 @@ impl FileSystem {
     /// The file system's.
     pub fn prepare(&mut self, phase: FilePhase, commands: &Commands) -> Result<bool> {
         let path = self.load.directory.clone();
-        self.make_ready(phase, commands).map_err(|source| FileSystemError::Os {
-            path,
-            what: "prepare a phase",
-            source,
-        })
+        self.make_ready(phase, commands)
+            .map_err(|source| FileSystemError::Os {
+                path,
+                what: "prepare a phase",
+                source,
+            })
     }
 
     fn make_ready(&mut self, phase: FilePhase, commands: &Commands) -> io::Result<bool> {
@@ -267,7 +325,12 @@ impl FileSystem {
 
     fn write_characters(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
         let block = self.block();
-        let mut out = Characters { buf: Buf::zeroed(CHARACTERS_BYTES), at: 0, offset: 0, calls: 0 };
+        let mut out = Characters {
+            buf: Buf::zeroed(CHARACTERS_BYTES),
+            at: 0,
+            offset: 0,
+            calls: 0,
+        };
         for index in 0..self.blocks() {
             if meter.is_over() {
                 break;
@@ -308,8 +371,12 @@ impl FileSystem {
 
     fn read_characters(&mut self, meter: &mut Meter<'_>) -> io::Result<()> {
         let len = self.load.block.0;
-        let mut from =
-            Characters { buf: Buf::zeroed(CHARACTERS_BYTES), at: CHARACTERS_BYTES, offset: 0, calls: 0 };
+        let mut from = Characters {
+            buf: Buf::zeroed(CHARACTERS_BYTES),
+            at: CHARACTERS_BYTES,
+            offset: 0,
+            calls: 0,
+        };
         let mut counts = [0u64; 256];
         for _ in 0..self.blocks() {
             if meter.is_over() {
@@ -370,17 +437,25 @@ impl FileSystem {
         let parts: io::Result<Vec<(Outcome, Option<f64>)>> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..seekers)
                 .map(|seeker| {
-                    let seeks = this.load.seeks / seekers + u64::from(seeker < this.load.seeks % seekers);
+                    let seeks =
+                        this.load.seeks / seekers + u64::from(seeker < this.load.seeks % seekers);
                     let random = Random::for_part(seed, seeker);
                     scope.spawn(move || this.seeker(random, seeks, start, commands))
                 })
                 .collect();
-            threads.into_iter().map(|thread| thread.join().expect("a seeker does not panic")).collect()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("a seeker does not panic"))
+                .collect()
         });
         let parts = parts?;
         let bytes: u64 = parts.iter().map(|(outcome, _)| read_bytes(outcome)).sum();
-        let cached = parts.iter().map(|(outcome, share)| share.map(|s| s * read_bytes(outcome) as f64));
-        let read_share = cached.sum::<Option<f64>>().map(|cached| cached / bytes.max(1) as f64);
+        let cached = parts
+            .iter()
+            .map(|(outcome, share)| share.map(|s| s * read_bytes(outcome) as f64));
+        let read_share = cached
+            .sum::<Option<f64>>()
+            .map(|cached| cached / bytes.max(1) as f64);
         let mut whole: Option<Outcome> = None;
         for (outcome, _) in parts {
             match &mut whole {
@@ -399,7 +474,13 @@ impl FileSystem {
         outcome.bytes_per_second = outcome.figures.bytes_in_time() as f64 / seconds;
         recorder.interval(&meter::interval_of(&outcome, start));
         let flush_s = outcome.end.since(flush_begin).as_secs_f64();
-        Ok((outcome, PageCache { read_share, flush_s }))
+        Ok((
+            outcome,
+            PageCache {
+                read_share,
+                flush_s,
+            },
+        ))
     }
 
     fn seeker(
@@ -411,7 +492,13 @@ impl FileSystem {
     ) -> io::Result<(Outcome, Option<f64>)> {
         let before = ThreadIo::now();
         let mut nobody = crate::NoRecorder;
-        let mut meter = Meter::new(FilePhase::Seeks.kinds(), start, Duration::ZERO, commands, &mut nobody);
+        let mut meter = Meter::new(
+            FilePhase::Seeks.kinds(),
+            start,
+            Duration::ZERO,
+            commands,
+            &mut nobody,
+        );
         let mut block = self.block();
         for seek in 0..seeks {
             if meter.is_over() {
@@ -441,7 +528,10 @@ fn since_epoch() -> Duration {
 }
 
 fn read_bytes(outcome: &Outcome) -> u64 {
-    outcome.figures.op(OpKind::Read).map_or(0, |reads| reads.bytes)
+    outcome
+        .figures
+        .op(OpKind::Read)
+        .map_or(0, |reads| reads.bytes)
 }
 
 impl Drop for FileSystem {
@@ -503,14 +593,26 @@ fn own_folder(directory: &Path) -> io::Result<PathBuf> {
             Ok(()) => return Ok(folder),
         }
     }
-    Err(io::Error::new(io::ErrorKind::AlreadyExists, "a thousand folders of that name already exist"))
+    Err(io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        "a thousand folders of that name already exist",
+    ))
 }
 
 /// A file without a name.
 fn make_file(folder: &Path, direct: bool) -> io::Result<File> {
     let path = folder.join("data");
-    let flags = if direct { OFlags::DIRECT.bits() as i32 } else { 0 };
-    let file = OpenOptions::new().read(true).write(true).create_new(true).custom_flags(flags).open(&path);
+    let flags = if direct {
+        OFlags::DIRECT.bits() as i32
+    } else {
+        0
+    };
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .custom_flags(flags)
+        .open(&path);
     // Some file systems refuse O_DIRECT after they have made the file.
     match (file, std::fs::remove_file(&path)) {
         (Err(error), _) | (Ok(_), Err(error)) => Err(error),
@@ -540,7 +642,9 @@ mod tests {
         if !system.prepare(phase, commands).unwrap() {
             return (Outcome::interrupted(), PageCache::default());
         }
-        system.run(phase, 7, Clock::Monotonic.now(), commands, &mut NoRecorder).unwrap()
+        system
+            .run(phase, 7, Clock::Monotonic.now(), commands, &mut NoRecorder)
+            .unwrap()
     }
 
     /// Every phase does what it says, in any order, and nothing is left behind.
@@ -550,11 +654,17 @@ mod tests {
         let directory = scratch.path();
         std::fs::write(directory.join("theirs"), "untouched").unwrap();
         for fsync in [Fsync::None, Fsync::End, Fsync::Each] {
-            let load = FileSystemLoad { fsync, ..small(directory) };
+            let load = FileSystemLoad {
+                fsync,
+                ..small(directory)
+            };
             let mut system = FileSystem::open(&load).unwrap();
             let going = Commands::new();
             // Backwards as well: a phase makes what it needs.
-            for phase in FilePhase::ALL.into_iter().chain(FilePhase::ALL.into_iter().rev()) {
+            for phase in FilePhase::ALL
+                .into_iter()
+                .chain(FilePhase::ALL.into_iter().rev())
+            {
                 let (outcome, cache) = run(&mut system, phase, &going);
                 assert_eq!(outcome.stopped, Stopped::Done, "{phase:?}");
                 let (done, bytes) = (outcome.figures.completed(), outcome.figures.bytes());
@@ -566,17 +676,37 @@ mod tests {
                 assert_eq!((done, bytes), expected, "{phase:?} {fsync:?}");
                 let kinds: Vec<OpKind> = outcome.figures.ops().map(|(kind, _)| kind).collect();
                 assert_eq!(kinds, phase.kinds());
-                assert!(outcome.figures.ops().all(|(_, op)| op.completed > 0), "{phase:?}");
+                assert!(
+                    outcome.figures.ops().all(|(_, op)| op.completed > 0),
+                    "{phase:?}"
+                );
                 assert_eq!(outcome.figures.response().count(), done);
-                assert!(outcome.began >= outcome.start && outcome.began < outcome.end, "{phase:?}");
-                assert!(outcome.requests_per_second > 0.0 && outcome.figures.cost.system_calls >= done / 2);
-                assert!(cache.read_share.is_none_or(|share| (0.0..=1.0).contains(&share)));
+                assert!(
+                    outcome.began >= outcome.start && outcome.began < outcome.end,
+                    "{phase:?}"
+                );
+                assert!(
+                    outcome.requests_per_second > 0.0
+                        && outcome.figures.cost.system_calls >= done / 2
+                );
+                assert!(
+                    cache
+                        .read_share
+                        .is_none_or(|share| (0.0..=1.0).contains(&share))
+                );
             }
             system.close().unwrap();
         }
-        let left: Vec<_> = std::fs::read_dir(directory).unwrap().flatten().map(|e| e.file_name()).collect();
+        let left: Vec<_> = std::fs::read_dir(directory)
+            .unwrap()
+            .flatten()
+            .map(|e| e.file_name())
+            .collect();
         assert_eq!(left, ["theirs"]);
-        assert_eq!(std::fs::read(directory.join("theirs")).unwrap(), b"untouched");
+        assert_eq!(
+            std::fs::read(directory.join("theirs")).unwrap(),
+            b"untouched"
+        );
     }
 
     /// What is interrupted says so, and leaves nothing behind either.
@@ -603,7 +733,13 @@ mod tests {
         let system = FileSystem::open(&small(directory)).unwrap();
         let theirs = system.folder.join("theirs");
         std::fs::write(&theirs, "x").unwrap();
-        assert!(system.close().unwrap_err().to_string().contains("cannot be removed"));
+        assert!(
+            system
+                .close()
+                .unwrap_err()
+                .to_string()
+                .contains("cannot be removed")
+        );
         assert!(theirs.exists());
     }
 
@@ -611,10 +747,15 @@ mod tests {
     #[test]
     fn refused() {
         let error = |load: &FileSystemLoad| FileSystem::open(load).err().unwrap().to_string();
-        assert!(error(&FileSystemLoad::new(Path::new("/nowhere"))).contains("/nowhere: cannot be used"));
+        assert!(
+            error(&FileSystemLoad::new(Path::new("/nowhere"))).contains("/nowhere: cannot be used")
+        );
         let scratch = tempdir().unwrap();
         let directory = scratch.path();
-        let load = FileSystemLoad { file_size: Some(Size(1 << 60)), ..small(directory) };
+        let load = FileSystemLoad {
+            file_size: Some(Size(1 << 60)),
+            ..small(directory)
+        };
         assert!(error(&load).contains("does not fit"));
         assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0);
     }

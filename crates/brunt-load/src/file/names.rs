@@ -34,7 +34,11 @@ impl Name {
 
 impl Names {
     pub(super) fn new(folder: &Path, count: u64) -> io::Result<Names> {
-        Ok(Names { folder: File::open(folder)?, there: vec![false; count as usize], count })
+        Ok(Names {
+            folder: File::open(folder)?,
+            there: vec![false; count as usize],
+            count,
+        })
     }
 
     /// Has all of them there, or none. False when it was interrupted.
@@ -46,7 +50,11 @@ impl Names {
             if commands.is_stopped() {
                 return Ok(false);
             }
-            if there { self.create(index, false)? } else { self.unlink(index)? }
+            if there {
+                self.create(index, false)?
+            } else {
+                self.unlink(index)?
+            }
         }
         Ok(true)
     }
@@ -59,7 +67,10 @@ impl Names {
     /// Every file once, in the order of their names or shuffled.
     pub(super) fn order(&self, phase: FilePhase, seed: u64) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.count as u32).collect();
-        if matches!(phase, FilePhase::CreateRandom | FilePhase::StatRandom | FilePhase::UnlinkRandom) {
+        if matches!(
+            phase,
+            FilePhase::CreateRandom | FilePhase::StatRandom | FilePhase::UnlinkRandom
+        ) {
             let mut random = Random::new(seed);
             for end in (1..order.len()).rev() {
                 order.swap(end, random.below(end as u64 + 1) as usize);
@@ -89,7 +100,11 @@ impl Names {
                     meter.request(0, 0);
                 }
                 FilePhase::StatSequential | FilePhase::StatRandom => {
-                    statat(&self.folder, &Name::new(index).0[..], AtFlags::SYMLINK_NOFOLLOW)?;
+                    statat(
+                        &self.folder,
+                        &Name::new(index).0[..],
+                        AtFlags::SYMLINK_NOFOLLOW,
+                    )?;
                     meter.calls(1);
                     meter.request(0, 0);
                 }
@@ -108,7 +123,12 @@ impl Names {
 
     fn create(&mut self, index: u64, sync: bool) -> io::Result<()> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        let file = openat(&self.folder, &Name::new(index).0[..], flags, Mode::from_raw_mode(0o600))?;
+        let file = openat(
+            &self.folder,
+            &Name::new(index).0[..],
+            flags,
+            Mode::from_raw_mode(0o600),
+        )?;
         self.there[index as usize] = true;
         if sync {
             fsync(&file)?;
@@ -130,7 +150,11 @@ mod tests {
     /// A random order visits every file once, and is none of the ordinary ones.
     #[test]
     fn every_file_once() {
-        let names = Names { folder: File::open("/").unwrap(), there: Vec::new(), count: 1000 };
+        let names = Names {
+            folder: File::open("/").unwrap(),
+            there: Vec::new(),
+            count: 1000,
+        };
         let all: Vec<u32> = (0..1000).collect();
         assert_eq!(names.order(FilePhase::StatSequential, 1), all);
         let mut order = names.order(FilePhase::StatRandom, 1);

@@ -74,7 +74,9 @@ pub enum Fsync {
 }
 
 /// A phase of a file system benchmark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum FilePhase {
     /// Writes the file character by character, through a 4 KiB buffer.
@@ -146,13 +148,18 @@ impl FilePhase {
     /// Whether it changes something.
     pub fn writes(self) -> bool {
         use FilePhase::{ReadBlocks, ReadCharacters, StatRandom, StatSequential};
-        !matches!(self, ReadCharacters | ReadBlocks | StatSequential | StatRandom)
+        !matches!(
+            self,
+            ReadCharacters | ReadBlocks | StatSequential | StatRandom
+        )
     }
 
     /// What its requests do, in the order of their figures.
     pub fn kinds(self) -> &'static [OpKind] {
         match self {
-            FilePhase::WriteCharacters | FilePhase::WriteBlocks | FilePhase::Rewrite => &[OpKind::Write],
+            FilePhase::WriteCharacters | FilePhase::WriteBlocks | FilePhase::Rewrite => {
+                &[OpKind::Write]
+            }
             FilePhase::ReadCharacters | FilePhase::ReadBlocks => &[OpKind::Read],
             FilePhase::Seeks => &[OpKind::Read, OpKind::Write],
             FilePhase::CreateSequential | FilePhase::CreateRandom => &[OpKind::Create],
@@ -199,7 +206,12 @@ impl FileSystemLoad {
     /// # Errors
     /// The first key that does not.
     pub fn check(&self) -> Result<(), WorkloadError> {
-        let wrong = |key, what: &str| Err(WorkloadError { key, what: what.to_string() });
+        let wrong = |key, what: &str| {
+            Err(WorkloadError {
+                key,
+                what: what.to_string(),
+            })
+        };
         check_hosts(&self.hosts, 1)?;
         let mut phases = self.phases.clone();
         phases.sort_unstable();
@@ -267,9 +279,13 @@ mod tests {
     #[test]
     fn settings() {
         let load: FileSystemLoad = toml::from_str("directory = \"/x\"").unwrap();
-        assert_eq!((load.check(), &load), (Ok(()), &FileSystemLoad::new(Path::new("/x"))));
+        assert_eq!(
+            (load.check(), &load),
+            (Ok(()), &FileSystemLoad::new(Path::new("/x")))
+        );
         let check = |line: &str, key: &str| {
-            let load: FileSystemLoad = toml::from_str(&format!("directory = \"/x\"\n{line}")).unwrap();
+            let load: FileSystemLoad =
+                toml::from_str(&format!("directory = \"/x\"\n{line}")).unwrap();
             assert_eq!(load.check().unwrap_err().key, key, "{line}");
         };
         check("phases = []", "phases");

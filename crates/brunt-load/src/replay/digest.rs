@@ -50,7 +50,11 @@ impl Digest {
 fn hash(index: u64, op: Op, target: u16, offset: u64, len: u64) -> u64 {
     let operation = (op as u64) << 56 | u64::from(target) << 40;
     // What a flush is for follows from its target.
-    let (offset, len) = if op == Op::Flush { (0, 0) } else { (offset, len) };
+    let (offset, len) = if op == Op::Flush {
+        (0, 0)
+    } else {
+        (offset, len)
+    };
     mixed(mixed(mixed(index ^ operation).wrapping_add(offset)) ^ len)
 }
 
@@ -70,7 +74,9 @@ mod tests {
     fn any_change_shows_and_order_does_not() {
         let of = |requests: &[(u64, Op, u64, u64)]| {
             let mut digest = Digest::default();
-            requests.iter().for_each(|(index, op, offset, len)| digest.add(*index, *op, 0, *offset, *len));
+            requests
+                .iter()
+                .for_each(|(index, op, offset, len)| digest.add(*index, *op, 0, *offset, *len));
             digest
         };
         let [a, b] = [(0, Op::Read, 4096, 512), (1, Op::Write, 8192, 512)];

@@ -56,7 +56,9 @@ impl RowChange {
             RowChange::Wrapped => "moved: wrapped",
             RowChange::Scaled => "moved: scaled",
             RowChange::Packed => "moved: packed",
-            RowChange::InPieces => "repaired: sent in pieces, as the target takes no longer requests",
+            RowChange::InPieces => {
+                "repaired: sent in pieces, as the target takes no longer requests"
+            }
         }
     }
 }
@@ -153,7 +155,11 @@ impl Feed {
         let (feed, fed) = sync_channel(BATCHES);
         let (empty, emptied) = sync_channel(BATCHES * 2);
         let work = move || {
-            let mut feeder = Feeder { feed, emptied, batch: Vec::with_capacity(BATCH_ROWS) };
+            let mut feeder = Feeder {
+                feed,
+                emptied,
+                batch: Vec::with_capacity(BATCH_ROWS),
+            };
             let mut counts = RowCounts::new();
             if let Err(Stop::Failed(error)) = feeder.read(&plan, &mut counts) {
                 let _ = feeder.feed.send(Fed::Failed(error));
@@ -161,7 +167,9 @@ impl Feed {
             counts.retain(|_, count| *count > 0);
             counts
         };
-        let thread = std::thread::Builder::new().name("replay-reader".into()).spawn(work)?;
+        let thread = std::thread::Builder::new()
+            .name("replay-reader".into())
+            .spawn(work)?;
         let mut started = Feed {
             fed: None,
             empty,
@@ -186,7 +194,11 @@ impl Feed {
         if self.next == self.rows.len() {
             let waits = self.next_batch();
             if !matches!(waits, Batch::Here) {
-                return if matches!(waits, Batch::NotYet) { NextRow::NotYet } else { NextRow::End };
+                return if matches!(waits, Batch::NotYet) {
+                    NextRow::NotYet
+                } else {
+                    NextRow::End
+                };
             }
         }
         NextRow::Row(&self.rows[self.next])
@@ -201,7 +213,9 @@ impl Feed {
 
     #[cold]
     fn next_batch(&mut self) -> Batch {
-        let Some(fed) = &self.fed else { return Batch::End };
+        let Some(fed) = &self.fed else {
+            return Batch::End;
+        };
         let received = fed.try_recv();
         self.receive(received)
     }
@@ -209,12 +223,16 @@ impl Feed {
     /// Waits until the next row, or the end, is there, but all in all no longer than [`WAIT_MAX`]: for a worker that has
     /// nothing else to do.
     pub(super) fn wait(&mut self) {
-        let Some(fed) = self.fed.as_ref().filter(|_| self.next == self.rows.len()) else { return };
+        let Some(fed) = self.fed.as_ref().filter(|_| self.next == self.rows.len()) else {
+            return;
+        };
         let began = Instant::now();
-        let received = fed.recv_timeout(self.patience).map_err(|error| match error {
-            RecvTimeoutError::Timeout => TryRecvError::Empty,
-            RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
-        });
+        let received = fed
+            .recv_timeout(self.patience)
+            .map_err(|error| match error {
+                RecvTimeoutError::Timeout => TryRecvError::Empty,
+                RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
+            });
         self.patience = self.patience.saturating_sub(began.elapsed());
         self.receive(received);
     }
@@ -263,7 +281,18 @@ impl Feed {
         let (empty, _) = sync_channel(BATCHES * 2);
         let give = move |rows| feed.send(Fed::Rows(rows)).expect("somebody waits for it");
         let rows = Vec::new();
-        (give, Feed { fed: Some(fed), empty, rows, next: 0, failure: None, thread: None, patience })
+        (
+            give,
+            Feed {
+                fed: Some(fed),
+                empty,
+                rows,
+                next: 0,
+                failure: None,
+                thread: None,
+                patience,
+            },
+        )
     }
 }
 
@@ -294,15 +323,29 @@ impl Stop {
     #[cold]
     fn of_device(self, device: &str) -> Stop {
         let Stop::Unknown = self else { return self };
-        let what = format!("it was changed after the start: device {device} has a request where it had none");
+        let what = format!(
+            "it was changed after the start: device {device} has a request where it had none"
+        );
         Stop::Failed(WorkloadError { key: "trace", what })
     }
 }
 
 impl Feeder {
     fn read(&mut self, plan: &FeederPlan, counts: &mut RowCounts) -> Result<(), Stop> {
-        let FeederPlan { settings, survey, parts, block, .. } = plan;
-        let placement = Placement::new(settings.map, &survey.devices, &survey.extents, parts, *block);
+        let FeederPlan {
+            settings,
+            survey,
+            parts,
+            block,
+            ..
+        } = plan;
+        let placement = Placement::new(
+            settings.map,
+            &survey.devices,
+            &survey.extents,
+            parts,
+            *block,
+        );
         // The next round begins one mean gap after the last request.
         let gap = survey.span_ns / survey.requests.saturating_sub(1).max(1);
         for round in 0..u64::from(settings.repeat) {
@@ -320,7 +363,10 @@ impl Feeder {
         counts: &mut RowCounts,
     ) -> Result<(), Stop> {
         let failed = |error: brunt_trace::TraceError| {
-            Stop::Failed(WorkloadError { key: "trace", what: error.to_string() })
+            Stop::Failed(WorkloadError {
+                key: "trace",
+                what: error.to_string(),
+            })
         };
         let mut reader = open(&plan.settings).map_err(Stop::Failed)?;
         let mut selection = Selection::new(&plan.settings, &plan.routes);
@@ -332,7 +378,9 @@ impl Feeder {
                     Choice::Take(request) if left > 0 => {
                         left -= 1;
                         let pushed = self.push(plan, placement, base, &request, counts);
-                        pushed.map_err(|stop| stop.of_device(&devices.names()[request.device as usize]))?;
+                        pushed.map_err(|stop| {
+                            stop.of_device(&devices.names()[request.device as usize])
+                        })?;
                     }
                     Choice::Leave => {}
                     Choice::Take(_) | Choice::Over => return Ok(()),
@@ -355,9 +403,15 @@ impl Feeder {
         let (Some(placed), Some(device)) = (placed, told.filter(|told| *told != NOT_MET)) else {
             return Err(Stop::Unknown);
         };
-        let Placed { mut offset, len, rounded, moved } = placed;
+        let Placed {
+            mut offset,
+            len,
+            rounded,
+            moved,
+        } = placed;
         let is_foreign = !plan.share.has(request);
-        let mut count = |what: RowChange| *counts.entry(what).or_default() += u64::from(!is_foreign);
+        let mut count =
+            |what: RowChange| *counts.entry(what).or_default() += u64::from(!is_foreign);
         if rounded {
             count(RowChange::Rounded);
         }
@@ -369,12 +423,18 @@ impl Feeder {
                 AddressMap::Pack => RowChange::Packed,
             });
         }
-        let piece_max = if matches!(request.op, Op::Read | Op::Write) { plan.piece_max } else { u64::MAX };
+        let piece_max = if matches!(request.op, Op::Read | Op::Write) {
+            plan.piece_max
+        } else {
+            u64::MAX
+        };
         if len > piece_max {
             count(RowChange::InPieces);
         }
         let (time_ns, mut left) = (base + request.time_ns, len);
-        let Selected { op, fua, target, .. } = *request;
+        let Selected {
+            op, fua, target, ..
+        } = *request;
         let of = RowOrigin { device, target };
         let by_trace = plan.settings.contents == ReplayContents::Trace;
         let whole = request.content.filter(|_| by_trace);
@@ -383,8 +443,18 @@ impl Feeder {
             let response_ns = request.response_ns.unwrap_or(u64::MAX);
             let content = whole.map(|content| content_of_piece(content, len - left));
             let (len, is_last) = (piece, left == piece);
-            let row =
-                ReplayRow { time_ns, response_ns, offset, len, op, of, fua, is_last, is_foreign, content };
+            let row = ReplayRow {
+                time_ns,
+                response_ns,
+                offset,
+                len,
+                op,
+                of,
+                fua,
+                is_last,
+                is_foreign,
+                content,
+            };
             self.batch.push(row);
             if self.batch.len() == BATCH_ROWS {
                 self.hand_over()?;
@@ -411,6 +481,8 @@ impl Feeder {
 /// piece.
 fn content_of_piece(content: NonZeroU64, at: u64) -> NonZeroU64 {
     // The steps of Weyl's sequence in splitmix64: no two places of one request are the same.
-    let moved = content.get().wrapping_add(at.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let moved = content
+        .get()
+        .wrapping_add(at.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     NonZeroU64::new(moved).unwrap_or(NonZeroU64::MAX)
 }

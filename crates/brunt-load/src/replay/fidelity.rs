@@ -9,8 +9,8 @@ use brunt_core::units::counted;
 use brunt_core::{Histogram, Nanos, Span};
 use brunt_result::replay::{
     DRIFT_DEGRADED_MAX, DRIFT_TRUE_MAX, DeviceFidelity, ForcedWrites, GAP_SLACK_US, GapDistance,
-    ISSUE_ERROR_DEGRADED_MAX_US, ISSUE_ERROR_TRUE_MAX_US, LOST_DEGRADED_MAX, ReplayConflicts, ReplayDigests,
-    ReplayFidelity, ReplayVerdict, UnsentRequests,
+    ISSUE_ERROR_DEGRADED_MAX_US, ISSUE_ERROR_TRUE_MAX_US, LOST_DEGRADED_MAX, ReplayConflicts,
+    ReplayDigests, ReplayFidelity, ReplayVerdict, UnsentRequests,
 };
 use brunt_result::summary::Latencies;
 
@@ -39,9 +39,15 @@ pub(super) fn judge(
     counts: &RowCounts,
     failure: Option<&WorkloadError>,
 ) -> ReplayFidelity {
-    let ReplayPlan { settings, survey, .. } = *plan;
+    let ReplayPlan {
+        settings, survey, ..
+    } = *plan;
     let mut rows: BTreeMap<String, u64> = survey.rows.clone();
-    rows.extend(counts.iter().map(|(change, count)| (change.said().to_string(), *count)));
+    rows.extend(
+        counts
+            .iter()
+            .map(|(change, count)| (change.said().to_string(), *count)),
+    );
     let drift = match settings.timing {
         ReplayTiming::Trace => drift(meter),
         ReplayTiming::Depth | ReplayTiming::Dependency => None,
@@ -58,7 +64,9 @@ pub(super) fn judge(
         speed: settings.speed,
         planned: survey.requests * u64::from(settings.repeat),
         sent: meter.fates.sent,
-        unsent: meter.fates.unsent(survey.requests * u64::from(settings.repeat)),
+        unsent: meter
+            .fates
+            .unsent(survey.requests * u64::from(settings.repeat)),
         pieces: meter.sent.count(),
         completed: meter.completed,
         digests: ReplayDigests {
@@ -72,17 +80,26 @@ pub(super) fn judge(
         late: meter.late,
         reordered: meter.reordered,
         reordered_overlapping: meter.reordered_overlapping,
-        conflicts: ReplayConflicts { rule: settings.conflicts.name().into(), requests: meter.conflicts },
+        conflicts: ReplayConflicts {
+            rule: settings.conflicts.name().into(),
+            requests: meter.conflicts,
+        },
         gaps: match settings.timing {
             ReplayTiming::Trace => gaps(&meter.gaps_due, &meter.gaps_sent),
             _ => None,
         },
-        forced: ForcedWrites { planned: meter.forced_planned, sent: meter.forced_sent },
+        forced: ForcedWrites {
+            planned: meter.forced_planned,
+            sent: meter.forced_sent,
+        },
         devices: devices(meter, plan),
         rows,
         over_time: meter.moments(),
     };
-    let mut reasons = Reasons { worst: ReplayVerdict::True, said: Vec::new() };
+    let mut reasons = Reasons {
+        worst: ReplayVerdict::True,
+        said: Vec::new(),
+    };
     reasons.of_requests(&fidelity, meter, settings, survey, failure);
     reasons.of_devices(meter, survey, settings);
     reasons.of_places(counts);
@@ -93,15 +110,25 @@ pub(super) fn judge(
 
 /// The same by device of the trace, if there are several.
 fn devices(meter: &Meter, plan: &ReplayPlan<'_>) -> Vec<DeviceFidelity> {
-    let ReplayPlan { settings, survey, routes } = *plan;
+    let ReplayPlan {
+        settings,
+        survey,
+        routes,
+    } = *plan;
     let by_time = settings.timing != ReplayTiming::Depth;
     let told = survey.told.iter().zip(&meter.devices);
     told.map(|(told, device)| DeviceFidelity {
         device: told.name.clone(),
-        target: told.name.as_ref().and_then(|_| routes.target(told.target)).map(str::to_string),
+        target: told
+            .name
+            .as_ref()
+            .and_then(|_| routes.target(told.target))
+            .map(str::to_string),
         planned: told.requests * u64::from(settings.repeat),
         sent: device.fates.sent,
-        unsent: device.fates.unsent(told.requests * u64::from(settings.repeat)),
+        unsent: device
+            .fates
+            .unsent(told.requests * u64::from(settings.repeat)),
         completed: device.completed,
         late: device.late,
         issue_error: Latencies::of(&device.errors).filter(|_| by_time),
@@ -128,7 +155,14 @@ impl Reasons {
 
     /// Degraded, or none if it is more than this limit.
     fn say_beyond(&mut self, beyond: bool, what: String) {
-        self.say(if beyond { ReplayVerdict::NotAReplay } else { ReplayVerdict::Degraded }, what);
+        self.say(
+            if beyond {
+                ReplayVerdict::NotAReplay
+            } else {
+                ReplayVerdict::Degraded
+            },
+            what,
+        );
     }
 
     fn of_requests(
@@ -139,7 +173,12 @@ impl Reasons {
         survey: &Survey,
         failure: Option<&WorkloadError>,
     ) {
-        let ReplayFidelity { unsent, pieces, completed, .. } = *fidelity;
+        let ReplayFidelity {
+            unsent,
+            pieces,
+            completed,
+            ..
+        } = *fidelity;
         self.of_end(fidelity, meter, settings.speed, failure);
         self.of_lost(unsent, meter.fates.reached());
         if completed < pieces {
@@ -149,15 +188,24 @@ impl Reasons {
                 counted(failed as usize, "request"),
                 if failed == 1 { "it" } else { "them" }
             );
-            self.say_beyond(failed as f64 / pieces.max(1) as f64 > LOST_DEGRADED_MAX, what);
+            self.say_beyond(
+                failed as f64 / pieces.max(1) as f64 > LOST_DEGRADED_MAX,
+                what,
+            );
         }
         if meter.planned.count() == meter.sent.count() && meter.planned != meter.sent {
-            self.say(ReplayVerdict::NotAReplay, "other requests went out than were planned".into());
+            self.say(
+                ReplayVerdict::NotAReplay,
+                "other requests went out than were planned".into(),
+            );
         }
         let once = settings.repeat == 1 && settings.map == AddressMap::AsIs;
         let untouched = !survey.repaired && fidelity.rows == survey.rows;
         if unsent.total() == 0 && once && untouched && meter.sent != survey.digest {
-            self.say(ReplayVerdict::NotAReplay, "other requests went out than are in the trace".into());
+            self.say(
+                ReplayVerdict::NotAReplay,
+                "other requests went out than are in the trace".into(),
+            );
         }
         if unsent.lost() == 0 && fidelity.forced.sent < fidelity.forced.planned {
             let what = format!(
@@ -188,8 +236,17 @@ impl Reasons {
         speed: f64,
         failure: Option<&WorkloadError>,
     ) {
-        let ReplayFidelity { planned, sent, unsent, .. } = *fidelity;
-        let missing = if meter.ended { meter.fates.missing(planned) } else { 0 };
+        let ReplayFidelity {
+            planned,
+            sent,
+            unsent,
+            ..
+        } = *fidelity;
+        let missing = if meter.ended {
+            meter.fates.missing(planned)
+        } else {
+            0
+        };
         if let Some(failure) = failure {
             let what = format!(
                 "the trace could not be read to its end: {}; for = \"{}\" replays what comes before",
@@ -216,12 +273,16 @@ impl Reasons {
     /// Whether each device has no more requests than it had before the start.
     fn of_devices(&mut self, meter: &Meter, survey: &Survey, settings: &ReplaySettings) {
         for (told, device) in survey.told.iter().zip(&meter.devices) {
-            let beyond = device.fates.beyond(told.requests * u64::from(settings.repeat));
+            let beyond = device
+                .fates
+                .beyond(told.requests * u64::from(settings.repeat));
             if beyond > 0 {
                 let what = format!(
                     "the trace was changed after the start: it has {} more of {}; replay it when nothing writes it",
                     counted(beyond as usize, "request"),
-                    told.name.as_ref().map_or("other devices".into(), |name| format!("device {name}"))
+                    told.name
+                        .as_ref()
+                        .map_or("other devices".into(), |name| format!("device {name}"))
                 );
                 self.say(ReplayVerdict::NotAReplay, what);
             }
@@ -239,17 +300,26 @@ impl Reasons {
                 unsent.skipped,
                 "due and not sent before the run was over; drain is how long it waits for late requests",
             ),
-            (unsent.not_taken, "not taken by the device before the run was over"),
+            (
+                unsent.not_taken,
+                "not taken by the device before the run was over",
+            ),
         ];
         for (lost, why) in causes.into_iter().filter(|(lost, _)| *lost > 0) {
             let beyond = unsent.lost() as f64 / reached.max(1) as f64 > LOST_DEGRADED_MAX;
             let were = if lost == 1 { "was" } else { "were" };
-            self.say_beyond(beyond, format!("{} {were} {why}", counted(lost as usize, "request")));
+            self.say_beyond(
+                beyond,
+                format!("{} {were} {why}", counted(lost as usize, "request")),
+            );
         }
     }
 
     fn of_places(&mut self, counts: &RowCounts) {
-        for (change, done) in [(RowChange::Wrapped, "wrapped"), (RowChange::Scaled, "scaled")] {
+        for (change, done) in [
+            (RowChange::Wrapped, "wrapped"),
+            (RowChange::Scaled, "scaled"),
+        ] {
             if let Some(count) = counts.get(&change) {
                 let what = format!(
                     "{} {} {done}: blocks that were apart share places; map = \"pack\" keeps them apart",
@@ -270,11 +340,17 @@ impl Reasons {
         {
             // Ahead of its times, no slower one helps.
             let slower = match drift > 0.0 {
-                true => format!("; replay it at a speed of {}", slower(fidelity.speed / (1.0 + drift))),
+                true => format!(
+                    "; replay it at a speed of {}",
+                    slower(fidelity.speed / (1.0 + drift))
+                ),
                 false => String::new(),
             };
-            let what =
-                format!("it drifted by {:.2} %, over {:.1} %{slower}", drift * 100.0, DRIFT_TRUE_MAX * 100.0);
+            let what = format!(
+                "it drifted by {:.2} %, over {:.1} %{slower}",
+                drift * 100.0,
+                DRIFT_TRUE_MAX * 100.0
+            );
             self.say_beyond(drift.abs() > DRIFT_DEGRADED_MAX, what);
         }
         if let Some(error) = &fidelity.issue_error
@@ -288,7 +364,10 @@ impl Reasons {
                 (late.depth, "a queue that was full (queue_depth)"),
                 (late.conflict, "requests on the same blocks"),
             ];
-            let main = causes.iter().max_by_key(|(count, _)| *count).map_or("", |(_, cause)| cause);
+            let main = causes
+                .iter()
+                .max_by_key(|(count, _)| *count)
+                .map_or("", |(_, cause)| cause);
             let instead = match late.conflict * 2 > late.total() {
                 true => "let them through".to_string(),
                 false => format!("replay it at a speed of {}", slower(fidelity.speed / 2.0)),
@@ -309,7 +388,9 @@ fn replayed(meter: &Meter, speed: f64) -> Span {
 
 /// How long all requests take if they go on as those did that were sent, and a tenth more.
 fn needed(meter: &Meter, sent: u64, planned: u64) -> Span {
-    let took = meter.first.map_or(0, |(_, first)| meter.last.1.0.saturating_sub(first.0)) as f64;
+    let took = meter
+        .first
+        .map_or(0, |(_, first)| meter.last.1.0.saturating_sub(first.0)) as f64;
     let all = took * planned as f64 / sent.max(1) as f64 * 1.1;
     Span(Duration::from_millis((all / 1e6).ceil().max(1.0) as u64))
 }
@@ -324,13 +405,18 @@ fn slower(speed: f64) -> f64 {
 
 /// By when the first and the last request were due, in microseconds.
 fn span_us(meter: &Meter) -> f64 {
-    meter.first.map_or(0.0, |(first, _)| meter.last.0.0.saturating_sub(first.0) as f64 / 1e3)
+    meter.first.map_or(0.0, |(first, _)| {
+        meter.last.0.0.saturating_sub(first.0) as f64 / 1e3
+    })
 }
 
 fn drift(meter: &Meter) -> Option<f64> {
     let (first_due, first_sent) = meter.first?;
     let (last_due, last_sent) = meter.last;
-    let span = last_due.0.checked_sub(first_due.0).filter(|span| *span > 0)?;
+    let span = last_due
+        .0
+        .checked_sub(first_due.0)
+        .filter(|span| *span > 0)?;
     let late = |due: Nanos, sent: Nanos| sent.0 as f64 - due.0 as f64;
     Some((late(last_due, last_sent) - late(first_due, first_sent)) / span as f64)
 }
@@ -350,7 +436,10 @@ fn gaps(due: &Histogram, sent: &Histogram) -> Option<GapDistance> {
 fn ks(a: &Histogram, b: &Histogram, slack: u64) -> f64 {
     let beyond = |from: &Histogram, to: &Histogram| {
         let (all, mut below, mut worst) = (from.count().max(1) as f64, 0, 0.0f64);
-        let other: Vec<(u64, u64)> = to.buckets().map(|(value, count)| (value.0, count)).collect();
+        let other: Vec<(u64, u64)> = to
+            .buckets()
+            .map(|(value, count)| (value.0, count))
+            .collect();
         let (mut at, mut reached, whole) = (0, 0u64, to.count().max(1) as f64);
         for (value, count) in from.buckets() {
             below += count;
@@ -379,9 +468,13 @@ mod tests {
 
     #[test]
     fn speeds_are_written_shortly() {
-        for (speed, said) in
-            [(1.0, 1.0), (0.5, 0.5), (1.0 / 1.37, 0.729), (123_456.0, 123_000.0), (0.001_239, 0.001_23)]
-        {
+        for (speed, said) in [
+            (1.0, 1.0),
+            (0.5, 0.5),
+            (1.0 / 1.37, 0.729),
+            (123_456.0, 123_000.0),
+            (0.001_239, 0.001_23),
+        ] {
             assert_eq!(slower(speed), said);
         }
     }

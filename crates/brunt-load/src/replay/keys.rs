@@ -53,7 +53,10 @@ impl Workload {
                 ("spin", self.spin.is_some()),
             ];
             return match stated.into_iter().find(|(_, stated)| *stated) {
-                Some((key, _)) => wrong(key, "it is about the replay of a trace, and there is no `trace`"),
+                Some((key, _)) => wrong(
+                    key,
+                    "it is about the replay of a trace, and there is no `trace`",
+                ),
                 None => Ok(()),
             };
         };
@@ -77,10 +80,16 @@ impl Workload {
             ("stop.passes", self.stop.passes.is_some()),
         ];
         if let Some((key, _)) = changed.into_iter().find(|(_, changed)| *changed) {
-            wrong(key, "the trace says which requests there are and when; leave it out")?;
+            wrong(
+                key,
+                "the trace says which requests there are and when; leave it out",
+            )?;
         }
         if self.verify.is_some() && self.workers > 1 {
-            wrong("workers", "a replay that verifies has one worker: it knows what each block has to hold")?;
+            wrong(
+                "workers",
+                "a replay that verifies has one worker: it knows what each block has to hold",
+            )?;
         }
         debug_assert!(matches!(self.arrival, Arrival::Closed {}));
         Ok(())
@@ -107,15 +116,25 @@ mod tests {
              reading = { strict = true, sort = true, block = \"4k\" }",
             None,
         );
-        let columns = "trace = \"x\"\nreading = { columns = \"obj-id-col=2, time-unit=us\", op = \"write\" }";
+        let columns =
+            "trace = \"x\"\nreading = { columns = \"obj-id-col=2, time-unit=us\", op = \"write\" }";
         check(columns, None);
         check("trace = \"x\"\nreading = { event = \"queued\" }", None);
-        check("trace = \"x\"\nformat = \"dtb\"\nreading = { event = \"queued\" }", Some("reading.event"));
-        check("reading = { strict = true }\nstop = { time = \"1s\" }", Some("reading"));
+        check(
+            "trace = \"x\"\nformat = \"dtb\"\nreading = { event = \"queued\" }",
+            Some("reading.event"),
+        );
+        check(
+            "reading = { strict = true }\nstop = { time = \"1s\" }",
+            Some("reading"),
+        );
         check("speed = 2.0\nstop = { time = \"1s\" }", Some("speed"));
         check("for = \"1s\"\nstop = { time = \"1s\" }", Some("for"));
         check("trace = \"x\"\nread = 0.5", Some("read"));
-        check("trace = \"x\"\narrival = { kind = \"open\", rate = 10 }", Some("arrival"));
+        check(
+            "trace = \"x\"\narrival = { kind = \"open\", rate = 10 }",
+            Some("arrival"),
+        );
         check("trace = \"x\"\nspeed = -1", Some("speed"));
         check("trace = \"x\"\nverify = {}\nworkers = 2", Some("workers"));
     }

@@ -47,7 +47,8 @@ impl Moment {
             (&mut self.sent, other.sent),
             (&mut self.error, other.error),
         ];
-        sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
+        sums.into_iter()
+            .for_each(|(sum, more)| *sum = sum.saturating_add(more));
         self.error_max = self.error_max.max(other.error_max);
     }
 }
@@ -76,7 +77,13 @@ pub(super) struct Fates {
 impl Fates {
     /// Those of another part of the same requests.
     fn merge(&mut self, other: &Fates) {
-        let Fates { given, sent, dropped, skipped, given_back } = *other;
+        let Fates {
+            given,
+            sent,
+            dropped,
+            skipped,
+            given_back,
+        } = *other;
         self.given = self.given.saturating_add(given);
         self.sent = self.sent.saturating_add(sent);
         self.dropped = self.dropped.saturating_add(dropped);
@@ -86,8 +93,16 @@ impl Fates {
 
     /// Whether another host can have counted so.
     fn are_possible(&self) -> bool {
-        let Fates { given, sent, dropped, skipped, given_back } = *self;
-        let small = [given, sent, dropped, skipped, given_back].iter().all(|count| *count <= COUNT_MAX);
+        let Fates {
+            given,
+            sent,
+            dropped,
+            skipped,
+            given_back,
+        } = *self;
+        let small = [given, sent, dropped, skipped, given_back]
+            .iter()
+            .all(|count| *count <= COUNT_MAX);
         small && given >= sent + skipped
     }
 
@@ -112,10 +127,24 @@ impl Fates {
     /// # Panics
     /// More were sent or counted than were given: our own mistake.
     pub(super) fn unsent(&self, planned: u64) -> UnsentRequests {
-        let Fates { given, sent, dropped, skipped, .. } = *self;
+        let Fates {
+            given,
+            sent,
+            dropped,
+            skipped,
+            ..
+        } = *self;
         assert!(given >= sent + skipped, "{self:?}");
-        let (not_taken, after_end) = (given - sent - skipped, planned.saturating_sub(self.reached()));
-        UnsentRequests { dropped, skipped, not_taken, after_end }
+        let (not_taken, after_end) = (
+            given - sent - skipped,
+            planned.saturating_sub(self.reached()),
+        );
+        UnsentRequests {
+            dropped,
+            skipped,
+            not_taken,
+            after_end,
+        }
     }
 }
 
@@ -178,7 +207,12 @@ pub(super) struct Meter {
 impl Meter {
     /// `has_responses`: the trace says how long requests took. `begins`: where each target begins. `devices`: how many are
     /// told apart.
-    pub(super) fn new(timing: ReplayTiming, has_responses: bool, begins: Vec<u64>, devices: usize) -> Meter {
+    pub(super) fn new(
+        timing: ReplayTiming,
+        has_responses: bool,
+        begins: Vec<u64>,
+        devices: usize,
+    ) -> Meter {
         Meter {
             start: Nanos(0),
             by_time: timing != ReplayTiming::Depth,
@@ -272,7 +306,16 @@ impl Meter {
     /// was given to be sent, not to be counted.
     #[cold]
     pub(super) fn given_back(&mut self, index: u64, entry: &Entry, arrived: bool) {
-        let Entry { op, offset, len, of, fua, closes, found: (here, there), .. } = *entry;
+        let Entry {
+            op,
+            offset,
+            len,
+            of,
+            fua,
+            closes,
+            found: (here, there),
+            ..
+        } = *entry;
         if arrived {
             let moment = self.moment(entry.due);
             moment.arrived -= 1;
@@ -299,7 +342,10 @@ impl Meter {
         let trace_depth = match &mut self.trace_in_flight {
             None => 0,
             Some(completions) => {
-                while completions.peek().is_some_and(|Reverse(at)| *at <= row.time_ns) {
+                while completions
+                    .peek()
+                    .is_some_and(|Reverse(at)| *at <= row.time_ns)
+                {
                     completions.pop();
                 }
                 let depth = completions.len();
@@ -319,7 +365,8 @@ impl Meter {
     /// Whether a request goes out of order at this time: a later one was sent before, or one before it is sent later.
     #[inline]
     pub(super) fn is_out_of_order(&self, index: u64, at: Nanos) -> bool {
-        self.highest_sent.is_some_and(|(highest, latest)| index < highest || at < latest)
+        self.highest_sent
+            .is_some_and(|(highest, latest)| index < highest || at < latest)
     }
 
     /// A request was sent; `overtaken`: a later one on the same blocks was sent before it.
@@ -327,7 +374,8 @@ impl Meter {
     pub(super) fn sent(&mut self, request: &Planned, entry: &Entry, at: Nanos, overtaken: bool) {
         let target = entry.of.target;
         let offset = request.offset - self.begins[usize::from(target)];
-        self.sent.add(request.index, request.op, target, offset, request.len);
+        self.sent
+            .add(request.index, request.op, target, offset, request.len);
         self.fates.sent += u64::from(entry.closes);
         self.forced_sent += u64::from(request.force_unit_access && entry.fua);
         if self.is_out_of_order(request.index, at) {
@@ -342,7 +390,9 @@ impl Meter {
         }
         let is_late = error > (LATE_AFTER_US * 1e3) as u64;
         if let Some(device) = self.devices.get_mut(usize::from(entry.of.device)) {
-            device.sent.add(request.index, request.op, target, offset, request.len);
+            device
+                .sent
+                .add(request.index, request.op, target, offset, request.len);
             device.fates.sent += u64::from(entry.closes);
             device.late += u64::from(is_late);
             if self.by_time {
@@ -352,8 +402,10 @@ impl Meter {
         if self.first.is_none() {
             self.first = Some((entry.due, at));
         } else if self.by_time {
-            self.gaps_due.record(Nanos(entry.due.0.saturating_sub(self.last.0.0)));
-            self.gaps_sent.record(Nanos(at.0.saturating_sub(self.last.1.0)));
+            self.gaps_due
+                .record(Nanos(entry.due.0.saturating_sub(self.last.0.0)));
+            self.gaps_sent
+                .record(Nanos(at.0.saturating_sub(self.last.1.0)));
         }
         self.last = (entry.due, at);
         let moment = self.moment(entry.due);
@@ -410,7 +462,11 @@ impl Meter {
             self.moments.resize(place + 1, Moment::default());
         }
         let begin = place as u64 * self.moment_nanos;
-        self.moment = MomentAt { place, begin, end: begin + self.moment_nanos };
+        self.moment = MomentAt {
+            place,
+            begin,
+            end: begin + self.moment_nanos,
+        };
     }
 
     /// Makes one moment of two.
@@ -441,7 +497,10 @@ impl Meter {
         counts.iter().all(|count| *count <= COUNT_MAX)
             && self.fates.are_possible()
             && self.devices.len() == devices
-            && self.devices.iter().all(|device| device.fates.are_possible())
+            && self
+                .devices
+                .iter()
+                .all(|device| device.fates.are_possible())
             && self.moments.len() <= MOMENTS_MAX
             && moments
             && (self.moment_nanos / MOMENT_NANOS).is_power_of_two()
@@ -461,7 +520,8 @@ impl Meter {
             (&mut self.reordered_overlapping, other.reordered_overlapping),
             (&mut self.conflicts, other.conflicts),
         ];
-        sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
+        sums.into_iter()
+            .for_each(|(sum, more)| *sum = sum.saturating_add(more));
         for (own, other) in self.devices.iter_mut().zip(&other.devices) {
             own.planned.merge(&other.planned);
             own.sent.merge(&other.sent);
@@ -481,8 +541,14 @@ impl Meter {
         while other.moment_nanos < self.moment_nanos {
             other.lengthen();
         }
-        self.moments.resize(self.moments.len().max(other.moments.len()), Moment::default());
-        self.moments.iter_mut().zip(&other.moments).for_each(|(own, other)| own.add(other));
+        self.moments.resize(
+            self.moments.len().max(other.moments.len()),
+            Moment::default(),
+        );
+        self.moments
+            .iter_mut()
+            .zip(&other.moments)
+            .for_each(|(own, other)| own.add(other));
     }
 
     /// How it went over time; moments without requests are left out.
@@ -497,7 +563,9 @@ impl Meter {
                 issue_error_mean_us: of(moment.error, moment.sent) / 1e3,
                 issue_error_max_us: moment.error_max as f64 / 1e3,
                 depth_mean: of(moment.depth, moment.arrived),
-                trace_depth_mean: self.has_responses.then(|| of(moment.trace_depth, moment.arrived)),
+                trace_depth_mean: self
+                    .has_responses
+                    .then(|| of(moment.trace_depth, moment.arrived)),
             })
         };
         self.moments.iter().enumerate().filter_map(moment).collect()

@@ -49,8 +49,8 @@ use crate::block::workload::{BlockSize, StopCondition, Workload};
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::{Commands, LoadCommand, LoadCommandError};
 use crate::load::{
-    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, RunOrder, RunPart,
-    RunningLoad, WorkloadError,
+    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, RunOrder,
+    RunPart, RunningLoad, WorkloadError,
 };
 use feeder::{Feed, FeederPlan};
 use fidelity::ReplayPlan;
@@ -91,7 +91,12 @@ impl ReplayLoad {
     pub fn new(workload: Workload, targets: &[String]) -> ReplayLoad {
         let settings = workload.replay().expect("a workload with a trace");
         let routes = Routes::new(&settings, targets);
-        ReplayLoad { workload, settings, routes, survey: SurveyCell::default() }
+        ReplayLoad {
+            workload,
+            settings,
+            routes,
+            survey: SurveyCell::default(),
+        }
     }
 
     /// The same load with the survey of `other`, if that is of the same part of the same trace: a trace is read once for
@@ -99,8 +104,24 @@ impl ReplayLoad {
     #[must_use]
     pub fn sharing(mut self, other: &ReplayLoad) -> ReplayLoad {
         let part = |load: &ReplayLoad| {
-            let ReplaySettings { trace, format, reading, map, from, length, .. } = load.settings.clone();
-            (trace, format, reading, map, from, length, load.routes.clone())
+            let ReplaySettings {
+                trace,
+                format,
+                reading,
+                map,
+                from,
+                length,
+                ..
+            } = load.settings.clone();
+            (
+                trace,
+                format,
+                reading,
+                map,
+                from,
+                length,
+                load.routes.clone(),
+            )
         };
         if part(&self) == part(other) {
             self.survey = Arc::clone(&other.survey);
@@ -126,8 +147,14 @@ impl ReplayLoad {
     ///
     /// # Errors
     /// A part is none.
-    pub fn judge(&self, parts: &[String], lost: &[String]) -> Result<Option<ReplayFidelity>, PartError> {
-        let Some(survey) = self.known() else { return Ok(None) };
+    pub fn judge(
+        &self,
+        parts: &[String],
+        lost: &[String],
+    ) -> Result<Option<ReplayFidelity>, PartError> {
+        let Some(survey) = self.known() else {
+            return Ok(None);
+        };
         let read = |text: &String| ReplayPart::read(text, survey.told.len());
         let parts: Vec<ReplayPart> = parts.iter().map(read).collect::<Result<_, _>>()?;
         let Some(mut all) = parts.into_iter().reduce(|mut all, part| {
@@ -137,12 +164,22 @@ impl ReplayLoad {
             return Ok(None);
         };
         all.meter.ended &= lost.is_empty();
-        let failure = all.failure.clone().map(|what| WorkloadError { key: "trace", what });
-        let plan = ReplayPlan { settings: &self.settings, survey, routes: &self.routes };
+        let failure = all
+            .failure
+            .clone()
+            .map(|what| WorkloadError { key: "trace", what });
+        let plan = ReplayPlan {
+            settings: &self.settings,
+            survey,
+            routes: &self.routes,
+        };
         let mut fidelity = fidelity::judge(&all.meter, &plan, &all.rows, failure.as_ref());
         if !lost.is_empty() {
             fidelity.verdict = fidelity.verdict.max(ReplayVerdict::Degraded);
-            fidelity.reasons.push(format!("the part of a host is missing: {}", lost.join("; ")));
+            fidelity.reasons.push(format!(
+                "the part of a host is missing: {}",
+                lost.join("; ")
+            ));
         }
         Ok(Some(fidelity))
     }
@@ -154,7 +191,11 @@ impl ReplayLoad {
     ///
     /// # Panics
     /// There are other parts than targets: our own mistake.
-    pub fn check_trace(&self, info: &DeviceInfo, parts: &[Range<u64>]) -> Result<(), WorkloadError> {
+    pub fn check_trace(
+        &self,
+        info: &DeviceInfo,
+        parts: &[Range<u64>],
+    ) -> Result<(), WorkloadError> {
         let survey = self.survey()?;
         let parts = rooms(parts, info.size_bytes);
         assert_eq!(parts.len(), self.routes.count(), "each target has its part");
@@ -168,7 +209,12 @@ impl ReplayLoad {
     pub fn check_target(&self, info: &DeviceInfo, target: &str) -> Result<(), WorkloadError> {
         let survey = self.survey()?;
         let number = self.routes.number(target).unwrap_or(0);
-        survey.fits_target(self.settings.map, info, &self.routes, (number, target, info.size_bytes))?;
+        survey.fits_target(
+            self.settings.map,
+            info,
+            &self.routes,
+            (number, target, info.size_bytes),
+        )?;
         survey.can(info, survey.changes_target(number))
     }
 
@@ -188,16 +234,27 @@ impl ReplayLoad {
         let block = u64::from(info.block_bytes).max(512);
         // A request may begin and end inside of a block.
         let longest = (survey.len_max + block).next_multiple_of(block).max(block);
-        let piece = longest.min(PIECE_BYTES_MAX).min(u64::from(info.transfer_bytes_max) / block * block);
-        workload.blocks = vec![BlockSize { size: Size(piece.max(block)), weight: 1.0 }];
+        let piece = longest
+            .min(PIECE_BYTES_MAX)
+            .min(u64::from(info.transfer_bytes_max) / block * block);
+        workload.blocks = vec![BlockSize {
+            size: Size(piece.max(block)),
+            weight: 1.0,
+        }];
         workload.align = Size(block);
         // Only which kinds there are is looked at.
-        workload.read = if survey.changes_data() || survey.flushes > 0 { 0.5 } else { 1.0 };
+        workload.read = if survey.changes_data() || survey.flushes > 0 {
+            0.5
+        } else {
+            1.0
+        };
         workload.trim = if survey.unmaps > 0 { 0.25 } else { 0.0 };
         workload.flush_every = u64::from(survey.flushes > 0);
         workload.queue_depth = order.depth.unwrap_or(workload.queue_depth);
         let all = BUFFER_BYTES_MAX / piece.max(block) / u64::from(workload.workers);
-        workload.queue_depth = workload.queue_depth.min(u32::try_from(all).unwrap_or(u32::MAX).max(1));
+        workload.queue_depth = workload
+            .queue_depth
+            .min(u32::try_from(all).unwrap_or(u32::MAX).max(1));
         workload.reap_batch = workload.reap_batch.min(workload.queue_depth);
         workload.ring = match order.ring.unwrap_or(workload.ring) {
             // What a trial with other requests would say is not asked for.
@@ -206,8 +263,10 @@ impl ReplayLoad {
         };
         workload.keep_journals_apart(order.order);
         if let Some(trial) = order.trial {
-            workload.stop =
-                StopCondition { time: Some(brunt_core::Span(trial.time)), ..StopCondition::default() };
+            workload.stop = StopCondition {
+                time: Some(brunt_core::Span(trial.time)),
+                ..StopCondition::default()
+            };
             (workload.verify, workload.record_requests) = (None, false);
         }
         workload
@@ -219,8 +278,18 @@ impl ReplayLoad {
     /// It cannot be shared.
     fn share(&self, part: Option<RunPart>) -> Result<Share, WorkloadError> {
         let workers = self.workload.workers.max(1);
-        let Some(RunPart { first_worker, workers_of_all, .. }) = part else { return Ok(Share::ALL) };
-        let share = Share { index: first_worker / workers, of: (workers_of_all / workers).max(1) };
+        let Some(RunPart {
+            first_worker,
+            workers_of_all,
+            ..
+        }) = part
+        else {
+            return Ok(Share::ALL);
+        };
+        let share = Share {
+            index: first_worker / workers,
+            of: (workers_of_all / workers).max(1),
+        };
         if share.of > 1 {
             self.workload.check_shared_replay()?;
         }
@@ -256,7 +325,9 @@ impl ReplayLoad {
                 format!("contents of {writes} follow the trace's hashes")
             });
         }
-        let row = |(why, rows): (&String, &u64)| format!("trace: {} {why}", counted(*rows as usize, "row"));
+        let row = |(why, rows): (&String, &u64)| {
+            format!("trace: {} {why}", counted(*rows as usize, "row"))
+        };
         notes.extend(survey.rows.iter().map(row));
         notes
     }
@@ -272,17 +343,30 @@ impl Load for ReplayLoad {
     }
 
     fn info(&self) -> LoadInfo {
-        let Workload { workers, queue_depth, ramp_up, interval, stop, ring, .. } = &self.workload;
+        let Workload {
+            workers,
+            queue_depth,
+            ramp_up,
+            interval,
+            stop,
+            ring,
+            ..
+        } = &self.workload;
         let known = self.known();
         let rate = |survey: &Survey| {
             survey.requests as f64 / (survey.span_ns.max(1) as f64 / 1e9) * self.settings.speed
         };
         LoadInfo {
-            kinds: known.map_or_else(|| vec![OpKind::Read, OpKind::Write], |survey| survey.kinds()),
+            kinds: known.map_or_else(
+                || vec![OpKind::Read, OpKind::Write],
+                |survey| survey.kinds(),
+            ),
             workers: *workers,
             queue_depth: *queue_depth,
             pace: match self.settings.timing {
-                ReplayTiming::Trace => Pace::Open { rate: known.map_or(0.0, |survey| rate(survey)) },
+                ReplayTiming::Trace => Pace::Open {
+                    rate: known.map_or(0.0, |survey| rate(survey)),
+                },
                 ReplayTiming::Depth | ReplayTiming::Dependency => Pace::Closed,
             },
             ramp_up: ramp_up.map_or(Duration::ZERO, |ramp_up| ramp_up.time.0),
@@ -304,19 +388,33 @@ impl Load for ReplayLoad {
     }
 
     fn describe(&self) -> String {
-        let ReplaySettings { trace, speed, timing, map, .. } = &self.settings;
-        let name = trace
-            .file_name()
-            .map_or_else(|| trace.display().to_string(), |name| name.to_string_lossy().into());
+        let ReplaySettings {
+            trace,
+            speed,
+            timing,
+            map,
+            ..
+        } = &self.settings;
+        let name = trace.file_name().map_or_else(
+            || trace.display().to_string(),
+            |name| name.to_string_lossy().into(),
+        );
         let when = match timing {
             ReplayTiming::Trace if *speed == 1.0 => "at its times".to_string(),
             ReplayTiming::Trace => format!("at {speed} times its speed"),
-            ReplayTiming::Depth => format!("as fast as possible, {} outstanding", self.workload.queue_depth),
+            ReplayTiming::Depth => format!(
+                "as fast as possible, {} outstanding",
+                self.workload.queue_depth
+            ),
             ReplayTiming::Dependency if *speed == 1.0 => "by dependency".to_string(),
             ReplayTiming::Dependency => format!("by dependency, at {speed} times its speed"),
         };
         let workers = self.workload.workers;
-        let workers = if workers > 1 { format!(", {workers} workers") } else { String::new() };
+        let workers = if workers > 1 {
+            format!(", {workers} workers")
+        } else {
+            String::new()
+        };
         format!("replay of {name} {when}, addresses {}{workers}", map.name())
     }
 
@@ -347,7 +445,9 @@ impl Load for ReplayLoad {
             // Blocks carry what is verified in place of the trace's contents.
             settings.contents = ReplayContents::Data;
         }
-        let part = order.part.unwrap_or_else(|| RunPart::whole(workload.workers));
+        let part = order
+            .part
+            .unwrap_or_else(|| RunPart::whole(workload.workers));
         let share = self.share(order.part)?;
         let parts = rooms(&on.parts, info.size_bytes);
         let begins = parts.iter().map(|part| part.start).collect();
@@ -370,10 +470,29 @@ impl Load for ReplayLoad {
         let prepared = PreparedLoad::alone(workload.workers, workload.queue_depth, Some(ring));
         let (seed, run, spin) = (order.seed, order.mark(), settings.spin.as_nanos() as u64);
         let commands = Commands::new();
-        let job = ReplayJob { workload, backend, turns: turns.clone(), seed, part, run, spin, commands };
+        let job = ReplayJob {
+            workload,
+            backend,
+            turns: turns.clone(),
+            seed,
+            part,
+            run,
+            spin,
+            commands,
+        };
         let workers = Workers::spawn(job, &inbox)?;
         let (routes, is_part) = (self.routes.clone(), order.part.is_some());
-        Ok((prepared, Box::new(RunningReplay { workers, turns, settings, routes, survey, is_part })))
+        Ok((
+            prepared,
+            Box::new(RunningReplay {
+                workers,
+                turns,
+                settings,
+                routes,
+                survey,
+                is_part,
+            }),
+        ))
     }
 
     fn any(&self) -> &dyn Any {
@@ -414,18 +533,31 @@ impl WorkerJob for ReplayJob {
         let ring = ring_of(workload, &RingConfig::default()).map_err(io)?;
         let id = WorkerId::of(self.part, worker, self.seed);
         let align = workload.align.0;
-        let area = Area { start: 0, len: info.size_bytes / align * align, align, first: 0 };
+        let area = Area {
+            start: 0,
+            len: info.size_bytes / align * align,
+            align,
+            first: 0,
+        };
         let content = Blocks::over(workload, info, area, id, &self.run)?;
         let sequence = self.turns.sequence(workload.queue_depth);
         let ready = Worker::with(sequence, content, workload, id, ring.pool());
         let mut device = open_device(self.backend.as_ref(), &ring, worker, workload.queue_depth)?;
         inbox.send(WorkerMessage::Ready);
         // No start: nobody wants this run any more.
-        let Ok(start) = started.recv() else { return Ok((Outcome::interrupted(), device.health())) };
+        let Ok(start) = started.recv() else {
+            return Ok((Outcome::interrupted(), device.health()));
+        };
         let mut post = Post::new(worker, inbox);
-        let mut time = SpinTime { ring: &ring, spin: self.spin };
+        let mut time = SpinTime {
+            ring: &ring,
+            spin: self.spin,
+        };
         let outcome = ready.run(device.as_mut(), &mut time, start, &self.commands, &mut post);
-        let outcome = Outcome { recording_wait: post.waited(), ..outcome.map_err(io)? };
+        let outcome = Outcome {
+            recording_wait: post.waited(),
+            ..outcome.map_err(io)?
+        };
         Ok((outcome, device.health()))
     }
 }
@@ -453,9 +585,17 @@ impl RunningLoad for RunningReplay {
     fn finish(mut self: Box<Self>) -> Finished {
         let troubles = self.workers.troubles();
         if self.is_part {
-            return Finished { replay_part: Some(self.part()), troubles, ..Finished::default() };
+            return Finished {
+                replay_part: Some(self.part()),
+                troubles,
+                ..Finished::default()
+            };
         }
-        Finished { replay: Some(Box::new(self.fidelity())), troubles, ..Finished::default() }
+        Finished {
+            replay: Some(Box::new(self.fidelity())),
+            troubles,
+            ..Finished::default()
+        }
     }
 }
 
@@ -470,7 +610,11 @@ impl RunningReplay {
     fn fidelity(&self) -> ReplayFidelity {
         let mut stream = self.turns.clone().into_stream();
         let (counts, failure) = stream.finish_feed();
-        let plan = ReplayPlan { settings: &self.settings, survey: &self.survey, routes: &self.routes };
+        let plan = ReplayPlan {
+            settings: &self.settings,
+            survey: &self.survey,
+            routes: &self.routes,
+        };
         fidelity::judge(&stream.meter, &plan, &counts, failure.as_ref())
     }
 }

@@ -55,9 +55,15 @@ impl ReplayPart {
     pub fn read(text: &str, devices: usize) -> Result<ReplayPart, PartError> {
         let part: ReplayPart = serde_json::from_str(text)?;
         // It is shown to people.
-        let is_plain = |text: &String| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control);
-        let possible = part.meter.is_possible(devices) && part.failure.as_ref().is_none_or(is_plain);
-        if possible { Ok(part) } else { Err(PartError::Impossible) }
+        let is_plain =
+            |text: &String| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control);
+        let possible =
+            part.meter.is_possible(devices) && part.failure.as_ref().is_none_or(is_plain);
+        if possible {
+            Ok(part)
+        } else {
+            Err(PartError::Impossible)
+        }
     }
 
     /// Adds another host's.
@@ -92,10 +98,20 @@ impl Meter {
         self.gaps_sent.merge(&other.gaps_sent);
         // Whoever sent nothing has no last either.
         if let Some(first) = other.first {
-            self.last = if self.first.is_some() { self.last.max(other.last) } else { other.last };
+            self.last = if self.first.is_some() {
+                self.last.max(other.last)
+            } else {
+                other.last
+            };
             self.first = Some(self.first.map_or(first, |own| own.min(first)));
         }
-        let LateRequests { worker, reader, device, depth, conflict } = other.late;
+        let LateRequests {
+            worker,
+            reader,
+            device,
+            depth,
+            conflict,
+        } = other.late;
         let own = &mut self.late;
         let sums = [
             (&mut own.worker, worker),
@@ -104,7 +120,8 @@ impl Meter {
             (&mut own.depth, depth),
             (&mut own.conflict, conflict),
         ];
-        sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
+        sums.into_iter()
+            .for_each(|(sum, more)| *sum = sum.saturating_add(more));
         self.merge_moments(other);
     }
 }

@@ -41,7 +41,13 @@ impl Extents {
                 if self.chunks.len() == CHUNKS_MAX {
                     return false;
                 }
-                self.chunks.insert(key, Chunk { before: 0, bits: Box::new([0; 64]) });
+                self.chunks.insert(
+                    key,
+                    Chunk {
+                        before: 0,
+                        bits: Box::new([0; 64]),
+                    },
+                );
             }
             let bit = extent % CHUNK_EXTENTS;
             let chunk = self.chunks.get_mut(&key).expect("inserted above");
@@ -56,7 +62,11 @@ impl Extents {
         for ((device, _), chunk) in &mut self.chunks {
             let before = &mut before[usize::from(devices[*device as usize].target)];
             chunk.before = *before;
-            *before += chunk.bits.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
+            *before += chunk
+                .bits
+                .iter()
+                .map(|word| u64::from(word.count_ones()))
+                .sum::<u64>();
         }
         self.extents = before;
     }
@@ -72,7 +82,10 @@ impl Extents {
         let chunk = self.chunks.get(&(device, extent / CHUNK_EXTENTS))?;
         let bit = extent % CHUNK_EXTENTS;
         let (word, below) = ((bit / 64) as usize, (1u64 << (bit % 64)) - 1);
-        let rank = chunk.bits[..word].iter().map(|word| u64::from(word.count_ones())).sum::<u64>()
+        let rank = chunk.bits[..word]
+            .iter()
+            .map(|word| u64::from(word.count_ones()))
+            .sum::<u64>()
             + u64::from((chunk.bits[word] & below).count_ones());
         Some((chunk.before + rank) * EXTENT_BYTES + offset % EXTENT_BYTES)
     }
@@ -130,11 +143,16 @@ impl Layout {
             if *end > 0 {
                 spans[target] = base.saturating_add(*end);
             }
-            next[target] =
-                base.saturating_add(*end).checked_next_multiple_of(DEVICE_ALIGN).unwrap_or(u64::MAX);
+            next[target] = base
+                .saturating_add(*end)
+                .checked_next_multiple_of(DEVICE_ALIGN)
+                .unwrap_or(u64::MAX);
             base
         });
-        Layout { bases: bases.collect(), spans }
+        Layout {
+            bases: bases.collect(),
+            spans,
+        }
     }
 }
 
@@ -147,8 +165,18 @@ impl<'a> Placement<'a> {
         parts: &[Range<u64>],
         block: u64,
     ) -> Placement<'a> {
-        let rooms = parts.iter().map(|part| (part.start, (part.end - part.start) / block * block)).collect();
-        Placement { map, layout: Layout::of(devices, parts.len()), devices, extents, rooms, block }
+        let rooms = parts
+            .iter()
+            .map(|part| (part.start, (part.end - part.start) / block * block))
+            .collect();
+        Placement {
+            map,
+            layout: Layout::of(devices, parts.len()),
+            devices,
+            extents,
+            rooms,
+            block,
+        }
     }
 
     /// Where a request goes; a request longer than the target is cut to it. One without blocks, which is a flush, goes to
@@ -158,8 +186,17 @@ impl<'a> Placement<'a> {
         let target = usize::from(self.devices.get(device as usize)?.target);
         let (start, room) = self.rooms[target];
         if len == 0 {
-            let (offset, len) = if self.rooms.len() > 1 { (start, room) } else { (0, 0) };
-            return Some(Placed { offset, len, rounded: false, moved: false });
+            let (offset, len) = if self.rooms.len() > 1 {
+                (start, room)
+            } else {
+                (0, 0)
+            };
+            return Some(Placed {
+                offset,
+                len,
+                rounded: false,
+                moved: false,
+            });
         }
         let first = offset / self.block * self.block;
         let end = (offset.saturating_add(len)).next_multiple_of(self.block);
@@ -177,7 +214,12 @@ impl<'a> Placement<'a> {
             AddressMap::Pack => self.extents.place(device, first)?,
         };
         let to = to.min(room - whole);
-        Some(Placed { offset: start + to, len: whole, rounded, moved: to != first })
+        Some(Placed {
+            offset: start + to,
+            len: whole,
+            rounded,
+            moved: to != first,
+        })
     }
 }
 
@@ -187,13 +229,20 @@ mod tests {
 
     fn touched(requests: &[(u32, u64, u64)]) -> Extents {
         let mut extents = Extents::default();
-        requests.iter().for_each(|(device, offset, len)| assert!(extents.touch(*device, *offset, *len)));
+        requests
+            .iter()
+            .for_each(|(device, offset, len)| assert!(extents.touch(*device, *offset, *len)));
         extents.settle(&on_one(&[40 << 30, 1 << 20]), 1);
         extents
     }
 
     fn on_one(ends: &[u64]) -> Vec<DeviceEnd> {
-        ends.iter().map(|end| DeviceEnd { end: *end, target: 0 }).collect()
+        ends.iter()
+            .map(|end| DeviceEnd {
+                end: *end,
+                target: 0,
+            })
+            .collect()
     }
 
     fn whole(size: u64) -> Vec<Range<u64>> {
@@ -203,17 +252,26 @@ mod tests {
     /// Packed, every block keeps a place of its own, in the order of addresses, and requests stay in one piece.
     #[test]
     fn packing_keeps_places_apart_and_in_order() {
-        let requests =
-            [(0, 0, 4096), (0, 33 << 30, 65536 * 3), (0, (33 << 30) + 65536 * 3, 512), (1, 4096, 512)];
+        let requests = [
+            (0, 0, 4096),
+            (0, 33 << 30, 65536 * 3),
+            (0, (33 << 30) + 65536 * 3, 512),
+            (1, 4096, 512),
+        ];
         let extents = touched(&requests);
         assert_eq!(extents.bytes(0), 65536 * 6);
         let devices = on_one(&[40 << 30, 1 << 20]);
         let parts = whole(1 << 20);
         let placement = Placement::new(AddressMap::Pack, &devices, &extents, &parts, 512);
-        let places: Vec<u64> =
-            requests.iter().map(|(d, o, l)| placement.place(*d, *o, *l).unwrap().offset).collect();
+        let places: Vec<u64> = requests
+            .iter()
+            .map(|(d, o, l)| placement.place(*d, *o, *l).unwrap().offset)
+            .collect();
         assert_eq!(places, [0, 65536, 65536 * 4, 65536 * 5 + 4096]);
-        assert_eq!((placement.place(0, 1 << 30, 512), placement.place(2, 0, 512)), (None, None));
+        assert_eq!(
+            (placement.place(0, 1 << 30, 512), placement.place(2, 0, 512)),
+            (None, None)
+        );
     }
 
     #[test]
@@ -222,24 +280,47 @@ mod tests {
         for map in [AddressMap::Wrap, AddressMap::Scale] {
             let (devices, parts) = (on_one(&[1 << 40]), whole((1 << 30) + 100));
             let placement = Placement::new(map, &devices, &none, &parts, 4096);
-            for offset in [0u64, 1, 511, 1 << 29, (1 << 30) - 512, 1 << 35, (1 << 40) - 512] {
+            for offset in [
+                0u64,
+                1,
+                511,
+                1 << 29,
+                (1 << 30) - 512,
+                1 << 35,
+                (1 << 40) - 512,
+            ] {
                 let placed = placement.place(0, offset, 5000).unwrap();
-                assert!(placed.offset.is_multiple_of(4096) && placed.len.is_multiple_of(4096), "{placed:?}");
-                assert!(placed.offset + placed.len <= 1 << 30 && placed.rounded, "{placed:?}");
+                assert!(
+                    placed.offset.is_multiple_of(4096) && placed.len.is_multiple_of(4096),
+                    "{placed:?}"
+                );
+                assert!(
+                    placed.offset + placed.len <= 1 << 30 && placed.rounded,
+                    "{placed:?}"
+                );
             }
         }
         let (devices, parts) = (on_one(&[5000, 0, 8192]), whole(1 << 30));
         let placement = Placement::new(AddressMap::AsIs, &devices, &none, &parts, 512);
-        let expected = Placed { offset: (1 << 20) + 512, len: 1024, rounded: false, moved: true };
+        let expected = Placed {
+            offset: (1 << 20) + 512,
+            len: 1024,
+            rounded: false,
+            moved: true,
+        };
         assert_eq!(placement.place(2, 512, 1024), Some(expected));
         let layout = Layout::of(&devices, 1);
-        assert_eq!((layout.bases, layout.spans), (vec![0, 1 << 20, 1 << 20], vec![(1 << 20) + 8192]));
+        assert_eq!(
+            (layout.bases, layout.spans),
+            (vec![0, 1 << 20, 1 << 20], vec![(1 << 20) + 8192])
+        );
     }
 
     /// Each target has its own addresses, and a flush is for its own target alone.
     #[test]
     fn targets_are_apart() {
-        let devices = [(8192, 1), (4096, 0), (4096, 1)].map(|(end, target)| DeviceEnd { end, target });
+        let devices =
+            [(8192, 1), (4096, 0), (4096, 1)].map(|(end, target)| DeviceEnd { end, target });
         let parts = [0..1 << 30, 1 << 30..3 << 30];
         let mut extents = Extents::default();
         for device in 0..3 {
@@ -256,11 +337,19 @@ mod tests {
         let begin = 1 << 30;
         assert_eq!(
             places(AddressMap::AsIs),
-            [(begin + 512, false), (512, false), (begin + (1 << 20) + 512, true)]
+            [
+                (begin + 512, false),
+                (512, false),
+                (begin + (1 << 20) + 512, true)
+            ]
         );
         assert_eq!(
             places(AddressMap::Pack),
-            [(begin + 512, false), (512, false), (begin + 65536 + 512, true)]
+            [
+                (begin + 512, false),
+                (512, false),
+                (begin + 65536 + 512, true)
+            ]
         );
         let placement = Placement::new(AddressMap::AsIs, &devices, &extents, &parts, 512);
         let flush = placement.place(0, 0, 0).unwrap();

@@ -25,8 +25,13 @@ impl Routes {
             None => targets.is_empty().then_some(0),
         };
         let named = settings.devices.iter();
-        let named = named.filter_map(|(device, target)| Some((device.clone(), place(target)?))).collect();
-        Routes { targets: targets.to_vec(), named: (!settings.devices.is_empty()).then_some(named) }
+        let named = named
+            .filter_map(|(device, target)| Some((device.clone(), place(target)?)))
+            .collect();
+        Routes {
+            targets: targets.to_vec(),
+            named: (!settings.devices.is_empty()).then_some(named),
+        }
     }
 
     /// The number of the target that a device of the trace goes to.
@@ -60,5 +65,9 @@ impl Routes {
 
 /// The parts of a device of `size` bytes that targets have; the whole of it where there are none.
 pub(super) fn rooms(parts: &[Range<u64>], size: u64) -> Vec<Range<u64>> {
-    if parts.is_empty() { std::iter::once(0..size).collect() } else { parts.to_vec() }
+    if parts.is_empty() {
+        std::iter::once(0..size).collect()
+    } else {
+        parts.to_vec()
+    }
 }

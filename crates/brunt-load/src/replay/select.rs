@@ -78,8 +78,14 @@ impl<'a> Selection<'a> {
         let time_ns = row.time_ns.saturating_sub(first).max(self.last_ns);
         self.last_ns = time_ns;
         let from = self.settings.from.as_nanos() as u64;
-        let Some(time_ns) = time_ns.checked_sub(from) else { return self.leave("before `from`") };
-        if self.settings.length.is_some_and(|length| u128::from(time_ns) >= length.as_nanos()) {
+        let Some(time_ns) = time_ns.checked_sub(from) else {
+            return self.leave("before `from`");
+        };
+        if self
+            .settings
+            .length
+            .is_some_and(|length| u128::from(time_ns) >= length.as_nanos())
+        {
             return Choice::Over;
         }
         let Some(target) = self.target(row.device, devices) else {
@@ -99,15 +105,34 @@ impl<'a> Selection<'a> {
             _ => (row.offset_bytes, u64::from(row.len_bytes)),
         };
         if backwards {
-            *self.repaired.entry("times that ran backwards, set to the latest before").or_default() += 1;
+            *self
+                .repaired
+                .entry("times that ran backwards, set to the latest before")
+                .or_default() += 1;
         }
         if row.fua && op == Op::Read {
-            *self.repaired.entry("reads with FUA, sent without").or_default() += 1;
+            *self
+                .repaired
+                .entry("reads with FUA, sent without")
+                .or_default() += 1;
         }
         let fua = row.fua && matches!(op, Op::Write | Op::Unmap);
-        let content = row.content.filter(|_| op == Op::Write).map(|content| content.0);
+        let content = row
+            .content
+            .filter(|_| op == Op::Write)
+            .map(|content| content.0);
         let (response_ns, device) = (row.response_ns, row.device);
-        Choice::Take(Selected { time_ns, response_ns, device, target, op, offset, len, fua, content })
+        Choice::Take(Selected {
+            time_ns,
+            response_ns,
+            device,
+            target,
+            op,
+            offset,
+            len,
+            fua,
+            content,
+        })
     }
 
     fn leave(&mut self, why: &'static str) -> Choice {

@@ -186,29 +186,52 @@ impl ReplaySettings {
     /// The first key that does not.
     pub fn check(&self) -> Result<(), WorkloadError> {
         if self.trace.as_os_str().is_empty() || self.trace.as_os_str() == "-" {
-            wrong("trace", "a trace is read several times; write the path of a file")?;
+            wrong(
+                "trace",
+                "a trace is read several times; write the path of a file",
+            )?;
         }
         if let Some(name) = &self.format
             && format_named(name).is_none()
         {
             let known: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
-            wrong("format", format!("{name} is not a format of traces; known are {}", known.join(", ")))?;
+            wrong(
+                "format",
+                format!(
+                    "{name} is not a format of traces; known are {}",
+                    known.join(", ")
+                ),
+            )?;
         }
-        self.reading.options(self.stated_format()).map_err(wrong_reading)?;
+        self.reading
+            .options(self.stated_format())
+            .map_err(wrong_reading)?;
         if !(self.speed > 0.0 && self.speed <= 1e6) {
-            wrong("speed", format!("{} is not above 0 and at most 1000000", self.speed))?;
+            wrong(
+                "speed",
+                format!("{} is not above 0 and at most 1000000", self.speed),
+            )?;
         }
         if self.timing == ReplayTiming::Depth && self.speed != 1.0 {
-            wrong("speed", "with timing = \"depth\" requests do not follow the trace's times; leave it out")?;
+            wrong(
+                "speed",
+                "with timing = \"depth\" requests do not follow the trace's times; leave it out",
+            )?;
         }
         if self.length.is_some_and(|length| length.is_zero()) {
             wrong("for", "nothing would be replayed; give more than 0")?;
         }
         if !(1..=REPEAT_MAX).contains(&self.repeat) {
-            wrong("loop", format!("{} is outside 1 to {REPEAT_MAX}", self.repeat))?;
+            wrong(
+                "loop",
+                format!("{} is outside 1 to {REPEAT_MAX}", self.repeat),
+            )?;
         }
         if self.spin > SPIN_MAX {
-            wrong("spin", format!("{} is over {}", Span(self.spin), Span(SPIN_MAX)))?;
+            wrong(
+                "spin",
+                format!("{} is over {}", Span(self.spin), Span(SPIN_MAX)),
+            )?;
         }
         Ok(())
     }
@@ -221,7 +244,10 @@ impl ReplaySettings {
 
 /// A mistake in how a trace is to be read, at its key.
 pub(super) fn wrong_reading(error: ReadingError) -> WorkloadError {
-    WorkloadError { key: reading_key(error.key), what: error.what }
+    WorkloadError {
+        key: reading_key(error.key),
+        what: error.what,
+    }
 }
 
 /// Where a workload states it.
@@ -249,14 +275,21 @@ mod tests {
         };
         check(&|settings| settings.trace = PathBuf::new(), "trace");
         check(&|settings| settings.format = Some("tape".into()), "format");
-        check(&|settings| settings.reading.jiffies = Some(0), "reading.jiffies");
+        check(
+            &|settings| settings.reading.jiffies = Some(0),
+            "reading.jiffies",
+        );
         let without_effect = |settings: &mut ReplaySettings| {
-            (settings.format, settings.reading.block) = (Some("msr".into()), Some(brunt_core::Size(4096)));
+            (settings.format, settings.reading.block) =
+                (Some("msr".into()), Some(brunt_core::Size(4096)));
         };
         check(&without_effect, "reading.block");
         check(&|settings| settings.speed = 0.0, "speed");
         check(&|settings| settings.speed = f64::NAN, "speed");
-        check(&|settings| (settings.timing, settings.speed) = (ReplayTiming::Depth, 2.0), "speed");
+        check(
+            &|settings| (settings.timing, settings.speed) = (ReplayTiming::Depth, 2.0),
+            "speed",
+        );
         check(&|settings| settings.length = Some(Duration::ZERO), "for");
         check(&|settings| settings.repeat = 0, "loop");
         check(&|settings| settings.spin = Duration::from_secs(1), "spin");

@@ -53,12 +53,23 @@ mod tests {
                 fua: false,
                 content: None,
             };
-            let hosts = |offset| (0..3).filter(move |index| Share { index: *index, of: 3 }.has(&at(offset)));
+            let hosts = |offset| {
+                (0..3).filter(move |index| {
+                    Share {
+                        index: *index,
+                        of: 3,
+                    }
+                    .has(&at(offset))
+                })
+            };
             let host: Vec<u32> = hosts(0).collect();
             assert_eq!(host.len(), 1);
             assert!(hosts(STRIPE_BYTES - 512).eq(host.iter().copied()) && Share::ALL.has(&at(0)));
             counts[host[0] as usize] += 1;
         }
-        assert!(counts.iter().all(|count| (900..1100).contains(count)), "{counts:?}");
+        assert!(
+            counts.iter().all(|count| (900..1100).contains(count)),
+            "{counts:?}"
+        );
     }
 }

@@ -29,7 +29,14 @@ impl Timeline for SpinTime<'_> {
         if until != Nanos::MAX && sleep_until <= self.now().0 {
             return self.ring.enter_for(count, Nanos(0));
         }
-        self.ring.enter_for(count, if until == Nanos::MAX { until } else { Nanos(sleep_until) })
+        self.ring.enter_for(
+            count,
+            if until == Nanos::MAX {
+                until
+            } else {
+                Nanos(sleep_until)
+            },
+        )
     }
 
     fn push(&mut self) -> io::Result<()> {

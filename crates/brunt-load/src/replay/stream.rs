@@ -73,7 +73,11 @@ struct DueRule {
 impl DueRule {
     #[inline]
     fn scaled(&self, trace_ns: u64) -> u64 {
-        if self.speed == 1.0 { trace_ns } else { (trace_ns as f64 / self.speed) as u64 }
+        if self.speed == 1.0 {
+            trace_ns
+        } else {
+            (trace_ns as f64 / self.speed) as u64
+        }
     }
 
     /// A request becomes the next one: what it has to wait for goes to `waits`.
@@ -100,7 +104,11 @@ impl DueRule {
     #[inline]
     fn due(&mut self, row: &ReplayRow, start: Nanos, now: Nanos) -> Nanos {
         let gap = self.scaled(row.time_ns.saturating_sub(self.last_trace_ns));
-        let before = if self.last_due == Nanos(0) { start } else { self.last_due };
+        let before = if self.last_due == Nanos(0) {
+            start
+        } else {
+            self.last_due
+        };
         match self.timing {
             ReplayTiming::Trace => Nanos(start.0.saturating_add(self.scaled(row.time_ns))),
             ReplayTiming::Depth => now,
@@ -123,7 +131,10 @@ impl DueRule {
             && row.response_ns != u64::MAX
             && self.completions.len() < ENTRIES_MAX
         {
-            self.completions.push(Reverse((row.time_ns.saturating_add(row.response_ns), index)));
+            self.completions.push(Reverse((
+                row.time_ns.saturating_add(row.response_ns),
+                index,
+            )));
         }
     }
 }
@@ -202,7 +213,9 @@ impl Stream {
     }
 
     /// Ends the reader.
-    pub(super) fn finish_feed(&mut self) -> (super::feeder::RowCounts, Option<crate::load::WorkloadError>) {
+    pub(super) fn finish_feed(
+        &mut self,
+    ) -> (super::feeder::RowCounts, Option<crate::load::WorkloadError>) {
         self.feed.finish()
     }
 
@@ -247,7 +260,10 @@ impl Stream {
                 Some(head) => head,
                 none => {
                     self.due.admit(row, &self.window, &mut self.waits);
-                    none.insert(Head { due: None, held: false })
+                    none.insert(Head {
+                        due: None,
+                        held: false,
+                    })
                 }
             };
             while let Some(index) = self.waits.last().copied() {
@@ -267,7 +283,14 @@ impl Stream {
             if let Some(index) = self.window.blocked_by() {
                 return Next::WaitFor(index);
             }
-            let ReplayRow { op, offset, len, fua, content, .. } = *row;
+            let ReplayRow {
+                op,
+                offset,
+                len,
+                fua,
+                content,
+                ..
+            } = *row;
             let conflict = self.window.conflict(op, offset, len);
             if let Some(index) = conflict {
                 if !std::mem::replace(&mut head.held, true) {
@@ -277,7 +300,12 @@ impl Stream {
                     return Next::WaitFor(index);
                 }
             }
-            let cause = late_cause(due, head.held && conflict.is_none(), self.starved_until, full_until);
+            let cause = late_cause(
+                due,
+                head.held && conflict.is_none(),
+                self.starved_until,
+                full_until,
+            );
             self.head = None;
             let index = self.window.next_index();
             self.due.given(row, index, due);
@@ -293,7 +321,14 @@ impl Stream {
             entry.found = self.meter.arrival(row, due, self.window.in_flight());
             self.window.push(entry);
             self.feed.advance();
-            *place = Planned { index, op, offset, len, force_unit_access: fua, content };
+            *place = Planned {
+                index,
+                op,
+                offset,
+                len,
+                force_unit_access: fua,
+                content,
+            };
             return Next::Due(due);
         }
     }
@@ -330,22 +365,45 @@ impl Stream {
         let counted = self.rest.get_or_insert(0);
         let index = self.window.next_index() + *counted;
         *counted += 1;
-        let ReplayRow { op, offset, len, fua, content, .. } = row;
+        let ReplayRow {
+            op,
+            offset,
+            len,
+            fua,
+            content,
+            ..
+        } = row;
         self.meter.planned(index, &row);
         let closes = closes(&row, false, &mut self.lacks_piece, &mut self.meter);
-        self.in_hand = Some((index, Entry::new(&row, closes, due, now, LateCause::default())));
+        self.in_hand = Some((
+            index,
+            Entry::new(&row, closes, due, now, LateCause::default()),
+        ));
         self.head = None;
         self.feed.advance();
-        *place = Planned { index, op, offset, len, force_unit_access: fua, content };
+        *place = Planned {
+            index,
+            op,
+            offset,
+            len,
+            force_unit_access: fua,
+            content,
+        };
         Next::Due(due)
     }
 
     /// A request went out at this time.
     #[inline]
     pub(super) fn sent(&mut self, request: &Planned, at: Nanos) {
-        let Planned { index, op, offset, len, .. } = *request;
-        let overtaken =
-            self.meter.is_out_of_order(index, at) && self.window.is_overtaken(index, op, offset, len);
+        let Planned {
+            index,
+            op,
+            offset,
+            len,
+            ..
+        } = *request;
+        let overtaken = self.meter.is_out_of_order(index, at)
+            && self.window.is_overtaken(index, op, offset, len);
         // Another attempt is none of the replay's.
         if let Some(entry) = self.window.mark_sent(index, at) {
             self.meter.sent(request, entry, at, overtaken);
@@ -377,7 +435,10 @@ impl Stream {
         if let Some((_, entry)) = self.in_hand.take_if(|(in_hand, _)| *in_hand == index) {
             return entry;
         }
-        let entry = *self.window.entry(index).expect("a request that has not ended");
+        let entry = *self
+            .window
+            .entry(index)
+            .expect("a request that has not ended");
         self.window.end(index, at);
         entry
     }

@@ -70,8 +70,7 @@ pub(super) struct ToldDevice {
 }
 
 /// A replay has no command of its own for them.
-const REPEATED: &str =
-    "repaired: one block written again and again (WRITE SAME, zeroes), sent as a write of all blocks";
+const REPEATED: &str = "repaired: one block written again and again (WRITE SAME, zeroes), sent as a write of all blocks";
 
 /// Devices that are told apart at the most.
 pub(super) const TOLD_MAX: usize = 16;
@@ -84,7 +83,10 @@ pub(super) type SurveyCell = Arc<OnceLock<Result<Arc<Survey>, WorkloadError>>>;
 
 /// Opens the trace as the settings say. A mistake is at the key `trace`, `format` or one of `reading`.
 pub(super) fn open(settings: &ReplaySettings) -> Result<TraceReader, WorkloadError> {
-    let opened = settings.reading.open(std::slice::from_ref(&settings.trace), settings.stated_format());
+    let opened = settings.reading.open(
+        std::slice::from_ref(&settings.trace),
+        settings.stated_format(),
+    );
     opened.map_err(|error| match error {
         TraceOpenError::Reading(error) => wrong_reading(error),
         TraceOpenError::Trace(error) => unreadable(error),
@@ -97,13 +99,20 @@ fn unreadable(error: TraceError) -> WorkloadError {
         TraceError::Ambiguous { .. } => ("format", "; name the one that it is"),
         TraceError::UnknownFormat { .. } => ("format", "; name it, if it is one of them"),
         TraceError::NoOperation { .. } => (reading_key(ReadingKey::Op), "; state read or write"),
-        TraceError::NoColumns { .. } => {
-            (reading_key(ReadingKey::Columns), "; state it, such as \"time-col=2, obj-id-col=5, op-col=3\"")
-        }
-        TraceError::Damaged { .. } => ("reading.strict", "; leave it out to skip and count such rows"),
+        TraceError::NoColumns { .. } => (
+            reading_key(ReadingKey::Columns),
+            "; state it, such as \"time-col=2, obj-id-col=5, op-col=3\"",
+        ),
+        TraceError::Damaged { .. } => (
+            "reading.strict",
+            "; leave it out to skip and count such rows",
+        ),
         _ => ("trace", ""),
     };
-    WorkloadError { key, what: format!("{error}{advice}") }
+    WorkloadError {
+        key,
+        what: format!("{error}{advice}"),
+    }
 }
 
 impl Survey {
@@ -111,10 +120,16 @@ impl Survey {
     ///
     /// # Errors
     /// It cannot be read, nothing of it is replayed, or it cannot be packed.
-    pub(super) fn make(settings: &ReplaySettings, routes: &Routes) -> Result<Survey, WorkloadError> {
+    pub(super) fn make(
+        settings: &ReplaySettings,
+        routes: &Routes,
+    ) -> Result<Survey, WorkloadError> {
         let wrong = |key: &'static str, what: String| WorkloadError { key, what };
         let mut reader = open(settings)?;
-        let mut survey = Survey { format: reader.format().name, ..Survey::default() };
+        let mut survey = Survey {
+            format: reader.format().name,
+            ..Survey::default()
+        };
         let mut selection = Selection::new(settings, routes);
         'reading: loop {
             let more = reader.next_rows().map_err(unreadable)?;
@@ -130,31 +145,52 @@ impl Survey {
         survey.extents.settle(&survey.devices, routes.count());
         let known = reader.devices().names();
         if let Some(unknown) = routes.named().find(|name| !known.contains(name)) {
-            let devices = known.iter().take(16).map(String::as_str).collect::<Vec<&str>>().join(", ");
+            let devices = known
+                .iter()
+                .take(16)
+                .map(String::as_str)
+                .collect::<Vec<&str>>()
+                .join(", ");
             return Err(wrong(
                 "devices",
                 format!("the trace has no device {unknown}; those it has begin with {devices}"),
             ));
         }
-        let counted = selection.left_out.iter().map(|(why, count)| (format!("left out: {why}"), *count));
+        let counted = selection
+            .left_out
+            .iter()
+            .map(|(why, count)| (format!("left out: {why}"), *count));
         survey.rows.extend(counted);
-        let counted = selection.repaired.iter().map(|(why, count)| (format!("repaired: {why}"), *count));
+        let counted = selection
+            .repaired
+            .iter()
+            .map(|(why, count)| (format!("repaired: {why}"), *count));
         survey.rows.extend(counted);
         survey.repaired = !selection.repaired.is_empty();
         if reader.ledger().repeated > 0 {
-            survey.rows.insert(REPEATED.into(), reader.ledger().repeated);
+            survey
+                .rows
+                .insert(REPEATED.into(), reader.ledger().repeated);
         }
         if reader.ledger().damaged > 0 {
-            survey.rows.insert("left out: not readable".into(), reader.ledger().damaged);
+            survey
+                .rows
+                .insert("left out: not readable".into(), reader.ledger().damaged);
         }
         if reader.ledger().details_dropped > 0 {
-            survey.rows.insert("repaired: FUA or extents not known".into(), reader.ledger().details_dropped);
+            survey.rows.insert(
+                "repaired: FUA or extents not known".into(),
+                reader.ledger().details_dropped,
+            );
         }
         if survey.requests == 0 {
             let path = settings.trace.display();
             let (key, what) = match (settings.from.is_zero(), settings.length) {
                 (true, None) => ("trace", survey.nothing(path, settings.format.is_some())),
-                _ => ("from", format!("nothing of {path} is in the time that `from` and `for` name")),
+                _ => (
+                    "from",
+                    format!("nothing of {path} is in the time that `from` and `for` name"),
+                ),
             };
             return Err(wrong(key, what));
         }
@@ -164,27 +200,48 @@ impl Survey {
     /// Why there is no request to replay.
     fn nothing(&self, path: std::path::Display<'_>, stated: bool) -> String {
         let format = self.format;
-        let row = |(why, rows): (&String, &u64)| format!("{} {why}", counted(*rows as usize, "row"));
+        let row =
+            |(why, rows): (&String, &u64)| format!("{} {why}", counted(*rows as usize, "row"));
         let rows: Vec<String> = self.rows.iter().map(row).collect();
         let advice = if stated { "; is that its format?" } else { "" };
         match rows.is_empty() {
             true => format!("{path} has no requests"),
             false => {
-                format!("nothing in {path}, read as {format}, can be replayed: {}{advice}", rows.join(", "))
+                format!(
+                    "nothing in {path}, read as {format}, can be replayed: {}{advice}",
+                    rows.join(", ")
+                )
             }
         }
     }
 
-    fn add(&mut self, map: AddressMap, request: &Selected, known: &Devices) -> Result<(), WorkloadError> {
-        let Selected { time_ns, device, target, op, offset, len, response_ns, fua, content } = *request;
+    fn add(
+        &mut self,
+        map: AddressMap,
+        request: &Selected,
+        known: &Devices,
+    ) -> Result<(), WorkloadError> {
+        let Selected {
+            time_ns,
+            device,
+            target,
+            op,
+            offset,
+            len,
+            response_ns,
+            fua,
+            content,
+        } = *request;
         self.digest.add(self.requests, op, target, offset, len);
         self.meet(device as usize, target, known);
         let told = &mut self.told[usize::from(self.told_apart[device as usize])];
         told.digest.add(self.requests, op, target, offset, len);
         told.requests += 1;
         self.requests += 1;
-        (self.forced, self.contents) =
-            (self.forced + u64::from(fua), self.contents + u64::from(content.is_some()));
+        (self.forced, self.contents) = (
+            self.forced + u64::from(fua),
+            self.contents + u64::from(content.is_some()),
+        );
         match op {
             Op::Read => {}
             Op::Write => self.writes += 1,
@@ -203,7 +260,10 @@ impl Survey {
         *end = (*end).max(offset + len);
         if map == AddressMap::Pack && len > 0 && !self.extents.touch(device, offset, len) {
             let what = "the trace touches too many places to be packed; choose wrap or scale";
-            return Err(WorkloadError { key: "map", what: what.into() });
+            return Err(WorkloadError {
+                key: "map",
+                what: what.into(),
+            });
         }
         Ok(())
     }
@@ -223,16 +283,30 @@ impl Survey {
         }
         if self.told.len() < TOLD_MAX {
             let name = (self.told.len() + 1 < TOLD_MAX).then(|| known.names()[device].clone());
-            self.told.push(ToldDevice { name, target, requests: 0, digest: Digest::default() });
+            self.told.push(ToldDevice {
+                name,
+                target,
+                requests: 0,
+                digest: Digest::default(),
+            });
         }
         self.told_apart[device] = self.told.len() as u8 - 1;
     }
 
     /// The kinds of its requests, in the order of their figures.
     pub(super) fn kinds(&self) -> Vec<OpKind> {
-        let more = [(OpKind::Unmap, self.unmaps > 0), (OpKind::Flush, self.flushes > 0)];
-        let more = more.into_iter().filter(|(_, made)| *made).map(|(kind, _)| kind);
-        [OpKind::Read, OpKind::Write].into_iter().chain(more).collect()
+        let more = [
+            (OpKind::Unmap, self.unmaps > 0),
+            (OpKind::Flush, self.flushes > 0),
+        ];
+        let more = more
+            .into_iter()
+            .filter(|(_, made)| *made)
+            .map(|(kind, _)| kind);
+        [OpKind::Read, OpKind::Write]
+            .into_iter()
+            .chain(more)
+            .collect()
     }
 
     /// Whether it changes what is on a device.
@@ -258,7 +332,12 @@ impl Survey {
     ) -> Result<(), WorkloadError> {
         for (number, part) in parts.iter().enumerate() {
             let name = routes.target(number as u16).unwrap_or(&info.name);
-            self.fits_target(settings.map, info, routes, (number, name, part.end - part.start))?;
+            self.fits_target(
+                settings.map,
+                info,
+                routes,
+                (number, name, part.end - part.start),
+            )?;
         }
         self.can(info, self.changes_data())
     }
@@ -271,10 +350,16 @@ impl Survey {
         let wrong = |key: &'static str, what: String| Err(WorkloadError { key, what });
         let name = &info.name;
         if info.read_only && changes {
-            return wrong("trace", format!("{name} is read-only, and the trace writes"));
+            return wrong(
+                "trace",
+                format!("{name} is read-only, and the trace writes"),
+            );
         }
         if self.unmaps > 0 && !info.unmap {
-            return wrong("trace", format!("{name} cannot unmap blocks, and the trace does"));
+            return wrong(
+                "trace",
+                format!("{name} cannot unmap blocks, and the trace does"),
+            );
         }
         Ok(())
     }
@@ -314,7 +399,10 @@ impl Survey {
                         "packed, the trace takes {end}, more than {name} of {size}; choose wrap or scale, or use a larger target"
                     ),
                 ),
-                _ => wrong("trace", format!("its longest request does not fit {name} of {size}")),
+                _ => wrong(
+                    "trace",
+                    format!("its longest request does not fit {name} of {size}"),
+                ),
             };
         }
         Ok(())

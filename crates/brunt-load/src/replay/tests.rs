@@ -35,8 +35,9 @@ fn trace(folder: &Path, rows: impl Iterator<Item = (u32, u64, u64, char, u64)>) 
 }
 
 fn load(path: &Path, keys: &str) -> ReplayLoad {
-    let text =
-        format!("trace = {path:?}\nformat = \"alibaba\"\nqueue_depth = 16\nrecord_requests = true\n{keys}");
+    let text = format!(
+        "trace = {path:?}\nformat = \"alibaba\"\nqueue_depth = 16\nrecord_requests = true\n{keys}"
+    );
     let workload: Workload = toml::from_str(&text).unwrap();
     workload.check().unwrap();
     ReplayLoad::new(workload, &[])
@@ -59,10 +60,20 @@ fn replayed(
     replayed_on(load, &LoadTarget::of(Arc::new(backend)))
 }
 
-fn replayed_on(load: &ReplayLoad, on: &LoadTarget) -> (Outcome, ReplayFidelity, Vec<RequestRecord>) {
+fn replayed_on(
+    load: &ReplayLoad,
+    on: &LoadTarget,
+) -> (Outcome, ReplayFidelity, Vec<RequestRecord>) {
     load.open(on, &AtomicBool::new(false)).unwrap();
     let mut kept = Keep::default();
-    let ran = decisions::run(load, on, &RunOrder::alone(1), &AtomicBool::new(false), &mut kept).unwrap();
+    let ran = decisions::run(
+        load,
+        on,
+        &RunOrder::alone(1),
+        &AtomicBool::new(false),
+        &mut kept,
+    )
+    .unwrap();
     kept.0.sort_by_key(|request| request.index);
     (ran.outcome, *ran.finished.replay.unwrap(), kept.0)
 }
@@ -77,13 +88,25 @@ fn memory(bytes: u64) -> MemoryBackend {
 fn the_same_requests_go_out_at_their_times() {
     let folder = tempfile::tempdir().unwrap();
     let rows = |at: u64| {
-        (0, at * 8192 % (1 << 20), 512 * (1 + at % 9), if at.is_multiple_of(3) { 'W' } else { 'R' }, at * 50)
+        (
+            0,
+            at * 8192 % (1 << 20),
+            512 * (1 + at % 9),
+            if at.is_multiple_of(3) { 'W' } else { 'R' },
+            at * 50,
+        )
     };
     let path = trace(folder.path(), (0..5000).map(rows));
     for (workers, repeat) in [(1, 1), (3, 1), (2, 3)] {
-        let load = load(&path, &format!("speed = 10.0\nworkers = {workers}\nloop = {repeat}"));
+        let load = load(
+            &path,
+            &format!("speed = 10.0\nworkers = {workers}\nloop = {repeat}"),
+        );
         let (outcome, fidelity, requests) = replayed(&load, memory(4 << 20));
-        assert_eq!((outcome.figures.completed(), fidelity.sent), (5000 * repeat, 5000 * repeat));
+        assert_eq!(
+            (outcome.figures.completed(), fidelity.sent),
+            (5000 * repeat, 5000 * repeat)
+        );
         assert_eq!(fidelity.digests.planned, fidelity.digests.sent);
         if repeat == 1 {
             assert_eq!(fidelity.digests.trace, fidelity.digests.sent);
@@ -93,13 +116,23 @@ fn the_same_requests_go_out_at_their_times() {
         for (place, request) in requests.iter().enumerate() {
             let (_, offset, len, op, us) = rows(place as u64 % 5000);
             assert_eq!(request.index, place as u64);
-            assert_eq!((request.offset, request.len, request.op == OpKind::Write), (offset, len, op == 'W'));
+            assert_eq!(
+                (request.offset, request.len, request.op == OpKind::Write),
+                (offset, len, op == 'W')
+            );
             if place < 5000 {
                 assert_eq!(request.intended.0 - start, us * 100);
             }
             assert!(request.sent >= Some(request.intended));
         }
-        assert!(fidelity.over_time.iter().map(|moment| moment.requests).sum::<u64>() == 5000 * repeat);
+        assert!(
+            fidelity
+                .over_time
+                .iter()
+                .map(|moment| moment.requests)
+                .sum::<u64>()
+                == 5000 * repeat
+        );
     }
 }
 
@@ -107,10 +140,22 @@ fn the_same_requests_go_out_at_their_times() {
 #[test]
 fn a_depth_is_kept() {
     let folder = tempfile::tempdir().unwrap();
-    let path = trace(folder.path(), (0..20_000).map(|at| (0, at * 512, 512, 'R', at * 1_000_000)));
-    let (outcome, fidelity, _) = replayed(&load(&path, "timing = \"depth\""), NullBackend::new(1 << 30, 512));
-    assert_eq!((outcome.figures.completed(), fidelity.verdict), (20_000, ReplayVerdict::True));
-    assert_eq!((fidelity.drift, fidelity.issue_error, fidelity.reordered), (None, None, 0));
+    let path = trace(
+        folder.path(),
+        (0..20_000).map(|at| (0, at * 512, 512, 'R', at * 1_000_000)),
+    );
+    let (outcome, fidelity, _) = replayed(
+        &load(&path, "timing = \"depth\""),
+        NullBackend::new(1 << 30, 512),
+    );
+    assert_eq!(
+        (outcome.figures.completed(), fidelity.verdict),
+        (20_000, ReplayVerdict::True)
+    );
+    assert_eq!(
+        (fidelity.drift, fidelity.issue_error, fidelity.reordered),
+        (None, None, 0)
+    );
 }
 
 /// Addresses go where the map says, and a trace that does not fit as it is is refused with the key that has to change.
@@ -118,37 +163,70 @@ fn a_depth_is_kept() {
 fn addresses_are_mapped() {
     let folder = tempfile::tempdir().unwrap();
     let far = 33u64 << 30;
-    let rows =
-        [(7, 0, 4096, 'W', 0), (7, far, 8192, 'R', 10), (9, 4096, 512, 'R', 20), (7, far, 512, 'W', 30)];
+    let rows = [
+        (7, 0, 4096, 'W', 0),
+        (7, far, 8192, 'R', 10),
+        (9, 4096, 512, 'R', 20),
+        (7, far, 512, 'W', 30),
+    ];
     let path = trace(folder.path(), rows.into_iter());
     let info = memory(1 << 20).info().clone();
     let misfit = load(&path, "").check_trace(&info, &[]).unwrap_err();
-    assert!(misfit.key == "map" && misfit.what.contains("pack"), "{misfit}");
+    assert!(
+        misfit.key == "map" && misfit.what.contains("pack"),
+        "{misfit}"
+    );
     let (_, fidelity, requests) = replayed(&load(&path, "map = \"pack\""), memory(1 << 20));
     let offsets: Vec<u64> = requests.iter().map(|request| request.offset).collect();
     assert_eq!(offsets, [0, 65536, 65536 * 2 + 4096, 65536]);
     assert_eq!(fidelity.rows["moved: packed"], 3);
-    let (_, fidelity, requests) =
-        replayed(&load(&path, "map = \"wrap\"\ntiming = \"depth\""), memory(1 << 20));
-    assert!(requests.iter().all(|request| request.offset + request.len <= 1 << 20));
+    let (_, fidelity, requests) = replayed(
+        &load(&path, "map = \"wrap\"\ntiming = \"depth\""),
+        memory(1 << 20),
+    );
+    assert!(
+        requests
+            .iter()
+            .all(|request| request.offset + request.len <= 1 << 20)
+    );
     assert_eq!(fidelity.verdict, ReplayVerdict::Degraded);
-    let (_, _, requests) = replayed(&load(&path, "devices = { \"9\" = \"disk\" }"), memory(1 << 20));
+    let (_, _, requests) = replayed(
+        &load(&path, "devices = { \"9\" = \"disk\" }"),
+        memory(1 << 20),
+    );
     assert_eq!((requests.len(), requests[0].offset), (1, 4096));
-    let absent = load(&path, "devices = { \"8\" = \"disk\" }").check_trace(&info, &[]).unwrap_err();
-    assert!(absent.key == "devices" && absent.what.contains("7, 9"), "{absent}");
+    let absent = load(&path, "devices = { \"8\" = \"disk\" }")
+        .check_trace(&info, &[])
+        .unwrap_err();
+    assert!(
+        absent.key == "devices" && absent.what.contains("7, 9"),
+        "{absent}"
+    );
 }
 
 /// A part of a trace's time is replayed, and rows outside of it are counted.
 #[test]
 fn parts_of_a_trace() {
     let folder = tempfile::tempdir().unwrap();
-    let path = trace(folder.path(), (0..100).map(|at| (0, at * 512, 512, 'R', 5_000_000 + at * 1000)));
+    let path = trace(
+        folder.path(),
+        (0..100).map(|at| (0, at * 512, 512, 'R', 5_000_000 + at * 1000)),
+    );
     let part = load(&path, "from = \"20ms\"\nfor = \"10ms\"");
     let (_, fidelity, requests) = replayed(&part, memory(1 << 20));
-    assert_eq!((requests.len(), requests[0].offset, requests[9].offset), (10, 20 * 512, 29 * 512));
+    assert_eq!(
+        (requests.len(), requests[0].offset, requests[9].offset),
+        (10, 20 * 512, 29 * 512)
+    );
     assert_eq!(fidelity.rows["left out: before `from`"], 20);
     let info = memory(1 << 20).info().clone();
-    assert_eq!(load(&path, "from = \"1h\"").check_trace(&info, &[]).unwrap_err().key, "from");
+    assert_eq!(
+        load(&path, "from = \"1h\"")
+            .check_trace(&info, &[])
+            .unwrap_err()
+            .key,
+        "from"
+    );
 }
 
 /// Requests on the same blocks are let through, held back or dropped, and counted in any case.
@@ -156,21 +234,41 @@ fn parts_of_a_trace() {
 fn conflicts_are_handled_as_asked() {
     let folder = tempfile::tempdir().unwrap();
     // Pairs of writes on one block, both due at once.
-    let path = trace(folder.path(), (0..200).map(|at| (0, at / 2 * 4096, 4096, 'W', at / 2 * 100)));
+    let path = trace(
+        folder.path(),
+        (0..200).map(|at| (0, at / 2 * 4096, 4096, 'W', at / 2 * 100)),
+    );
     for rule in ["let-through", "hold-back", "drop"] {
-        let (outcome, fidelity, requests) =
-            replayed(&load(&path, &format!("conflicts = \"{rule}\"")), memory(1 << 20));
+        let (outcome, fidelity, requests) = replayed(
+            &load(&path, &format!("conflicts = \"{rule}\"")),
+            memory(1 << 20),
+        );
         let conflicts = fidelity.conflicts.requests;
         assert_eq!(fidelity.conflicts.rule, rule);
         assert!((1..=100).contains(&conflicts), "{rule}: {conflicts}");
         let sent = if rule == "drop" { 200 - conflicts } else { 200 };
-        assert_eq!((fidelity.sent, outcome.figures.completed()), (sent, sent), "{rule}");
+        assert_eq!(
+            (fidelity.sent, outcome.figures.completed()),
+            (sent, sent),
+            "{rule}"
+        );
         if rule == "hold-back" {
-            assert!(requests.chunks(2).all(|pair| pair[1].sent >= pair[0].completed), "{rule}");
+            assert!(
+                requests
+                    .chunks(2)
+                    .all(|pair| pair[1].sent >= pair[0].completed),
+                "{rule}"
+            );
         }
         if rule == "drop" {
             assert_ne!(fidelity.verdict, ReplayVerdict::True);
-            assert_eq!(fidelity.unsent, UnsentRequests { dropped: conflicts, ..UnsentRequests::default() });
+            assert_eq!(
+                fidelity.unsent,
+                UnsentRequests {
+                    dropped: conflicts,
+                    ..UnsentRequests::default()
+                }
+            );
             assert!(fidelity.reasons.iter().any(|reason| {
                 reason.ends_with(
                     "dropped for one in flight on the same blocks; conflicts = \"hold-back\" waits instead",
@@ -185,10 +283,16 @@ fn conflicts_are_handled_as_asked() {
 fn a_replay_verifies() {
     let folder = tempfile::tempdir().unwrap();
     let op = |at: u64| if at.is_multiple_of(2) { 'W' } else { 'R' };
-    let path = trace(folder.path(), (0..4000).map(|at| (0, at / 2 % 64 * 4096, 4096, op(at), at)));
+    let path = trace(
+        folder.path(),
+        (0..4000).map(|at| (0, at / 2 % 64 * 4096, 4096, op(at), at)),
+    );
     let load = load(&path, "verify = {}\ntiming = \"depth\"");
     let (outcome, _, _) = replayed(&load, memory(1 << 20));
-    assert_eq!((outcome.figures.completed(), outcome.figures.counts.errors()), (4000, 0));
+    assert_eq!(
+        (outcome.figures.completed(), outcome.figures.counts.errors()),
+        (4000, 0)
+    );
     let (outcome, fidelity, _) = replayed(&load, NullBackend::new(1 << 20, 512));
     assert!(outcome.figures.counts.of(RequestStatus::Miscompare) > 1000);
     assert_eq!(fidelity.verdict, ReplayVerdict::NotAReplay);
@@ -199,10 +303,15 @@ fn a_replay_verifies() {
 fn dependencies_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.load");
-    let mut text = String::from("start ; sector ; length ; op ; replay_delay=0 ; replay_duration=0\n");
+    let mut text =
+        String::from("start ; sector ; length ; op ; replay_delay=0 ; replay_duration=0\n");
     // Two at once that take 10 ms; 2 ms after the second of them the next two.
     for at in 0..20 {
-        text += &format!("{:.3} ; {} ; 8 ; R ; 0 ; 0.010\n", (at / 2) as f64 * 0.012, at * 8);
+        text += &format!(
+            "{:.3} ; {} ; 8 ; R ; 0 ; 0.010\n",
+            (at / 2) as f64 * 0.012,
+            at * 8
+        );
     }
     std::fs::write(&path, text).unwrap();
     let keys = format!(
@@ -212,7 +321,11 @@ fn dependencies_are_kept() {
     let (_, fidelity, requests) = replayed(&load, memory(1 << 20));
     assert_eq!((requests.len(), fidelity.drift), (20, None));
     for pair in requests.chunks(2).collect::<Vec<_>>().windows(2) {
-        let done = pair[0].iter().filter_map(|request| request.completed).max().unwrap();
+        let done = pair[0]
+            .iter()
+            .filter_map(|request| request.completed)
+            .max()
+            .unwrap();
         for request in pair[1] {
             assert_eq!(request.intended.0, done.0 + 2_000_000);
         }
@@ -223,22 +336,40 @@ fn dependencies_are_kept() {
 #[test]
 fn dependencies_without_response_times_are_those_of_blocks() {
     let folder = tempfile::tempdir().unwrap();
-    let path = trace(folder.path(), (0..50).map(|at| (0, at * 4096, 4096, 'W', at)));
+    let path = trace(
+        folder.path(),
+        (0..50).map(|at| (0, at * 4096, 4096, 'W', at)),
+    );
     let (_, _, requests) = replayed(&load(&path, "timing = \"dependency\""), memory(1 << 20));
-    assert!(requests.windows(2).all(|pair| pair[1].sent >= pair[0].completed));
+    assert!(
+        requests
+            .windows(2)
+            .all(|pair| pair[1].sent >= pair[0].completed)
+    );
 }
 
 /// A run that is cut short says so.
 #[test]
 fn an_end_before_the_end_is_told() {
     let folder = tempfile::tempdir().unwrap();
-    let path = trace(folder.path(), (0..1000).map(|at| (0, at * 512, 512, 'R', at)));
-    let (outcome, fidelity, _) =
-        replayed(&load(&path, "stop = { requests = 100 }\ntiming = \"depth\""), memory(1 << 20));
-    assert_eq!((outcome.figures.completed(), fidelity.sent, fidelity.planned), (100, 100, 1000));
+    let path = trace(
+        folder.path(),
+        (0..1000).map(|at| (0, at * 512, 512, 'R', at)),
+    );
+    let (outcome, fidelity, _) = replayed(
+        &load(&path, "stop = { requests = 100 }\ntiming = \"depth\""),
+        memory(1 << 20),
+    );
+    assert_eq!(
+        (outcome.figures.completed(), fidelity.sent, fidelity.planned),
+        (100, 100, 1000)
+    );
     assert_eq!(fidelity.verdict, ReplayVerdict::Degraded);
     let said = &fidelity.reasons[0];
-    assert!(said.contains("100 of 1000") && said.contains("stop = { time = \""), "{said}");
+    assert!(
+        said.contains("100 of 1000") && said.contains("stop = { time = \""),
+        "{said}"
+    );
     assert!(VoidReason::ReplayUntrue.is_named_in(said), "{said}");
 }
 
@@ -297,18 +428,22 @@ impl brunt_block::Device for WitnessDevice {
     }
     fn submit(&mut self, batch: &mut std::collections::VecDeque<brunt_block::Request>) {
         let rest = batch.split_off(batch.len().min(self.takes));
-        self.asked.0.lock().unwrap().extend(batch.iter().map(|request| AskedFor {
-            target: self.target,
-            op: request.op,
-            offset: request.offset,
-            len: request.len,
-            fua: request.force_unit_access,
-            data: if request.op == brunt_block::Op::Write {
-                request.buf[..request.len as usize].to_vec()
-            } else {
-                Vec::new()
-            },
-        }));
+        self.asked
+            .0
+            .lock()
+            .unwrap()
+            .extend(batch.iter().map(|request| AskedFor {
+                target: self.target,
+                op: request.op,
+                offset: request.offset,
+                len: request.len,
+                fua: request.force_unit_access,
+                data: if request.op == brunt_block::Op::Write {
+                    request.buf[..request.len as usize].to_vec()
+                } else {
+                    Vec::new()
+                },
+            }));
         self.inner.submit(batch);
         assert!(batch.is_empty(), "memory takes all");
         *batch = rest;
@@ -325,7 +460,12 @@ impl brunt_block::Device for WitnessDevice {
 }
 
 fn witness(target: char, asked: &Asked) -> Witness {
-    Witness { inner: memory(4 << 20), target, asked: asked.clone(), takes: usize::MAX }
+    Witness {
+        inner: memory(4 << 20),
+        target,
+        asked: asked.clone(),
+        takes: usize::MAX,
+    }
 }
 
 /// However many workers there are, requests reach the device in the order of the trace: at its times or as fast as
@@ -335,24 +475,56 @@ fn several_workers_keep_the_order_of_the_trace() {
     const REQUESTS: u64 = 40_000;
     let folder = tempfile::tempdir().unwrap();
     let offset = |at: u64| at % 8000 * 512;
-    let path = trace(folder.path(), (0..REQUESTS).map(|at| (0, offset(at), 512, 'R', at * 5)));
-    for (workers, timing, takes) in
-        [(2, "trace", usize::MAX), (4, "trace", 3), (2, "depth", 3), (4, "depth", usize::MAX)]
-    {
+    let path = trace(
+        folder.path(),
+        (0..REQUESTS).map(|at| (0, offset(at), 512, 'R', at * 5)),
+    );
+    for (workers, timing, takes) in [
+        (2, "trace", usize::MAX),
+        (4, "trace", 3),
+        (2, "depth", 3),
+        (4, "depth", usize::MAX),
+    ] {
         let case = format!("{workers} workers, {timing}, {takes} at once");
         let asked = Asked::default();
-        let witness = Witness { takes, ..witness('a', &asked) };
+        let witness = Witness {
+            takes,
+            ..witness('a', &asked)
+        };
         let keys = format!("workers = {workers}\ntiming = \"{timing}\"");
         let (outcome, fidelity, requests) = replayed(&load(&path, &keys), witness);
-        assert_eq!((outcome.figures.completed(), fidelity.sent), (REQUESTS, REQUESTS), "{case}");
-        let asked: Vec<u64> = asked.0.lock().unwrap().iter().map(|asked| asked.offset).collect();
-        assert!(asked.iter().copied().eq((0..REQUESTS).map(offset)), "{case}");
-        assert!(requests.windows(2).all(|pair| pair[0].sent <= pair[1].sent), "{case}");
-        assert_eq!((fidelity.reordered, fidelity.reordered_overlapping), (0, 0), "{case}");
+        assert_eq!(
+            (outcome.figures.completed(), fidelity.sent),
+            (REQUESTS, REQUESTS),
+            "{case}"
+        );
+        let asked: Vec<u64> = asked
+            .0
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|asked| asked.offset)
+            .collect();
+        assert!(
+            asked.iter().copied().eq((0..REQUESTS).map(offset)),
+            "{case}"
+        );
+        assert!(
+            requests.windows(2).all(|pair| pair[0].sent <= pair[1].sent),
+            "{case}"
+        );
+        assert_eq!(
+            (fidelity.reordered, fidelity.reordered_overlapping),
+            (0, 0),
+            "{case}"
+        );
         if timing == "trace" {
             // As fast as possible, one worker alone may get through all of it.
             let sent = |worker: &u32| requests.iter().any(|request| request.worker == *worker);
-            assert!((0..workers).filter(sent).count() > 1, "{case}: more than one worker sent");
+            assert!(
+                (0..workers).filter(sent).count() > 1,
+                "{case}: more than one worker sent"
+            );
         }
     }
 }
@@ -372,7 +544,14 @@ impl SlowDevice {
     fn new(clock: &Clock, service: Duration, depth: usize) -> SlowDevice {
         let info = memory(1 << 20).info().clone();
         let (clock, in_flight, seen) = (clock.clone(), VecDeque::new(), Vec::new());
-        SlowDevice { info, clock, service, depth, in_flight, seen }
+        SlowDevice {
+            info,
+            clock,
+            service,
+            depth,
+            in_flight,
+            seen,
+        }
     }
 }
 
@@ -383,7 +562,9 @@ impl brunt_block::Device for SlowDevice {
     fn submit(&mut self, batch: &mut VecDeque<brunt_block::Request>) {
         let now = self.clock.now();
         while self.in_flight.len() < self.depth {
-            let Some(request) = batch.pop_front() else { return };
+            let Some(request) = batch.pop_front() else {
+                return;
+            };
             self.seen.push(now);
             self.in_flight.push_back((now.after(self.service), request));
         }
@@ -391,14 +572,20 @@ impl brunt_block::Device for SlowDevice {
     fn poll(&mut self, done: &mut Vec<brunt_block::Completion>) {
         let now = self.clock.now();
         while let Some((_, request)) = self.in_flight.pop_front_if(|(until, _)| *until <= now) {
-            done.push(brunt_block::Completion { tag: request.tag, buf: request.buf, result: Ok(()) });
+            done.push(brunt_block::Completion {
+                tag: request.tag,
+                buf: request.buf,
+                result: Ok(()),
+            });
         }
     }
     fn outstanding(&self) -> u32 {
         self.in_flight.len() as u32
     }
     fn deadline(&self) -> Nanos {
-        self.in_flight.front().map_or(Nanos::MAX, |(until, _)| *until)
+        self.in_flight
+            .front()
+            .map_or(Nanos::MAX, |(until, _)| *until)
     }
 }
 
@@ -417,7 +604,11 @@ impl Backend for SlowBackend {
         _ring: &brunt_block::Ring,
         depth: u32,
     ) -> Result<Box<dyn brunt_block::Device>, brunt_block::OpenError> {
-        Ok(Box::new(SlowDevice::new(&Clock::Monotonic, self.service, depth as usize)))
+        Ok(Box::new(SlowDevice::new(
+            &Clock::Monotonic,
+            self.service,
+            depth as usize,
+        )))
     }
 }
 
@@ -426,29 +617,49 @@ impl Backend for SlowBackend {
 #[test]
 fn what_was_due_before_the_end_is_sent_or_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let path = trace(folder.path(), (0..2000).map(|at| (0, at % 1000 * 512, 512, 'R', at * 5)));
+    let path = trace(
+        folder.path(),
+        (0..2000).map(|at| (0, at % 1000 * 512, 512, 'R', at * 5)),
+    );
     let run = |workers: u32, depth: u32, service: Duration, drain: &str| {
         let text = format!(
             "trace = {path:?}\nformat = \"alibaba\"\nrecord_requests = true\nworkers = {workers}\n\
              queue_depth = {depth}\nstop = {{ time = \"1ms\" }}\ndrain = \"{drain}\""
         );
         let load = ReplayLoad::new(toml::from_str(&text).unwrap(), &[]);
-        let (outcome, fidelity, requests) =
-            replayed(&load, SlowBackend { info: memory(1 << 20).info().clone(), service });
+        let (outcome, fidelity, requests) = replayed(
+            &load,
+            SlowBackend {
+                info: memory(1 << 20).info().clone(),
+                service,
+            },
+        );
         let indices: Vec<u64> = requests.iter().map(|request| request.index).collect();
         let case = format!("{workers} workers, depth {depth}, drain {drain}");
         // One every 5 us, the first at the start.
         assert_eq!(indices, (0..200).collect::<Vec<u64>>(), "{case}");
         let skipped = outcome.figures.counts.of(RequestStatus::Skipped);
-        let sent = requests.iter().filter(|request| request.sent.is_some()).count() as u64;
+        let sent = requests
+            .iter()
+            .filter(|request| request.sent.is_some())
+            .count() as u64;
         assert_eq!((sent + skipped, fidelity.sent), (200, sent), "{case}");
-        assert!(requests[..sent as usize].iter().all(|request| request.sent.is_some()), "{case}");
+        assert!(
+            requests[..sent as usize]
+                .iter()
+                .all(|request| request.sent.is_some()),
+            "{case}"
+        );
         skipped
     };
     let us = Duration::from_micros;
     for round in 0..20 {
         for (workers, depth) in [(2, 1), (3, 2), (4, 1), (4, 4)] {
-            assert_eq!(run(workers, depth, us(50), "10s"), 0, "round {round}, {workers} workers");
+            assert_eq!(
+                run(workers, depth, us(50), "10s"),
+                0,
+                "round {round}, {workers} workers"
+            );
         }
     }
     for workers in 1..=4 {
@@ -471,7 +682,10 @@ struct OthersTurn {
 impl OthersTurn {
     fn take(&mut self) {
         let mut place = Planned::NOTHING;
-        assert!(matches!(self.other.next(self.from, &mut place), Next::Due(_)), "it is nobody's turn");
+        assert!(
+            matches!(self.other.next(self.from, &mut place), Next::Due(_)),
+            "it is nobody's turn"
+        );
         self.given = Some(place);
         self.other.pause(1);
         self.from = Nanos::MAX;
@@ -497,7 +711,9 @@ impl Timeline for OthersTurn {
         if self.until <= until {
             self.give_up();
         }
-        self.clock.advance(Duration::from_nanos(until.0.saturating_sub(self.clock.now().0)));
+        self.clock.advance(Duration::from_nanos(
+            until.0.saturating_sub(self.clock.now().0),
+        ));
         Ok(())
     }
     fn push(&mut self) -> std::io::Result<()> {
@@ -520,13 +736,21 @@ fn turns_of_two(load: &ReplayLoad, info: &DeviceInfo) -> Turns {
         piece_max: PIECE_BYTES_MAX,
     });
     let meter = Meter::new(ReplayTiming::Trace, false, vec![0], 1);
-    Turns::new(Stream::new(feed.unwrap(), &load.settings, false, 2, meter), 2, 1)
+    Turns::new(
+        Stream::new(feed.unwrap(), &load.settings, false, 2, meter),
+        2,
+        1,
+    )
 }
 
 /// One of two workers, on a device with a queue of one, for 900 ms of a trace with these times in microseconds. If
 /// `turn`, it is the other's turn from 1 ms before the end until 20 ms after it. What came of it, and when from the start
 /// the last request was sent and the worker left.
-fn one_of_two(us: impl Iterator<Item = u64>, service: Duration, turn: bool) -> (Outcome, Duration, Duration) {
+fn one_of_two(
+    us: impl Iterator<Item = u64>,
+    service: Duration,
+    turn: bool,
+) -> (Outcome, Duration, Duration) {
     let folder = tempfile::tempdir().unwrap();
     let path = trace(folder.path(), us.map(|us| (0, 0, 512, 'R', us)));
     let text = format!(
@@ -540,17 +764,43 @@ fn one_of_two(us: impl Iterator<Item = u64>, service: Duration, turn: bool) -> (
     let turns = turns_of_two(&load, &device.info);
     let id = WorkerId::of(RunPart::whole(2), 0, 1);
     let workload = load.engine(&survey, &device.info, &RunOrder::alone(1));
-    let area = Area { start: 0, len: 1 << 20, align: 512, first: 0 };
+    let area = Area {
+        start: 0,
+        len: 1 << 20,
+        align: 512,
+        first: 0,
+    };
     let content = Blocks::over(&workload, &device.info, area, id, &1.into()).unwrap();
     let worker = Worker::with(turns.sequence(1), content, &workload, id, &BufPool::new(0));
     let start = clock.now();
     let other = turns.sequence(1);
-    let at = |ms| if turn { start.after(Duration::from_millis(ms)) } else { Nanos::MAX };
-    let mut time =
-        OthersTurn { clock: clock.clone(), other, from: at(899), until: at(920), given: None, waits: 0 };
-    let outcome = worker.run(&mut device, &mut time, start, &Commands::new(), &mut Keep::default()).unwrap();
+    let at = |ms| {
+        if turn {
+            start.after(Duration::from_millis(ms))
+        } else {
+            Nanos::MAX
+        }
+    };
+    let mut time = OthersTurn {
+        clock: clock.clone(),
+        other,
+        from: at(899),
+        until: at(920),
+        given: None,
+        waits: 0,
+    };
+    let outcome = worker
+        .run(
+            &mut device,
+            &mut time,
+            start,
+            &Commands::new(),
+            &mut Keep::default(),
+        )
+        .unwrap();
     if let Some(given) = time.given {
-        time.other.completed(given.index, RequestStatus::Good, clock.now());
+        time.other
+            .completed(given.index, RequestStatus::Good, clock.now());
     }
     let last = device.seen.last().unwrap().since(start);
     (outcome, last, clock.now().since(start))
@@ -563,17 +813,29 @@ fn a_worker_that_is_behind_waits_for_its_turn() {
     let service = Duration::from_micros(1500);
     let (outcome, last, _) = one_of_two((0..1000).map(|at| at * 1000), service, true);
     // The other has one of those before the end.
-    assert_eq!((outcome.figures.completed(), outcome.figures.counts.of(RequestStatus::Skipped)), (899, 0));
+    assert_eq!(
+        (
+            outcome.figures.completed(),
+            outcome.figures.counts.of(RequestStatus::Skipped)
+        ),
+        (899, 0)
+    );
     // Nothing went out in the other's turn, of 21 ms.
     let expected = 898 * service + Duration::from_millis(21);
-    assert!((expected - service..expected + service).contains(&last), "{last:?} for {expected:?}");
+    assert!(
+        (expected - service..expected + service).contains(&last),
+        "{last:?} for {expected:?}"
+    );
 }
 
 /// The last worker knows that it is the last, and finds the turn free; one that failed is not counted on.
 #[test]
 fn the_last_worker_to_leave_has_the_turn() {
     let folder = tempfile::tempdir().unwrap();
-    let load = load(&trace(folder.path(), (0..10).map(|at| (0, 0, 512, 'R', at))), "");
+    let load = load(
+        &trace(folder.path(), (0..10).map(|at| (0, 0, 512, 'R', at))),
+        "",
+    );
     let info = memory(1 << 20).info().clone();
     let now = Clock::Monotonic.now();
     for fails in [false, true] {
@@ -587,7 +849,10 @@ fn the_last_worker_to_leave_has_the_turn() {
         if fails {
             drop(first);
         } else {
-            assert!(first.leaves(true) && first.leaves(true), "it leaves once, and the other goes on");
+            assert!(
+                first.leaves(true) && first.leaves(true),
+                "it leaves once, and the other goes on"
+            );
         }
         assert!(matches!(last.next(now, &mut place), Next::Due(_)) && !last.is_undecided());
         assert!(!last.leaves(true), "nobody else is left");
@@ -598,9 +863,18 @@ fn the_last_worker_to_leave_has_the_turn() {
 #[test]
 fn a_worker_that_is_not_behind_leaves() {
     let late = std::iter::once(3_600_000_000);
-    let (outcome, _, left) =
-        one_of_two((0..800).map(|at| at * 1000).chain(late), Duration::from_micros(100), false);
-    assert_eq!((outcome.figures.completed(), outcome.figures.counts.of(RequestStatus::Skipped)), (800, 0));
+    let (outcome, _, left) = one_of_two(
+        (0..800).map(|at| at * 1000).chain(late),
+        Duration::from_micros(100),
+        false,
+    );
+    assert_eq!(
+        (
+            outcome.figures.completed(),
+            outcome.figures.counts.of(RequestStatus::Skipped)
+        ),
+        (800, 0)
+    );
     assert_eq!(left, Duration::from_millis(900));
 }
 
@@ -612,7 +886,10 @@ fn several_targets_keep_the_order_of_one_trace() {
     let path = folder.path().join("x.iolog");
     let mut text = String::from("fio version 3 iolog\n");
     for at in 0..600u64 {
-        let (device, action) = (at * 7 % 3, if at.is_multiple_of(5) { "sync" } else { "read" });
+        let (device, action) = (
+            at * 7 % 3,
+            if at.is_multiple_of(5) { "sync" } else { "read" },
+        );
         text += &format!("{} d{device} {action} {} 512\n", at * 20, at % 100 * 4096);
     }
     std::fs::write(&path, &text).unwrap();
@@ -620,14 +897,26 @@ fn several_targets_keep_the_order_of_one_trace() {
         "trace = {path:?}\nqueue_depth = 16\nrecord_requests = true\n\
          devices = {{ d0 = \"a\", d1 = \"b\", d2 = \"a\" }}"
     );
-    let load = ReplayLoad::new(toml::from_str(&keys).unwrap(), &["a".to_string(), "b".into()]);
+    let load = ReplayLoad::new(
+        toml::from_str(&keys).unwrap(),
+        &["a".to_string(), "b".into()],
+    );
     let asked = Asked::default();
-    let joined = JoinedBackend::new(vec![Arc::new(witness('a', &asked)), Arc::new(witness('b', &asked))]);
+    let joined = JoinedBackend::new(vec![
+        Arc::new(witness('a', &asked)),
+        Arc::new(witness('b', &asked)),
+    ]);
     let joined = joined.unwrap();
-    let on = LoadTarget { parts: joined.ranges(), ..LoadTarget::of(Arc::new(joined)) };
+    let on = LoadTarget {
+        parts: joined.ranges(),
+        ..LoadTarget::of(Arc::new(joined))
+    };
     let (outcome, fidelity, _) = replayed_on(&load, &on);
     assert_eq!(
-        (outcome.figures.completed(), fidelity.digests.planned.clone()),
+        (
+            outcome.figures.completed(),
+            fidelity.digests.planned.clone()
+        ),
         (600, fidelity.digests.sent.clone())
     );
     let asked = asked.0.lock().unwrap();
@@ -641,11 +930,22 @@ fn several_targets_keep_the_order_of_one_trace() {
             true => (brunt_block::Op::Flush, 0),
             false => (brunt_block::Op::Read, begin + at % 100 * 4096),
         };
-        assert_eq!((asked.target, asked.op, asked.offset), (target, op, offset), "{at}");
+        assert_eq!(
+            (asked.target, asked.op, asked.offset),
+            (target, op, offset),
+            "{at}"
+        );
     }
-    let told: Vec<_> =
-        fidelity.devices.iter().map(|told| (told.device.as_deref(), told.target.as_deref())).collect();
-    let expected = [(Some("d0"), Some("a")), (Some("d1"), Some("b")), (Some("d2"), Some("a"))];
+    let told: Vec<_> = fidelity
+        .devices
+        .iter()
+        .map(|told| (told.device.as_deref(), told.target.as_deref()))
+        .collect();
+    let expected = [
+        (Some("d0"), Some("a")),
+        (Some("d1"), Some("b")),
+        (Some("d2"), Some("a")),
+    ];
     assert_eq!(told, expected);
     for told in &fidelity.devices {
         assert_eq!((told.planned, told.sent, told.completed), (200, 200, 200));
@@ -653,10 +953,17 @@ fn several_targets_keep_the_order_of_one_trace() {
         assert!(told.issue_error.is_some());
     }
     // Alone on its target, a device has the trace's own addresses.
-    assert_eq!(fidelity.devices[1].digests.trace, fidelity.devices[1].digests.sent);
-    let small = JoinedBackend::new(vec![Arc::new(memory(4 << 20)), Arc::new(memory(64 << 10))]).unwrap();
+    assert_eq!(
+        fidelity.devices[1].digests.trace,
+        fidelity.devices[1].digests.sent
+    );
+    let small =
+        JoinedBackend::new(vec![Arc::new(memory(4 << 20)), Arc::new(memory(64 << 10))]).unwrap();
     let misfit = load.check_trace(small.info(), &small.ranges()).unwrap_err();
-    assert!(misfit.key == "map" && misfit.what.contains("beyond b"), "{misfit}");
+    assert!(
+        misfit.key == "map" && misfit.what.contains("beyond b"),
+        "{misfit}"
+    );
 }
 
 /// Writes with FUA go out with it, flushes as flushes, and writes of the same hash carry the same data, others other data.
@@ -668,11 +975,19 @@ fn flags_and_contents_of_the_trace_go_out() {
     let device = devices.index_of(b"d").unwrap();
     let requests: Vec<BlockRequest> = (0..300u64)
         .map(|at| {
-            let op = if at % 10 == 9 { TraceOp::Flush } else { TraceOp::Write };
+            let op = if at % 10 == 9 {
+                TraceOp::Flush
+            } else {
+                TraceOp::Write
+            };
             let len = if op == TraceOp::Flush { 0 } else { 4096 };
             let content = std::num::NonZeroU64::new(at % 7).map(ContentHash);
             let plain = BlockRequest::new(at * 1000, device, op, at % 64 * 4096, len);
-            BlockRequest { fua: at.is_multiple_of(4) && op == TraceOp::Write, content, ..plain }
+            BlockRequest {
+                fua: at.is_multiple_of(4) && op == TraceOp::Write,
+                content,
+                ..plain
+            }
         })
         .collect();
     let mut sink = TraceSink::table(&lake).unwrap();
@@ -683,30 +998,49 @@ fn flags_and_contents_of_the_trace_go_out() {
         let load = ReplayLoad::new(toml::from_str(&text).unwrap(), &[]);
         let asked = Asked::default();
         let (_, fidelity, _) = replayed(&load, witness('a', &asked));
-        assert_eq!(fidelity.verdict, ReplayVerdict::True, "{:?}", fidelity.reasons);
+        assert_eq!(
+            fidelity.verdict,
+            ReplayVerdict::True,
+            "{:?}",
+            fidelity.reasons
+        );
         let asked = asked.0.lock().unwrap().clone();
         (asked, fidelity)
     };
     let (asked, fidelity) = replay("");
     let forced = requests.iter().filter(|request| request.fua).count() as u64;
     assert!(forced > 50);
-    assert_eq!((fidelity.forced.planned, fidelity.forced.sent), (forced, forced));
+    assert_eq!(
+        (fidelity.forced.planned, fidelity.forced.sent),
+        (forced, forced)
+    );
     assert_eq!(asked.len(), 300);
     let mut seen = std::collections::HashMap::new();
     for (request, asked) in requests.iter().zip(&asked) {
         assert_eq!(asked.fua, request.fua);
-        assert_eq!(asked.op == brunt_block::Op::Flush, request.op == TraceOp::Flush);
+        assert_eq!(
+            asked.op == brunt_block::Op::Flush,
+            request.op == TraceOp::Flush
+        );
         if let (Some(content), TraceOp::Write) = (request.content, request.op) {
             let known = seen.entry(content).or_insert_with(|| asked.data.clone());
             assert_eq!(*known, asked.data);
         }
     }
     let data = |asked: &[AskedFor]| {
-        let writes = asked.iter().filter(|asked| asked.op == brunt_block::Op::Write);
-        writes.map(|asked| asked.data.clone()).collect::<std::collections::HashSet<_>>().len()
+        let writes = asked
+            .iter()
+            .filter(|asked| asked.op == brunt_block::Op::Write);
+        writes
+            .map(|asked| asked.data.clone())
+            .collect::<std::collections::HashSet<_>>()
+            .len()
     };
     // Six contents, and writes of which nothing is known, each for itself.
-    let unknown = requests.iter().filter(|r| r.op == TraceOp::Write && r.content.is_none()).count();
+    let unknown = requests
+        .iter()
+        .filter(|r| r.op == TraceOp::Write && r.content.is_none())
+        .count();
     assert_eq!((seen.len(), data(&asked)), (6, 6 + unknown));
     let (asked, _) = replay("contents = \"data\"");
     assert_eq!(data(&asked), 270);

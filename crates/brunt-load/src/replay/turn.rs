@@ -47,9 +47,15 @@ impl Turns {
     /// For so many workers, each with a queue this deep.
     pub(super) fn new(stream: Stream, workers: u32, depth: u32) -> Turns {
         let in_flight = workers as usize * depth as usize;
-        let shared =
-            Shared { stream: Some(Box::new(stream)), ended: Vec::with_capacity(in_flight), at_work: 0 };
-        Turns { shared: Arc::new(Mutex::new(shared)), workers }
+        let shared = Shared {
+            stream: Some(Box::new(stream)),
+            ended: Vec::with_capacity(in_flight),
+            at_work: 0,
+        };
+        Turns {
+            shared: Arc::new(Mutex::new(shared)),
+            workers,
+        }
     }
 
     fn locked(&self) -> MutexGuard<'_, Shared> {
@@ -78,7 +84,10 @@ impl Turns {
     /// # Panics
     /// A worker still has its turn: our own mistake.
     pub(super) fn into_stream(self) -> Box<Stream> {
-        self.locked().stream.take().expect("workers that are gone have no turn")
+        self.locked()
+            .stream
+            .take()
+            .expect("workers that are gone have no turn")
     }
 }
 
@@ -186,7 +195,9 @@ impl Sequence for ReplaySequence {
             self.take_turn();
         }
         let not_now = Next::Later(Nanos(now.0 + TURN_POLL_NANOS));
-        let Some(stream) = self.stream.as_mut().filter(|_| !self.is_ending) else { return not_now };
+        let Some(stream) = self.stream.as_mut().filter(|_| !self.is_ending) else {
+            return not_now;
+        };
         if self.has_left {
             let next = stream.rest(now, self.may_wait, place);
             self.in_flight += u32::from(matches!(next, Next::Due(_)));
@@ -231,7 +242,11 @@ impl Sequence for ReplaySequence {
     }
 
     fn given_back(&mut self, index: u64, at: Nanos) {
-        self.returned(Ended { index, status: None, at });
+        self.returned(Ended {
+            index,
+            status: None,
+            at,
+        });
     }
 
     fn leaves(&mut self, may_wait: bool) -> bool {
@@ -250,7 +265,11 @@ impl Sequence for ReplaySequence {
         if self.in_flight == self.depth {
             self.full_until = at;
         }
-        self.returned(Ended { index, status: Some(status), at });
+        self.returned(Ended {
+            index,
+            status: Some(status),
+            at,
+        });
     }
 }
 

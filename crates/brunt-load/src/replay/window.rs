@@ -55,8 +55,21 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(row: &ReplayRow, closes: bool, due: Nanos, given: Nanos, cause: LateCause) -> Entry {
-        let ReplayRow { offset, len, op, of, fua, .. } = *row;
+    pub(super) fn new(
+        row: &ReplayRow,
+        closes: bool,
+        due: Nanos,
+        given: Nanos,
+        cause: LateCause,
+    ) -> Entry {
+        let ReplayRow {
+            offset,
+            len,
+            op,
+            of,
+            fua,
+            ..
+        } = *row;
         Entry {
             offset,
             len,
@@ -97,7 +110,10 @@ struct Regions {
 
 impl Regions {
     fn new() -> Regions {
-        Regions { counts: Box::new([0; REGION_HASHES]), wide: 0 }
+        Regions {
+            counts: Box::new([0; REGION_HASHES]),
+            wide: 0,
+        }
     }
 
     /// The hashes of the first and the last region from `offset` to `end`, which is beyond it; `None` where there are
@@ -202,9 +218,17 @@ impl Window {
     pub(super) fn push(&mut self, mut entry: Entry) -> u64 {
         let index = self.next_index();
         entry.active_at = self.active.len() as u32;
-        let Entry { op, offset, len, .. } = entry;
+        let Entry {
+            op, offset, len, ..
+        } = entry;
         let (end, changes) = (offset + touched(op, len), changes(op));
-        self.active.push(Active { index, offset, end, changes, sent: false });
+        self.active.push(Active {
+            index,
+            offset,
+            end,
+            changes,
+            sent: false,
+        });
         self.regions.count(offset, end, 1);
         self.changing += usize::from(changes);
         self.entries.push_back(entry);
@@ -225,7 +249,8 @@ impl Window {
         if !(writes || self.changing > 0) || !self.regions.is_near(offset, end) {
             return None;
         }
-        let overlaps = |other: &&Active| other.offset < end && offset < other.end && (writes | other.changes);
+        let overlaps =
+            |other: &&Active| other.offset < end && offset < other.end && (writes | other.changes);
         self.active.iter().find(overlaps).map(|other| other.index)
     }
 
@@ -236,8 +261,10 @@ impl Window {
             self.active
                 .iter()
                 .filter(|other| {
-                    let overlaps = other.offset < end && offset < other.end && (writes | other.changes);
-                    overlaps || (touched(op, len) > 0 && other.end == offset && other.end > other.offset)
+                    let overlaps =
+                        other.offset < end && offset < other.end && (writes | other.changes);
+                    overlaps
+                        || (touched(op, len) > 0 && other.end == offset && other.end > other.offset)
                 })
                 .map(|other| other.index),
         );
@@ -280,13 +307,19 @@ impl Window {
     pub(super) fn is_done(&self, index: u64) -> bool {
         match index.checked_sub(self.base) {
             None => true,
-            Some(at) => self.entries.get(at as usize).is_some_and(|entry| entry.ended),
+            Some(at) => self
+                .entries
+                .get(at as usize)
+                .is_some_and(|entry| entry.ended),
         }
     }
 
     /// When the request of this index, which has ended, did so; of one that was let go a time that is not earlier.
     pub(super) fn done_at(&self, index: u64) -> Nanos {
-        match index.checked_sub(self.base).and_then(|at| self.entries.get(at as usize)) {
+        match index
+            .checked_sub(self.base)
+            .and_then(|at| self.entries.get(at as usize))
+        {
             Some(entry) => entry.done,
             None => self.forgotten_done,
         }
@@ -359,7 +392,10 @@ mod tests {
         assert_eq!(window.conflict(Op::Write, 4096, 4096), None);
         assert_eq!(window.conflict(Op::Flush, 0, 0), None);
         window.end(read, Nanos(5));
-        assert_eq!((window.conflict(Op::Write, 0, 512), window.in_flight()), (None, 1));
+        assert_eq!(
+            (window.conflict(Op::Write, 0, 512), window.in_flight()),
+            (None, 1)
+        );
         assert!(window.is_done(read) && !window.is_done(write));
         let mut found = Vec::new();
         window.followed(Op::Read, 12288, 512, &mut found);
@@ -373,15 +409,32 @@ mod tests {
         let (mut window, mut known) = (Window::new(64, false), Vec::new());
         let mut conflicts = 0;
         for _ in 0..20_000 {
-            let op = if random.chance(0.5) { Op::Write } else { Op::Read };
-            let longest = if random.chance(0.1) { 1 << 20 } else { 64 << 10 };
-            let (offset, len) = (random.below(1 << 16) * 512, 512 * (1 + random.below(longest / 512)));
+            let op = if random.chance(0.5) {
+                Op::Write
+            } else {
+                Op::Read
+            };
+            let longest = if random.chance(0.1) {
+                1 << 20
+            } else {
+                64 << 10
+            };
+            let (offset, len) = (
+                random.below(1 << 16) * 512,
+                512 * (1 + random.below(longest / 512)),
+            );
             let overlaps = |(_, other, at, bytes): &&(u64, Op, u64, u64)| {
-                *at < offset + len && offset < at + bytes && (op == Op::Write || *other == Op::Write)
+                *at < offset + len
+                    && offset < at + bytes
+                    && (op == Op::Write || *other == Op::Write)
             };
             let expected = known.iter().any(|other| overlaps(&other));
             conflicts += u32::from(expected);
-            assert_eq!(window.conflict(op, offset, len).is_some(), expected, "{op:?} {offset} {len}");
+            assert_eq!(
+                window.conflict(op, offset, len).is_some(),
+                expected,
+                "{op:?} {offset} {len}"
+            );
             if known.len() == 64 {
                 let (index, ..) = known.swap_remove(random.below(64) as usize);
                 window.end(index, Nanos(1));
@@ -389,7 +442,9 @@ mod tests {
             known.push((window.push(entry(op, offset, len)), op, offset, len));
         }
         assert!((1000..19_000).contains(&conflicts), "{conflicts}");
-        known.drain(..).for_each(|(index, ..)| _ = window.end(index, Nanos(1)));
+        known
+            .drain(..)
+            .for_each(|(index, ..)| _ = window.end(index, Nanos(1)));
         assert!(window.regions.wide == 0 && window.regions.counts.iter().all(|count| *count == 0));
     }
 
@@ -397,14 +452,22 @@ mod tests {
     #[test]
     fn what_is_forgotten_is_done() {
         let mut window = Window::new(8, false);
-        let all: Vec<u64> = (0..4).map(|at| window.push(entry(Op::Read, at * 512, 512))).collect();
+        let all: Vec<u64> = (0..4)
+            .map(|at| window.push(entry(Op::Read, at * 512, 512)))
+            .collect();
         for index in [all[1], all[3], all[0]] {
             window.end(index, Nanos(10 + index));
         }
-        assert_eq!((window.is_done(0), window.is_done(1), window.is_done(2)), (true, true, false));
+        assert_eq!(
+            (window.is_done(0), window.is_done(1), window.is_done(2)),
+            (true, true, false)
+        );
         assert_eq!(window.done_at(0), Nanos(11));
         assert_eq!(window.done_at(3), Nanos(13));
         window.end(2, Nanos(20));
-        assert_eq!((window.next_index(), window.in_flight(), window.done_at(3)), (4, 0, Nanos(20)));
+        assert_eq!(
+            (window.next_index(), window.in_flight(), window.done_at(3)),
+            (4, 0, Nanos(20))
+        );
     }
 }

@@ -15,18 +15,30 @@ use crate::load::{LoadInfo, Pace, WorkloadError, wrong};
 /// The key that is to blame, and what would be right.
 pub(super) fn check(jobs: &[TogetherJob]) -> Result<(), WorkloadError> {
     if !(2..=JOBS_MAX).contains(&jobs.len()) {
-        return wrong("jobs", format!("{} jobs; write 2 to {JOBS_MAX} that run at once", jobs.len()));
+        return wrong(
+            "jobs",
+            format!(
+                "{} jobs; write 2 to {JOBS_MAX} that run at once",
+                jobs.len()
+            ),
+        );
     }
     for (index, job) in jobs.iter().enumerate() {
         if jobs[..index].iter().any(|other| other.name == job.name) {
-            return wrong("jobs", format!("two jobs are called {}; give one another name", job.name));
+            return wrong(
+                "jobs",
+                format!("two jobs are called {}; give one another name", job.name),
+            );
         }
         by_itself(job)?;
     }
     let infos: Vec<LoadInfo> = jobs.iter().map(|job| job.load.info()).collect();
     let workers: u64 = infos.iter().map(|info| u64::from(info.workers)).sum();
     if workers > u64::from(WORKERS_MAX) {
-        return wrong("jobs", format!("{workers} workers in all; at most {WORKERS_MAX} run at once"));
+        return wrong(
+            "jobs",
+            format!("{workers} workers in all; at most {WORKERS_MAX} run at once"),
+        );
     }
     let interval = infos[0].interval;
     if let Some(other) = infos.iter().position(|info| info.interval != interval) {
@@ -46,18 +58,33 @@ fn by_itself(job: &TogetherJob) -> Result<(), WorkloadError> {
     let info = load.info();
     let refused = match info {
         _ if name.is_empty() => "a job has no name; give it one".to_string(),
-        LoadInfo { pace: Pace::Search(_), .. } => {
-            format!("{name} searches for a rate, which takes many runs: write an open loop with a rate")
+        LoadInfo {
+            pace: Pace::Search(_),
+            ..
+        } => {
+            format!(
+                "{name} searches for a rate, which takes many runs: write an open loop with a rate"
+            )
         }
-        LoadInfo { depth_search: Some(_), .. } => {
-            format!("{name} searches for a queue depth, which takes many runs: leave depth_search out")
+        LoadInfo {
+            depth_search: Some(_),
+            ..
+        } => {
+            format!(
+                "{name} searches for a queue depth, which takes many runs: leave depth_search out"
+            )
         }
-        LoadInfo { steady: Some(_), .. } => {
+        LoadInfo {
+            steady: Some(_), ..
+        } => {
             format!(
                 "{name} ends when it is steady, which the others would disturb: write stop = {{ time = \"30s\" }}"
             )
         }
-        LoadInfo { ring: RingMode::Auto, .. } => {
+        LoadInfo {
+            ring: RingMode::Auto,
+            ..
+        } => {
             format!(
                 "{name} has ring = \"auto\", which is measured while nothing else runs: choose interrupt, sqpoll or poll"
             )
@@ -72,7 +99,10 @@ fn apart(jobs: &[TogetherJob], interval: Duration) -> Result<(), WorkloadError> 
     if interval.is_zero() {
         return Ok(());
     }
-    let first = jobs.iter().min_by_key(|job| job.measured_from()).expect("there are jobs");
+    let first = jobs
+        .iter()
+        .min_by_key(|job| job.measured_from())
+        .expect("there are jobs");
     for job in jobs {
         let apart = job.measured_from() - first.measured_from();
         if !apart.as_nanos().is_multiple_of(interval.as_nanos()) {

@@ -25,8 +25,8 @@ use crate::block::BlockLoad;
 use crate::block::workload::Workload;
 use crate::commands::{LoadCommand, LoadCommandError};
 use crate::load::{
-    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedJob, PreparedLoad,
-    RunOrder, RunningLoad, WorkloadError,
+    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedJob,
+    PreparedLoad, RunOrder, RunningLoad, WorkloadError,
 };
 use crate::replay::ReplayLoad;
 
@@ -88,10 +88,21 @@ impl TogetherSettings {
     /// A workload makes no sense, or not among others.
     pub fn load(self) -> Result<TogetherLoad, WorkloadError> {
         let mut jobs = Vec::new();
-        for JobSettings { name, start_delay, ends_run, workload } in self.jobs {
+        for JobSettings {
+            name,
+            start_delay,
+            ends_run,
+            workload,
+        } in self.jobs
+        {
             workload.check()?;
             let load = load_of(workload, &[]);
-            jobs.push(TogetherJob { name, load, start_delay: start_delay.0, ends_run });
+            jobs.push(TogetherJob {
+                name,
+                load,
+                start_delay: start_delay.0,
+                ends_run,
+            });
         }
         TogetherLoad::new(jobs, self.exit_all)
     }
@@ -138,7 +149,11 @@ impl TogetherLoad {
 
     /// When the first job begins to be measured, since the start of the run.
     fn measured_from(&self) -> Duration {
-        self.jobs.iter().map(TogetherJob::measured_from).min().unwrap_or(Duration::ZERO)
+        self.jobs
+            .iter()
+            .map(TogetherJob::measured_from)
+            .min()
+            .unwrap_or(Duration::ZERO)
     }
 
     fn prepare_each(
@@ -153,14 +168,23 @@ impl TogetherLoad {
         for (index, job) in self.jobs.iter().enumerate() {
             let first_interval = job.intervals_after(self.measured_from());
             let inbox = inbox.of_job(all.workers, first_interval);
-            let (prepared, load) = job.load.prepare(on.job(index), &job_order(order, index), inbox, stop)?;
-            running.push(StartedJob { load, start_delay: job.start_delay });
+            let (prepared, load) =
+                job.load
+                    .prepare(on.job(index), &job_order(order, index), inbox, stop)?;
+            running.push(StartedJob {
+                load,
+                start_delay: job.start_delay,
+            });
             all.workers += prepared.workers;
             all.queue_depth = all.queue_depth.max(prepared.queue_depth);
             // Those of other hosts take longer to hear of their start.
             all.notice = all.notice.max(prepared.notice);
             let (workers, ends_run) = (prepared.workers, job.ends_run);
-            all.jobs.push(PreparedJob { workers, first_interval, ends_run });
+            all.jobs.push(PreparedJob {
+                workers,
+                first_interval,
+                ends_run,
+            });
         }
         Ok(all)
     }
@@ -209,11 +233,17 @@ impl Load for TogetherLoad {
             workers: infos().map(|info| info.workers).sum(),
             queue_depth: infos().map(|info| info.queue_depth).max().unwrap_or(1),
             // One closed loop among them makes as many as it can.
-            pace: rate.sum::<Option<f64>>().map_or(Pace::Closed, |rate| Pace::Open { rate }),
+            pace: rate
+                .sum::<Option<f64>>()
+                .map_or(Pace::Closed, |rate| Pace::Open { rate }),
             ramp_up: self.measured_from(),
             interval: infos().next().map_or(Duration::ZERO, |info| info.interval),
-            time_min: enders().map(end).min().map_or(last, |first| first.min(last)),
-            open_ended: infos().any(|info| info.open_ended) && enders().all(|(_, info)| info.open_ended),
+            time_min: enders()
+                .map(end)
+                .min()
+                .map_or(last, |first| first.min(last)),
+            open_ended: infos().any(|info| info.open_ended)
+                && enders().all(|(_, info)| info.open_ended),
             writes: infos().any(|info| info.writes),
             ..LoadInfo::default()
         }
@@ -227,14 +257,21 @@ impl Load for TogetherLoad {
             };
             format!("{} ({}{delay})", job.name, job.load.describe())
         });
-        let enders: Vec<&str> =
-            self.jobs.iter().filter(|job| job.ends_run).map(|job| job.name.as_str()).collect();
+        let enders: Vec<&str> = self
+            .jobs
+            .iter()
+            .filter(|job| job.ends_run)
+            .map(|job| job.name.as_str())
+            .collect();
         let ends = match enders.len() {
             0 => String::new(),
             count if count == self.jobs.len() => "; ends with the first".into(),
             _ => format!("; ends with {}", enders.join(" or ")),
         };
-        format!("at once: {}{ends}", each.collect::<Vec<String>>().join(" + "))
+        format!(
+            "at once: {}{ends}",
+            each.collect::<Vec<String>>().join(" + ")
+        )
     }
 
     fn open(&self, on: &LoadTarget, stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
@@ -272,7 +309,8 @@ impl Load for TogetherLoad {
 
     fn close(&self) -> Result<(), LoadError> {
         // All are closed, whichever fails.
-        let closed: Vec<Result<(), LoadError>> = self.jobs.iter().map(|job| job.load.close()).collect();
+        let closed: Vec<Result<(), LoadError>> =
+            self.jobs.iter().map(|job| job.load.close()).collect();
         closed.into_iter().collect()
     }
 
@@ -299,14 +337,20 @@ impl RunningLoad for RunningJobs {
 
     fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
         match command {
-            LoadCommand::Stop => self.0.iter_mut().try_for_each(|job| job.load.command(command)),
+            LoadCommand::Stop => self
+                .0
+                .iter_mut()
+                .try_for_each(|job| job.load.command(command)),
             LoadCommand::Rate(_) | LoadCommand::Depth(_) => Err(LoadCommandError::Several),
         }
     }
 
     fn finish(self: Box<Self>) -> Finished {
         let jobs = self.0.into_iter().map(|job| job.load.finish()).collect();
-        Finished { jobs, ..Finished::default() }
+        Finished {
+            jobs,
+            ..Finished::default()
+        }
     }
 }
 

@@ -26,7 +26,8 @@ impl Recorder for Told {
         self.jobs.push((job, interval.clone()));
     }
     fn job_requests(&mut self, job: usize, batch: &[RequestRecord]) {
-        self.requests.extend(batch.iter().map(|request| (job, *request)));
+        self.requests
+            .extend(batch.iter().map(|request| (job, *request)));
     }
     fn requests(&mut self, _batch: &[RequestRecord]) {
         panic!("requests belong to jobs");
@@ -35,13 +36,19 @@ impl Recorder for Told {
 
 fn load(text: &str) -> Arc<dyn Load> {
     let LoadKind { read, .. } = load_kind(KIND).unwrap();
-    read(text).unwrap_or_else(|error| panic!("{text}: {error}")).remove(0).1
+    read(text)
+        .unwrap_or_else(|error| panic!("{text}: {error}"))
+        .remove(0)
+        .1
 }
 
 fn ran(text: &str, on: &LoadTarget) -> (Ran, Told) {
     let (load, mut told) = (load(text), Told::default());
     load.open(on, &AtomicBool::new(false)).unwrap();
-    let order = RunOrder { order: Some(3), ..RunOrder::alone(1) };
+    let order = RunOrder {
+        order: Some(3),
+        ..RunOrder::alone(1)
+    };
     let ran = run(&*load, on, &order, &AtomicBool::new(false), &mut told).unwrap();
     (ran, told)
 }
@@ -70,14 +77,33 @@ name = \"writer\"
 workload = { read = 0, blocks = [{ size = \"8k\" }], region = { start = \"1m\" }, record_requests = true, stop = { requests = 100 } }";
     let (ran, told) = ran(text, &on);
     let done = |outcome: &Outcome, kind| outcome.figures.op(kind).map_or(0, |op| op.completed);
-    let [reader, writer] = &ran.jobs[..] else { panic!("{:?}", ran.jobs) };
-    assert_eq!((done(reader, OpKind::Read), done(reader, OpKind::Write)), (300, 0));
-    assert_eq!((done(writer, OpKind::Read), done(writer, OpKind::Write)), (0, 100));
-    assert_eq!((done(&ran.outcome, OpKind::Read), done(&ran.outcome, OpKind::Write)), (300, 100));
+    let [reader, writer] = &ran.jobs[..] else {
+        panic!("{:?}", ran.jobs)
+    };
+    assert_eq!(
+        (done(reader, OpKind::Read), done(reader, OpKind::Write)),
+        (300, 0)
+    );
+    assert_eq!(
+        (done(writer, OpKind::Read), done(writer, OpKind::Write)),
+        (0, 100)
+    );
+    assert_eq!(
+        (
+            done(&ran.outcome, OpKind::Read),
+            done(&ran.outcome, OpKind::Write)
+        ),
+        (300, 100)
+    );
     assert_eq!(ran.outcome.figures.bytes(), 300 * 4096 + 100 * 8192);
     let seconds = ran.outcome.end.since(ran.outcome.start).as_secs_f64();
     assert!((ran.outcome.requests_per_second * seconds - 400.0).abs() < 1e-6);
-    let of = |job: usize| told.requests.iter().filter(move |(of, _)| *of == job).map(|(_, request)| request);
+    let of = |job: usize| {
+        told.requests
+            .iter()
+            .filter(move |(of, _)| *of == job)
+            .map(|(_, request)| request)
+    };
     assert_eq!((of(0).count(), of(1).count()), (300, 100));
     assert!(of(0).all(|request| request.worker < 2 && request.op == OpKind::Read));
     assert!(of(1).all(|request| request.worker == 0 && request.offset >= 1 << 20));
@@ -85,7 +111,14 @@ workload = { read = 0, blocks = [{ size = \"8k\" }], region = { start = \"1m\" }
         intervals.map(|i| i.figures.completed()).sum::<u64>()
     };
     assert_eq!(sum(&mut told.all.iter()), 400);
-    assert_eq!(sum(&mut told.jobs.iter().filter(|(job, _)| *job == 0).map(|(_, interval)| interval)), 300);
+    assert_eq!(
+        sum(&mut told
+            .jobs
+            .iter()
+            .filter(|(job, _)| *job == 0)
+            .map(|(_, interval)| interval)),
+        300
+    );
 }
 
 /// A job that starts later has nothing before that, has the numbers of the run's intervals, and does not hold up those of
@@ -101,19 +134,43 @@ name = \"late\"
 start_delay = \"100ms\"
 workload = { read = 0, interval = \"20ms\", record_requests = true, stop = { time = \"200ms\" } }";
     let (ran, told) = ran(text, &slow());
-    let [early, late] = &ran.jobs[..] else { panic!("{:?}", ran.jobs) };
+    let [early, late] = &ran.jobs[..] else {
+        panic!("{:?}", ran.jobs)
+    };
     assert_eq!(late.start.since(early.start), Duration::from_millis(100));
-    assert_eq!(ran.outcome.end.since(ran.outcome.start), Duration::from_millis(300));
-    assert!(told.requests.iter().all(|(job, request)| *job == 1 && request.intended >= late.start));
-    let numbers = |of: usize| told.jobs.iter().filter(move |(job, _)| *job == of).map(|(_, i)| i.index);
-    assert!(numbers(0).eq(0..10) && numbers(1).eq(5..15), "{:?}", numbers(1).collect::<Vec<u64>>());
+    assert_eq!(
+        ran.outcome.end.since(ran.outcome.start),
+        Duration::from_millis(300)
+    );
+    assert!(
+        told.requests
+            .iter()
+            .all(|(job, request)| *job == 1 && request.intended >= late.start)
+    );
+    let numbers = |of: usize| {
+        told.jobs
+            .iter()
+            .filter(move |(job, _)| *job == of)
+            .map(|(_, i)| i.index)
+    };
+    assert!(
+        numbers(0).eq(0..10) && numbers(1).eq(5..15),
+        "{:?}",
+        numbers(1).collect::<Vec<u64>>()
+    );
     assert!(told.all.iter().map(|interval| interval.index).eq(0..15));
     for interval in &told.all {
         let at = interval.start.since(ran.outcome.start);
         let did = |kind| interval.figures.op(kind).is_some_and(|op| op.completed > 0);
-        assert!(!did(OpKind::Write) || at >= Duration::from_millis(100), "{at:?}");
+        assert!(
+            !did(OpKind::Write) || at >= Duration::from_millis(100),
+            "{at:?}"
+        );
         // What is outstanding at the end of the first job comes a little later.
-        assert!(!did(OpKind::Read) || at <= Duration::from_millis(200), "{at:?}");
+        assert!(
+            !did(OpKind::Read) || at <= Duration::from_millis(200),
+            "{at:?}"
+        );
     }
     let done = |kind| ran.outcome.figures.op(kind).map_or(0, |op| op.completed);
     assert!(done(OpKind::Read) > 0 && done(OpKind::Write) > 0);
@@ -135,7 +192,12 @@ name = \"never\"
 start_delay = \"1h\"
 workload = { stop = { time = \"1h\" } }";
     let (ran, _) = ran(text, &slow());
-    assert!(ran.jobs.iter().chain([&ran.outcome]).all(|outcome| outcome.stopped == Stopped::Done));
+    assert!(
+        ran.jobs
+            .iter()
+            .chain([&ran.outcome])
+            .all(|outcome| outcome.stopped == Stopped::Done)
+    );
     let done: Vec<u64> = ran.jobs.iter().map(|job| job.figures.completed()).collect();
     assert!(done[0] == 20 && done[1] > 0 && done[2] == 0, "{done:?}");
     assert!(ran.outcome.end.since(ran.outcome.start) < Duration::from_secs(60));
@@ -161,7 +223,11 @@ workload = { stop = { time = \"1h\" } }";
     assert!(done[0] == 5 && done[1] == 40 && done[2] > 5, "{done:?}");
     assert!(ran.outcome.end.since(ran.outcome.start) < Duration::from_secs(60));
     let load = load(text);
-    assert!(load.describe().ends_with("; ends with short or long"), "{}", load.describe());
+    assert!(
+        load.describe().ends_with("; ends with short or long"),
+        "{}",
+        load.describe()
+    );
     assert!(!load.info().open_ended && load.info().time_min == Duration::ZERO);
 }
 
@@ -176,8 +242,20 @@ workload = { workers = 200, stop = { requests = 1000 } }
 name = \"beyond\"
 workload = { region = { start = \"1g\" }, stop = { requests = 1 } }";
     let load = load(text);
-    let error = run(&*load, &slow(), &RunOrder::alone(1), &AtomicBool::new(false), &mut Told::default());
-    assert!(matches!(error, Err(LoadError::Workload(WorkloadError { key: "region", .. }))), "{error:?}");
+    let error = run(
+        &*load,
+        &slow(),
+        &RunOrder::alone(1),
+        &AtomicBool::new(false),
+        &mut Told::default(),
+    );
+    assert!(
+        matches!(
+            error,
+            Err(LoadError::Workload(WorkloadError { key: "region", .. }))
+        ),
+        "{error:?}"
+    );
 }
 
 /// What it is made of is in its words and figures.
@@ -193,13 +271,19 @@ start_delay = \"2s\"
 workload = { read = 0.5, ramp_up = { time = \"1s\" }, stop = { time = \"9s\" } }";
     let load = load(text);
     let info = load.info();
-    assert_eq!((info.workers, info.queue_depth, info.time_min), (3, 3, Duration::from_secs(12)));
+    assert_eq!(
+        (info.workers, info.queue_depth, info.time_min),
+        (3, 3, Duration::from_secs(12))
+    );
     assert_eq!(
         (info.kinds, info.ramp_up, info.writes),
         (vec![OpKind::Read, OpKind::Write], Duration::ZERO, true)
     );
     let said = load.describe();
-    assert!(said.contains("a (4KiB") && said.contains("2s after the start"), "{said}");
+    assert!(
+        said.contains("a (4KiB") && said.contains("2s after the start"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -208,20 +292,50 @@ fn what_cannot_run_among_others_is_refused() {
     let check = |second: &str, key: &str, said: &str| {
         let settings: TogetherSettings = toml::from_str(&format!("{first}{second}")).expect(second);
         let error = settings.load().expect_err(second);
-        assert!(error.key == key && error.what.contains(said), "{second}: {error}");
+        assert!(
+            error.key == key && error.what.contains(said),
+            "{second}: {error}"
+        );
     };
     let job = |workload: &str| format!("[[jobs]]\nname = \"b\"\nworkload = {{ {workload} }}");
     check("", "jobs", "1 jobs; write 2");
-    check("[[jobs]]\nname = \"a\"\nworkload = { stop = { time = \"1s\" } }", "jobs", "two jobs are called a");
+    check(
+        "[[jobs]]\nname = \"a\"\nworkload = { stop = { time = \"1s\" } }",
+        "jobs",
+        "two jobs are called a",
+    );
     check(&job("read = 2"), "read", "not a share");
-    check(&job("interval = \"2s\", stop = { time = \"1s\" }"), "jobs", "the same interval");
-    check(&job("stop = { steady = { round = \"1s\" } }"), "jobs", "steady");
-    check(&job("ring = \"auto\", stop = { time = \"1s\" }"), "jobs", "auto");
-    check(&job("workers = 256, stop = { time = \"1s\" }"), "jobs", "257 workers");
-    check(&job("depth_search = { max = 8 }, stop = { time = \"1s\" }"), "jobs", "queue depth");
-    check(&job("ramp_up = { time = \"500ms\" }, stop = { time = \"1s\" }"), "start_delay", "no multiple");
-    let search =
-        "arrival = { kind = \"search\", percentile = 99, limit = \"1ms\" }, stop = { time = \"1s\" }";
+    check(
+        &job("interval = \"2s\", stop = { time = \"1s\" }"),
+        "jobs",
+        "the same interval",
+    );
+    check(
+        &job("stop = { steady = { round = \"1s\" } }"),
+        "jobs",
+        "steady",
+    );
+    check(
+        &job("ring = \"auto\", stop = { time = \"1s\" }"),
+        "jobs",
+        "auto",
+    );
+    check(
+        &job("workers = 256, stop = { time = \"1s\" }"),
+        "jobs",
+        "257 workers",
+    );
+    check(
+        &job("depth_search = { max = 8 }, stop = { time = \"1s\" }"),
+        "jobs",
+        "queue depth",
+    );
+    check(
+        &job("ramp_up = { time = \"500ms\" }, stop = { time = \"1s\" }"),
+        "start_delay",
+        "no multiple",
+    );
+    let search = "arrival = { kind = \"search\", percentile = 99, limit = \"1ms\" }, stop = { time = \"1s\" }";
     check(&job(search), "jobs", "many runs");
 }
 
@@ -241,9 +355,15 @@ fn jobs_are_not_commanded_together() {
         }
     }
     let count = Arc::new(Mutex::new(0));
-    let job = || StartedJob { load: Box::new(Stopped(Arc::clone(&count))), start_delay: Duration::ZERO };
+    let job = || StartedJob {
+        load: Box::new(Stopped(Arc::clone(&count))),
+        start_delay: Duration::ZERO,
+    };
     let mut jobs = RunningJobs(vec![job(), job()]);
-    assert_eq!(jobs.command(LoadCommand::Rate(1.0)), Err(LoadCommandError::Several));
+    assert_eq!(
+        jobs.command(LoadCommand::Rate(1.0)),
+        Err(LoadCommandError::Several)
+    );
     assert_eq!(jobs.command(LoadCommand::Stop), Ok(()));
     assert_eq!(*count.lock().unwrap(), 2);
     assert_eq!(Box::new(jobs).finish().jobs.len(), 2);

@@ -49,12 +49,28 @@ pub struct Data {
 impl Data {
     pub fn new(way: DataEnd, hash: Option<Sha256>) -> Data {
         let (expected, spent) = (Vec::new(), DataCost::default());
-        Data { way, hash, spent, wrong_blocks: 0, first_wrong: None, expected, failure: None }
+        Data {
+            way,
+            hash,
+            spent,
+            wrong_blocks: 0,
+            first_wrong: None,
+            expected,
+            failure: None,
+        }
     }
 
     /// A read came back.
     fn came(&mut self, request: &Planned, carried: &mut Carried) -> io::Result<()> {
-        let Data { way, hash, spent, wrong_blocks, first_wrong, expected, .. } = self;
+        let Data {
+            way,
+            hash,
+            spent,
+            wrong_blocks,
+            first_wrong,
+            expected,
+            ..
+        } = self;
         match way {
             DataEnd::Out(order, sink) => order.take(request, carried, |bytes| {
                 if let Some(hash) = hash {
@@ -99,7 +115,9 @@ impl Content for Data {
         let bytes = &mut carried.buf[..write.len as usize];
         match &self.way {
             DataEnd::Made(pattern) => {
-                timed(&mut self.spent.pattern, || pattern.fill(write.offset, bytes));
+                timed(&mut self.spent.pattern, || {
+                    pattern.fill(write.offset, bytes)
+                });
                 if let Some(hash) = &mut self.hash {
                     timed(&mut self.spent.checksum, || hash.update(bytes));
                 }
@@ -130,7 +148,9 @@ impl Content for Data {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.failure.as_ref().map_or(Ok(()), |error| Err(error.kind().into()))
+        self.failure
+            .as_ref()
+            .map_or(Ok(()), |error| Err(error.kind().into()))
     }
 }
 

@@ -95,7 +95,12 @@ impl Input {
     /// Whether the data of the next request is there, whose length it writes into `len`.
     pub fn next(&mut self, now: Nanos, len: &mut u64) -> Next {
         assert!(self.ready.is_none(), "each block goes into a request");
-        let block = match self.blocks.as_ref().expect("nobody asks after the end").try_recv() {
+        let block = match self
+            .blocks
+            .as_ref()
+            .expect("nobody asks after the end")
+            .try_recv()
+        {
             Ok(block) => block,
             Err(TryRecvError::Disconnected) => return Next::End,
             Err(TryRecvError::Empty) => {
@@ -103,7 +108,10 @@ impl Input {
                 return Next::Later(now.after(ASK_AGAIN));
             }
         };
-        self.waited += self.waits_since.take().map_or(Duration::ZERO, |since| now.since(since));
+        self.waited += self
+            .waits_since
+            .take()
+            .map_or(Duration::ZERO, |since| now.since(since));
         match block {
             Ok(block) => {
                 *len = block.bytes.len() as u64;
@@ -120,7 +128,10 @@ impl Input {
 
     /// Puts the block that [`Input::next`] announced into a write.
     pub fn fill(&mut self, bytes: &mut [u8]) {
-        let block = self.ready.take().expect("a request is made when its data is there");
+        let block = self
+            .ready
+            .take()
+            .expect("a request is made when its data is there");
         bytes.copy_from_slice(&block.bytes);
         // Nobody takes it back when all was read.
         let _ = self.used.send(block.bytes);
@@ -142,10 +153,16 @@ impl Input {
             std::thread::sleep(Duration::from_millis(1));
         }
         let consumed = match thread.is_finished() {
-            true => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?,
+            true => thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?,
             false => Consumed::default(),
         };
-        Ok(Consumed { waited: self.waited, padded_bytes: self.padded_bytes, ..consumed })
+        Ok(Consumed {
+            waited: self.waited,
+            padded_bytes: self.padded_bytes,
+            ..consumed
+        })
     }
 }
 
@@ -155,7 +172,10 @@ fn read_ahead(
     blocks: &SyncSender<io::Result<Block>>,
     unused: &Receiver<Vec<u8>>,
 ) -> io::Result<Consumed> {
-    let mut consumed = Consumed { hash: wanted.sums.then(Sha256::new), ..Consumed::default() };
+    let mut consumed = Consumed {
+        hash: wanted.sums.then(Sha256::new),
+        ..Consumed::default()
+    };
     let mut left = wanted.length;
     for _ in 0..wanted.count {
         let mut bytes = unused.try_recv().unwrap_or_default();

@@ -207,16 +207,33 @@ impl RangeTransfer {
     ) -> Result<Moved, TransferError> {
         let info = backend.info();
         let ring = Ring::new(ring).map_err(TransferError::Ring)?;
-        let open = |source| TransferError::Open { device: info.name.clone(), source };
+        let open = |source| TransferError::Open {
+            device: info.name.clone(),
+            source,
+        };
         let mut device = backend.open(&ring, self.depth).map_err(open)?;
         let rules = self.rules();
         let (mut order, mut data) = self.requests(&ring, info.block_bytes as usize)?;
         let (id, commands) = (WorkerId::alone(0), Commands::new());
         let worker = Worker::with(&mut order, &mut data, &rules, id, ring.pool());
-        let mut watcher = Watcher { watch, done: 0, commands: &commands };
-        let (clock, cost, calls) = (Clock::Monotonic, ResourceUsage::now(), ring.stats().system_calls);
+        let mut watcher = Watcher {
+            watch,
+            done: 0,
+            commands: &commands,
+        };
+        let (clock, cost, calls) = (
+            Clock::Monotonic,
+            ResourceUsage::now(),
+            ring.stats().system_calls,
+        );
         let start = clock.now();
-        let outcome = worker.run(&mut *device, &mut RingTime(&ring), start, &commands, &mut watcher);
+        let outcome = worker.run(
+            &mut *device,
+            &mut RingTime(&ring),
+            start,
+            &commands,
+            &mut watcher,
+        );
         let outcome = outcome.map_err(|error| match data.failure.take() {
             Some(failure) => TransferError::Output(failure),
             None => TransferError::Ring(error),
@@ -256,7 +273,10 @@ impl RangeTransfer {
             health: device.health(),
         };
         if moved.is_complete() && moved.errors == 0 {
-            moved.checksum = data.hash.or(consumed.hash).map(|hash| hash.finalize().into());
+            moved.checksum = data
+                .hash
+                .or(consumed.hash)
+                .map(|hash| hash.finalize().into());
         }
         Ok(moved)
     }
@@ -266,7 +286,10 @@ impl RangeTransfer {
         let depth = u64::from(self.depth).min(self.count).max(1) as u32;
         let reads = matches!(self.work, Work::Read(_) | Work::Compare(_));
         Workload {
-            blocks: vec![BlockSize { size: Size(self.block), weight: 1.0 }],
+            blocks: vec![BlockSize {
+                size: Size(self.block),
+                weight: 1.0,
+            }],
             read: if reads { 1.0 } else { 0.0 },
             queue_depth: depth,
             // A quarter of the queue at once is worth a system call.
@@ -280,7 +303,11 @@ impl RangeTransfer {
     }
 
     /// The requests and what they carry.
-    fn requests(self, ring: &Ring, block_bytes: usize) -> Result<(RangeRequests, Data), TransferError> {
+    fn requests(
+        self,
+        ring: &Ring,
+        block_bytes: usize,
+    ) -> Result<(RangeRequests, Data), TransferError> {
         let op = match self.work {
             Work::Read(_) | Work::Compare(_) => Op::Read,
             Work::Write(_) | Work::Copy { .. } => Op::Write,
@@ -311,7 +338,13 @@ impl RangeTransfer {
                 let input = Input::new(input, wanted).map_err(TransferError::Input)?;
                 let input = Rc::new(RefCell::new(input));
                 let data = Data::new(DataEnd::Input(Rc::clone(&input)), None);
-                return Ok((RangeRequests { range, input: Some(input) }, data));
+                return Ok((
+                    RangeRequests {
+                        range,
+                        input: Some(input),
+                    },
+                    data,
+                ));
             }
         };
         Ok((RangeRequests { range, input: None }, data))
@@ -339,14 +372,26 @@ fn flush(device: &mut dyn Device, ring: &Ring) -> io::Result<Option<FirstError>>
     if device.outstanding() > 0 {
         return Ok(None); // it does not answer
     }
-    let request =
-        Request { tag: 0, op: Op::Flush, offset: 0, len: 0, buf: Buf::empty(), force_unit_access: false };
+    let request = Request {
+        tag: 0,
+        op: Op::Flush,
+        offset: 0,
+        len: 0,
+        buf: Buf::empty(),
+        force_unit_access: false,
+    };
     let error = match turn::one(ring, device, request)?.result {
         Ok(()) | Err(DeviceError::Unsupported) => return Ok(None),
         Err(error) => error,
     };
     let (status, op, text) = (status_of(&error), OpKind::Flush, error.to_string());
-    Ok(Some(FirstError { status, op, offset: 0, len: 0, text }))
+    Ok(Some(FirstError {
+        status,
+        op,
+        offset: 0,
+        len: 0,
+        text,
+    }))
 }
 
 #[cfg(test)]

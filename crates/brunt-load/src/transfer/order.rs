@@ -71,7 +71,11 @@ impl Range {
     /// Requests stay within so many of the first that has not ended.
     pub fn keep_together(&mut self, window: usize) {
         let ended = VecDeque::with_capacity(window);
-        self.window = Some(Window { first: 0, ended, len_max: window });
+        self.window = Some(Window {
+            first: 0,
+            ended,
+            len_max: window,
+        });
     }
 
     /// How many requests were made.
@@ -140,7 +144,11 @@ impl Sequence for RangeRequests {
     }
 
     fn next(&mut self, now: Nanos, place: &mut Planned) -> Next {
-        let Some(input) = self.input.as_ref().filter(|_| self.range.made() < self.range.count) else {
+        let Some(input) = self
+            .input
+            .as_ref()
+            .filter(|_| self.range.made() < self.range.count)
+        else {
             return self.range.next(now, place);
         };
         let mut len = 0;
@@ -168,9 +176,15 @@ impl RangeRequests {
     ///
     /// # Errors
     /// It could not be read.
-    pub fn consumed(&mut self, goes_on: &mut dyn FnMut() -> bool) -> Result<Consumed, TransferError> {
+    pub fn consumed(
+        &mut self,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Consumed, TransferError> {
         let finish = |input: Rc<RefCell<Input>>| input.borrow_mut().finish(goes_on);
-        self.input.take().map_or(Ok(Consumed::default()), finish).map_err(TransferError::Input)
+        self.input
+            .take()
+            .map_or(Ok(Consumed::default()), finish)
+            .map_err(TransferError::Input)
     }
 }
 
@@ -185,7 +199,11 @@ pub struct InOrder {
 impl InOrder {
     /// Nothing yet; buffers in place of those that wait come from `pool`.
     pub fn new(pool: BufPool) -> InOrder {
-        InOrder { pool, first: 0, early: VecDeque::new() }
+        InOrder {
+            pool,
+            first: 0,
+            early: VecDeque::new(),
+        }
     }
 
     /// The data of a request is here: hands on what can be.
@@ -204,8 +222,13 @@ impl InOrder {
                 self.early.resize_with(place + 1, || None);
             }
             let spare = self.pool.take(carried.buf.len());
-            let early = self.early[place].replace((std::mem::replace(&mut carried.buf, spare), len));
-            assert!(early.is_none(), "request {} was answered twice", request.index);
+            let early =
+                self.early[place].replace((std::mem::replace(&mut carried.buf, spare), len));
+            assert!(
+                early.is_none(),
+                "request {} was answered twice",
+                request.index
+            );
             return Ok(());
         }
         deliver(&carried.buf[..len])?;
@@ -242,10 +265,23 @@ mod tests {
         let once_through = || Range::new(Op::Read, 1024, 10240, 4096);
         let once = [(1024, 4096), (5120, 4096), (9216, 2048)];
         assert_eq!(offsets(&mut once_through()), once);
-        assert_eq!(offsets(&mut Range { count: 5, ..once_through() }), [&once[..], &once[..2]].concat());
-        let random = offsets(&mut Range { count: 100, random: Some(Random::new(1)), ..once_through() });
+        assert_eq!(
+            offsets(&mut Range {
+                count: 5,
+                ..once_through()
+            }),
+            [&once[..], &once[..2]].concat()
+        );
+        let random = offsets(&mut Range {
+            count: 100,
+            random: Some(Random::new(1)),
+            ..once_through()
+        });
         assert_eq!(random.len(), 100);
-        assert!(random.iter().all(|request| once[..2].contains(request)), "whole blocks only");
+        assert!(
+            random.iter().all(|request| once[..2].contains(request)),
+            "whole blocks only"
+        );
     }
 
     #[test]
@@ -263,19 +299,31 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!([next(None), next(None), next(None), next(None)], [Ok(0), Ok(1), Ok(2), Err(0)]);
+        assert_eq!(
+            [next(None), next(None), next(None), next(None)],
+            [Ok(0), Ok(1), Ok(2), Err(0)]
+        );
         assert_eq!((next(Some(1)), next(Some(2))), (Err(0), Err(0)));
-        assert_eq!([next(Some(0)), next(None), next(None), next(None)], [Ok(3), Ok(4), Ok(5), Err(3)]);
+        assert_eq!(
+            [next(Some(0)), next(None), next(None), next(None)],
+            [Ok(3), Ok(4), Ok(5), Err(3)]
+        );
     }
 
     #[test]
     fn an_error_ends_it_if_that_is_wanted() {
         let whole = Range::new(Op::Read, 0, 100 << 12, 1 << 12);
         for ends_with_an_error in [false, true] {
-            let mut range = Range { ends_with_an_error, ..whole.clone() };
+            let mut range = Range {
+                ends_with_an_error,
+                ..whole.clone()
+            };
             assert_eq!(range.next(NOW, &mut NONE.clone()), Next::Due(NOW));
             range.completed(0, RequestStatus::Os, NOW);
-            assert_eq!(range.next(NOW, &mut NONE.clone()) == Next::End, ends_with_an_error);
+            assert_eq!(
+                range.next(NOW, &mut NONE.clone()) == Next::End,
+                ends_with_an_error
+            );
             assert_eq!(range.made(), if ends_with_an_error { 1 } else { 2 });
         }
     }
@@ -285,7 +333,10 @@ mod tests {
         let mut order = InOrder::new(BufPool::new(0));
         let mut seen = Vec::new();
         for index in [2, 1, 0, 3, 5, 4] {
-            let mut carried = Carried { buf: Buf::zeroed(4096), ..Carried::default() };
+            let mut carried = Carried {
+                buf: Buf::zeroed(4096),
+                ..Carried::default()
+            };
             carried.buf[..8].fill(index as u8);
             let request = Planned::new(index, Op::Read, index * 8, 8);
             let deliver = |bytes: &[u8]| {
@@ -295,6 +346,9 @@ mod tests {
             order.take(&request, &mut carried, deliver).unwrap();
             assert_eq!(carried.buf.len(), 4096, "the worker has a buffer again");
         }
-        assert_eq!(seen.chunks(8).map(|block| block[0]).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(
+            seen.chunks(8).map(|block| block[0]).collect::<Vec<_>>(),
+            [0, 1, 2, 3, 4, 5]
+        );
     }
 }

@@ -43,8 +43,15 @@ fn what_is_written_is_compared_and_read() {
     let backend = MemoryBackend::new(1 << 20, 512).unwrap();
     let (pattern, other) = (Pattern::Seeded(5), Pattern::Seeded(6));
     let wrote = run(range(Work::Write(pattern)), &backend).unwrap();
-    assert_eq!((wrote.requests, wrote.bytes, wrote.errors), (8, 60 << 10, 0));
-    let wrong = |pattern| run(range(Work::Compare(pattern)), &backend).unwrap().wrong_blocks;
+    assert_eq!(
+        (wrote.requests, wrote.bytes, wrote.errors),
+        (8, 60 << 10, 0)
+    );
+    let wrong = |pattern| {
+        run(range(Work::Compare(pattern)), &backend)
+            .unwrap()
+            .wrong_blocks
+    };
     assert_eq!((wrong(pattern), wrong(other)), (0, 120));
     let kept = Kept::default();
     let read = run(range(Work::Read(Some(Box::new(kept.clone())))), &backend).unwrap();
@@ -63,26 +70,47 @@ fn an_input_may_be_shorter_or_longer_than_the_range() {
         run(range(Work::Copy { input, whole }), &backend).unwrap()
     };
     let short = copy(10_000, true);
-    assert_eq!((short.requests, short.count, short.bytes, short.padded_bytes), (2, 2, 10_240, 240));
+    assert_eq!(
+        (short.requests, short.count, short.bytes, short.padded_bytes),
+        (2, 2, 10_240, 240)
+    );
     assert_eq!(short.checksum, Some(Sha256::digest(vec![7; 10_000]).into()));
     assert!(short.is_complete());
     let (long, part) = (copy((60 << 10) + 1, true), copy((60 << 10) + 1, false));
-    assert_eq!((long.input_left, long.is_complete(), long.checksum), (true, false, None));
-    assert_eq!((part.input_left, part.is_complete(), part.requests), (false, true, 8));
-    assert_eq!(part.checksum, Some(Sha256::digest(vec![7; 60 << 10]).into()));
+    assert_eq!(
+        (long.input_left, long.is_complete(), long.checksum),
+        (true, false, None)
+    );
+    assert_eq!(
+        (part.input_left, part.is_complete(), part.requests),
+        (false, true, 8)
+    );
+    assert_eq!(
+        part.checksum,
+        Some(Sha256::digest(vec![7; 60 << 10]).into())
+    );
 }
 
 #[test]
 fn a_watcher_that_has_seen_enough_ends_it() {
     let backend = open_url("null:1TiB").unwrap();
-    let everything = RangeTransfer { start: 0, length: 1 << 40, count: u64::MAX, ..range(Work::Read(None)) };
+    let everything = RangeTransfer {
+        start: 0,
+        length: 1 << 40,
+        count: u64::MAX,
+        ..range(Work::Read(None))
+    };
     let mut seen = 0;
     let moved = everything.run(&*backend, RingConfig::default(), &mut |done| {
         seen = done;
         done == 0
     });
     let moved = moved.unwrap();
-    assert!(seen > 0 && moved.requests >= seen, "{seen} of {}", moved.requests);
+    assert!(
+        seen > 0 && moved.requests >= seen,
+        "{seen} of {}",
+        moved.requests
+    );
     assert!(!moved.is_complete() && moved.checksum.is_none());
 }
 
@@ -103,9 +131,18 @@ impl Read for Torn {
 #[test]
 fn files_that_fail_are_told() {
     let backend = MemoryBackend::new(1 << 20, 512).unwrap();
-    let torn = run(range(Work::Copy { input: Box::new(Torn(20_000)), whole: true }), &backend);
+    let torn = run(
+        range(Work::Copy {
+            input: Box::new(Torn(20_000)),
+            whole: true,
+        }),
+        &backend,
+    );
     assert!(matches!(torn, Err(TransferError::Input(_))));
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let full = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
     let full = run(range(Work::Read(Some(Box::new(full)))), &backend);
     assert!(matches!(full, Err(TransferError::Output(_))));
 }
@@ -131,12 +168,31 @@ fn the_limit_is_what_took_most_of_the_time() {
 #[test]
 fn the_cost_of_data_is_of_what_was_done_with_it() {
     let backend = MemoryBackend::new(1 << 20, 512).unwrap();
-    let cost = |work, sums| run(RangeTransfer { sums, ..range(work) }, &backend).unwrap().spent;
+    let cost = |work, sums| {
+        run(
+            RangeTransfer {
+                sums,
+                ..range(work)
+            },
+            &backend,
+        )
+        .unwrap()
+        .spent
+    };
     let read = cost(Work::Read(None), true);
-    assert!(read.checksum > Duration::ZERO && read.total() == read.checksum, "{read:?}");
+    assert!(
+        read.checksum > Duration::ZERO && read.total() == read.checksum,
+        "{read:?}"
+    );
     assert_eq!(cost(Work::Read(None), false).total(), Duration::ZERO);
     let made = cost(Work::Write(Pattern::Seeded(5)), false);
-    assert!(made.pattern > Duration::ZERO && made.total() == made.pattern, "{made:?}");
+    assert!(
+        made.pattern > Duration::ZERO && made.total() == made.pattern,
+        "{made:?}"
+    );
     let compared = cost(Work::Compare(Pattern::Seeded(5)), false);
-    assert!(compared.comparison > Duration::ZERO && compared.total() == compared.comparison, "{compared:?}");
+    assert!(
+        compared.comparison > Duration::ZERO && compared.total() == compared.comparison,
+        "{compared:?}"
+    );
 }

@@ -28,7 +28,10 @@ pub struct Link {
 
 impl Link {
     pub fn whole() -> Link {
-        Link { requests_left: Arc::new(AtomicU64::new(u64::MAX)), ..Link::default() }
+        Link {
+            requests_left: Arc::new(AtomicU64::new(u64::MAX)),
+            ..Link::default()
+        }
     }
 }
 
@@ -62,7 +65,11 @@ pub fn pull(
 
 impl MemoryStore {
     pub fn of(objects: &Objects, link: &Link) -> MemoryStore {
-        MemoryStore { objects: objects.clone(), link: link.clone(), reads: RefCell::default() }
+        MemoryStore {
+            objects: objects.clone(),
+            link: link.clone(),
+            reads: RefCell::default(),
+        }
     }
 
     /// Whether a request arrives, and whether its answer does.
@@ -70,8 +77,9 @@ impl MemoryStore {
         match self
             .link
             .requests_left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(1)))
-        {
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                Some(left.saturating_sub(1))
+            }) {
             Ok(0) => (false, false),
             Ok(1) => (true, false),
             _ => (true, true),
@@ -91,14 +99,29 @@ impl MemoryStore {
 
     fn facts(&self, key: &str, bytes: &[u8]) -> ObjectFacts {
         let print = Fingerprint::read(bytes, bytes.len() as u64).unwrap();
-        let etag = if self.link.hides_tags { "0".repeat(32) } else { print.md5 };
-        ObjectFacts { key: key.to_string(), bytes: print.bytes, etag: Some(etag), modified_ms: 1000 }
+        let etag = if self.link.hides_tags {
+            "0".repeat(32)
+        } else {
+            print.md5
+        };
+        ObjectFacts {
+            key: key.to_string(),
+            bytes: print.bytes,
+            etag: Some(etag),
+            modified_ms: 1000,
+        }
     }
 }
 
 impl RemoteStore for MemoryStore {
     fn look(&self, key: &str) -> Result<Option<ObjectFacts>, RemoteError> {
-        self.answer(key, || self.objects.lock().unwrap().get(key).map(|bytes| self.facts(key, bytes)))
+        self.answer(key, || {
+            self.objects
+                .lock()
+                .unwrap()
+                .get(key)
+                .map(|bytes| self.facts(key, bytes))
+        })
     }
 
     fn send_file(&self, key: &str, path: &Path, _bytes: u64) -> Result<Sent, RemoteError> {
@@ -121,11 +144,18 @@ impl RemoteStore for MemoryStore {
     }
 
     fn replace_bytes(&self, key: &str, bytes: &[u8]) -> Result<(), RemoteError> {
-        self.answer(key, || self.objects.lock().unwrap().insert(key.to_string(), bytes.to_vec())).map(|_| ())
+        self.answer(key, || {
+            self.objects
+                .lock()
+                .unwrap()
+                .insert(key.to_string(), bytes.to_vec())
+        })
+        .map(|_| ())
     }
 
     fn delete(&self, key: &str) -> Result<(), RemoteError> {
-        self.answer(key, || self.objects.lock().unwrap().remove(key)).map(|_| ())
+        self.answer(key, || self.objects.lock().unwrap().remove(key))
+            .map(|_| ())
     }
 
     fn read(
@@ -134,7 +164,10 @@ impl RemoteStore for MemoryStore {
         each: &mut dyn FnMut(&[u8]) -> Result<bool, RemoteError>,
     ) -> Result<(), RemoteError> {
         let bytes = self.answer(key, || self.objects.lock().unwrap().get(key).cloned())?;
-        let bytes = bytes.ok_or(RemoteError::Gone { bucket: "lake".into(), key: key.into() })?;
+        let bytes = bytes.ok_or(RemoteError::Gone {
+            bucket: "lake".into(),
+            key: key.into(),
+        })?;
         *self.reads.borrow_mut() += 1;
         for piece in bytes.chunks(7) {
             if !each(piece)? {
@@ -147,8 +180,13 @@ impl RemoteStore for MemoryStore {
     fn list(&self, folder: &str, count_max: usize) -> Result<Vec<ObjectFacts>, RemoteError> {
         self.answer(folder, || {
             let objects = self.objects.lock().unwrap();
-            let inside = objects.iter().filter(|(key, _)| key.starts_with(&format!("{folder}/")));
-            inside.take(count_max).map(|(key, bytes)| self.facts(key, bytes)).collect()
+            let inside = objects
+                .iter()
+                .filter(|(key, _)| key.starts_with(&format!("{folder}/")));
+            inside
+                .take(count_max)
+                .map(|(key, bytes)| self.facts(key, bytes))
+                .collect()
         })
     }
 

@@ -22,14 +22,21 @@ const LINES_MAX: usize = 2000;
 /// The page of results `a` and `b`, each with the name it goes by.
 pub fn comparison(a: (&str, &Summary), b: (&str, &Summary)) -> Page {
     let (lines, alone) = compare_summaries(a.1, b.1, MARGIN);
-    let sections = [verdicts(&lines, a.0, b.0), side_by_side(a, b), only_one(&alone)];
+    let sections = [
+        verdicts(&lines, a.0, b.0),
+        side_by_side(a, b),
+        only_one(&alone),
+    ];
     Page {
         kind: "Comparison".into(),
         title: format!("{} and {}", a.0, b.0),
         description: "Changes are from the first to the second.".into(),
         made_by: format!("Brunt {}", b.1.brunt),
         glance: glance(a, b, &lines),
-        sections: sections.into_iter().filter(|section| !section.blocks.is_empty()).collect(),
+        sections: sections
+            .into_iter()
+            .filter(|section| !section.blocks.is_empty())
+            .collect(),
     }
 }
 
@@ -42,17 +49,27 @@ fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
         }
     }
     if lines.is_empty() {
-        notices.push(Notice::new(Tone::Bad, "The two results have no point in common."));
+        notices.push(Notice::new(
+            Tone::Bad,
+            "The two results have no point in common.",
+        ));
     }
     let kinds = [
         (Verdict::Worse, Tone::Bad, "worse"),
         (Verdict::Better, Tone::Good, "better"),
         (Verdict::Same, Tone::Good, "same within the margin"),
         (Verdict::Inconclusive, Tone::Note, "inconclusive"),
-        (Verdict::TooFewRuns, Tone::Warning, "inconclusive: too few runs"),
+        (
+            Verdict::TooFewRuns,
+            Tone::Warning,
+            "inconclusive: too few runs",
+        ),
     ];
     for (verdict, tone, words) in kinds {
-        let found = lines.iter().filter(|line| line.comparison.verdict == verdict).count();
+        let found = lines
+            .iter()
+            .filter(|line| line.comparison.verdict == verdict)
+            .count();
         if found > 0 {
             let text = format!("{} of {}: {words}.", counted(found, "figure"), lines.len());
             notices.push(Notice::new(tone, text));
@@ -62,9 +79,19 @@ fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
         let runs: usize = summary.points.iter().map(|point| point.runs.len()).sum();
         let (points, runs) = (counted(summary.points.len(), "point"), counted(runs, "run"));
         let (what, seed) = (&summary.experiment.name, summary.experiment.seed);
-        (word.to_string(), format!("{name}: {what}; {points}, {runs}, seed {seed}, Brunt {}", summary.brunt))
+        (
+            word.to_string(),
+            format!(
+                "{name}: {what}; {points}, {runs}, seed {seed}, Brunt {}",
+                summary.brunt
+            ),
+        )
     });
-    Glance { facts: facts.to_vec(), cards: Vec::new(), notices }
+    Glance {
+        facts: facts.to_vec(),
+        cards: Vec::new(),
+        notices,
+    }
 }
 
 /// The unit that a line's figures are shown in.
@@ -102,14 +129,33 @@ fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
             estimate(comparison.a, unit),
             estimate(comparison.b, unit),
             targets::change(comparison),
-            comparison.p_holm.map_or(Cell::Empty, |p| Cell::number(format!("{p:.4}"))),
+            comparison
+                .p_holm
+                .map_or(Cell::Empty, |p| Cell::number(format!("{p:.4}"))),
             targets::verdict(comparison.verdict),
             targets::detectable(comparison),
         ]
     });
-    let columns = ["point", "figure", a, b, "change", "p (Holm)", "verdict", "would see"];
-    section.table(PageTable::new("Every figure of every point that both have", &columns, rows));
-    for line in lines.iter().filter(|line| line.machine_slower.is_some()).take(EXPLAINED_MAX) {
+    let columns = [
+        "point",
+        "figure",
+        a,
+        b,
+        "change",
+        "p (Holm)",
+        "verdict",
+        "would see",
+    ];
+    section.table(PageTable::new(
+        "Every figure of every point that both have",
+        &columns,
+        rows,
+    ));
+    for line in lines
+        .iter()
+        .filter(|line| line.machine_slower.is_some())
+        .take(EXPLAINED_MAX)
+    {
         let slower = line.machine_slower.unwrap_or_default();
         let word = if slower > 0.0 { "slower" } else { "faster" };
         let share = Unit::Share.show(slower.abs());
@@ -130,27 +176,50 @@ type Get = fn(&PointSummary) -> Option<Estimate>;
 fn side_by_side(a: (&str, &Summary), b: (&str, &Summary)) -> Section {
     let mut section = Section::new("Side by side");
     let (first, second) = (Points::of(a.1), Points::of(b.1));
-    let (Some(across), Some(other)) = (&first.across, &second.across) else { return section };
+    let (Some(across), Some(other)) = (&first.across, &second.across) else {
+        return section;
+    };
     if (&across.key, &across.values) != (&other.key, &other.values) {
-        section.blocks.push(Block::Missing("The two results sweep different values; see the table.".into()));
+        section.blocks.push(Block::Missing(
+            "The two results sweep different values; see the table.".into(),
+        ));
         return section;
     }
     let figures: [(&str, &str, Unit, Scale, Get); 2] = [
-        ("Requests", "requests per second", Unit::PerSecond, Scale::FromZero, |point| {
-            point.requests_per_second
-        }),
-        ("p99", "p99 of the response time", Unit::Micros, Scale::Log, |point| point.response_p99_us),
+        (
+            "Requests",
+            "requests per second",
+            Unit::PerSecond,
+            Scale::FromZero,
+            |point| point.requests_per_second,
+        ),
+        (
+            "p99",
+            "p99 of the response time",
+            Unit::Micros,
+            Scale::Log,
+            |point| point.response_p99_us,
+        ),
     ];
     let others = second.lines();
     let mut charts = Vec::new();
     for line in first.lines() {
-        let Some(twin) = others.iter().find(|twin| twin.name == line.name) else { continue };
+        let Some(twin) = others.iter().find(|twin| twin.name == line.name) else {
+            continue;
+        };
         for (title, label, unit, scale, get) in figures {
             let series = [(a.0, 0, &line), (b.0, 1, twin)].map(|(name, role, line)| {
                 let series = line.series(SeriesRole::Nominal(role), get, 1.0);
-                Series { name: name.to_string(), ..series }
+                Series {
+                    name: name.to_string(),
+                    ..series
+                }
             });
-            let of = if line.name.is_empty() { String::new() } else { format!(": {}", line.name) };
+            let of = if line.name.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", line.name)
+            };
             let y = Axis::new(label, unit, scale);
             let chart = Chart::lines(
                 format!("{title}{of}"),
@@ -171,7 +240,9 @@ fn side_by_side(a: (&str, &Summary), b: (&str, &Summary)) -> Section {
     charts.truncate(CHARTS_MAX);
     section.blocks.push(Block::Charts(charts));
     if left_out > 0 {
-        section.prose(format!("{left_out} more charts are omitted; the table has every point."));
+        section.prose(format!(
+            "{left_out} more charts are omitted; the table has every point."
+        ));
     }
     section
 }
@@ -179,7 +250,10 @@ fn side_by_side(a: (&str, &Summary), b: (&str, &Summary)) -> Section {
 fn only_one(alone: &[String]) -> Section {
     let mut section = Section::new("In one result only");
     if !alone.is_empty() {
-        section.blocks.push(Block::Code("Points that could not be compared".into(), alone.join("\n")));
+        section.blocks.push(Block::Code(
+            "Points that could not be compared".into(),
+            alone.join("\n"),
+        ));
     }
     section
 }

@@ -21,11 +21,19 @@ pub(super) fn section(summary: &Summary) -> Section {
         .filter_map(|point| {
             let over = |get: &dyn Fn(&CostPerRequest) -> f64| {
                 let runs = point.runs.iter().filter(|run| run.is_complete());
-                Estimate::of(&runs.map(|run| get(&run.cost_per_request)).collect::<Vec<f64>>())
+                Estimate::of(
+                    &runs
+                        .map(|run| get(&run.cost_per_request))
+                        .collect::<Vec<f64>>(),
+                )
             };
             let cpu = over(&|cost| cost.cpu_ns / 1e3)?;
             let (value, uncertainty) = told(&cpu, Unit::Micros);
-            let depth = summary.experiment.workloads.get(&point.workload).map_or(Some(1), |w| w.queue_depth);
+            let depth = summary
+                .experiment
+                .workloads
+                .get(&point.workload)
+                .map_or(Some(1), |w| w.queue_depth);
             if let Some(mean) = point.response_mean_us
                 && depth == Some(1)
                 && cpu.mean > LARGE * mean.mean
@@ -33,7 +41,9 @@ pub(super) fn section(summary: &Summary) -> Section {
                 large += 1;
             }
             let plain = |estimate: Option<Estimate>| {
-                estimate.map_or(Cell::Empty, |estimate| Cell::number(format!("{:.4}", estimate.mean)))
+                estimate.map_or(Cell::Empty, |estimate| {
+                    Cell::number(format!("{:.4}", estimate.mean))
+                })
             };
             Some(vec![
                 Cell::text(points.full_name(point)),
@@ -44,13 +54,20 @@ pub(super) fn section(summary: &Summary) -> Section {
         })
         .collect();
     if rows.is_empty() {
-        section.blocks.push(Block::Missing("No run completed, so the cost of measuring is unknown.".into()));
+        section.blocks.push(Block::Missing(
+            "No run completed, so the cost of measuring is unknown.".into(),
+        ));
         return section;
     }
     section.prose(
         "Cost of the workers per completed request: CPU time, system calls and context switches. Includes the work of a target inside the same process.",
     );
-    let columns = ["point", "processor time", "system calls", "context switches"];
+    let columns = [
+        "point",
+        "processor time",
+        "system calls",
+        "context switches",
+    ];
     section.table(PageTable::new("Per request", &columns, rows));
     section
 }

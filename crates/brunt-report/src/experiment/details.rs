@@ -73,7 +73,15 @@ impl StoredInterval {
     fn figures(&self) -> [Option<f64>; 7] {
         let rate = |count: u64| Some(count as f64 / (self.end_s - self.start_s).max(1e-9));
         let [p50, p99, p99_9, max] = self.response_us;
-        [rate(self.completed), rate(self.lost), rate(self.retries), p50, p99, p99_9, max]
+        [
+            rate(self.completed),
+            rate(self.lost),
+            rate(self.retries),
+            p50,
+            p99,
+            p99_9,
+            max,
+        ]
     }
 }
 
@@ -95,12 +103,22 @@ impl RunDetails {
     /// Empty, with time lines of about so many places.
     pub fn new(places: usize) -> RunDetails {
         let (line, map, probes) = (Thin::new(places), Map::default(), Vec::new());
-        RunDetails { places, whole: true, line, interval_s: 0.0, map, probes }
+        RunDetails {
+            places,
+            whole: true,
+            line,
+            interval_s: 0.0,
+            map,
+            probes,
+        }
     }
 
     /// The same without a map and hosts, which take most of the room.
     pub fn lines(places: usize) -> RunDetails {
-        RunDetails { whole: false, ..RunDetails::new(places) }
+        RunDetails {
+            whole: false,
+            ..RunDetails::new(places)
+        }
     }
 
     /// The next interval.
@@ -109,7 +127,8 @@ impl RunDetails {
         // The rest that a run ends with may be too short for a rate that means anything.
         if lasts > self.interval_s * 0.1 {
             self.interval_s = self.interval_s.max(lasts);
-            self.line.push(interval.start_s, interval.end_s, interval.figures());
+            self.line
+                .push(interval.start_s, interval.end_s, interval.figures());
         }
     }
 
@@ -122,7 +141,13 @@ impl RunDetails {
             Some(probe) => &mut probe.line,
             None => {
                 let [host, probe, instance, metric] = of.map(str::to_string);
-                self.probes.push(ProbeSeries { host, probe, instance, metric, line: Thin::new(self.places) });
+                self.probes.push(ProbeSeries {
+                    host,
+                    probe,
+                    instance,
+                    metric,
+                    line: Thin::new(self.places),
+                });
                 let last = self.probes.len() - 1;
                 &mut self.probes[last].line
             }
@@ -138,10 +163,17 @@ impl Details {
         let chosen = timeline::chosen(summary);
         let places = timeline::places(chosen.len());
         let runs = chosen.iter().map(|one| {
-            let details = if one.whole { RunDetails::new(places) } else { RunDetails::lines(places) };
+            let details = if one.whole {
+                RunDetails::new(places)
+            } else {
+                RunDetails::lines(places)
+            };
             (one.run.order, details)
         });
-        let mut details = Details { runs: runs.collect(), ..Details::default() };
+        let mut details = Details {
+            runs: runs.collect(),
+            ..Details::default()
+        };
         let mut damaged = Vec::new();
         if let Err(error) = details.fill(folder, summary, &mut damaged) {
             details.missing = Some(format!("A table could not be read: {error}."));
@@ -160,8 +192,9 @@ impl Details {
         damaged: &mut Vec<LakeError>,
     ) -> Result<(), LakeError> {
         damaged.extend(self.read_environment(folder)?);
-        let trials: HashMap<i64, i64> =
-            all_runs(summary).map(|(_, run)| (i64::from(run.order), i64::from(run.trial))).collect();
+        let trials: HashMap<i64, i64> = all_runs(summary)
+            .map(|(_, run)| (i64::from(run.order), i64::from(run.trial)))
+            .collect();
         let (origins, bad) = self.read_intervals(folder, &trials)?;
         damaged.extend(bad);
         damaged.extend(self.read_histograms(folder, summary, &trials, &origins)?);
@@ -178,13 +211,21 @@ impl Details {
         let mut origins: HashMap<i64, i64> = HashMap::new();
         let damaged = read_table(folder, &intervals::TABLE, |batch| {
             let int = |column: &'static str| batch.ints(column);
-            let (runs, trial, start, end) = (int("run"), int("trial"), int("start_ns"), int("end_ns"));
+            let (runs, trial, start, end) =
+                (int("run"), int("trial"), int("start_ns"), int("end_ns"));
             let (completed, retries) = (int("completed"), int("retries"));
             let lost: Vec<&[i64]> = LOSSES.iter().map(|column| int(column)).collect();
-            let times = ["response_p50_ns", "response_p99_ns", "response_p99_9_ns", "response_max_ns"];
+            let times = [
+                "response_p50_ns",
+                "response_p99_ns",
+                "response_p99_9_ns",
+                "response_max_ns",
+            ];
             let known = times.map(int);
             for row in 0..batch.rows() {
-                let Some(run) = self.runs.get_mut(&(runs[row] as u32)) else { continue };
+                let Some(run) = self.runs.get_mut(&(runs[row] as u32)) else {
+                    continue;
+                };
                 if trials.get(&runs[row]) != Some(&trial[row]) {
                     continue;
                 }
@@ -223,7 +264,8 @@ impl Details {
         let (mut last, mut refused) = (None, None);
         let damaged = read_table(folder, &histograms::TABLE, |batch| {
             let int = |column: &'static str| batch.ints(column);
-            let (runs, trial, start, end) = (int("run"), int("trial"), int("start_ns"), int("end_ns"));
+            let (runs, trial, start, end) =
+                (int("run"), int("trial"), int("start_ns"), int("end_ns"));
             let (high, responses) = (int("high_ns"), int("responses"));
             for row in 0..batch.rows() {
                 let count = responses[row] as u64;
@@ -235,27 +277,37 @@ impl Details {
                         let response = self.response.entry(*point).or_default();
                         response.record_bucket(Nanos(high[row] as u64), count)
                     }
-                    None if count > COUNT_READ_MAX => {
-                        Err(HistogramError::TooMany { counted: 0, more: count })
-                    }
+                    None if count > COUNT_READ_MAX => Err(HistogramError::TooMany {
+                        counted: 0,
+                        more: count,
+                    }),
                     None => Ok(()),
                 };
                 if let Err(error) = counted {
                     refused.get_or_insert(error);
                     continue;
                 }
-                let run = self.runs.get_mut(&(runs[row] as u32)).filter(|run| run.whole);
+                let run = self
+                    .runs
+                    .get_mut(&(runs[row] as u32))
+                    .filter(|run| run.whole);
                 if let (Some(run), Some(origin)) = (run, origins.get(&runs[row])) {
                     // Rows of an extent stand together, one kind of operation after another.
                     if last.replace((runs[row], start[row])) != Some((runs[row], start[row])) {
-                        run.map.stretch((start[row] - origin) as f64 / 1e9, (end[row] - origin) as f64 / 1e9);
+                        run.map.stretch(
+                            (start[row] - origin) as f64 / 1e9,
+                            (end[row] - origin) as f64 / 1e9,
+                        );
                     }
                     run.map.count(high[row] as f64 / 1e3, count);
                 }
             }
         })?;
         let path = folder.join(histograms::TABLE.name);
-        let refused = refused.map(|error| LakeError::Damaged { path, what: error.to_string() });
+        let refused = refused.map(|error| LakeError::Damaged {
+            path,
+            what: error.to_string(),
+        });
         Ok(damaged.into_iter().chain(refused).collect())
     }
 
@@ -265,7 +317,11 @@ impl Details {
         origins: &HashMap<i64, i64>,
     ) -> Result<Vec<LakeError>, LakeError> {
         read_table(folder, &probes::TABLE, |batch| {
-            let (runs, start, end) = (batch.ints("run"), batch.ints("start_ns"), batch.ints("end_ns"));
+            let (runs, start, end) = (
+                batch.ints("run"),
+                batch.ints("start_ns"),
+                batch.ints("end_ns"),
+            );
             let values = batch.floats("value");
             let texts = batch
                 .texts("host")
@@ -275,7 +331,10 @@ impl Details {
                 if !super::hosts::is_shown(probe, metric) {
                     continue;
                 }
-                let run = self.runs.get_mut(&(runs[row] as u32)).filter(|run| run.whole);
+                let run = self
+                    .runs
+                    .get_mut(&(runs[row] as u32))
+                    .filter(|run| run.whole);
                 if let (Some(run), Some(origin)) = (run, origins.get(&runs[row])) {
                     let seconds = |at: i64| (at - origin) as f64 / 1e9;
                     run.sample(
@@ -292,8 +351,13 @@ impl Details {
     fn read_environment(&mut self, folder: &Path) -> Result<Vec<LakeError>, LakeError> {
         let mut known: Vec<(String, String, String)> = Vec::new();
         let damaged = read_table(folder, &environment::TABLE, |batch| {
-            let rows = batch.texts("subject").zip(batch.texts("key")).zip(batch.texts("value"));
-            known.extend(rows.map(|((subject, key), value)| (subject.into(), key.into(), value.into())));
+            let rows = batch
+                .texts("subject")
+                .zip(batch.texts("key"))
+                .zip(batch.texts("value"));
+            known.extend(
+                rows.map(|((subject, key), value)| (subject.into(), key.into(), value.into())),
+            );
         })?;
         self.environment = told(&known);
         Ok(damaged)
@@ -322,36 +386,55 @@ fn all_runs(summary: &Summary) -> impl Iterator<Item = (usize, &RunSummary)> {
 /// The environment in the words of a reader, what matters most first.
 fn told(known: &[(String, String, String)]) -> Vec<(String, String)> {
     let machine = |key: &str| {
-        let found = known.iter().find(|(subject, known, _)| subject == "machine" && known == key);
+        let found = known
+            .iter()
+            .find(|(subject, known, _)| subject == "machine" && known == key);
         found.map(|(_, _, value)| value.as_str())
     };
     let mut told: Vec<(String, String)> = Vec::new();
-    let mut tell = |word: &str, text: Option<String>| told.extend(text.map(|text| (word.to_string(), text)));
+    let mut tell =
+        |word: &str, text: Option<String>| told.extend(text.map(|text| (word.to_string(), text)));
     tell("Host", machine("host").map(str::to_string));
     let cpus = machine("cpus").map_or(String::new(), |cpus| format!("{cpus} × "));
     let cpu = machine("cpu").or(machine("architecture"));
-    let governor = machine("governor").map_or(String::new(), |governor| format!(", governor {governor}"));
-    tell("Processors", cpu.map(|cpu| format!("{cpus}{cpu}{governor}")));
+    let governor =
+        machine("governor").map_or(String::new(), |governor| format!(", governor {governor}"));
+    tell(
+        "Processors",
+        cpu.map(|cpu| format!("{cpus}{cpu}{governor}")),
+    );
     let kilobytes = |text: &str| text.strip_suffix(" kB")?.trim().parse::<f64>().ok();
     tell(
         "Memory",
-        machine("memory").and_then(kilobytes).map(|kb| crate::format::Unit::Bytes.show(kb * 1024.0)),
+        machine("memory")
+            .and_then(kilobytes)
+            .map(|kb| crate::format::Unit::Bytes.show(kb * 1024.0)),
     );
     // "Linux version 6.1.0-13-amd64 (who built it, with what)"
-    let kernel = |text: &str| text.split(" (").next().unwrap_or(text).replace(" version", "");
+    let kernel = |text: &str| {
+        text.split(" (")
+            .next()
+            .unwrap_or(text)
+            .replace(" version", "")
+    };
     tell("Kernel", machine("kernel").map(kernel));
     for (subject, key, value) in known {
         let named = matches!(
             key.as_str(),
             "host" | "cpu" | "cpus" | "architecture" | "governor" | "memory" | "kernel"
         );
-        let elsewhere =
-            matches!(key.as_str(), "url" | "note" | "fact") || subject == "experiment" || subject == "brunt";
+        let elsewhere = matches!(key.as_str(), "url" | "note" | "fact")
+            || subject == "experiment"
+            || subject == "brunt";
         if (subject == "machine" && named) || elsewhere {
             continue;
         }
         let word = key.replace('_', " ");
-        let of = if subject == "machine" { word } else { format!("{subject}, {word}") };
+        let of = if subject == "machine" {
+            word
+        } else {
+            format!("{subject}, {word}")
+        };
         let mut of = of;
         if of.is_char_boundary(1) {
             of[..1].make_ascii_uppercase();
@@ -375,10 +458,23 @@ mod tests {
     fn buckets_that_nobody_can_have_counted_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let mut writer =
-            TableWriter::create(folder.path(), &histograms::TABLE, WriterOptions::default()).unwrap();
+            TableWriter::create(folder.path(), &histograms::TABLE, WriterOptions::default())
+                .unwrap();
         let mut put = |run: u64, high: u64, responses: i64| {
-            let times = writer.rows().row().count(run).count(0).count(0).count(1_000_000_000);
-            times.text("read").count(high).count(high).int(responses).count(0).end();
+            let times = writer
+                .rows()
+                .row()
+                .count(run)
+                .count(0)
+                .count(0)
+                .count(1_000_000_000);
+            times
+                .text("read")
+                .count(high)
+                .count(high)
+                .int(responses)
+                .count(0)
+                .end();
         };
         for run in [0, 1] {
             put(run, 1000, 7);
@@ -387,9 +483,14 @@ mod tests {
             put(run, 3000, 5);
         }
         writer.finish().unwrap();
-        let outcome = Outcome { stopped: Stopped::Done, ..Outcome::interrupted() };
-        let shown =
-            PointSummary { runs: vec![RunSummary::of(&outcome, 0, 0, 1, None)], ..Default::default() };
+        let outcome = Outcome {
+            stopped: Stopped::Done,
+            ..Outcome::interrupted()
+        };
+        let shown = PointSummary {
+            runs: vec![RunSummary::of(&outcome, 0, 0, 1, None)],
+            ..Default::default()
+        };
         let summary = Summary {
             format: FORMAT,
             brunt: String::new(),
@@ -399,9 +500,17 @@ mod tests {
             points: vec![shown],
             indexes: None,
         };
-        let (zeros, runs) = (HashMap::from([(0, 0), (1, 0)]), [0, 1].map(|run| (run, RunDetails::new(8))));
-        let mut details = Details { runs: runs.into(), ..Details::default() };
-        let damaged = details.read_histograms(folder.path(), &summary, &zeros, &zeros).unwrap();
+        let (zeros, runs) = (
+            HashMap::from([(0, 0), (1, 0)]),
+            [0, 1].map(|run| (run, RunDetails::new(8))),
+        );
+        let mut details = Details {
+            runs: runs.into(),
+            ..Details::default()
+        };
+        let damaged = details
+            .read_histograms(folder.path(), &summary, &zeros, &zeros)
+            .unwrap();
         let said: Vec<String> = damaged.iter().map(LakeError::to_string).collect();
         assert!(
             matches!(&said[..], [one] if one.contains("histograms") && one.contains("at most")),
@@ -418,7 +527,11 @@ mod tests {
     /// The columns that stand for losses are those of the table, all of them.
     #[test]
     fn losses_are_the_tables() {
-        let named: Vec<&str> = tables::intervals::TABLE.columns.iter().map(|column| column.name).collect();
+        let named: Vec<&str> = tables::intervals::TABLE
+            .columns
+            .iter()
+            .map(|column| column.name)
+            .collect();
         let from = named.iter().position(|name| *name == LOSSES[0]).unwrap();
         assert_eq!(named[from..from + LOSSES.len()], LOSSES);
         assert_eq!(named[from + LOSSES.len()], "in_flight", "no loss");
@@ -427,10 +540,15 @@ mod tests {
     /// A machine in a reader's words.
     #[test]
     fn machines_in_words() {
-        let row =
-            |subject: &str, key: &str, value: &str| (subject.to_string(), key.to_string(), value.to_string());
+        let row = |subject: &str, key: &str, value: &str| {
+            (subject.to_string(), key.to_string(), value.to_string())
+        };
         let told = told(&[
-            row("machine", "kernel", "Linux version 6.1.0-13-amd64 (debian) #1 SMP"),
+            row(
+                "machine",
+                "kernel",
+                "Linux version 6.1.0-13-amd64 (debian) #1 SMP",
+            ),
             row("machine", "cpu", "Example 9000"),
             row("machine", "cpus", "2"),
             row("machine", "memory", "8140124 kB"),

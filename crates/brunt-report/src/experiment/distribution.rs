@@ -26,14 +26,23 @@ pub(super) fn section(points: &Points<'_>, details: &Details) -> Section {
         .map(|(index, histogram)| (*index, histogram))
         .collect();
     if known.is_empty() {
-        let why = details.missing.as_deref().unwrap_or("The results have no histograms of complete runs.");
-        section.blocks.push(Block::Missing(format!("{why} See All points for the percentiles on record.")));
+        let why = details
+            .missing
+            .as_deref()
+            .unwrap_or("The results have no histograms of complete runs.");
+        section.blocks.push(Block::Missing(format!(
+            "{why} See All points for the percentiles on record."
+        )));
         return section;
     }
     let parts: Vec<&[(usize, &Histogram)]> = known.chunks(CURVES_MAX).collect();
     let mut charts = Vec::new();
     for (index, part) in parts.iter().enumerate().take(CHARTS_MAX) {
-        let of = if parts.len() > 1 { format!(" ({} of {})", index + 1, parts.len()) } else { String::new() };
+        let of = if parts.len() > 1 {
+            format!(" ({} of {})", index + 1, parts.len())
+        } else {
+            String::new()
+        };
         charts.push(chart(points, part, &of));
     }
     let last = charts.pop().map(|chart| chart.caption(
@@ -42,7 +51,9 @@ pub(super) fn section(points: &Points<'_>, details: &Details) -> Section {
     if points.all.iter().any(|point| !point.phases.is_empty()) {
         section.prose("Of whole runs, faults included.");
     }
-    section.blocks.extend(charts.into_iter().chain(last).map(Block::of));
+    section
+        .blocks
+        .extend(charts.into_iter().chain(last).map(Block::of));
     if points.all.len() > POINTS_MAX {
         let more = points.all.len() - POINTS_MAX;
         section.prose(format!("The table of all points has {more} more."));
@@ -52,23 +63,39 @@ pub(super) fn section(points: &Points<'_>, details: &Details) -> Section {
 
 fn chart(points: &Points<'_>, part: &[(usize, &Histogram)], of: &str) -> Chart {
     let edge = |get: fn(&Histogram) -> Option<Nanos>| {
-        part.iter().filter_map(move |(_, histogram)| get(histogram)).map(|nanos| (nanos.0.max(1)) as f64)
+        part.iter()
+            .filter_map(move |(_, histogram)| get(histogram))
+            .map(|nanos| (nanos.0.max(1)) as f64)
     };
-    let (low, high) =
-        (edge(Histogram::min).fold(f64::MAX, f64::min), edge(Histogram::max).fold(1.0, f64::max));
+    let (low, high) = (
+        edge(Histogram::min).fold(f64::MAX, f64::min),
+        edge(Histogram::max).fold(1.0, f64::max),
+    );
     let places = (((high / low).log10() * PLACES_PER_DECADE).ceil() as usize).max(2);
-    let xs: Vec<f64> =
-        (0..=places).map(|place| low * (high / low).powf(place as f64 / places as f64)).collect();
+    let xs: Vec<f64> = (0..=places)
+        .map(|place| low * (high / low).powf(place as f64 / places as f64))
+        .collect();
     let series = part.iter().enumerate().map(|(index, (point, histogram))| {
         let values = cumulative(histogram, &xs);
-        Series::new(points.full_name(&points.all[*point]), SeriesRole::Nominal(index), values)
+        Series::new(
+            points.full_name(&points.all[*point]),
+            SeriesRole::Nominal(index),
+            values,
+        )
     });
     let x = Axis::new("response time", Unit::Micros, Scale::Log);
-    let y = Axis::new("share of requests completed within that time", Unit::Nines, Scale::Linear);
+    let y = Axis::new(
+        "share of requests completed within that time",
+        Unit::Nines,
+        Scale::Linear,
+    );
     let series = series.collect();
     let xs = xs.iter().map(|nanos| nanos / 1e3).collect();
     let chart = Chart::curves(format!("Cumulative distribution{of}"), x, y, xs, series);
-    Chart { height: 340, ..chart }
+    Chart {
+        height: 340,
+        ..chart
+    }
 }
 
 /// The share at or below each place, as nines; from the place before the fastest request to the
@@ -104,11 +131,23 @@ mod tests {
         for value in 1..=1000u64 {
             histogram.record(Nanos(value * 1000));
         }
-        let curve =
-            cumulative(&histogram, &[500.0, 500_000.0, 900_000.0, 990_000.0, 1_000_000.0, 2_000_000.0]);
+        let curve = cumulative(
+            &histogram,
+            &[
+                500.0,
+                500_000.0,
+                900_000.0,
+                990_000.0,
+                1_000_000.0,
+                2_000_000.0,
+            ],
+        );
         let check = |index: usize, share: f64| {
             let nines = curve[index].unwrap();
-            assert!((1.0 - 10f64.powf(-nines) - share).abs() < 0.0021, "{index}: {nines}");
+            assert!(
+                (1.0 - 10f64.powf(-nines) - share).abs() < 0.0021,
+                "{index}: {nines}"
+            );
         };
         check(0, 0.0);
         check(1, 0.5);

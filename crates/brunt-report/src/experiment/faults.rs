@@ -2,7 +2,9 @@
 //! for response times; and failed requests.
 
 use brunt_core::units::counted;
-use brunt_result::degradation::{ALPHA, BAND_SHARE, HOLD, NOTICEABLE, OverRuns, TooShort, runs_without};
+use brunt_result::degradation::{
+    ALPHA, BAND_SHARE, HOLD, NOTICEABLE, OverRuns, TooShort, runs_without,
+};
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::{FaultSummary, RunSummary, Summary};
 
@@ -28,11 +30,23 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     }
     let mut rows = Vec::new();
     for point in &summary.points {
-        rows.extend(point.degradation.iter().map(|fault| cost(points.full_name(point), fault)));
+        rows.extend(
+            point
+                .degradation
+                .iter()
+                .map(|fault| cost(points.full_name(point), fault)),
+        );
     }
     if !rows.is_empty() {
-        let columns =
-            ["point", "fault", "rate before", "drop", "requests lost", "seen after", "recovered after"];
+        let columns = [
+            "point",
+            "fault",
+            "rate before",
+            "drop",
+            "requests lost",
+            "seen after",
+            "recovered after",
+        ];
         section.table(PageTable::new("Effect of each fault", &columns, rows));
         section.prose(format!(
             "Drop: share of the baseline rate lost during the fault. Requests lost: until recovery. Seen after: time until the rate was worse than the baseline by more than {}. Recovered after: time from the end of the fault until the rate was back within that range, and better than during the fault, for {} s. Both tests allow for the noise of the intervals ({} false alarms). Never: a drop of {} would have been detected. Values are means over runs with 95 % confidence intervals; runs without an answer are counted separately.",
@@ -43,11 +57,17 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         ));
     }
     for point in &summary.points {
-        let wanted = point.degradation.iter().filter_map(|fault| Some((fault, fault.intervals_wanted()?)));
+        let wanted = point
+            .degradation
+            .iter()
+            .filter_map(|fault| Some((fault, fault.intervals_wanted()?)));
         for (fault, times) in wanted {
             section.prose(inconclusive(&points.full_name(point), fault, times));
         }
-        let short = point.degradation.iter().filter_map(|fault| Some((fault, fault.too_short?)));
+        let short = point
+            .degradation
+            .iter()
+            .filter_map(|fault| Some((fault, fault.too_short?)));
         for (fault, short) in short {
             section.prose(too_short(&points.full_name(point), fault, short));
         }
@@ -63,7 +83,16 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     if rows.is_empty() && section.blocks.is_empty() {
         return None;
     }
-    let columns = ["point", "run", "fault", "effect", "start", "proven by", "end", "gone by"];
+    let columns = [
+        "point",
+        "run",
+        "fault",
+        "effect",
+        "start",
+        "proven by",
+        "end",
+        "gone by",
+    ];
     let caption = format!("All {} injections and their proof", rows.len());
     section.table(PageTable::new(caption, &columns, rows).folded());
     Some(section)
@@ -73,7 +102,10 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
 fn responses(summary: &Summary, points: &Points<'_>, section: &mut Section) {
     let mut rows = Vec::new();
     for point in &summary.points {
-        let known = point.degradation.iter().filter(|fault| fault.response_mean.baseline_us.is_some());
+        let known = point
+            .degradation
+            .iter()
+            .filter(|fault| fault.response_mean.baseline_us.is_some());
         rows.extend(known.map(|fault| response(points.full_name(point), fault)));
     }
     if rows.is_empty() {
@@ -91,14 +123,20 @@ fn responses(summary: &Summary, points: &Points<'_>, section: &mut Section) {
         "recovered after",
         "failed",
     ];
-    section.table(PageTable::new("Effect of each fault on response times", &columns, rows));
+    section.table(PageTable::new(
+        "Effect of each fault on response times",
+        &columns,
+        rows,
+    ));
     section.prose(
         "During: ratio to the time before the fault, for the mean of all requests completed during the fault and for the median of the intervals' p99. Excess wait: total time that requests waited beyond the mean before the fault, until recovery; requests that never completed are not included. Seen and recovered refer to the mean; an interval without completions counts as slow. Failed: share of requests that failed during the fault.",
     );
 }
 
 fn estimate(estimate: &Option<Estimate>, unit: Unit) -> Cell {
-    let Some(known) = estimate else { return Cell::Empty };
+    let Some(known) = estimate else {
+        return Cell::Empty;
+    };
     let (value, uncertainty) = told(known, unit);
     Cell::Estimate(value, uncertainty)
 }
@@ -106,8 +144,9 @@ fn estimate(estimate: &Option<Estimate>, unit: Unit) -> Cell {
 /// A share near zero has no useful half width as a share of itself.
 pub(super) fn share(share: &Option<Estimate>) -> Cell {
     share.map_or(Cell::Empty, |share| {
-        let half =
-            share.high.map_or(String::new(), |high| format!("± {}", three((high - share.mean) * 100.0)));
+        let half = share.high.map_or(String::new(), |high| {
+            format!("± {}", three((high - share.mean) * 100.0))
+        });
         Cell::Estimate(Unit::Share.show(share.mean), half)
     })
 }
@@ -116,7 +155,9 @@ pub(super) fn share(share: &Option<Estimate>) -> Cell {
 fn inconclusive(point: &str, fault: &OverRuns, times: f64) -> String {
     let hidden = fault
         .noticeable_drop
-        .map_or("any drop".to_string(), |drop| format!("a drop of less than {}", Unit::Share.show(drop)));
+        .map_or("any drop".to_string(), |drop| {
+            format!("a drop of less than {}", Unit::Share.show(drop))
+        });
     format!(
         "{point}, {}: inconclusive in {} (seen) and {} (recovered). The rate before the fault was so noisy that {hidden} cannot be detected. About {} times as many intervals before, during and after the fault would be needed: use a longer run with a later and longer fault, or a quieter machine.",
         fault.fault,
@@ -142,11 +183,14 @@ pub(super) fn answer(seconds: &Option<Estimate>, never: usize, open: usize) -> C
         (None, 0, 0) => Cell::Empty,
         (None, 0, _) => Cell::Verdict(Tone::Note, "inconclusive".into()),
         (None, _, 0) => Cell::Verdict(Tone::Warning, "never".into()),
-        (None, never, open) => {
-            Cell::Verdict(Tone::Warning, format!("never in {never}, inconclusive in {open}"))
-        }
+        (None, never, open) => Cell::Verdict(
+            Tone::Warning,
+            format!("never in {never}, inconclusive in {open}"),
+        ),
         (Some(_), 0, 0) => estimate(seconds, Unit::Seconds),
-        (Some(seconds), ..) => Cell::Estimate(Unit::Seconds.show(seconds.mean), runs_without(never, open)),
+        (Some(seconds), ..) => {
+            Cell::Estimate(Unit::Seconds.show(seconds.mean), runs_without(never, open))
+        }
     }
 }
 
@@ -167,8 +211,16 @@ fn response(point: String, fault: &OverRuns) -> Vec<Cell> {
         estimate(&p99.baseline_us, Unit::Micros),
         during(&p99.factor),
         estimate(&fault.excess_wait_s, Unit::Seconds),
-        answer(&mean.detected_s, mean.not_detected, mean.detection_inconclusive),
-        answer(&mean.recovered_s, mean.not_recovered, mean.recovery_inconclusive),
+        answer(
+            &mean.detected_s,
+            mean.not_detected,
+            mean.detection_inconclusive,
+        ),
+        answer(
+            &mean.recovered_s,
+            mean.not_recovered,
+            mean.recovery_inconclusive,
+        ),
         share(&fault.failed_share),
     ]
 }
@@ -180,8 +232,16 @@ fn cost(point: String, fault: &OverRuns) -> Vec<Cell> {
         estimate(&fault.baseline, Unit::PerSecond),
         share(&fault.drop),
         estimate(&fault.lost_requests, Unit::Count),
-        answer(&fault.detected_s, fault.not_detected, fault.detection_inconclusive),
-        answer(&fault.recovered_s, fault.not_recovered, fault.recovery_inconclusive),
+        answer(
+            &fault.detected_s,
+            fault.not_detected,
+            fault.detection_inconclusive,
+        ),
+        answer(
+            &fault.recovered_s,
+            fault.not_recovered,
+            fault.recovery_inconclusive,
+        ),
     ]
 }
 
@@ -190,7 +250,10 @@ fn proof(point: String, run: &RunSummary, fault: &FaultSummary) -> Vec<Cell> {
     let mut shown = fault.shown_by.clone();
     for gap in &fault.gaps {
         let [from, until] = [gap.from_s, gap.until_s].map(|at| Unit::Seconds.show(at));
-        shown += &format!("; lost at {from} with its target, injected again at {until}: {}", gap.shown_by);
+        shown += &format!(
+            "; lost at {from} with its target, injected again at {until}: {}",
+            gap.shown_by
+        );
     }
     vec![
         Cell::text(point),
@@ -215,10 +278,15 @@ pub(super) fn spans_of_runs(runs: &[&RunSummary], end_s: f64) -> Vec<ShadedSpan>
     let mut found: Vec<(usize, f64, f64)> = Vec::new();
     for run in runs {
         let theirs = bands(run, end_s);
-        let same_faults = theirs.iter().map(|band| band.0).eq(found.iter().map(|band| band.0));
+        let same_faults = theirs
+            .iter()
+            .map(|band| band.0)
+            .eq(found.iter().map(|band| band.0));
         if same_faults {
             let both = found.iter_mut().zip(theirs);
-            both.for_each(|(band, other)| *band = (band.0, band.1.min(other.1), band.2.max(other.2)));
+            both.for_each(|(band, other)| {
+                *band = (band.0, band.1.min(other.1), band.2.max(other.2))
+            });
         } else {
             // The first run, or one that lost a fault for a while and has more of them.
             found.extend(theirs);
@@ -229,9 +297,19 @@ pub(super) fn spans_of_runs(runs: &[&RunSummary], end_s: f64) -> Vec<ShadedSpan>
         let first = faults.next()?;
         // Runs may differ in what is said of a process or a port.
         let alike = faults.all(|fault| fault.what == first.what);
-        Some(if alike { format!("{}: {}", first.name, first.what) } else { first.name.clone() })
+        Some(if alike {
+            format!("{}: {}", first.name, first.what)
+        } else {
+            first.name.clone()
+        })
     };
-    let span = |(index, from, to)| Some(ShadedSpan { from, to, label: label(index)? });
+    let span = |(index, from, to)| {
+        Some(ShadedSpan {
+            from,
+            to,
+            label: label(index)?,
+        })
+    };
     found.into_iter().filter_map(span).collect()
 }
 
@@ -267,11 +345,17 @@ mod tests {
             noticeable_drop: Some(0.6),
             ..OverRuns::default()
         };
-        let row: Vec<String> = cost("point".into(), &fault).iter().map(|cell| format!("{cell:?}")).collect();
+        let row: Vec<String> = cost("point".into(), &fault)
+            .iter()
+            .map(|cell| format!("{cell:?}"))
+            .collect();
         assert!(row[5].contains("\"inconclusive\""), "{row:?}");
         assert!(row[6].contains("never in 1, inconclusive in 1"), "{row:?}");
         let said = inconclusive("point", &fault, fault.intervals_wanted().unwrap());
-        assert!(said.contains("less than 60 %") && said.contains("About 14 times"), "{said}");
+        assert!(
+            said.contains("less than 60 %") && said.contains("About 14 times"),
+            "{said}"
+        );
         assert_eq!(OverRuns::default().intervals_wanted(), None);
     }
 
@@ -294,10 +378,22 @@ mod tests {
             failed_share: known(0.5),
             ..OverRuns::default()
         };
-        let row: Vec<String> =
-            response("point".into(), &fault).iter().map(|cell| format!("{cell:?}")).collect();
-        let expected =
-            ["point", "burst", "100 µs", "× 2.5", "Empty", "no answer", "1.25", "0.5", "never", "50 %"];
+        let row: Vec<String> = response("point".into(), &fault)
+            .iter()
+            .map(|cell| format!("{cell:?}"))
+            .collect();
+        let expected = [
+            "point",
+            "burst",
+            "100 µs",
+            "× 2.5",
+            "Empty",
+            "no answer",
+            "1.25",
+            "0.5",
+            "never",
+            "50 %",
+        ];
         assert_eq!(row.len(), expected.len());
         for (cell, said) in row.iter().zip(expected) {
             assert!(cell.contains(said), "{said} in {cell}");

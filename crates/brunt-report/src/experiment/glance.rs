@@ -36,13 +36,22 @@ pub(super) fn glance(summary: &Summary, points: &Points<'_>, details: &Details) 
 /// Parts of tables that the charts are without.
 fn damaged(details: &Details) -> impl Iterator<Item = Notice> {
     let which = details.damaged.join("; ");
-    let text = format!("Left out of charts and tables below: {which}. The figures of runs do not need it.");
-    (!details.damaged.is_empty()).then(|| Notice::new(Tone::Bad, text)).into_iter()
+    let text = format!(
+        "Left out of charts and tables below: {which}. The figures of runs do not need it."
+    );
+    (!details.damaged.is_empty())
+        .then(|| Notice::new(Tone::Bad, text))
+        .into_iter()
 }
 
 /// Runs that went to their end.
 fn complete_runs(summary: &Summary) -> usize {
-    summary.points.iter().flat_map(|point| &point.runs).filter(|run| run.is_complete()).count()
+    summary
+        .points
+        .iter()
+        .flat_map(|point| &point.runs)
+        .filter(|run| run.is_complete())
+        .count()
 }
 
 fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
@@ -53,13 +62,23 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
         counted(experiment.targets.len(), "target"),
         counted(experiment.workloads.len(), "workload")
     );
-    let axes: Vec<&String> = summary.points.first().map_or(Vec::new(), |point| point.axes.keys().collect());
+    let axes: Vec<&String> = summary
+        .points
+        .first()
+        .map_or(Vec::new(), |point| point.axes.keys().collect());
     for axis in axes {
-        let mut values: Vec<&String> =
-            summary.points.iter().filter_map(|point| point.axes.get(axis)).collect();
+        let mut values: Vec<&String> = summary
+            .points
+            .iter()
+            .filter_map(|point| point.axes.get(axis))
+            .collect();
         values.sort();
         values.dedup();
-        measured += &format!(" × {} of {}", counted(values.len(), "value"), axis.replace('_', " "));
+        measured += &format!(
+            " × {} of {}",
+            counted(values.len(), "value"),
+            axis.replace('_', " ")
+        );
     }
     let made = complete_runs(summary);
     let planned = planned_runs(summary);
@@ -70,7 +89,10 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
     );
     facts.push(("Measured".into(), measured));
     for (name, target) in &experiment.targets {
-        let host = target.host.as_ref().map_or(String::new(), |host| format!(" on {host}"));
+        let host = target
+            .host
+            .as_ref()
+            .map_or(String::new(), |host| format!(" on {host}"));
         let place = match (target.served, target.kind) {
             (true, _) => format!("{} (served{host} for this experiment)", target.place),
             (false, TargetKind::Directory) => format!("{} (a directory)", target.place),
@@ -85,7 +107,12 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
         facts.push(("TCP".into(), congestion.told()));
     }
     if !details.environment.is_empty() {
-        let told: Vec<String> = details.environment.iter().take(4).map(|(_, text)| text.clone()).collect();
+        let told: Vec<String> = details
+            .environment
+            .iter()
+            .take(4)
+            .map(|(_, text)| text.clone())
+            .collect();
         facts.push(("On".into(), told.join(" · ")));
     }
     facts
@@ -96,76 +123,124 @@ fn facts(summary: &Summary, details: &Details) -> Vec<(String, String)> {
 fn cards(summary: &Summary, points: &Points<'_>) -> Vec<Card> {
     let mut groups: BTreeMap<(&str, &str), Vec<&PointSummary>> = BTreeMap::new();
     for point in points.all {
-        groups.entry((&point.target, &point.workload)).or_default().push(point);
+        groups
+            .entry((&point.target, &point.workload))
+            .or_default()
+            .push(point);
     }
     let several = summary.experiment.workloads.len() > 1;
-    let cards = groups.into_iter().filter_map(|((target, workload), group)| {
-        let best = group.into_iter().filter(|point| point.requests_per_second.is_some()).max_by(|a, b| {
-            let rate = |point: &PointSummary| point.bytes_per_second.map_or(0.0, |rate| rate.mean);
-            rate(a).total_cmp(&rate(b))
-        })?;
-        let name = if several { format!("{target} · {workload}") } else { target.to_string() };
-        let open = summary.experiment.workloads.get(workload).is_some_and(|w| w.arrival == ArrivalKind::Open);
-        let rate = best.requests_per_second?;
-        let (rate, rate_pm) = told(&rate, Unit::PerSecond);
-        let rate = rate.replace("/s", " requests/s");
-        let mut details = Vec::new();
-        let p99 = best.response_p99_us.map(|p99| told(&p99, Unit::Micros));
-        let (value, uncertainty) = match (&p99, open) {
-            (Some((p99, pm)), true) => {
-                details.push(("throughput".to_string(), format!("{rate} {rate_pm}")));
-                (format!("p99 {p99}"), pm.clone())
+    let cards = groups
+        .into_iter()
+        .filter_map(|((target, workload), group)| {
+            let best = group
+                .into_iter()
+                .filter(|point| point.requests_per_second.is_some())
+                .max_by(|a, b| {
+                    let rate =
+                        |point: &PointSummary| point.bytes_per_second.map_or(0.0, |rate| rate.mean);
+                    rate(a).total_cmp(&rate(b))
+                })?;
+            let name = if several {
+                format!("{target} · {workload}")
+            } else {
+                target.to_string()
+            };
+            let open = summary
+                .experiment
+                .workloads
+                .get(workload)
+                .is_some_and(|w| w.arrival == ArrivalKind::Open);
+            let rate = best.requests_per_second?;
+            let (rate, rate_pm) = told(&rate, Unit::PerSecond);
+            let rate = rate.replace("/s", " requests/s");
+            let mut details = Vec::new();
+            let p99 = best.response_p99_us.map(|p99| told(&p99, Unit::Micros));
+            let (value, uncertainty) = match (&p99, open) {
+                (Some((p99, pm)), true) => {
+                    details.push(("throughput".to_string(), format!("{rate} {rate_pm}")));
+                    (format!("p99 {p99}"), pm.clone())
+                }
+                _ => (rate, rate_pm),
+            };
+            if let Some(bytes) = best.bytes_per_second {
+                let (bytes, pm) = told(&bytes, Unit::BytesPerSecond);
+                details.push(("transfer".into(), format!("{bytes} {pm}")));
             }
-            _ => (rate, rate_pm),
-        };
-        if let Some(bytes) = best.bytes_per_second {
-            let (bytes, pm) = told(&bytes, Unit::BytesPerSecond);
-            details.push(("transfer".into(), format!("{bytes} {pm}")));
-        }
-        if let Some(mean) = best.response_mean_us {
-            let (mean, pm) = told(&mean, Unit::Micros);
-            details.push(("mean response".into(), format!("{mean} {pm}")));
-        }
-        if let (Some((p99, pm)), false) = (p99, open) {
-            details.push(("p99".into(), format!("{p99} {pm}")));
-        }
-        if let Some(response) = best.response {
-            let shown =
-                format!("{} · {}", Unit::Micros.show(response.p99_9_us), Unit::Micros.show(response.max_us));
-            details.push(("p99.9 · maximum, of all requests".into(), shown));
-        }
-        if let Some(place) = points.place_of(best) {
-            details.push((if open { AT } else { HIGHEST_AT }.into(), place));
-        }
-        let card = Card { name, value, uncertainty, details, parts: Vec::new() };
-        Some(if best.phases.is_empty() { card } else { phased(card, best, open) })
-    });
+            if let Some(mean) = best.response_mean_us {
+                let (mean, pm) = told(&mean, Unit::Micros);
+                details.push(("mean response".into(), format!("{mean} {pm}")));
+            }
+            if let (Some((p99, pm)), false) = (p99, open) {
+                details.push(("p99".into(), format!("{p99} {pm}")));
+            }
+            if let Some(response) = best.response {
+                let shown = format!(
+                    "{} · {}",
+                    Unit::Micros.show(response.p99_9_us),
+                    Unit::Micros.show(response.max_us)
+                );
+                details.push(("p99.9 · maximum, of all requests".into(), shown));
+            }
+            if let Some(place) = points.place_of(best) {
+                details.push((if open { AT } else { HIGHEST_AT }.into(), place));
+            }
+            let card = Card {
+                name,
+                value,
+                uncertainty,
+                details,
+                parts: Vec::new(),
+            };
+            Some(if best.phases.is_empty() {
+                card
+            } else {
+                phased(card, best, open)
+            })
+        });
     cards.take(CARDS_MAX).collect()
 }
 
 /// The card of a point with faults: each phase with its figures. The average over all of them comes last, in words.
 fn phased(card: Card, point: &PointSummary, open: bool) -> Card {
-    let average = format!("{} {}", card.value, card.uncertainty).trim_end().to_string();
-    let place = card.details.into_iter().filter(|(word, _)| word == AT || word == HIGHEST_AT);
+    let average = format!("{} {}", card.value, card.uncertainty)
+        .trim_end()
+        .to_string();
+    let place = card
+        .details
+        .into_iter()
+        .filter(|(word, _)| word == AT || word == HIGHEST_AT);
     let mut details: Vec<(String, String)> = phases::answers(point);
     details.push(("whole run, faults included".into(), average));
     details.extend(place);
-    Card { name: card.name, details, parts: phases::parts(point, open), ..Card::default() }
+    Card {
+        name: card.name,
+        details,
+        parts: phases::parts(point, open),
+        ..Card::default()
+    }
 }
 
 /// Points that never were as precise as was asked for, and what it would have taken.
 fn imprecise(summary: &Summary, points: &Points<'_>) -> Vec<String> {
-    let short = summary.points.iter().filter_map(|point| Some((point, point.precision?)));
+    let short = summary
+        .points
+        .iter()
+        .filter_map(|point| Some((point, point.precision?)));
     let short = short.filter(|(_, precision)| !precision.reached);
     let said = short.map(|(point, precision)| {
         let wanted = precision.runs_wanted.map_or(String::new(), |runs| {
-            format!(" About {} would suffice, or longer runs.", counted(runs, "run"))
+            format!(
+                " About {} would suffice, or longer runs.",
+                counted(runs, "run")
+            )
         });
         format!(
             "{} did not reach a precision of {}: {} after {}.{wanted}",
             points.full_name(point),
             plus_minus(precision.goal),
-            precision.half_width.map_or("no interval".into(), plus_minus),
+            precision
+                .half_width
+                .map_or("no interval".into(), plus_minus),
             counted(point.runs.len(), "run"),
         )
     });
@@ -175,7 +250,11 @@ fn imprecise(summary: &Summary, points: &Points<'_>) -> Vec<String> {
 /// Runs that were to be made: those of a precision's sake are known when they are made.
 fn planned_runs(summary: &Summary) -> usize {
     let least = summary.experiment.repetitions as usize;
-    summary.points.iter().map(|point| point.runs.len().max(least)).sum()
+    summary
+        .points
+        .iter()
+        .map(|point| point.runs.len().max(least))
+        .sum()
 }
 
 fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
@@ -183,15 +262,25 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     let made = complete_runs(summary);
     let planned = planned_runs(summary);
     if !summary.complete {
-        let why = summary.trouble.as_deref().map_or(String::new(), |why| format!(": {why}"));
+        let why = summary
+            .trouble
+            .as_deref()
+            .map_or(String::new(), |why| format!(": {why}"));
         notices.push(Notice::new(
             Tone::Bad,
-            format!("Incomplete{why}. {made} of {planned} runs completed; only these are evaluated."),
+            format!(
+                "Incomplete{why}. {made} of {planned} runs completed; only these are evaluated."
+            ),
         ));
     }
     let lost = losses::total(summary);
     if lost > 0 {
-        let all: u64 = summary.points.iter().flat_map(|point| &point.runs).map(losses::requests).sum();
+        let all: u64 = summary
+            .points
+            .iter()
+            .flat_map(|point| &point.runs)
+            .map(losses::requests)
+            .sum();
         let share = Unit::Share.show(lost as f64 / all.max(1) as f64);
         let text = format!(
             "{} of {} requests ({share}) failed or were lost; see Losses.",
@@ -207,7 +296,11 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
         );
         notices.push(Notice::new(Tone::Warning, text));
     }
-    notices.extend(imprecise(summary, points).into_iter().map(|text| Notice::new(Tone::Warning, text)));
+    notices.extend(
+        imprecise(summary, points)
+            .into_iter()
+            .map(|text| Notice::new(Tone::Warning, text)),
+    );
     if let Some(alike) = brunt_result::drift::drift(summary) {
         let text = format!(
             "Runs made one after the other are alike (correlation {alike:.2}), so the machine drifted; intervals are \
@@ -218,15 +311,29 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     notices.extend(wide_intervals(summary, points));
     notices.extend(machine_noise(summary, points));
     notices.extend(doubts(summary));
-    notices.extend(links::full_lines(summary, points).into_iter().map(|text| Notice::new(Tone::Note, text)));
-    let mut told: Vec<&String> = summary.points.iter().flat_map(|point| &point.notes).collect();
+    notices.extend(
+        links::full_lines(summary, points)
+            .into_iter()
+            .map(|text| Notice::new(Tone::Note, text)),
+    );
+    let mut told: Vec<&String> = summary
+        .points
+        .iter()
+        .flat_map(|point| &point.notes)
+        .collect();
     told.sort();
     told.dedup();
-    notices.extend(told.into_iter().map(|note| Notice::new(Tone::Note, note.clone())));
+    notices.extend(
+        told.into_iter()
+            .map(|note| Notice::new(Tone::Note, note.clone())),
+    );
     if summary.complete && lost == 0 {
         notices.insert(
             0,
-            Notice::new(Tone::Good, format!("Complete: {made} of {planned} runs, no requests lost.")),
+            Notice::new(
+                Tone::Good,
+                format!("Complete: {made} of {planned} runs, no requests lost."),
+            ),
         );
     }
     notices
@@ -254,10 +361,16 @@ fn wide_intervals(summary: &Summary, points: &Points<'_>) -> Option<Notice> {
 
 /// Where the machine's own noise matters: how often, where most, and which faults cost no more than it.
 fn machine_noise(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
-    let noises = summary.points.iter().filter_map(|point| Some((point, NoiseShare::of(point)?)));
-    let noisy: Vec<(&PointSummary, NoiseShare)> =
-        noises.filter(|(_, noise)| noise.explains() >= NOISE_SHOWN).collect();
-    let most = noisy.iter().max_by(|a, b| a.1.explains().total_cmp(&b.1.explains()));
+    let noises = summary
+        .points
+        .iter()
+        .filter_map(|point| Some((point, NoiseShare::of(point)?)));
+    let noisy: Vec<(&PointSummary, NoiseShare)> = noises
+        .filter(|(_, noise)| noise.explains() >= NOISE_SHOWN)
+        .collect();
+    let most = noisy
+        .iter()
+        .max_by(|a, b| a.1.explains().total_cmp(&b.1.explains()));
     let mut notices: Vec<Notice> = most
         .and_then(|(point, noise)| {
             let text = format!(
@@ -278,8 +391,10 @@ fn machine_noise(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
             .filter(move |fault| fault.drop.is_some_and(|drop| noise.hides(drop.mean)));
         hidden.map(move |fault| {
             let (name, share) = (points.full_name(point), plus_minus(noise.explains()));
-            let text =
-                format!("{name}: fault {} cost no more than the machine's own noise ({share}).", fault.fault);
+            let text = format!(
+                "{name}: fault {} cost no more than the machine's own noise ({share}).",
+                fault.fault
+            );
             Notice::new(Tone::Warning, text)
         })
     });
@@ -290,11 +405,19 @@ fn machine_noise(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
 /// What is doubtful about runs, and in how many.
 fn doubts(summary: &Summary) -> Vec<Notice> {
     let mut doubts: BTreeMap<&String, usize> = BTreeMap::new();
-    for doubt in summary.points.iter().flat_map(|point| &point.runs).flat_map(|run| &run.doubts) {
+    for doubt in summary
+        .points
+        .iter()
+        .flat_map(|point| &point.runs)
+        .flat_map(|run| &run.doubts)
+    {
         *doubts.entry(doubt).or_default() += 1;
     }
     let found = doubts.into_iter().take(DOUBTS_MAX).map(|(doubt, runs)| {
-        Notice::new(Tone::Warning, format!("Doubtful in {}: {doubt}.", counted(runs, "run")))
+        Notice::new(
+            Tone::Warning,
+            format!("Doubtful in {}: {doubt}.", counted(runs, "run")),
+        )
     });
     found.collect()
 }

@@ -43,7 +43,9 @@ const PANELS: &[Panel] = &[
 
 /// Whether a panel shows this figure.
 pub(super) fn is_shown(probe: &str, metric: &str) -> bool {
-    PANELS.iter().any(|panel| panel.probe == probe && panel.metrics.iter().any(|(name, _)| *name == metric))
+    PANELS
+        .iter()
+        .any(|panel| panel.probe == probe && panel.metrics.iter().any(|(name, _)| *name == metric))
 }
 
 /// What there is to show of hosts.
@@ -64,26 +66,38 @@ pub(super) fn panels(probes: &[ProbeSeries]) -> Panels {
     let (mut charts, mut idle) = (Vec::new(), Vec::new());
     for host in &hosts {
         for panel in PANELS {
-            let of = if hosts.len() > 1 { format!(" of {host}") } else { String::new() };
+            let of = if hosts.len() > 1 {
+                format!(" of {host}")
+            } else {
+                String::new()
+            };
             let members: Vec<(&ProbeSeries, &str)> = probes
                 .iter()
                 .filter(|probe| {
-                    probe.host == *host && probe.probe == panel.probe && probe.line.pushed() >= SAMPLES_MIN
+                    probe.host == *host
+                        && probe.probe == panel.probe
+                        && probe.line.pushed() >= SAMPLES_MIN
                 })
                 .filter_map(|probe| {
-                    let (_, name) = panel.metrics.iter().find(|(metric, _)| *metric == probe.metric)?;
+                    let (_, name) = panel
+                        .metrics
+                        .iter()
+                        .find(|(metric, _)| *metric == probe.metric)?;
                     Some((probe, *name))
                 })
                 .collect();
             // Where there is a line for all together, those of single processors say little more.
             let whole = members.iter().any(|(probe, _)| probe.instance.is_empty());
-            let members: Vec<(&ProbeSeries, &str)> =
-                members.into_iter().filter(|(probe, _)| !whole || probe.instance.is_empty()).collect();
+            let members: Vec<(&ProbeSeries, &str)> = members
+                .into_iter()
+                .filter(|(probe, _)| !whole || probe.instance.is_empty())
+                .collect();
             if members.is_empty() {
                 continue;
             }
-            let (zero, members): (Vec<_>, Vec<_>) =
-                members.into_iter().partition(|(probe, _)| probe.line.is_zero(0));
+            let (zero, members): (Vec<_>, Vec<_>) = members
+                .into_iter()
+                .partition(|(probe, _)| probe.line.is_zero(0));
             if members.is_empty() {
                 idle.push(format!("{}{of}", panel.title));
                 continue;
@@ -91,19 +105,36 @@ pub(super) fn panels(probes: &[ProbeSeries]) -> Panels {
             charts.push(chart(panel, &of, members, zero.len()));
         }
     }
-    let short = probes.iter().map(|probe| probe.line.pushed()).filter(|samples| *samples < SAMPLES_MIN);
-    Panels { charts, idle, few: short.max().unwrap_or(0) as usize }
+    let short = probes
+        .iter()
+        .map(|probe| probe.line.pushed())
+        .filter(|samples| *samples < SAMPLES_MIN);
+    Panels {
+        charts,
+        idle,
+        few: short.max().unwrap_or(0) as usize,
+    }
 }
 
 fn chart(panel: &Panel, of: &str, mut members: Vec<(&ProbeSeries, &str)>, zero: usize) -> Chart {
-    let most = |probe: &ProbeSeries| probe.line.values(0).into_iter().flatten().fold(0.0, f64::max);
+    let most = |probe: &ProbeSeries| {
+        probe
+            .line
+            .values(0)
+            .into_iter()
+            .flatten()
+            .fold(0.0, f64::max)
+    };
     let left_out = members.len().saturating_sub(LINES_MAX);
     if left_out > 0 {
         members.sort_by(|a, b| most(b.0).total_cmp(&most(a.0)));
         members.truncate(LINES_MAX);
     }
     // Figures of one host are read together; where one was not told, its line has a gap.
-    let mut xs: Vec<f64> = members.iter().flat_map(|(probe, _)| probe.line.places()).collect();
+    let mut xs: Vec<f64> = members
+        .iter()
+        .flat_map(|(probe, _)| probe.line.places())
+        .collect();
     xs.sort_by(f64::total_cmp);
     xs.dedup_by(|a, b| (*a - *b).abs() < 1e-6);
     let series = members.iter().enumerate().map(|(index, (probe, name))| {
@@ -112,8 +143,17 @@ fn chart(panel: &Panel, of: &str, mut members: Vec<(&ProbeSeries, &str)>, zero: 
             (instance, "") => instance.to_string(),
             (instance, name) => format!("{instance} {name}"),
         };
-        let mut known = probe.line.places().into_iter().zip(probe.line.values(0)).peekable();
-        let values = xs.iter().map(|x| known.next_if(|(at, _)| *at < x + 1e-6).and_then(|(_, value)| value));
+        let mut known = probe
+            .line
+            .places()
+            .into_iter()
+            .zip(probe.line.values(0))
+            .peekable();
+        let values = xs.iter().map(|x| {
+            known
+                .next_if(|(at, _)| *at < x + 1e-6)
+                .and_then(|(_, value)| value)
+        });
         Series::new(name, SeriesRole::Nominal(index), values.collect())
     });
     let series: Vec<Series> = series.collect();
@@ -124,7 +164,10 @@ fn chart(panel: &Panel, of: &str, mut members: Vec<(&ProbeSeries, &str)>, zero: 
     };
     let mut caption = String::new();
     if left_out > 0 {
-        caption += &format!("The {LINES_MAX} with the highest values of {}. ", LINES_MAX + left_out);
+        caption += &format!(
+            "The {LINES_MAX} with the highest values of {}. ",
+            LINES_MAX + left_out
+        );
     }
     if zero > 0 {
         caption += &format!("Zero throughout: {zero} more.");
@@ -143,7 +186,11 @@ mod tests {
     fn panels_name_what_there_is() {
         for panel in PANELS {
             for (metric, _) in panel.metrics {
-                assert!(brunt_probe::metric(panel.probe, metric).is_some(), "{} {metric}", panel.title);
+                assert!(
+                    brunt_probe::metric(panel.probe, metric).is_some(),
+                    "{} {metric}",
+                    panel.title
+                );
             }
         }
     }

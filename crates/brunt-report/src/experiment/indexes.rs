@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use brunt_result::impact::{
-    CLIENTS_AXIS, ClientThroughput, ImpactIndex, ImpactKind, ImpactRatio, ON_AXIS, RobustnessIndexes,
+    CLIENTS_AXIS, ClientThroughput, ImpactIndex, ImpactKind, ImpactRatio, ON_AXIS,
+    RobustnessIndexes,
 };
 use brunt_result::summary::Summary;
 
@@ -24,7 +25,11 @@ pub(super) fn section(summary: &Summary) -> Option<Section> {
     let indexes = summary.indexes.as_ref()?;
     let mut section = Section::new("Robustness");
     for kind in [ImpactKind::Parallelism, ImpactKind::Latency] {
-        let found: Vec<&ImpactIndex> = indexes.impacts.iter().filter(|impact| impact.kind == kind).collect();
+        let found: Vec<&ImpactIndex> = indexes
+            .impacts
+            .iter()
+            .filter(|impact| impact.kind == kind)
+            .collect();
         if found.is_empty() {
             continue;
         }
@@ -39,15 +44,23 @@ pub(super) fn section(summary: &Summary) -> Option<Section> {
         section.blocks.push(Block::Bars(ratios(kind, &found)));
         section.table(table(kind, &found));
     }
-    let mut notices: Vec<Notice> =
-        indexes.notes.iter().map(|note| Notice::new(Tone::Note, format!("{note}."))).collect();
+    let mut notices: Vec<Notice> = indexes
+        .notes
+        .iter()
+        .map(|note| Notice::new(Tone::Note, format!("{note}.")))
+        .collect();
     for run in indexes.left_out.iter().take(LEFT_OUT_MAX) {
-        notices
-            .push(Notice::new(Tone::Warning, format!("In no ratio, with all of its round: {}.", run.said())));
+        notices.push(Notice::new(
+            Tone::Warning,
+            format!("In no ratio, with all of its round: {}.", run.said()),
+        ));
     }
     if indexes.left_out.len() > LEFT_OUT_MAX {
         let more = indexes.left_out.len() - LEFT_OUT_MAX;
-        notices.push(Notice::new(Tone::Warning, format!("{more} more runs are in no ratio.")));
+        notices.push(Notice::new(
+            Tone::Warning,
+            format!("{more} more runs are in no ratio."),
+        ));
     }
     if !notices.is_empty() {
         section.blocks.push(Block::Notices(notices));
@@ -58,7 +71,8 @@ pub(super) fn section(summary: &Summary) -> Option<Section> {
 
 /// A bar for each ratio of all kinds of operations that has an interval.
 fn ratios(kind: ImpactKind, found: &[&ImpactIndex]) -> Bars {
-    let with_interval = |impact: &&&ImpactIndex| impact.op.is_none() && impact.per_client.interval.is_some();
+    let with_interval =
+        |impact: &&&ImpactIndex| impact.op.is_none() && impact.per_client.interval.is_some();
     let all: Vec<&&ImpactIndex> = found.iter().filter(with_interval).collect();
     let bar = |impact: &&&ImpactIndex| {
         let ratio = impact.per_client.interval?;
@@ -75,14 +89,20 @@ fn ratios(kind: ImpactKind, found: &[&ImpactIndex]) -> Bars {
         caption += &format!(" The first {BARS_MAX} of {}.", all.len());
     }
     let bars = all.iter().take(BARS_MAX).filter_map(bar).collect();
-    Bars { title: kind.name().into(), caption, bars, parts: Vec::new() }
+    Bars {
+        title: kind.name().into(),
+        caption,
+        bars,
+        parts: Vec::new(),
+    }
 }
 
 fn table(kind: ImpactKind, found: &[&ImpactIndex]) -> PageTable {
     let cell = |ratio: &ImpactRatio| match ratio.interval {
-        Some(found) => {
-            Cell::Estimate(three(found.ratio), format!("{} to {}", three(found.low), three(found.high)))
-        }
+        Some(found) => Cell::Estimate(
+            three(found.ratio),
+            format!("{} to {}", three(found.low), three(found.high)),
+        ),
         None => Cell::text(ratio.said()),
     };
     let row = |impact: &&ImpactIndex| {
@@ -95,7 +115,14 @@ fn table(kind: ImpactKind, found: &[&ImpactIndex]) -> PageTable {
             Cell::number(Unit::Count.show(f64::from(impact.rounds_left_out))),
         ]
     };
-    let columns = ["", "each client", "all together", "clients", "rounds", "rounds left out"];
+    let columns = [
+        "",
+        "each client",
+        "all together",
+        "clients",
+        "rounds",
+        "rounds left out",
+    ];
     PageTable::new(kind.name(), &columns, found.iter().map(row))
 }
 
@@ -112,15 +139,23 @@ fn clients(section: &mut Section, indexes: &RobustnessIndexes) {
     if figures.is_empty() {
         return;
     }
-    section.blocks.push(Block::Heading("Throughput of each client".into()));
+    section
+        .blocks
+        .push(Block::Heading("Throughput of each client".into()));
     if figures.len() > FIGURES_MAX {
         let (all, shown) = (figures.len(), FIGURES_MAX);
-        section.prose(format!("The first {shown} of {all} figures; summary.json has all (indexes.clients)."));
+        section.prose(format!(
+            "The first {shown} of {all} figures; summary.json has all (indexes.clients)."
+        ));
     }
     for (title, clients) in figures.into_iter().take(FIGURES_MAX) {
         let bar = |client: &&ClientThroughput| {
             let Some(rate) = client.bytes_per_second else {
-                return Bar { name: name(client), shown: "no complete run".into(), ..Bar::default() };
+                return Bar {
+                    name: name(client),
+                    shown: "no complete run".into(),
+                    ..Bar::default()
+                };
             };
             Bar {
                 name: name(client),
@@ -135,13 +170,19 @@ fn clients(section: &mut Section, indexes: &RobustnessIndexes) {
             caption += &format!(" The first {BARS_MAX} of {}.", clients.len());
         }
         let bars = clients.iter().take(BARS_MAX).map(bar).collect();
-        section.blocks.push(Block::Bars(Bars { title, caption, bars, parts: Vec::new() }));
+        section.blocks.push(Block::Bars(Bars {
+            title,
+            caption,
+            bars,
+            parts: Vec::new(),
+        }));
     }
 }
 
 /// The axes that do not say who worked.
 fn others(axes: &BTreeMap<String, String>) -> impl Iterator<Item = (&String, &String)> {
-    axes.iter().filter(|(axis, _)| ![CLIENTS_AXIS, ON_AXIS].contains(&axis.as_str()))
+    axes.iter()
+        .filter(|(axis, _)| ![CLIENTS_AXIS, ON_AXIS].contains(&axis.as_str()))
 }
 
 fn title(client: &ClientThroughput) -> String {
@@ -169,16 +210,27 @@ mod tests {
     fn summary(indexes: Option<RobustnessIndexes>) -> Summary {
         let text = r#"{ "format": 2, "brunt": "", "complete": true, "points": [],
             "experiment": { "name": "", "repetitions": 4, "seed": 1, "targets": {}, "workloads": {}, "toml": "" } }"#;
-        Summary { indexes, ..serde_json::from_str(text).expect("a summary") }
+        Summary {
+            indexes,
+            ..serde_json::from_str(text).expect("a summary")
+        }
     }
 
     /// Ratios and clients have bars; a ratio without an interval has its reason in the table and no bar.
     #[test]
     fn ratios_and_clients_are_drawn() {
         assert!(section(&summary(None)).is_none());
-        let interval = Some(Ratio { ratio: 0.5, low: 0.4, high: 0.625 });
-        let ratio =
-            |interval, missing| ImpactRatio { interval, clients: 2, missing, ..ImpactRatio::default() };
+        let interval = Some(Ratio {
+            ratio: 0.5,
+            low: 0.4,
+            high: 0.625,
+        });
+        let ratio = |interval, missing| ImpactRatio {
+            interval,
+            clients: 2,
+            missing,
+            ..ImpactRatio::default()
+        };
         let impact = |at_once, interval, missing| ImpactIndex {
             kind: ImpactKind::Parallelism,
             target: "store".into(),
@@ -196,12 +248,18 @@ mod tests {
             client: name.into(),
             target: "store".into(),
             workload: "write".into(),
-            axes: BTreeMap::from([("clients".into(), clients.into()), ("on".into(), name.into())]),
+            axes: BTreeMap::from([
+                ("clients".into(), clients.into()),
+                ("on".into(), name.into()),
+            ]),
             op: None,
             bytes_per_second: Estimate::of(&[1e6, 3e6]),
         };
         let found = RobustnessIndexes {
-            impacts: vec![impact(2, interval, None), impact(4, None, Some(NoInterval::OneRound))],
+            impacts: vec![
+                impact(2, interval, None),
+                impact(4, None, Some(NoInterval::OneRound)),
+            ],
             clients: vec![client("a", "1"), client("b", "2")],
             left_out: vec![RunLeftOut {
                 point: "store write".into(),

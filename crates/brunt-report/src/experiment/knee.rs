@@ -34,7 +34,9 @@ pub(super) enum Knee {
 /// The knee of rising places on the axis, each with its rate, mean response and mean service time in microseconds;
 /// `None` of fewer than three.
 fn knee(places: &[(f64, f64, f64, f64)]) -> Option<Knee> {
-    let [(first, rate, response_us, service_us), .., before, last] = *places else { return None };
+    let [(first, rate, response_us, service_us), .., before, last] = *places else {
+        return None;
+    };
     let highest = places.iter().map(|place| place.1).fold(0.0, f64::max);
     let growth = (last.1 / before.1).ln() / (last.0 / before.0).ln();
     let outstanding = highest * service_us / 1e6;
@@ -42,7 +44,12 @@ fn knee(places: &[(f64, f64, f64, f64)]) -> Option<Knee> {
     let at = first * outstanding / (rate * response_us / 1e6);
     // A NaN, of a place without a rate, is no knee.
     if growth < LEVEL && at <= last.0 {
-        return Some(Knee::At { at, outstanding, rate: highest, service_us });
+        return Some(Knee::At {
+            at,
+            outstanding,
+            rate: highest,
+            service_us,
+        });
     }
     Some(Knee::Beyond)
 }
@@ -58,9 +65,19 @@ pub(super) fn knees(points: &Points<'_>, lines: &[Line<'_>]) -> (Vec<Mark>, Stri
         let place = |(at, point): (&f64, &Option<&PointSummary>)| {
             let point = point.filter(|point| points.is_closed(point) && point.phases.is_empty())?;
             let service_us = point.service?.mean_us;
-            Some((*at, point.requests_per_second?.mean, point.response_mean_us?.mean, service_us))
+            Some((
+                *at,
+                point.requests_per_second?.mean,
+                point.response_mean_us?.mean,
+                service_us,
+            ))
         };
-        let places: Vec<_> = across.values.iter().zip(&line.points).filter_map(place).collect();
+        let places: Vec<_> = across
+            .values
+            .iter()
+            .zip(&line.points)
+            .filter_map(place)
+            .collect();
         let of = match line.name.as_str() {
             "" => String::new(),
             name => format!("{name}: "),
@@ -72,7 +89,12 @@ pub(super) fn knees(points: &Points<'_>, lines: &[Line<'_>]) -> (Vec<Mark>, Stri
                 across.label,
                 across.unit.show(places[places.len() - 1].0)
             )),
-            Some(Knee::At { at, outstanding, rate, service_us }) => {
+            Some(Knee::At {
+                at,
+                outstanding,
+                rate,
+                service_us,
+            }) => {
                 said.push(format!(
                     "{of}Knee at {} {} ({} outstanding), by the law of Little: the highest rate, {}, times the service time at the lowest load, {}. Beyond it requests only wait.",
                     across.label,
@@ -81,9 +103,16 @@ pub(super) fn knees(points: &Points<'_>, lines: &[Line<'_>]) -> (Vec<Mark>, Stri
                     Unit::PerSecond.show(rate),
                     Unit::Micros.show(service_us),
                 ));
-                let role =
-                    if lines.len() > 1 { SeriesRole::Nominal(index) } else { SeriesRole::Reference(0) };
-                marks.push(Mark { at, label: format!("knee {}", three(at)), role });
+                let role = if lines.len() > 1 {
+                    SeriesRole::Nominal(index)
+                } else {
+                    SeriesRole::Reference(0)
+                };
+                marks.push(Mark {
+                    at,
+                    label: format!("knee {}", three(at)),
+                    role,
+                });
             }
         }
     }
@@ -108,9 +137,15 @@ mod tests {
             };
             depths.iter().map(place).collect()
         };
-        let check = |depths: &[u32], workers: f64, expected: Option<f64>| match knee(&places(depths, workers))
-        {
-            Some(Knee::At { at, outstanding, rate, service_us }) => {
+        let check = |depths: &[u32], workers: f64, expected: Option<f64>| match knee(&places(
+            depths, workers,
+        )) {
+            Some(Knee::At {
+                at,
+                outstanding,
+                rate,
+                service_us,
+            }) => {
                 assert!((at - expected.unwrap()).abs() < 1e-6, "{at}");
                 assert!(
                     (outstanding - 8.0).abs() < 1e-6 && (rate - 80e3).abs() < 1e-3,
@@ -128,7 +163,11 @@ mod tests {
         assert_eq!(knee(&places(&[1, 32], 1.0)), None);
         assert_eq!(knee(&[]), None);
         assert_eq!(
-            knee(&[(1.0, 0.0, 1.0, 1.0), (2.0, 0.0, 1.0, 1.0), (4.0, 0.0, 1.0, 1.0)]),
+            knee(&[
+                (1.0, 0.0, 1.0, 1.0),
+                (2.0, 0.0, 1.0, 1.0),
+                (4.0, 0.0, 1.0, 1.0)
+            ]),
             Some(Knee::Beyond)
         );
     }

@@ -40,7 +40,12 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
             for (way, back) in [("there", false), ("back", true)] {
                 let counts = seen().map(|report| if back { &report.back } else { &report.there });
                 let way = format!("{link}, {way}");
-                rows.push(row(points.full_name(point), way, &counts.collect::<Vec<_>>(), busy));
+                rows.push(row(
+                    points.full_name(point),
+                    way,
+                    &counts.collect::<Vec<_>>(),
+                    busy,
+                ));
             }
         }
     }
@@ -50,13 +55,26 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     let all = rows.len();
     rows.truncate(ROWS_MAX);
     let mut section = Section::new("Links");
-    section.table(PageTable::new("Frames and packets, over all runs of a point", &COLUMNS, rows).folded());
+    section.table(
+        PageTable::new(
+            "Frames and packets, over all runs of a point",
+            &COLUMNS,
+            rows,
+        )
+        .folded(),
+    );
     section.prose(
         "\"There\" is the direction from a link's first host to its second. Frames untouched bypassed the emulation because no impairment was set for their direction; a frame is a packet or a train of packets. Packets are wire-size packets that the emulation carried. Counters cover whole runs, including ramp-up, faults and the depth search. Lost, corrupted, duplicated and held-back packets were requested by the settings, and drops of a full queue belong to a line with a rate; unintended drops invalidate the run.",
     );
-    let usual = summary.points.iter().flat_map(|point| &point.runs).flat_map(|run| &run.links);
-    let usual: BTreeSet<&str> =
-        usual.filter(|(_, report)| report.usual_priority).map(|(link, _)| link.as_str()).collect();
+    let usual = summary
+        .points
+        .iter()
+        .flat_map(|point| &point.runs)
+        .flat_map(|run| &run.links);
+    let usual: BTreeSet<&str> = usual
+        .filter(|(_, report)| report.usual_priority)
+        .map(|(link, _)| link.as_str())
+        .collect();
     if !usual.is_empty() {
         let names = usual.into_iter().collect::<Vec<_>>().join(", ");
         section.prose(format!(
@@ -76,9 +94,10 @@ fn row(point: String, way: String, runs: &[&LinkCounts], busy: f64) -> Vec<Cell>
     let packets = sum(|counts| counts.packets);
     let counted = |number: u64| match number {
         0 => Cell::number("0"),
-        number => {
-            Cell::Estimate(count(number as f64), Unit::Share.show(number as f64 / packets.max(1) as f64))
-        }
+        number => Cell::Estimate(
+            count(number as f64),
+            Unit::Share.show(number as f64 / packets.max(1) as f64),
+        ),
     };
     vec![
         Cell::text(point),
@@ -100,15 +119,21 @@ pub(super) fn full_lines(summary: &Summary, points: &Points<'_>) -> Vec<String> 
     let mut full: BTreeMap<String, Vec<(f64, String)>> = BTreeMap::new();
     for point in &summary.points {
         for (link, rate) in &point.line_bits_per_second {
-            let used = point.runs.iter().filter(|run| run.is_complete()).map(|run| {
-                // Reads and writes go opposite ways; the fuller payload meets the slower way.
-                let bytes = run.ops.iter().map(|op| op.bytes).max().unwrap_or(0) as f64;
-                bytes * 8.0 / run.measured_s.max(f64::MIN_POSITIVE) / rate
-            });
+            let used = point
+                .runs
+                .iter()
+                .filter(|run| run.is_complete())
+                .map(|run| {
+                    // Reads and writes go opposite ways; the fuller payload meets the slower way.
+                    let bytes = run.ops.iter().map(|op| op.bytes).max().unwrap_or(0) as f64;
+                    bytes * 8.0 / run.measured_s.max(f64::MIN_POSITIVE) / rate
+                });
             let used: Vec<f64> = used.collect();
             let mean = used.iter().sum::<f64>() / used.len().max(1) as f64;
             if mean >= FULL {
-                full.entry(link.clone()).or_default().push((mean, points.full_name(point)));
+                full.entry(link.clone())
+                    .or_default()
+                    .push((mean, points.full_name(point)));
             }
         }
     }
@@ -138,9 +163,31 @@ mod tests {
     /// What a link carried without touching it is shown beside what it did something to.
     #[test]
     fn every_count_has_its_cell() {
-        let counts = LinkCounts { straight_frames: 45_574, packets: 135, lost: 27, ..LinkCounts::default() };
-        let row = row("point".into(), "wan, there".into(), &[&counts, &counts], 0.005);
-        let expected = ["point", "wan, there", "91,148", "270", "54", "0", "0", "0", "0", "0", "0.5"];
+        let counts = LinkCounts {
+            straight_frames: 45_574,
+            packets: 135,
+            lost: 27,
+            ..LinkCounts::default()
+        };
+        let row = row(
+            "point".into(),
+            "wan, there".into(),
+            &[&counts, &counts],
+            0.005,
+        );
+        let expected = [
+            "point",
+            "wan, there",
+            "91,148",
+            "270",
+            "54",
+            "0",
+            "0",
+            "0",
+            "0",
+            "0",
+            "0.5",
+        ];
         assert_eq!((row.len(), COLUMNS.len()), (expected.len(), expected.len()));
         for (cell, said) in row.iter().zip(expected) {
             assert!(format!("{cell:?}").contains(said), "{said} in {cell:?}");

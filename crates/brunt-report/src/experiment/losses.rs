@@ -9,7 +9,12 @@ use crate::page::{Block, Cell, PageTable, Section};
 
 /// Requests that did not end well.
 pub(super) fn total(summary: &Summary) -> u64 {
-    summary.points.iter().flat_map(|point| &point.runs).flat_map(|run| run.losses.values()).sum()
+    summary
+        .points
+        .iter()
+        .flat_map(|point| &point.runs)
+        .flat_map(|run| run.losses.values())
+        .sum()
 }
 
 /// All requests of a run: those that were done, and those that were lost.
@@ -36,7 +41,12 @@ fn meaning(kind: &str) -> &str {
 pub(super) fn section(summary: &Summary) -> Section {
     let mut section = Section::new("Losses");
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
-    for (kind, lost) in summary.points.iter().flat_map(|point| &point.runs).flat_map(|run| &run.losses) {
+    for (kind, lost) in summary
+        .points
+        .iter()
+        .flat_map(|point| &point.runs)
+        .flat_map(|run| &run.losses)
+    {
         *kinds.entry(kind).or_default() += lost;
     }
     let runs = || summary.points.iter().flat_map(|point| &point.runs);
@@ -52,9 +62,21 @@ pub(super) fn section(summary: &Summary) -> Section {
             Cell::text(means),
         ]
     };
-    let mut rows = vec![row("done", all - total(summary), "completed, including after retries")];
-    rows.extend(kinds.iter().map(|(kind, lost)| row(kind, *lost, meaning(kind))));
-    rows.push(row("all", all, "all requests that were due during measurement"));
+    let mut rows = vec![row(
+        "done",
+        all - total(summary),
+        "completed, including after retries",
+    )];
+    rows.extend(
+        kinds
+            .iter()
+            .map(|(kind, lost)| row(kind, *lost, meaning(kind))),
+    );
+    rows.push(row(
+        "all",
+        all,
+        "all requests that were due during measurement",
+    ));
     let columns = ["requests", "count", "share", "meaning"];
     section.table(PageTable::new("Ledger of all requests", &columns, rows));
     section.prose(format!(
@@ -81,9 +103,16 @@ fn by_run(summary: &Summary, kinds: &BTreeMap<&str, u64>) -> PageTable {
                 continue;
             }
             let number = |value: u64| Cell::number(count(value as f64));
-            let mut row =
-                vec![Cell::text(&point.label), number(u64::from(run.repetition) + 1), number(requests(run))];
-            row.extend(kinds.keys().map(|kind| number(run.losses.get(*kind).copied().unwrap_or(0))));
+            let mut row = vec![
+                Cell::text(&point.label),
+                number(u64::from(run.repetition) + 1),
+                number(requests(run)),
+            ];
+            row.extend(
+                kinds
+                    .keys()
+                    .map(|kind| number(run.losses.get(*kind).copied().unwrap_or(0))),
+            );
             row.extend([number(retries), number(timeouts)]);
             row.push(run.first_error.as_ref().map_or(Cell::Empty, Cell::text));
             rows.push(row);

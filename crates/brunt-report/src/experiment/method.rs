@@ -10,17 +10,30 @@ use crate::page::{Block, Section};
 pub(super) fn section(summary: &Summary, details: &Details) -> Section {
     let mut section = Section::new("Method and environment");
     if details.environment.is_empty() {
-        let why = details.missing.as_deref().unwrap_or("The results have no table of the environment.");
-        section.blocks.push(Block::Missing(format!("The host that it ran on is not on record. {why}")));
+        let why = details
+            .missing
+            .as_deref()
+            .unwrap_or("The results have no table of the environment.");
+        section.blocks.push(Block::Missing(format!(
+            "The host that it ran on is not on record. {why}"
+        )));
     } else {
-        section.blocks.push(Block::Facts(details.environment.clone()));
+        section
+            .blocks
+            .push(Block::Facts(details.environment.clone()));
     }
     let experiment = &summary.experiment;
-    let reported = experiment.targets.iter().filter(|(_, target)| !target.facts.is_empty());
-    let reported: Vec<(String, String)> =
-        reported.map(|(name, target)| (format!("Target {name}"), target.facts.join(" · "))).collect();
+    let reported = experiment
+        .targets
+        .iter()
+        .filter(|(_, target)| !target.facts.is_empty());
+    let reported: Vec<(String, String)> = reported
+        .map(|(name, target)| (format!("Target {name}"), target.facts.join(" · ")))
+        .collect();
     if !reported.is_empty() {
-        section.blocks.push(Block::Heading("What targets reported when they were opened".into()));
+        section.blocks.push(Block::Heading(
+            "What targets reported when they were opened".into(),
+        ));
         section.blocks.push(Block::Facts(reported));
     }
     section.prose(format!(
@@ -41,8 +54,9 @@ pub(super) fn reproduce(summary: &Summary) -> Section {
         "Brunt {} repeats the same requests in the same order from this file (seed {}): brunt run experiment.toml",
         summary.brunt, summary.experiment.seed
     ));
-    section
-        .blocks
-        .push(Block::Code("experiment.toml with all defaults".into(), summary.experiment.toml.clone()));
+    section.blocks.push(Block::Code(
+        "experiment.toml with all defaults".into(),
+        summary.experiment.toml.clone(),
+    ));
     section
 }

@@ -56,15 +56,39 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
         sections: Vec::new(),
     };
     let sweep = Some(sweep::section(&points));
-    let (depth, targets) = (depth::section(summary, &points), targets::section(summary, &points));
+    let (depth, targets) = (
+        depth::section(summary, &points),
+        targets::section(summary, &points),
+    );
     let robustness = indexes::section(summary);
-    let (faults, replay) = (faults::section(summary, &points), replay::section(summary, &points));
+    let (faults, replay) = (
+        faults::section(summary, &points),
+        replay::section(summary, &points),
+    );
     let distribution = Some(distribution::section(&points, details));
     let timeline = Some(timeline::section(summary, details));
     // Where something was broken, that comes first; what is averaged over all of a run comes after it.
     let opening = match phases::any(summary) {
-        true => [faults, timeline, robustness, sweep, depth, targets, replay, distribution],
-        false => [robustness, sweep, depth, targets, faults, replay, distribution, timeline],
+        true => [
+            faults,
+            timeline,
+            robustness,
+            sweep,
+            depth,
+            targets,
+            replay,
+            distribution,
+        ],
+        false => [
+            robustness,
+            sweep,
+            depth,
+            targets,
+            faults,
+            replay,
+            distribution,
+            timeline,
+        ],
     };
     let rest = [
         Some(sweep::table(&points)),
@@ -77,6 +101,8 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
         Some(method::reproduce(summary)),
     ];
     let sections = opening.into_iter().chain(rest).flatten();
-    page.sections = sections.filter(|section| !section.blocks.is_empty()).collect();
+    page.sections = sections
+        .filter(|section| !section.blocks.is_empty())
+        .collect();
     page
 }

@@ -16,7 +16,12 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     let mut rows = Vec::new();
     let estimates = KindEstimates::of(&summary.points);
     for point in &summary.points {
-        rows.extend(estimates.over_runs(point).iter().map(|kind| row(points.full_name(point), kind)));
+        rows.extend(
+            estimates
+                .over_runs(point)
+                .iter()
+                .map(|kind| row(points.full_name(point), kind)),
+        );
     }
     if rows.is_empty() {
         return None;
@@ -24,8 +29,20 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     let all = rows.len();
     rows.truncate(ROWS_MAX);
     let mut section = Section::new("Kinds of operations");
-    let columns = ["point", "operation", "requests", "transfer", "mean response", "p99", "p99 service"];
-    section.table(PageTable::new("All kinds of operations of each point, over its runs", &columns, rows));
+    let columns = [
+        "point",
+        "operation",
+        "requests",
+        "transfer",
+        "mean response",
+        "p99",
+        "p99 service",
+    ];
+    section.table(PageTable::new(
+        "All kinds of operations of each point, over its runs",
+        &columns,
+        rows,
+    ));
     if all > ROWS_MAX {
         section.prose(format!("The first {ROWS_MAX} of {all} rows."));
     }

@@ -27,14 +27,19 @@ fn when(phase: &PhaseOverRuns) -> String {
 
 /// A phase's name; of one that no whole interval lies in, that its figures are mixed.
 fn name_with_doubt(phase: &PhaseOverRuns) -> String {
-    let doubt =
-        if phase.intervals == 0 { ", shorter than an interval: mixed with what is beside it" } else { "" };
+    let doubt = if phase.intervals == 0 {
+        ", shorter than an interval: mixed with what is beside it"
+    } else {
+        ""
+    };
     format!("{}{doubt}", phase.name())
 }
 
 /// The cost of the one fault that a phase is under.
 fn cost<'a>(point: &'a PointSummary, phase: &PhaseOverRuns) -> Option<&'a OverRuns> {
-    let [fault] = &phase.faults[..] else { return None };
+    let [fault] = &phase.faults[..] else {
+        return None;
+    };
     point.degradation.iter().find(|cost| cost.fault == *fault)
 }
 
@@ -54,7 +59,10 @@ pub(super) fn parts(point: &PointSummary, open: bool) -> Vec<CardPart> {
         };
         let mut details = Vec::new();
         let mut row = |word: &str, (value, pm): (String, String)| {
-            details.push((word.to_string(), format!("{value} {pm}").trim_end().to_string()));
+            details.push((
+                word.to_string(),
+                format!("{value} {pm}").trim_end().to_string(),
+            ));
         };
         if let Some(cost) = cost(point, phase)
             && let Some(drop) = cost.drop
@@ -87,9 +95,21 @@ pub(super) fn answers(point: &PointSummary) -> Vec<(String, String)> {
         Cell::Empty => "–".into(),
     };
     let of = |cost: &OverRuns| {
-        let of = if several { format!("{}, ", cost.fault) } else { String::new() };
-        let seen = answer(&cost.detected_s, cost.not_detected, cost.detection_inconclusive);
-        let back = answer(&cost.recovered_s, cost.not_recovered, cost.recovery_inconclusive);
+        let of = if several {
+            format!("{}, ", cost.fault)
+        } else {
+            String::new()
+        };
+        let seen = answer(
+            &cost.detected_s,
+            cost.not_detected,
+            cost.detection_inconclusive,
+        );
+        let back = answer(
+            &cost.recovered_s,
+            cost.not_recovered,
+            cost.recovery_inconclusive,
+        );
         [
             (format!("{of}seen in the rate after"), words(seen)),
             (format!("{of}rate recovered after"), words(back)),
@@ -126,6 +146,18 @@ pub(super) fn table(summary: &Summary, points: &Points<'_>) -> (PageTable, usize
         .collect();
     let left_out = rows.len().saturating_sub(LINES_MAX);
     rows.truncate(LINES_MAX);
-    let columns = ["point", "phase", "when", "requests", "transfer", "mean response", "p99", "failed"];
-    (PageTable::new("Before, during and after", &columns, rows), left_out)
+    let columns = [
+        "point",
+        "phase",
+        "when",
+        "requests",
+        "transfer",
+        "mean response",
+        "p99",
+        "failed",
+    ];
+    (
+        PageTable::new("Before, during and after", &columns, rows),
+        left_out,
+    )
 }

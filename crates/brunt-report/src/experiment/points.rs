@@ -57,7 +57,9 @@ fn number(key: &str, value: &str) -> Option<(f64, Unit)> {
     if let Ok(time) = units::parse_duration(value) {
         return Some((time.as_secs_f64() * 1e6, Unit::Micros));
     }
-    units::parse_size(value).ok().map(|bytes| (bytes as f64, Unit::Bytes))
+    units::parse_size(value)
+        .ok()
+        .map(|bytes| (bytes as f64, Unit::Bytes))
 }
 
 /// The points, and the axis that goes across their charts.
@@ -94,8 +96,15 @@ impl Across {
     pub fn axis(&self) -> Axis {
         let (first, last) = (self.values[0], self.values[self.values.len() - 1]);
         // Over less than a factor of five an even scale reads better.
-        let scale = if first > 0.0 && last / first >= 5.0 { Scale::Log } else { Scale::Linear };
-        Axis { ticks: self.values.clone(), ..Axis::new(&self.label, self.unit, scale) }
+        let scale = if first > 0.0 && last / first >= 5.0 {
+            Scale::Log
+        } else {
+            Scale::Linear
+        };
+        Axis {
+            ticks: self.values.clone(),
+            ..Axis::new(&self.label, self.unit, scale)
+        }
     }
 
     /// A point's place on it.
@@ -122,14 +131,24 @@ impl<'a> Points<'a> {
             values.dedup();
             values.len()
         };
-        let mut keys: Vec<String> = all.iter().flat_map(|point| point.axes.keys().cloned()).collect();
+        let mut keys: Vec<String> = all
+            .iter()
+            .flat_map(|point| point.axes.keys().cloned())
+            .collect();
         keys.sort();
         keys.dedup();
-        let rank = |key: &String| ACROSS.iter().position(|known| known == key).unwrap_or(ACROSS.len());
+        let rank = |key: &String| {
+            ACROSS
+                .iter()
+                .position(|known| known == key)
+                .unwrap_or(ACROSS.len())
+        };
         keys.sort_by_key(|key| rank(key));
         let across = keys.iter().find_map(|key| {
-            let numbers: Option<Vec<(f64, Unit)>> =
-                all.iter().map(|point| number(key, point.axes.get(key)?)).collect();
+            let numbers: Option<Vec<(f64, Unit)>> = all
+                .iter()
+                .map(|point| number(key, point.axes.get(key)?))
+                .collect();
             let numbers = numbers?;
             let unit = numbers.first()?.1;
             let mut values: Vec<f64> = numbers.iter().map(|(value, _)| *value).collect();
@@ -152,13 +171,20 @@ impl<'a> Points<'a> {
         }
         for key in keys {
             let is_across = across.as_ref().is_some_and(|across| across.key == key);
-            if !is_across && distinct(&|point| point.axes.get(&key).cloned().unwrap_or_default()) > 1 {
+            if !is_across
+                && distinct(&|point| point.axes.get(&key).cloned().unwrap_or_default()) > 1
+            {
                 others.push(key);
             }
         }
         let closed = summary.experiment.workloads.iter();
         let closed = closed.filter(|(_, workload)| workload.arrival == ArrivalKind::Closed);
-        Points { all, across, others, closed: closed.map(|(name, _)| name.as_str()).collect() }
+        Points {
+            all,
+            across,
+            others,
+            closed: closed.map(|(name, _)| name.as_str()).collect(),
+        }
     }
 
     /// Whether a point's load waits for its answers.
@@ -203,14 +229,21 @@ impl<'a> Points<'a> {
     pub fn place_of(&self, point: &PointSummary) -> Option<String> {
         let across = self.across.as_ref()?;
         let value = point.axes.get(&across.key)?;
-        Some(format!("{} {}", short(&across.key), shown(&across.key, value)))
+        Some(format!(
+            "{} {}",
+            short(&across.key),
+            shown(&across.key, value)
+        ))
     }
 
     /// Bytes of every request, where all points move the same with each: rates in requests and in bytes then say the
     /// same.
     pub fn bytes_per_request(&self) -> Option<f64> {
         let sizes = self.all.iter().filter_map(|point| {
-            let (bytes, requests) = (point.bytes_per_second?.mean, point.requests_per_second?.mean);
+            let (bytes, requests) = (
+                point.bytes_per_second?.mean,
+                point.requests_per_second?.mean,
+            );
             (requests > 0.0).then_some(bytes / requests)
         });
         let sizes: Vec<f64> = sizes.collect();
@@ -221,15 +254,25 @@ impl<'a> Points<'a> {
 
     /// The lines across the axis, in the order of the experiment.
     pub fn lines(&self) -> Vec<Line<'a>> {
-        let Some(across) = &self.across else { return Vec::new() };
+        let Some(across) = &self.across else {
+            return Vec::new();
+        };
         let mut lines: Vec<Line<'a>> = Vec::new();
         for point in self.all {
-            let Some(place) = across.place(point) else { continue };
+            let Some(place) = across.place(point) else {
+                continue;
+            };
             let name = self.name(point);
-            let index = lines.iter().position(|line| line.name == name).unwrap_or_else(|| {
-                lines.push(Line { name, points: vec![None; across.values.len()] });
-                lines.len() - 1
-            });
+            let index = lines
+                .iter()
+                .position(|line| line.name == name)
+                .unwrap_or_else(|| {
+                    lines.push(Line {
+                        name,
+                        points: vec![None; across.values.len()],
+                    });
+                    lines.len() - 1
+                });
             lines[index].points[place] = Some(point);
         }
         lines
@@ -244,14 +287,30 @@ impl Line<'_> {
         get: impl Fn(&PointSummary) -> Option<Estimate>,
         factor: f64,
     ) -> Series {
-        let estimates: Vec<Option<Estimate>> = self.points.iter().map(|point| point.and_then(&get)).collect();
+        let estimates: Vec<Option<Estimate>> = self
+            .points
+            .iter()
+            .map(|point| point.and_then(&get))
+            .collect();
         let of = |part: &dyn Fn(&Estimate) -> Option<f64>| {
-            let values = estimates.iter().map(|estimate| estimate.as_ref().and_then(part));
-            values.map(|value| value.map(|value| value * factor)).collect::<Vec<Option<f64>>>()
+            let values = estimates
+                .iter()
+                .map(|estimate| estimate.as_ref().and_then(part));
+            values
+                .map(|value| value.map(|value| value * factor))
+                .collect::<Vec<Option<f64>>>()
         };
-        let name = if self.name.is_empty() { "all".to_string() } else { self.name.clone() };
+        let name = if self.name.is_empty() {
+            "all".to_string()
+        } else {
+            self.name.clone()
+        };
         let (low, high) = (of(&|e| e.low), of(&|e| e.high));
-        Series { low, high, ..Series::new(name, role, of(&|e| Some(e.mean))) }
+        Series {
+            low,
+            high,
+            ..Series::new(name, role, of(&|e| Some(e.mean)))
+        }
     }
 }
 
@@ -271,7 +330,12 @@ fn shown(key: &str, value: &str) -> String {
 
 /// An estimate's mean in its unit, and "± 0.4 %".
 pub(super) fn told(estimate: &Estimate, unit: Unit) -> (String, String) {
-    (unit.show(estimate.mean), estimate.relative_half_width().map_or(String::new(), plus_minus))
+    (
+        unit.show(estimate.mean),
+        estimate
+            .relative_half_width()
+            .map_or(String::new(), plus_minus),
+    )
 }
 
 #[cfg(test)]
@@ -287,10 +351,25 @@ mod tests {
         };
         check("link_delay", "0", Some((0.0, Unit::Micros)), "0 ns");
         check("link_delay", "250us", Some((250.0, Unit::Micros)), "250 µs");
-        check("link_delay", "20ms", Some((20_000.0, Unit::Micros)), "20 ms");
-        check("link_loss", "0.0005", Some((0.0005, Unit::Share)), "0.050 %");
+        check(
+            "link_delay",
+            "20ms",
+            Some((20_000.0, Unit::Micros)),
+            "20 ms",
+        );
+        check(
+            "link_loss",
+            "0.0005",
+            Some((0.0005, Unit::Share)),
+            "0.050 %",
+        );
         check("link_rate", "100Mb/s", None, "100Mb/s");
-        check("block_size", "64KiB", Some((65536.0, Unit::Bytes)), "64 KiB");
+        check(
+            "block_size",
+            "64KiB",
+            Some((65536.0, Unit::Bytes)),
+            "64 KiB",
+        );
         check("queue_depth", "8", Some((8.0, Unit::Count)), "8");
     }
 }

@@ -28,7 +28,11 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         .flat_map(|point| point.runs.iter().map(move |run| (point, run)))
         .filter_map(|(point, run)| {
             let fidelity = run.replay.as_deref()?;
-            Some(Replayed { point: points.full_name(point), run: run.repetition + 1, fidelity })
+            Some(Replayed {
+                point: points.full_name(point),
+                run: run.repetition + 1,
+                fidelity,
+            })
         })
         .collect();
     if runs.is_empty() {
@@ -45,8 +49,11 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         .iter()
         .flat_map(|run| run.fidelity.reasons.iter().map(move |reason| (run, reason)))
         .map(|(run, reason)| {
-            let tone =
-                if run.fidelity.verdict == ReplayVerdict::NotAReplay { Tone::Bad } else { Tone::Warning };
+            let tone = if run.fidelity.verdict == ReplayVerdict::NotAReplay {
+                Tone::Bad
+            } else {
+                Tone::Warning
+            };
             Notice::new(tone, format!("{}, run {}: {reason}", run.point, run.run))
         })
         .collect();
@@ -60,7 +67,11 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     if runs.iter().any(|run| !run.fidelity.devices.is_empty()) {
         section.table(devices(&runs));
     }
-    for run in runs.iter().filter(|run| run.fidelity.issue_error.is_some()).take(CHARTS_MAX) {
+    for run in runs
+        .iter()
+        .filter(|run| run.fidelity.issue_error.is_some())
+        .take(CHARTS_MAX)
+    {
         section.chart(errors_over_time(run));
         section.chart(depth_over_time(run));
     }
@@ -84,28 +95,36 @@ fn verdicts(runs: &[Replayed<'_>]) -> PageTable {
         "beyond 50 µs",
         "by chance under",
     ];
-    let rows = runs.iter().map(|Replayed { point, run, fidelity }| {
-        let number = |value: u64| Cell::number(count(value as f64));
-        let maybe = |unit: Unit, value: Option<f64>| {
-            value.map_or(Cell::Empty, |value| Cell::number(unit.show(value)))
-        };
-        let (error, gaps) = (fidelity.issue_error.as_ref(), fidelity.gaps.as_ref());
-        vec![
-            Cell::text(point),
-            number(u64::from(*run)),
-            Cell::text(fidelity.verdict.name()),
-            Cell::text(&fidelity.timing),
-            number(fidelity.sent),
-            number(fidelity.planned),
-            fidelity.drift.map_or(Cell::Empty, |drift| Cell::number(format!("{:.4} %", drift * 100.0))),
-            maybe(Unit::Micros, error.map(|error| error.p50_us)),
-            maybe(Unit::Micros, error.map(|error| error.p99_us)),
-            maybe(Unit::Micros, error.map(|error| error.max_us)),
-            maybe(Unit::Share, gaps.map(|gaps| gaps.ks)),
-            maybe(Unit::Share, gaps.map(|gaps| gaps.ks_beyond_slack)),
-            maybe(Unit::Share, gaps.map(|gaps| gaps.by_chance)),
-        ]
-    });
+    let rows = runs.iter().map(
+        |Replayed {
+             point,
+             run,
+             fidelity,
+         }| {
+            let number = |value: u64| Cell::number(count(value as f64));
+            let maybe = |unit: Unit, value: Option<f64>| {
+                value.map_or(Cell::Empty, |value| Cell::number(unit.show(value)))
+            };
+            let (error, gaps) = (fidelity.issue_error.as_ref(), fidelity.gaps.as_ref());
+            vec![
+                Cell::text(point),
+                number(u64::from(*run)),
+                Cell::text(fidelity.verdict.name()),
+                Cell::text(&fidelity.timing),
+                number(fidelity.sent),
+                number(fidelity.planned),
+                fidelity.drift.map_or(Cell::Empty, |drift| {
+                    Cell::number(format!("{:.4} %", drift * 100.0))
+                }),
+                maybe(Unit::Micros, error.map(|error| error.p50_us)),
+                maybe(Unit::Micros, error.map(|error| error.p99_us)),
+                maybe(Unit::Micros, error.map(|error| error.max_us)),
+                maybe(Unit::Share, gaps.map(|gaps| gaps.ks)),
+                maybe(Unit::Share, gaps.map(|gaps| gaps.ks_beyond_slack)),
+                maybe(Unit::Share, gaps.map(|gaps| gaps.by_chance)),
+            ]
+        },
+    );
     PageTable::new("Verdicts", &columns, rows)
 }
 
@@ -120,20 +139,26 @@ fn unsent(runs: &[Replayed<'_>]) -> PageTable {
         "not taken by the device",
         "not due before the end",
     ];
-    let rows = runs.iter().map(|Replayed { point, run, fidelity }| {
-        let number = |value: u64| Cell::number(count(value as f64));
-        let unsent = &fidelity.unsent;
-        vec![
-            Cell::text(point),
-            number(u64::from(*run)),
-            number(fidelity.planned),
-            number(fidelity.sent),
-            number(unsent.dropped),
-            number(unsent.skipped),
-            number(unsent.not_taken),
-            number(unsent.after_end),
-        ]
-    });
+    let rows = runs.iter().map(
+        |Replayed {
+             point,
+             run,
+             fidelity,
+         }| {
+            let number = |value: u64| Cell::number(count(value as f64));
+            let unsent = &fidelity.unsent;
+            vec![
+                Cell::text(point),
+                number(u64::from(*run)),
+                number(fidelity.planned),
+                number(fidelity.sent),
+                number(unsent.dropped),
+                number(unsent.skipped),
+                number(unsent.not_taken),
+                number(unsent.after_end),
+            ]
+        },
+    );
     PageTable::new("What became of the trace's requests", &columns, rows)
 }
 
@@ -152,24 +177,30 @@ fn late(runs: &[Replayed<'_>]) -> PageTable {
         "conflicts",
         "rule",
     ];
-    let rows = runs.iter().map(|Replayed { point, run, fidelity }| {
-        let number = |value: u64| Cell::number(count(value as f64));
-        let late = &fidelity.late;
-        vec![
-            Cell::text(point),
-            number(u64::from(*run)),
-            number(late.total()),
-            number(late.worker),
-            number(late.reader),
-            number(late.device),
-            number(late.depth),
-            number(late.conflict),
-            number(fidelity.reordered),
-            number(fidelity.reordered_overlapping),
-            number(fidelity.conflicts.requests),
-            Cell::text(&fidelity.conflicts.rule),
-        ]
-    });
+    let rows = runs.iter().map(
+        |Replayed {
+             point,
+             run,
+             fidelity,
+         }| {
+            let number = |value: u64| Cell::number(count(value as f64));
+            let late = &fidelity.late;
+            vec![
+                Cell::text(point),
+                number(u64::from(*run)),
+                number(late.total()),
+                number(late.worker),
+                number(late.reader),
+                number(late.device),
+                number(late.depth),
+                number(late.conflict),
+                number(fidelity.reordered),
+                number(fidelity.reordered_overlapping),
+                number(fidelity.conflicts.requests),
+                Cell::text(&fidelity.conflicts.rule),
+            ]
+        },
+    );
     PageTable::new("Late and reordered requests, by cause", &columns, rows)
 }
 
@@ -189,31 +220,41 @@ fn devices(runs: &[Replayed<'_>]) -> PageTable {
         "digest of what was sent",
         "as planned",
     ];
-    let rows = runs.iter().flat_map(|Replayed { point, run, fidelity }| {
-        fidelity.devices.iter().map(move |told| {
-            let number = |value: u64| Cell::number(count(value as f64));
-            let us = |get: fn(&Latencies) -> f64| {
-                told.issue_error
-                    .as_ref()
-                    .map_or(Cell::Empty, |error| Cell::number(Unit::Micros.show(get(error))))
-            };
-            vec![
-                Cell::text(point),
-                number(u64::from(*run)),
-                Cell::text(told.device.as_deref().unwrap_or("all others")),
-                told.target.as_ref().map_or(Cell::Empty, Cell::text),
-                number(told.sent),
-                number(told.planned),
-                number(told.completed),
-                number(told.late),
-                us(|error| error.p50_us),
-                us(|error| error.p99_us),
-                us(|error| error.max_us),
-                Cell::text(&told.digests.sent),
-                Cell::text(if told.digests.sent == told.digests.planned { "yes" } else { "no" }),
-            ]
-        })
-    });
+    let rows = runs.iter().flat_map(
+        |Replayed {
+             point,
+             run,
+             fidelity,
+         }| {
+            fidelity.devices.iter().map(move |told| {
+                let number = |value: u64| Cell::number(count(value as f64));
+                let us = |get: fn(&Latencies) -> f64| {
+                    told.issue_error.as_ref().map_or(Cell::Empty, |error| {
+                        Cell::number(Unit::Micros.show(get(error)))
+                    })
+                };
+                vec![
+                    Cell::text(point),
+                    number(u64::from(*run)),
+                    Cell::text(told.device.as_deref().unwrap_or("all others")),
+                    told.target.as_ref().map_or(Cell::Empty, Cell::text),
+                    number(told.sent),
+                    number(told.planned),
+                    number(told.completed),
+                    number(told.late),
+                    us(|error| error.p50_us),
+                    us(|error| error.p99_us),
+                    us(|error| error.max_us),
+                    Cell::text(&told.digests.sent),
+                    Cell::text(if told.digests.sent == told.digests.planned {
+                        "yes"
+                    } else {
+                        "no"
+                    }),
+                ]
+            })
+        },
+    );
     PageTable::new("By device of the trace", &columns, rows)
 }
 
@@ -224,17 +265,29 @@ fn errors_over_time(run: &Replayed<'_>) -> Chart {
         Series::new(
             "mean",
             SeriesRole::Nominal(0),
-            moments.iter().map(|moment| Some(moment.issue_error_mean_us)).collect(),
+            moments
+                .iter()
+                .map(|moment| Some(moment.issue_error_mean_us))
+                .collect(),
         ),
         Series::new(
             "longest",
             SeriesRole::Nominal(1),
-            moments.iter().map(|moment| Some(moment.issue_error_max_us)).collect(),
+            moments
+                .iter()
+                .map(|moment| Some(moment.issue_error_max_us))
+                .collect(),
         ),
     ];
     let x = Axis::new("time", Unit::Seconds, Scale::FromZero);
     let y = Axis::new("sent after due", Unit::Micros, Scale::FromZero);
-    Chart::lines(format!("Issue errors over time: {}, run {}", run.point, run.run), x, y, xs, series)
+    Chart::lines(
+        format!("Issue errors over time: {}, run {}", run.point, run.run),
+        x,
+        y,
+        xs,
+        series,
+    )
 }
 
 fn depth_over_time(run: &Replayed<'_>) -> Chart {
@@ -243,40 +296,78 @@ fn depth_over_time(run: &Replayed<'_>) -> Chart {
     let mut series = vec![Series::new(
         "replay",
         SeriesRole::Nominal(0),
-        moments.iter().map(|moment| Some(moment.depth_mean)).collect(),
+        moments
+            .iter()
+            .map(|moment| Some(moment.depth_mean))
+            .collect(),
     )];
-    if moments.iter().any(|moment| moment.trace_depth_mean.is_some()) {
+    if moments
+        .iter()
+        .any(|moment| moment.trace_depth_mean.is_some())
+    {
         series.push(Series::new(
             "trace",
             SeriesRole::Nominal(1),
-            moments.iter().map(|moment| moment.trace_depth_mean).collect(),
+            moments
+                .iter()
+                .map(|moment| moment.trace_depth_mean)
+                .collect(),
         ));
     }
     let x = Axis::new("time", Unit::Seconds, Scale::FromZero);
     let y = Axis::new("requests in flight", Unit::Count, Scale::FromZero);
-    let title = format!("Requests in flight on arrival: {}, run {}", run.point, run.run);
+    let title = format!(
+        "Requests in flight on arrival: {}, run {}",
+        run.point, run.run
+    );
     Chart::lines(title, x, y, xs, series)
 }
 
 fn rows(runs: &[Replayed<'_>]) -> PageTable {
     let columns = ["point", "run", "what", "value"];
-    let rows = runs.iter().flat_map(|Replayed { point, run, fidelity }| {
-        let row = |what: &str, value: String| {
-            vec![Cell::text(point), Cell::number(count(f64::from(*run))), Cell::text(what), Cell::text(value)]
-        };
-        let digests = &fidelity.digests;
-        let mut rows = vec![
-            row("digest of the trace", digests.trace.clone()),
-            row("digest of what was to be sent", digests.planned.clone()),
-            row("digest of what was sent", digests.sent.clone()),
-            row("writes to be sent with FUA", count(fidelity.forced.planned as f64)),
-            row("writes sent with FUA", count(fidelity.forced.sent as f64)),
-        ];
-        if fidelity.pieces > fidelity.sent {
-            rows.push(row("requests sent, those in pieces by piece", count(fidelity.pieces as f64)));
-        }
-        rows.extend(fidelity.rows.iter().map(|(why, number)| row(why, count(*number as f64))));
-        rows
-    });
-    PageTable::new("Digests, and rows that were left out, repaired or moved", &columns, rows)
+    let rows = runs.iter().flat_map(
+        |Replayed {
+             point,
+             run,
+             fidelity,
+         }| {
+            let row = |what: &str, value: String| {
+                vec![
+                    Cell::text(point),
+                    Cell::number(count(f64::from(*run))),
+                    Cell::text(what),
+                    Cell::text(value),
+                ]
+            };
+            let digests = &fidelity.digests;
+            let mut rows = vec![
+                row("digest of the trace", digests.trace.clone()),
+                row("digest of what was to be sent", digests.planned.clone()),
+                row("digest of what was sent", digests.sent.clone()),
+                row(
+                    "writes to be sent with FUA",
+                    count(fidelity.forced.planned as f64),
+                ),
+                row("writes sent with FUA", count(fidelity.forced.sent as f64)),
+            ];
+            if fidelity.pieces > fidelity.sent {
+                rows.push(row(
+                    "requests sent, those in pieces by piece",
+                    count(fidelity.pieces as f64),
+                ));
+            }
+            rows.extend(
+                fidelity
+                    .rows
+                    .iter()
+                    .map(|(why, number)| row(why, count(*number as f64))),
+            );
+            rows
+        },
+    );
+    PageTable::new(
+        "Digests, and rows that were left out, repaired or moved",
+        &columns,
+        rows,
+    )
 }

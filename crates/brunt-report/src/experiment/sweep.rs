@@ -21,7 +21,8 @@ const BARS_MAX: usize = 40;
 /// Requests this long and longer are counted in bytes a second where one figure stands for both.
 const LONG_BYTES: f64 = 65536.0;
 
-const INTERVALS: &str = "Markers: means over runs; whiskers: 95 % confidence intervals (Student's t).";
+const INTERVALS: &str =
+    "Markers: means over runs; whiskers: 95 % confidence intervals (Student's t).";
 
 const IN_PHASES: &str = "Each phase has its own figures, because an average over the whole run would be one over healthy and broken time.";
 
@@ -73,8 +74,14 @@ fn figures(points: &Points<'_>) -> Vec<(&'static Figure, String)> {
 
 pub(super) fn section(points: &Points<'_>) -> Section {
     let mut section = Section::new("Throughput and response time");
-    if points.all.iter().all(|point| point.requests_per_second.is_none()) {
-        section.blocks.push(Block::Missing("No run completed; there are no results.".into()));
+    if points
+        .all
+        .iter()
+        .all(|point| point.requests_per_second.is_none())
+    {
+        section.blocks.push(Block::Missing(
+            "No run completed; there are no results.".into(),
+        ));
         return section;
     }
     let lines = points.lines();
@@ -89,17 +96,27 @@ pub(super) fn section(points: &Points<'_>) -> Section {
     if !all_phases(points).is_empty() {
         section.prose(IN_PHASES);
     }
-    let parts: Vec<&[Line<'_>]> =
-        lines.chunks((LINES_MAX / all_phases(points).len().max(1)).max(1)).collect();
+    let parts: Vec<&[Line<'_>]> = lines
+        .chunks((LINES_MAX / all_phases(points).len().max(1)).max(1))
+        .collect();
     for (index, part) in parts.iter().enumerate().take(CHARTS_MAX) {
-        let of = if parts.len() > 1 { format!(" ({} of {})", index + 1, parts.len()) } else { String::new() };
+        let of = if parts.len() > 1 {
+            format!(" ({} of {})", index + 1, parts.len())
+        } else {
+            String::new()
+        };
         let (marks, knees) = knee::knees(points, part);
         let charts = figures(points);
         let charts = charts.iter().map(|(figure, same)| {
             let chart = chart(points, part, figure, &of).caption(same);
-            Chart { marks: marks.clone(), ..chart }
+            Chart {
+                marks: marks.clone(),
+                ..chart
+            }
         });
-        section.blocks.push(Block::Charts(charts.filter(|chart| !chart.is_empty()).collect()));
+        section.blocks.push(Block::Charts(
+            charts.filter(|chart| !chart.is_empty()).collect(),
+        ));
         if !knees.is_empty() {
             section.prose(knees);
         }
@@ -124,10 +141,20 @@ fn chart(points: &Points<'_>, lines: &[Line<'_>], figure: &Figure, of: &str) -> 
         .flat_map(|line| {
             // With faults a line for each phase, otherwise one for the whole run.
             let of_phase = |phase: &Phase<'_>| {
-                let part =
-                    line.series(SeriesRole::Nominal(0), |point| (figure.in_phase)(phase.of(point)?), 1.0);
-                let of = if line.name.is_empty() { String::new() } else { format!("{}, ", line.name) };
-                Series { name: format!("{of}{}", phase.name), ..part }
+                let part = line.series(
+                    SeriesRole::Nominal(0),
+                    |point| (figure.in_phase)(phase.of(point)?),
+                    1.0,
+                );
+                let of = if line.name.is_empty() {
+                    String::new()
+                } else {
+                    format!("{}, ", line.name)
+                };
+                Series {
+                    name: format!("{of}{}", phase.name),
+                    ..part
+                }
             };
             match phases.is_empty() {
                 true => vec![line.series(SeriesRole::Nominal(0), figure.get, 1.0)],
@@ -135,7 +162,10 @@ fn chart(points: &Points<'_>, lines: &[Line<'_>], figure: &Figure, of: &str) -> 
             }
         })
         .collect();
-    series.iter_mut().enumerate().for_each(|(index, series)| series.role = SeriesRole::Nominal(index));
+    series
+        .iter_mut()
+        .enumerate()
+        .for_each(|(index, series)| series.role = SeriesRole::Nominal(index));
     let title = format!("{} against {}{of}", figure.title, across.label);
     let y = Axis::new(figure.label, figure.unit, figure.scale);
     Chart::lines(title, across.axis(), y, across.values.clone(), series)
@@ -158,7 +188,11 @@ fn against(points: &Points<'_>, lines: &[Line<'_>]) -> Option<Chart> {
         .collect();
     places.sort_by(|a, b| a.0.total_cmp(&b.0));
     let series = |name: &str, level: usize, get: &dyn Fn(&PointSummary) -> Option<f64>| {
-        Series::new(name, SeriesRole::Level(level), places.iter().map(|(_, point)| get(point)).collect())
+        Series::new(
+            name,
+            SeriesRole::Level(level),
+            places.iter().map(|(_, point)| get(point)).collect(),
+        )
     };
     let all = vec![
         series("p50", 0, &|point| Some(point.response?.p50_us)),
@@ -187,18 +221,27 @@ struct Phase<'a> {
 
 impl Phase<'_> {
     fn of<'p>(&self, point: &'p PointSummary) -> Option<&'p PhaseOverRuns> {
-        let same = |phase: &&PhaseOverRuns| (phase.kind, &phase.faults[..]) == (self.kind, self.faults);
+        let same =
+            |phase: &&PhaseOverRuns| (phase.kind, &phase.faults[..]) == (self.kind, self.faults);
         point.phases.iter().filter(same).nth(self.nth)
     }
 }
 
 /// The phases of the point that has most of them; none without faults.
 fn all_phases<'a>(points: &Points<'a>) -> Vec<Phase<'a>> {
-    let Some(most) = points.all.iter().max_by_key(|point| point.phases.len()) else { return Vec::new() };
+    let Some(most) = points.all.iter().max_by_key(|point| point.phases.len()) else {
+        return Vec::new();
+    };
     let phase = |(index, phase): (usize, &'a PhaseOverRuns)| {
-        let same = |other: &&PhaseOverRuns| (other.kind, &other.faults) == (phase.kind, &phase.faults);
+        let same =
+            |other: &&PhaseOverRuns| (other.kind, &other.faults) == (phase.kind, &phase.faults);
         let nth = most.phases[..index].iter().filter(same).count();
-        Phase { kind: phase.kind, faults: &phase.faults, nth, name: phase.name() }
+        Phase {
+            kind: phase.kind,
+            faults: &phase.faults,
+            nth,
+            name: phase.name(),
+        }
     };
     most.phases.iter().enumerate().map(phase).collect()
 }
@@ -210,13 +253,18 @@ fn rows(points: &Points<'_>, figure: &Figure) -> Vec<(String, Estimate)> {
         match point.phases.is_empty() {
             true => vec![(name, (figure.get)(point))],
             false => {
-                let of =
-                    |phase: &PhaseOverRuns| (format!("{name}, {}", phase.name()), (figure.in_phase)(phase));
+                let of = |phase: &PhaseOverRuns| {
+                    (
+                        format!("{name}, {}", phase.name()),
+                        (figure.in_phase)(phase),
+                    )
+                };
                 point.phases.iter().map(of).collect()
             }
         }
     });
-    rows.filter_map(|(name, estimate)| Some((name, estimate?))).collect()
+    rows.filter_map(|(name, estimate)| Some((name, estimate?)))
+        .collect()
 }
 
 fn bars(section: &mut Section, points: &Points<'_>) {
@@ -228,11 +276,22 @@ fn bars(section: &mut Section, points: &Points<'_>) {
         let bar = |(name, estimate): (String, Estimate)| {
             let (shown, uncertainty) = told(&estimate, figure.unit);
             let interval = estimate.low.zip(estimate.high);
-            Bar { name, parts: vec![estimate.mean], interval, shown, uncertainty }
+            Bar {
+                name,
+                parts: vec![estimate.mean],
+                interval,
+                shown,
+                uncertainty,
+            }
         };
         let bars = rows.into_iter().take(BARS_MAX).map(bar).collect();
         let (title, caption) = (figure.title.into(), caption.trim_start().to_string());
-        section.blocks.push(Block::Bars(Bars { title, caption, bars, parts: Vec::new() }));
+        section.blocks.push(Block::Bars(Bars {
+            title,
+            caption,
+            bars,
+            parts: Vec::new(),
+        }));
     }
     if !all_phases(points).is_empty() {
         section.prose(IN_PHASES);
@@ -253,14 +312,22 @@ pub(super) fn table(points: &Points<'_>) -> Section {
     let rows = points.all.iter().map(|point| {
         let mut row = vec![
             Cell::text(points.full_name(point)),
-            Cell::number(point.runs.iter().filter(|run| run.is_complete()).count().to_string()),
+            Cell::number(
+                point
+                    .runs
+                    .iter()
+                    .filter(|run| run.is_complete())
+                    .count()
+                    .to_string(),
+            ),
             estimate(point.requests_per_second, Unit::PerSecond),
             estimate(point.bytes_per_second, Unit::BytesPerSecond),
             estimate(point.response_mean_us, Unit::Micros),
             estimate(point.response_p99_us, Unit::Micros),
         ];
-        let latency =
-            |value: Option<f64>| value.map_or(Cell::Empty, |us| Cell::number(Unit::Micros.show(us)));
+        let latency = |value: Option<f64>| {
+            value.map_or(Cell::Empty, |us| Cell::number(Unit::Micros.show(us)))
+        };
         let response = point.response;
         row.extend([
             latency(response.map(|l| l.min_us)),

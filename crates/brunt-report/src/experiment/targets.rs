@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use brunt_result::experiment::{TargetKind, TargetSummary};
-use brunt_result::statistics::{Better, Comparison, EffectScale, Estimate, MARGIN, Metric, Verdict, compare};
+use brunt_result::statistics::{
+    Better, Comparison, EffectScale, Estimate, MARGIN, Metric, Verdict, compare,
+};
 use brunt_result::summary::{PointSummary, RunSummary, Summary};
 
 use super::points::Points;
@@ -48,9 +50,18 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
     let (mut metrics, mut keys) = (Vec::new(), Vec::new());
     for point in points.all.iter().filter(|point| point.target != *first) {
         let Some(base) = twin(point) else { continue };
-        for Figure { name, unit, better, get } in &figures {
+        for Figure {
+            name,
+            unit,
+            better,
+            get,
+        } in &figures
+        {
             let (a, b) = by_round(base, point, *get);
-            metrics.push(Metric { paired: true, ..Metric::new(*name, name, *better, a, b) });
+            metrics.push(Metric {
+                paired: true,
+                ..Metric::new(*name, name, *better, a, b)
+            });
             keys.push((point, *name, *unit));
         }
     }
@@ -70,10 +81,21 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         compared.len(),
         Unit::Share.show(MARGIN)
     ));
-    let columns = ["point", "figure", first, "this target", "change", "verdict", "would see"];
+    let columns = [
+        "point",
+        "figure",
+        first,
+        "this target",
+        "change",
+        "verdict",
+        "would see",
+    ];
     section.table(PageTable::new(format!("Against {first}"), &columns, rows));
     if compared.len() > LINES_MAX {
-        section.prose(format!("The first {LINES_MAX} of {} lines.", compared.len()));
+        section.prose(format!(
+            "The first {LINES_MAX} of {} lines.",
+            compared.len()
+        ));
     }
     Some(section)
 }
@@ -84,32 +106,41 @@ fn rows(
     keys: &[(&PointSummary, &'static str, Unit)],
     compared: &[Comparison],
 ) -> Vec<Vec<Cell>> {
-    let row = |((point, name, unit), comparison): (&(&PointSummary, &'static str, Unit), &Comparison)| {
-        let mean = |estimate: Option<Estimate>| {
-            estimate.map_or(Cell::Empty, |estimate| Cell::number(unit.show(estimate.mean)))
+    let row =
+        |((point, name, unit), comparison): (&(&PointSummary, &'static str, Unit), &Comparison)| {
+            let mean = |estimate: Option<Estimate>| {
+                estimate.map_or(Cell::Empty, |estimate| {
+                    Cell::number(unit.show(estimate.mean))
+                })
+            };
+            vec![
+                Cell::text(points.full_name(point)),
+                Cell::text(*name),
+                mean(comparison.a),
+                mean(comparison.b),
+                change(comparison),
+                verdict(comparison.verdict),
+                detectable(comparison),
+            ]
         };
-        vec![
-            Cell::text(points.full_name(point)),
-            Cell::text(*name),
-            mean(comparison.a),
-            mean(comparison.b),
-            change(comparison),
-            verdict(comparison.verdict),
-            detectable(comparison),
-        ]
-    };
     keys.iter().zip(compared).take(LINES_MAX).map(row).collect()
 }
 
 /// What the others are held against, and whether that is the network alone; `None` with a single target.
 fn base(targets: &BTreeMap<String, TargetSummary>) -> Option<(&String, bool)> {
     // Directories have phases of their own.
-    let devices = || targets.iter().filter(|(_, target)| target.kind != TargetKind::Directory);
+    let devices = || {
+        targets
+            .iter()
+            .filter(|(_, target)| target.kind != TargetKind::Directory)
+    };
     if devices().count() < 2 {
         return None;
     }
     let is_network = |target: &TargetSummary| target.kind == TargetKind::Network;
-    let mut networks = devices().filter(|(_, target)| is_network(target)).map(|(name, _)| name);
+    let mut networks = devices()
+        .filter(|(_, target)| is_network(target))
+        .map(|(name, _)| name);
     match (networks.next(), networks.next()) {
         (Some(network), None) => Some((network, true)),
         _ => Some((devices().next()?.0, false)),
@@ -117,10 +148,17 @@ fn base(targets: &BTreeMap<String, TargetSummary>) -> Option<(&String, bool)> {
 }
 
 /// A figure of the complete runs of two points that were made in the same rounds, in their order.
-fn by_round(a: &PointSummary, b: &PointSummary, get: fn(&RunSummary) -> Option<f64>) -> (Vec<f64>, Vec<f64>) {
+fn by_round(
+    a: &PointSummary,
+    b: &PointSummary,
+    get: fn(&RunSummary) -> Option<f64>,
+) -> (Vec<f64>, Vec<f64>) {
     let figure = |run: &RunSummary| run.is_complete().then(|| get(run)).flatten();
     let pairs = a.runs.iter().filter_map(|run| {
-        let twin = b.runs.iter().find(|twin| twin.repetition == run.repetition)?;
+        let twin = b
+            .runs
+            .iter()
+            .find(|twin| twin.repetition == run.repetition)?;
         Some((figure(run)?, figure(twin)?))
     });
     pairs.unzip()
@@ -150,7 +188,9 @@ pub(crate) fn verdict(verdict: Verdict) -> Cell {
         Verdict::Better | Verdict::Same => Tone::Good,
         Verdict::Worse => Tone::Bad,
         Verdict::Inconclusive => Tone::Note,
-        Verdict::TooFewRuns => return Cell::Verdict(Tone::Warning, "inconclusive: too few runs".into()),
+        Verdict::TooFewRuns => {
+            return Cell::Verdict(Tone::Warning, "inconclusive: too few runs".into());
+        }
     };
     Cell::Verdict(tone, verdict.word().into())
 }
@@ -170,15 +210,34 @@ mod tests {
                     "/home" => TargetKind::Directory,
                     _ => TargetKind::Device,
                 };
-                (name.to_string(), TargetSummary { kind, place: place.to_string(), ..Default::default() })
+                (
+                    name.to_string(),
+                    TargetSummary {
+                        kind,
+                        place: place.to_string(),
+                        ..Default::default()
+                    },
+                )
             };
             let targets = targets.iter().map(target).collect();
-            assert_eq!(base(&targets).map(|(name, network)| (name.as_str(), network)), expected);
+            assert_eq!(
+                base(&targets).map(|(name, network)| (name.as_str(), network)),
+                expected
+            );
         };
         check(&[("a", "tcp")], None);
-        check(&[("disk", "memory:1MiB"), ("network", "tcp")], Some(("network", true)));
-        check(&[("disk", "memory:1MiB"), ("mirror", "memory:1MiB")], Some(("disk", false)));
+        check(
+            &[("disk", "memory:1MiB"), ("network", "tcp")],
+            Some(("network", true)),
+        );
+        check(
+            &[("disk", "memory:1MiB"), ("mirror", "memory:1MiB")],
+            Some(("disk", false)),
+        );
         check(&[("a", "/home"), ("disk", "memory:1MiB")], None);
-        check(&[("maximum", "tcp"), ("standard", "tcp")], Some(("maximum", false)));
+        check(
+            &[("maximum", "tcp"), ("standard", "tcp")],
+            Some(("maximum", false)),
+        );
     }
 }

@@ -39,7 +39,11 @@ pub(super) struct Chosen<'a> {
 /// The runs whose time lines the page shows; of each point the run of median throughput first, which stands for it.
 pub(super) fn chosen(summary: &Summary) -> Vec<Chosen<'_>> {
     let all: usize = summary.points.iter().map(|point| point.runs.len()).sum();
-    let lines = if all > LINES_MAX { (LINES_MAX / summary.points.len().max(1)).max(1) } else { LINES_MAX };
+    let lines = if all > LINES_MAX {
+        (LINES_MAX / summary.points.len().max(1)).max(1)
+    } else {
+        LINES_MAX
+    };
     let mut chosen = Vec::new();
     for (index, point) in summary.points.iter().enumerate().take(POINTS_MAX) {
         let mut runs: Vec<&RunSummary> = point.runs.iter().collect();
@@ -77,7 +81,10 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
     });
     let shown: Vec<Shown<'_>> = shown.collect();
     if shown.is_empty() {
-        let why = details.missing.as_deref().unwrap_or("All runs have only one interval on record.");
+        let why = details
+            .missing
+            .as_deref()
+            .unwrap_or("All runs have only one interval on record.");
         section.blocks.push(Block::Missing(why.to_string()));
         return section;
     }
@@ -94,8 +101,14 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
         let point = &summary.points[runs[0].0.point];
         (points.full_name(point), point_blocks(point, runs))
     };
-    let options = shown.chunk_by(|a, b| a.0.point == b.0.point).map(of_point).collect();
-    section.blocks.push(Block::Choice(Choice { label: "Point".into(), options }));
+    let options = shown
+        .chunk_by(|a, b| a.0.point == b.0.point)
+        .map(of_point)
+        .collect();
+    section.blocks.push(Block::Choice(Choice {
+        label: "Point".into(),
+        options,
+    }));
     section
 }
 
@@ -103,9 +116,17 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
 fn point_blocks(point: &PointSummary, runs: &[Shown<'_>]) -> Vec<Block> {
     let sync = format!("point-{}", runs[0].0.point);
     let overlaid = runs.len() > 1;
-    let mut blocks = if overlaid { overlay(point, runs, &sync) } else { Vec::new() };
+    let mut blocks = if overlaid {
+        overlay(point, runs, &sync)
+    } else {
+        Vec::new()
+    };
     let option = |(nth, (one, details)): (usize, &Shown<'_>)| {
-        let word = if nth == 0 && point.runs.len() > 1 { ", of median throughput" } else { "" };
+        let word = if nth == 0 && point.runs.len() > 1 {
+            ", of median throughput"
+        } else {
+            ""
+        };
         let name = format!("{} of {}{word}", one.run.repetition + 1, point.runs.len());
         (name, run_blocks(one.run, details, &sync, overlaid))
     };
@@ -114,7 +135,10 @@ fn point_blocks(point: &PointSummary, runs: &[Shown<'_>]) -> Vec<Block> {
     if overlaid {
         blocks.push(Block::Heading("One run in detail".into()));
     }
-    blocks.push(Block::Choice(Choice { label: "Run".into(), options }));
+    blocks.push(Block::Choice(Choice {
+        label: "Run".into(),
+        options,
+    }));
     blocks
 }
 
@@ -124,28 +148,47 @@ fn overlay(point: &PointSummary, runs: &[Shown<'_>], sync: &str) -> Vec<Block> {
     runs.sort_by_key(|(one, _)| one.run.repetition);
     let lines = || runs.iter().map(|(_, details)| &details.line);
     // The finest one's places: values of coarser ones stand at several of them, and none is lost.
-    let places = lines().map(|line| line.places()).max_by_key(Vec::len).unwrap_or_default();
+    let places = lines()
+        .map(|line| line.places())
+        .max_by_key(Vec::len)
+        .unwrap_or_default();
     let spans = lines().filter_map(|line| line.span());
-    let (begin, end) = spans.fold((0.0, 0.0), |(begin, end), span| (span.0.min(begin), span.1.max(end)));
+    let (begin, end) = spans.fold((0.0, 0.0), |(begin, end), span| {
+        (span.0.min(begin), span.1.max(end))
+    });
     let summaries: Vec<&RunSummary> = runs.iter().map(|(one, _)| one.run).collect();
     let faults = super::faults::spans_of_runs(&summaries, end);
     let series = |figure: usize| -> Vec<Series> {
         let of = |(index, (one, details)): (usize, &&Shown<'_>)| {
             let name = format!("run {}", one.run.repetition + 1);
-            Series::new(name, SeriesRole::Run(index), details.line.at(figure, &places))
+            Series::new(
+                name,
+                SeriesRole::Run(index),
+                details.line.at(figure, &places),
+            )
         };
         runs.iter().enumerate().map(of).collect()
     };
     let finish = |title: &str, y: Axis, series: Vec<Series>, caption: String| {
         let x = Axis::new("time", Unit::Seconds, Scale::Linear);
-        let chart = Chart::curves(title, x, y, places.clone(), series).caption(caption).on(sync, &faults);
-        Block::of(Chart { height: 220, stretch: Some((begin, end)), ..chart })
+        let chart = Chart::curves(title, x, y, places.clone(), series)
+            .caption(caption)
+            .on(sync, &faults);
+        Block::of(Chart {
+            height: 220,
+            stretch: Some((begin, end)),
+            ..chart
+        })
     };
     let mut requests = series(REQUESTS);
     // What the cost of the first fault is measured against; later ones may have another.
     if let Some(before) = point.degradation.first().and_then(|fault| fault.baseline) {
         let values = places.iter().map(|_| Some(before.mean)).collect();
-        requests.push(Series::new("rate before the fault", SeriesRole::Reference(0), values));
+        requests.push(Series::new(
+            "rate before the fault",
+            SeriesRole::Reference(0),
+            values,
+        ));
     }
     let mut told = match (runs.len(), point.runs.len()) {
         (shown, all) if shown == all => format!("All {all} runs. "),
@@ -168,7 +211,10 @@ fn intervals(details: &RunDetails) -> String {
     let (line, length) = (&details.line, Unit::Micros.show(details.interval_s * 1e6));
     let mut told = format!("{} intervals of {length}.", count(line.pushed() as f64));
     if line.each() > 1 {
-        told += &format!(" Drawn as the minimum and maximum of every {}.", line.each());
+        told += &format!(
+            " Drawn as the minimum and maximum of every {}.",
+            line.each()
+        );
     }
     told
 }
@@ -184,27 +230,58 @@ fn run_blocks(run: &RunSummary, details: &RunDetails, sync: &str, overlaid: bool
     let faults = super::faults::spans(run, end);
     let stretch = Some((begin.min(0.0), end));
     let time = || Axis::new("time", Unit::Seconds, Scale::Linear);
-    let finish = |chart: Chart, height: u32| Block::of(Chart { height, stretch, ..chart.on(sync, &faults) });
-    let curves =
-        |title: &str, y: Axis, series: Vec<Series>| Chart::curves(title, time(), y, line.places(), series);
+    let finish = |chart: Chart, height: u32| {
+        Block::of(Chart {
+            height,
+            stretch,
+            ..chart.on(sync, &faults)
+        })
+    };
+    let curves = |title: &str, y: Axis, series: Vec<Series>| {
+        Chart::curves(title, time(), y, line.places(), series)
+    };
     let latency = || Axis::new("response time", Unit::Micros, Scale::Log);
 
     let mut blocks = Vec::new();
     if !overlaid {
-        let mut requests = vec![Series::new("requests", SeriesRole::Nominal(0), line.values(REQUESTS))];
+        let mut requests = vec![Series::new(
+            "requests",
+            SeriesRole::Nominal(0),
+            line.values(REQUESTS),
+        )];
         if let Some(cost) = run.faults.iter().find_map(|fault| fault.cost.as_ref()) {
             let before = cost.baseline.requests_per_second;
             let values = line.places().iter().map(|_| Some(before)).collect();
-            requests.push(Series::new("rate before the fault", SeriesRole::Reference(0), values));
+            requests.push(Series::new(
+                "rate before the fault",
+                SeriesRole::Reference(0),
+                values,
+            ));
         }
-        blocks.push(finish(curves("Throughput", rate(), requests).caption(intervals(details)), 200));
+        blocks.push(finish(
+            curves("Throughput", rate(), requests).caption(intervals(details)),
+            200,
+        ));
     }
-    let levels = ["p50", "p99", "p99.9", "slowest"].iter().enumerate().map(|(index, name)| {
-        let level = if index == 3 { 4 } else { index };
-        Series::new(*name, SeriesRole::Level(level), line.values(RESPONSES + index))
-    });
+    let levels = ["p50", "p99", "p99.9", "slowest"]
+        .iter()
+        .enumerate()
+        .map(|(index, name)| {
+            let level = if index == 3 { 4 } else { index };
+            Series::new(
+                *name,
+                SeriesRole::Level(level),
+                line.values(RESPONSES + index),
+            )
+        });
     let chart = curves("Response time", latency(), levels.collect());
-    blocks.push(finish(Chart { fills: vec![(0, 1), (1, 2)], ..chart }, 250));
+    blocks.push(finish(
+        Chart {
+            fills: vec![(0, 1), (1, 2)],
+            ..chart
+        },
+        250,
+    ));
     match details.map.heat() {
         Some(heat) if details.map.columns() >= COLUMNS_MIN => {
             blocks.push(finish(Chart::heat("Response time map", time(), latency(), heat), 250));
@@ -219,10 +296,15 @@ fn run_blocks(run: &RunSummary, details: &RunDetails, sync: &str, overlaid: bool
         .into_iter()
         .filter(|(figure, ..)| !line.is_zero(*figure));
     let troubles: Vec<Series> = troubles
-        .map(|(figure, name, role)| Series::new(name, SeriesRole::Nominal(role), line.values(figure)))
+        .map(|(figure, name, role)| {
+            Series::new(name, SeriesRole::Nominal(role), line.values(figure))
+        })
         .collect();
     if !troubles.is_empty() {
-        blocks.push(finish(curves("Lost and retried requests", rate(), troubles), 160));
+        blocks.push(finish(
+            curves("Lost and retried requests", rate(), troubles),
+            160,
+        ));
     }
     let hosts::Panels { charts, idle, few } = hosts::panels(&details.probes);
     if charts.is_empty() && idle.is_empty() {
@@ -237,7 +319,10 @@ fn run_blocks(run: &RunSummary, details: &RunDetails, sync: &str, overlaid: bool
         blocks.push(Block::Heading("Hosts meanwhile".into()));
         blocks.extend(charts.into_iter().map(|chart| finish(chart, 120)));
         if !idle.is_empty() {
-            blocks.push(Block::Prose(format!("Zero throughout: {}.", idle.join(", "))));
+            blocks.push(Block::Prose(format!(
+                "Zero throughout: {}.",
+                idle.join(", ")
+            )));
         }
     }
     blocks

@@ -15,13 +15,20 @@ const BARS_MAX: usize = 64;
 /// Rows of the table; more are in `summary.json`, and that is said.
 const ROWS_MAX: usize = 400;
 
-const COLUMNS: [&str; 5] =
-    ["point", "links", "bytes for each useful byte", "without idle traffic", "on links"];
+const COLUMNS: [&str; 5] = [
+    "point",
+    "links",
+    "bytes for each useful byte",
+    "without idle traffic",
+    "on links",
+];
 
 /// `None` without a lab.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
-    let found =
-        summary.points.iter().filter_map(|point| Some((points.full_name(point), point.transfer.as_ref()?)));
+    let found = summary
+        .points
+        .iter()
+        .filter_map(|point| Some((points.full_name(point), point.transfer.as_ref()?)));
     let found: Vec<(String, &TransferEfficiency)> = found.collect();
     if found.is_empty() {
         return None;
@@ -31,50 +38,85 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         "Bytes that links carried in both directions, with headers, for each byte that requests read or wrote in the measured time. A packet counts on each link that it crosses. Idle traffic is what the links carried before a run without load; a dash where no idle time was measured. Delayed links are those that have a delay at any point of the experiment, as links between sites have.",
     );
     section.blocks.push(Block::Bars(bars(&found)));
-    let mut rows: Vec<Vec<Cell>> =
-        found.iter().flat_map(|(name, transfer)| of_point(name, transfer)).collect();
+    let mut rows: Vec<Vec<Cell>> = found
+        .iter()
+        .flat_map(|(name, transfer)| of_point(name, transfer))
+        .collect();
     let all = rows.len();
     rows.truncate(ROWS_MAX);
     section.table(
-        PageTable::new("Bytes on links, means over runs with 95 % intervals", &COLUMNS, rows).folded(),
+        PageTable::new(
+            "Bytes on links, means over runs with 95 % intervals",
+            &COLUMNS,
+            rows,
+        )
+        .folded(),
     );
     if all > ROWS_MAX {
-        section
-            .prose(format!("The first {ROWS_MAX} of {all} rows; summary.json has all (points[].transfer)."));
+        section.prose(format!(
+            "The first {ROWS_MAX} of {all} rows; summary.json has all (points[].transfer)."
+        ));
     }
     Some(section)
 }
 
 /// A bar for each point: all links.
 fn bars(found: &[(String, &TransferEfficiency)]) -> Bars {
-    let bar = |(name, transfer): &(String, &TransferEfficiency)| match transfer.all.per_useful_byte {
+    let bar = |(name, transfer): &(String, &TransferEfficiency)| match transfer.all.per_useful_byte
+    {
         Some(ratio) => Bar {
             name: name.clone(),
             parts: vec![ratio.mean],
             interval: ratio.low.zip(ratio.high),
             shown: three(ratio.mean),
-            uncertainty: ratio.relative_half_width().map_or(String::new(), plus_minus),
+            uncertainty: ratio
+                .relative_half_width()
+                .map_or(String::new(), plus_minus),
         },
-        None => Bar { name: name.clone(), shown: "nothing read or written".into(), ..Bar::default() },
+        None => Bar {
+            name: name.clone(),
+            shown: "nothing read or written".into(),
+            ..Bar::default()
+        },
     };
     let mut caption = "All links together; means over runs with 95 % intervals.".to_string();
     if found.len() > BARS_MAX {
         caption += &format!(" The first {BARS_MAX} of {}.", found.len());
     }
     let bars = found.iter().take(BARS_MAX).map(bar).collect();
-    Bars { title: "Bytes on links for each useful byte".into(), caption, bars, parts: Vec::new() }
+    Bars {
+        title: "Bytes on links for each useful byte".into(),
+        caption,
+        bars,
+        parts: Vec::new(),
+    }
 }
 
 fn of_point(name: &str, transfer: &TransferEfficiency) -> Vec<Vec<Cell>> {
     let mut rows = vec![row(name, "all", &transfer.all)];
-    rows.extend(transfer.delayed.iter().map(|delayed| row(name, "delayed", delayed)));
+    rows.extend(
+        transfer
+            .delayed
+            .iter()
+            .map(|delayed| row(name, "delayed", delayed)),
+    );
     if transfer.links.len() > 1 {
-        rows.extend(transfer.links.iter().map(|(link, carried)| row(name, link, carried)));
+        rows.extend(
+            transfer
+                .links
+                .iter()
+                .map(|(link, carried)| row(name, link, carried)),
+        );
     }
     for phase in &transfer.phases {
         let name = format!("{name}, {}", phase.kind.named(&phase.faults));
         rows.push(row(&name, "all", &phase.all));
-        rows.extend(phase.delayed.iter().map(|delayed| row(&name, "delayed", delayed)));
+        rows.extend(
+            phase
+                .delayed
+                .iter()
+                .map(|delayed| row(&name, "delayed", delayed)),
+        );
     }
     rows
 }
@@ -85,14 +127,18 @@ fn row(name: &str, links: &str, carried: &CarriedBytes) -> Vec<Cell> {
         Cell::text(links),
         cell(carried.per_useful_byte, three),
         cell(carried.without_idle, three),
-        cell(carried.bytes_per_second, |rate| Unit::BytesPerSecond.show(rate)),
+        cell(carried.bytes_per_second, |rate| {
+            Unit::BytesPerSecond.show(rate)
+        }),
     ]
 }
 
 fn cell(estimate: Option<Estimate>, show: impl Fn(f64) -> String) -> Cell {
     match estimate {
         Some(found) => {
-            let width = found.relative_half_width().map_or(String::new(), plus_minus);
+            let width = found
+                .relative_half_width()
+                .map_or(String::new(), plus_minus);
             Cell::Estimate(show(found.mean), width)
         }
         None => Cell::Empty,
@@ -110,8 +156,11 @@ mod tests {
         let text = r#"{ "format": 2, "brunt": "", "complete": true, "points": [],
             "experiment": { "name": "", "repetitions": 4, "seed": 1, "targets": {}, "workloads": {}, "toml": "" } }"#;
         let mut summary: Summary = serde_json::from_str(text).expect("a summary");
-        let point =
-            |transfer| PointSummary { label: "store write".into(), transfer, ..PointSummary::default() };
+        let point = |transfer| PointSummary {
+            label: "store write".into(),
+            transfer,
+            ..PointSummary::default()
+        };
         summary.points = vec![point(None)];
         assert!(section(&summary, &Points::of(&summary)).is_none());
         let carried = |ratio: &[f64]| CarriedBytes {
@@ -119,21 +168,31 @@ mod tests {
             bytes_per_second: Estimate::of(&[2e6, 2e6]),
             without_idle: None,
         };
-        let links =
-            [("far", 1.5), ("near", 2.5)].map(|(name, ratio)| (name.to_string(), carried(&[ratio, ratio])));
+        let links = [("far", 1.5), ("near", 2.5)]
+            .map(|(name, ratio)| (name.to_string(), carried(&[ratio, ratio])));
         let transfer = TransferEfficiency {
             all: carried(&[3.9, 4.1]),
             delayed: Some(carried(&[1.5, 1.5])),
             links: links.into(),
             ..TransferEfficiency::default()
         };
-        let still = TransferEfficiency { all: carried(&[]), ..TransferEfficiency::default() };
+        let still = TransferEfficiency {
+            all: carried(&[]),
+            ..TransferEfficiency::default()
+        };
         summary.points = vec![point(Some(transfer)), point(Some(still))];
         let found = section(&summary, &Points::of(&summary)).expect("a section");
         let said = format!("{:?}", found.blocks);
-        for expected in
-            ["1.50", "2.50", "± 32 %", "2 MB/s", "nothing read or written", "Empty", "far", "delayed"]
-        {
+        for expected in [
+            "1.50",
+            "2.50",
+            "± 32 %",
+            "2 MB/s",
+            "nothing read or written",
+            "Empty",
+            "far",
+            "delayed",
+        ] {
             assert!(said.contains(expected), "{expected} in {said}");
         }
     }

@@ -18,7 +18,11 @@ fn charts_of(block: &Block) -> Vec<&Chart> {
     match block {
         Block::Chart(chart) => vec![chart],
         Block::Charts(charts) => charts.iter().collect(),
-        Block::Choice(choice) => choice.options.iter().flat_map(|(_, blocks)| charts(blocks)).collect(),
+        Block::Choice(choice) => choice
+            .options
+            .iter()
+            .flat_map(|(_, blocks)| charts(blocks))
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -37,11 +41,20 @@ fn a_single_point_has_no_bars() {
     let mut summary = support::run("one", "", 2);
     let two = without_tables(&summary);
     let figures = section(&two, "Throughput and response time").unwrap();
-    assert!(figures.blocks.iter().any(|block| matches!(block, Block::Bars(_))));
+    assert!(
+        figures
+            .blocks
+            .iter()
+            .any(|block| matches!(block, Block::Bars(_)))
+    );
     summary.points.truncate(1);
     let one = without_tables(&summary);
     assert!(section(&one, "Throughput and response time").is_none());
-    assert!(one.glance.cards[0].value.contains("requests/s"), "{:?}", one.glance.cards);
+    assert!(
+        one.glance.cards[0].value.contains("requests/s"),
+        "{:?}",
+        one.glance.cards
+    );
 }
 
 /// Where every request is as long, requests and bytes a second are one figure, and the page shows one; where lengths
@@ -55,7 +68,10 @@ fn one_figure_for_requests_and_bytes() {
         charts(&section.blocks).iter().map(of).collect::<Vec<_>>()
     };
     let of = |drawn: &[(String, String)], name: &str| {
-        drawn.iter().find(|(title, _)| title.starts_with(name)).map(|(_, caption)| caption.clone())
+        drawn
+            .iter()
+            .find(|(title, _)| title.starts_with(name))
+            .map(|(_, caption)| caption.clone())
     };
     let depths = drawn("queue_depth = [1, 16]");
     assert_eq!(of(&depths, "Throughput against"), None, "{depths:?}");
@@ -63,7 +79,12 @@ fn one_figure_for_requests_and_bytes() {
     assert_eq!(said, "Every request is of 4 KiB: 1 k/s are 4.10 MB/s.");
     let long = drawn("block_size = [\"64k\"]\nqueue_depth = [1, 16]");
     assert_eq!(of(&long, "Requests against"), None, "{long:?}");
-    assert!(of(&long, "Throughput against").unwrap().contains("64 KiB: 1 MB/s are 15.3/s"), "{long:?}");
+    assert!(
+        of(&long, "Throughput against")
+            .unwrap()
+            .contains("64 KiB: 1 MB/s are 15.3/s"),
+        "{long:?}"
+    );
     let sizes = drawn("block_size = [\"4k\", \"64k\"]");
     assert!(of(&sizes, "Throughput against").is_some() && of(&sizes, "Requests against").is_some());
 }
@@ -74,18 +95,30 @@ fn axes_say_that_they_are_logarithmic() {
     let axis = |sweep: &str| {
         let page = without_tables(&support::run("depths", sweep, 2));
         let text = html::render(&page);
-        let charts = section(&page, "Throughput and response time").unwrap().blocks.clone();
-        let charts = self::charts(&charts).into_iter().cloned().collect::<Vec<_>>();
+        let charts = section(&page, "Throughput and response time")
+            .unwrap()
+            .blocks
+            .clone();
+        let charts = self::charts(&charts)
+            .into_iter()
+            .cloned()
+            .collect::<Vec<_>>();
         (charts[0].x.clone(), text)
     };
     let (depths, text) = axis("queue_depth = [1, 2, 4, 8, 16]");
-    assert_eq!((depths.scale, depths.title().as_str()), (Scale::Log, "queue depth (log scale)"));
+    assert_eq!(
+        (depths.scale, depths.title().as_str()),
+        (Scale::Log, "queue depth (log scale)")
+    );
     assert!(
         text.contains(r#""title":"queue depth (log scale)""#)
             && text.contains("against queue depth (log scale).")
     );
     let (few, text) = axis("queue_depth = [1, 2, 4]");
-    assert_eq!((few.scale, few.title().as_str()), (Scale::Linear, "queue depth"));
+    assert_eq!(
+        (few.scale, few.title().as_str()),
+        (Scale::Linear, "queue depth")
+    );
     assert!(!text.contains("queue depth (log scale)"));
 }
 
@@ -94,11 +127,22 @@ fn axes_say_that_they_are_logarithmic() {
 fn negotiation_is_not_at_the_top() {
     let mut summary = support::run("notes", "", 2);
     let said = "iSCSI: digests header none, data none";
-    summary.experiment.targets.get_mut("memory").unwrap().facts.push(said.into());
-    summary.points[0].notes.push("direct=no: the page cache is in the way".into());
+    summary
+        .experiment
+        .targets
+        .get_mut("memory")
+        .unwrap()
+        .facts
+        .push(said.into());
+    summary.points[0]
+        .notes
+        .push("direct=no: the page cache is in the way".into());
     let page = without_tables(&summary);
     let top = format!("{:?}", page.glance);
-    assert!(!top.contains("digests") && top.contains("the page cache is in the way"), "{top}");
+    assert!(
+        !top.contains("digests") && top.contains("the page cache is in the way"),
+        "{top}"
+    );
     let method = section(&page, "Method and environment").unwrap();
     let told = method.blocks.iter().any(|block| match block {
         Block::Facts(facts) => facts.contains(&("Target memory".into(), said.into())),
@@ -114,8 +158,11 @@ fn faults_lead_with_before_during_and_after() {
     let summary = support::with_phases(support::run("faults", "queue_depth = [1, 2, 4]", 2));
     let page = without_tables(&summary);
     let card = &page.glance.cards[0];
-    let told: Vec<_> =
-        card.parts.iter().map(|part| (part.name.as_str(), part.value.as_str(), part.broken)).collect();
+    let told: Vec<_> = card
+        .parts
+        .iter()
+        .map(|part| (part.name.as_str(), part.value.as_str(), part.broken))
+        .collect();
     let expected = [
         ("before", "1 k requests/s", false),
         ("during slow", "250 requests/s", true),
@@ -124,19 +171,39 @@ fn faults_lead_with_before_during_and_after() {
     assert_eq!(told, expected);
     assert_eq!(card.parts[1].when, "50 s to 70 s");
     assert!(card.value.is_empty(), "{card:?}");
-    let average = card.details.iter().find(|(word, _)| word == "whole run, faults included");
-    assert!(average.is_some_and(|(_, figure)| figure.contains("requests/s")), "{card:?}");
+    let average = card
+        .details
+        .iter()
+        .find(|(word, _)| word == "whole run, faults included");
+    assert!(
+        average.is_some_and(|(_, figure)| figure.contains("requests/s")),
+        "{card:?}"
+    );
     assert_eq!(page.sections[0].title, "Faults");
     assert_eq!(page.sections[1].title, "Over time");
     let sweep = section(&page, "Throughput and response time").unwrap();
     let drawn = charts(&sweep.blocks);
-    let names: Vec<&str> = drawn[0].series.iter().map(|series| series.name.as_str()).collect();
-    assert!(names.contains(&"memory, before") && names.contains(&"memory, during slow"), "{names:?}");
-    let during = drawn[0].series.iter().find(|series| series.name == "memory, during slow").unwrap();
+    let names: Vec<&str> = drawn[0]
+        .series
+        .iter()
+        .map(|series| series.name.as_str())
+        .collect();
+    assert!(
+        names.contains(&"memory, before") && names.contains(&"memory, during slow"),
+        "{names:?}"
+    );
+    let during = drawn[0]
+        .series
+        .iter()
+        .find(|series| series.name == "memory, during slow")
+        .unwrap();
     assert_eq!(during.values, [Some(250.0); 3]);
     let text = html::render(&page);
     assert!(text.contains("Every point, over the whole run, faults included"));
-    assert!(text.contains(r#"<div class="part broken"><h4>during slow"#), "{text}");
+    assert!(
+        text.contains(r#"<div class="part broken"><h4>during slow"#),
+        "{text}"
+    );
 }
 
 /// Bars of an experiment with faults and no axis are of its phases; a fault shorter than an interval is said to be.
@@ -150,10 +217,20 @@ fn bars_are_of_phases() {
         Block::Bars(bars) => Some(bars),
         _ => None,
     });
-    let names: Vec<&str> = bars.unwrap().bars.iter().map(|bar| bar.name.as_str()).collect();
-    assert_eq!(names[..3], ["memory, before", "memory, during slow", "memory, after"]);
+    let names: Vec<&str> = bars
+        .unwrap()
+        .bars
+        .iter()
+        .map(|bar| bar.name.as_str())
+        .collect();
+    assert_eq!(
+        names[..3],
+        ["memory, before", "memory, during slow", "memory, after"]
+    );
     assert!(
-        page.glance.cards[0].parts[1].name.contains("shorter than an interval"),
+        page.glance.cards[0].parts[1]
+            .name
+            .contains("shorter than an interval"),
         "{:?}",
         page.glance.cards[0]
     );
@@ -163,7 +240,10 @@ fn bars_are_of_phases() {
 fn choice<'a>(blocks: &'a [Block], label: &str) -> Option<&'a Choice> {
     blocks.iter().find_map(|block| match block {
         Block::Choice(found) if found.label == label => Some(found),
-        Block::Choice(found) => found.options.iter().find_map(|(_, blocks)| choice(blocks, label)),
+        Block::Choice(found) => found
+            .options
+            .iter()
+            .find_map(|(_, blocks)| choice(blocks, label)),
         _ => None,
     })
 }
@@ -178,19 +258,59 @@ fn runs_are_overlaid() {
     let points = choice(&time.blocks, "Point").unwrap();
     assert_eq!(points.options.len(), 2);
     let drawn: Vec<&Chart> = charts(&points.options[0].1);
-    let names = |chart: &Chart| chart.series.iter().map(|series| series.name.clone()).collect::<Vec<_>>();
-    for (chart, title) in drawn.iter().zip(["Throughput", "99th percentile of the response time"]) {
+    let names = |chart: &Chart| {
+        chart
+            .series
+            .iter()
+            .map(|series| series.name.clone())
+            .collect::<Vec<_>>()
+    };
+    for (chart, title) in drawn
+        .iter()
+        .zip(["Throughput", "99th percentile of the response time"])
+    {
         assert_eq!(chart.title, title);
-        assert_eq!(names(chart)[..4], ["run 1", "run 2", "run 3", "run 4"], "{title}");
-        assert!(chart.series[..4].windows(2).all(|pair| pair[0].values != pair[1].values), "{title}");
-        assert!(chart.series.iter().all(|series| series.values.len() == chart.xs.len()), "{title}");
-        assert_eq!((chart.spans[0].from, chart.spans[0].to), (50.0, 70.0), "{title}");
+        assert_eq!(
+            names(chart)[..4],
+            ["run 1", "run 2", "run 3", "run 4"],
+            "{title}"
+        );
+        assert!(
+            chart.series[..4]
+                .windows(2)
+                .all(|pair| pair[0].values != pair[1].values),
+            "{title}"
+        );
+        assert!(
+            chart
+                .series
+                .iter()
+                .all(|series| series.values.len() == chart.xs.len()),
+            "{title}"
+        );
+        assert_eq!(
+            (chart.spans[0].from, chart.spans[0].to),
+            (50.0, 70.0),
+            "{title}"
+        );
     }
-    assert!(drawn[0].caption.starts_with("All 4 runs. 120 intervals"), "{}", drawn[0].caption);
+    assert!(
+        drawn[0].caption.starts_with("All 4 runs. 120 intervals"),
+        "{}",
+        drawn[0].caption
+    );
     let runs = choice(&points.options[0].1, "Run").unwrap();
     assert_eq!(runs.options.len(), 4);
-    assert!(runs.options[0].0.ends_with("of 4, of median throughput"), "{}", runs.options[0].0);
-    assert!(charts(&runs.options[0].1).iter().all(|chart| chart.title != "Throughput"));
+    assert!(
+        runs.options[0].0.ends_with("of 4, of median throughput"),
+        "{}",
+        runs.options[0].0
+    );
+    assert!(
+        charts(&runs.options[0].1)
+            .iter()
+            .all(|chart| chart.title != "Throughput")
+    );
 }
 
 /// A run of few intervals and samples is said to be too short in a sentence each, instead of charts of two points.
@@ -200,20 +320,43 @@ fn short_runs_get_sentences() {
     let page = page(&summary, &support::short_details(&summary, 3));
     let time = section(&page, "Over time").unwrap();
     let text = format!("{time:?}");
-    assert!(text.contains("Response time map: 3 extents of histograms on record, too few"), "{text}");
-    assert!(text.contains("Hosts: 3 samples of the probes in this run, too few for a chart"), "{text}");
-    assert!(charts(&time.blocks).iter().all(|chart| chart.title != "Processors" && chart.heat.is_none()));
+    assert!(
+        text.contains("Response time map: 3 extents of histograms on record, too few"),
+        "{text}"
+    );
+    assert!(
+        text.contains("Hosts: 3 samples of the probes in this run, too few for a chart"),
+        "{text}"
+    );
+    assert!(
+        charts(&time.blocks)
+            .iter()
+            .all(|chart| chart.title != "Processors" && chart.heat.is_none())
+    );
     let longer = brunt_report::experiment::page(&summary, &support::short_details(&summary, 4));
     let time = section(&longer, "Over time").unwrap();
-    assert!(charts(&time.blocks).iter().any(|chart| chart.title == "Processors"));
-    assert!(charts(&time.blocks).iter().any(|chart| chart.heat.is_some()));
+    assert!(
+        charts(&time.blocks)
+            .iter()
+            .any(|chart| chart.title == "Processors")
+    );
+    assert!(
+        charts(&time.blocks)
+            .iter()
+            .any(|chart| chart.heat.is_some())
+    );
 }
 
 /// The knee of a line that levels off stands on every chart of it, with a sentence of how it comes about; of one that
 /// still grows it is said that there is none.
 #[test]
 fn knees_are_drawn() {
-    let estimate = |mean: f64| Estimate { mean, low: None, high: None, runs: 2 };
+    let estimate = |mean: f64| Estimate {
+        mean,
+        low: None,
+        high: None,
+        runs: 2,
+    };
     let with = |rate: fn(f64) -> f64| {
         let mut summary = support::run("knee", "queue_depth = [1, 2, 4, 8, 16, 32]", 2);
         for point in &mut summary.points {
@@ -230,7 +373,11 @@ fn knees_are_drawn() {
     let sweep = section(&page, "Throughput and response time").unwrap();
     for chart in charts(&sweep.blocks) {
         assert_eq!(chart.marks.len(), 2, "{}", chart.title);
-        assert!(chart.marks.iter().all(|mark| (mark.at - 5.0).abs() < 1e-6), "{:?}", chart.marks);
+        assert!(
+            chart.marks.iter().all(|mark| (mark.at - 5.0).abs() < 1e-6),
+            "{:?}",
+            chart.marks
+        );
     }
     let text = html::render(&page);
     assert!(text.contains("memory: Knee at queue depth 5"));
@@ -238,6 +385,8 @@ fn knees_are_drawn() {
     assert!(text.contains(r#""label":"knee 5"#));
     let page = with(|depth| depth / 100e-6);
     let text = html::render(&page);
-    assert!(text.contains("memory: No knee up to queue depth 32, because the rate still grows there."));
+    assert!(
+        text.contains("memory: No knee up to queue depth 32, because the rate still grows there.")
+    );
     assert!(!text.contains(r#""marks""#));
 }

@@ -53,21 +53,44 @@ fn check(browser: &mut Browser, folder: &Path, name: &str, page: &str, charts: u
         let way = format!("{name} at {width}{}", if dark { " dark" } else { "" });
         let found = browser.evaluate(BLANK);
         assert_eq!(found["blank"], serde_json::json!([]), "{way}");
-        assert!(found["count"].as_u64().unwrap() >= charts, "{way}: {}", found["count"]);
-        assert_eq!(browser.evaluate(WIDE), serde_json::json!([]), "{way} is too wide");
-        let shade = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] < 100";
+        assert!(
+            found["count"].as_u64().unwrap() >= charts,
+            "{way}: {}",
+            found["count"]
+        );
+        assert_eq!(
+            browser.evaluate(WIDE),
+            serde_json::json!([]),
+            "{way} is too wide"
+        );
+        let shade =
+            "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] < 100";
         assert_eq!(browser.evaluate(shade), dark, "{way}");
         let kind = if dark { "dark" } else { "light" };
-        browser.picture(&format!("{name}-{width}-{kind}"), if width < 500 { 2400 } else { 1700 });
+        browser.picture(
+            &format!("{name}-{width}-{kind}"),
+            if width < 500 { 2400 } else { 1700 },
+        );
     }
     // A4 less its margins; wider content would make the printer shrink everything.
     browser.open(&file, 695, false);
-    browser.call("Emulation.setEmulatedMedia", serde_json::json!({ "media": "print" }));
+    browser.call(
+        "Emulation.setEmulatedMedia",
+        serde_json::json!({ "media": "print" }),
+    );
     browser.evaluate("dispatchEvent(new Event('beforeprint'))");
-    assert_eq!(browser.evaluate(WIDE), serde_json::json!([]), "{name} is too wide for paper");
+    assert_eq!(
+        browser.evaluate(WIDE),
+        serde_json::json!([]),
+        "{name} is too wide for paper"
+    );
     browser.open(&file, 1280, false);
     let paper = browser.print();
-    assert!(paper.starts_with(b"%PDF-") && paper.len() > 10_000, "{name}: {} bytes of PDF", paper.len());
+    assert!(
+        paper.starts_with(b"%PDF-") && paper.len() > 10_000,
+        "{name}: {} bytes of PDF",
+        paper.len()
+    );
     if let Some(pages) = std::env::var_os("BRUNT_PAGES") {
         std::fs::write(Path::new(&pages).join(format!("{name}.pdf")), &paper).unwrap();
     }
@@ -80,15 +103,31 @@ fn experiments_in_a_browser() {
     // Long because it is one list of cases, best read in one place.
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path();
-    let Some(mut browser) = Browser::start(folder) else { return };
+    let Some(mut browser) = Browser::start(folder) else {
+        return;
+    };
 
-    let sizes = support::run("block sizes", "block_size = [\"512\", \"4k\", \"16k\", \"64k\"]", 4);
+    let sizes = support::run(
+        "block sizes",
+        "block_size = [\"512\", \"4k\", \"16k\", \"64k\"]",
+        4,
+    );
     let sizes = support::with_lab(support::with_phases(sizes));
     let page = brunt_report::experiment::page(&sizes, &support::details(&sizes));
-    let titles: Vec<&str> = page.sections.iter().map(|section| section.title.as_str()).collect();
-    assert!(titles.contains(&"Queue depth found") && titles.contains(&"Links"), "{titles:?}");
-    let doubts =
-        page.glance.notices.iter().filter(|notice| notice.text.starts_with("Doubtful in 32 runs: link"));
+    let titles: Vec<&str> = page
+        .sections
+        .iter()
+        .map(|section| section.title.as_str())
+        .collect();
+    assert!(
+        titles.contains(&"Queue depth found") && titles.contains(&"Links"),
+        "{titles:?}"
+    );
+    let doubts = page
+        .glance
+        .notices
+        .iter()
+        .filter(|notice| notice.text.starts_with("Doubtful in 32 runs: link"));
     assert_eq!(doubts.count(), 1);
     check(&mut browser, folder, "sizes", &html::render(&page), 10);
 
@@ -107,8 +146,17 @@ fn experiments_in_a_browser() {
             }), 200));
         })()",
     );
-    assert!(seen["spoken"].as_str().unwrap().starts_with("time: 2.50 s. run 1 "), "{seen}");
-    assert!(seen["tips"].as_u64().unwrap() >= 5 && seen["rows"] == 120, "{seen}");
+    assert!(
+        seen["spoken"]
+            .as_str()
+            .unwrap()
+            .starts_with("time: 2.50 s. run 1 "),
+        "{seen}"
+    );
+    assert!(
+        seen["tips"].as_u64().unwrap() >= 5 && seen["rows"] == 120,
+        "{seen}"
+    );
 
     // Dragging over one chart looks closer on all of its axis; a button shows the whole again.
     let place = browser.evaluate(
@@ -120,16 +168,20 @@ fn experiments_in_a_browser() {
         })()",
     );
     let [x, y, width] = [0, 1, 2].map(|index| place[index].as_f64().unwrap());
-    for (kind, share) in
-        [("mousePressed", 0.2), ("mouseMoved", 0.4), ("mouseMoved", 0.6), ("mouseReleased", 0.6)]
-    {
+    for (kind, share) in [
+        ("mousePressed", 0.2),
+        ("mouseMoved", 0.4),
+        ("mouseMoved", 0.6),
+        ("mouseReleased", 0.6),
+    ] {
         let at = serde_json::json!({ "type": kind, "x": x + width * share, "y": y, "button": "left", "buttons": 1, "clickCount": 1 });
         browser.call("Input.dispatchMouseEvent", at);
     }
     let closer = "[...document.querySelectorAll('.zoom')].filter(button => !button.hidden).length";
     let zoomed = browser.evaluate(closer).as_u64().unwrap();
     assert!(zoomed >= 5, "{zoomed} charts look closer");
-    browser.evaluate("[...document.querySelectorAll('.zoom')].find(button => !button.hidden).click()");
+    browser
+        .evaluate("[...document.querySelectorAll('.zoom')].find(button => !button.hidden).click()");
     assert_eq!(browser.evaluate(closer), 0);
     // Names in a legend hide their lines; the button makes a light page dark, whatever the system says.
     let pressed = browser.evaluate("(() => { const key = document.querySelector('button.key'); key.click(); return key.ariaPressed; })()");
@@ -142,13 +194,20 @@ fn experiments_in_a_browser() {
     );
     assert_eq!(browser.complaints, Vec::<String>::new());
 
-    let other = support::run("block sizes again", "block_size = [\"512\", \"4k\", \"16k\", \"64k\"]", 4);
+    let other = support::run(
+        "block sizes again",
+        "block_size = [\"512\", \"4k\", \"16k\", \"64k\"]",
+        4,
+    );
     let page = brunt_report::experiment::comparison(("before", &sizes), ("after", &other));
     check(&mut browser, folder, "comparison", &html::render(&page), 4);
 
     // One repetition, no axis, no tables: sentences where figures would be.
     let bare = support::run("bare", "", 1);
-    let details = Details { missing: Some("The result has no tables.".into()), ..Details::default() };
+    let details = Details {
+        missing: Some("The result has no tables.".into()),
+        ..Details::default()
+    };
     let page = html::render(&brunt_report::experiment::page(&bare, &details));
     assert!(page.contains("The result has no tables."));
     check(&mut browser, folder, "bare", &page, 0);
@@ -159,28 +218,51 @@ fn experiments_in_a_browser() {
 fn captures_in_a_browser() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path();
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/nfs3-small.pcap.zst");
-    let outcome = run_file(Path::new(file), Analysis::new(), Limits::default(), || false).unwrap();
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../testdata/nfs3-small.pcap.zst"
+    );
+    let outcome = run_file(Path::new(file), Analysis::new(), Limits::default(), || {
+        false
+    })
+    .unwrap();
     let report = outcome.sink.report(&outcome.ledger);
-    let source =
-        Source { name: "nfs3-small.pcap.zst".into(), version: "0.0.0-test".into(), trouble: Vec::new() };
+    let source = Source {
+        name: "nfs3-small.pcap.zst".into(),
+        version: "0.0.0-test".into(),
+        trouble: Vec::new(),
+    };
     let page = html::render(&capture::page(&report, &source));
-    for text in ["1 client, 308 files", "GETATTR", "Loss ledger", "replies without call"] {
+    for text in [
+        "1 client, 308 files",
+        "GETATTR",
+        "Loss ledger",
+        "replies without call",
+    ] {
         assert!(page.contains(text), "{text}");
     }
-    let Some(mut browser) = Browser::start(folder) else { return };
+    let Some(mut browser) = Browser::start(folder) else {
+        return;
+    };
     check(&mut browser, folder, "capture", &page, 3);
 }
 
 /// Any page on disk can be looked at: BRUNT_LOOK names a file, BRUNT_PAGES where pictures go.
 #[test]
 fn look_at_a_page() {
-    let Some(page) = std::env::var_os("BRUNT_LOOK") else { return };
+    let Some(page) = std::env::var_os("BRUNT_LOOK") else {
+        return;
+    };
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path();
-    let Some(mut browser) = Browser::start(folder) else { return };
+    let Some(mut browser) = Browser::start(folder) else {
+        return;
+    };
     for (width, dark) in [(1280, false), (1280, true), (360, false)] {
         browser.open(Path::new(&page), width, dark);
-        browser.picture(&format!("look-{width}-{dark}"), if width < 500 { 2400 } else { 1700 });
+        browser.picture(
+            &format!("look-{width}-{dark}"),
+            if width < 500 { 2400 } else { 1700 },
+        );
     }
 }

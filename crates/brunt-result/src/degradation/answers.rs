@@ -55,7 +55,11 @@ pub(super) fn answers(
         .filter(|one| one.end_s > fault.start_s && one.start_s < horizon_s)
         .map(scored)
         .collect();
-    let under: Vec<f64> = later.iter().filter(|one| one.start_s < end_s).map(|one| one.score).collect();
+    let under: Vec<f64> = later
+        .iter()
+        .filter(|one| one.start_s < end_s)
+        .map(|one| one.score)
+        .collect();
     let all: Vec<f64> = later.iter().map(|one| one.score).collect();
     let worse = |stretch: &[f64]| shift(&before, stretch, scale.margin(), alike);
     let within = worse(&under);
@@ -75,21 +79,42 @@ pub(super) fn answers(
             let after: Vec<Scored> = later
                 .iter()
                 .filter(|one| one.end_s > end_s && one.end_s <= horizon_s)
-                .map(|one| Scored { start_s: one.start_s.max(end_s), ..*one })
+                .map(|one| Scored {
+                    start_s: one.start_s.max(end_s),
+                    ..*one
+                })
                 .collect();
             let low = seen.map(|(shift, of)| of[shift.first..=shift.last].to_vec());
-            let recovery = Recovery { before: &before, after: &after, scale, alike, end_s, detected };
+            let recovery = Recovery {
+                before: &before,
+                after: &after,
+                scale,
+                alike,
+                end_s,
+                detected,
+            };
             match recovery.of(low) {
                 Recovered::Known(answer) => (answer, None),
                 Recovered::TooShort { begin_s } => {
                     // Whole intervals: one more than fits into the time.
-                    let interval_s = series.iter().map(|one| one.end_s - one.start_s).fold(0.0, f64::max);
-                    (Answer::Inconclusive, Some(begin_s + HOLD.as_secs_f64() + interval_s))
+                    let interval_s = series
+                        .iter()
+                        .map(|one| one.end_s - one.start_s)
+                        .fold(0.0, f64::max);
+                    (
+                        Answer::Inconclusive,
+                        Some(begin_s + HOLD.as_secs_f64() + interval_s),
+                    )
                 }
             }
         }
     };
-    Answers { detected, recovered, noticeable, too_short_until_s }
+    Answers {
+        detected,
+        recovered,
+        noticeable,
+        too_short_until_s,
+    }
 }
 
 /// Whether a series recovered, or when what may be its recovery began, too close to its end to last [`HOLD`].
@@ -111,10 +136,20 @@ struct Recovery<'a> {
 impl Recovery<'_> {
     /// From which interval on the series is what it was before, after a stretch with the scores `low`.
     fn of(&self, mut low: Option<Vec<f64>>) -> Recovered {
-        let Recovery { before, after, scale, alike, end_s, detected } = *self;
+        let Recovery {
+            before,
+            after,
+            scale,
+            alike,
+            end_s,
+            detected,
+        } = *self;
         let scores: Vec<f64> = after.iter().map(|one| one.score).collect();
         let holds = |from: usize| {
-            let time = after.get(from).zip(after.last()).map(|(first, last)| last.end_s - first.start_s);
+            let time = after
+                .get(from)
+                .zip(after.last())
+                .map(|(first, last)| last.end_s - first.start_s);
             time.is_some_and(|time| time >= HOLD.as_secs_f64() * 0.999)
         };
         if !holds(0) {
@@ -132,22 +167,34 @@ impl Recovery<'_> {
             }
             let Some(low) = low else {
                 // It never was low; as good as that can be known.
-                let known = detected == Answer::Never && scale.share(worse.noticeable) <= NOTICEABLE;
-                return Recovered::Known(if known { Answer::AfterS(0.0) } else { Answer::Inconclusive });
+                let known =
+                    detected == Answer::Never && scale.share(worse.noticeable) <= NOTICEABLE;
+                return Recovered::Known(if known {
+                    Answer::AfterS(0.0)
+                } else {
+                    Answer::Inconclusive
+                });
             };
             let returned = back(&low, rest, alike);
             let begin = from + returned.first;
             return match (returned.shown, holds(begin)) {
                 (true, true) => Recovered::Known(Answer::AfterS(after[begin].start_s - end_s)),
-                (true, false) => Recovered::TooShort { begin_s: after[begin].start_s },
+                (true, false) => Recovered::TooShort {
+                    begin_s: after[begin].start_s,
+                },
                 (false, _) => Recovered::Known(Answer::Inconclusive),
             };
         }
         // Low almost until the end: what is left is as low, or a recovery that had no time.
         let rest = scores.get(from..).filter(|rest| !rest.is_empty());
-        let returned = low.as_ref().zip(rest).map(|(low, rest)| back(low, rest, alike));
+        let returned = low
+            .as_ref()
+            .zip(rest)
+            .map(|(low, rest)| back(low, rest, alike));
         match returned.filter(|returned| returned.shown) {
-            Some(returned) => Recovered::TooShort { begin_s: after[from + returned.first].start_s },
+            Some(returned) => Recovered::TooShort {
+                begin_s: after[from + returned.first].start_s,
+            },
             None => Recovered::Known(Answer::Never),
         }
     }

@@ -211,32 +211,68 @@ pub struct FaultSpan {
 
 /// What fault `index` of `faults` cost the run; `None` without a baseline (a sticky fault, or too few
 /// intervals before the first one).
-pub fn of_run(series: &[IntervalFigures], faults: &[FaultSpan], index: usize) -> Option<Degradation> {
+pub fn of_run(
+    series: &[IntervalFigures],
+    faults: &[FaultSpan],
+    index: usize,
+) -> Option<Degradation> {
     let fault = faults[index];
-    let first = faults.iter().map(|fault| fault.start_s).fold(f64::INFINITY, f64::min);
-    let series: Vec<IntervalFigures> = series.iter().filter(|one| one.end_s > one.start_s).copied().collect();
+    let first = faults
+        .iter()
+        .map(|fault| fault.start_s)
+        .fold(f64::INFINITY, f64::min);
+    let series: Vec<IntervalFigures> = series
+        .iter()
+        .filter(|one| one.end_s > one.start_s)
+        .copied()
+        .collect();
     let (baseline, scale) = baseline(&series, first)?;
     let end_s = fault.end_s.unwrap_or(f64::INFINITY);
     // Another fault that begins after this one has ended ends what can be told of this one.
-    let next = faults.iter().map(|other| other.start_s).filter(|start| *start >= end_s);
+    let next = faults
+        .iter()
+        .map(|other| other.start_s)
+        .filter(|start| *start >= end_s);
     let horizon = next.fold(f64::INFINITY, f64::min);
 
     // Intervals that the fault covers only in part count with their part.
-    let under: Vec<(&IntervalFigures, f64)> =
-        series.iter().map(|one| (one, covered(one, fault))).filter(|(_, time)| *time > 0.0).collect();
+    let under: Vec<(&IntervalFigures, f64)> = series
+        .iter()
+        .map(|one| (one, covered(one, fault)))
+        .filter(|(_, time)| *time > 0.0)
+        .collect();
     let time: f64 = under.iter().map(|(_, time)| time).sum();
     if time == 0.0 {
         return None;
     }
-    let mean = under.iter().map(|(one, time)| one.rate() * time).sum::<f64>() / time;
+    let mean = under
+        .iter()
+        .map(|(one, time)| one.rate() * time)
+        .sum::<f64>()
+        / time;
     let share_lost = |rate: f64| 1.0 - rate / baseline.requests_per_second;
     // Whole intervals, if there are any: of one at the edge the rest was another time's.
-    let whole = under.iter().filter(|(one, time)| *time >= (one.end_s - one.start_s) * 0.999);
-    let worst = whole.map(|(one, _)| one.rate()).fold(f64::INFINITY, f64::min);
+    let whole = under
+        .iter()
+        .filter(|(one, time)| *time >= (one.end_s - one.start_s) * 0.999);
+    let worst = whole
+        .map(|(one, _)| one.rate())
+        .fold(f64::INFINITY, f64::min);
     let drop = share_lost(mean);
 
-    let Answers { detected, recovered, noticeable, too_short_until_s } =
-        answers(&series, &scale, |one| Some(one.rate()), fault, first, horizon);
+    let Answers {
+        detected,
+        recovered,
+        noticeable,
+        too_short_until_s,
+    } = answers(
+        &series,
+        &scale,
+        |one| Some(one.rate()),
+        fault,
+        first,
+        horizon,
+    );
     let until = |recovered: Answer| match (recovered, fault.end_s) {
         (Answer::AfterS(seconds), Some(end_s)) => end_s + seconds,
         (Answer::Inconclusive, Some(end_s)) => end_s.min(horizon),
@@ -252,24 +288,37 @@ pub fn of_run(series: &[IntervalFigures], faults: &[FaultSpan], index: usize) ->
     let response_mean = figure(|one| one.response_mean_us, weighted_mean);
     let response_p99 = figure(|one| one.response_p99_us, usual);
     let excess_wait_s = response_mean.map(|mean| {
-        let waited = parts(&series, fault.start_s, until(mean.recovered)).filter_map(|(one, time)| {
-            let requests = one.requests as f64 * time / (one.end_s - one.start_s);
-            Some(requests * (one.response_mean_us? - mean.baseline_us) / 1e6)
-        });
+        let waited =
+            parts(&series, fault.start_s, until(mean.recovered)).filter_map(|(one, time)| {
+                let requests = one.requests as f64 * time / (one.end_s - one.start_s);
+                Some(requests * (one.response_mean_us? - mean.baseline_us) / 1e6)
+            });
         waited.sum()
     });
-    let before = series.iter().filter(|one| one.end_s <= first).map(|one| (one, 1.0));
-    let during = under.iter().map(|(one, time)| (*one, time / (one.end_s - one.start_s)));
+    let before = series
+        .iter()
+        .filter(|one| one.end_s <= first)
+        .map(|one| (one, 1.0));
+    let during = under
+        .iter()
+        .map(|(one, time)| (*one, time / (one.end_s - one.start_s)));
     Some(Degradation {
         baseline,
         drop,
-        drop_max: if worst.is_finite() { share_lost(worst) } else { drop },
+        drop_max: if worst.is_finite() {
+            share_lost(worst)
+        } else {
+            drop
+        },
         lost_requests,
         lost_bytes,
         detected,
         recovered,
         noticeable_drop: Some(noticeable).filter(|share| *share <= 1.0),
-        too_short: too_short_until_s.map(|until_s| TooShort { until_s, next_fault: horizon.is_finite() }),
+        too_short: too_short_until_s.map(|until_s| TooShort {
+            until_s,
+            next_fault: horizon.is_finite(),
+        }),
         response_mean,
         response_p99,
         excess_wait_s,
@@ -300,14 +349,20 @@ fn parts(
     to_s: f64,
 ) -> impl Iterator<Item = (&IntervalFigures, f64)> {
     let time = move |one: &IntervalFigures| one.end_s.min(to_s) - one.start_s.max(from_s);
-    series.iter().map(move |one| (one, time(one))).filter(|(_, time)| *time > 0.0)
+    series
+        .iter()
+        .map(move |one| (one, time(one)))
+        .filter(|(_, time)| *time > 0.0)
 }
 
 fn baseline(series: &[IntervalFigures], until_s: f64) -> Option<(Baseline, Scale)> {
     let before: Vec<&IntervalFigures> = series.iter().filter(|one| one.end_s <= until_s).collect();
     let rates: Vec<f64> = before.iter().map(|one| one.rate()).collect();
     let scale = Scale::of(&rates, -1.0)?;
-    let bytes: Vec<f64> = before.iter().map(|one| one.bytes as f64 / (one.end_s - one.start_s)).collect();
+    let bytes: Vec<f64> = before
+        .iter()
+        .map(|one| one.bytes as f64 / (one.end_s - one.start_s))
+        .collect();
     let baseline = Baseline {
         requests_per_second: level(&rates),
         low: scale.middle - scale.half_band(),
@@ -320,15 +375,28 @@ fn baseline(series: &[IntervalFigures], until_s: f64) -> Option<(Baseline, Scale
 
 /// The mean of a baseline's figures, each held within the band.
 fn level(before: &[f64]) -> f64 {
-    let Some(scale) = Scale::of(before, 1.0) else { return 0.0 };
-    let (low, high) = (scale.middle - scale.half_band(), scale.middle + scale.half_band());
-    before.iter().map(|figure| figure.clamp(low, high)).sum::<f64>() / before.len() as f64
+    let Some(scale) = Scale::of(before, 1.0) else {
+        return 0.0;
+    };
+    let (low, high) = (
+        scale.middle - scale.half_band(),
+        scale.middle + scale.half_band(),
+    );
+    before
+        .iter()
+        .map(|figure| figure.clamp(low, high))
+        .sum::<f64>()
+        / before.len() as f64
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
-    if values.len().is_multiple_of(2) { (values[middle - 1] + values[middle]) / 2.0 } else { values[middle] }
+    if values.len().is_multiple_of(2) {
+        (values[middle - 1] + values[middle]) / 2.0
+    } else {
+        values[middle]
+    }
 }
 
 /// Effect of a fault on a point: computed per run, then averaged over runs.
@@ -420,13 +488,17 @@ impl OverRuns {
         }
         // What can be noticed beyond the margin shrinks with the root of the number of intervals.
         let drop = self.drop.map_or(0.0, |drop| drop.mean).max(NOTICEABLE);
-        let times = ((self.noticeable_drop.unwrap_or(1.0) - BAND_SHARE) / (drop - BAND_SHARE)).powi(2);
+        let times =
+            ((self.noticeable_drop.unwrap_or(1.0) - BAND_SHARE) / (drop - BAND_SHARE)).powi(2);
         Some(times.clamp(2.0, 1000.0).ceil())
     }
 }
 
 impl ResponseOverRuns {
-    fn of(runs: &[Degradation], figure: fn(&Degradation) -> Option<ResponseCost>) -> ResponseOverRuns {
+    fn of(
+        runs: &[Degradation],
+        figure: fn(&Degradation) -> Option<ResponseCost>,
+    ) -> ResponseOverRuns {
         let costs: Vec<ResponseCost> = runs.iter().filter_map(figure).collect();
         let over = |get: &dyn Fn(&ResponseCost) -> Option<f64>| {
             Estimate::of(&costs.iter().filter_map(get).collect::<Vec<f64>>())
@@ -461,8 +533,9 @@ pub fn over_runs(fault: &str, runs: &[Degradation]) -> OverRuns {
     let over = |get: &dyn Fn(&Degradation) -> Option<f64>| {
         Estimate::of(&runs.iter().filter_map(get).collect::<Vec<f64>>())
     };
-    let count =
-        |get: &dyn Fn(&Degradation) -> Answer, answer| runs.iter().filter(|run| get(run) == answer).count();
+    let count = |get: &dyn Fn(&Degradation) -> Answer, answer| {
+        runs.iter().filter(|run| get(run) == answer).count()
+    };
     OverRuns {
         fault: fault.to_string(),
         runs: runs.len(),
@@ -496,7 +569,9 @@ mod tests {
 
     /// Tenths of a second with these rates.
     fn series(rates: &[(usize, f64)]) -> Vec<IntervalFigures> {
-        let rates = rates.iter().flat_map(|(count, rate)| std::iter::repeat_n(*rate, *count));
+        let rates = rates
+            .iter()
+            .flat_map(|(count, rate)| std::iter::repeat_n(*rate, *count));
         rates
             .enumerate()
             .map(|(index, rate)| IntervalFigures {
@@ -510,7 +585,10 @@ mod tests {
     }
 
     fn span(start_s: f64, end_s: f64) -> FaultSpan {
-        FaultSpan { start_s, end_s: Some(end_s) }
+        FaultSpan {
+            start_s,
+            end_s: Some(end_s),
+        }
     }
 
     fn near(a: f64, b: f64) {
@@ -537,18 +615,30 @@ mod tests {
     fn no_answers() {
         let flat = series(&[(60, 1000.0)]);
         let found = of_run(&flat, &[span(2.0, 4.0)], 0).unwrap();
-        assert_eq!((found.detected, found.recovered), (Answer::Never, Answer::AfterS(0.0)));
+        assert_eq!(
+            (found.detected, found.recovered),
+            (Answer::Never, Answer::AfterS(0.0))
+        );
         near(found.drop, 0.0);
         let dead = series(&[(20, 1000.0), (40, 0.0)]);
         let found = of_run(&dead, &[span(2.0, 4.0)], 0).unwrap();
         assert_eq!(found.recovered, Answer::Never);
         near(found.drop, 1.0);
         near(found.lost_requests, 4000.0);
-        let sticky = [FaultSpan { start_s: -1.0, end_s: None }];
+        let sticky = [FaultSpan {
+            start_s: -1.0,
+            end_s: None,
+        }];
         assert_eq!(of_run(&flat, &sticky, 0), None);
-        let late = [FaultSpan { start_s: 2.0, end_s: None }];
+        let late = [FaultSpan {
+            start_s: 2.0,
+            end_s: None,
+        }];
         let found = of_run(&dead, &late, 0).unwrap();
-        assert_eq!((found.recovered, found.detected.seconds().is_some()), (Answer::Never, true));
+        assert_eq!(
+            (found.recovered, found.detected.seconds().is_some()),
+            (Answer::Never, true)
+        );
         assert_eq!(of_run(&[], &late, 0), None);
     }
 
@@ -556,13 +646,17 @@ mod tests {
     #[test]
     fn noise() {
         let blip = series(&[(20, 1000.0), (5, 1000.0), (1, 0.0), (30, 1000.0)]);
-        assert_eq!(of_run(&blip, &[span(2.0, 4.0)], 0).unwrap().detected, Answer::Never);
+        assert_eq!(
+            of_run(&blip, &[span(2.0, 4.0)], 0).unwrap().detected,
+            Answer::Never
+        );
         let outlier = series(&[(19, 1000.0), (1, 9000.0), (20, 900.0), (20, 1000.0)]);
         let found = of_run(&outlier, &[span(2.0, 4.0)], 0).unwrap();
         near(found.baseline.low, 950.0);
         assert!(found.detected.seconds().is_some());
-        let rates: Vec<(usize, f64)> =
-            (0..40).map(|i| (1, if i % 2 == 0 { 900.0 } else { 1100.0 })).collect();
+        let rates: Vec<(usize, f64)> = (0..40)
+            .map(|i| (1, if i % 2 == 0 { 900.0 } else { 1100.0 }))
+            .collect();
         let found = of_run(&series(&rates), &[span(2.0, 3.0)], 0).unwrap();
         assert!(found.baseline.low < 700.0);
     }
@@ -571,7 +665,13 @@ mod tests {
     /// ends what can be told of the first.
     #[test]
     fn two_faults() {
-        let series = series(&[(20, 1000.0), (10, 500.0), (10, 100.0), (20, 500.0), (20, 1000.0)]);
+        let series = series(&[
+            (20, 1000.0),
+            (10, 500.0),
+            (10, 100.0),
+            (20, 500.0),
+            (20, 1000.0),
+        ]);
         // The long one from 2 to 6, within it the short one from 3 to 4.
         let faults = [span(2.0, 6.0), span(3.0, 4.0)];
         let long = of_run(&series, &faults, 0).unwrap();
@@ -584,7 +684,11 @@ mod tests {
         let first = of_run(&series, &apart, 0).unwrap();
         assert_eq!(first.recovered, Answer::Inconclusive);
         let short = first.too_short.unwrap();
-        assert_eq!((short.next_fault, short.advice().contains("at = \"5s\"")), (true, true), "{short:?}");
+        assert_eq!(
+            (short.next_fault, short.advice().contains("at = \"5s\"")),
+            (true, true),
+            "{short:?}"
+        );
     }
 
     /// A run, or the time to the next fault, that is too short after a fault leaves recovery open, whatever was seen
@@ -595,10 +699,18 @@ mod tests {
             let rates = [&[(20, 1000.0), (20, 0.0)], after].concat();
             let found = of_run(&series(&rates), &[span(2.0, 4.0)], 0).unwrap();
             assert_eq!(found.recovered, recovered, "{after:?}");
-            assert_eq!(found.too_short.map(|short| short.next_fault), until_s.map(|_| false), "{after:?}");
+            assert_eq!(
+                found.too_short.map(|short| short.next_fault),
+                until_s.map(|_| false),
+                "{after:?}"
+            );
             if let (Some(short), Some(until_s)) = (found.too_short, until_s) {
                 near(short.until_s, until_s);
-                assert!(short.advice().contains(&format!("stop = {{ time = \"{}s\" }}", until_s.ceil())));
+                assert!(
+                    short
+                        .advice()
+                        .contains(&format!("stop = {{ time = \"{}s\" }}", until_s.ceil()))
+                );
             }
             found
         };
@@ -610,9 +722,23 @@ mod tests {
         check(&[(20, 0.0)], None, Answer::Never);
         let back = check(&[(20, 1000.0)], None, Answer::AfterS(0.0));
         let all = over_runs("x", &[open, back, back]);
-        assert_eq!((all.not_recovered, all.recovery_inconclusive, all.recovery_too_short), (0, 1, 1));
-        assert_eq!((all.recovered_s.unwrap().runs, all.too_short), (2, open.too_short));
-        assert_eq!(all.intervals_wanted(), None, "more intervals of this length would not help");
+        assert_eq!(
+            (
+                all.not_recovered,
+                all.recovery_inconclusive,
+                all.recovery_too_short
+            ),
+            (0, 1, 1)
+        );
+        assert_eq!(
+            (all.recovered_s.unwrap().runs, all.too_short),
+            (2, open.too_short)
+        );
+        assert_eq!(
+            all.intervals_wanted(),
+            None,
+            "more intervals of this length would not help"
+        );
     }
 
     /// Over runs, those without an answer are counted beside the estimate.
@@ -630,8 +756,19 @@ mod tests {
             let series = series(&[(20, 1000.0), (20, low), (back, 1000.0)]);
             of_run(&series, &[span(2.0, 4.0)], 0).unwrap()
         };
-        let all = over_runs("x", &[run(500.0, 20), run(400.0, 20), run(600.0, 20), run(1000.0, 5)]);
-        assert_eq!((all.runs, all.not_detected, all.recovery_too_short), (4, 1, 1));
+        let all = over_runs(
+            "x",
+            &[
+                run(500.0, 20),
+                run(400.0, 20),
+                run(600.0, 20),
+                run(1000.0, 5),
+            ],
+        );
+        assert_eq!(
+            (all.runs, all.not_detected, all.recovery_too_short),
+            (4, 1, 1)
+        );
         near(all.drop.unwrap().mean, (0.5 + 0.6 + 0.4) / 4.0);
         assert_eq!(all.recovered_s.unwrap().runs, 3);
     }
@@ -642,7 +779,9 @@ mod tests {
     /// A fault from 2 s to 4 s whose tenths have these response times (mean and p99 in us) and failures,
     /// 10 requests each; without a mean, none.
     fn answers(parts: &[Part]) -> Degradation {
-        let tenths = parts.iter().flat_map(|(count, us, failed)| std::iter::repeat_n((us, failed), *count));
+        let tenths = parts
+            .iter()
+            .flat_map(|(count, us, failed)| std::iter::repeat_n((us, failed), *count));
         let series: Vec<IntervalFigures> = tenths
             .enumerate()
             .map(|(index, (us, failed))| IntervalFigures {
@@ -690,19 +829,35 @@ mod tests {
     /// up wait in the interval in which they are answered. An outlier is not the usual p99.
     #[test]
     fn no_answers_at_all() {
-        let found = answers(&[(20, USUAL, 0), (20, None, 0), (1, Some((1.5e6, 2e6)), 0), (20, USUAL, 0)]);
+        let found = answers(&[
+            (20, USUAL, 0),
+            (20, None, 0),
+            (1, Some((1.5e6, 2e6)), 0),
+            (20, USUAL, 0),
+        ]);
         let mean = found.response_mean.unwrap();
         assert_eq!((mean.factor, mean.factor_max), (None, None));
         near(mean.detected.seconds().unwrap(), 0.1);
         near(mean.recovered.seconds().unwrap(), 0.1);
         near(found.excess_wait_s.unwrap(), 10.0 * (1.5e6 - 100.0) / 1e6);
-        let outlier =
-            [(20, USUAL, 0), (19, Some((100.0, 400.0)), 0), (1, Some((5000.0, 9e9)), 0), (20, USUAL, 0)];
+        let outlier = [
+            (20, USUAL, 0),
+            (19, Some((100.0, 400.0)), 0),
+            (1, Some((5000.0, 9e9)), 0),
+            (20, USUAL, 0),
+        ];
         let found = answers(&outlier);
         near(found.response_p99.unwrap().factor.unwrap(), 2.0);
-        near(found.response_mean.unwrap().factor.unwrap(), (19.0 + 50.0) / 20.0);
+        near(
+            found.response_mean.unwrap().factor.unwrap(),
+            (19.0 + 50.0) / 20.0,
+        );
         near(found.response_mean.unwrap().factor_max.unwrap(), 50.0);
-        assert_eq!(found.response_mean.unwrap().detected, Answer::Never, "one interval is noise");
+        assert_eq!(
+            found.response_mean.unwrap().detected,
+            Answer::Never,
+            "one interval is noise"
+        );
     }
 
     /// Errors are a share of all requests, before and during; an interval that the fault covers by
@@ -713,7 +868,12 @@ mod tests {
         near(found.failed_share_before, 0.0);
         near(found.failed_share, 0.75);
         let series = [
-            IntervalFigures { end_s: 1.0, requests: 99, failed: 1, ..IntervalFigures::default() },
+            IntervalFigures {
+                end_s: 1.0,
+                requests: 99,
+                failed: 1,
+                ..IntervalFigures::default()
+            },
             IntervalFigures {
                 start_s: 1.0,
                 end_s: 2.0,
@@ -746,20 +906,38 @@ mod tests {
         let found = of_run(&series, &[span(3.5, 5.0)], 0).unwrap();
         near(found.failed_share_before, 0.01);
         near(found.failed_share, (10.0 + 60.0) / 150.0);
-        assert_eq!(found.response_mean, None, "nothing is known of response times");
+        assert_eq!(
+            found.response_mean, None,
+            "nothing is known of response times"
+        );
     }
 
     /// Over runs, response times have their estimates and their counts of what was not seen.
     #[test]
     fn responses_over_runs() {
-        let run =
-            |us: f64, back: usize| answers(&[(20, USUAL, 0), (20, Some((us, us)), 1), (back, USUAL, 0)]);
-        let all = over_runs("x", &[run(200.0, 20), run(300.0, 20), run(400.0, 20), run(100.0, 5)]);
+        let run = |us: f64, back: usize| {
+            answers(&[(20, USUAL, 0), (20, Some((us, us)), 1), (back, USUAL, 0)])
+        };
+        let all = over_runs(
+            "x",
+            &[
+                run(200.0, 20),
+                run(300.0, 20),
+                run(400.0, 20),
+                run(100.0, 5),
+            ],
+        );
         let mean = &all.response_mean;
         near(mean.factor.unwrap().mean, (2.0 + 3.0 + 4.0 + 1.0) / 4.0);
         let open = mean.recovery_inconclusive;
-        assert_eq!((mean.not_detected, open, mean.recovered_s.unwrap().runs), (1, 1, 3));
-        near(all.excess_wait_s.unwrap().mean, 200.0 * (100.0 + 200.0 + 300.0) / 1e6 / 4.0);
+        assert_eq!(
+            (mean.not_detected, open, mean.recovered_s.unwrap().runs),
+            (1, 1, 3)
+        );
+        near(
+            all.excess_wait_s.unwrap().mean,
+            200.0 * (100.0 + 200.0 + 300.0) / 1e6 / 4.0,
+        );
         near(all.failed_share.unwrap().mean, 1.0 / 11.0);
         assert!(all.excess_wait_s.unwrap().low.is_some());
     }

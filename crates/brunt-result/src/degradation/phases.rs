@@ -111,14 +111,24 @@ impl PhaseOverRuns {
 
 /// The phases of one run with these intervals and faults; none without faults.
 pub fn phases(series: &[IntervalFigures], faults: &[(&str, FaultSpan)]) -> Vec<PhaseFigures> {
-    let series: Vec<IntervalFigures> = series.iter().filter(|one| one.end_s > one.start_s).copied().collect();
-    let (Some(first), Some(last), false) = (series.first(), series.last(), faults.is_empty()) else {
+    let series: Vec<IntervalFigures> = series
+        .iter()
+        .filter(|one| one.end_s > one.start_s)
+        .copied()
+        .collect();
+    let (Some(first), Some(last), false) = (series.first(), series.last(), faults.is_empty())
+    else {
         return Vec::new();
     };
     let (begin_s, end_s) = (first.start_s, last.end_s);
     let usual_s = median(series.iter().map(|one| one.end_s - one.start_s).collect());
-    let ends = faults.iter().flat_map(|(_, span)| [span.start_s, span.end_s.unwrap_or(end_s)]);
-    let mut cuts: Vec<f64> = ends.map(|at| at.clamp(begin_s, end_s)).chain([begin_s, end_s]).collect();
+    let ends = faults
+        .iter()
+        .flat_map(|(_, span)| [span.start_s, span.end_s.unwrap_or(end_s)]);
+    let mut cuts: Vec<f64> = ends
+        .map(|at| at.clamp(begin_s, end_s))
+        .chain([begin_s, end_s])
+        .collect();
     cuts.sort_by(f64::total_cmp);
     let mut stretches: Vec<(Vec<usize>, f64, f64)> = Vec::new();
     for pair in cuts.windows(2) {
@@ -130,14 +140,22 @@ pub fn phases(series: &[IntervalFigures], faults: &[(&str, FaultSpan)]) -> Vec<P
         let there = |(_, span): &(&str, FaultSpan)| {
             span.start_s <= middle && span.end_s.is_none_or(|end| end >= middle)
         };
-        let active = (0..faults.len()).filter(|index| there(&faults[*index])).collect();
+        let active = (0..faults.len())
+            .filter(|index| there(&faults[*index]))
+            .collect();
         match stretches.last_mut() {
             Some((known, _, end)) if *known == active => *end = to_s,
             _ => stretches.push((active, from_s, to_s)),
         }
     }
-    let first_s = faults.iter().map(|(_, span)| span.start_s).fold(f64::INFINITY, f64::min);
-    let last_s = faults.iter().map(|(_, span)| span.start_s).fold(f64::NEG_INFINITY, f64::max);
+    let first_s = faults
+        .iter()
+        .map(|(_, span)| span.start_s)
+        .fold(f64::INFINITY, f64::min);
+    let last_s = faults
+        .iter()
+        .map(|(_, span)| span.start_s)
+        .fold(f64::NEG_INFINITY, f64::max);
     let phase = |(active, start_s, end_s): &(Vec<usize>, f64, f64)| {
         let kind = match (active.is_empty(), *end_s <= first_s, *start_s >= last_s) {
             (false, ..) => PhaseKind::During,
@@ -145,7 +163,10 @@ pub fn phases(series: &[IntervalFigures], faults: &[(&str, FaultSpan)]) -> Vec<P
             (true, false, true) => PhaseKind::After,
             (true, false, false) => PhaseKind::Between,
         };
-        let names = active.iter().map(|index| faults[*index].0.to_string()).collect();
+        let names = active
+            .iter()
+            .map(|index| faults[*index].0.to_string())
+            .collect();
         figures(&series, kind, names, (*start_s, *end_s))
     };
     stretches.iter().map(phase).collect()
@@ -193,7 +214,8 @@ fn figures(
         response_mean_us: figure(|one| one.response_mean_us, weighted_mean),
         response_p99_us: figure(|one| one.response_p99_us, usual),
         failed_share: failed_share(
-            parts(series, start_s, end_s).map(|(one, time)| (one, time / (one.end_s - one.start_s))),
+            parts(series, start_s, end_s)
+                .map(|(one, time)| (one, time / (one.end_s - one.start_s))),
         ),
     }
 }
@@ -204,7 +226,8 @@ pub fn phases_over_runs<'a>(runs: impl Iterator<Item = &'a [PhaseFigures]>) -> V
     let mut found: Vec<(Key<'a>, Vec<&'a PhaseFigures>)> = Vec::new();
     for run in runs {
         for (index, phase) in run.iter().enumerate() {
-            let alike = |other: &&PhaseFigures| (other.kind, &other.faults) == (phase.kind, &phase.faults);
+            let alike =
+                |other: &&PhaseFigures| (other.kind, &other.faults) == (phase.kind, &phase.faults);
             let nth = run[..index].iter().filter(alike).count();
             let key = (phase.kind, &phase.faults[..], nth);
             match found.iter_mut().find(|(known, _)| *known == key) {
@@ -218,7 +241,12 @@ pub fn phases_over_runs<'a>(runs: impl Iterator<Item = &'a [PhaseFigures]>) -> V
             phases.iter().map(|phase| get(phase)).sum::<f64>() / phases.len() as f64
         };
         let estimate = |get: fn(&PhaseFigures) -> Option<f64>| {
-            Estimate::of(&phases.iter().filter_map(|phase| get(phase)).collect::<Vec<f64>>())
+            Estimate::of(
+                &phases
+                    .iter()
+                    .filter_map(|phase| get(phase))
+                    .collect::<Vec<f64>>(),
+            )
         };
         PhaseOverRuns {
             kind,
@@ -226,7 +254,11 @@ pub fn phases_over_runs<'a>(runs: impl Iterator<Item = &'a [PhaseFigures]>) -> V
             runs: phases.len(),
             start_s: mean(|phase| phase.start_s),
             end_s: mean(|phase| phase.end_s),
-            intervals: phases.iter().map(|phase| phase.intervals).min().unwrap_or(0),
+            intervals: phases
+                .iter()
+                .map(|phase| phase.intervals)
+                .min()
+                .unwrap_or(0),
             requests_per_second: estimate(|phase| Some(phase.requests_per_second)),
             bytes_per_second: estimate(|phase| Some(phase.bytes_per_second)),
             response_mean_us: estimate(|phase| phase.response_mean_us),
@@ -246,7 +278,9 @@ mod tests {
 
     /// Tenths of a second with a rate, a response time in microseconds, and failures.
     fn series(parts: &[(usize, u64, f64, u64)]) -> Vec<IntervalFigures> {
-        let each = parts.iter().flat_map(|part| std::iter::repeat_n(part, part.0));
+        let each = parts
+            .iter()
+            .flat_map(|part| std::iter::repeat_n(part, part.0));
         each.enumerate()
             .map(|(index, &(_, requests, us, failed))| IntervalFigures {
                 start_s: index as f64 / 10.0,
@@ -261,7 +295,10 @@ mod tests {
     }
 
     fn span(start_s: f64, end_s: f64) -> FaultSpan {
-        FaultSpan { start_s, end_s: Some(end_s) }
+        FaultSpan {
+            start_s,
+            end_s: Some(end_s),
+        }
     }
 
     /// Kind, faults, begin and end in tenths, requests a second.
@@ -269,7 +306,13 @@ mod tests {
         let tenths = |at: f64| (at * 10.0).round() as i64;
         let of = |phase: &PhaseFigures| {
             let rate = phase.requests_per_second.round() as i64;
-            (phase.kind, phase.faults.join("+"), tenths(phase.start_s), tenths(phase.end_s), rate)
+            (
+                phase.kind,
+                phase.faults.join("+"),
+                tenths(phase.start_s),
+                tenths(phase.end_s),
+                rate,
+            )
         };
         phases.iter().map(of).collect()
     }
@@ -287,28 +330,59 @@ mod tests {
             (After, String::new(), 30, 45, 900),
         ];
         assert_eq!(short(&phases), expected);
-        assert_eq!(phases.iter().map(|phase| phase.intervals).collect::<Vec<_>>(), [20, 10, 15]);
-        let times: Vec<_> =
-            phases.iter().map(|phase| (phase.response_mean_us, phase.response_p99_us)).collect();
+        assert_eq!(
+            phases
+                .iter()
+                .map(|phase| phase.intervals)
+                .collect::<Vec<_>>(),
+            [20, 10, 15]
+        );
+        let times: Vec<_> = phases
+            .iter()
+            .map(|phase| (phase.response_mean_us, phase.response_p99_us))
+            .collect();
         let us = |mean| (Some(mean), Some(2.0 * mean));
         assert_eq!(times, [us(50.0), us(400.0), us(60.0)]);
         assert_eq!(phases[1].failed_share, 0.2);
         let cost = of_run(&series, &[span(2.0, 3.0)], 0).unwrap();
-        assert_eq!(cost.baseline.requests_per_second, phases[0].requests_per_second);
+        assert_eq!(
+            cost.baseline.requests_per_second,
+            phases[0].requests_per_second
+        );
         assert!((cost.baseline.requests_per_second * (1.0 - cost.drop) - 200.0).abs() < 1e-6);
     }
 
     /// A noisy baseline has one value: an outlier that its level holds within the band is not in the phase either.
     #[test]
     fn before_is_the_baseline() {
-        let series = series(&[(9, 100, 50.0, 0), (1, 900, 5000.0, 0), (10, 100, 50.0, 0), (10, 0, 0.0, 0)]);
+        let series = series(&[
+            (9, 100, 50.0, 0),
+            (1, 900, 5000.0, 0),
+            (10, 100, 50.0, 0),
+            (10, 0, 0.0, 0),
+        ]);
         let spans = [("freeze", span(2.0, 3.0))];
-        let (phases, cost) = (phases(&series, &spans), of_run(&series, &[spans[0].1], 0).unwrap());
-        assert_eq!(phases[0].requests_per_second, cost.baseline.requests_per_second);
-        assert_eq!(phases[0].response_mean_us, Some(cost.response_mean.unwrap().baseline_us));
-        assert_eq!(phases[0].response_p99_us, Some(cost.response_p99.unwrap().baseline_us));
+        let (phases, cost) = (
+            phases(&series, &spans),
+            of_run(&series, &[spans[0].1], 0).unwrap(),
+        );
+        assert_eq!(
+            phases[0].requests_per_second,
+            cost.baseline.requests_per_second
+        );
+        assert_eq!(
+            phases[0].response_mean_us,
+            Some(cost.response_mean.unwrap().baseline_us)
+        );
+        assert_eq!(
+            phases[0].response_p99_us,
+            Some(cost.response_p99.unwrap().baseline_us)
+        );
         // Under the freeze nobody was answered: no time, rather than none at all.
-        assert_eq!((phases[1].requests_per_second, phases[1].response_mean_us), (0.0, None));
+        assert_eq!(
+            (phases[1].requests_per_second, phases[1].response_mean_us),
+            (0.0, None)
+        );
     }
 
     /// Faults that overlap, follow each other, begin together but for a moment, or last for the whole run.
@@ -341,8 +415,21 @@ mod tests {
         ];
         check(&apart, &expected);
         let together = [("a", span(1.0, 4.0)), ("b", span(1.004, 4.003))];
-        check(&together, &[(Before, "", 0, 10), (During, "a+b", 10, 40), (After, "", 40, 60)]);
-        let sticky = [("a", FaultSpan { start_s: -0.1, end_s: None })];
+        check(
+            &together,
+            &[
+                (Before, "", 0, 10),
+                (During, "a+b", 10, 40),
+                (After, "", 40, 60),
+            ],
+        );
+        let sticky = [(
+            "a",
+            FaultSpan {
+                start_s: -0.1,
+                end_s: None,
+            },
+        )];
         check(&sticky, &[(During, "a", 0, 60)]);
         check(&[], &[]);
         assert_eq!(phases(&[], &sticky), Vec::new());
@@ -378,6 +465,9 @@ mod tests {
                 )
             })
             .collect();
-        assert_eq!(told, [("a", 2, 11.0, 10), ("b", 2, 21.0, 20), ("a", 1, 30.0, 30)]);
+        assert_eq!(
+            told,
+            [("a", 2, 11.0, 10), ("b", 2, 21.0, 20), ("a", 1, 30.0, 30)]
+        );
     }
 }

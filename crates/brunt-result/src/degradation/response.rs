@@ -34,7 +34,10 @@ pub(super) type Together = fn(&[(f64, f64)]) -> f64;
 /// The mean over all requests, exactly.
 pub(super) fn weighted_mean(of: &[(f64, f64)]) -> f64 {
     let requests: f64 = of.iter().map(|(_, requests)| requests).sum();
-    of.iter().map(|(figure, requests)| figure * requests).sum::<f64>() / requests
+    of.iter()
+        .map(|(figure, requests)| figure * requests)
+        .sum::<f64>()
+        / requests
 }
 
 /// Percentiles cannot be averaged; their median over intervals is that of a usual interval, as before the fault.
@@ -53,24 +56,40 @@ pub(super) fn level(
         let before = series.iter().filter(|one| one.end_s <= first_s);
         before.filter_map(|one| Some((get(one)?, one.requests as f64)))
     };
-    let scale = Scale::of(&before().map(|(figure, _)| figure).collect::<Vec<f64>>(), 1.0)?;
-    let (low, high) = (scale.middle - scale.half_band(), scale.middle + scale.half_band());
-    let held: Vec<(f64, f64)> = before().map(|(figure, of)| (figure.clamp(low, high), of)).collect();
+    let scale = Scale::of(
+        &before().map(|(figure, _)| figure).collect::<Vec<f64>>(),
+        1.0,
+    )?;
+    let (low, high) = (
+        scale.middle - scale.half_band(),
+        scale.middle + scale.half_band(),
+    );
+    let held: Vec<(f64, f64)> = before()
+        .map(|(figure, of)| (figure.clamp(low, high), of))
+        .collect();
     let level = together(&held);
     Some((scale, level))
 }
 
 /// A figure and the requests of each whole interval from `from_s` to `to_s`. Of one at the edge the rest was another
 /// time's: those count only if there is no other, with their part.
-pub(super) fn in_time(series: &[IntervalFigures], from_s: f64, to_s: f64, get: Get) -> Vec<(f64, f64)> {
+pub(super) fn in_time(
+    series: &[IntervalFigures],
+    from_s: f64,
+    to_s: f64,
+    get: Get,
+) -> Vec<(f64, f64)> {
     let known = |whole: bool| {
-        let parts = parts(series, from_s, to_s).map(|(one, time)| (one, time / (one.end_s - one.start_s)));
+        let parts =
+            parts(series, from_s, to_s).map(|(one, time)| (one, time / (one.end_s - one.start_s)));
         parts
             .filter(|(_, part)| !whole || *part >= 0.999)
             .filter_map(|(one, part)| Some((get(one)?, one.requests as f64 * part)))
             .collect::<Vec<(f64, f64)>>()
     };
-    Some(known(true)).filter(|known| !known.is_empty()).unwrap_or_else(|| known(false))
+    Some(known(true))
+        .filter(|known| !known.is_empty())
+        .unwrap_or_else(|| known(false))
 }
 
 /// Of one figure; `None` without a baseline.
@@ -84,10 +103,22 @@ pub(super) fn of_figure(
 ) -> Option<ResponseCost> {
     let (scale, baseline_us) = level(series, first_s, get, together)?;
     let high_us = scale.middle + scale.half_band();
-    let under = in_time(series, fault.start_s, fault.end_s.unwrap_or(f64::INFINITY), get);
-    let worst = under.iter().map(|(figure, _)| *figure).fold(f64::NEG_INFINITY, f64::max);
+    let under = in_time(
+        series,
+        fault.start_s,
+        fault.end_s.unwrap_or(f64::INFINITY),
+        get,
+    );
+    let worst = under
+        .iter()
+        .map(|(figure, _)| *figure)
+        .fold(f64::NEG_INFINITY, f64::max);
     let known = !under.is_empty();
-    let Answers { detected, recovered, .. } = answers(series, &scale, get, fault, first_s, horizon_s);
+    let Answers {
+        detected,
+        recovered,
+        ..
+    } = answers(series, &scale, get, fault, first_s, horizon_s);
     Some(ResponseCost {
         baseline_us,
         high_us,

@@ -48,9 +48,19 @@ impl Scale {
             return None;
         }
         let middle = median(before.to_vec());
-        let spread = 1.4826 * median(before.iter().map(|figure| (figure - middle).abs()).collect());
+        let spread = 1.4826
+            * median(
+                before
+                    .iter()
+                    .map(|figure| (figure - middle).abs())
+                    .collect(),
+            );
         let spread = spread.max(middle * BAND_SHARE / BAND_SPREADS);
-        (middle > 0.0).then_some(Scale { middle, spread, worse })
+        (middle > 0.0).then_some(Scale {
+            middle,
+            spread,
+            worse,
+        })
     }
 
     /// Half of the band.
@@ -92,7 +102,12 @@ pub(super) struct Shift {
 /// `series` against `reference`, both in scores: worse by more than `margin`? `correlation` is that of neighbours.
 pub(super) fn shift(reference: &[f64], series: &[f64], margin: f64, correlation: f64) -> Shift {
     if series.is_empty() || reference.len() < 2 {
-        return Shift { shown: false, first: 0, last: 0, noticeable: f64::INFINITY };
+        return Shift {
+            shown: false,
+            first: 0,
+            last: 0,
+            noticeable: f64::INFINITY,
+        };
     }
     let (first, last) = worst_part(reference, series);
     // So many neighbours say what one independent interval would.
@@ -100,7 +115,11 @@ pub(super) fn shift(reference: &[f64], series: &[f64], margin: f64, correlation:
     let (count_a, count_b) = (reference.len() as f64 / alike, series.len() as f64 / alike);
     let variance_a = variance(reference).max(VARIANCE_MIN);
     // A single interval has no spread of its own.
-    let variance_b = if series.len() > 1 { variance(series).max(VARIANCE_MIN) } else { variance_a };
+    let variance_b = if series.len() > 1 {
+        variance(series).max(VARIANCE_MIN)
+    } else {
+        variance_a
+    };
     let (error_a, error_b) = (variance_a / count_a, variance_b / count_b);
     let own = |error: f64, count: f64| error.powi(2) / (count - 1.0).max(0.5);
     let freedom = match series.len() {
@@ -110,22 +129,37 @@ pub(super) fn shift(reference: &[f64], series: &[f64], margin: f64, correlation:
     let error = (error_a + error_b).sqrt();
     let law = StudentsT::new(0.0, 1.0, freedom).expect("degrees of freedom are above zero");
     let t = (mean(series) - mean(reference) - margin) / error;
-    let noticeable = margin + (law.inverse_cdf(1.0 - ALPHA / 2.0) + law.inverse_cdf(1.0 - MISS)) * error;
+    let noticeable =
+        margin + (law.inverse_cdf(1.0 - ALPHA / 2.0) + law.inverse_cdf(1.0 - MISS)) * error;
     let whole = law.cdf(-t) < ALPHA / 2.0;
     let shown = whole || part_is_shown(reference, series, margin, block(alike, series.len()));
-    Shift { shown, first, last, noticeable }
+    Shift {
+        shown,
+        first,
+        last,
+        noticeable,
+    }
 }
 
 /// How many neighbours stay together in the orders drawn: twice as many as resemble each other, since sums of
 /// consecutive scores feel it further.
 fn block(alike: f64, series: usize) -> usize {
-    if alike <= 1.0 { 1 } else { ((2.0 * alike).ceil() as usize).min(series.div_ceil(2)).max(1) }
+    if alike <= 1.0 {
+        1
+    } else {
+        ((2.0 * alike).ceil() as usize)
+            .min(series.div_ceil(2))
+            .max(1)
+    }
 }
 
 /// Whether the largest sum of consecutive scores is one that few other orders have.
 fn part_is_shown(reference: &[f64], series: &[f64], margin: f64, block: usize) -> bool {
-    let mut all: Vec<f64> =
-        reference.iter().chain(series).map(|score| score - margin - CUSUM_REFERENCE).collect();
+    let mut all: Vec<f64> = reference
+        .iter()
+        .chain(series)
+        .map(|score| score - margin - CUSUM_REFERENCE)
+        .collect();
     let largest = |scores: &[f64]| {
         let (mut sum, mut most) = (0.0f64, 0.0f64);
         for score in scores {
@@ -190,14 +224,21 @@ pub(super) fn correlation(reference: &[f64]) -> f64 {
     }
     let mean = mean(reference);
     let all: f64 = reference.iter().map(|score| (score - mean).powi(2)).sum();
-    let pairs: f64 = reference.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum();
+    let pairs: f64 = reference
+        .windows(2)
+        .map(|pair| (pair[0] - mean) * (pair[1] - mean))
+        .sum();
     if all == 0.0 {
         return 0.0;
     }
     // The estimate is too low by about (1 + 3 r) / n (Kendall, 1954).
     let raw = pairs / all;
     let mended = raw + (1.0 + 3.0 * raw) / count;
-    if raw > 1.64 / count.sqrt() { mended.clamp(0.0, 0.9) } else { 0.0 }
+    if raw > 1.64 / count.sqrt() {
+        mended.clamp(0.0, 0.9)
+    } else {
+        0.0
+    }
 }
 
 fn mean(scores: &[f64]) -> f64 {
@@ -206,5 +247,9 @@ fn mean(scores: &[f64]) -> f64 {
 
 fn variance(scores: &[f64]) -> f64 {
     let mean = mean(scores);
-    scores.iter().map(|score| (score - mean).powi(2)).sum::<f64>() / (scores.len() as f64 - 1.0)
+    scores
+        .iter()
+        .map(|score| (score - mean).powi(2))
+        .sum::<f64>()
+        / (scores.len() as f64 - 1.0)
 }

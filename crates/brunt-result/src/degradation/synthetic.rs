@@ -21,7 +21,13 @@ enum Noise {
 struct Phases(usize, usize, usize);
 
 /// A fault that takes `fall` of the rate away, and is over at once when it ends, or never.
-fn run(random: &mut Random, noise: Noise, phases: Phases, fall: f64, returns: bool) -> Option<Degradation> {
+fn run(
+    random: &mut Random,
+    noise: Noise,
+    phases: Phases,
+    fall: f64,
+    returns: bool,
+) -> Option<Degradation> {
     let Phases(before, under, after) = phases;
     let mut last = random.normal();
     let mut draw = || match noise {
@@ -38,7 +44,11 @@ fn run(random: &mut Random, noise: Noise, phases: Phases, fall: f64, returns: bo
     let series: Vec<IntervalFigures> = (0..before + under + after)
         .map(|index| {
             let low = index >= before && (index < before + under || !returns);
-            let level = if low { 10_000.0 * (1.0 - fall) } else { 10_000.0 };
+            let level = if low {
+                10_000.0 * (1.0 - fall)
+            } else {
+                10_000.0
+            };
             IntervalFigures {
                 start_s: index as f64 / 10.0,
                 end_s: (index + 1) as f64 / 10.0,
@@ -48,7 +58,14 @@ fn run(random: &mut Random, noise: Noise, phases: Phases, fall: f64, returns: bo
         })
         .collect();
     let end_s = Some((before + under) as f64 / 10.0);
-    of_run(&series, &[FaultSpan { start_s: before as f64 / 10.0, end_s }], 0)
+    of_run(
+        &series,
+        &[FaultSpan {
+            start_s: before as f64 / 10.0,
+            end_s,
+        }],
+        0,
+    )
 }
 
 /// Shares of the answers to one question.
@@ -65,24 +82,38 @@ fn shares(answers: &[Answer]) -> Shares {
     let of = |is: &dyn Fn(&Answer) -> bool| {
         answers.iter().filter(|answer| is(answer)).count() as f64 / answers.len() as f64
     };
-    let seconds: Vec<f64> = answers.iter().filter_map(|answer| answer.seconds()).collect();
+    let seconds: Vec<f64> = answers
+        .iter()
+        .filter_map(|answer| answer.seconds())
+        .collect();
     Shares {
         yes: of(&|answer| answer.seconds().is_some()),
         never: of(&|answer| *answer == Answer::Never),
         inconclusive: of(&|answer| *answer == Answer::Inconclusive),
-        seconds: if seconds.is_empty() { f64::NAN } else { median(seconds) },
+        seconds: if seconds.is_empty() {
+            f64::NAN
+        } else {
+            median(seconds)
+        },
     }
 }
 
 /// Many runs of one kind, of those that have a baseline above zero: when the fault was detected, and when it was over.
 fn many(noise: Noise, phases: Phases, fall: f64, returns: bool) -> (Shares, Shares) {
     const RUNS: u64 = 200;
-    let runs: Vec<Degradation> =
-        (0..RUNS).filter_map(|seed| run(&mut Random::new(seed), noise, phases, fall, returns)).collect();
-    let of = |get: fn(&Degradation) -> Answer| shares(&runs.iter().map(get).collect::<Vec<Answer>>());
+    let runs: Vec<Degradation> = (0..RUNS)
+        .filter_map(|seed| run(&mut Random::new(seed), noise, phases, fall, returns))
+        .collect();
+    let of =
+        |get: fn(&Degradation) -> Answer| shares(&runs.iter().map(get).collect::<Vec<Answer>>());
     let (detected, recovered) = (of(|run| run.detected), of(|run| run.recovered));
     let told = |shares: Shares| {
-        let Shares { yes, never, inconclusive, seconds } = shares;
+        let Shares {
+            yes,
+            never,
+            inconclusive,
+            seconds,
+        } = shares;
         format!(
             "{:5.1} % never {:5.1} % inconclusive {:5.1} % median {seconds:.2} s",
             yes * 100.0,
@@ -105,9 +136,15 @@ fn falls_of_a_third_and_more_are_seen_in_half_as_much_noise() {
     for noise in [Noise::Normal(0.5), Noise::Skewed(0.5)] {
         for fall in [0.3, 0.5, 0.9] {
             let (detected, recovered) = many(noise, LONG, fall, true);
-            assert!(detected.yes >= 0.95 && detected.never == 0.0, "{noise:?} {fall}: {detected:?}");
+            assert!(
+                detected.yes >= 0.95 && detected.never == 0.0,
+                "{noise:?} {fall}: {detected:?}"
+            );
             assert!(recovered.yes >= 0.95, "{noise:?} {fall}: {recovered:?}");
-            assert!(detected.seconds <= 1.0 && recovered.seconds <= 1.0, "{noise:?} {fall}");
+            assert!(
+                detected.seconds <= 1.0 && recovered.seconds <= 1.0,
+                "{noise:?} {fall}"
+            );
         }
     }
 }
@@ -119,7 +156,10 @@ fn short_series_are_inconclusive_rather_than_wrong() {
             let (detected, _) = many(noise, phases, 0.3, true);
             assert!(detected.never <= 0.05, "{noise:?} {phases:?}: {detected:?}");
             let (_, recovered) = many(noise, phases, 0.5, false);
-            assert!(recovered.yes <= 0.05, "never came back, {noise:?} {phases:?}: {recovered:?}");
+            assert!(
+                recovered.yes <= 0.05,
+                "never came back, {noise:?} {phases:?}: {recovered:?}"
+            );
         }
     }
 }
@@ -129,8 +169,14 @@ fn short_series_are_inconclusive_rather_than_wrong() {
 #[test]
 fn a_fall_within_a_band_that_reaches_zero() {
     let (detected, recovered) = many(Noise::Normal(0.6), Phases(10, 40, 20), 0.977, true);
-    assert!(detected.yes >= 0.95 && detected.never == 0.0, "{detected:?}");
-    assert!(recovered.yes >= 0.95 && recovered.seconds <= 0.2, "{recovered:?}");
+    assert!(
+        detected.yes >= 0.95 && detected.never == 0.0,
+        "{detected:?}"
+    );
+    assert!(
+        recovered.yes >= 0.95 && recovered.seconds <= 0.2,
+        "{recovered:?}"
+    );
 }
 
 #[test]
@@ -152,6 +198,9 @@ fn false_alarms_are_as_rare_as_stated() {
 fn what_never_came_back_is_not_back() {
     for noise in [Noise::Normal(0.1), Noise::Normal(0.5), Noise::Skewed(0.5)] {
         let (_, recovered) = many(noise, LONG, 0.5, false);
-        assert!(recovered.never >= 0.95 && recovered.yes <= 0.02, "{noise:?}: {recovered:?}");
+        assert!(
+            recovered.never >= 0.95 && recovered.yes <= 0.02,
+            "{noise:?}: {recovered:?}"
+        );
     }
 }

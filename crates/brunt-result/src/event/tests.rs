@@ -10,7 +10,8 @@ use crate::experiment::{
     ArrivalKind, CongestionSummary, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary,
 };
 use crate::impact::{
-    ClientThroughput, ImpactIndex, ImpactKind, ImpactRatio, NoInterval, RobustnessIndexes, RunLeftOut,
+    ClientThroughput, ImpactIndex, ImpactKind, ImpactRatio, NoInterval, RobustnessIndexes,
+    RunLeftOut,
 };
 use crate::link::{LinkCounts, LinkReport};
 use crate::op::TABLE;
@@ -48,7 +49,9 @@ impl Make {
 
     fn text(&mut self) -> String {
         let letters = ['a', '"', '\\', '\n', '\u{0}', 'µ', '𝛑', ' ', '<'];
-        (0..self.0.below(12)).map(|_| letters[self.0.below(letters.len() as u64) as usize]).collect()
+        (0..self.0.below(12))
+            .map(|_| letters[self.0.below(letters.len() as u64) as usize])
+            .collect()
     }
 
     fn maybe<T>(&mut self, make: impl FnOnce(&mut Make) -> T) -> Option<T> {
@@ -128,7 +131,12 @@ impl Make {
             value: make.float(),
         };
         let (host, start, end) = (self.text().into(), self.nanos(), self.nanos());
-        Sample { host, start, end, values: self.list(value) }
+        Sample {
+            host,
+            start,
+            end,
+            values: self.list(value),
+        }
     }
 
     fn fault(&mut self) -> FaultRecord {
@@ -183,15 +191,21 @@ impl Make {
     }
 
     fn link(&mut self) -> LinkReport {
-        let counts = LinkCounts { packets: self.count(), lost: self.count(), ..LinkCounts::default() };
+        let counts = LinkCounts {
+            packets: self.count(),
+            lost: self.count(),
+            ..LinkCounts::default()
+        };
         LinkReport {
             there: counts,
             back: LinkCounts::default(),
             busy: self.float(),
             lived_nanos: self.count(),
             usual_priority: self.0.chance(0.5),
-            captured: self
-                .maybe(|make| crate::link::CaptureCounts { packets: make.count(), lost: make.count() }),
+            captured: self.maybe(|make| crate::link::CaptureCounts {
+                packets: make.count(),
+                lost: make.count(),
+            }),
         }
     }
 
@@ -204,7 +218,10 @@ impl Make {
             delayed: self.0.chance(0.5),
         };
         let (start_s, end_s) = (self.count() as f64, self.count() as f64);
-        let bytes = WayBytes { there: self.count(), back: self.count() };
+        let bytes = WayBytes {
+            there: self.count(),
+            back: self.count(),
+        };
         let phase = PhaseTransfer {
             kind: self.one_of(&[PhaseKind::Before, PhaseKind::During]),
             faults: self.list(Make::text),
@@ -214,26 +231,46 @@ impl Make {
             links: BTreeMap::from([("wan".into(), bytes)]),
         };
         let links = BTreeMap::from([("wan".into(), link)]);
-        RunTransfer { seconds: self.count() as f64, useful_bytes: self.count(), links, phases: vec![phase] }
+        RunTransfer {
+            seconds: self.count() as f64,
+            useful_bytes: self.count(),
+            links,
+            phases: vec![phase],
+        }
     }
 
     fn run(&mut self) -> RunSummary {
         let outcome = self.outcome();
-        let mut run =
-            RunSummary::of(&outcome, self.small(), self.small(), self.count(), self.maybe(Make::float));
-        run.page_cache =
-            self.maybe(|make| PageCache { read_share: make.maybe(Make::float), flush_s: make.float() });
+        let mut run = RunSummary::of(
+            &outcome,
+            self.small(),
+            self.small(),
+            self.count(),
+            self.maybe(Make::float),
+        );
+        run.page_cache = self.maybe(|make| PageCache {
+            read_share: make.maybe(Make::float),
+            flush_s: make.float(),
+        });
         run.probes = self.maybe(|make| {
             let metrics = BTreeMap::from([(make.text(), make.float())]);
             let hosts = BTreeMap::from([(make.text(), metrics)]);
-            ProbeRecord { samples: make.count(), notes: make.list(Make::text), hosts, ..Default::default() }
+            ProbeRecord {
+                samples: make.count(),
+                notes: make.list(Make::text),
+                hosts,
+                ..Default::default()
+            }
         });
         run.links = BTreeMap::from([(self.text(), self.link())]);
         run.transfer = self.maybe(Make::transfer);
         run.doubts = self.list(Make::text);
         run.troubles = self.list(Make::text);
-        let record =
-            FaultRecord { start: Nanos(4_000_000_000), end: Some(Nanos(6_000_000_000)), ..self.fault() };
+        let record = FaultRecord {
+            start: Nanos(4_000_000_000),
+            end: Some(Nanos(6_000_000_000)),
+            ..self.fault()
+        };
         let series: Vec<IntervalFigures> = (0..10u64)
             .map(|second| IntervalFigures {
                 start_s: second as f64,
@@ -268,7 +305,11 @@ impl Make {
             runs: make.small() as usize,
         };
         let runs = self.list(Make::run);
-        let costs: Vec<_> = runs.iter().flat_map(|run| &run.faults).filter_map(|fault| fault.cost).collect();
+        let costs: Vec<_> = runs
+            .iter()
+            .flat_map(|run| &run.faults)
+            .filter_map(|fault| fault.cost)
+            .collect();
         let outcome = self.outcome();
         PointSummary {
             label: self.text(),
@@ -277,8 +318,15 @@ impl Make {
             part_of: self.maybe(Make::text),
             axes: BTreeMap::from([(self.text(), self.text())]),
             notes: self.list(Make::text),
-            ring: RingChoice { mode: RingMode::Poll, why: self.text(), trials: self.list(trial) },
-            depth: self.maybe(|make| DepthChoice { queue_depth: make.small(), trials: make.list(depth) }),
+            ring: RingChoice {
+                mode: RingMode::Poll,
+                why: self.text(),
+                trials: self.list(trial),
+            },
+            depth: self.maybe(|make| DepthChoice {
+                queue_depth: make.small(),
+                trials: make.list(depth),
+            }),
             requests_per_second: self.maybe(estimate),
             bytes_per_second: self.maybe(estimate),
             response_mean_us: self.maybe(estimate),
@@ -302,7 +350,11 @@ impl Make {
 
     fn indexes(&mut self) -> RobustnessIndexes {
         let ratio = |make: &mut Make| ImpactRatio {
-            interval: make.maybe(|make| Ratio { ratio: make.float(), low: make.float(), high: make.float() }),
+            interval: make.maybe(|make| Ratio {
+                ratio: make.float(),
+                low: make.float(),
+                high: make.float(),
+            }),
             clients: make.small(),
             by_round: make.list(Make::float),
             missing: make.maybe(|make| make.one_of(&[NoInterval::NoRound, NoInterval::OneRound])),
@@ -343,7 +395,11 @@ impl Make {
 
     fn summary(&mut self) -> Summary {
         let target = |make: &mut Make| TargetSummary {
-            kind: make.one_of(&[TargetKind::Device, TargetKind::Network, TargetKind::Directory]),
+            kind: make.one_of(&[
+                TargetKind::Device,
+                TargetKind::Network,
+                TargetKind::Directory,
+            ]),
             place: make.text(),
             served: make.0.chance(0.5),
             host: make.maybe(Make::text),
@@ -372,8 +428,10 @@ impl Make {
                 repetitions: self.small(),
                 targets: BTreeMap::from([(self.text(), target(self))]),
                 workloads: BTreeMap::from([(self.text(), workload(self))]),
-                congestion: self
-                    .maybe(|make| CongestionSummary { algorithm: make.text(), chosen: make.0.chance(0.5) }),
+                congestion: self.maybe(|make| CongestionSummary {
+                    algorithm: make.text(),
+                    chosen: make.0.chance(0.5),
+                }),
                 toml: self.text(),
             },
             points: self.list(Make::point),
@@ -383,8 +441,12 @@ impl Make {
 
     /// One of each kind of event; a new kind needs a place here.
     fn events(&mut self) -> Vec<Event> {
-        let interval =
-            Interval { index: self.count(), start: self.nanos(), end: self.nanos(), figures: self.figures() };
+        let interval = Interval {
+            index: self.count(),
+            start: self.nanos(),
+            end: self.nanos(),
+            figures: self.figures(),
+        };
         let requests: Vec<RequestRecord> = self.list(Make::request);
         let all = vec![
             Event::Begins(self.summary().into()),
@@ -432,8 +494,14 @@ fn every_event_is_the_same_again_when_it_was_sent() {
             let clock = ClockName(make.text().into());
             let sent = Envelope::new(clock, event);
             let bytes = sent.encode();
-            let told = || format!("seed {seed}: {}", String::from_utf8_lossy(&bytes[..bytes.len().min(300)]));
-            let received = Envelope::decode(&bytes).unwrap_or_else(|error| panic!("{error}: {}", told()));
+            let told = || {
+                format!(
+                    "seed {seed}: {}",
+                    String::from_utf8_lossy(&bytes[..bytes.len().min(300)])
+                )
+            };
+            let received =
+                Envelope::decode(&bytes).unwrap_or_else(|error| panic!("{error}: {}", told()));
             assert!(received == sent && received.encode() == bytes, "{}", told());
             assert!(!bytes.contains(&b'\n'), "{}", told());
         }
@@ -454,9 +522,18 @@ fn what_is_no_event_is_refused_by_kind() {
     let envelope = Envelope::new(ClockName("monotonic".into()), Event::RunStarts(Nanos(7)));
     let text = String::from_utf8(envelope.encode()).unwrap();
     let decode = |text: &str| Envelope::decode(text.as_bytes()).unwrap_err();
-    assert!(matches!(decode(&text.replace("\"version\":2", "\"version\":9")), EnvelopeError::Version(9)));
-    assert!(matches!(decode(&text.replace("run-starts", "run-stops")), EnvelopeError::Malformed(_)));
+    assert!(matches!(
+        decode(&text.replace("\"version\":2", "\"version\":9")),
+        EnvelopeError::Version(9)
+    ));
+    assert!(matches!(
+        decode(&text.replace("run-starts", "run-stops")),
+        EnvelopeError::Malformed(_)
+    ));
     for end in 0..text.len() {
-        assert!(matches!(decode(&text[..end]), EnvelopeError::Malformed(_)), "{end}");
+        assert!(
+            matches!(decode(&text[..end]), EnvelopeError::Malformed(_)),
+            "{end}"
+        );
     }
 }

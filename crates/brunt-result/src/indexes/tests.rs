@@ -12,7 +12,11 @@ fn of_clients(round: u32, rates: &[(&str, f64)]) -> RunSummary {
         name: (*name).into(),
         workers: 1,
         bytes_per_second: rate * MB,
-        ops: vec![HostOpRate { op: OpKind::Write, requests_per_second: 1.0, bytes_per_second: rate * MB }],
+        ops: vec![HostOpRate {
+            op: OpKind::Write,
+            requests_per_second: 1.0,
+            bytes_per_second: rate * MB,
+        }],
         began_us: Some(0.0),
         ..HostFigures::default()
     };
@@ -30,7 +34,11 @@ fn at(delay: &str, names: &[&str], rounds: &[&[f64]]) -> PointSummary {
         let rates: Vec<(&str, f64)> = names.iter().copied().zip(rates.iter().copied()).collect();
         of_clients(round, &rates)
     });
-    let label = format!("disk w clients={} on={} link_delay={delay}", names.len(), names.join("+"));
+    let label = format!(
+        "disk w clients={} on={} link_delay={delay}",
+        names.len(),
+        names.join("+")
+    );
     let mut made = point(&label, runs.collect());
     made.axes = [
         (CLIENTS_AXIS, names.len().to_string()),
@@ -43,16 +51,31 @@ fn at(delay: &str, names: &[&str], rounds: &[&[f64]]) -> PointSummary {
 }
 
 /// What is found of this kind with so many clients at once.
-fn find<'a>(found: &'a RobustnessIndexes, kind: ImpactKind, at_once: u32, delay: &str) -> &'a ImpactIndex {
+fn find<'a>(
+    found: &'a RobustnessIndexes,
+    kind: ImpactKind,
+    at_once: u32,
+    delay: &str,
+) -> &'a ImpactIndex {
     let is = |impact: &&ImpactIndex| {
-        let of = impact.link_delay.as_deref().or(impact.axes.get(DELAY_AXIS).map(String::as_str));
+        let of = impact
+            .link_delay
+            .as_deref()
+            .or(impact.axes.get(DELAY_AXIS).map(String::as_str));
         impact.kind == kind && impact.at_once == at_once && of == Some(delay)
     };
-    found.impacts.iter().find(is).unwrap_or_else(|| panic!("{kind:?} {at_once} {delay} in {found:#?}"))
+    found
+        .impacts
+        .iter()
+        .find(is)
+        .unwrap_or_else(|| panic!("{kind:?} {at_once} {delay} in {found:#?}"))
 }
 
 fn near(ratio: Ratio, expected: f64) {
-    assert!((ratio.ratio - expected).abs() < 1e-9, "{ratio:?} is not {expected}");
+    assert!(
+        (ratio.ratio - expected).abs() < 1e-9,
+        "{ratio:?} is not {expected}"
+    );
     assert!(ratio.low <= expected && ratio.high >= expected, "{ratio:?}");
 }
 
@@ -63,37 +86,77 @@ fn known() -> Vec<PointSummary> {
         at("10ms", &["a"], &[&[40.0], &[42.0], &[38.0]]),
         at("0", &["b"], &[&[40.0], &[42.0], &[38.0]]),
         at("10ms", &["b"], &[&[10.0], &[11.0], &[9.0]]),
-        at("0", &["a", "b"], &[&[30.0, 30.0], &[31.0, 31.0], &[29.0, 29.0]]),
-        at("10ms", &["a", "b"], &[&[15.0, 5.0], &[15.0, 5.0], &[15.0, 5.0]]),
+        at(
+            "0",
+            &["a", "b"],
+            &[&[30.0, 30.0], &[31.0, 31.0], &[29.0, 29.0]],
+        ),
+        at(
+            "10ms",
+            &["a", "b"],
+            &[&[15.0, 5.0], &[15.0, 5.0], &[15.0, 5.0]],
+        ),
     ]
 }
 
 #[test]
 fn ratios_are_those_of_the_paper() {
     let found = robustness(&known()).unwrap();
-    assert_eq!((found.impacts.len(), found.notes.len(), found.left_out.len()), (4, 0, 0));
+    assert_eq!(
+        (found.impacts.len(), found.notes.len(), found.left_out.len()),
+        (4, 0, 0)
+    );
     // Equation 1: mean of a client, 30 with two at once and 60 alone.
     let two = find(&found, ImpactKind::Parallelism, 2, "0");
     near(two.per_client.interval.unwrap(), 0.5);
     // All of them: 60 together, 60 alone.
     near(two.aggregate.interval.unwrap(), 1.0);
-    assert_eq!((two.rounds, two.rounds_left_out, two.per_client.clients), (3, 0, 2));
+    assert_eq!(
+        (two.rounds, two.rounds_left_out, two.per_client.clients),
+        (3, 0, 2)
+    );
     // The mean of throughputs, 10 / 25, not of ratios (0.375 and 0.5).
-    near(find(&found, ImpactKind::Parallelism, 2, "10ms").per_client.interval.unwrap(), 0.4);
+    near(
+        find(&found, ImpactKind::Parallelism, 2, "10ms")
+            .per_client
+            .interval
+            .unwrap(),
+        0.4,
+    );
     // Equation 2: 25 / 60 alone, 10 / 30 together.
-    near(find(&found, ImpactKind::Latency, 1, "10ms").per_client.interval.unwrap(), 25.0 / 60.0);
+    near(
+        find(&found, ImpactKind::Latency, 1, "10ms")
+            .per_client
+            .interval
+            .unwrap(),
+        25.0 / 60.0,
+    );
     let latency = find(&found, ImpactKind::Latency, 2, "10ms");
     near(latency.per_client.interval.unwrap(), 1.0 / 3.0);
     near(latency.aggregate.interval.unwrap(), 1.0 / 3.0);
-    assert!(found.impacts.iter().all(|impact| impact.op.is_none()), "one kind has no rows of its own");
+    assert!(
+        found.impacts.iter().all(|impact| impact.op.is_none()),
+        "one kind has no rows of its own"
+    );
     // Every client has its own bar.
     let bar = |client: &str, clients: &str, delay: &str| {
         let is = |bar: &&ClientThroughput| {
-            bar.client == client && bar.axes[CLIENTS_AXIS] == clients && bar.axes[DELAY_AXIS] == delay
+            bar.client == client
+                && bar.axes[CLIENTS_AXIS] == clients
+                && bar.axes[DELAY_AXIS] == delay
         };
-        found.clients.iter().find(is).unwrap().bytes_per_second.unwrap()
+        found
+            .clients
+            .iter()
+            .find(is)
+            .unwrap()
+            .bytes_per_second
+            .unwrap()
     };
-    assert_eq!((bar("b", "1", "0").mean, bar("b", "2", "10ms").mean), (40.0 * MB, 5.0 * MB));
+    assert_eq!(
+        (bar("b", "1", "0").mean, bar("b", "2", "10ms").mean),
+        (40.0 * MB, 5.0 * MB)
+    );
     assert_eq!((found.clients.len(), bar("a", "2", "0").runs), (8, 3));
 }
 
@@ -104,11 +167,15 @@ fn the_papers_text_agrees_with_its_index() {
     let names: Vec<String> = (0..4).map(|client| format!("vm{client}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let system = |target: &str, alone: f64, together: f64| {
-        let mut points: Vec<PointSummary> =
-            names.iter().map(|name| at("0", &[name], &[&[alone], &[alone]])).collect();
+        let mut points: Vec<PointSummary> = names
+            .iter()
+            .map(|name| at("0", &[name], &[&[alone], &[alone]]))
+            .collect();
         let rates = [together; 4];
         points.push(at("0", &names, &[&rates, &rates]));
-        points.iter_mut().for_each(|point| point.target = target.into());
+        points
+            .iter_mut()
+            .for_each(|point| point.target = target.into());
         points
     };
     let gluster = 164.0;
@@ -120,7 +187,14 @@ fn the_papers_text_agrees_with_its_index() {
     let found = robustness(&points.concat()).unwrap();
     let of = |target: &str| {
         let is = |impact: &&ImpactIndex| impact.target == target;
-        found.impacts.iter().find(is).unwrap().per_client.interval.unwrap()
+        found
+            .impacts
+            .iter()
+            .find(is)
+            .unwrap()
+            .per_client
+            .interval
+            .unwrap()
     };
     near(of("gluster"), 1.0);
     near(of("ceph"), 8.0 / 164.0);
@@ -131,7 +205,10 @@ fn the_papers_text_agrees_with_its_index() {
 #[test]
 fn a_round_without_a_client_is_left_out() {
     let mut points = known();
-    points[4].runs[1].hosts[1].lost = Some(HostLoss { after_s: 0.5, why: "it went".into() });
+    points[4].runs[1].hosts[1].lost = Some(HostLoss {
+        after_s: 0.5,
+        why: "it went".into(),
+    });
     let found = robustness(&points).unwrap();
     let two = find(&found, ImpactKind::Parallelism, 2, "0");
     assert_eq!((two.rounds, two.rounds_left_out), (2, 1));
@@ -139,16 +216,28 @@ fn a_round_without_a_client_is_left_out() {
     near(two.per_client.interval.unwrap(), 29.5 / 58.5);
     assert_eq!(find(&found, ImpactKind::Parallelism, 2, "10ms").rounds, 3);
     assert_eq!(found.left_out.len(), 1);
-    assert!(found.left_out[0].said().ends_with("repetition 1: without b"), "{:?}", found.left_out);
+    assert!(
+        found.left_out[0]
+            .said()
+            .ends_with("repetition 1: without b"),
+        "{:?}",
+        found.left_out
+    );
     // One that never began, one that is not named at all, and a run that was ended early.
     points[4].runs[0].hosts[0].began_us = None;
     points[4].runs[2].hosts.remove(0);
     points[0].runs[0].stopped = Stopped::Interrupted;
     let found = robustness(&points).unwrap();
     let two = find(&found, ImpactKind::Parallelism, 2, "0");
-    assert_eq!((two.per_client.interval, two.per_client.missing), (None, Some(NoInterval::NoRound)));
+    assert_eq!(
+        (two.per_client.interval, two.per_client.missing),
+        (None, Some(NoInterval::NoRound))
+    );
     let said: Vec<String> = found.left_out.iter().map(RunLeftOut::said).collect();
-    assert!(said.len() == 4 && said[0].ends_with("repetition 0: incomplete"), "{said:?}");
+    assert!(
+        said.len() == 4 && said[0].ends_with("repetition 0: incomplete"),
+        "{said:?}"
+    );
 }
 
 /// Where there is no interval, no number stands in its place.
@@ -159,12 +248,21 @@ fn no_number_without_an_interval() {
     let found = robustness(&points).unwrap();
     for impact in &found.impacts {
         for ratio in [&impact.per_client, &impact.aggregate] {
-            assert_eq!((ratio.interval, ratio.missing), (None, Some(NoInterval::OneRound)));
+            assert_eq!(
+                (ratio.interval, ratio.missing),
+                (None, Some(NoInterval::OneRound))
+            );
         }
     }
-    let idle = [at("0", &["a"], &[&[0.0], &[0.0]]), at("10ms", &["a"], &[&[1.0], &[1.0]])];
+    let idle = [
+        at("0", &["a"], &[&[0.0], &[0.0]]),
+        at("10ms", &["a"], &[&[1.0], &[1.0]]),
+    ];
     let found = robustness(&idle).unwrap();
-    assert_eq!(found.impacts[0].per_client.missing, Some(NoInterval::NothingMoved));
+    assert_eq!(
+        found.impacts[0].per_client.missing,
+        Some(NoInterval::NothingMoved)
+    );
 }
 
 /// A client that is measured with others only is compared with itself, and a sweep that lacks what is divided by says so.
@@ -174,17 +272,40 @@ fn only_the_same_clients_are_compared() {
     // A third client alone, ten times as fast, is in none of the groups of two.
     points.push(at("0", &["c"], &[&[800.0], &[800.0], &[800.0]]));
     let found = robustness(&points).unwrap();
-    near(find(&found, ImpactKind::Parallelism, 2, "0").per_client.interval.unwrap(), 0.5);
+    near(
+        find(&found, ImpactKind::Parallelism, 2, "0")
+            .per_client
+            .interval
+            .unwrap(),
+        0.5,
+    );
     let together: Vec<PointSummary> = known().drain(4..).collect();
     let found = robustness(&together).unwrap();
-    assert!(found.impacts.iter().all(|impact| impact.kind == ImpactKind::Latency));
-    assert!(matches!(&found.notes[..], [note] if note.contains("add 1 to clients")), "{:?}", found.notes);
+    assert!(
+        found
+            .impacts
+            .iter()
+            .all(|impact| impact.kind == ImpactKind::Latency)
+    );
+    assert!(
+        matches!(&found.notes[..], [note] if note.contains("add 1 to clients")),
+        "{:?}",
+        found.notes
+    );
     let mut delayed = known();
-    delayed.iter_mut().filter(|point| point.axes[DELAY_AXIS] == "0").for_each(|point| {
-        point.axes.insert(DELAY_AXIS.into(), "5ms".into());
-    });
+    delayed
+        .iter_mut()
+        .filter(|point| point.axes[DELAY_AXIS] == "0")
+        .for_each(|point| {
+            point.axes.insert(DELAY_AXIS.into(), "5ms".into());
+        });
     let found = robustness(&delayed).unwrap();
-    assert!(found.impacts.iter().all(|impact| impact.kind == ImpactKind::Parallelism));
+    assert!(
+        found
+            .impacts
+            .iter()
+            .all(|impact| impact.kind == ImpactKind::Parallelism)
+    );
     assert!(
         matches!(&found.notes[..], [note] if note.contains("add \"0\" to link_delay")),
         "{:?}",
@@ -197,7 +318,10 @@ fn only_the_same_clients_are_compared() {
 fn one_client_and_kinds() {
     let with = |delay: &str, reads: u64, writes: u64| {
         let ops = || vec![op(OpKind::Read, reads, 1.0), op(OpKind::Write, writes, 1.0)];
-        let runs = (0..3).map(|repetition| RunSummary { repetition, ..run(ops()) });
+        let runs = (0..3).map(|repetition| RunSummary {
+            repetition,
+            ..run(ops())
+        });
         let mut made = point(&format!("disk w link_delay={delay}"), runs.collect());
         made.axes.insert(DELAY_AXIS.into(), delay.into());
         made

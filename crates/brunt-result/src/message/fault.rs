@@ -92,7 +92,11 @@ impl Proof {
     /// The same with other times: `date` puts each on another clock.
     #[must_use]
     pub fn dated(self, date: impl Fn(Nanos) -> Nanos) -> Proof {
-        Proof { at: date(self.at), seen: date(self.seen), ..self }
+        Proof {
+            at: date(self.at),
+            seen: date(self.seen),
+            ..self
+        }
     }
 }
 

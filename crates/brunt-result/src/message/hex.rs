@@ -7,7 +7,10 @@ const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
-    let text: String = bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect();
+    let text: String = bytes
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
+        .collect();
     serializer.serialize_str(&text)
 }
 

@@ -22,23 +22,61 @@ pub struct RecordEnd {
 }
 
 /// Worker, index, operation, offset, length, intended, from that to sent and to completed, retries, status.
-type Row = (u32, u64, OpKind, u64, u64, u64, Option<i64>, Option<i64>, u32, RequestStatus);
+type Row = (
+    u32,
+    u64,
+    OpKind,
+    u64,
+    u64,
+    u64,
+    Option<i64>,
+    Option<i64>,
+    u32,
+    RequestStatus,
+);
 
-pub(super) fn serialize<S: Serializer>(requests: &[RequestRecord], serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize<S: Serializer>(
+    requests: &[RequestRecord],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(requests.iter().map(row))
 }
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<RequestRecord>, D::Error> {
-    Ok(Vec::<Row>::deserialize(deserializer)?.into_iter().map(request).collect())
+    Ok(Vec::<Row>::deserialize(deserializer)?
+        .into_iter()
+        .map(request)
+        .collect())
 }
 
 fn row(request: &RequestRecord) -> Row {
-    let RequestRecord { worker, index, op, offset, len, intended, sent, completed, retries, status } =
-        *request;
+    let RequestRecord {
+        worker,
+        index,
+        op,
+        offset,
+        len,
+        intended,
+        sent,
+        completed,
+        retries,
+        status,
+    } = *request;
     let after = |at: Option<Nanos>| Some(at?.0.wrapping_sub(intended.0) as i64);
-    (worker, index, op, offset, len, intended.0, after(sent), after(completed), retries, status)
+    (
+        worker,
+        index,
+        op,
+        offset,
+        len,
+        intended.0,
+        after(sent),
+        after(completed),
+        retries,
+        status,
+    )
 }
 
 fn request(row: Row) -> RequestRecord {

@@ -161,8 +161,14 @@ impl RoleNews {
     pub fn dated(self, date: impl Fn(Nanos) -> Nanos) -> RoleNews {
         match self {
             RoleNews::Away(proof) => RoleNews::Away(proof.dated(date)),
-            RoleNews::Back { proof, pid } => RoleNews::Back { proof: proof.dated(date), pid },
-            RoleNews::Died(end) => RoleNews::Died(RoleEnd { at: end.at.map(date), ..end }),
+            RoleNews::Back { proof, pid } => RoleNews::Back {
+                proof: proof.dated(date),
+                pid,
+            },
+            RoleNews::Died(end) => RoleNews::Died(RoleEnd {
+                at: end.at.map(date),
+                ..end
+            }),
             news => news,
         }
     }

@@ -30,9 +30,15 @@ pub fn crossed_ratio(a: &[Vec<f64>], b: &[Vec<f64>], seed: u64) -> Option<Ratio>
     if rounds < 2 {
         return None;
     }
-    let by_client = |rows: &[Vec<f64>]| rows.iter().map(|row| row.iter().sum()).collect::<Vec<f64>>();
+    let by_client = |rows: &[Vec<f64>]| {
+        rows.iter()
+            .map(|row| row.iter().sum())
+            .collect::<Vec<f64>>()
+    };
     let by_round = |rows: &[Vec<f64>]| {
-        (0..rounds).map(|round| rows.iter().map(|row| row[round]).sum()).collect::<Vec<f64>>()
+        (0..rounds)
+            .map(|round| rows.iter().map(|row| row[round]).sum())
+            .collect::<Vec<f64>>()
     };
     let (clients_a, clients_b) = (by_client(a), by_client(b));
     let log = (clients_b.iter().sum::<f64>() / clients_a.iter().sum::<f64>()).ln();
@@ -45,12 +51,20 @@ pub fn crossed_ratio(a: &[Vec<f64>], b: &[Vec<f64>], seed: u64) -> Option<Ratio>
     let variance = of_rounds + of_clients;
     let ratio = log.exp();
     if variance <= 0.0 {
-        return Some(Ratio { ratio, low: ratio, high: ratio });
+        return Some(Ratio {
+            ratio,
+            low: ratio,
+            high: ratio,
+        });
     }
     let part = |variance: f64, count: usize| variance.powi(2) / (count as f64 - 1.0).max(1.0);
     let freedom = variance.powi(2) / (part(of_rounds, rounds) + part(of_clients, a.len()));
     let half = student_quantile(0.975, freedom) * variance.sqrt();
-    Some(Ratio { ratio, low: (log - half).exp(), high: (log + half).exp() })
+    Some(Ratio {
+        ratio,
+        low: (log - half).exp(),
+        high: (log + half).exp(),
+    })
 }
 
 /// The variance of the logarithm of the ratio of sums, drawn in pairs; `None` where one of the draws has no logarithm.
@@ -70,7 +84,8 @@ fn resampled_variance(a: &[f64], b: &[f64], random: &mut Random) -> Option<f64> 
         return None;
     }
     let mean = logs.iter().sum::<f64>() / CROSSED_RESAMPLES as f64;
-    let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / CROSSED_RESAMPLES as f64;
+    let variance =
+        logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / CROSSED_RESAMPLES as f64;
     Some(variance * count as f64 / (count as f64 - 1.0))
 }
 
@@ -82,22 +97,34 @@ mod tests {
     fn known_ratios() {
         let rows = |value: f64, clients: usize, rounds: usize| vec![vec![value; rounds]; clients];
         let exact = crossed_ratio(&rows(8.0, 3, 4), &rows(2.0, 3, 4), 1).unwrap();
-        assert!((exact.ratio - 0.25).abs() < 1e-12 && exact.high - exact.low < 1e-12, "{exact:?}");
+        assert!(
+            (exact.ratio - 0.25).abs() < 1e-12 && exact.high - exact.low < 1e-12,
+            "{exact:?}"
+        );
         // The ratio of means, (1 + 3) / (4 + 4), not the mean of ratios.
         let a = vec![vec![4.0, 4.0], vec![4.0, 4.0]];
         let b = vec![vec![1.0, 1.0], vec![3.0, 3.0]];
         let apart = crossed_ratio(&a, &b, 1).unwrap();
-        assert!((apart.ratio - 0.5).abs() < 1e-12 && apart.low < 0.5 && apart.high > 0.5, "{apart:?}");
+        assert!(
+            (apart.ratio - 0.5).abs() < 1e-12 && apart.low < 0.5 && apart.high > 0.5,
+            "{apart:?}"
+        );
         // The same clients and rounds on both sides: what they share is no noise.
         let b: Vec<Vec<f64>> = vec![vec![10.0, 20.0], vec![30.0, 60.0]];
-        let a: Vec<Vec<f64>> = b.iter().map(|row| row.iter().map(|value| value * 2.0).collect()).collect();
+        let a: Vec<Vec<f64>> = b
+            .iter()
+            .map(|row| row.iter().map(|value| value * 2.0).collect())
+            .collect();
         let shared = crossed_ratio(&a, &b, 1).unwrap();
         assert!((shared.high - shared.low).abs() < 1e-9, "{shared:?}");
     }
 
     #[test]
     fn no_interval_without_rounds_or_figures() {
-        assert_eq!(crossed_ratio(&[vec![1.0], vec![1.0]], &[vec![1.0], vec![2.0]], 1), None);
+        assert_eq!(
+            crossed_ratio(&[vec![1.0], vec![1.0]], &[vec![1.0], vec![2.0]], 1),
+            None
+        );
         assert_eq!(crossed_ratio(&[], &[], 1), None);
         assert_eq!(crossed_ratio(&[vec![0.0, 0.0]], &[vec![1.0, 1.0]], 1), None);
         assert_eq!(crossed_ratio(&[vec![1.0, 1.0]], &[vec![0.0, 0.0]], 1), None);
@@ -117,7 +144,9 @@ mod tests {
                 for _ in 0..clients {
                     let loss = by_client * random.normal();
                     let mut row = |level: f64| -> Vec<f64> {
-                        slow.iter().map(|slow| (level + slow + noise * random.normal()).exp()).collect()
+                        slow.iter()
+                            .map(|slow| (level + slow + noise * random.normal()).exp())
+                            .collect()
                     };
                     a.push(row(0.0));
                     b.push(row(0.5f64.ln() + loss));
@@ -127,12 +156,22 @@ mod tests {
             });
             held.count() as f64 / EXPERIMENTS as f64
         };
-        for (clients, rounds, by_client, noise) in
-            [(1, 4, 0.0, 0.05), (4, 3, 0.2, 0.05), (4, 4, 0.0, 0.1), (8, 4, 0.1, 0.05), (10, 10, 0.2, 0.1)]
-        {
+        for (clients, rounds, by_client, noise) in [
+            (1, 4, 0.0, 0.05),
+            (4, 3, 0.2, 0.05),
+            (4, 4, 0.0, 0.1),
+            (8, 4, 0.1, 0.05),
+            (10, 10, 0.2, 0.1),
+        ] {
             let held = held(clients, rounds, by_client, noise);
-            println!("{clients} clients, {rounds} rounds, {by_client}, {noise}: {:.1} %", held * 100.0);
-            assert!((0.90..=1.0).contains(&held), "{clients} clients, {rounds} rounds: {held}");
+            println!(
+                "{clients} clients, {rounds} rounds, {by_client}, {noise}: {:.1} %",
+                held * 100.0
+            );
+            assert!(
+                (0.90..=1.0).contains(&held),
+                "{clients} clients, {rounds} rounds: {held}"
+            );
         }
     }
 }

@@ -69,7 +69,11 @@ impl Samples {
     pub fn of(metric: &Metric) -> Samples {
         let (a, b) = (&metric.a, &metric.b);
         let positive = a.iter().chain(b).all(|run| *run > 0.0 && run.is_finite());
-        let scale = if positive && !metric.is_share { EffectScale::Ratio } else { EffectScale::Difference };
+        let scale = if positive && !metric.is_share {
+            EffectScale::Ratio
+        } else {
+            EffectScale::Difference
+        };
         let scaled = |runs: &[f64]| match scale {
             EffectScale::Ratio => runs.iter().map(|run| run.ln()).collect::<Vec<f64>>(),
             EffectScale::Difference => runs.to_vec(),
@@ -79,17 +83,33 @@ impl Samples {
             // Figures that agree to the last digits have no spread: what is left is rounding.
             let spread = variance(runs);
             let rounding = (1e-12 * mean(runs).abs().max(1e-300)).powi(2);
-            (if spread > rounding { spread } else { 0.0 }, count - 1.0, count)
+            (
+                if spread > rounding { spread } else { 0.0 },
+                count - 1.0,
+                count,
+            )
         };
         let (scaled_a, scaled_b) = (scaled(a), scaled(b));
         let cells = if metric.paired {
             assert_eq!(a.len(), b.len(), "{}: pairs", metric.name);
-            vec![cell(&scaled_a.iter().zip(&scaled_b).map(|(a, b)| b - a).collect::<Vec<f64>>())]
+            vec![cell(
+                &scaled_a
+                    .iter()
+                    .zip(&scaled_b)
+                    .map(|(a, b)| b - a)
+                    .collect::<Vec<f64>>(),
+            )]
         } else {
             vec![cell(&scaled_a), cell(&scaled_b)]
         };
         let difference = mean(&scaled_b) - mean(&scaled_a);
-        Samples { scale, paired: metric.paired, difference, cells, first: mean(a) }
+        Samples {
+            scale,
+            paired: metric.paired,
+            difference,
+            cells,
+            first: mean(a),
+        }
     }
 
     /// Of figures alike, what their variances are drawn from: those of one scale and one kind of comparison.
@@ -99,12 +119,19 @@ impl Samples {
 
     /// Variances and degrees of freedom.
     pub fn cells(&self) -> impl Iterator<Item = (f64, f64)> {
-        self.cells.iter().map(|(variance, freedom, _)| (*variance, *freedom))
+        self.cells
+            .iter()
+            .map(|(variance, freedom, _)| (*variance, *freedom))
     }
 
     /// The effect, with variances drawn towards those of its likes; `alpha` is what the test of it has to keep.
     pub fn effect(&self, prior: &Prior, alpha: f64, is_share: bool) -> Effect {
-        let Samples { scale, paired, difference, .. } = *self;
+        let Samples {
+            scale,
+            paired,
+            difference,
+            ..
+        } = *self;
         let errors: Vec<(f64, f64)> = self
             .cells
             .iter()
@@ -122,7 +149,11 @@ impl Samples {
         if error == 0.0 {
             // No spread at all: the same figures, or certainly different ones.
             let value = shown(difference);
-            let p = if difference.abs() <= 1e-12 * self.first.abs() { 1.0 } else { 0.0 };
+            let p = if difference.abs() <= 1e-12 * self.first.abs() {
+                1.0
+            } else {
+                0.0
+            };
             let freedom = errors.iter().map(|(_, freedom)| freedom).sum();
             let (low, high, low_90, high_90) = (value, value, value, value);
             return Effect {
@@ -139,8 +170,11 @@ impl Samples {
             };
         }
         // Welch and Satterthwaite; what was lent to both sets is the same and counts once.
-        let freedom =
-            squared.powi(2) / errors.iter().map(|(error, freedom)| error.powi(2) / freedom).sum::<f64>();
+        let freedom = squared.powi(2)
+            / errors
+                .iter()
+                .map(|(error, freedom)| error.powi(2) / freedom)
+                .sum::<f64>();
         let all: f64 = errors.iter().map(|(_, freedom)| freedom).sum();
         let lent = prior.freedom() * (errors.len() - 1) as f64;
         let freedom = freedom * (all - lent) / all;

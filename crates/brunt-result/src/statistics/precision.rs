@@ -99,9 +99,17 @@ mod tests {
             let (mut runs, mut last) = (Vec::new(), random.normal());
             let mut correlation = RunCorrelation::NONE;
             while !is_precise(&runs, correlation, goal) && runs.len() < 200 {
-                last = noise.alike * last + (1.0 - noise.alike * noise.alike).sqrt() * random.normal();
-                let (normal, half) = (noise.deviation * last, noise.deviation * noise.deviation / 2.0);
-                let figure = if noise.skewed { (normal - half).exp() } else { 1.0 + normal };
+                last =
+                    noise.alike * last + (1.0 - noise.alike * noise.alike).sqrt() * random.normal();
+                let (normal, half) = (
+                    noise.deviation * last,
+                    noise.deviation * noise.deviation / 2.0,
+                );
+                let figure = if noise.skewed {
+                    (normal - half).exp()
+                } else {
+                    1.0 + normal
+                };
                 runs.push((runs.len() as u32, figure));
                 correlation = RunCorrelation::of(std::slice::from_ref(&runs));
             }
@@ -109,7 +117,10 @@ mod tests {
             covered += u32::from(estimate.low <= Some(1.0) && Some(1.0) <= estimate.high);
             runs_made += runs.len();
         }
-        (f64::from(covered) / rounds as f64, runs_made as f64 / rounds as f64)
+        (
+            f64::from(covered) / rounds as f64,
+            runs_made as f64 / rounds as f64,
+        )
     }
 
     #[test]
@@ -124,7 +135,15 @@ mod tests {
         ];
         for (deviation, goal, alike, rounds) in cases {
             for skewed in [false, true] {
-                let (covered, runs) = coverage(Noise { deviation, skewed, alike }, goal, rounds);
+                let (covered, runs) = coverage(
+                    Noise {
+                        deviation,
+                        skewed,
+                        alike,
+                    },
+                    goal,
+                    rounds,
+                );
                 println!(
                     "noise {deviation} goal {goal} skewed {skewed} alike {alike}: {:.1} % after {runs:.1} runs",
                     covered * 100.0
@@ -139,13 +158,22 @@ mod tests {
 
     #[test]
     fn what_is_wanted_is_said() {
-        let runs: Vec<(u32, f64)> =
-            (0..8).map(|index| (index, if index % 2 == 0 { 90.0 } else { 110.0 })).collect();
+        let runs: Vec<(u32, f64)> = (0..8)
+            .map(|index| (index, if index % 2 == 0 { 90.0 } else { 110.0 }))
+            .collect();
         let of = |runs: &[(u32, f64)], goal: f64| {
-            PointPrecision::of(runs, RunCorrelation::NONE, goal, PreciseFigure::RequestsPerSecond)
+            PointPrecision::of(
+                runs,
+                RunCorrelation::NONE,
+                goal,
+                PreciseFigure::RequestsPerSecond,
+            )
         };
         let found = of(&runs, 0.05);
-        assert!(!found.reached && (18..40).contains(&found.runs_wanted.unwrap()), "{found:?}");
+        assert!(
+            !found.reached && (18..40).contains(&found.runs_wanted.unwrap()),
+            "{found:?}"
+        );
         let found = of(&runs, 0.5);
         assert!(found.reached && found.runs_wanted.is_none(), "{found:?}");
         assert!(!of(&[(0, 1.0); PRECISION_RUNS_MIN], 0.5).reached, "too few");

@@ -45,9 +45,15 @@ impl RunCorrelation {
         if runs.0.len() < FREEDOM_MIN + runs.points() {
             return RunCorrelation::NONE;
         }
-        let (products, squares) = runs.0.windows(2).fold((0.0, 0.0), |(products, squares), pair| {
-            (products + pair[0].off * pair[1].off, squares + pair[1].off * pair[1].off)
-        });
+        let (products, squares) =
+            runs.0
+                .windows(2)
+                .fold((0.0, 0.0), |(products, squares), pair| {
+                    (
+                        products + pair[0].off * pair[1].off,
+                        squares + pair[1].off * pair[1].off,
+                    )
+                });
         let squares = squares + runs.0[0].off * runs.0[0].off;
         let seen = products / squares;
         let count = runs.0.len() as f64;
@@ -102,9 +108,15 @@ impl Estimate {
         let freedom = ((count * (1.0 - of_mean)).powi(2) / centred).clamp(1.0, count - 1.0);
         let error = (variance(&figures) * of_mean / of_spread).sqrt();
         let half = student_quantile(0.975, freedom) * error;
-        let half = independent.high.map_or(half, |high| half.max(high - independent.mean));
+        let half = independent
+            .high
+            .map_or(half, |high| half.max(high - independent.mean));
         let (low, high) = (Some(independent.mean - half), Some(independent.mean + half));
-        Some(Estimate { low, high, ..independent })
+        Some(Estimate {
+            low,
+            high,
+            ..independent
+        })
     }
 }
 
@@ -121,14 +133,31 @@ struct Residuals(Vec<Residual>);
 
 impl Residuals {
     fn of(points: &[Vec<(u32, f64)>]) -> Residuals {
-        let last = points.iter().flatten().map(|(order, _)| *order).max().unwrap_or(0);
+        let last = points
+            .iter()
+            .flatten()
+            .map(|(order, _)| *order)
+            .max()
+            .unwrap_or(0);
         let runs = points.iter().map(Vec::len).sum::<usize>();
-        let from = if runs > RUNS_MAX { last.saturating_sub(RUNS_MAX as u32 - 1) } else { 0 };
+        let from = if runs > RUNS_MAX {
+            last.saturating_sub(RUNS_MAX as u32 - 1)
+        } else {
+            0
+        };
         let mut residuals = Vec::new();
         for (point, runs) in points.iter().enumerate() {
-            let runs: Vec<(u32, f64)> = runs.iter().copied().filter(|(order, _)| *order >= from).collect();
+            let runs: Vec<(u32, f64)> = runs
+                .iter()
+                .copied()
+                .filter(|(order, _)| *order >= from)
+                .collect();
             let figures: Vec<f64> = runs.iter().map(|(_, figure)| *figure).collect();
-            let spread = if figures.len() > 1 { variance(&figures).sqrt() } else { 0.0 };
+            let spread = if figures.len() > 1 {
+                variance(&figures).sqrt()
+            } else {
+                0.0
+            };
             if spread > 0.0 && spread.is_finite() {
                 let mean = mean(&figures);
                 residuals.extend(runs.iter().map(|(order, figure)| Residual {
@@ -158,7 +187,11 @@ impl Residuals {
         let (mut low, mut high) = (0.0, CORRELATION_MAX);
         for _ in 0..HALVINGS {
             let middle = (low + high) / 2.0;
-            if self.expected(middle) < seen { low = middle } else { high = middle }
+            if self.expected(middle) < seen {
+                low = middle
+            } else {
+                high = middle
+            }
         }
         (low + high) / 2.0
     }
@@ -166,11 +199,19 @@ impl Residuals {
     /// The correlation of neighbours that is expected of these residuals, when that of their runs is `correlation`:
     /// less, because each point's mean was taken off.
     fn expected(&self, correlation: f64) -> f64 {
-        let (runs, points) = (&self.0, self.0.iter().map(|run| run.point + 1).max().unwrap_or(0));
+        let (runs, points) = (
+            &self.0,
+            self.0.iter().map(|run| run.point + 1).max().unwrap_or(0),
+        );
         // By how many places two runs are apart; further ones are independent.
-        let powers: Vec<f64> = (0..=RUNS_MAX as u32).map(|gap| power(correlation, gap)).collect();
+        let powers: Vec<f64> = (0..=RUNS_MAX as u32)
+            .map(|gap| power(correlation, gap))
+            .collect();
         let alike = |one: &Residual, other: &Residual| {
-            powers.get(one.order.abs_diff(other.order) as usize).copied().unwrap_or(0.0)
+            powers
+                .get(one.order.abs_diff(other.order) as usize)
+                .copied()
+                .unwrap_or(0.0)
         };
         let mut counts = vec![0.0; points];
         runs.iter().for_each(|run| counts[run.point] += 1.0);
@@ -184,7 +225,8 @@ impl Residuals {
         let mut means = vec![0.0; points * points];
         for (index, run) in runs.iter().enumerate() {
             for point in 0..points {
-                means[run.point * points + point] += with_mean[index * points + point] / counts[run.point];
+                means[run.point * points + point] +=
+                    with_mean[index * points + point] / counts[run.point];
             }
         }
         let off = |one: usize, other: usize, alike: f64| {
@@ -193,8 +235,9 @@ impl Residuals {
                 + means[first * points + second]
         };
         let squares: f64 = (0..runs.len()).map(|run| off(run, run, 1.0)).sum();
-        let products: f64 =
-            (1..runs.len()).map(|run| off(run, run - 1, alike(&runs[run], &runs[run - 1]))).sum();
+        let products: f64 = (1..runs.len())
+            .map(|run| off(run, run - 1, alike(&runs[run], &runs[run - 1])))
+            .sum();
         products / squares
     }
 }
@@ -224,7 +267,10 @@ mod tests {
             let correlation = RunCorrelation::of(&figures);
             for figures in &figures {
                 let alone: Vec<f64> = figures.iter().map(|(_, figure)| *figure).collect();
-                let estimates = [Estimate::of(&alone), Estimate::of_correlated(figures, correlation)];
+                let estimates = [
+                    Estimate::of(&alone),
+                    Estimate::of_correlated(figures, correlation),
+                ];
                 let [one, two] = estimates.map(Option::unwrap);
                 let holds = |estimate: Estimate| {
                     u32::from(estimate.low <= Some(100.0) && Some(100.0) <= estimate.high)
@@ -236,7 +282,11 @@ mod tests {
         }
         wider.sort_unstable_by(f64::total_cmp);
         let all = wider.len() as f64;
-        [f64::from(plain) / all, f64::from(widened) / all, wider[wider.len() / 2]]
+        [
+            f64::from(plain) / all,
+            f64::from(widened) / all,
+            wider[wider.len() / 2],
+        ]
     }
 
     #[test]
@@ -251,7 +301,10 @@ mod tests {
                         plain * 100.0,
                         widened * 100.0
                     );
-                    assert!(widened >= 0.93, "{points} points, {rounds} rounds, {alike}, {trend}: {widened}");
+                    assert!(
+                        widened >= 0.93,
+                        "{points} points, {rounds} rounds, {alike}, {trend}: {widened}"
+                    );
                     // What the correlated ones need, a few independent runs of one point pay.
                     let most = if points == 1 { 1.75 } else { 1.25 };
                     assert!(
@@ -266,14 +319,26 @@ mod tests {
     #[test]
     fn nothing_is_made_of_too_little() {
         assert_eq!(RunCorrelation::of(&[]), RunCorrelation::NONE);
-        assert_eq!(RunCorrelation::of(&[vec![(0, 1.0), (1, 2.0), (2, 3.0)]]), RunCorrelation::NONE);
+        assert_eq!(
+            RunCorrelation::of(&[vec![(0, 1.0), (1, 2.0), (2, 3.0)]]),
+            RunCorrelation::NONE
+        );
         let same: Vec<(u32, f64)> = (0..20).map(|order| (order, 5.0)).collect();
-        assert_eq!(RunCorrelation::of(std::slice::from_ref(&same)), RunCorrelation::NONE);
-        let correlation =
-            RunCorrelation::of(&[(0..40).map(|order| (order, f64::from(order / 10))).collect()]);
+        assert_eq!(
+            RunCorrelation::of(std::slice::from_ref(&same)),
+            RunCorrelation::NONE
+        );
+        let correlation = RunCorrelation::of(&[(0..40)
+            .map(|order| (order, f64::from(order / 10)))
+            .collect()]);
         assert!(correlation.of_neighbours() > 0.6, "{correlation:?}");
         assert_eq!(Estimate::of_correlated(&[], correlation), None);
-        assert_eq!(Estimate::of_correlated(&same[..1], correlation).unwrap().low, None);
+        assert_eq!(
+            Estimate::of_correlated(&same[..1], correlation)
+                .unwrap()
+                .low,
+            None
+        );
         let flat = Estimate::of_correlated(&same, correlation).unwrap();
         assert_eq!((flat.low, flat.high), (Some(5.0), Some(5.0)));
     }

@@ -22,25 +22,41 @@ pub(super) struct Prior {
 
 impl Prior {
     /// Each variance is all that is known of itself.
-    pub const NONE: Prior = Prior { variance: 0.0, freedom: 0.0 };
+    pub const NONE: Prior = Prior {
+        variance: 0.0,
+        freedom: 0.0,
+    };
 
     /// From variances and their degrees of freedom.
     pub fn of(cells: &[(f64, f64)]) -> Prior {
-        let known: Vec<(f64, f64)> =
-            cells.iter().copied().filter(|(variance, freedom)| *variance > 0.0 && *freedom > 0.0).collect();
+        let known: Vec<(f64, f64)> = cells
+            .iter()
+            .copied()
+            .filter(|(variance, freedom)| *variance > 0.0 && *freedom > 0.0)
+            .collect();
         if known.len() < CELLS_MIN {
             return Prior::NONE;
         }
         let count = known.len() as f64;
-        let logs: Vec<f64> =
-            known.iter().map(|(v, freedom)| v.ln() - digamma(freedom / 2.0) + (freedom / 2.0).ln()).collect();
+        let logs: Vec<f64> = known
+            .iter()
+            .map(|(v, freedom)| v.ln() - digamma(freedom / 2.0) + (freedom / 2.0).ln())
+            .collect();
         let middle = logs.iter().sum::<f64>() / count;
         let spread = logs.iter().map(|log| (log - middle).powi(2)).sum::<f64>() / (count - 1.0);
         // What remains when the variances' own uncertainty is taken off.
-        let own = known.iter().map(|(_, freedom)| trigamma(freedom / 2.0)).sum::<f64>() / count;
+        let own = known
+            .iter()
+            .map(|(_, freedom)| trigamma(freedom / 2.0))
+            .sum::<f64>()
+            / count;
         // That they agree is known no better than by all of them together; half of that, since few agree by chance.
         let most = known.iter().map(|(_, freedom)| freedom).sum::<f64>() / 2.0;
-        let freedom = if spread > own { (2.0 * trigamma_inverse(spread - own)).min(most) } else { most };
+        let freedom = if spread > own {
+            (2.0 * trigamma_inverse(spread - own)).min(most)
+        } else {
+            most
+        };
         let variance = (middle + digamma(freedom / 2.0) - (freedom / 2.0).ln()).exp();
         Prior { variance, freedom }
     }
@@ -53,7 +69,10 @@ impl Prior {
     /// A variance drawn towards this one, and its degrees of freedom then.
     pub fn moderate(&self, variance: f64, freedom: f64) -> (f64, f64) {
         let together = self.freedom + freedom;
-        ((self.freedom * self.variance + freedom * variance) / together, together)
+        (
+            (self.freedom * self.variance + freedom * variance) / together,
+            together,
+        )
     }
 }
 
@@ -74,7 +93,11 @@ fn trigamma_inverse(value: f64) -> f64 {
     let (mut low, mut high) = (1e-6f64, 1e6f64);
     for _ in 0..100 {
         let middle = (low * high).sqrt();
-        if trigamma(middle) > value { low = middle } else { high = middle }
+        if trigamma(middle) > value {
+            low = middle
+        } else {
+            high = middle
+        }
     }
     low
 }
@@ -87,8 +110,16 @@ mod tests {
     #[test]
     fn trigamma_is_that_of_the_tables() {
         // pi^2 / 6, pi^2 / 2, and SciPy's polygamma(1, 3.5).
-        for (x, expected) in [(1.0, 1.644934066848), (0.5, 4.934802200545), (3.5, 0.330357756)] {
-            assert!((trigamma(x) - expected).abs() < 1e-8, "{x}: {}", trigamma(x));
+        for (x, expected) in [
+            (1.0, 1.644934066848),
+            (0.5, 4.934802200545),
+            (3.5, 0.330357756),
+        ] {
+            assert!(
+                (trigamma(x) - expected).abs() < 1e-8,
+                "{x}: {}",
+                trigamma(x)
+            );
             assert!((trigamma_inverse(expected) - x).abs() < 1e-6 * x);
         }
     }
@@ -103,7 +134,10 @@ mod tests {
         };
         let alike: Vec<(f64, f64)> = (0..12).map(|_| cell(2.0)).collect();
         let prior = Prior::of(&alike);
-        assert!(prior.freedom > 6.0 && (2.0..8.0).contains(&prior.variance), "{prior:?}");
+        assert!(
+            prior.freedom > 6.0 && (2.0..8.0).contains(&prior.variance),
+            "{prior:?}"
+        );
         let apart: Vec<(f64, f64)> = (0..12).map(|index| cell(10f64.powi(index % 4))).collect();
         assert!(Prior::of(&apart).freedom < 1.0, "{:?}", Prior::of(&apart));
         assert_eq!(Prior::of(&alike[..3]), Prior::NONE);

@@ -86,7 +86,16 @@ impl Metric {
         a: Vec<f64>,
         b: Vec<f64>,
     ) -> Metric {
-        Metric { name: name.into(), kind, better, a, b, paired: false, is_share: false, one_with: None }
+        Metric {
+            name: name.into(),
+            kind,
+            better,
+            a,
+            b,
+            paired: false,
+            is_share: false,
+            one_with: None,
+        }
     }
 }
 
@@ -124,13 +133,21 @@ pub fn compare(metrics: &[Metric], margin: f64) -> Vec<Comparison> {
     let mut alike: BTreeMap<_, Vec<(f64, f64)>> = BTreeMap::new();
     for (metric, samples) in metrics.iter().zip(&samples) {
         let Some(samples) = samples else { continue };
-        alike.entry((metric.kind, samples.likeness())).or_default().extend(samples.cells());
+        alike
+            .entry((metric.kind, samples.likeness()))
+            .or_default()
+            .extend(samples.cells());
     }
-    let priors: BTreeMap<_, Prior> =
-        alike.into_iter().map(|(kind, cells)| (kind, Prior::of(&cells))).collect();
+    let priors: BTreeMap<_, Prior> = alike
+        .into_iter()
+        .map(|(kind, cells)| (kind, Prior::of(&cells)))
+        .collect();
     // A metric that is one with a tested one is not counted again.
     let counted = |index: usize| {
-        samples[index].is_some() && metrics[index].one_with.is_none_or(|other| samples[other].is_none())
+        samples[index].is_some()
+            && metrics[index]
+                .one_with
+                .is_none_or(|other| samples[other].is_none())
     };
     let count = (0..metrics.len()).filter(|index| counted(*index)).count();
     let alpha = ALPHA / count.max(1) as f64;
@@ -139,23 +156,30 @@ pub fn compare(metrics: &[Metric], margin: f64) -> Vec<Comparison> {
         .zip(&samples)
         .map(|(metric, samples)| {
             let samples = samples.as_ref()?;
-            Some(samples.effect(&priors[&(metric.kind, samples.likeness())], alpha, metric.is_share))
+            Some(samples.effect(
+                &priors[&(metric.kind, samples.likeness())],
+                alpha,
+                metric.is_share,
+            ))
         })
         .collect();
     let corrected = corrected(metrics, &effects, counted);
     let compared = metrics.iter().enumerate().map(|(index, metric)| {
         let (effect, p_holm) = (effects[index], corrected[index]);
-        let shown = effect.zip(p_holm).filter(|(_, p)| *p < ALPHA).map(|(effect, _)| {
-            let none = match effect.scale {
-                super::effect::EffectScale::Ratio => 1.0,
-                super::effect::EffectScale::Difference => 0.0,
-            };
-            if (effect.value > none) == (metric.better == Better::Higher) {
-                Verdict::Better
-            } else {
-                Verdict::Worse
-            }
-        });
+        let shown = effect
+            .zip(p_holm)
+            .filter(|(_, p)| *p < ALPHA)
+            .map(|(effect, _)| {
+                let none = match effect.scale {
+                    super::effect::EffectScale::Ratio => 1.0,
+                    super::effect::EffectScale::Difference => 0.0,
+                };
+                if (effect.value > none) == (metric.better == Better::Higher) {
+                    Verdict::Better
+                } else {
+                    Verdict::Worse
+                }
+            });
         let same = samples[index]
             .as_ref()
             .zip(effect)
@@ -198,11 +222,20 @@ fn corrected(
         all[*index] = Some(p);
     }
     for (index, effect) in effects.iter().enumerate() {
-        let Some(effect) = effect.filter(|_| !counted(index)) else { continue };
+        let Some(effect) = effect.filter(|_| !counted(index)) else {
+            continue;
+        };
         let other = metrics[index].one_with.expect("only such are not counted");
-        let others = (effects[other].expect("it was tested").p, all[other].expect("it is counted"));
+        let others = (
+            effects[other].expect("it was tested").p,
+            all[other].expect("it is counted"),
+        );
         // The factor that the other one was corrected by; where that has a p of zero, the largest.
-        let factor = if others.0 > 0.0 { others.1 / others.0 } else { p.len() as f64 };
+        let factor = if others.0 > 0.0 {
+            others.1 / others.0
+        } else {
+            p.len() as f64
+        };
         all[index] = Some((effect.p * factor).min(1.0));
     }
     all

@@ -112,8 +112,13 @@ pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary) {
             .text(cost.recovered.word())
             .count_or_null(nanos(Some(cost.recovered)))
             .float_or_null(cost.noticeable_drop);
-        let row = [&cost.response_mean, &cost.response_p99].into_iter().fold(row, response);
-        row.float_or_null(cost.excess_wait_s).float(cost.failed_share_before).float(cost.failed_share).end();
+        let row = [&cost.response_mean, &cost.response_p99]
+            .into_iter()
+            .fold(row, response);
+        row.float_or_null(cost.excess_wait_s)
+            .float(cost.failed_share_before)
+            .float(cost.failed_share)
+            .end();
     }
 }
 

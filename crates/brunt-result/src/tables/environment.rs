@@ -7,8 +7,14 @@ pub const TABLE: Table = Table {
     name: "environment",
     doc: "One row for each fact about the machine, the program and the targets at the start of the experiment.",
     columns: &[
-        Column::text("subject", "`machine`, `brunt`, `experiment`, or `target` and its name."),
-        Column::text("key", "Name of the fact, such as `kernel` or `mount_options`."),
+        Column::text(
+            "subject",
+            "`machine`, `brunt`, `experiment`, or `target` and its name.",
+        ),
+        Column::text(
+            "key",
+            "Name of the fact, such as `kernel` or `mount_options`.",
+        ),
         Column::text("value", "Its value.").coded(Coding::Delta),
     ],
 };
@@ -18,6 +24,12 @@ pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// One thing; a value over [`VALUE_BYTES_MAX`] is cut.
 pub fn append(rows: &mut Batch, subject: &str, key: &str, value: &str) {
-    let end = (0..=VALUE_BYTES_MAX.min(value.len())).rev().find(|end| value.is_char_boundary(*end));
-    rows.row().text(subject).text(key).text(&value[..end.unwrap_or(0)]).end();
+    let end = (0..=VALUE_BYTES_MAX.min(value.len()))
+        .rev()
+        .find(|end| value.is_char_boundary(*end));
+    rows.row()
+        .text(subject)
+        .text(key)
+        .text(&value[..end.unwrap_or(0)])
+        .end();
 }

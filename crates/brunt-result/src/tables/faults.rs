@@ -16,13 +16,27 @@ pub const TABLE: Table = Table {
         Column::text("kind", "Its kind, such as `storage` or `link`."),
         Column::text("place", "Name of the target, link or host that it affects."),
         Column::text("what", "Its effect."),
-        Column::int("start_ns", "When it was injected, since the workers of the run started."),
+        Column::int(
+            "start_ns",
+            "When it was injected, since the workers of the run started.",
+        ),
         Column::int("shown_ns", "When it was proven to be in effect."),
         Column::text("shown_by", "Evidence.").coded(Coding::Delta),
-        Column::int("end_ns", "When it was removed; null if the run ended before.").nullable(),
-        Column::int("gone_ns", "When it was proven to be gone; null if it was not.").nullable(),
+        Column::int(
+            "end_ns",
+            "When it was removed; null if the run ended before.",
+        )
+        .nullable(),
+        Column::int(
+            "gone_ns",
+            "When it was proven to be gone; null if it was not.",
+        )
+        .nullable(),
         Column::text("gone_by", "Evidence; empty if it was not proven.").coded(Coding::Delta),
-        Column::int("gaps", "How often it was lost and injected again because its target was killed."),
+        Column::int(
+            "gaps",
+            "How often it was lost and injected again because its target was killed.",
+        ),
         Column::int("gap_ns", "Total time of these gaps."),
     ],
 };
@@ -43,6 +57,12 @@ pub fn append(rows: &mut Batch, moment: &RunOrigin, fault: &FaultRecord) {
         .nanos_since_or_null(fault.gone, moment.origin)
         .text(&fault.gone_by)
         .count(fault.gaps.len() as u64)
-        .count(fault.gaps.iter().map(|gap| gap.until.since(gap.from).as_nanos() as u64).sum())
+        .count(
+            fault
+                .gaps
+                .iter()
+                .map(|gap| gap.until.since(gap.from).as_nanos() as u64)
+                .sum(),
+        )
         .end();
 }

@@ -29,12 +29,21 @@ pub const LOST: &[Column] = &[
     Column::int("scsi_errors", "Requests that failed with a SCSI status."),
     Column::int("os_errors", "Requests that the operating system rejected."),
     Column::int("out_of_range", "Requests outside the device."),
-    Column::int("timed_out", "Requests that failed after their last attempt timed out."),
+    Column::int(
+        "timed_out",
+        "Requests that failed after their last attempt timed out.",
+    ),
     Column::int("gone", "Requests that failed because the device is gone."),
     Column::int("unsupported", "Requests that the device does not support."),
-    Column::int("miscompares", "Reads with data that differs from what was written."),
+    Column::int(
+        "miscompares",
+        "Reads with data that differs from what was written.",
+    ),
     Column::int("hanging", "Requests outstanding when the run ended."),
-    Column::int("skipped", "Requests that were due but not sent in time, or at all."),
+    Column::int(
+        "skipped",
+        "Requests that were due but not sent in time, or at all.",
+    ),
 ];
 
 /// Response and service times, exact mean and maximum, percentiles at most 0.1 % too long.
@@ -57,8 +66,14 @@ pub const TIMES: &[Column] = &[
 pub const COST: &[Column] = &[
     Column::int("cpu_user_ns", "CPU time of the workers in user mode."),
     Column::int("cpu_system_ns", "CPU time of the workers in the kernel."),
-    Column::int("voluntary_switches", "Voluntary context switches of the workers."),
-    Column::int("involuntary_switches", "Involuntary context switches of the workers."),
+    Column::int(
+        "voluntary_switches",
+        "Voluntary context switches of the workers.",
+    ),
+    Column::int(
+        "involuntary_switches",
+        "Involuntary context switches of the workers.",
+    ),
     Column::int(
         "system_calls",
         "System calls of the workers' rings; the loop makes only one other per interval.",
@@ -87,7 +102,9 @@ pub fn all_done<'a>(row: Row<'a>, figures: &Figures) -> Row<'a> {
 
 /// Fills [`LOST`].
 pub fn lost<'a>(row: Row<'a>, counts: &Counts) -> Row<'a> {
-    let not_good = RequestStatus::ALL.into_iter().filter(|status| *status != RequestStatus::Good);
+    let not_good = RequestStatus::ALL
+        .into_iter()
+        .filter(|status| *status != RequestStatus::Good);
     not_good.fold(row, |row, status| row.count(counts.of(status)))
 }
 

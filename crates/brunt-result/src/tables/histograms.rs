@@ -27,12 +27,21 @@ pub const TABLE: Table = Table {
           (A latency beyond 2^43 ns, 2.4 hours, is in the last bucket.)",
     columns: &[
         Column::int("run", "The run."),
-        Column::int("trial", "The trial of a rate search, from 0; 0 in other runs."),
-        Column::int("start_ns", "Start of the extent, since the workers of the run started."),
+        Column::int(
+            "trial",
+            "The trial of a rate search, from 0; 0 in other runs.",
+        ),
+        Column::int(
+            "start_ns",
+            "Start of the extent, since the workers of the run started.",
+        ),
         Column::int("end_ns", "End of the extent."),
         Column::text("op", OP),
         Column::int("low_ns", "Minimum latency of the bucket."),
-        Column::int("high_ns", "Maximum latency of the bucket, which is reported for percentiles within it."),
+        Column::int(
+            "high_ns",
+            "Maximum latency of the bucket, which is reported for percentiles within it.",
+        ),
         Column::int("responses", "Requests with this response time."),
         Column::int("services", "Requests with this service time."),
     ],
@@ -83,12 +92,17 @@ impl Extent {
 
     /// Writes what there is.
     pub fn end(&mut self, rows: &mut Batch, moment: &RunOrigin) {
-        let Some((start, end)) = self.span.take() else { return };
+        let Some((start, end)) = self.span.take() else {
+            return;
+        };
         for (kind, times) in &mut self.ops {
-            let (mut responses, mut services) =
-                (times.response.buckets().peekable(), times.service.buckets().peekable());
+            let (mut responses, mut services) = (
+                times.response.buckets().peekable(),
+                times.service.buckets().peekable(),
+            );
             loop {
-                let next = |latency: Option<&(Nanos, u64)>| latency.map_or(Nanos::MAX, |(high, _)| *high);
+                let next =
+                    |latency: Option<&(Nanos, u64)>| latency.map_or(Nanos::MAX, |(high, _)| *high);
                 let high = next(responses.peek()).min(next(services.peek()));
                 if high == Nanos::MAX {
                     break;
@@ -124,34 +138,61 @@ mod tests {
     #[test]
     fn extents_add_up() {
         let (mut rows, mut extent) = (Batch::new(&TABLE), Extent::default());
-        let moment = RunOrigin { run: 3, trial: 0, origin: Nanos(1000) };
+        let moment = RunOrigin {
+            run: 3,
+            trial: 0,
+            origin: Nanos(1000),
+        };
         let (mut responses, mut services) = (0, 0);
         for index in 0..3000u64 {
             let mut figures = Figures::of_kinds(&[OpKind::Read, OpKind::Write]);
             for request in 0..1 + index % 4 {
-                figures.at(0).response.record(Nanos(1000 * (request + 1) * 7));
+                figures
+                    .at(0)
+                    .response
+                    .record(Nanos(1000 * (request + 1) * 7));
                 figures.at(0).service.record(Nanos(1000 * (request + 1)));
                 figures.at(1).service.record(Nanos(500));
                 (responses, services) = (responses + 1, services + 2);
             }
             let (start, end) = (1000 + index * 10_000_000, 1000 + (index + 1) * 10_000_000);
-            let interval = Interval { index, start: Nanos(start), end: Nanos(end), figures };
+            let interval = Interval {
+                index,
+                start: Nanos(start),
+                end: Nanos(end),
+                figures,
+            };
             extent.add(&mut rows, &moment, &interval);
         }
         extent.end(&mut rows, &moment);
         extent.end(&mut rows, &moment);
         assert_eq!(rows.ints("responses").iter().sum::<i64>(), responses);
         assert_eq!(rows.ints("services").iter().sum::<i64>(), services);
-        let mut spans: Vec<(i64, i64)> =
-            rows.ints("start_ns").iter().copied().zip(rows.ints("end_ns").iter().copied()).collect();
+        let mut spans: Vec<(i64, i64)> = rows
+            .ints("start_ns")
+            .iter()
+            .copied()
+            .zip(rows.ints("end_ns").iter().copied())
+            .collect();
         spans.dedup();
-        assert!(spans.windows(2).all(|pair| pair[0].1 == pair[1].0), "{spans:?}");
+        assert!(
+            spans.windows(2).all(|pair| pair[0].1 == pair[1].0),
+            "{spans:?}"
+        );
         assert_eq!((spans[0].0, spans[spans.len() - 1].1), (0, 30_000_000_000));
-        let lengths: Vec<i64> =
-            spans[..spans.len() - 1].iter().map(|(start, end)| (end - start) / 10_000_000).collect();
+        let lengths: Vec<i64> = spans[..spans.len() - 1]
+            .iter()
+            .map(|(start, end)| (end - start) / 10_000_000)
+            .collect();
         // Each interval at first; a run of a second has twenty and more, one of half a minute not even two hundred.
         assert_eq!(lengths[..20], [1; 20]);
-        assert!(spans.iter().filter(|(_, end)| *end <= 1_000_000_000).count() > 40);
+        assert!(
+            spans
+                .iter()
+                .filter(|(_, end)| *end <= 1_000_000_000)
+                .count()
+                > 40
+        );
         assert!(lengths.is_sorted() && lengths.len() < 160, "{lengths:?}");
         assert_eq!(lengths[lengths.len() - 1], 100);
         let (low, high) = (rows.ints("low_ns"), rows.ints("high_ns"));

@@ -16,18 +16,34 @@ pub const TABLE: Table = Table {
         Column::text("index", "`parallelism` or `latency`."),
         Column::text("target", "Name of the target."),
         Column::text("workload", "Name of the workload."),
-        Column::text("axes", "Values of the other axes that both sides have in common, as in labels."),
+        Column::text(
+            "axes",
+            "Values of the other axes that both sides have in common, as in labels.",
+        ),
         Column::text("op", "Kind of operation; null for all kinds together.").nullable(),
         Column::int("at_once", "Clients at once."),
-        Column::text("link_delay", "Of `latency`: the delay that is compared with none.").nullable(),
-        Column::text("of", "`client`: of the mean of a client; `all`: of all clients together."),
+        Column::text(
+            "link_delay",
+            "Of `latency`: the delay that is compared with none.",
+        )
+        .nullable(),
+        Column::text(
+            "of",
+            "`client`: of the mean of a client; `all`: of all clients together.",
+        ),
         Column::float("ratio", "The ratio; null where it has no interval.").nullable(),
         Column::float("low", "Lower end of its 95 % interval.").nullable(),
         Column::float("high", "Upper end.").nullable(),
         Column::text("missing", "Why there is none.").nullable(),
-        Column::int("clients", "Clients that the interval is over; with 1 it is over rounds alone."),
+        Column::int(
+            "clients",
+            "Clients that the interval is over; with 1 it is over rounds alone.",
+        ),
         Column::int("rounds", "Rounds that count."),
-        Column::int("rounds_left_out", "Rounds in which a run was incomplete or a client took no part."),
+        Column::int(
+            "rounds_left_out",
+            "Rounds in which a run was incomplete or a client took no part.",
+        ),
     ],
 };
 
@@ -37,14 +53,21 @@ pub const CLIENTS: Table = Table {
     doc: "One row for each client of each point of an experiment that has indexes of robustness, and for each of its kinds \
           of operations, written when the experiment ends: each client's own throughput.",
     columns: &[
-        Column::text("client", "Its host's name; `local` for the process that ran the experiment."),
+        Column::text(
+            "client",
+            "Its host's name; `local` for the process that ran the experiment.",
+        ),
         Column::text("target", "Name of the target."),
         Column::text("workload", "Name of the workload."),
         Column::text("axes", "Values of the point's axes, as in labels."),
         Column::int("at_once", "Clients at once, if that is swept.").nullable(),
         Column::text("company", "Which these are, joined by `+`.").nullable(),
         Column::text("op", "Kind of operation; null for all kinds together.").nullable(),
-        Column::float("bytes_per_second", "Mean over runs; null without a run that counts.").nullable(),
+        Column::float(
+            "bytes_per_second",
+            "Mean over runs; null without a run that counts.",
+        )
+        .nullable(),
         Column::float("low", "Lower end of its 95 % interval; null with one run.").nullable(),
         Column::float("high", "Upper end.").nullable(),
         Column::int("runs", "Runs that count."),
@@ -53,7 +76,9 @@ pub const CLIENTS: Table = Table {
 
 /// All indexes of an experiment, in both tables.
 pub fn append(indexes: &mut Batch, clients: &mut Batch, summary: &Summary) {
-    let Some(found) = &summary.indexes else { return };
+    let Some(found) = &summary.indexes else {
+        return;
+    };
     for impact in &found.impacts {
         for (of, ratio) in [("client", &impact.per_client), ("all", &impact.aggregate)] {
             append_ratio(indexes, impact, of, ratio);
@@ -61,7 +86,10 @@ pub fn append(indexes: &mut Batch, clients: &mut Batch, summary: &Summary) {
     }
     for client in &found.clients {
         let rate = client.bytes_per_second;
-        let at_once = client.axes.get(CLIENTS_AXIS).and_then(|count| count.parse().ok());
+        let at_once = client
+            .axes
+            .get(CLIENTS_AXIS)
+            .and_then(|count| count.parse().ok());
         clients
             .row()
             .text(&client.client)
@@ -107,5 +135,8 @@ fn append_ratio(indexes: &mut Batch, impact: &ImpactIndex, of: &str, ratio: &Imp
 
 /// `block_size=4k link_delay=10ms`
 fn joined(axes: &BTreeMap<String, String>) -> String {
-    axes.iter().map(|(axis, value)| format!("{axis}={value}")).collect::<Vec<String>>().join(" ")
+    axes.iter()
+        .map(|(axis, value)| format!("{axis}={value}"))
+        .collect::<Vec<String>>()
+        .join(" ")
 }

@@ -9,7 +9,10 @@ use super::figures::{COST, DONE, LOST, OP, TIMES, all_done, cost, done, lost, ti
 
 const WHEN: &[Column] = &[
     Column::int("run", "The run."),
-    Column::int("trial", "The trial of a rate search, from 0; 0 in other runs."),
+    Column::int(
+        "trial",
+        "The trial of a rate search, from 0; 0 in other runs.",
+    ),
     Column::int("interval", "Its number in the run, from 0."),
     Column::int(
         "start_ns",
@@ -56,7 +59,10 @@ pub fn append(
         response.merge(&op.response);
         service.merge(&op.service);
     }
-    let row = lost(all_done(begin(all, moment, interval), figures), &figures.counts);
+    let row = lost(
+        all_done(begin(all, moment, interval), figures),
+        &figures.counts,
+    );
     let row = row.float(interval.in_flight());
     cost(times(row, response, service), &figures.cost).end();
     for (kind, op) in figures.ops() {

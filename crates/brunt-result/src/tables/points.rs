@@ -44,17 +44,33 @@ pub const AXES: Table = Table {
 pub fn append(points: &mut Batch, axes: &mut Batch, summary: &Summary) {
     for (index, point) in summary.points.iter().enumerate() {
         let index = index as u64;
-        let all = |label: &String| summary.points.iter().position(|other| other.label == *label);
+        let all = |label: &String| {
+            summary
+                .points
+                .iter()
+                .position(|other| other.label == *label)
+        };
         points
             .row()
             .count(index)
             .text(&point.label)
             .text(&point.target)
             .text(&point.workload)
-            .count_or_null(point.part_of.as_ref().and_then(all).map(|place| place as u64))
+            .count_or_null(
+                point
+                    .part_of
+                    .as_ref()
+                    .and_then(all)
+                    .map(|place| place as u64),
+            )
             .end();
         for (axis, value) in &point.axes {
-            axes.row().count(index).text(axis).text(value).float_or_null(number(value)).end();
+            axes.row()
+                .count(index)
+                .text(axis)
+                .text(value)
+                .float_or_null(number(value))
+                .end();
         }
     }
 }
@@ -62,7 +78,12 @@ pub fn append(points: &mut Batch, axes: &mut Batch, summary: &Summary) {
 fn number(value: &str) -> Option<f64> {
     let bytes = || value.parse::<Size>().ok().map(|size| size.0 as f64);
     let seconds = || value.parse::<Span>().ok().map(|span| span.0.as_secs_f64());
-    value.parse().ok().or_else(bytes).or_else(seconds).filter(|number: &f64| number.is_finite())
+    value
+        .parse()
+        .ok()
+        .or_else(bytes)
+        .or_else(seconds)
+        .filter(|number: &f64| number.is_finite())
 }
 
 #[cfg(test)]
@@ -72,7 +93,8 @@ mod tests {
     /// an axis can be plotted, whatever its unit.
     #[test]
     fn values_are_numbers() {
-        let check = |value: &str, expected: Option<f64>| assert_eq!(number(value), expected, "{value}");
+        let check =
+            |value: &str, expected: Option<f64>| assert_eq!(number(value), expected, "{value}");
         check("8", Some(8.0));
         check("0.25", Some(0.25));
         check("4k", Some(4096.0));

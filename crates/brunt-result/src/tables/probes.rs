@@ -11,14 +11,20 @@ pub const TABLE: Table = Table {
     doc: "One row for each figure and sample of hosts and of parts of devices during runs. [probes.md](probes.md) lists the figures.",
     columns: &[
         Column::int("run", "The run during which it was taken."),
-        Column::text("host", "Host: `local`, a host of the lab, or one of `[hosts]`."),
+        Column::text(
+            "host",
+            "Host: `local`, a host of the lab, or one of `[hosts]`.",
+        ),
         Column::int(
             "start_ns",
             "Start of the sample, since the workers of the run started; negative before that.",
         ),
         Column::int("end_ns", "Its end, when the counters were read."),
         Column::text("probe", "The probe, such as `cpu` or `network`."),
-        Column::text("instance", "Instance, such as `cpu0` or `eth0`; empty for all together."),
+        Column::text(
+            "instance",
+            "Instance, such as `cpu0` or `eth0`; empty for all together.",
+        ),
         Column::text("metric", "Metric, with its unit."),
         Column::float("value", "How much.").coded(Coding::Dictionary),
     ],

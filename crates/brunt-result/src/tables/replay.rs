@@ -18,11 +18,20 @@ pub const TABLE: Table = Table {
         ),
         Column::int("end_ns", "Where it ends."),
         Column::int("requests", "Requests that were due in it."),
-        Column::float("issue_error_mean_ns", "From when a request was due to when it was sent, on average."),
+        Column::float(
+            "issue_error_mean_ns",
+            "From when a request was due to when it was sent, on average.",
+        ),
         Column::float("issue_error_max_ns", "The longest."),
-        Column::float("depth_mean", "Requests in flight that a request found, on average."),
-        Column::float("trace_depth_mean", "The same in the trace; null where it has no response times.")
-            .nullable(),
+        Column::float(
+            "depth_mean",
+            "Requests in flight that a request found, on average.",
+        ),
+        Column::float(
+            "trace_depth_mean",
+            "The same in the trace; null where it has no response times.",
+        )
+        .nullable(),
     ],
 };
 

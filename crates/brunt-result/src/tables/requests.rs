@@ -13,9 +13,15 @@ pub const TABLE: Table = Table {
           Response time is `completed_ns - intended_ns`, service time `completed_ns - sent_ns`.",
     columns: &[
         Column::int("run", "The run."),
-        Column::int("trial", "The trial of a rate search, from 0; 0 in other runs."),
+        Column::int(
+            "trial",
+            "The trial of a rate search, from 0; 0 in other runs.",
+        ),
         Column::int("worker", "Worker that sent it, from 0."),
-        Column::int("sequence", "Position in the worker's sequence; the same seed yields the same request."),
+        Column::int(
+            "sequence",
+            "Position in the worker's sequence; the same seed yields the same request.",
+        ),
         Column::text("op", OP),
         Column::int("offset_bytes", "Offset on the device.").coded(Coding::Plain),
         Column::int("len_bytes", "How much.").coded(Coding::Dictionary),
@@ -23,11 +29,21 @@ pub const TABLE: Table = Table {
             "intended_ns",
             "When it was due (open loop) or issued (closed loop), since the workers of the run started.",
         ),
-        Column::int("sent_ns", "When its last attempt was submitted to the device; null if it never was.")
-            .nullable(),
-        Column::int("completed_ns", "When its last attempt completed; null if it never did.").nullable(),
+        Column::int(
+            "sent_ns",
+            "When its last attempt was submitted to the device; null if it never was.",
+        )
+        .nullable(),
+        Column::int(
+            "completed_ns",
+            "When its last attempt completed; null if it never did.",
+        )
+        .nullable(),
         Column::int("retries", "Retries."),
-        Column::text("status", "How it ended: `good`, or the kind of error or loss."),
+        Column::text(
+            "status",
+            "How it ended: `good`, or the kind of error or loss.",
+        ),
     ],
 };
 

@@ -59,7 +59,11 @@ pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary, figures: &Figu
         .count(info.repetition.into())
         .int(info.seed as i64)
         .count(began.as_nanos() as u64)
-        .text(name.as_ref().and_then(|name| name.as_str()).unwrap_or_default())
+        .text(
+            name.as_ref()
+                .and_then(|name| name.as_str())
+                .unwrap_or_default(),
+        )
         .bool(run.is_complete())
         .count((run.measured_s * 1e9).round() as u64)
         .float(run.requests_per_second)

@@ -22,10 +22,16 @@ fn tables_are_described() {
 fn the_page_has_all_tables() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results.md");
     let page = std::fs::read_to_string(&path).unwrap();
-    let (written, described) = (markdown::between_marks(&page).unwrap(), markdown::sections(TABLES));
+    let (written, described) = (
+        markdown::between_marks(&page).unwrap(),
+        markdown::sections(TABLES),
+    );
     if std::env::var_os("BRUNT_WRITE_DOCS").is_some() {
         std::fs::write(&path, page.replacen(written, &described, 1)).unwrap();
     } else {
-        assert!(written == described, "docs/results.md is behind: run this test with BRUNT_WRITE_DOCS=1");
+        assert!(
+            written == described,
+            "docs/results.md is behind: run this test with BRUNT_WRITE_DOCS=1"
+        );
     }
 }

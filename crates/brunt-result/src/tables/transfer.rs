@@ -52,9 +52,16 @@ struct Stretch<'a> {
 
 /// What the links carried in a run.
 pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary) {
-    let Some(transfer) = &run.transfer else { return };
+    let Some(transfer) = &run.transfer else {
+        return;
+    };
     let (start_s, end_s, useful_bytes) = (0.0, transfer.seconds, transfer.useful_bytes);
-    let whole = Stretch { phase: None, start_s, end_s, useful_bytes };
+    let whole = Stretch {
+        phase: None,
+        start_s,
+        end_s,
+        useful_bytes,
+    };
     for (name, link) in &transfer.links {
         append_link(rows, info, run, &whole, (name, link.bytes()));
     }
@@ -78,8 +85,12 @@ fn append_link(
     of: &Stretch<'_>,
     (name, bytes): (&str, WayBytes),
 ) {
-    let link =
-        run.transfer.as_ref().and_then(|transfer| transfer.links.get(name)).copied().unwrap_or_default();
+    let link = run
+        .transfer
+        .as_ref()
+        .and_then(|transfer| transfer.links.get(name))
+        .copied()
+        .unwrap_or_default();
     let ways = [
         ("there", bytes.there, link.idle_there_bytes_per_second),
         ("back", bytes.back, link.idle_back_bytes_per_second),

@@ -19,7 +19,11 @@ use crate::library::loading::{LibraryFile, Loaded, functions, once, text};
 use crate::library::patience::{CLOSING, within};
 use crate::library::slots::{Library, LibraryOp, SlotToken};
 
-const GFAPI: LibraryFile = LibraryFile { file: "libgfapi.so.0", package: "libgfapi0", needs: "GlusterFS 6" };
+const GFAPI: LibraryFile = LibraryFile {
+    file: "libgfapi.so.0",
+    package: "libgfapi0",
+    needs: "GlusterFS 6",
+};
 
 /// Levels of the library's log (GF_LOG_NONE, GF_LOG_WARNING).
 const LOG_NONE: c_int = 0;
@@ -66,7 +70,10 @@ fn gfapi() -> Result<&'static Gfapi, LibraryError> {
     static GFAPI_LOADED: OnceLock<Gfapi> = OnceLock::new();
     once(&GFAPI_LOADED, || {
         let library = Loaded::open(GFAPI)?;
-        Ok(Gfapi { files: Files::find(&library)?, operations: Operations::find(&library)? })
+        Ok(Gfapi {
+            files: Files::find(&library)?,
+            operations: Operations::find(&library)?,
+        })
     })
 }
 
@@ -93,17 +100,29 @@ impl GlusterFile {
     /// Connects and opens. Waits for the volume: for a thread that may be left behind.
     pub fn open(config: &GlusterConfig) -> Result<GlusterFile, LibraryError> {
         let gfapi = gfapi()?;
-        let handles = Handles { volume: null_mut(), file: null_mut() };
+        let handles = Handles {
+            volume: null_mut(),
+            file: null_mut(),
+        };
         // What is opened before something fails is closed with it.
-        let mut file = GlusterFile { gfapi, name: config.name(), handles };
+        let mut file = GlusterFile {
+            gfapi,
+            name: config.name(),
+            handles,
+        };
         file.connect(config)?;
         let path = text(&config.path);
-        let access = if config.read_only { libc::O_RDONLY } else { libc::O_RDWR };
+        let access = if config.read_only {
+            libc::O_RDONLY
+        } else {
+            libc::O_RDWR
+        };
         let direct = if config.cache { 0 } else { libc::O_DIRECT };
         // SAFETY: the volume is there; the text lives through the call.
         file.handles.file =
             unsafe { (gfapi.files.glfs_open)(file.handles.volume, path.as_ptr(), access | direct) };
-        let advice = "the path begins at the volume's root; 'truncate' on a mounted volume makes a file";
+        let advice =
+            "the path begins at the volume's root; 'truncate' on a mounted volume makes a file";
         let answer = if file.handles.file.is_null() { -1 } else { 0 };
         file.check(answer, || format!("open '{}'", config.path), advice)?;
         Ok(file)
@@ -118,17 +137,34 @@ impl GlusterFile {
         let at = self.handles.volume;
         let answer = if at.is_null() { -1 } else { 0 };
         self.check(answer, || "begin".to_string(), "")?;
-        let (host, log) = (text(&config.host), text(config.log.as_deref().unwrap_or("/dev/null")));
-        let level = if config.log.is_some() { LOG_WARNING } else { LOG_NONE };
+        let (host, log) = (
+            text(&config.host),
+            text(config.log.as_deref().unwrap_or("/dev/null")),
+        );
+        let level = if config.log.is_some() {
+            LOG_WARNING
+        } else {
+            LOG_NONE
+        };
         let behind = c"*-write-behind".as_ptr();
         let strict = if config.cache { c"off" } else { c"on" };
         // SAFETY: the volume's handle is there; all texts live through the calls.
         let answers = unsafe {
             [
-                (files.glfs_set_volfile_server)(at, c"tcp".as_ptr(), host.as_ptr(), config.port.into()),
+                (files.glfs_set_volfile_server)(
+                    at,
+                    c"tcp".as_ptr(),
+                    host.as_ptr(),
+                    config.port.into(),
+                ),
                 (files.glfs_set_logging)(at, log.as_ptr(), level),
                 // With O_DIRECT writes are not acknowledged before the bricks have them.
-                (files.glfs_set_xlator_option)(at, behind, c"strict-O_DIRECT".as_ptr(), strict.as_ptr()),
+                (files.glfs_set_xlator_option)(
+                    at,
+                    behind,
+                    c"strict-O_DIRECT".as_ptr(),
+                    strict.as_ptr(),
+                ),
                 // A write that failed behind our back is not forgotten by the flush that said so.
                 (files.glfs_set_xlator_option)(
                     at,
@@ -144,14 +180,22 @@ impl GlusterFile {
         // SAFETY: the volume's handle is there and configured.
         let answer = unsafe { (files.glfs_init)(at) };
         let advice = "does glusterd run there, and is the volume started? See 'gluster volume info'; log=FILE says more";
-        self.check(answer, || format!("connect to volume '{}'", config.volume), advice)
+        self.check(
+            answer,
+            || format!("connect to volume '{}'", config.volume),
+            advice,
+        )
     }
 
     /// How long the file is.
     pub fn size_bytes(&self) -> Result<u64, LibraryError> {
         // SAFETY: the file is open. Requests carry their offsets and do not use the file's.
         let end = unsafe { (self.gfapi.files.glfs_lseek)(self.handles.file, 0, libc::SEEK_END) };
-        self.check(if end < 0 { -1 } else { 0 }, || "find the file's size".to_string(), "")?;
+        self.check(
+            if end < 0 { -1 } else { 0 },
+            || "find the file's size".to_string(),
+            "",
+        )?;
         Ok(end as u64)
     }
 
@@ -166,7 +210,12 @@ impl GlusterFile {
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        Err(LibraryError::Refused { name: self.name.clone(), doing: doing(), error, advice })
+        Err(LibraryError::Refused {
+            name: self.name.clone(),
+            doing: doing(),
+            error,
+            advice,
+        })
     }
 }
 
@@ -202,7 +251,13 @@ fn errno() -> i64 {
 }
 
 /// libgfapi calls this when an operation has ended, on a thread of its own, with errno set where it failed.
-unsafe extern "C" fn ended(_: Handle, result: isize, _: *mut c_void, _: *mut c_void, token: *mut c_void) {
+unsafe extern "C" fn ended(
+    _: Handle,
+    result: isize,
+    _: *mut c_void,
+    _: *mut c_void,
+    token: *mut c_void,
+) {
     let result = if result < 0 { errno() } else { result as i64 };
     // SAFETY: the token is what `begin` got, and libgfapi calls once.
     unsafe { SlotToken::end(token.cast(), result) };
@@ -225,21 +280,39 @@ unsafe impl Library for GlusterFile {
         // end: so says our caller. The library passes the token on to `ended` and does not look at it.
         let begun = unsafe {
             match op {
-                LibraryOp::Read => {
-                    (operations.glfs_pread_async)(file, memory.cast(), len as usize, offset, 0, ended, token)
-                }
+                LibraryOp::Read => (operations.glfs_pread_async)(
+                    file,
+                    memory.cast(),
+                    len as usize,
+                    offset,
+                    0,
+                    ended,
+                    token,
+                ),
                 // Requests are at most TRANSFER_BYTES_MAX long.
-                LibraryOp::Write => {
-                    (operations.glfs_pwrite_async)(file, memory.cast(), len as c_int, offset, 0, ended, token)
-                }
+                LibraryOp::Write => (operations.glfs_pwrite_async)(
+                    file,
+                    memory.cast(),
+                    len as c_int,
+                    offset,
+                    0,
+                    ended,
+                    token,
+                ),
                 LibraryOp::Flush => (operations.glfs_fdatasync_async)(file, ended, token),
                 LibraryOp::Discard => {
                     (operations.glfs_discard_async)(file, offset, len as usize, ended, token)
                 }
-                LibraryOp::Zero => (operations.glfs_zerofill_async)(file, offset, len as i64, ended, token),
+                LibraryOp::Zero => {
+                    (operations.glfs_zerofill_async)(file, offset, len as i64, ended, token)
+                }
             }
         };
-        if begun < 0 { Err(-errno() as i32) } else { Ok(()) }
+        if begun < 0 {
+            Err(-errno() as i32)
+        } else {
+            Ok(())
+        }
     }
 
     /// Reads and writes say how many bytes they moved; the others do all or fail.

@@ -28,7 +28,11 @@ pub const GLUSTER: BackendEntry = BackendEntry {
     help: "a file on a GlusterFS volume, through libgfapi",
     example: "gluster://127.0.0.1:24007/volume/disk.img",
     options: OPTIONS,
-    open: |place, options| Ok(Arc::new(GlusterBackend::open(GlusterConfig::parse(place, options)?)?)),
+    open: |place, options| {
+        Ok(Arc::new(GlusterBackend::open(GlusterConfig::parse(
+            place, options,
+        )?)?))
+    },
     foresee: |place, options| GlusterConfig::parse(place, options).map(|_| None),
 };
 
@@ -45,7 +49,10 @@ impl GlusterBackend {
         let advice = "are the volume's bricks up? See 'gluster volume status'; log=FILE says what the library waits for";
         opened(name, time, advice, move || {
             let file = GlusterFile::open(&config)?;
-            Ok(GlusterBackend { info: describe(&config, file.size_bytes()?)?, file: Arc::new(file) })
+            Ok(GlusterBackend {
+                info: describe(&config, file.size_bytes()?)?,
+                file: Arc::new(file),
+            })
         })
     }
 }

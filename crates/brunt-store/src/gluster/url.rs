@@ -22,12 +22,18 @@ pub const OPTIONS: &[(&str, &str)] = &[
         "cache",
         "yes: with the client's caches; no (default): the file is opened with O_DIRECT and write-behind passes it on",
     ),
-    ("log", "file that the library writes its log to; default: none"),
+    (
+        "log",
+        "file that the library writes its log to; default: none",
+    ),
     (
         "timeout",
         "time limit for opening; default 30s. Requests have the volume's own limits (network.ping-timeout)",
     ),
-    ("block", "logical block size in bytes, 512 or 4096 (default)"),
+    (
+        "block",
+        "logical block size in bytes, 512 or 4096 (default)",
+    ),
     ("read_only", "yes: refuse writes"),
 ];
 
@@ -118,7 +124,13 @@ impl GlusterConfig {
 
     /// The URL without its options, for messages.
     pub fn name(&self) -> String {
-        let GlusterConfig { host, port, volume, path, .. } = self;
+        let GlusterConfig {
+            host,
+            port,
+            volume,
+            path,
+            ..
+        } = self;
         match host.contains(':') {
             true => format!("gluster://[{host}]:{port}/{volume}/{path}"),
             false => format!("gluster://{host}:{port}/{volume}/{path}"),
@@ -143,7 +155,12 @@ mod tests {
             assert_eq!((&*config.volume, &*config.path), (volume, path), "{place}");
             assert_eq!(config.name(), name);
         };
-        check("//h/v/disk.img", "gluster://h:24007/v/disk.img", "v", "disk.img");
+        check(
+            "//h/v/disk.img",
+            "gluster://h:24007/v/disk.img",
+            "v",
+            "disk.img",
+        );
         check("//h:9/v/a/b c", "gluster://h:9/v/a/b c", "v", "a/b c");
         check("//[::1]:9/v/d", "gluster://[::1]:9/v/d", "v", "d");
     }
@@ -151,12 +168,26 @@ mod tests {
     #[test]
     fn options_arrive() {
         let config = parse("//h/v/d", &[]).unwrap();
-        assert_eq!((config.cache, config.block_bytes, config.read_only), (false, 4096, false));
-        let options =
-            [("cache", "yes"), ("log", "/tmp/l"), ("timeout", "2s"), ("block", "512"), ("read_only", "yes")];
+        assert_eq!(
+            (config.cache, config.block_bytes, config.read_only),
+            (false, 4096, false)
+        );
+        let options = [
+            ("cache", "yes"),
+            ("log", "/tmp/l"),
+            ("timeout", "2s"),
+            ("block", "512"),
+            ("read_only", "yes"),
+        ];
         let config = parse("//h/v/d", &options).unwrap();
-        assert_eq!((config.cache, config.block_bytes, config.read_only), (true, 512, true));
-        assert_eq!((config.log.as_deref(), config.timeout), (Some("/tmp/l"), Duration::from_secs(2)));
+        assert_eq!(
+            (config.cache, config.block_bytes, config.read_only),
+            (true, 512, true)
+        );
+        assert_eq!(
+            (config.log.as_deref(), config.timeout),
+            (Some("/tmp/l"), Duration::from_secs(2))
+        );
     }
 
     #[test]

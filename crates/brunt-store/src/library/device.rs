@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use brunt_block::backends::in_range;
 use brunt_block::table::OpenError;
-use brunt_block::{Bell, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, Request, Ring};
+use brunt_block::{
+    Bell, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, Request, Ring,
+};
 use brunt_core::Nanos;
 
 use super::inbox::Landed;
@@ -116,7 +118,9 @@ impl<L: Library> LibraryDevice<L> {
             }
             flight.step = LibraryOp::Flush;
         }
-        self.begin(index).err().map(|errno| Err(self.refused(errno)))
+        self.begin(index)
+            .err()
+            .map(|errno| Err(self.refused(errno)))
     }
 
     fn refused(&mut self, errno: i32) -> DeviceError {
@@ -128,15 +132,29 @@ impl<L: Library> LibraryDevice<L> {
     fn end(&mut self, index: u32, result: Result<(), DeviceError>) -> Completion {
         let buf = self.slots.swap_buf(index, Buf::empty());
         self.free.push(index);
-        Completion { tag: self.flights[index as usize].request.tag, buf, result }
+        Completion {
+            tag: self.flights[index as usize].request.tag,
+            buf,
+            result,
+        }
     }
 }
 
 impl Flight {
     fn none() -> Flight {
-        let request =
-            Request { tag: 0, op: Op::Flush, offset: 0, len: 0, buf: Buf::empty(), force_unit_access: false };
-        Flight { request, step: LibraryOp::Flush, at: 0 }
+        let request = Request {
+            tag: 0,
+            op: Op::Flush,
+            offset: 0,
+            len: 0,
+            buf: Buf::empty(),
+            force_unit_access: false,
+        };
+        Flight {
+            request,
+            step: LibraryOp::Flush,
+            at: 0,
+        }
     }
 }
 
@@ -147,18 +165,31 @@ impl<L: Library> Device for LibraryDevice<L> {
 
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
         while self.free.len() > self.ready.len() {
-            let Some(mut request) = batch.pop_front() else { break };
+            let Some(mut request) = batch.pop_front() else {
+                break;
+            };
             let step = match self.first_step(&request) {
                 Ok(Some(step)) => step,
                 nothing => {
                     let result = nothing.map(drop);
-                    self.ready.push(Completion { tag: request.tag, buf: request.buf, result });
+                    self.ready.push(Completion {
+                        tag: request.tag,
+                        buf: request.buf,
+                        result,
+                    });
                     continue;
                 }
             };
-            let index = self.free.pop().expect("more slots are free than completions are ready");
+            let index = self
+                .free
+                .pop()
+                .expect("more slots are free than completions are ready");
             self.slots.swap_buf(index, std::mem::take(&mut request.buf));
-            self.flights[index as usize] = Flight { request, step, at: 0 };
+            self.flights[index as usize] = Flight {
+                request,
+                step,
+                at: 0,
+            };
             if let Err(errno) = self.begin(index) {
                 let error = self.refused(errno);
                 let ended = self.end(index, Err(error));
@@ -187,11 +218,18 @@ impl<L: Library> Device for LibraryDevice<L> {
     }
 
     fn deadline(&self) -> Nanos {
-        if self.ready.is_empty() { Nanos::MAX } else { Nanos(0) }
+        if self.ready.is_empty() {
+            Nanos::MAX
+        } else {
+            Nanos(0)
+        }
     }
 
     fn health(&self) -> Health {
-        Health { trouble: self.trouble.map(str::to_string), ..Health::default() }
+        Health {
+            trouble: self.trouble.map(str::to_string),
+            ..Health::default()
+        }
     }
 }
 
@@ -236,7 +274,12 @@ mod tests {
         }
 
         /// All of these to their ends, in the order of their tags; the library ends `operations` of them.
-        fn run(&mut self, requests: Vec<Request>, operations: usize, errno: i32) -> Vec<Completion> {
+        fn run(
+            &mut self,
+            requests: Vec<Request>,
+            operations: usize,
+            errno: i32,
+        ) -> Vec<Completion> {
             assert_eq!(self.device.outstanding(), 0);
             let mut batch = VecDeque::from(requests);
             let wanted = batch.len();
@@ -253,21 +296,44 @@ mod tests {
     }
 
     fn request(tag: u64, op: Op, offset: u64, len: usize, fill: u8) -> Request {
-        let mut buf = Buf::zeroed(if matches!(op, Op::Read | Op::Write) { len } else { 0 });
+        let mut buf = Buf::zeroed(if matches!(op, Op::Read | Op::Write) {
+            len
+        } else {
+            0
+        });
         buf.fill(fill);
-        Request { tag, op, offset, len: len as u64, buf, force_unit_access: false }
+        Request {
+            tag,
+            op,
+            offset,
+            len: len as u64,
+            buf,
+            force_unit_access: false,
+        }
     }
 
     #[test]
     fn requests_come_back_once_with_their_data_in_whatever_order_they_end() {
         let mut bench = Bench::new(4, false);
         // More than there are slots.
-        let writes = (0..16).map(|tag| request(tag, Op::Write, tag * 4096, 4096, tag as u8 + 1)).collect();
-        assert!(bench.run(writes, 16, 0).iter().all(|completion| completion.result.is_ok()));
-        let reads = (0..16).map(|tag| request(tag, Op::Read, tag * 4096, 4096, 0)).collect();
+        let writes = (0..16)
+            .map(|tag| request(tag, Op::Write, tag * 4096, 4096, tag as u8 + 1))
+            .collect();
+        assert!(
+            bench
+                .run(writes, 16, 0)
+                .iter()
+                .all(|completion| completion.result.is_ok())
+        );
+        let reads = (0..16)
+            .map(|tag| request(tag, Op::Read, tag * 4096, 4096, 0))
+            .collect();
         for (tag, completion) in bench.run(reads, 16, 0).iter().enumerate() {
             assert_eq!(completion.result, Ok(()));
-            assert!(completion.buf.iter().all(|&byte| byte == tag as u8 + 1), "request {tag}");
+            assert!(
+                completion.buf.iter().all(|&byte| byte == tag as u8 + 1),
+                "request {tag}"
+            );
         }
     }
 
@@ -278,16 +344,24 @@ mod tests {
         let done = bench.run(vec![request(0, Op::Write, 512, 4096, 7)], 3, 0);
         assert_eq!(done[0].result, Ok(()));
         let medium = bench.fake.medium.lock().unwrap();
-        assert!(medium[512..4608].iter().all(|&byte| byte == 7) && medium[511] == 0 && medium[4608] == 0);
+        assert!(
+            medium[512..4608].iter().all(|&byte| byte == 7)
+                && medium[511] == 0
+                && medium[4608] == 0
+        );
     }
 
     #[test]
     fn a_write_that_must_be_stable_is_followed_by_a_flush_where_there_is_a_cache() {
-        for (cache, expected) in
-            [(true, vec![LibraryOp::Write, LibraryOp::Flush]), (false, vec![LibraryOp::Write])]
-        {
+        for (cache, expected) in [
+            (true, vec![LibraryOp::Write, LibraryOp::Flush]),
+            (false, vec![LibraryOp::Write]),
+        ] {
             let mut bench = Bench::new(1, cache);
-            let write = Request { force_unit_access: true, ..request(0, Op::Write, 0, 512, 1) };
+            let write = Request {
+                force_unit_access: true,
+                ..request(0, Op::Write, 0, 512, 1)
+            };
             assert_eq!(bench.run(vec![write], expected.len(), 0)[0].result, Ok(()));
             assert_eq!(*bench.fake.ended.lock().unwrap(), expected);
         }
@@ -297,8 +371,16 @@ mod tests {
     fn zeros_and_holes_reach_the_library() {
         let mut bench = Bench::new(4, true);
         bench.fake.medium.lock().unwrap().fill(9);
-        let zeros = vec![request(0, Op::WriteZeroes, 0, 4096, 0), request(1, Op::Unmap, 4096, 4096, 0)];
-        assert!(bench.run(zeros, 2, 0).iter().all(|completion| completion.result.is_ok()));
+        let zeros = vec![
+            request(0, Op::WriteZeroes, 0, 4096, 0),
+            request(1, Op::Unmap, 4096, 4096, 0),
+        ];
+        assert!(
+            bench
+                .run(zeros, 2, 0)
+                .iter()
+                .all(|completion| completion.result.is_ok())
+        );
         let medium = bench.fake.medium.lock().unwrap();
         assert!(medium[..8192].iter().all(|&byte| byte == 0) && medium[8192] == 9);
     }
@@ -307,21 +389,33 @@ mod tests {
     fn errors_keep_their_number_and_give_the_buffer_back() {
         let mut bench = Bench::new(2, false);
         let done = bench.run(vec![request(5, Op::Read, 0, 512, 0)], 1, libc::ESHUTDOWN);
-        assert_eq!((done[0].result, done[0].buf.len()), (Err(DeviceError::Os(libc::ESHUTDOWN)), 512));
+        assert_eq!(
+            (done[0].result, done[0].buf.len()),
+            (Err(DeviceError::Os(libc::ESHUTDOWN)), 512)
+        );
         assert_eq!(bench.device.health().trouble.as_deref(), Some("shut out"));
         *bench.fake.refuses.lock().unwrap() = Some(libc::ENOMEM);
         let done = bench.run(vec![request(6, Op::Read, 0, 512, 0)], 0, 0);
-        assert_eq!((done[0].result, done[0].buf.len()), (Err(DeviceError::Os(libc::ENOMEM)), 512));
+        assert_eq!(
+            (done[0].result, done[0].buf.len()),
+            (Err(DeviceError::Os(libc::ENOMEM)), 512)
+        );
     }
 
     #[test]
     fn what_lies_outside_never_reaches_the_library() {
         let mut bench = Bench::new(2, false);
-        let outside = vec![request(0, Op::Read, SIZE, 512, 0), request(1, Op::Write, 100, 512, 0)];
+        let outside = vec![
+            request(0, Op::Read, SIZE, 512, 0),
+            request(1, Op::Write, 100, 512, 0),
+        ];
         for completion in bench.run(outside, 0, 0) {
             assert_eq!(completion.result, Err(DeviceError::OutOfRange));
         }
-        assert_eq!(bench.run(vec![request(0, Op::Write, 0, 0, 0)], 0, 0)[0].result, Ok(()));
+        assert_eq!(
+            bench.run(vec![request(0, Op::Write, 0, 0, 0)], 0, 0)[0].result,
+            Ok(())
+        );
         assert!(bench.fake.ended.lock().unwrap().is_empty());
     }
 }

@@ -70,7 +70,11 @@ pub enum LibraryError {
 }
 
 fn then(words: &str) -> String {
-    if words.is_empty() { String::new() } else { format!("; {words}") }
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!("; {words}")
+    }
 }
 
 impl From<LibraryError> for OpenError {

@@ -27,14 +27,24 @@ struct Mail {
 impl Inbox {
     /// Room for as many as there are slots: it never grows.
     pub fn new(slots: usize, waker: Waker) -> Inbox {
-        let mail = Mail { landed: Vec::with_capacity(slots), rung: false };
-        Inbox { mail: Mutex::new(mail), came: Condvar::new(), waker }
+        let mail = Mail {
+            landed: Vec::with_capacity(slots),
+            rung: false,
+        };
+        Inbox {
+            mail: Mutex::new(mail),
+            came: Condvar::new(),
+            waker,
+        }
     }
 
     /// From the library's thread.
     pub fn post(&self, slot: u32, result: i64) {
         let mut mail = self.lock();
-        assert!(mail.landed.len() < mail.landed.capacity(), "an operation ends once");
+        assert!(
+            mail.landed.len() < mail.landed.capacity(),
+            "an operation ends once"
+        );
         mail.landed.push((slot, result));
         let first = !std::mem::replace(&mut mail.rung, true);
         drop(mail);
@@ -59,7 +69,11 @@ impl Inbox {
             if left.is_zero() {
                 return false;
             }
-            mail = self.came.wait_timeout(mail, left).unwrap_or_else(PoisonError::into_inner).0;
+            mail = self
+                .came
+                .wait_timeout(mail, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         true
     }

@@ -37,7 +37,11 @@ impl Loaded {
         let name = CString::new(file.file).expect("a file's name has no NUL");
         match loader::open(&name) {
             Ok(handle) => Ok(Loaded { file, handle }),
-            Err(why) => Err(LibraryError::Missing { file: file.file, package: file.package, why }),
+            Err(why) => Err(LibraryError::Missing {
+                file: file.file,
+                package: file.package,
+                why,
+            }),
         }
     }
 
@@ -53,13 +57,22 @@ impl Loaded {
         name: &'static str,
         version: Option<&str>,
     ) -> Result<F, LibraryError> {
-        const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
+        const {
+            assert!(
+                size_of::<F>() == size_of::<*mut c_void>(),
+                "a pointer to a function"
+            )
+        };
         let function = CString::new(name).expect("a name has no NUL");
         let version = version.map(|version| CString::new(version).expect("a version has no NUL"));
         let found = loader::find(self.handle, &function, version.as_deref());
         if found.is_null() {
             let LibraryFile { file, needs, .. } = self.file;
-            return Err(LibraryError::Old { file, function: name, needs });
+            return Err(LibraryError::Old {
+                file,
+                function: name,
+                needs,
+            });
         }
         // SAFETY: both have a pointer's size, and the caller says that it is such a function.
         Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
@@ -103,9 +116,15 @@ mod loader {
         // SAFETY: the text is this thread's own, until it calls the loader again.
         let why = unsafe {
             let words = libc::dlerror();
-            if words.is_null() { None } else { Some(CStr::from_ptr(words).to_string_lossy().into_owned()) }
+            if words.is_null() {
+                None
+            } else {
+                Some(CStr::from_ptr(words).to_string_lossy().into_owned())
+            }
         };
-        Err(LoaderRefusal(why.unwrap_or_else(|| "the loader does not say why".to_string())))
+        Err(LoaderRefusal(why.unwrap_or_else(|| {
+            "the loader does not say why".to_string()
+        })))
     }
 
     pub fn find(handle: *mut c_void, name: &CStr, version: Option<&CStr>) -> *mut c_void {
@@ -161,7 +180,11 @@ pub(crate) use functions;
 mod tests {
     use super::*;
 
-    const C: LibraryFile = LibraryFile { file: "libc.so.6", package: "libc6", needs: "glibc 1" };
+    const C: LibraryFile = LibraryFile {
+        file: "libc.so.6",
+        package: "libc6",
+        needs: "glibc 1",
+    };
 
     functions! {
         /// What every library of C has.
@@ -181,17 +204,39 @@ mod tests {
         // SAFETY: only looked for.
         let old = unsafe { library.function::<Nothing>("brunt_has_no_such_function", None) };
         let old = old.unwrap_err().to_string();
-        assert_eq!(old, "libc.so.6 has no brunt_has_no_such_function: glibc 1 or newer is needed");
+        assert_eq!(
+            old,
+            "libc.so.6 has no brunt_has_no_such_function: glibc 1 or newer is needed"
+        );
         // SAFETY: only looked for.
         let version = unsafe { library.function::<Nothing>("abs", Some("GLIBC_99")) };
-        assert!(matches!(version, Err(LibraryError::Old { function: "abs", .. })));
+        assert!(matches!(
+            version,
+            Err(LibraryError::Old {
+                function: "abs",
+                ..
+            })
+        ));
     }
 
     #[test]
     fn a_library_that_is_not_there_is_named_with_its_package() {
-        let file = LibraryFile { file: "libbrunt-nowhere.so.1", package: "nowhere1", needs: "" };
-        let error = Loaded::open(file).err().expect("no such library").to_string();
-        assert!(error.starts_with("cannot load libbrunt-nowhere.so.1 ("), "{error}");
-        assert!(error.ends_with("install it: apt-get install nowhere1"), "{error}");
+        let file = LibraryFile {
+            file: "libbrunt-nowhere.so.1",
+            package: "nowhere1",
+            needs: "",
+        };
+        let error = Loaded::open(file)
+            .err()
+            .expect("no such library")
+            .to_string();
+        assert!(
+            error.starts_with("cannot load libbrunt-nowhere.so.1 ("),
+            "{error}"
+        );
+        assert!(
+            error.ends_with("install it: apt-get install nowhere1"),
+            "{error}"
+        );
     }
 }

@@ -11,10 +11,16 @@
 pub(crate) mod device;
 mod error;
 mod inbox;
-#[allow(unsafe_code, reason = "dlopen, and the types of functions as the library's headers declare them")]
+#[allow(
+    unsafe_code,
+    reason = "dlopen, and the types of functions as the library's headers declare them"
+)]
 pub(crate) mod loading;
 pub(crate) mod patience;
-#[allow(unsafe_code, reason = "buffers that a library holds until it calls back")]
+#[allow(
+    unsafe_code,
+    reason = "buffers that a library holds until it calls back"
+)]
 pub(crate) mod slots;
 
 pub use error::{LibraryError, LoaderRefusal};

@@ -100,8 +100,18 @@ impl<L: Library> Slots<L> {
         let inbox = Arc::new(Inbox::new(count as usize, waker));
         Slots {
             library,
-            slots: (0..count).map(|_| Slot { buf: Buf::empty(), flying: false }).collect(),
-            tokens: (0..count).map(|slot| SlotToken { inbox: Arc::clone(&inbox), slot }).collect(),
+            slots: (0..count)
+                .map(|_| Slot {
+                    buf: Buf::empty(),
+                    flying: false,
+                })
+                .collect(),
+            tokens: (0..count)
+                .map(|slot| SlotToken {
+                    inbox: Arc::clone(&inbox),
+                    slot,
+                })
+                .collect(),
             inbox,
             flying: 0,
             patience: PATIENCE,
@@ -119,11 +129,20 @@ impl<L: Library> Slots<L> {
     ///
     /// # Errors
     /// The library's errno; the slot is free again.
-    pub fn begin(&mut self, index: u32, op: LibraryOp, offset: u64, at: u64, len: u64) -> Result<(), i32> {
+    pub fn begin(
+        &mut self,
+        index: u32,
+        op: LibraryOp,
+        offset: u64,
+        at: u64,
+        len: u64,
+    ) -> Result<(), i32> {
         let slot = &mut self.slots[index as usize];
         assert!(!slot.flying, "the library has this slot");
         let memory = match op {
-            LibraryOp::Read | LibraryOp::Write => slot.buf[at as usize..][..len as usize].as_mut_ptr(),
+            LibraryOp::Read | LibraryOp::Write => {
+                slot.buf[at as usize..][..len as usize].as_mut_ptr()
+            }
             LibraryOp::Flush | LibraryOp::Discard | LibraryOp::Zero => std::ptr::null_mut(),
         };
         let token = &raw const self.tokens[index as usize];
@@ -141,7 +160,10 @@ impl<L: Library> Slots<L> {
         self.inbox.take(landed);
         for (index, _) in &landed[known..] {
             let slot = &mut self.slots[*index as usize];
-            assert!(std::mem::replace(&mut slot.flying, false), "an operation ends once");
+            assert!(
+                std::mem::replace(&mut slot.flying, false),
+                "an operation ends once"
+            );
             self.flying -= 1;
         }
     }
@@ -193,7 +215,10 @@ pub(super) mod fake {
 
     impl Fake {
         pub fn of(bytes: usize) -> Arc<Fake> {
-            Arc::new(Fake { medium: Mutex::new(vec![0; bytes]), ..Fake::default() })
+            Arc::new(Fake {
+                medium: Mutex::new(vec![0; bytes]),
+                ..Fake::default()
+            })
         }
 
         /// Ends the next `count` operations, the last begun first, once they are there; with an errno if it is not 0.
@@ -205,7 +230,11 @@ pub(super) mod fake {
                 }
                 let Begun(op, offset, memory, len, token) = begun.pop().unwrap();
                 drop(begun);
-                let len = self.at_most.lock().unwrap().map_or(len, |most| most.min(len));
+                let len = self
+                    .at_most
+                    .lock()
+                    .unwrap()
+                    .map_or(len, |most| most.min(len));
                 let mut medium = self.medium.lock().unwrap();
                 let place = &mut medium[offset as usize..][..len as usize];
                 if errno == 0 {
@@ -221,7 +250,11 @@ pub(super) mod fake {
                 }
                 drop(medium);
                 self.ended.lock().unwrap().push(op);
-                let result = if errno == 0 { len as i64 } else { -i64::from(errno) };
+                let result = if errno == 0 {
+                    len as i64
+                } else {
+                    -i64::from(errno)
+                };
                 // SAFETY: the token came with this operation, which was taken off the list.
                 unsafe { SlotToken::end(token, result) };
             }
@@ -241,7 +274,10 @@ pub(super) mod fake {
             if let Some(errno) = *self.refuses.lock().unwrap() {
                 return Err(errno);
             }
-            self.begun.lock().unwrap().push(Begun(op, offset, memory, len, token));
+            self.begun
+                .lock()
+                .unwrap()
+                .push(Begun(op, offset, memory, len, token));
             self.changed.notify_all();
             Ok(())
         }
@@ -280,7 +316,11 @@ mod tests {
         let ender = Arc::clone(&fake);
         let thread = std::thread::spawn(move || ender.end(2, 0));
         drop(slots);
-        assert_eq!(fake.ended.lock().unwrap().len(), 2, "dropped before the library was done");
+        assert_eq!(
+            fake.ended.lock().unwrap().len(),
+            2,
+            "dropped before the library was done"
+        );
         thread.join().unwrap();
         assert_eq!(Arc::strong_count(&fake), 1, "and nothing is leaked");
     }
@@ -293,7 +333,11 @@ mod tests {
         slots.swap_buf(0, Buf::zeroed(512));
         slots.begin(0, LibraryOp::Read, 0, 0, 512).unwrap();
         drop(slots);
-        assert_eq!(Arc::strong_count(&fake), 2, "the image is not closed under the operation");
+        assert_eq!(
+            Arc::strong_count(&fake),
+            2,
+            "the image is not closed under the operation"
+        );
         // Writes to a buffer and calls back a device that are gone: under a sanitizer this would show.
         fake.end(1, 0);
     }

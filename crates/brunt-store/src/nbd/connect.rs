@@ -12,7 +12,9 @@ use brunt_block::attempts::{Attempted, GaveUp, in_attempts};
 use brunt_block::dial::{self, DialError, left};
 use brunt_block::socket::Socket;
 use brunt_wire::ParseError;
-use brunt_wire::nbd::transmission::{HEADER_BYTES_MAX, command_flag, parse_block_status, parse_error};
+use brunt_wire::nbd::transmission::{
+    HEADER_BYTES_MAX, command_flag, parse_block_status, parse_error,
+};
 use brunt_wire::nbd::{NbdChunk, NbdCommand, NbdHeaders, NbdReply, NbdRequest};
 use rustls::ClientConnection;
 
@@ -44,9 +46,16 @@ pub struct NbdConnection {
 /// # Errors
 /// See [`NbdConnectError`].
 pub fn connect(config: &NbdConfig) -> Result<NbdConnection, NbdConnectError> {
-    let Attempted { value, retries, trouble } =
-        over_the_network(config.timeout, |time| connect_once(config, time))?;
-    Ok(NbdConnection { retries, trouble: trouble.map(|trouble| trouble.to_string()), ..value })
+    let Attempted {
+        value,
+        retries,
+        trouble,
+    } = over_the_network(config.timeout, |time| connect_once(config, time))?;
+    Ok(NbdConnection {
+        retries,
+        trouble: trouble.map(|trouble| trouble.to_string()),
+        ..value
+    })
 }
 
 /// The same in one attempt, for those who have their own rule for the next one.
@@ -55,11 +64,19 @@ pub fn connect(config: &NbdConfig) -> Result<NbdConnection, NbdConnectError> {
 /// See [`NbdConnectError`].
 pub fn connect_once(config: &NbdConfig, limit: Duration) -> Result<NbdConnection, NbdConnectError> {
     let (wire, step) = negotiate(config, config.headers, false, Instant::now() + limit)?;
-    let NbdStep::Done(export) = step else { unreachable!("no list was asked for") };
-    wire.socket
-        .set_timeouts(None)
-        .map_err(|error| NbdConnectError::Io(wire.address.clone(), "setting up its socket", error))?;
-    Ok(NbdConnection { socket: wire.socket, tls: wire.tls, export: *export, retries: 0, trouble: None })
+    let NbdStep::Done(export) = step else {
+        unreachable!("no list was asked for")
+    };
+    wire.socket.set_timeouts(None).map_err(|error| {
+        NbdConnectError::Io(wire.address.clone(), "setting up its socket", error)
+    })?;
+    Ok(NbdConnection {
+        socket: wire.socket,
+        tls: wire.tls,
+        export: *export,
+        retries: 0,
+        trouble: None,
+    })
 }
 
 /// Names and descriptions of a server's exports.
@@ -69,7 +86,9 @@ pub fn connect_once(config: &NbdConfig, limit: Duration) -> Result<NbdConnection
 pub fn list(config: &NbdConfig) -> Result<Vec<(String, String)>, NbdConnectError> {
     let listed = over_the_network(config.timeout, |time| {
         let (mut wire, step) = negotiate(config, config.headers, true, Instant::now() + time)?;
-        let NbdStep::Listed(names, goodbye) = step else { unreachable!("a list was asked for") };
+        let NbdStep::Listed(names, goodbye) = step else {
+            unreachable!("a list was asked for")
+        };
         let _ = wire.send(&goodbye, "goodbye");
         Ok(names)
     })?;
@@ -81,12 +100,22 @@ fn over_the_network<T>(
     limit: Duration,
     once: impl FnMut(Duration) -> Result<T, NbdConnectError>,
 ) -> Result<Attempted<T, NbdConnectError>, NbdConnectError> {
-    in_attempts(limit, NbdConnectError::is_of_the_network, once).map_err(|GaveUp { last, attempts, time }| {
-        match attempts {
-            1 => last,
-            _ => NbdConnectError::GaveUp { attempts, time, last: Box::new(last) },
-        }
-    })
+    in_attempts(limit, NbdConnectError::is_of_the_network, once).map_err(
+        |GaveUp {
+             last,
+             attempts,
+             time,
+         }| {
+            match attempts {
+                1 => last,
+                _ => NbdConnectError::GaveUp {
+                    attempts,
+                    time,
+                    last: Box::new(last),
+                },
+            }
+        },
+    )
 }
 
 /// A connection and the handshake's last step.
@@ -123,7 +152,10 @@ fn negotiate(
             NbdStep::More => {}
             NbdStep::Send(bytes) => wire.send(&bytes, "the handshake")?,
             NbdStep::StartTls => {
-                let tls = config.tls.as_ref().expect("TLS is asked for only where it is configured");
+                let tls = config
+                    .tls
+                    .as_ref()
+                    .expect("TLS is asked for only where it is configured");
                 wire.begin_tls(tls.begin())?;
                 wire.send(&haggling.on_tls(), "the handshake")?;
             }
@@ -143,7 +175,14 @@ struct Wire {
 
 impl Wire {
     fn connect(address: NbdAddress, deadline: Instant) -> Result<Wire, NbdConnectError> {
-        let wire = |socket, address| Ok(Wire { socket, tls: None, address, deadline });
+        let wire = |socket, address| {
+            Ok(Wire {
+                socket,
+                tls: None,
+                address,
+                deadline,
+            })
+        };
         let (host, port) = match &address {
             NbdAddress::Unix(path) => {
                 return match dial::unix(path, deadline) {
@@ -163,7 +202,10 @@ impl Wire {
         }
     }
 
-    fn begin_tls(&mut self, begun: Result<ClientConnection, rustls::Error>) -> Result<(), NbdConnectError> {
+    fn begin_tls(
+        &mut self,
+        begun: Result<ClientConnection, rustls::Error>,
+    ) -> Result<(), NbdConnectError> {
         let failed = |error| NbdConnectError::Tls(self.address.clone(), error);
         let mut tls = begun.map_err(failed)?;
         while tls.is_handshaking() || tls.wants_write() {
@@ -220,8 +262,10 @@ impl Wire {
             };
             match read {
                 Ok(0) => {
-                    let ended =
-                        io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection");
+                    let ended = io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "the server closed the connection",
+                    );
                     return Err(NbdConnectError::Io(self.address.clone(), during, ended));
                 }
                 Ok(count) => at += count,
@@ -266,12 +310,27 @@ impl NbdStatusAsker {
     /// # Errors
     /// See [`NbdConnectError`]; or the export has no block status.
     pub fn connect(config: &NbdConfig) -> Result<NbdStatusAsker, NbdConnectError> {
-        let (wire, step) = negotiate(config, config.status_headers, false, Instant::now() + config.timeout)?;
-        let NbdStep::Done(export) = step else { unreachable!("no list was asked for") };
+        let (wire, step) = negotiate(
+            config,
+            config.status_headers,
+            false,
+            Instant::now() + config.timeout,
+        )?;
+        let NbdStep::Done(export) = step else {
+            unreachable!("no list was asked for")
+        };
         if export.allocation_context.is_none() {
-            return Err(NbdConnectError::Export(config.name(), "it has no block status".to_string()));
+            return Err(NbdConnectError::Export(
+                config.name(),
+                "it has no block status".to_string(),
+            ));
         }
-        Ok(NbdStatusAsker { wire, export: *export, timeout: config.timeout, cookie: 0 })
+        Ok(NbdStatusAsker {
+            wire,
+            export: *export,
+            timeout: config.timeout,
+            cookie: 0,
+        })
     }
 
     /// The state of the blocks from `offset` on, in the bits of `base:allocation`, and for how many of `len` bytes it
@@ -289,7 +348,8 @@ impl NbdStatusAsker {
             offset,
             len: len.into(),
         };
-        self.wire.send(&request.encode(self.export.headers), "block status")?;
+        self.wire
+            .send(&request.encode(self.export.headers), "block status")?;
         let mut found = None;
         loop {
             let (done, chunk) = self.header()?;
@@ -307,8 +367,8 @@ impl NbdStatusAsker {
             let violation = |what| NbdConnectError::Violation(self.wire.address.clone(), what);
             match chunk {
                 NbdChunk::BlockStatus { wide, .. } => {
-                    let status =
-                        parse_block_status(&payload, wide).map_err(|_| violation("extents that are none"))?;
+                    let status = parse_block_status(&payload, wide)
+                        .map_err(|_| violation("extents that are none"))?;
                     if Some(status.context) == self.export.allocation_context {
                         let (len, flags) = status.extents[0];
                         found = Some((flags as u32, len));
@@ -339,7 +399,15 @@ impl NbdStatusAsker {
             self.wire.read(&mut bytes[have..need], "block status")?;
             have = need;
             match NbdReply::parse(&bytes[..have], self.export.headers) {
-                Ok((NbdReply::Chunk { done, cookie, chunk, .. }, _)) if cookie == self.cookie => {
+                Ok((
+                    NbdReply::Chunk {
+                        done,
+                        cookie,
+                        chunk,
+                        ..
+                    },
+                    _,
+                )) if cookie == self.cookie => {
                     return Ok((done, chunk));
                 }
                 Err(ParseError::Incomplete(more)) if more <= HEADER_BYTES_MAX => need = more,

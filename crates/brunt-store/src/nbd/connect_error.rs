@@ -67,7 +67,10 @@ impl NbdConnectError {
     pub(super) fn is_of_the_network(&self) -> bool {
         match self {
             NbdConnectError::Connect(_, error) => {
-                matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+                matches!(
+                    error.kind(),
+                    io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock
+                )
             }
             NbdConnectError::Io(NbdAddress::Tcp(..), _, _) => true,
             _ => false,

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use brunt_block::backends::{TRANSFER_BYTES_MAX, in_bounds, whole_blocks};
 use brunt_block::device::Allocation;
 use brunt_block::table::{BackendEntry, OpenError, Opened, UrlOptions};
-use brunt_block::{Backend, Completion, Device, DeviceError, DeviceInfo, Health, Request, Ring, hand_out};
+use brunt_block::{
+    Backend, Completion, Device, DeviceError, DeviceInfo, Health, Request, Ring, hand_out,
+};
 use brunt_core::{Clock, Nanos};
 use brunt_wire::nbd::{allocation, export_flag};
 
@@ -64,7 +66,9 @@ pub const NBDS_UNIX: BackendEntry = BackendEntry {
 };
 
 fn open_entry(scheme: &'static str, place: &str, options: &mut UrlOptions) -> Opened {
-    Ok(Arc::new(NbdBackend::open(NbdConfig::parse(scheme, place, options)?)?))
+    Ok(Arc::new(NbdBackend::open(NbdConfig::parse(
+        scheme, place, options,
+    )?)?))
 }
 
 /// How much is asked about at once.
@@ -103,7 +107,11 @@ impl NbdBackend {
         let mut info = describe(&config, &export)?;
         if let Some(socket) = connection.socket.as_tcp() {
             config.sockets.apply(socket).map_err(|error| {
-                NbdConnectError::Io(config.address.clone(), "setting its socket's options", error)
+                NbdConnectError::Io(
+                    config.address.clone(),
+                    "setting its socket's options",
+                    error,
+                )
             })?;
             info.notes.extend(config.sockets.complaint(socket));
             info.facts.extend(config.sockets.congestion_fact(socket));
@@ -112,10 +120,11 @@ impl NbdBackend {
             info.facts.push("TLS 1.3".to_string());
         }
         // With other headers for block status, only asking tells whether the server has it.
-        let status = match config.status_headers == config.headers && export.allocation_context.is_none() {
-            true => StatusAsker::Never,
-            false => StatusAsker::NotYet,
-        };
+        let status =
+            match config.status_headers == config.headers && export.allocation_context.is_none() {
+                true => StatusAsker::Never,
+                false => StatusAsker::NotYet,
+            };
         Ok(NbdBackend {
             config,
             info,
@@ -140,7 +149,9 @@ fn describe(config: &NbdConfig, export: &NbdExport) -> Result<DeviceInfo, NbdCon
     }
     let mut notes = Vec::new();
     let size_bytes = whole_blocks(export.size_bytes, block_bytes, &mut notes);
-    let transfer = export.payload_max(block_bytes).min(TRANSFER_BYTES_MAX / block_bytes * block_bytes);
+    let transfer = export
+        .payload_max(block_bytes)
+        .min(TRANSFER_BYTES_MAX / block_bytes * block_bytes);
     if size_bytes == 0 || transfer == 0 {
         return Err(unusable(format!(
             "an export of {} bytes has no block of {block_bytes} bytes",
@@ -148,8 +159,18 @@ fn describe(config: &NbdConfig, export: &NbdExport) -> Result<DeviceInfo, NbdCon
         )));
     }
     let mut facts = vec![export.words()];
-    facts.extend(export.name.as_ref().map(|name| format!("the server calls the export '{name}'")));
-    facts.extend(export.description.as_ref().map(|text| format!("described as '{text}'")));
+    facts.extend(
+        export
+            .name
+            .as_ref()
+            .map(|name| format!("the server calls the export '{name}'")),
+    );
+    facts.extend(
+        export
+            .description
+            .as_ref()
+            .map(|text| format!("described as '{text}'")),
+    );
     let read_only = config.read_only || export.has(export_flag::READ_ONLY);
     let has = |flag| export.has(flag);
     if !read_only {
@@ -159,7 +180,9 @@ fn describe(config: &NbdConfig, export: &NbdExport) -> Result<DeviceInfo, NbdCon
                     .to_string(),
             );
         } else if !has(export_flag::SEND_FUA) {
-            notes.push("the server offers no FUA: a flush follows each such write instead".to_string());
+            notes.push(
+                "the server offers no FUA: a flush follows each such write instead".to_string(),
+            );
         }
         if !has(export_flag::SEND_WRITE_ZEROES) {
             notes.push("the server offers no WRITE_ZEROES: zeros are sent as data".to_string());
@@ -172,7 +195,10 @@ fn describe(config: &NbdConfig, export: &NbdExport) -> Result<DeviceInfo, NbdCon
         name: config.name(),
         block_bytes,
         size_bytes,
-        physical_block_bytes: export.sizes.map_or(4096, |sizes| sizes.preferred).max(block_bytes),
+        physical_block_bytes: export
+            .sizes
+            .map_or(4096, |sizes| sizes.preferred)
+            .max(block_bytes),
         buffer_align: 1,
         transfer_bytes_max: transfer,
         read_only,
@@ -195,10 +221,16 @@ impl Backend for NbdBackend {
         let count = self.config.connections;
         let depth = depth.div_ceil(count).clamp(1, DEPTH_MAX);
         // Given back when the device goes, or when this fails.
-        let taken = InUse { all: Arc::clone(&self.in_use), count };
+        let taken = InUse {
+            all: Arc::clone(&self.in_use),
+            count,
+        };
         let before = self.in_use.fetch_add(count, Ordering::Relaxed);
         let several = before + count > 1;
-        if several && !self.export.has(export_flag::CAN_MULTI_CONN) && !self.config.multi_conn_forced {
+        if several
+            && !self.export.has(export_flag::CAN_MULTI_CONN)
+            && !self.config.multi_conn_forced
+        {
             return Err(OpenError::Refused(format!(
                 "{}: the server does not say CAN_MULTI_CONN, so what one connection writes another need not see; \
                  use one worker and one connection, or write multi_conn=yes to risk it",
@@ -207,14 +239,29 @@ impl Backend for NbdBackend {
         }
         let mut links = Vec::new();
         for _ in 0..count {
-            let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let spare = self
+                .spare
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
             let connection = match spare {
                 Some(connection) => connection,
                 None => connect::connect(&self.config)?,
             };
-            links.push(NbdLink::new(&self.config, self.info.block_bytes, ring, depth, connection)?);
+            links.push(NbdLink::new(
+                &self.config,
+                self.info.block_bytes,
+                ring,
+                depth,
+                connection,
+            )?);
         }
-        Ok(Box::new(NbdDevice { info: self.info.clone(), links, clock: Clock::Monotonic, _taken: taken }))
+        Ok(Box::new(NbdDevice {
+            info: self.info.clone(),
+            links,
+            clock: Clock::Monotonic,
+            _taken: taken,
+        }))
     }
 
     fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
@@ -225,7 +272,9 @@ impl Backend for NbdBackend {
                 Err(_) => StatusAsker::Never,
             };
         }
-        let StatusAsker::There(asker) = &mut *status else { return None };
+        let StatusAsker::There(asker) = &mut *status else {
+            return None;
+        };
         let len = self.info.size_bytes.checked_sub(offset)?.min(STATUS_BYTES);
         match asker.ask(offset, len as u32) {
             Ok((flags, len)) => {
@@ -276,9 +325,11 @@ impl Device for NbdDevice {
         }
         let now = self.clock.now();
         let info = &self.info;
-        hand_out(&mut self.links, batch, |link, request| match in_bounds(info, &request) {
-            Ok(()) => link.submit(request, now),
-            Err(error) => link.refuse(request, error),
+        hand_out(&mut self.links, batch, |link, request| {
+            match in_bounds(info, &request) {
+                Ok(()) => link.submit(request, now),
+                Err(error) => link.refuse(request, error),
+            }
         });
         self.links.iter_mut().for_each(NbdLink::send);
     }
@@ -294,11 +345,17 @@ impl Device for NbdDevice {
     }
 
     fn deadline(&self) -> Nanos {
-        self.links.iter().map(NbdLink::deadline).min().unwrap_or(Nanos::MAX)
+        self.links
+            .iter()
+            .map(NbdLink::deadline)
+            .min()
+            .unwrap_or(Nanos::MAX)
     }
 
     fn cancel(&mut self, tag: u64) {
-        self.links.iter_mut().for_each(|link| link.session.cancel(tag));
+        self.links
+            .iter_mut()
+            .for_each(|link| link.session.cancel(tag));
     }
 
     fn health(&self) -> Health {
@@ -309,8 +366,16 @@ impl Device for NbdDevice {
             health.timeouts += counts.timeouts;
             health.reconnects += link.comeback.reconnects();
             health.connect_retries += link.connect_retries;
-            let words = counts.words.as_ref().map(|words| format!("the server says '{words}'"));
-            let trouble = link.comeback.trouble().cloned().or(words).or_else(|| link.connect_trouble.clone());
+            let words = counts
+                .words
+                .as_ref()
+                .map(|words| format!("the server says '{words}'"));
+            let trouble = link
+                .comeback
+                .trouble()
+                .cloned()
+                .or(words)
+                .or_else(|| link.connect_trouble.clone());
             health.trouble = trouble.or(health.trouble);
         }
         health

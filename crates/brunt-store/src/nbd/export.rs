@@ -48,7 +48,9 @@ impl NbdExport {
     /// The longest read or write in bytes: whole blocks of `block_bytes`.
     pub fn payload_max(&self, block_bytes: u32) -> u32 {
         // Beyond the default nobody has to take it for an honest request.
-        let told = self.sizes.map_or(PAYLOAD_BYTES_DEFAULT, |sizes| sizes.payload_max);
+        let told = self
+            .sizes
+            .map_or(PAYLOAD_BYTES_DEFAULT, |sizes| sizes.payload_max);
         told.min(PAYLOAD_BYTES_DEFAULT) / block_bytes * block_bytes
     }
 
@@ -65,10 +67,21 @@ impl NbdExport {
             (_, NbdHeaders::Structured) => "structured replies",
             (_, NbdHeaders::Extended) => "extended headers",
         };
-        let flags = export_flag::NAMES.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name);
+        let flags = export_flag::NAMES
+            .iter()
+            .filter(|(flag, _)| self.has(*flag))
+            .map(|(_, name)| *name);
         let flags: Vec<&str> = flags.collect();
-        let flags = if flags.is_empty() { "none".to_string() } else { flags.join(" ") };
-        let status = if self.allocation_context.is_some() { ", block status" } else { "" };
+        let flags = if flags.is_empty() {
+            "none".to_string()
+        } else {
+            flags.join(" ")
+        };
+        let status = if self.allocation_context.is_some() {
+            ", block status"
+        } else {
+            ""
+        };
         format!("NBD: {headers}{status}; flags: {flags}")
     }
 }

@@ -84,13 +84,23 @@ pub enum NbdRefusal {
 }
 
 fn quoted(text: &str) -> String {
-    if text.is_empty() { String::new() } else { format!(": '{text}'") }
+    if text.is_empty() {
+        String::new()
+    } else {
+        format!(": '{text}'")
+    }
 }
 
 impl NbdRefusal {
     /// Whether it may be otherwise in a while: a server that is starting or going away.
     pub fn is_transient(&self) -> bool {
-        matches!(self, NbdRefusal::Refused { kind: reply::ERR_SHUTDOWN | reply::ERR_UNKNOWN, .. })
+        matches!(
+            self,
+            NbdRefusal::Refused {
+                kind: reply::ERR_SHUTDOWN | reply::ERR_UNKNOWN,
+                ..
+            }
+        )
     }
 }
 
@@ -142,7 +152,9 @@ impl NbdHaggling {
     pub fn wants(&self) -> usize {
         match self.state {
             HagglingState::Magics => MAGICS_BYTES,
-            HagglingState::Greeting if self.greeting[8..] == negotiation::IHAVEOPT.to_be_bytes() => {
+            HagglingState::Greeting
+                if self.greeting[8..] == negotiation::IHAVEOPT.to_be_bytes() =>
+            {
                 GREETING_BYTES - MAGICS_BYTES
             }
             HagglingState::Greeting => OLDSTYLE_BYTES - MAGICS_BYTES,
@@ -183,13 +195,19 @@ impl NbdHaggling {
             HagglingState::Reply => {
                 let header = NbdOptionReply::parse(bytes).map_err(malformed)?;
                 if header.option != self.asked {
-                    return Err(NbdRefusal::Unexpected("it answers an option that was not asked"));
+                    return Err(NbdRefusal::Unexpected(
+                        "it answers an option that was not asked",
+                    ));
                 }
                 if header.len > REPLY_BYTES_MAX {
                     return Err(NbdRefusal::Unexpected("a reply is longer than 8 KiB"));
                 }
                 self.replies += 1;
-                let most = if self.wishes.list { EXPORTS_MAX } else { REPLIES_MAX };
+                let most = if self.wishes.list {
+                    EXPORTS_MAX
+                } else {
+                    REPLIES_MAX
+                };
                 if self.replies > most {
                     return Err(NbdRefusal::Unexpected("an option has replies without end"));
                 }
@@ -215,7 +233,11 @@ impl NbdHaggling {
     /// # Panics
     /// When it was not asked for.
     pub fn on_tls(&mut self) -> Vec<u8> {
-        assert_eq!(self.state, HagglingState::Tls, "TLS begins when it was acknowledged");
+        assert_eq!(
+            self.state,
+            HagglingState::Tls,
+            "TLS begins when it was acknowledged"
+        );
         self.state = HagglingState::Reply;
         self.first_option()
     }
@@ -224,8 +246,12 @@ impl NbdHaggling {
         let (greeting, _) = NbdGreeting::parse(&self.greeting).map_err(malformed)?;
         let flags = match greeting {
             NbdGreeting::Newstyle { flags } => flags,
-            NbdGreeting::Oldstyle { .. } if self.wishes.tls => return Err(NbdRefusal::TooOld("TLS")),
-            NbdGreeting::Oldstyle { .. } if self.wishes.list => return Err(NbdRefusal::TooOld("a list")),
+            NbdGreeting::Oldstyle { .. } if self.wishes.tls => {
+                return Err(NbdRefusal::TooOld("TLS"));
+            }
+            NbdGreeting::Oldstyle { .. } if self.wishes.list => {
+                return Err(NbdRefusal::TooOld("a list"));
+            }
             NbdGreeting::Oldstyle { size_bytes, flags } => {
                 (self.export.size_bytes, self.export.flags) = (size_bytes, flags);
                 self.export.oldstyle = true;
@@ -243,7 +269,11 @@ impl NbdHaggling {
                 false => self.first_option(),
             });
         } else if self.wishes.tls || self.wishes.list {
-            return Err(NbdRefusal::TooOld(if self.wishes.tls { "TLS" } else { "a list" }));
+            return Err(NbdRefusal::TooOld(if self.wishes.tls {
+                "TLS"
+            } else {
+                "a list"
+            }));
         } else {
             bytes.extend(self.ask_export_name());
         }
@@ -265,8 +295,10 @@ impl NbdHaggling {
     }
 
     fn ask_go(&mut self) -> Vec<u8> {
-        let data =
-            negotiation::encode_go(&self.wishes.export, &[info::BLOCK_SIZE, info::NAME, info::DESCRIPTION]);
+        let data = negotiation::encode_go(
+            &self.wishes.export,
+            &[info::BLOCK_SIZE, info::NAME, info::DESCRIPTION],
+        );
         self.ask(option::GO, &data)
     }
 
@@ -326,7 +358,8 @@ impl NbdHaggling {
             (option::GO, reply::ACK) if self.has_info => Ok(self.done()),
             (option::GO, reply::ACK) => Err(NbdRefusal::Unexpected("the export has no size")),
             (option::LIST, reply::SERVER) => {
-                self.listed.push(negotiation::parse_server(data).map_err(malformed)?);
+                self.listed
+                    .push(negotiation::parse_server(data).map_err(malformed)?);
                 Ok(NbdStep::More)
             }
             (option::LIST, reply::ACK) => {
@@ -334,7 +367,9 @@ impl NbdHaggling {
                 let goodbye = negotiation::encode_option(option::ABORT, &[]);
                 Ok(NbdStep::Listed(std::mem::take(&mut self.listed), goodbye))
             }
-            _ => Err(NbdRefusal::Unexpected("a reply of a kind that does not answer the option")),
+            _ => Err(NbdRefusal::Unexpected(
+                "a reply of a kind that does not answer the option",
+            )),
         }
     }
 
@@ -344,7 +379,13 @@ impl NbdHaggling {
             .chars()
             .map(|one| if one.is_control() { ' ' } else { one })
             .collect();
-        let refused = |option| Err(NbdRefusal::Refused { option, kind: header.kind, text: text.clone() });
+        let refused = |option| {
+            Err(NbdRefusal::Refused {
+                option,
+                kind: header.kind,
+                text: text.clone(),
+            })
+        };
         match (self.asked, header.kind) {
             (option::STARTTLS, _) => Err(NbdRefusal::NoTls(text)),
             (_, reply::ERR_TLS_REQD) => Err(NbdRefusal::TlsRequired),
@@ -383,7 +424,9 @@ impl NbdHaggling {
 fn malformed(error: ParseError) -> NbdRefusal {
     match error {
         ParseError::Malformed(malformed) => malformed.into(),
-        ParseError::Incomplete(needed) => Malformed::new(needed, "more data than the reply has").into(),
+        ParseError::Incomplete(needed) => {
+            Malformed::new(needed, "more data than the reply has").into()
+        }
     }
 }
 

@@ -16,7 +16,9 @@ use brunt_wire::nbd::{NbdCommand, NbdReply, NbdRequest};
 use super::connect::{self, NbdConnection};
 use super::connect_error::NbdConnectError;
 use super::export::NbdExport;
-use super::session::{NbdDataRange, NbdOutgoing, NbdPayload, NbdSession, NbdSessionConfig, NbdViolation};
+use super::session::{
+    NbdDataRange, NbdOutgoing, NbdPayload, NbdSession, NbdSessionConfig, NbdViolation,
+};
 use super::url::NbdConfig;
 use crate::channel::Channel;
 
@@ -66,8 +68,12 @@ impl NbdLink {
         depth: u32,
         connection: NbdConnection,
     ) -> Result<NbdLink, OpenError> {
-        let session_config =
-            NbdSessionConfig { depth, block_bytes, timeout: config.timeout, tries: config.tries };
+        let session_config = NbdSessionConfig {
+            depth,
+            block_bytes,
+            timeout: config.timeout,
+            tries: config.tries,
+        };
         let first = connection.export.clone();
         let again = config.clone();
         let connect = move |limit| connect::connect_once(&again, limit);
@@ -87,7 +93,9 @@ impl NbdLink {
             connect_trouble: connection.trouble.clone(),
         };
         link.bring_up(connection, Clock::Monotonic.now())
-            .map_err(|error| NbdConnectError::Io(config.address.clone(), "setting up its socket", error))?;
+            .map_err(|error| {
+                NbdConnectError::Io(config.address.clone(), "setting up its socket", error)
+            })?;
         Ok(link)
     }
 
@@ -96,12 +104,18 @@ impl NbdLink {
         if self.comeback.is_dead() {
             return self.refuse(request, DeviceError::Gone);
         }
-        self.session.submit(request, now).expect("a session with room was chosen");
+        self.session
+            .submit(request, now)
+            .expect("a session with room was chosen");
     }
 
     pub fn refuse(&mut self, request: Request, error: DeviceError) {
         let Request { tag, buf, .. } = request;
-        self.refused.push(Completion { tag, buf, result: Err(error) });
+        self.refused.push(Completion {
+            tag,
+            buf,
+            result: Err(error),
+        });
     }
 
     pub fn outstanding(&self) -> u32 {
@@ -118,8 +132,15 @@ impl NbdLink {
     /// Everything that is ready goes out.
     #[inline]
     pub fn send(&mut self) {
-        let Some(channel) = &mut self.channel else { return };
-        while let Some(NbdOutgoing { header, data, zeros }) = self.session.pull() {
+        let Some(channel) = &mut self.channel else {
+            return;
+        };
+        while let Some(NbdOutgoing {
+            header,
+            data,
+            zeros,
+        }) = self.session.pull()
+        {
             channel.push_bytes(&header);
             if let Some(NbdDataRange { task, start, len }) = data {
                 let lent = &mut self.lent[usize::from(task)];
@@ -169,12 +190,21 @@ impl NbdLink {
 
     /// Parses what was received.
     fn receive(&mut self, now: Nanos) -> Result<(), NbdViolation> {
-        let NbdLink { session, channel, receiving, .. } = self;
-        let Some(channel) = channel else { return Ok(()) };
+        let NbdLink {
+            session,
+            channel,
+            receiving,
+            ..
+        } = self;
+        let Some(channel) = channel else {
+            return Ok(());
+        };
         let headers = session.export().headers;
         while session.lost().is_none() {
             if let Receiving::Payload(reply, range) = *receiving {
-                let Some(buf) = channel.take_placed() else { return Ok(()) };
+                let Some(buf) = channel.take_placed() else {
+                    return Ok(());
+                };
                 *session.data(range.task) = buf;
                 *receiving = Receiving::Header;
                 session.on_reply(&reply, &[], now)?;
@@ -188,14 +218,17 @@ impl NbdLink {
             };
             match session.on_header(&reply)? {
                 NbdPayload::Short(len) => {
-                    let Some(payload) = bytes.get(header_len..header_len + len) else { return Ok(()) };
+                    let Some(payload) = bytes.get(header_len..header_len + len) else {
+                        return Ok(());
+                    };
                     session.on_reply(&reply, payload, now)?;
                     channel.consume(header_len + len);
                 }
                 NbdPayload::Task(range) => {
                     let total = header_len + range.len;
                     if let Some(data) = bytes.get(header_len..total) {
-                        session.data(range.task)[range.start..range.start + range.len].copy_from_slice(data);
+                        session.data(range.task)[range.start..range.start + range.len]
+                            .copy_from_slice(data);
                         session.on_reply(&reply, &[], now)?;
                         channel.consume(total);
                     } else if channel.wants_place(total - bytes.len(), total) {
@@ -233,7 +266,11 @@ impl NbdLink {
             return self.stuck.push(task);
         }
         let retired = self.session.retire(task);
-        done.push(Completion { tag: retired.tag, buf: retired.buf, result: retired.result });
+        done.push(Completion {
+            tag: retired.tag,
+            buf: retired.buf,
+            result: retired.result,
+        });
     }
 
     // ---- loss and return
@@ -288,7 +325,12 @@ impl Returning for NbdLink {
     }
 
     fn bring_up(&mut self, connection: NbdConnection, now: Nanos) -> io::Result<()> {
-        let NbdConnection { socket, tls, export, .. } = connection;
+        let NbdConnection {
+            socket,
+            tls,
+            export,
+            ..
+        } = connection;
         let stream = Stream::new(&self.ring, socket, RX_BYTES)?;
         let mut channel = Channel::new(stream, tls.map(|tls| (*tls).into()));
         if let Some(socket) = channel.stream().socket().as_tcp() {
@@ -323,8 +365,16 @@ impl Drop for NbdLink {
             return;
         }
         let headers = self.session.export().headers;
-        let Some(channel) = &mut self.channel else { return };
-        let goodbye = NbdRequest { flags: 0, command: NbdCommand::Disconnect, cookie: 0, offset: 0, len: 0 };
+        let Some(channel) = &mut self.channel else {
+            return;
+        };
+        let goodbye = NbdRequest {
+            flags: 0,
+            command: NbdCommand::Disconnect,
+            cookie: 0,
+            offset: 0,
+            len: 0,
+        };
         channel.say_goodbye(&goodbye.encode(headers));
     }
 }

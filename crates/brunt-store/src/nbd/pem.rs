@@ -37,9 +37,17 @@ pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, OpenErr
 /// What is wrong with a file that can be read: `it …`.
 pub(super) fn wrong(path: &Path, what: &str) -> OpenError {
     let source = io::Error::new(io::ErrorKind::InvalidData, format!("it {what}"));
-    OpenError::Os { what: "cannot use", path: path.into(), source }
+    OpenError::Os {
+        what: "cannot use",
+        path: path.into(),
+        source,
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
-    std::fs::read(path).map_err(|source| OpenError::Os { what: "cannot read", path: path.into(), source })
+    std::fs::read(path).map_err(|source| OpenError::Os {
+        what: "cannot read",
+        path: path.into(),
+        source,
+    })
 }

@@ -25,15 +25,22 @@ pub fn refused(error: u32) -> DeviceError {
         errno::SHUTDOWN => RefusalKind::NotReady,
         _ => RefusalKind::BadRequest,
     };
-    DeviceError::Refused { kind, said: Said::Words { language: &NBD_WORDS, bytes } }
+    DeviceError::Refused {
+        kind,
+        said: Said::Words {
+            language: &NBD_WORDS,
+            bytes,
+        },
+    }
 }
 
 /// The number that a server had answered with, of an error that came from one.
 pub fn said(error: &DeviceError) -> Option<u32> {
     match error {
-        DeviceError::Refused { said: Said::Words { language, bytes }, .. } if **language == NBD_WORDS => {
-            Some(number(bytes))
-        }
+        DeviceError::Refused {
+            said: Said::Words { language, bytes },
+            ..
+        } if **language == NBD_WORDS => Some(number(bytes)),
         _ => None,
     }
 }
@@ -46,7 +53,10 @@ fn write(bytes: &[u8; WORDS_BYTES], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let error = number(bytes);
     match errno::name(error) {
         Some(name) => write!(f, "the server answers {name} ({error})"),
-        None => write!(f, "the server answers error {error}, which NBD does not have"),
+        None => write!(
+            f,
+            "the server answers error {error}, which NBD does not have"
+        ),
     }
 }
 
@@ -62,12 +72,31 @@ mod tests {
                 matches!(refused, DeviceError::Refused { kind: found, .. } if found == kind),
                 "{refused:?}"
             );
-            assert_eq!((refused.to_string().as_str(), said(&refused)), (words, Some(error)));
+            assert_eq!(
+                (refused.to_string().as_str(), said(&refused)),
+                (words, Some(error))
+            );
         };
-        check(errno::IO, RefusalKind::MediumError, "the server answers NBD_EIO (5)");
-        check(errno::PERM, RefusalKind::Protected, "the server answers NBD_EPERM (1)");
-        check(errno::NOSPC, RefusalKind::Other, "the server answers NBD_ENOSPC (28)");
-        check(7777, RefusalKind::BadRequest, "the server answers error 7777, which NBD does not have");
+        check(
+            errno::IO,
+            RefusalKind::MediumError,
+            "the server answers NBD_EIO (5)",
+        );
+        check(
+            errno::PERM,
+            RefusalKind::Protected,
+            "the server answers NBD_EPERM (1)",
+        );
+        check(
+            errno::NOSPC,
+            RefusalKind::Other,
+            "the server answers NBD_ENOSPC (28)",
+        );
+        check(
+            7777,
+            RefusalKind::BadRequest,
+            "the server answers error 7777, which NBD does not have",
+        );
         assert_eq!(refused(errno::NOTSUP), DeviceError::Unsupported);
     }
 }

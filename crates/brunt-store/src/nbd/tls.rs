@@ -12,14 +12,19 @@ use brunt_block::table::{OpenError, UrlOptions};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 
 use super::pem::{authorities, certificates, private_key, wrong};
 use super::url::{NbdAddress, NbdUrlError, bad};
 
 /// Where Debian, Fedora and SUSE keep what their system believes.
-const SYSTEM_BUNDLES: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
+const SYSTEM_BUNDLES: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+];
 
 /// How connections are encrypted.
 #[derive(Clone, Debug)]
@@ -44,10 +49,18 @@ impl NbdTls {
         let verify = options.flag("tls-verify-peer")?;
         if !wanted {
             let some = kind.is_some() || folder.is_some() || name.is_some() || verify.is_some();
-            return if some { Err(NbdUrlError::Tls.into()) } else { Ok(None) };
+            return if some {
+                Err(NbdUrlError::Tls.into())
+            } else {
+                Ok(None)
+            };
         }
         if let Some(kind) = kind.filter(|kind| kind != "x509") {
-            return Err(bad("tls-type", &kind, "only x509 is supported: neither psk nor anon"));
+            return Err(bad(
+                "tls-type",
+                &kind,
+                "only x509 is supported: neither psk nor anon",
+            ));
         }
         let host = name.unwrap_or_else(|| match address {
             NbdAddress::Tcp(host, _) => host.clone(),
@@ -56,7 +69,10 @@ impl NbdTls {
         let server_name = ServerName::try_from(host.clone())
             .map_err(|_| bad("tls-hostname", &host, "write a host's name or address"))?;
         let config = client_config(folder.as_deref(), verify.unwrap_or(true))?;
-        Ok(Some(NbdTls { config: Arc::new(config), name: server_name }))
+        Ok(Some(NbdTls {
+            config: Arc::new(config),
+            name: server_name,
+        }))
     }
 
     /// A connection that begins.
@@ -75,22 +91,34 @@ fn client_config(folder: Option<&Path>, verify: bool) -> Result<ClientConfig, Op
         .map_err(|error| OpenError::Failed(Box::new(error)))?;
     let builder = match verify {
         true => builder.with_root_certificates(roots(folder)?),
-        false => builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate { provider })),
+        false => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate { provider })),
     };
-    let Some(folder) = folder else { return Ok(builder.with_no_client_auth()) };
-    let (certificate, key) = (folder.join("client-cert.pem"), folder.join("client-key.pem"));
+    let Some(folder) = folder else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let (certificate, key) = (
+        folder.join("client-cert.pem"),
+        folder.join("client-key.pem"),
+    );
     if !certificate.exists() {
         return Ok(builder.with_no_client_auth());
     }
     let chain = certificates(&certificate)?;
-    builder.with_client_auth_cert(chain, private_key(&key)?).map_err(|error| wrong(&key, &error.to_string()))
+    builder
+        .with_client_auth_cert(chain, private_key(&key)?)
+        .map_err(|error| wrong(&key, &error.to_string()))
 }
 
 fn roots(folder: Option<&Path>) -> Result<RootCertStore, OpenError> {
     let path = match folder {
         Some(folder) => folder.join("ca-cert.pem"),
         None => {
-            let found = SYSTEM_BUNDLES.iter().map(PathBuf::from).find(|path| path.exists());
+            let found = SYSTEM_BUNDLES
+                .iter()
+                .map(PathBuf::from)
+                .find(|path| path.exists());
             found.ok_or_else(|| {
                 OpenError::Refused(
                     "this system has no list of certificate authorities; name a folder with \
@@ -127,7 +155,12 @@ impl ServerCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signed,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -136,10 +169,17 @@ impl ServerCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signed,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

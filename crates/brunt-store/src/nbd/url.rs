@@ -26,14 +26,26 @@ const CONNECTIONS_MAX: u64 = 16;
 
 /// Keys and one line of help each, for the table of backends.
 pub const OPTIONS: &[(&str, &str)] = &[
-    ("socket", "path of the Unix socket, for nbd+unix and nbds+unix"),
+    (
+        "socket",
+        "path of the Unix socket, for nbd+unix and nbds+unix",
+    ),
     (
         "connections",
         "connections per thread, 1 to 16; default 1; more need a server that says CAN_MULTI_CONN",
     ),
-    ("multi_conn", "yes: use several connections although the server does not say CAN_MULTI_CONN"),
-    ("timeout", "time limit for a handshake and for each attempt at a command; default 30s"),
-    ("reconnect", "how long to try to re-establish a lost connection; default 60s; 0: never try"),
+    (
+        "multi_conn",
+        "yes: use several connections although the server does not say CAN_MULTI_CONN",
+    ),
+    (
+        "timeout",
+        "time limit for a handshake and for each attempt at a command; default 30s",
+    ),
+    (
+        "reconnect",
+        "how long to try to re-establish a lost connection; default 60s; 0: never try",
+    ),
     ("tries", "maximum attempts per command; default 8"),
     (
         "block",
@@ -43,18 +55,39 @@ pub const OPTIONS: &[(&str, &str)] = &[
         "headers",
         "the best to ask for: simple, structured or extended; default: simple for data, the best for block status",
     ),
-    ("read_only", "yes: refuse writes; default: as the server says"),
+    (
+        "read_only",
+        "yes: refuse writes; default: as the server says",
+    ),
     (
         "tls-certificates",
         "folder with ca-cert.pem, and client-cert.pem and client-key.pem if the server asks for them",
     ),
-    ("tls-hostname", "name that the server's certificate must have; default: the URL's host"),
-    ("tls-verify-peer", "1 (default): check the server's certificate; 0: take any"),
+    (
+        "tls-hostname",
+        "name that the server's certificate must have; default: the URL's host",
+    ),
+    (
+        "tls-verify-peer",
+        "1 (default): check the server's certificate; 0: take any",
+    ),
     ("tls-type", "x509, the only one that is supported"),
-    ("send_buffer", "socket send buffer; default: chosen by the kernel"),
-    ("receive_buffer", "socket receive buffer; default: chosen by the kernel"),
-    ("no_delay", "yes (default): set TCP_NODELAY; no: leave Nagle's algorithm on"),
-    ("congestion", "TCP congestion control, such as cubic; default: chosen by the kernel"),
+    (
+        "send_buffer",
+        "socket send buffer; default: chosen by the kernel",
+    ),
+    (
+        "receive_buffer",
+        "socket receive buffer; default: chosen by the kernel",
+    ),
+    (
+        "no_delay",
+        "yes (default): set TCP_NODELAY; no: leave Nagle's algorithm on",
+    ),
+    (
+        "congestion",
+        "TCP congestion control, such as cubic; default: chosen by the kernel",
+    ),
 ];
 
 /// Where a server is.
@@ -158,7 +191,11 @@ impl NbdConfig {
         match &self.address {
             NbdAddress::Tcp(..) => format!("{}://{}/{export}", self.scheme, self.address),
             NbdAddress::Unix(path) => {
-                format!("{}:///{export}?socket={}", self.scheme, percent_encode(&path.to_string_lossy()))
+                format!(
+                    "{}:///{export}?socket={}",
+                    self.scheme,
+                    percent_encode(&path.to_string_lossy())
+                )
             }
         }
     }
@@ -208,15 +245,27 @@ impl NbdConfig {
             Some("simple") => (NbdHeaders::Simple, NbdHeaders::Simple),
             Some("structured") => (NbdHeaders::Structured, NbdHeaders::Structured),
             Some("extended") => (NbdHeaders::Extended, NbdHeaders::Extended),
-            Some(value) => return Err(bad("headers", value, "write simple, structured or extended")),
+            Some(value) => {
+                return Err(bad(
+                    "headers",
+                    value,
+                    "write simple, structured or extended",
+                ));
+            }
         };
         let block_bytes = match options.size("block")? {
             None => None,
-            Some(bytes) if bytes.is_power_of_two() && (512..=BLOCK_BYTES_MAX.into()).contains(&bytes) => {
+            Some(bytes)
+                if bytes.is_power_of_two() && (512..=BLOCK_BYTES_MAX.into()).contains(&bytes) =>
+            {
                 Some(bytes as u32)
             }
             Some(bytes) => {
-                return Err(bad("block", &bytes.to_string(), "write a power of two from 512 to 65536"));
+                return Err(bad(
+                    "block",
+                    &bytes.to_string(),
+                    "write a power of two from 512 to 65536",
+                ));
             }
         };
         Ok(NbdConfig {
@@ -239,7 +288,11 @@ impl NbdConfig {
 }
 
 pub(super) fn bad(option: &str, value: &str, wanted: &str) -> OpenError {
-    OpenError::BadValue { option: option.to_string(), value: value.to_string(), wanted: wanted.to_string() }
+    OpenError::BadValue {
+        option: option.to_string(),
+        value: value.to_string(),
+        wanted: wanted.to_string(),
+    }
 }
 
 fn decode(text: &str) -> Result<String, NbdUrlError> {
@@ -263,29 +316,80 @@ mod tests {
             assert_eq!(config.export, export, "{url}");
             assert_eq!(config.name(), name, "{url}");
         };
-        check("nbd://example.com/disk", "example.com:10809", "disk", "nbd://example.com:10809/disk");
-        check("nbd://example.com/", "example.com:10809", "", "nbd://example.com:10809/");
-        check("nbd://example.com", "example.com:10809", "", "nbd://example.com:10809/");
-        check("nbd://example.com:9//disk", "example.com:9", "/disk", "nbd://example.com:9//disk");
-        check("nbd://h/hello%20world", "h:10809", "hello world", "nbd://h:10809/hello%20world");
-        check("nbd://[::1]:9/a%3Fb", "[::1]:9", "a?b", "nbd://[::1]:9/a%3Fb");
+        check(
+            "nbd://example.com/disk",
+            "example.com:10809",
+            "disk",
+            "nbd://example.com:10809/disk",
+        );
+        check(
+            "nbd://example.com/",
+            "example.com:10809",
+            "",
+            "nbd://example.com:10809/",
+        );
+        check(
+            "nbd://example.com",
+            "example.com:10809",
+            "",
+            "nbd://example.com:10809/",
+        );
+        check(
+            "nbd://example.com:9//disk",
+            "example.com:9",
+            "/disk",
+            "nbd://example.com:9//disk",
+        );
+        check(
+            "nbd://h/hello%20world",
+            "h:10809",
+            "hello world",
+            "nbd://h:10809/hello%20world",
+        );
+        check(
+            "nbd://[::1]:9/a%3Fb",
+            "[::1]:9",
+            "a?b",
+            "nbd://[::1]:9/a%3Fb",
+        );
         check("nbd://", "localhost:10809", "", "nbd://localhost:10809/");
-        check("nbd+unix:///disk?socket=/run/a%20b", "/run/a b", "disk", "nbd+unix:///disk?socket=/run/a%20b");
-        check("nbd+unix://?socket=sock", "sock", "", "nbd+unix:///?socket=sock");
+        check(
+            "nbd+unix:///disk?socket=/run/a%20b",
+            "/run/a b",
+            "disk",
+            "nbd+unix:///disk?socket=/run/a%20b",
+        );
+        check(
+            "nbd+unix://?socket=sock",
+            "sock",
+            "",
+            "nbd+unix:///?socket=sock",
+        );
     }
 
     /// Options arrive.
     #[test]
     fn options() {
         let config =
-            parse("nbd://h/e?connections=4&headers=simple&block=4k&timeout=2s&reconnect=0&tries=2").unwrap();
+            parse("nbd://h/e?connections=4&headers=simple&block=4k&timeout=2s&reconnect=0&tries=2")
+                .unwrap();
         assert_eq!(
             (config.connections, config.headers, config.block_bytes),
             (4, NbdHeaders::Simple, Some(4096))
         );
-        let headers = |url| parse(url).map(|config| (config.headers, config.status_headers)).unwrap();
-        assert_eq!(headers("nbd://h/e"), (NbdHeaders::Simple, NbdHeaders::Extended));
-        assert_eq!(headers("nbd://h/e?headers=simple"), (NbdHeaders::Simple, NbdHeaders::Simple));
+        let headers = |url| {
+            parse(url)
+                .map(|config| (config.headers, config.status_headers))
+                .unwrap()
+        };
+        assert_eq!(
+            headers("nbd://h/e"),
+            (NbdHeaders::Simple, NbdHeaders::Extended)
+        );
+        assert_eq!(
+            headers("nbd://h/e?headers=simple"),
+            (NbdHeaders::Simple, NbdHeaders::Simple)
+        );
         assert_eq!(
             (config.timeout, config.reconnect, config.tries),
             (Duration::from_secs(2), Duration::ZERO, 2)
@@ -318,6 +422,9 @@ mod tests {
         check("nbd://h/e?headers=new", "simple, structured or extended");
         check("nbd://h/e?tls-hostname=x", "for nbds");
         check("nbds://h/e?tls-type=psk", "x509");
-        check("nbds://h/e?tls-certificates=/nowhere", "/nowhere/ca-cert.pem");
+        check(
+            "nbds://h/e?tls-certificates=/nowhere",
+            "/nowhere/ca-cert.pem",
+        );
     }
 }

@@ -15,8 +15,16 @@ use crate::library::loading::{LibraryFile, Loaded, functions, once, text};
 use crate::library::patience::{CLOSING, within};
 use crate::library::slots::{Library, LibraryOp, SlotToken};
 
-const RADOS: LibraryFile = LibraryFile { file: "librados.so.2", package: "librados2", needs: "Ceph 16" };
-const RBD: LibraryFile = LibraryFile { file: "librbd.so.1", package: "librbd1", needs: "Ceph 16" };
+const RADOS: LibraryFile = LibraryFile {
+    file: "librados.so.2",
+    package: "librados2",
+    needs: "Ceph 16",
+};
+const RBD: LibraryFile = LibraryFile {
+    file: "librbd.so.1",
+    package: "librbd1",
+    needs: "Ceph 16",
+};
 
 /// Zeros that keep their room (RBD_WRITE_ZEROES_FLAG_THICK_PROVISION).
 const THICK_PROVISION: c_int = 1;
@@ -93,7 +101,10 @@ fn ceph() -> Result<&'static Ceph, LibraryError> {
     once(&CEPH, || {
         // librbd first: who has neither is told of the package that brings the other one, too.
         let (rbd, rados) = (Loaded::open(RBD)?, Loaded::open(RADOS)?);
-        Ok(Ceph { rados: Rados::find(&rados)?, rbd: Rbd::find(&rbd)? })
+        Ok(Ceph {
+            rados: Rados::find(&rados)?,
+            rbd: Rbd::find(&rbd)?,
+        })
     })
 }
 
@@ -130,7 +141,10 @@ pub(super) struct About {
 impl About {
     /// The value of a setting as it is in effect, whoever set it.
     pub fn setting(&self, name: &str) -> Option<&str> {
-        self.settings.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
+        self.settings
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| &**value)
     }
 }
 
@@ -138,20 +152,39 @@ impl RbdImage {
     /// Connects and opens. Waits for the cluster: for a thread that may be left behind.
     pub fn open(config: &RbdConfig) -> Result<RbdImage, LibraryError> {
         let ceph = ceph()?;
-        let handles = Handles { cluster: null_mut(), pool: null_mut(), image: null_mut() };
+        let handles = Handles {
+            cluster: null_mut(),
+            pool: null_mut(),
+            image: null_mut(),
+        };
         // What is opened before something fails is closed with it.
-        let mut image = RbdImage { ceph, name: config.name(), handles };
+        let mut image = RbdImage {
+            ceph,
+            name: config.name(),
+            handles,
+        };
         image.connect(config)?;
         let (rados, rbd) = (&ceph.rados, &ceph.rbd);
         let at = &mut image.handles;
         let pool = text(&config.pool);
         // SAFETY: the cluster is connected; texts and places for handles live through the calls.
-        let answer = unsafe { (rados.rados_ioctx_create)(at.cluster, pool.as_ptr(), &raw mut at.pool) };
-        image.check(answer, || format!("find pool '{}'", config.pool), "see 'ceph osd pool ls'")?;
+        let answer =
+            unsafe { (rados.rados_ioctx_create)(at.cluster, pool.as_ptr(), &raw mut at.pool) };
+        image.check(
+            answer,
+            || format!("find pool '{}'", config.pool),
+            "see 'ceph osd pool ls'",
+        )?;
         let at = &mut image.handles;
         let (name, snapshot) = (text(&config.image), config.snapshot.as_deref().map(text));
-        let snapshot = snapshot.as_ref().map_or(null(), |snapshot| snapshot.as_ptr());
-        let open = if config.is_read_only() { rbd.rbd_open_read_only } else { rbd.rbd_open };
+        let snapshot = snapshot
+            .as_ref()
+            .map_or(null(), |snapshot| snapshot.as_ptr());
+        let open = if config.is_read_only() {
+            rbd.rbd_open_read_only
+        } else {
+            rbd.rbd_open
+        };
         // SAFETY: the pool is open; texts, or null for no snapshot, and the place live through the calls.
         let answer = unsafe {
             if let Some(namespace) = &config.namespace {
@@ -159,7 +192,8 @@ impl RbdImage {
             }
             open(at.pool, name.as_ptr(), &raw mut at.image, snapshot)
         };
-        let advice = "see 'rbd ls' and 'rbd snap ls' for what there is; read_only=yes needs fewer rights";
+        let advice =
+            "see 'rbd ls' and 'rbd snap ls' for what there is; read_only=yes needs fewer rights";
         image.check(answer, || "open the image".to_string(), advice)?;
         Ok(image)
     }
@@ -167,12 +201,22 @@ impl RbdImage {
     /// A connection to the cluster.
     fn connect(&mut self, config: &RbdConfig) -> Result<(), LibraryError> {
         let rados = &self.ceph.rados;
-        let (cluster, user) = (text(&config.cluster), text(&format!("client.{}", config.id)));
+        let (cluster, user) = (
+            text(&config.cluster),
+            text(&format!("client.{}", config.id)),
+        );
         let at = &mut self.handles.cluster;
         // SAFETY: texts and the place for the handle live through the call.
         let answer = unsafe { (rados.rados_create2)(at, cluster.as_ptr(), user.as_ptr(), 0) };
-        self.check(answer, || format!("be client.{} of cluster '{}'", config.id, config.cluster), "")?;
-        let conf = config.conf.as_ref().map(|path| text(&path.to_string_lossy()));
+        self.check(
+            answer,
+            || format!("be client.{} of cluster '{}'", config.id, config.cluster),
+            "",
+        )?;
+        let conf = config
+            .conf
+            .as_ref()
+            .map(|path| text(&path.to_string_lossy()));
         let path = conf.as_ref().map_or(null(), |path| path.as_ptr());
         // SAFETY: the handle is open; the text, or null for the usual places, lives through the call.
         let answer = unsafe { (rados.rados_conf_read_file)(self.handles.cluster, path) };
@@ -180,7 +224,11 @@ impl RbdImage {
             Some(path) => format!("read the configuration {}", path.display()),
             None => "read the cluster's configuration at any of the usual places".to_string(),
         };
-        self.check(answer, what, "conf=PATH says where the cluster's configuration is")?;
+        self.check(
+            answer,
+            what,
+            "conf=PATH says where the cluster's configuration is",
+        )?;
         let seconds = config.timeout.as_secs_f64().ceil().to_string();
         for (key, value) in [
             ("client_mount_timeout", &*seconds),
@@ -191,14 +239,14 @@ impl RbdImage {
         ] {
             let (name, value) = (text(key), text(value));
             // SAFETY: the handle is open; both texts live through the call.
-            let answer =
-                unsafe { (rados.rados_conf_set)(self.handles.cluster, name.as_ptr(), value.as_ptr()) };
+            let answer = unsafe {
+                (rados.rados_conf_set)(self.handles.cluster, name.as_ptr(), value.as_ptr())
+            };
             self.check(answer, || format!("set {key}"), "")?;
         }
         // SAFETY: the handle is open and configured.
         let answer = unsafe { (rados.rados_connect)(self.handles.cluster) };
-        let advice =
-            "are its monitors up, do they know this user (id=), and is its keyring readable? See 'ceph -s'";
+        let advice = "are its monitors up, do they know this user (id=), and is its keyring readable? See 'ceph -s'";
         self.check(answer, || "connect to the cluster".to_string(), advice)
     }
 
@@ -237,14 +285,19 @@ impl RbdImage {
 
     /// The settings of librbd as they are for this image.
     fn settings(&self) -> Result<Vec<(String, String)>, LibraryError> {
-        const NONE: Setting = Setting { name: null_mut(), value: null_mut(), source: 0 };
+        const NONE: Setting = Setting {
+            name: null_mut(),
+            value: null_mut(),
+            source: 0,
+        };
         let rbd = &self.ceph.rbd;
         let mut list = vec![NONE; 256];
         loop {
             let mut count = list.len() as c_int;
             // SAFETY: the list has room for `count`, and both live through the call.
-            let answer =
-                unsafe { (rbd.rbd_config_image_list)(self.handles.image, list.as_mut_ptr(), &mut count) };
+            let answer = unsafe {
+                (rbd.rbd_config_image_list)(self.handles.image, list.as_mut_ptr(), &mut count)
+            };
             if answer == -libc::ERANGE && count as usize > list.len() {
                 list.resize(count as usize, NONE);
                 continue;
@@ -253,7 +306,9 @@ impl RbdImage {
             // SAFETY: the library filled in so many, with texts of its own that end with NUL, and frees them again.
             return Ok(unsafe {
                 let filled = list[..count as usize].iter();
-                let settings = filled.map(|one| (owned(one.name), owned(one.value))).collect();
+                let settings = filled
+                    .map(|one| (owned(one.name), owned(one.value)))
+                    .collect();
                 (rbd.rbd_config_image_list_cleanup)(list.as_mut_ptr(), count);
                 settings
             });
@@ -270,7 +325,12 @@ impl RbdImage {
             return Ok(());
         }
         let error = io::Error::from_raw_os_error(-answer);
-        Err(LibraryError::Refused { name: self.name.clone(), doing: doing(), error, advice })
+        Err(LibraryError::Refused {
+            name: self.name.clone(),
+            doing: doing(),
+            error,
+            advice,
+        })
     }
 }
 
@@ -280,7 +340,11 @@ impl Drop for RbdImage {
         // Every slot holds the image until the library gave it back: nothing is under way. A cluster that does not answer
         // keeps the thread, not us.
         within(CLOSING, move || {
-            let Handles { cluster, pool, image } = { handles };
+            let Handles {
+                cluster,
+                pool,
+                image,
+            } = { handles };
             // SAFETY: each was opened if it is not null, is closed once, and what was opened on it is closed before.
             unsafe {
                 if !image.is_null() {
@@ -323,8 +387,9 @@ unsafe impl Library for RbdImage {
         let (rbd, image) = (&self.ceph.rbd, self.handles.image);
         let mut completion = null_mut();
         // SAFETY: the place lives through the call. The library passes the token on to `ended` and does not look at it.
-        let made =
-            unsafe { (rbd.rbd_aio_create_completion)(token.cast_mut().cast(), ended, &raw mut completion) };
+        let made = unsafe {
+            (rbd.rbd_aio_create_completion)(token.cast_mut().cast(), ended, &raw mut completion)
+        };
         if made < 0 {
             return Err(-made);
         }
@@ -332,15 +397,22 @@ unsafe impl Library for RbdImage {
         // end: so says our caller.
         let begun = unsafe {
             match op {
-                LibraryOp::Read => (rbd.rbd_aio_read)(image, offset, len as usize, memory.cast(), completion),
+                LibraryOp::Read => {
+                    (rbd.rbd_aio_read)(image, offset, len as usize, memory.cast(), completion)
+                }
                 LibraryOp::Write => {
                     (rbd.rbd_aio_write)(image, offset, len as usize, memory.cast(), completion)
                 }
                 LibraryOp::Flush => (rbd.rbd_aio_flush)(image, completion),
                 LibraryOp::Discard => (rbd.rbd_aio_discard)(image, offset, len, completion),
-                LibraryOp::Zero => {
-                    (rbd.rbd_aio_write_zeroes)(image, offset, len as usize, completion, THICK_PROVISION, 0)
-                }
+                LibraryOp::Zero => (rbd.rbd_aio_write_zeroes)(
+                    image,
+                    offset,
+                    len as usize,
+                    completion,
+                    THICK_PROVISION,
+                    0,
+                ),
             }
         };
         if begun < 0 {
@@ -353,7 +425,11 @@ unsafe impl Library for RbdImage {
 
     /// Only reads say how many bytes they moved; the others do all or fail.
     fn moved(op: LibraryOp, len: u64, result: i64) -> u64 {
-        if op == LibraryOp::Read { result as u64 } else { len }
+        if op == LibraryOp::Read {
+            result as u64
+        } else {
+            len
+        }
     }
 
     fn trouble(errno: i32) -> Option<&'static str> {
@@ -376,5 +452,7 @@ unsafe fn owned(words: *const c_char) -> String {
         return String::new();
     }
     // SAFETY: so says the caller.
-    unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(words) }
+        .to_string_lossy()
+        .into_owned()
 }

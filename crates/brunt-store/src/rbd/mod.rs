@@ -31,7 +31,11 @@ pub const RBD: BackendEntry = BackendEntry {
     help: "an RBD image of a Ceph cluster, through librbd",
     example: "rbd:pool/image",
     options: OPTIONS,
-    open: |place, options| Ok(Arc::new(RbdBackend::open(RbdConfig::parse(place, options)?)?)),
+    open: |place, options| {
+        Ok(Arc::new(RbdBackend::open(RbdConfig::parse(
+            place, options,
+        )?)?))
+    },
     foresee: |place, options| RbdConfig::parse(place, options).map(|_| None),
 };
 
@@ -48,7 +52,10 @@ impl RbdBackend {
         let advice = "are the cluster's monitors and storage daemons up? See 'ceph health'; timeout= gives it more time";
         opened(name, time, advice, move || {
             let image = RbdImage::open(&config)?;
-            Ok(RbdBackend { info: describe(&config, &image)?, image: Arc::new(image) })
+            Ok(RbdBackend {
+                info: describe(&config, &image)?,
+                image: Arc::new(image),
+            })
         })
     }
 }
@@ -61,22 +68,35 @@ fn describe(config: &RbdConfig, image: &RbdImage) -> Result<DeviceInfo, LibraryE
     let mut notes = Vec::new();
     let size_bytes = whole_blocks(about.size_bytes, block_bytes, &mut notes);
     if size_bytes == 0 {
-        let what = format!("an image of {} bytes has no block of {block_bytes} bytes", about.size_bytes);
+        let what = format!(
+            "an image of {} bytes has no block of {block_bytes} bytes",
+            about.size_bytes
+        );
         return Err(LibraryError::Unusable(name, what));
     }
     let mut facts = vec![format!("librbd {}", about.version)];
-    facts.push(format!("objects of {} bytes; features: {}", about.object_bytes, features(about.features)));
+    facts.push(format!(
+        "objects of {} bytes; features: {}",
+        about.object_bytes,
+        features(about.features)
+    ));
     let is_on = |value: &str| matches!(value, "true" | "1" | "yes" | "on");
     let cached = about.setting("rbd_cache").is_none_or(is_on);
-    let persistent = about.setting("rbd_persistent_cache_mode").is_some_and(|mode| mode != "disabled");
+    let persistent = about
+        .setting("rbd_persistent_cache_mode")
+        .is_some_and(|mode| mode != "disabled");
     if cached && !config.cache {
-        notes.push("the image's or the pool's own settings turn librbd's cache on (rbd_cache)".to_string());
+        notes.push(
+            "the image's or the pool's own settings turn librbd's cache on (rbd_cache)".to_string(),
+        );
     }
     if cached && config.cache {
         notes.push("librbd's cache is on, as cache=yes asks".to_string());
     }
     if persistent {
-        notes.push("the image has a persistent write-back cache (rbd_persistent_cache_mode)".to_string());
+        notes.push(
+            "the image has a persistent write-back cache (rbd_persistent_cache_mode)".to_string(),
+        );
     }
     if about.setting("rbd_skip_partial_discard").is_some_and(is_on) {
         notes.push(
@@ -113,9 +133,17 @@ fn features(bits: u64) -> String {
         "data-pool",
         "operations",
     ];
-    let names: Vec<&str> =
-        NAMES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, name)| *name).collect();
-    if names.is_empty() { "none".to_string() } else { names.join(", ") }
+    let names: Vec<&str> = NAMES
+        .iter()
+        .enumerate()
+        .filter(|(bit, _)| bits >> bit & 1 == 1)
+        .map(|(_, name)| *name)
+        .collect();
+    if names.is_empty() {
+        "none".to_string()
+    } else {
+        names.join(", ")
+    }
 }
 
 impl Backend for RbdBackend {
@@ -134,7 +162,10 @@ mod tests {
 
     #[test]
     fn features_have_names() {
-        assert_eq!(features(61), "layering, exclusive-lock, object-map, fast-diff, deep-flatten");
+        assert_eq!(
+            features(61),
+            "layering, exclusive-lock, object-map, fast-diff, deep-flatten"
+        );
         assert_eq!(features(0), "none");
     }
 }

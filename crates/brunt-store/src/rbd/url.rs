@@ -20,9 +20,15 @@ pub const OPTIONS: &[(&str, &str)] = &[
         "the cluster's configuration file; default: $CEPH_CONF, then /etc/ceph/CLUSTER.conf and ~/.ceph/CLUSTER.conf",
     ),
     ("id", "user without 'client.'; default admin"),
-    ("cluster", "name of the cluster, which is part of default paths; default ceph"),
+    (
+        "cluster",
+        "name of the cluster, which is part of default paths; default ceph",
+    ),
     ("namespace", "namespace of the pool; default: none"),
-    ("snapshot", "open this snapshot of the image; writes are refused"),
+    (
+        "snapshot",
+        "open this snapshot of the image; writes are refused",
+    ),
     (
         "cache",
         "yes: with librbd's cache, so that writes are stable after a flush only; no (default): below it",
@@ -31,7 +37,10 @@ pub const OPTIONS: &[(&str, &str)] = &[
         "timeout",
         "time limit for opening; default 30s. Requests have none, as in librbd: they wait for the cluster",
     ),
-    ("block", "logical block size in bytes, 512 (default) or 4096"),
+    (
+        "block",
+        "logical block size in bytes, 512 (default) or 4096",
+    ),
     ("read_only", "yes: refuse writes"),
 ];
 
@@ -139,13 +148,18 @@ impl RbdConfig {
             snapshot: snapshot.or(other_snapshot),
             conf: options.take("conf").map(PathBuf::from),
             id: options.take("id").unwrap_or_else(|| "admin".to_string()),
-            cluster: options.take("cluster").unwrap_or_else(|| "ceph".to_string()),
+            cluster: options
+                .take("cluster")
+                .unwrap_or_else(|| "ceph".to_string()),
             cache: options.flag("cache")?.unwrap_or(false),
             timeout: options.time("timeout", Duration::from_secs(30), Duration::from_millis(1))?,
             block_bytes: options.block()?.unwrap_or(512),
             read_only: options.flag("read_only")?.unwrap_or(false),
         };
-        let conf = config.conf.iter().map(|path| path.to_string_lossy().into_owned());
+        let conf = config
+            .conf
+            .iter()
+            .map(|path| path.to_string_lossy().into_owned());
         if conf
             .chain([config.name(), config.id.clone(), config.cluster.clone()])
             .any(|text| text.contains('\0'))
@@ -157,9 +171,21 @@ impl RbdConfig {
 
     /// The URL without its options, for messages.
     pub fn name(&self) -> String {
-        let RbdConfig { pool, namespace, image, snapshot, .. } = self;
-        let namespace = namespace.as_ref().map(|name| format!("{name}/")).unwrap_or_default();
-        let snapshot = snapshot.as_ref().map(|name| format!("@{name}")).unwrap_or_default();
+        let RbdConfig {
+            pool,
+            namespace,
+            image,
+            snapshot,
+            ..
+        } = self;
+        let namespace = namespace
+            .as_ref()
+            .map(|name| format!("{name}/"))
+            .unwrap_or_default();
+        let snapshot = snapshot
+            .as_ref()
+            .map(|name| format!("@{name}"))
+            .unwrap_or_default();
         format!("rbd:{pool}/{namespace}{image}{snapshot}")
     }
 
@@ -181,14 +207,20 @@ mod tests {
 
     #[test]
     fn urls() {
-        let check =
-            |place: &str, pool: &str, namespace: Option<&str>, image: &str, snapshot: Option<&str>| {
-                let config = parse(place, &[]).unwrap();
-                assert_eq!((&*config.pool, &*config.image), (pool, image), "{place}");
-                assert_eq!((config.namespace.as_deref(), config.snapshot.as_deref()), (namespace, snapshot));
-                assert_eq!(config.name(), format!("rbd:{place}"));
-                assert_eq!(config.is_read_only(), snapshot.is_some());
-            };
+        let check = |place: &str,
+                     pool: &str,
+                     namespace: Option<&str>,
+                     image: &str,
+                     snapshot: Option<&str>| {
+            let config = parse(place, &[]).unwrap();
+            assert_eq!((&*config.pool, &*config.image), (pool, image), "{place}");
+            assert_eq!(
+                (config.namespace.as_deref(), config.snapshot.as_deref()),
+                (namespace, snapshot)
+            );
+            assert_eq!(config.name(), format!("rbd:{place}"));
+            assert_eq!(config.is_read_only(), snapshot.is_some());
+        };
         check("rbd/disk", "rbd", None, "disk", None);
         check("rbd/vm-7/disk.img", "rbd", Some("vm-7"), "disk.img", None);
         check("rbd/disk@before", "rbd", None, "disk", Some("before"));
@@ -199,7 +231,12 @@ mod tests {
     fn options_arrive() {
         let config = parse("p/i", &[]).unwrap();
         assert_eq!(
-            (&*config.id, &*config.cluster, config.cache, config.block_bytes),
+            (
+                &*config.id,
+                &*config.cluster,
+                config.cache,
+                config.block_bytes
+            ),
             ("admin", "ceph", false, 512)
         );
         let options = [
@@ -215,9 +252,15 @@ mod tests {
         let config = parse("p/i", &options).unwrap();
         assert_eq!(config.name(), "rbd:p/n/i@s");
         assert_eq!((&*config.id, &*config.cluster), ("brunt", "west"));
-        assert_eq!(config.conf.as_deref(), Some(std::path::Path::new("/x/ceph.conf")));
+        assert_eq!(
+            config.conf.as_deref(),
+            Some(std::path::Path::new("/x/ceph.conf"))
+        );
         assert!(config.cache && config.is_read_only() && !config.read_only);
-        assert_eq!((config.timeout, config.block_bytes), (Duration::from_secs(2), 4096));
+        assert_eq!(
+            (config.timeout, config.block_bytes),
+            (Duration::from_secs(2), 4096)
+        );
     }
 
     #[test]
@@ -233,8 +276,16 @@ mod tests {
         check("//host/pool/image", &[], "configuration file");
         check("rbd/disk@", &[], "snapshot's name");
         check("rbd/di\0sk", &[], "NUL");
-        check("rbd/n/disk", &[("namespace", "m")], "namespace is given twice");
-        check("rbd/disk@s", &[("snapshot", "t")], "snapshot is given twice");
+        check(
+            "rbd/n/disk",
+            &[("namespace", "m")],
+            "namespace is given twice",
+        );
+        check(
+            "rbd/disk@s",
+            &[("snapshot", "t")],
+            "snapshot is given twice",
+        );
         check("rbd/disk", &[("cache", "maybe")], "yes or no");
         check("rbd/disk", &[("block", "1024")], "512 or 4096");
         check("rbd/disk", &[("timeout", "0s")], "at least");

@@ -15,7 +15,8 @@ use brunt_block::socket::Socket;
 use brunt_wire::sheepdog::header::{HEADER_BYTES, SheepdogSubject, flag};
 use brunt_wire::sheepdog::inode::{DATA_VDI_ID_OFFSET, FIELDS_BYTES, parse_map};
 use brunt_wire::sheepdog::{
-    SheepdogInode, SheepdogOpcode, SheepdogRequest, SheepdogResponse, encode_names, inode_object, result,
+    SheepdogInode, SheepdogOpcode, SheepdogRequest, SheepdogResponse, encode_names, inode_object,
+    result,
 };
 
 use super::connect_error::SheepdogConnectError;
@@ -64,13 +65,34 @@ pub fn connect(
     known: Option<u32>,
 ) -> Result<SheepdogConnection, SheepdogConnectError> {
     let once = |time| connect_once(config, lock, known, time);
-    let attempted = in_attempts(config.timeout, SheepdogConnectError::is_of_the_network, once);
-    let Attempted { value, retries, trouble } =
-        attempted.map_err(|GaveUp { last, attempts, time }| match attempts {
+    let attempted = in_attempts(
+        config.timeout,
+        SheepdogConnectError::is_of_the_network,
+        once,
+    );
+    let Attempted {
+        value,
+        retries,
+        trouble,
+    } = attempted.map_err(
+        |GaveUp {
+             last,
+             attempts,
+             time,
+         }| match attempts {
             1 => last,
-            _ => SheepdogConnectError::GaveUp { attempts, time, last: Box::new(last) },
-        })?;
-    Ok(SheepdogConnection { retries, trouble: trouble.map(|trouble| trouble.to_string()), ..value })
+            _ => SheepdogConnectError::GaveUp {
+                attempts,
+                time,
+                last: Box::new(last),
+            },
+        },
+    )?;
+    Ok(SheepdogConnection {
+        retries,
+        trouble: trouble.map(|trouble| trouble.to_string()),
+        ..value
+    })
 }
 
 /// The same in one attempt, for those who have their own rule for the next one.
@@ -93,7 +115,13 @@ pub fn connect_once(
     let (inode, map) = read?;
     let error = |error| SheepdogConnectError::Io(config.address(), "setting up its socket", error);
     wire.socket.set_timeouts(None).map_err(error)?;
-    Ok(SheepdogConnection { socket: wire.socket, inode, map, retries: 0, trouble: None })
+    Ok(SheepdogConnection {
+        socket: wire.socket,
+        inode,
+        map,
+        retries: 0,
+        trouble: None,
+    })
 }
 
 /// Gives the locks of VDIs back, over a connection that does nothing else: more than one where snapshots were taken.
@@ -113,14 +141,25 @@ struct Wire<'a> {
 }
 
 impl Wire<'_> {
-    fn connect(config: &SheepdogConfig, deadline: Instant) -> Result<Wire<'_>, SheepdogConnectError> {
+    fn connect(
+        config: &SheepdogConfig,
+        deadline: Instant,
+    ) -> Result<Wire<'_>, SheepdogConnectError> {
         match dial::tcp(&config.host, config.port, deadline) {
             Ok(socket) => {
                 let _ = socket.set_nodelay(true);
-                Ok(Wire { socket: socket.into(), config, deadline })
+                Ok(Wire {
+                    socket: socket.into(),
+                    config,
+                    deadline,
+                })
             }
-            Err(DialError::Resolve(error)) => Err(SheepdogConnectError::Resolve(config.address(), error)),
-            Err(DialError::Connect(error)) => Err(SheepdogConnectError::Connect(config.address(), error)),
+            Err(DialError::Resolve(error)) => {
+                Err(SheepdogConnectError::Resolve(config.address(), error))
+            }
+            Err(DialError::Connect(error)) => {
+                Err(SheepdogConnectError::Connect(config.address(), error))
+            }
         }
     }
 
@@ -134,7 +173,11 @@ impl Wire<'_> {
             _ => (0, snapshot),
         };
         let mut ask = |opcode| {
-            let subject = SheepdogSubject::Vdi { size_bytes: 0, vdi: 0, snapshot: number };
+            let subject = SheepdogSubject::Vdi {
+                size_bytes: 0,
+                vdi: 0,
+                snapshot: number,
+            };
             self.exchange(opcode, subject, &encode_names(&config.vdi, tag), 0)
         };
         if lock != SheepdogLock::Without {
@@ -153,9 +196,17 @@ impl Wire<'_> {
     }
 
     fn release(&mut self, vdi: u32) -> Result<(), SheepdogConnectError> {
-        let subject = SheepdogSubject::Vdi { size_bytes: 0, vdi, snapshot: 0 };
+        let subject = SheepdogSubject::Vdi {
+            size_bytes: 0,
+            vdi,
+            snapshot: 0,
+        };
         let names = encode_names(&self.config.vdi, "");
-        match self.exchange(SheepdogOpcode::ReleaseVdi, subject, &names, 0)?.0.result {
+        match self
+            .exchange(SheepdogOpcode::ReleaseVdi, subject, &names, 0)?
+            .0
+            .result
+        {
             result::SUCCESS => Ok(()),
             result => Err(self.refused("RELEASE_VDI", result)),
         }
@@ -173,7 +224,10 @@ impl Wire<'_> {
         let fields = self.read_object(inode_object(vdi), 0, FIELDS_BYTES as u32)?;
         let inode = SheepdogInode::parse(&fields).map_err(|error| violation(error.to_string()))?;
         if inode.vdi != vdi || inode.name != self.config.vdi {
-            return Err(violation(format!("that of VDI {:x}, '{}', is there", inode.vdi, inode.name)));
+            return Err(violation(format!(
+                "that of VDI {:x}, '{}', is there",
+                inode.vdi, inode.name
+            )));
         }
         if inode.store_policy != 0 {
             return Err(unusable(
@@ -193,8 +247,18 @@ impl Wire<'_> {
         Ok((inode, Some(map)))
     }
 
-    fn read_object(&mut self, object: u64, offset: u32, len: u32) -> Result<Vec<u8>, SheepdogConnectError> {
-        let subject = SheepdogSubject::Object { object, cow_object: 0, copies: 0, offset };
+    fn read_object(
+        &mut self,
+        object: u64,
+        offset: u32,
+        len: u32,
+    ) -> Result<Vec<u8>, SheepdogConnectError> {
+        let subject = SheepdogSubject::Object {
+            object,
+            cow_object: 0,
+            copies: 0,
+            offset,
+        };
         let (read, data) = self.exchange(SheepdogOpcode::ReadObj, subject, &[], len)?;
         if read.result != result::SUCCESS {
             return Err(self.refused("READ_OBJ of the inode", read.result));
@@ -213,9 +277,23 @@ impl Wire<'_> {
         data: &[u8],
         expected: u32,
     ) -> Result<(SheepdogResponse, Vec<u8>), SheepdogConnectError> {
-        let flags = if data.is_empty() { flag::DIRECT } else { flag::WRITE };
-        let data_len = if data.is_empty() { expected } else { data.len() as u32 };
-        let request = SheepdogRequest { opcode, flags, id: ID, data_len, subject };
+        let flags = if data.is_empty() {
+            flag::DIRECT
+        } else {
+            flag::WRITE
+        };
+        let data_len = if data.is_empty() {
+            expected
+        } else {
+            data.len() as u32
+        };
+        let request = SheepdogRequest {
+            opcode,
+            flags,
+            id: ID,
+            data_len,
+            subject,
+        };
         let during = "the handshake";
         let _ = self.socket.set_timeouts(Some(left(self.deadline)));
         let sent = (&self.socket).write_all(&[&request.encode()[..], data].concat());
@@ -242,8 +320,10 @@ impl Wire<'_> {
             let _ = self.socket.set_timeouts(Some(left(self.deadline)));
             match (&self.socket).read(&mut bytes[at..]) {
                 Ok(0) => {
-                    let ended =
-                        io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection");
+                    let ended = io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "the server closed the connection",
+                    );
                     return Err(self.io_error(during, ended));
                 }
                 Ok(count) => at += count,
@@ -257,14 +337,20 @@ impl Wire<'_> {
     fn io_error(&self, during: &'static str, error: io::Error) -> SheepdogConnectError {
         // "Resource temporarily unavailable" is how the kernel says that a socket's time is over.
         let error = match error.kind() {
-            io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+            io::ErrorKind::WouldBlock => {
+                io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
+            }
             _ => error,
         };
         SheepdogConnectError::Io(self.config.address(), during, error)
     }
 
     fn refused(&self, during: &'static str, result: u32) -> SheepdogConnectError {
-        SheepdogConnectError::Refused { name: self.config.name(), during, result }
+        SheepdogConnectError::Refused {
+            name: self.config.name(),
+            during,
+            result,
+        }
     }
 
     fn violation(&self, what: &str) -> SheepdogConnectError {

@@ -80,7 +80,10 @@ impl SheepdogConnectError {
     pub(super) fn is_of_the_network(&self) -> bool {
         match self {
             SheepdogConnectError::Connect(_, error) => {
-                matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+                matches!(
+                    error.kind(),
+                    io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock
+                )
             }
             _ => false,
         }

@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use brunt_block::backends::{TRANSFER_BYTES_MAX, in_bounds, whole_blocks};
 use brunt_block::device::Allocation;
 use brunt_block::table::{BackendEntry, OpenError, Opened, UrlOptions};
-use brunt_block::{Backend, Completion, Device, DeviceError, DeviceInfo, Health, Request, Ring, hand_out};
+use brunt_block::{
+    Backend, Completion, Device, DeviceError, DeviceInfo, Health, Request, Ring, hand_out,
+};
 use brunt_core::{Clock, Nanos};
 use brunt_wire::sheepdog::SheepdogInode;
 
@@ -34,7 +36,9 @@ pub const SHEEPDOG: BackendEntry = BackendEntry {
 };
 
 fn open_entry(place: &str, options: &mut UrlOptions) -> Opened {
-    Ok(Arc::new(SheepdogBackend::open(SheepdogConfig::parse(place, options)?)?))
+    Ok(Arc::new(SheepdogBackend::open(SheepdogConfig::parse(
+        place, options,
+    )?)?))
 }
 
 /// A disk that was connected to once, so that it is known what it is.
@@ -54,12 +58,22 @@ impl SheepdogBackend {
     /// # Errors
     /// See [`SheepdogConnectError`].
     pub fn open(config: SheepdogConfig) -> Result<SheepdogBackend, SheepdogConnectError> {
-        let lock = if config.lock { SheepdogLock::Take } else { SheepdogLock::Without };
+        let lock = if config.lock {
+            SheepdogLock::Take
+        } else {
+            SheepdogLock::Without
+        };
         let mut connection = connect::connect(&config, lock, None)?;
-        let map = connection.map.take().expect("nothing was known, so the map was read");
+        let map = connection
+            .map
+            .take()
+            .expect("nothing was known, so the map was read");
         let objects = Arc::new(SheepdogObjects::new(connection.inode.clone(), map));
         // From here on it is released, whatever comes.
-        let lock = Arc::new(HeldLock { config: config.clone(), objects: Arc::clone(&objects) });
+        let lock = Arc::new(HeldLock {
+            config: config.clone(),
+            objects: Arc::clone(&objects),
+        });
         let mut info = describe(&config, &objects)?;
         if let Some(socket) = connection.socket.as_tcp() {
             config.sockets.apply(socket).map_err(|error| {
@@ -68,25 +82,39 @@ impl SheepdogBackend {
             info.notes.extend(config.sockets.complaint(socket));
             info.facts.extend(config.sockets.congestion_fact(socket));
         }
-        Ok(SheepdogBackend { config, info, objects, lock, spare: Mutex::new(Some(connection)) })
+        Ok(SheepdogBackend {
+            config,
+            info,
+            objects,
+            lock,
+            spare: Mutex::new(Some(connection)),
+        })
     }
 }
 
 /// What a device on this disk is.
-fn describe(config: &SheepdogConfig, objects: &SheepdogObjects) -> Result<DeviceInfo, SheepdogConnectError> {
+fn describe(
+    config: &SheepdogConfig,
+    objects: &SheepdogObjects,
+) -> Result<DeviceInfo, SheepdogConnectError> {
     let inode = objects.inode();
     let block_bytes = config.block_bytes;
     let mut notes = Vec::new();
     let size_bytes = whole_blocks(inode.size_bytes, block_bytes, &mut notes);
     if size_bytes == 0 {
-        let what = format!("a disk of {} bytes has no block of {block_bytes} bytes", inode.size_bytes);
+        let what = format!(
+            "a disk of {} bytes has no block of {block_bytes} bytes",
+            inode.size_bytes
+        );
         return Err(SheepdogConnectError::Vdi(config.name(), what));
     }
     let read_only = config.read_only || inode.is_snapshot;
     if !read_only {
         if config.cache {
-            notes
-                .push("through the object cache, where the server has one: stable after a flush".to_string());
+            notes.push(
+                "through the object cache, where the server has one: stable after a flush"
+                    .to_string(),
+            );
         }
         notes.push(
             "writes are as stable as the sheep make them: those that run with -n acknowledge before a disk has them"
@@ -139,18 +167,37 @@ impl Backend for SheepdogBackend {
         }
         let count = self.config.connections;
         let depth = depth.div_ceil(count).clamp(1, DEPTH_MAX);
-        let lock = if self.config.lock { SheepdogLock::Keep } else { SheepdogLock::Without };
+        let lock = if self.config.lock {
+            SheepdogLock::Keep
+        } else {
+            SheepdogLock::Without
+        };
         let mut links = Vec::new();
         for _ in 0..count {
-            let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let spare = self
+                .spare
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
             let connection = match spare {
                 Some(connection) => connection,
                 None => connect::connect(&self.config, lock, Some(self.objects.vdi()))?,
             };
-            links.push(SheepdogLink::new(&self.config, &self.objects, ring, depth, connection)?);
+            links.push(SheepdogLink::new(
+                &self.config,
+                &self.objects,
+                ring,
+                depth,
+                connection,
+            )?);
         }
         let lock = Arc::clone(&self.lock);
-        Ok(Box::new(SheepdogDevice { info: self.info.clone(), links, clock: Clock::Monotonic, _lock: lock }))
+        Ok(Box::new(SheepdogDevice {
+            info: self.info.clone(),
+            links,
+            clock: Clock::Monotonic,
+            _lock: lock,
+        }))
     }
 
     fn allocation(&self, offset: u64) -> Option<(Allocation, u64)> {
@@ -193,9 +240,11 @@ impl Device for SheepdogDevice {
         }
         let now = self.clock.now();
         let info = &self.info;
-        hand_out(&mut self.links, batch, |link, request| match in_bounds(info, &request) {
-            Ok(()) => link.submit(request, now),
-            Err(error) => link.refuse(request, error),
+        hand_out(&mut self.links, batch, |link, request| {
+            match in_bounds(info, &request) {
+                Ok(()) => link.submit(request, now),
+                Err(error) => link.refuse(request, error),
+            }
         });
         self.links.iter_mut().for_each(SheepdogLink::send);
     }
@@ -211,11 +260,17 @@ impl Device for SheepdogDevice {
     }
 
     fn deadline(&self) -> Nanos {
-        self.links.iter().map(SheepdogLink::deadline).min().unwrap_or(Nanos::MAX)
+        self.links
+            .iter()
+            .map(SheepdogLink::deadline)
+            .min()
+            .unwrap_or(Nanos::MAX)
     }
 
     fn cancel(&mut self, tag: u64) {
-        self.links.iter_mut().for_each(|link| link.session.cancel(tag));
+        self.links
+            .iter_mut()
+            .for_each(|link| link.session.cancel(tag));
     }
 
     fn health(&self) -> Health {
@@ -226,10 +281,16 @@ impl Device for SheepdogDevice {
             health.timeouts += counts.timeouts;
             health.reconnects += link.comeback.reconnects();
             health.connect_retries += link.connect_retries;
-            let result = counts.result.map(|result| SheepdogResult(result).to_string());
-            let no_cache = counts.no_cache.then(|| "the server has no object cache to flush".to_string());
+            let result = counts
+                .result
+                .map(|result| SheepdogResult(result).to_string());
+            let no_cache = counts
+                .no_cache
+                .then(|| "the server has no object cache to flush".to_string());
             let trouble = link.comeback.trouble().cloned().or(result).or(no_cache);
-            health.trouble = trouble.or_else(|| link.connect_trouble.clone()).or(health.trouble);
+            health.trouble = trouble
+                .or_else(|| link.connect_trouble.clone())
+                .or(health.trouble);
         }
         health
     }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_block::table::OpenError;
-use brunt_block::{Bell, Comeback, Completion, DeviceError, Lent, Request, Returning, Ring, Stream};
+use brunt_block::{
+    Bell, Comeback, Completion, DeviceError, Lent, Request, Returning, Ring, Stream,
+};
 use brunt_core::{Clock, Nanos};
 use brunt_wire::sheepdog::SheepdogResponse;
 use brunt_wire::sheepdog::header::HEADER_BYTES;
@@ -69,12 +71,27 @@ impl SheepdogLink {
         depth: u32,
         connection: SheepdogConnection,
     ) -> Result<SheepdogLink, OpenError> {
-        let SheepdogConfig { timeout, tries, cache, .. } = *config;
-        let session_config = SheepdogSessionConfig { depth, timeout, tries, cache };
+        let SheepdogConfig {
+            timeout,
+            tries,
+            cache,
+            ..
+        } = *config;
+        let session_config = SheepdogSessionConfig {
+            depth,
+            timeout,
+            tries,
+            cache,
+        };
         let (again, known) = (config.clone(), Arc::clone(objects));
-        let lock = if config.lock { SheepdogLock::Keep } else { SheepdogLock::Without };
+        let lock = if config.lock {
+            SheepdogLock::Keep
+        } else {
+            SheepdogLock::Without
+        };
         let connect = move |limit| connect::connect_once(&again, lock, Some(known.vdi()), limit);
-        let setting_up = |error| SheepdogConnectError::Io(config.address(), "setting up its socket", error);
+        let setting_up =
+            |error| SheepdogConnectError::Io(config.address(), "setting up its socket", error);
         let bell = Bell::new(ring).map_err(setting_up)?;
         let mut link = SheepdogLink {
             session: SheepdogSession::new(session_config, Arc::clone(objects)),
@@ -92,7 +109,8 @@ impl SheepdogLink {
             connect_retries: connection.retries.into(),
             connect_trouble: connection.trouble.clone(),
         };
-        link.bring_up(connection, Clock::Monotonic.now()).map_err(setting_up)?;
+        link.bring_up(connection, Clock::Monotonic.now())
+            .map_err(setting_up)?;
         Ok(link)
     }
 
@@ -101,12 +119,18 @@ impl SheepdogLink {
         if self.comeback.is_dead() {
             return self.refuse(request, DeviceError::Gone);
         }
-        self.session.submit(request, now).expect("a session with room was chosen");
+        self.session
+            .submit(request, now)
+            .expect("a session with room was chosen");
     }
 
     pub fn refuse(&mut self, request: Request, error: DeviceError) {
         let Request { tag, buf, .. } = request;
-        self.refused.push(Completion { tag, buf, result: Err(error) });
+        self.refused.push(Completion {
+            tag,
+            buf,
+            result: Err(error),
+        });
     }
 
     pub fn outstanding(&self) -> u32 {
@@ -123,8 +147,16 @@ impl SheepdogLink {
     /// Everything that is ready goes out.
     #[inline]
     pub fn send(&mut self) {
-        let Some(channel) = &mut self.channel else { return };
-        while let Some(SheepdogOutgoing { header, data, entry, zeros }) = self.session.pull() {
+        let Some(channel) = &mut self.channel else {
+            return;
+        };
+        while let Some(SheepdogOutgoing {
+            header,
+            data,
+            entry,
+            zeros,
+        }) = self.session.pull()
+        {
             channel.push_bytes(&header);
             if let Some(SheepdogDataRange { task, start, len }) = data {
                 let lent = &mut self.lent[usize::from(task)];
@@ -180,11 +212,20 @@ impl SheepdogLink {
 
     /// Parses what was received.
     fn receive(&mut self, now: Nanos) -> Result<(), SheepdogViolation> {
-        let SheepdogLink { session, channel, receiving, .. } = self;
-        let Some(channel) = channel else { return Ok(()) };
+        let SheepdogLink {
+            session,
+            channel,
+            receiving,
+            ..
+        } = self;
+        let Some(channel) = channel else {
+            return Ok(());
+        };
         while session.lost().is_none() {
             if let Receiving::Payload(response, range) = *receiving {
-                let Some(buf) = channel.take_placed() else { return Ok(()) };
+                let Some(buf) = channel.take_placed() else {
+                    return Ok(());
+                };
                 if let Some(range) = range {
                     *session.data(range.task) = buf;
                 }
@@ -193,7 +234,9 @@ impl SheepdogLink {
                 continue;
             }
             let bytes = channel.bytes();
-            let Ok(response) = SheepdogResponse::parse(bytes) else { return Ok(()) };
+            let Ok(response) = SheepdogResponse::parse(bytes) else {
+                return Ok(());
+            };
             match session.on_header(&response)? {
                 SheepdogPayload::Discard(0) => {
                     session.on_response(&response, now)?;
@@ -207,7 +250,8 @@ impl SheepdogLink {
                 SheepdogPayload::Task(range) => {
                     let total = HEADER_BYTES + range.len;
                     if let Some(data) = bytes.get(HEADER_BYTES..total) {
-                        session.data(range.task)[range.start..range.start + range.len].copy_from_slice(data);
+                        session.data(range.task)[range.start..range.start + range.len]
+                            .copy_from_slice(data);
                         session.on_response(&response, now)?;
                         channel.consume(total);
                     } else if channel.wants_place(total - bytes.len(), total) {
@@ -245,7 +289,11 @@ impl SheepdogLink {
             return self.stuck.push(task);
         }
         let retired = self.session.retire(task);
-        done.push(Completion { tag: retired.tag, buf: retired.buf, result: retired.result });
+        done.push(Completion {
+            tag: retired.tag,
+            buf: retired.buf,
+            result: retired.result,
+        });
     }
 
     // ---- loss and return
@@ -253,7 +301,9 @@ impl SheepdogLink {
     /// Takes all data back from the connection and starts over.
     fn lose(&mut self, why: String, now: Nanos) {
         if let Some(mut channel) = self.channel.take() {
-            if let (Some(buf), Receiving::Payload(_, Some(range))) = (channel.abort(), self.receiving) {
+            if let (Some(buf), Receiving::Payload(_, Some(range))) =
+                (channel.abort(), self.receiving)
+            {
                 *self.session.data(range.task) = buf;
             }
             for (task, lent) in self.lent.iter_mut().enumerate() {
@@ -288,14 +338,18 @@ impl Returning for SheepdogLink {
         let (old, new) = (self.objects.inode(), &connection.inode);
         if new.size_bytes != old.size_bytes {
             let (new, old) = (new.size_bytes, old.size_bytes);
-            return Some(format!("after the reconnect the disk has {new} bytes, not {old}"));
+            return Some(format!(
+                "after the reconnect the disk has {new} bytes, not {old}"
+            ));
         }
         let same = new.object_shift == old.object_shift && new.is_snapshot == old.is_snapshot;
         (!same).then(|| "after the reconnect the disk has other properties".to_string())
     }
 
     fn bring_up(&mut self, connection: SheepdogConnection, now: Nanos) -> io::Result<()> {
-        let SheepdogConnection { socket, inode, map, .. } = connection;
+        let SheepdogConnection {
+            socket, inode, map, ..
+        } = connection;
         if let Some(map) = map {
             self.objects.replace(inode, map);
         }

@@ -66,8 +66,17 @@ impl SheepdogObjects {
     /// # Panics
     /// When the map has another length than the inode says.
     pub fn new(inode: SheepdogInode, map: Vec<u32>) -> SheepdogObjects {
-        assert_eq!(map.len(), inode.objects_count() as usize, "an entry for each object");
-        let state = State { inode, map, claimed: BTreeSet::new(), former: Vec::new() };
+        assert_eq!(
+            map.len(),
+            inode.objects_count() as usize,
+            "an entry for each object"
+        );
+        let state = State {
+            inode,
+            map,
+            claimed: BTreeSet::new(),
+            former: Vec::new(),
+        };
         SheepdogObjects {
             state: Mutex::new(state),
             released: AtomicU64::new(0),
@@ -140,9 +149,17 @@ impl SheepdogObjects {
     /// # Panics
     /// When there is none.
     pub fn release(&self, index: u32) {
-        assert!(self.state().claimed.remove(&index), "only what was claimed is released");
+        assert!(
+            self.state().claimed.remove(&index),
+            "only what was claimed is released"
+        );
         self.released.fetch_add(1, Ordering::AcqRel);
-        for (_, waker) in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for (_, waker) in self
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+        {
             waker.wake();
         }
     }
@@ -154,7 +171,11 @@ impl SheepdogObjects {
 
     /// The disk is another VDI now, because a snapshot was taken. Nothing happens if it is known already.
     pub fn replace(&self, inode: SheepdogInode, map: Vec<u32>) {
-        assert_eq!(map.len(), inode.objects_count() as usize, "an entry for each object");
+        assert_eq!(
+            map.len(),
+            inode.objects_count() as usize,
+            "an entry for each object"
+        );
         let mut state = self.state();
         if state.inode.vdi != inode.vdi {
             let former = state.inode.vdi;
@@ -166,7 +187,12 @@ impl SheepdogObjects {
     /// The VDIs that the disk was, in order, up to now.
     pub fn all_vdis(&self) -> Vec<u32> {
         let state = self.state();
-        state.former.iter().copied().chain([state.inode.vdi]).collect()
+        state
+            .former
+            .iter()
+            .copied()
+            .chain([state.inode.vdi])
+            .collect()
     }
 
     /// Objects that the disk has, its own and those of snapshots.
@@ -181,22 +207,34 @@ impl SheepdogObjects {
         let first = (offset / object_bytes) as usize;
         let is_hole = |index: usize| state.map.get(index).is_none_or(|entry| *entry == 0);
         let hole = is_hole(first);
-        let end = (first..state.map.len()).find(|index| is_hole(*index) != hole).unwrap_or(state.map.len());
+        let end = (first..state.map.len())
+            .find(|index| is_hole(*index) != hole)
+            .unwrap_or(state.map.len());
         let end_bytes = (end as u64 * object_bytes).min(state.inode.size_bytes);
-        let allocation = if hole { Allocation::Deallocated } else { Allocation::Mapped };
+        let allocation = if hole {
+            Allocation::Deallocated
+        } else {
+            Allocation::Mapped
+        };
         (allocation, end_bytes.saturating_sub(offset))
     }
 
     /// Rings when a claim is released, until [`SheepdogObjects::forget`] is told the number that comes back.
     pub(super) fn listen(&self, waker: Waker) -> u64 {
         let number = self.listeners_count.fetch_add(1, Ordering::Relaxed);
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push((number, waker));
+        self.listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((number, waker));
         number
     }
 
     /// Rings no more.
     pub(super) fn forget(&self, number: u64) {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| *known != number);
+        self.listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|(known, _)| *known != number);
     }
 }
 
@@ -225,14 +263,24 @@ pub(super) mod tests {
     fn one_makes_an_object_and_others_wait() {
         let objects = SheepdogObjects::new(inode(7, 3), vec![0, 5, 7]);
         assert_eq!(objects.writer(2, false), (SheepdogWriter::InPlace, 7));
-        assert_eq!(objects.writer(1, false), (SheepdogWriter::Create { from: 5 }, 7));
+        assert_eq!(
+            objects.writer(1, false),
+            (SheepdogWriter::Create { from: 5 }, 7)
+        );
         assert_eq!(objects.writer(1, false), (SheepdogWriter::Wait, 7));
         assert_eq!(objects.dropper(1, false), (SheepdogDrop::Wait, 7));
         assert_eq!(objects.reader(1), (5, 7), "until it is settled");
-        assert_eq!(objects.writer(1, true), (SheepdogWriter::Create { from: 5 }, 7), "done again");
+        assert_eq!(
+            objects.writer(1, true),
+            (SheepdogWriter::Create { from: 5 }, 7),
+            "done again"
+        );
         objects.settle(7, 1, 7);
         objects.release(1);
-        assert_eq!((objects.released(), objects.writer(1, false)), (1, (SheepdogWriter::InPlace, 7)));
+        assert_eq!(
+            (objects.released(), objects.writer(1, false)),
+            (1, (SheepdogWriter::InPlace, 7))
+        );
         assert_eq!(objects.dropper(0, false), (SheepdogDrop::Hole, 7));
         assert_eq!(objects.dropper(2, false), (SheepdogDrop::Of(7), 7));
         assert_eq!(objects.allocated(), 2);
@@ -242,19 +290,28 @@ pub(super) mod tests {
     #[test]
     fn a_snapshot_makes_another_vdi_the_disk() {
         let objects = SheepdogObjects::new(inode(7, 2), vec![0, 7]);
-        assert_eq!(objects.writer(0, false).0, SheepdogWriter::Create { from: 0 });
+        assert_eq!(
+            objects.writer(0, false).0,
+            SheepdogWriter::Create { from: 0 }
+        );
         objects.replace(inode(8, 2), vec![0, 7]);
         objects.settle(7, 0, 7);
         objects.release(0);
         assert_eq!(objects.reader(0), (0, 8));
-        assert_eq!(objects.writer(1, false), (SheepdogWriter::Create { from: 7 }, 8));
+        assert_eq!(
+            objects.writer(1, false),
+            (SheepdogWriter::Create { from: 7 }, 8)
+        );
         assert_eq!(objects.all_vdis(), [7, 8]);
     }
 
     #[test]
     fn holes_are_told() {
         let objects = SheepdogObjects::new(inode(7, 4), vec![0, 0, 7, 5]);
-        assert_eq!(objects.allocation(512), (Allocation::Deallocated, (8 << 20) - 512));
+        assert_eq!(
+            objects.allocation(512),
+            (Allocation::Deallocated, (8 << 20) - 512)
+        );
         assert_eq!(objects.allocation(8 << 20), (Allocation::Mapped, 8 << 20));
     }
 }

@@ -9,7 +9,10 @@ use brunt_block::{DeviceError, RefusalKind, Said};
 use brunt_wire::sheepdog::result;
 
 /// The words of Sheepdog: the number of a result.
-pub static SHEEPDOG_WORDS: Language = Language { name: "Sheepdog", write };
+pub static SHEEPDOG_WORDS: Language = Language {
+    name: "Sheepdog",
+    write,
+};
 
 /// What a server answered, as a device's error.
 pub fn refused(result: u32) -> DeviceError {
@@ -24,17 +27,22 @@ pub fn refused(result: u32) -> DeviceError {
         other if result::is_transient(other) || result::is_goodbye(other) => RefusalKind::NotReady,
         _ => RefusalKind::Other,
     };
-    DeviceError::Refused { kind, said: Said::Words { language: &SHEEPDOG_WORDS, bytes } }
+    DeviceError::Refused {
+        kind,
+        said: Said::Words {
+            language: &SHEEPDOG_WORDS,
+            bytes,
+        },
+    }
 }
 
 /// The result that a server had answered with, of an error that came from one.
 pub fn said(error: &DeviceError) -> Option<u32> {
     match error {
-        DeviceError::Refused { said: Said::Words { language, bytes }, .. }
-            if **language == SHEEPDOG_WORDS =>
-        {
-            Some(number(bytes))
-        }
+        DeviceError::Refused {
+            said: Said::Words { language, bytes },
+            ..
+        } if **language == SHEEPDOG_WORDS => Some(number(bytes)),
         _ => None,
     }
 }
@@ -55,7 +63,11 @@ impl fmt::Display for SheepdogResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match result::name(self.0) {
             Some(name) => write!(f, "the server answers {name} ({:#04x})", self.0),
-            None => write!(f, "the server answers {:#04x}, a result that is not known", self.0),
+            None => write!(
+                f,
+                "the server answers {:#04x}, a result that is not known",
+                self.0
+            ),
         }
     }
 }
@@ -68,13 +80,33 @@ mod tests {
     fn results_have_a_kind_and_their_number() {
         let check = |number: u32, kind: RefusalKind, words: &str| {
             let refused = refused(number);
-            let found = matches!(refused, DeviceError::Refused { kind: found, .. } if found == kind);
+            let found =
+                matches!(refused, DeviceError::Refused { kind: found, .. } if found == kind);
             assert!(found, "{refused:?}");
-            assert_eq!((refused.to_string().as_str(), said(&refused)), (words, Some(number)));
+            assert_eq!(
+                (refused.to_string().as_str(), said(&refused)),
+                (words, Some(number))
+            );
         };
-        check(result::NO_OBJ, RefusalKind::MediumError, "the server answers SD_RES_NO_OBJ (0x02)");
-        check(result::HALT, RefusalKind::NotReady, "the server answers SD_RES_HALT (0x19)");
-        check(result::NO_SPACE, RefusalKind::Other, "the server answers SD_RES_NO_SPACE (0x15)");
-        check(0xff, RefusalKind::Other, "the server answers 0xff, a result that is not known");
+        check(
+            result::NO_OBJ,
+            RefusalKind::MediumError,
+            "the server answers SD_RES_NO_OBJ (0x02)",
+        );
+        check(
+            result::HALT,
+            RefusalKind::NotReady,
+            "the server answers SD_RES_HALT (0x19)",
+        );
+        check(
+            result::NO_SPACE,
+            RefusalKind::Other,
+            "the server answers SD_RES_NO_SPACE (0x15)",
+        );
+        check(
+            0xff,
+            RefusalKind::Other,
+            "the server answers 0xff, a result that is not known",
+        );
     }
 }

@@ -21,19 +21,49 @@ const CONNECTIONS_MAX: u64 = 16;
 
 /// Keys and one line of help each, for the table of backends.
 pub const OPTIONS: &[(&str, &str)] = &[
-    ("snapshot", "read a snapshot of the VDI: its tag or its number"),
-    ("lock", "yes (default): lock the VDI against other writers; no: do not"),
-    ("cache", "no (default): past the object cache of old versions; yes: through it, stable after a flush"),
+    (
+        "snapshot",
+        "read a snapshot of the VDI: its tag or its number",
+    ),
+    (
+        "lock",
+        "yes (default): lock the VDI against other writers; no: do not",
+    ),
+    (
+        "cache",
+        "no (default): past the object cache of old versions; yes: through it, stable after a flush",
+    ),
     ("connections", "connections per thread, 1 to 16; default 1"),
-    ("timeout", "time limit for connecting and for each attempt at a request; default 30s"),
-    ("reconnect", "how long to try to re-establish a lost connection; default 60s; 0: never try"),
+    (
+        "timeout",
+        "time limit for connecting and for each attempt at a request; default 30s",
+    ),
+    (
+        "reconnect",
+        "how long to try to re-establish a lost connection; default 60s; 0: never try",
+    ),
     ("tries", "maximum attempts per request; default 8"),
-    ("block", "logical block size, a power of two from 512 to 65536; default 512"),
+    (
+        "block",
+        "logical block size, a power of two from 512 to 65536; default 512",
+    ),
     ("read_only", "yes: refuse writes, and do not lock the VDI"),
-    ("send_buffer", "socket send buffer; default: chosen by the kernel"),
-    ("receive_buffer", "socket receive buffer; default: chosen by the kernel"),
-    ("no_delay", "yes (default): set TCP_NODELAY; no: leave Nagle's algorithm on"),
-    ("congestion", "TCP congestion control, such as cubic; default: chosen by the kernel"),
+    (
+        "send_buffer",
+        "socket send buffer; default: chosen by the kernel",
+    ),
+    (
+        "receive_buffer",
+        "socket receive buffer; default: chosen by the kernel",
+    ),
+    (
+        "no_delay",
+        "yes (default): set TCP_NODELAY; no: leave Nagle's algorithm on",
+    ),
+    (
+        "congestion",
+        "TCP congestion control, such as cubic; default: chosen by the kernel",
+    ),
 ];
 
 /// What is wrong with a Sheepdog URL.
@@ -46,7 +76,9 @@ pub enum SheepdogUrlError {
     #[error("host[:port] is invalid")]
     Host,
     /// No name, or one that is too long, or badly encoded.
-    #[error("a VDI's or a snapshot's name has 1 to 255 bytes of UTF-8, percent-encoded where a URL needs it")]
+    #[error(
+        "a VDI's or a snapshot's name has 1 to 255 bytes of UTF-8, percent-encoded where a URL needs it"
+    )]
     Name,
 }
 
@@ -102,8 +134,16 @@ impl SheepdogConfig {
     /// The URL without its options (but the snapshot), for messages.
     pub fn name(&self) -> String {
         let encode = crate::parts::percent_encode;
-        let snapshot = self.snapshot.as_ref().map(|name| format!("?snapshot={}", encode(name)));
-        format!("sheepdog://{}/{}{}", self.address(), encode(&self.vdi), snapshot.unwrap_or_default())
+        let snapshot = self
+            .snapshot
+            .as_ref()
+            .map(|name| format!("?snapshot={}", encode(name)));
+        format!(
+            "sheepdog://{}/{}{}",
+            self.address(),
+            encode(&self.vdi),
+            snapshot.unwrap_or_default()
+        )
     }
 
     /// Reads what stands behind the scheme and the colon, and the options.
@@ -111,14 +151,19 @@ impl SheepdogConfig {
     /// # Errors
     /// What is wrong, and what would be right.
     pub fn parse(place: &str, options: &mut UrlOptions) -> Result<SheepdogConfig, OpenError> {
-        let rest = place.strip_prefix("//").ok_or(SheepdogUrlError::NoSlashes)?;
+        let rest = place
+            .strip_prefix("//")
+            .ok_or(SheepdogUrlError::NoSlashes)?;
         let (host, vdi) = rest.split_once('/').unwrap_or((rest, ""));
         let (host, port) = match host.is_empty() {
             true => ("localhost".to_string(), PORT),
             false => host_and_port(host, PORT).ok_or(SheepdogUrlError::Host)?,
         };
         let vdi = name(vdi)?;
-        let snapshot = options.take("snapshot").map(|text| name(&text)).transpose()?;
+        let snapshot = options
+            .take("snapshot")
+            .map(|text| name(&text))
+            .transpose()?;
         let block_bytes = match options.size("block")?.unwrap_or(512) {
             bytes if bytes.is_power_of_two() && (512..=65536).contains(&bytes) => bytes as u32,
             bytes => {
@@ -150,7 +195,9 @@ impl SheepdogConfig {
 
 fn name(text: &str) -> Result<String, SheepdogUrlError> {
     let fits = |name: &String| (1..NAME_BYTES).contains(&name.len());
-    percent_decode(text).filter(fits).ok_or(SheepdogUrlError::Name)
+    percent_decode(text)
+        .filter(fits)
+        .ok_or(SheepdogUrlError::Name)
 }
 
 #[cfg(test)]
@@ -165,17 +212,29 @@ mod tests {
 
     #[test]
     fn urls() {
-        let check = |rest: &str, name: &str| assert_eq!(parse(rest).unwrap().name(), name, "{rest}");
+        let check =
+            |rest: &str, name: &str| assert_eq!(parse(rest).unwrap().name(), name, "{rest}");
         check("//h/disk", "sheepdog://h:7000/disk");
         check("///disk", "sheepdog://localhost:7000/disk");
         check("//[::1]:9/a%3Fb", "sheepdog://[::1]:9/a%3Fb");
-        check("//h/d?snapshot=before", "sheepdog://h:7000/d?snapshot=before");
+        check(
+            "//h/d?snapshot=before",
+            "sheepdog://h:7000/d?snapshot=before",
+        );
     }
 
     #[test]
     fn options() {
         let config = parse("//h/d?cache=yes&connections=4&timeout=2s&block=4k&tries=2").unwrap();
-        assert_eq!((config.cache, config.connections, config.block_bytes, config.tries), (true, 4, 4096, 2));
+        assert_eq!(
+            (
+                config.cache,
+                config.connections,
+                config.block_bytes,
+                config.tries
+            ),
+            (true, 4, 4096, 2)
+        );
         assert!(config.lock && !config.read_only);
         assert!(!parse("//h/d?read_only=yes").unwrap().lock);
         let snapshot = parse("//h/d?snapshot=2").unwrap();

@@ -15,7 +15,9 @@ impl Experiment {
         if !axes.clients.is_empty() {
             self.check_clients_axis(source)?;
         }
-        let Some(first) = axes.links.first() else { return Ok(()) };
+        let Some(first) = axes.links.first() else {
+            return Ok(());
+        };
         if axes.link_delay.is_empty() && axes.link_loss.is_empty() && axes.link_rate.is_empty() {
             let what = format!("links of the sweep ({first}, …) without anything to vary of them");
             let help = "write link_delay = [\"0\", \"10ms\"], or omit links".to_string();
@@ -31,7 +33,11 @@ impl Experiment {
                     true => "add [lab] with links, or omit links".to_string(),
                     false => format!("the links are {}", names.join(", ")),
                 };
-                return Err(source.mistake(&path, format!("there is no link {link} to sweep"), Some(help)));
+                return Err(source.mistake(
+                    &path,
+                    format!("there is no link {link} to sweep"),
+                    Some(help),
+                ));
             }
             if axes.links[..index].contains(link) {
                 return Err(source.mistake(&path, format!("link {link} is listed twice"), None));
@@ -43,22 +49,29 @@ impl Experiment {
     fn check_clients_axis(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
         let path = ["sweep", "clients"];
         if let Some(name) = self.together.keys().next() {
-            let what =
-                format!("clients are swept, but the jobs of together.{name} cannot be divided among clients");
+            let what = format!(
+                "clients are swept, but the jobs of together.{name} cannot be divided among clients"
+            );
             let help = "remove clients or the group, or make two experiments".to_string();
             return Err(source.mistake(&path, what, Some(help)));
         }
         for (table, load, name, named) in self.loads_with_clients() {
             let hosts = named.len();
             if hosts == 0 {
-                let what =
-                    format!("clients are swept, but {load} {name} names no hosts, which are its clients");
-                let help = format!("write hosts = [\"client-a\", \"client-b\"] under [{table}.{name}]");
+                let what = format!(
+                    "clients are swept, but {load} {name} names no hosts, which are its clients"
+                );
+                let help =
+                    format!("write hosts = [\"client-a\", \"client-b\"] under [{table}.{name}]");
                 return Err(source.mistake(&path, what, Some(help)));
             }
             let fits = |count: u32| (1..=hosts).contains(&(count as usize));
-            if let Some((index, count)) =
-                self.sweep.clients.iter().enumerate().find(|(_, count)| !fits(**count))
+            if let Some((index, count)) = self
+                .sweep
+                .clients
+                .iter()
+                .enumerate()
+                .find(|(_, count)| !fits(**count))
             {
                 let place = index.to_string();
                 let what = format!("{count} clients at once, but {load} {name} has {hosts}");
@@ -77,19 +90,30 @@ impl Experiment {
     }
 
     /// Every load whose hosts may be clients: its table, what it is, its name, its hosts.
-    fn loads_with_clients(&self) -> impl Iterator<Item = (&'static str, &'static str, &str, &[String])> {
+    fn loads_with_clients(
+        &self,
+    ) -> impl Iterator<Item = (&'static str, &'static str, &str, &[String])> {
         let workloads = self.workloads.iter();
         let workloads =
             workloads.map(|(name, load)| ("workloads", "workload", name.as_str(), &load.hosts[..]));
         let files = self.filesystems.iter();
-        let files = files.map(|(name, load)| ("filesystems", "file system", name.as_str(), &load.hosts[..]));
+        let files = files
+            .map(|(name, load)| ("filesystems", "file system", name.as_str(), &load.hosts[..]));
         workloads.chain(files)
     }
 
     /// Points that `clients` makes of one; 1 without it.
     pub(super) fn groups_of_clients(&self) -> usize {
-        let hosts = self.loads_with_clients().map(|(.., hosts)| hosts.len()).max().unwrap_or(0);
-        let groups = self.sweep.clients.iter().map(|count| hosts / (*count).max(1) as usize);
+        let hosts = self
+            .loads_with_clients()
+            .map(|(.., hosts)| hosts.len())
+            .max()
+            .unwrap_or(0);
+        let groups = self
+            .sweep
+            .clients
+            .iter()
+            .map(|count| hosts / (*count).max(1) as usize);
         groups.sum::<usize>().max(1)
     }
 }
@@ -132,20 +156,46 @@ links = ["to-b", "to-c"]
         let experiment = Experiment::parse("x.toml", TEXT).unwrap();
         let points = experiment.points();
         let labels: Vec<&str> = points.iter().map(|point| point.label.as_str()).collect();
-        let expected: Vec<String> =
-            ["1 on=a", "1 on=b", "1 on=c", "1 on=d", "1 on=e", "2 on=a+b", "2 on=c+d", "5 on=a+b+c+d+e"]
-                .iter()
-                .flat_map(|group| {
-                    ["0", "10ms"].map(|delay| format!("disk write clients={group} link_delay={delay}"))
-                })
-                .collect();
+        let expected: Vec<String> = [
+            "1 on=a",
+            "1 on=b",
+            "1 on=c",
+            "1 on=d",
+            "1 on=e",
+            "2 on=a+b",
+            "2 on=c+d",
+            "5 on=a+b+c+d+e",
+        ]
+        .iter()
+        .flat_map(|group| {
+            ["0", "10ms"].map(|delay| format!("disk write clients={group} link_delay={delay}"))
+        })
+        .collect();
         let zero = |label: &str| {
-            label.replace("link_delay=0ns", "link_delay=0").replace("link_delay=0s", "link_delay=0")
+            label
+                .replace("link_delay=0ns", "link_delay=0")
+                .replace("link_delay=0s", "link_delay=0")
         };
-        assert_eq!(labels.iter().map(|label| zero(label)).collect::<Vec<String>>(), expected);
-        let hosts: Vec<&[String]> = points.iter().step_by(2).map(|point| point.hosts()).collect();
-        assert_eq!((hosts[0], hosts[6]), (&["a".to_string()][..], &["c".to_string(), "d".into()][..]));
-        assert_eq!(Experiment::parse("x.toml", &experiment.written_out()).unwrap(), experiment);
+        assert_eq!(
+            labels
+                .iter()
+                .map(|label| zero(label))
+                .collect::<Vec<String>>(),
+            expected
+        );
+        let hosts: Vec<&[String]> = points
+            .iter()
+            .step_by(2)
+            .map(|point| point.hosts())
+            .collect();
+        assert_eq!(
+            (hosts[0], hosts[6]),
+            (&["a".to_string()][..], &["c".to_string(), "d".into()][..])
+        );
+        assert_eq!(
+            Experiment::parse("x.toml", &experiment.written_out()).unwrap(),
+            experiment
+        );
     }
 
     /// Only the links that are named change; the others keep what they have.
@@ -154,29 +204,59 @@ links = ["to-b", "to-c"]
         let points = Experiment::parse("x.toml", TEXT).unwrap().points();
         let delay = |point: usize, link: &str| points[point].links[link][0].delay.0.as_millis();
         for (point, swept) in [(0, 0), (1, 10)] {
-            assert_eq!(["in-a", "to-b", "to-c", "to-d"].map(|link| delay(point, link)), [1, swept, swept, 0]);
+            assert_eq!(
+                ["in-a", "to-b", "to-c", "to-d"].map(|link| delay(point, link)),
+                [1, swept, swept, 0]
+            );
         }
         let all = changed(TEXT, "links = [\"to-b\", \"to-c\"]\n", "");
         let points = Experiment::parse("x.toml", &all).unwrap().points();
-        assert!(points[1].links.values().flatten().all(|link| link.delay.0.as_millis() == 10));
+        assert!(
+            points[1]
+                .links
+                .values()
+                .flatten()
+                .all(|link| link.delay.0.as_millis() == 10)
+        );
     }
 
     /// Phases on file systems of hosts are divided, too; axes of workloads leave them alone.
     #[test]
     fn file_systems_have_clients() {
         let files = "[filesystems.home]\ndirectory = \"/tmp\"\nhosts = [\"a\", \"b\"]\nphases = [\"rewrite\"]\n[sweep]\nqueue_depth = [1, 2]";
-        let text = changed(&changed(TEXT, "[sweep]", files), "clients = [1, 2, 5]", "clients = [1, 2]");
+        let text = changed(
+            &changed(TEXT, "[sweep]", files),
+            "clients = [1, 2, 5]",
+            "clients = [1, 2]",
+        );
         let points = Experiment::parse("x.toml", &text).unwrap().points();
         let of_files: Vec<(String, &[String])> = points
             .iter()
             .filter(|point| point.target == "home")
             .map(|point| {
-                (point.axes.iter().map(|(axis, _)| *axis).collect::<Vec<_>>().join(" "), point.hosts())
+                (
+                    point
+                        .axes
+                        .iter()
+                        .map(|(axis, _)| *axis)
+                        .collect::<Vec<_>>()
+                        .join(" "),
+                    point.hosts(),
+                )
             })
             .collect();
-        let hosts: Vec<String> = of_files.iter().step_by(2).map(|(_, hosts)| hosts.join("+")).collect();
+        let hosts: Vec<String> = of_files
+            .iter()
+            .step_by(2)
+            .map(|(_, hosts)| hosts.join("+"))
+            .collect();
         assert_eq!(hosts, ["a", "b", "a+b"]);
-        assert!(of_files.iter().all(|(axes, _)| axes == "clients on link_delay"), "{of_files:?}");
+        assert!(
+            of_files
+                .iter()
+                .all(|(axes, _)| axes == "clients on link_delay"),
+            "{of_files:?}"
+        );
         let alone = changed(&text, "hosts = [\"a\", \"b\"]\nphases", "phases");
         assert_mistake(&alone, 28, "file system home names no hosts");
     }
@@ -186,19 +266,49 @@ links = ["to-b", "to-c"]
         let check = |from: &str, to: &str, line: usize, said: &str| {
             assert_mistake(&changed(TEXT, from, to), line, said)
         };
-        check("clients = [1, 2, 5]", "clients = [1, 6]", 24, "6 clients at once, but workload write has 5");
-        check("clients = [1, 2, 5]", "clients = [0]", 24, "0 clients at once");
+        check(
+            "clients = [1, 2, 5]",
+            "clients = [1, 6]",
+            24,
+            "6 clients at once, but workload write has 5",
+        );
+        check(
+            "clients = [1, 2, 5]",
+            "clients = [0]",
+            24,
+            "0 clients at once",
+        );
         check(
             "hosts = [\"a\", \"b\", \"c\", \"d\", \"e\"]\nstop",
             "stop",
             23,
             "workload write names no hosts",
         );
-        check("\"to-b\", \"to-c\"", "\"to-x\"", 26, "there is no link to-x");
-        check("\"to-b\", \"to-c\"", "\"to-b\", \"to-b\"", 26, "link to-b is listed twice");
-        check("link_delay = [\"0\", \"10ms\"]\n", "", 25, "without anything to vary");
+        check(
+            "\"to-b\", \"to-c\"",
+            "\"to-x\"",
+            26,
+            "there is no link to-x",
+        );
+        check(
+            "\"to-b\", \"to-c\"",
+            "\"to-b\", \"to-b\"",
+            26,
+            "link to-b is listed twice",
+        );
+        check(
+            "link_delay = [\"0\", \"10ms\"]\n",
+            "",
+            25,
+            "without anything to vary",
+        );
         let group = "[together.both]\njobs = [{ workload = \"write\", target = \"disk\" }, \
                      { workload = \"write\", target = \"disk\", name = \"again\" }]\n[sweep]";
-        check("[sweep]", group, 26, "jobs of together.both cannot be divided");
+        check(
+            "[sweep]",
+            group,
+            26,
+            "jobs of together.both cannot be divided",
+        );
     }
 }

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brunt_host::{Fleet, HostLoad, HostPlace, HostedTarget, HostedUrl, Lane, SILENCE_MAX, TargetUrl};
+use brunt_host::{
+    Fleet, HostLoad, HostPlace, HostedTarget, HostedUrl, Lane, SILENCE_MAX, TargetUrl,
+};
 use brunt_load::replay::ReplayLoad;
 use brunt_load::{Load, Workload};
 use schemars::JsonSchema;
@@ -51,14 +53,26 @@ impl Elsewhere {
         replays: &mut Vec<ReplayLoad>,
         lane: Lane,
     ) -> Arc<dyn Load> {
-        let Elsewhere { targets: joined, fleet } = self;
+        let Elsewhere {
+            targets: joined,
+            fleet,
+        } = self;
         let HostedTarget { url, overwrite, .. } = joined[0].clone();
         if workload.trace.is_none() {
             return Arc::new(HostLoad::new(workload, url, overwrite, fleet).in_lane(lane));
         }
         // Without names all of the trace goes to the one target there is.
-        let joined = if workload.devices.is_empty() { Vec::new() } else { joined };
-        let load = HostLoad::replay(replay_of(&workload, targets, replays), url, overwrite, fleet);
+        let joined = if workload.devices.is_empty() {
+            Vec::new()
+        } else {
+            joined
+        };
+        let load = HostLoad::replay(
+            replay_of(&workload, targets, replays),
+            url,
+            overwrite,
+            fleet,
+        );
         Arc::new(load.on_targets(joined).in_lane(lane))
     }
 }
@@ -79,13 +93,29 @@ impl Experiment {
     /// Other machines, and those hosts of the lab that workloads name. None is reached before a load of theirs is opened.
     pub(super) fn fleet(&self) -> Arc<Fleet> {
         let hosts = self.hosts().unwrap_or_default();
-        let places = hosts.places().into_iter().map(|(name, place)| (name.to_string(), place));
+        let places = hosts
+            .places()
+            .into_iter()
+            .map(|(name, place)| (name.to_string(), place));
         let mut places: BTreeMap<String, HostPlace> = places.collect();
-        let place =
-            |host: &String| Some((host.clone(), hosts.runs_loads_at(&HostName::from(host.as_str()))?));
-        places.extend(self.loads_elsewhere().flat_map(|(_, _, named)| named).filter_map(place));
+        let place = |host: &String| {
+            Some((
+                host.clone(),
+                hosts.runs_loads_at(&HostName::from(host.as_str()))?,
+            ))
+        };
+        places.extend(
+            self.loads_elsewhere()
+                .flat_map(|(_, _, named)| named)
+                .filter_map(place),
+        );
         let silence = self.host_silence.map_or(SILENCE_MAX, |silence| silence.0);
-        Arc::new(Fleet::new(PROGRAM.to_string(), places, self.goes_on_without_hosts(), silence))
+        Arc::new(Fleet::new(
+            PROGRAM.to_string(),
+            places,
+            self.goes_on_without_hosts(),
+            silence,
+        ))
     }
 
     /// Whether runs go on without hosts that are lost.
@@ -111,13 +141,24 @@ impl Experiment {
                 false => HostedUrl::Shared(url(target, None)),
             };
             let overwrite = self.allow_overwrite.iter().any(|url| url == target.place());
-            HostedTarget { name: name.clone(), url, overwrite }
+            HostedTarget {
+                name: name.clone(),
+                url,
+                overwrite,
+            }
         };
-        Elsewhere { targets: names.iter().map(hosted).collect(), fleet: Arc::clone(fleet) }
+        Elsewhere {
+            targets: names.iter().map(hosted).collect(),
+            fleet: Arc::clone(fleet),
+        }
     }
 
     /// Whether the hosts of workloads are there, and can do what the experiment asks of them.
-    pub(super) fn check_elsewhere(&self, source: &Source<'_>, hosts: &Hosts) -> Result<(), Box<FileError>> {
+    pub(super) fn check_elsewhere(
+        &self,
+        source: &Source<'_>,
+        hosts: &Hosts,
+    ) -> Result<(), Box<FileError>> {
         if let (Some((name, host)), true) = (self.served_elsewhere().first(), self.lab.is_some()) {
             let what = format!("target {name}: host {host} is not reached from a lab");
             let help = "remove [lab], or serve it on a host of the lab".to_string();
@@ -133,8 +174,9 @@ impl Experiment {
                 return Err(source.mistake(&[key], what, Some("omit it".into())));
             }
         }
-        if let Some(silence) =
-            self.host_silence.filter(|silence| !(SILENCE[0]..=SILENCE[1]).contains(&silence.0))
+        if let Some(silence) = self
+            .host_silence
+            .filter(|silence| !(SILENCE[0]..=SILENCE[1]).contains(&silence.0))
         {
             let what = format!("host_silence {silence}: write 500ms to 1h");
             return Err(source.mistake(&["host_silence"], what, None));
@@ -155,24 +197,36 @@ impl Experiment {
                     };
                     source.mistake(&path, error.to_string(), Some(help))
                 })?;
-                let wrong =
-                    |what: String, help: &str| Err(source.mistake(&path, what, Some(help.to_string())));
+                let wrong = |what: String, help: &str| {
+                    Err(source.mistake(&path, what, Some(help.to_string())))
+                };
                 if hosts.runs_loads_at(&known.name).is_none() {
-                    let what = format!("host '{host}' is no other machine: {}", known.settings.info().help);
+                    let what = format!(
+                        "host '{host}' is no other machine: {}",
+                        known.settings.info().help
+                    );
                     let help = match self.lab {
-                        Some(_) => "name hosts of the lab; without hosts a workload runs on the lab's worker",
-                        None => "name hosts that have ssh or agent; without hosts a workload runs here",
+                        Some(_) => {
+                            "name hosts of the lab; without hosts a workload runs on the lab's worker"
+                        }
+                        None => {
+                            "name hosts that have ssh or agent; without hosts a workload runs here"
+                        }
                     };
                     return wrong(what, help);
                 }
                 if self.lab.is_some() && hosts.is_elsewhere(&known.name) {
-                    let what =
-                        format!("host '{host}' is not reached from a lab, whose networks have no way out");
+                    let what = format!(
+                        "host '{host}' is not reached from a lab, whose networks have no way out"
+                    );
                     return wrong(what, "name hosts of the lab, or make two experiments");
                 }
             }
             let is_on = |target: &str| {
-                let workload = self.workloads.get_key_value(name).filter(|_| table == "workloads");
+                let workload = self
+                    .workloads
+                    .get_key_value(name)
+                    .filter(|_| table == "workloads");
                 workload.is_some_and(|workload| self.is_load_on(target, workload))
             };
             self.check_company(source, name, &is_on)?;
@@ -191,23 +245,37 @@ impl Experiment {
             };
             let on = self.host_of_service(entry);
             if hosts.is_elsewhere(&on) {
-                let what =
-                    format!("host {name}: service {service} is on host {on}, and guests are on this machine");
-                return wrong(what, Some("start the service here, or on a host of the lab".to_string()));
+                let what = format!(
+                    "host {name}: service {service} is on host {on}, and guests are on this machine"
+                );
+                return wrong(
+                    what,
+                    Some("start the service here, or on a host of the lab".to_string()),
+                );
             }
-            if let Some((other, _)) = hosts.guests().find(|(other, same)| *same == service && *other < name) {
-                let what =
-                    format!("hosts {other} and {name} are guests of one service, which keeps one machine");
+            if let Some((other, _)) = hosts
+                .guests()
+                .find(|(other, same)| *same == service && *other < name)
+            {
+                let what = format!(
+                    "hosts {other} and {name} are guests of one service, which keeps one machine"
+                );
                 return wrong(what, Some("add a service for each".to_string()));
             }
             let is_on = |job: &&JobEntry| {
                 let workload = self.workloads.get(&job.workload);
-                workload.is_some_and(|workload| workload.hosts.iter().any(|host| host == name.as_str()))
+                workload
+                    .is_some_and(|workload| workload.hosts.iter().any(|host| host == name.as_str()))
             };
-            let group = self.together.iter().find(|(_, group)| group.jobs.iter().any(|job| is_on(&job)));
+            let group = self
+                .together
+                .iter()
+                .find(|(_, group)| group.jobs.iter().any(|job| is_on(&job)));
             if let Some((group, _)) = group {
-                let what = format!("together {group}: {name} is a guest, which has one load at a time");
-                let help = Some("remove the group, or name other hosts in its workloads".to_string());
+                let what =
+                    format!("together {group}: {name} is a guest, which has one load at a time");
+                let help =
+                    Some("remove the group, or name other hosts in its workloads".to_string());
                 return Err(source.mistake(&["together", group, "jobs"], what, help));
             }
         }
@@ -218,8 +286,13 @@ impl Experiment {
     pub fn served_elsewhere(&self) -> Vec<(String, HostName)> {
         let hosts = self.hosts().unwrap_or_default();
         let host = |target: &Target| target.host.clone().filter(|host| hosts.is_elsewhere(host));
-        let served = self.targets.iter().filter(|(_, target)| target.serve.is_some());
-        served.filter_map(|(name, target)| Some((name.clone(), host(target)?))).collect()
+        let served = self
+            .targets
+            .iter()
+            .filter(|(_, target)| target.serve.is_some());
+        served
+            .filter_map(|(name, target)| Some((name.clone(), host(target)?)))
+            .collect()
     }
 
     /// The hosts whose workers send requests to a target: those that its workloads name, and that of the experiment's own
@@ -243,7 +316,9 @@ impl Experiment {
 
     /// A host that opens this target itself, if there is one.
     pub(super) fn opened_by<'a>(&'a self, target: &'a str) -> Option<&'a str> {
-        self.workloads_on(target).find_map(|workload| workload.hosts.first()).map(String::as_str)
+        self.workloads_on(target)
+            .find_map(|workload| workload.hosts.first())
+            .map(String::as_str)
     }
 
     fn workloads_on<'a>(&'a self, target: &'a str) -> impl Iterator<Item = &'a Workload> {
@@ -255,7 +330,9 @@ impl Experiment {
         &'a self,
         target: &'a str,
     ) -> impl Iterator<Item = (&'a String, &'a Workload)> {
-        self.workloads.iter().filter(move |workload| self.is_load_on(target, *workload))
+        self.workloads
+            .iter()
+            .filter(move |workload| self.is_load_on(target, *workload))
     }
 
     fn is_load_on(&self, target: &str, (name, workload): (&String, &Workload)) -> bool {
@@ -269,9 +346,17 @@ impl Experiment {
     pub fn probed_hosts(&self) -> Vec<String> {
         let all = || {
             let hosts = self.hosts().unwrap_or_default();
-            hosts.places().into_iter().map(|(name, _)| name.to_string()).collect()
+            hosts
+                .places()
+                .into_iter()
+                .map(|(name, _)| name.to_string())
+                .collect()
         };
-        if self.probes.is_on() { self.probes.hosts.clone().unwrap_or_else(all) } else { Vec::new() }
+        if self.probes.is_on() {
+            self.probes.hosts.clone().unwrap_or_else(all)
+        } else {
+            Vec::new()
+        }
     }
 
     /// Whether the hosts that are sampled can be.
@@ -280,10 +365,13 @@ impl Experiment {
             let place = index.to_string();
             let path = ["probes", "hosts", place.as_str()];
             let name = HostName::from(host.as_str());
-            hosts.find(&name).map_err(|error| source.mistake(&path, error.to_string(), None))?;
+            hosts
+                .find(&name)
+                .map_err(|error| source.mistake(&path, error.to_string(), None))?;
             if !hosts.is_elsewhere(&name) {
-                let what =
-                    format!("host '{host}' is no other machine: those are recorded without being named");
+                let what = format!(
+                    "host '{host}' is no other machine: those are recorded without being named"
+                );
                 let help = match self.lab {
                     Some(_) => {
                         "omit it: the network of each host of a lab is recorded under its name, the rest of this \
@@ -293,16 +381,24 @@ impl Experiment {
                 };
                 return Err(source.mistake(&path, what, Some(help.to_string())));
             }
-            if self.probes.hosts.iter().flatten().take(index).any(|other| other == host) {
+            if self
+                .probes
+                .hosts
+                .iter()
+                .flatten()
+                .take(index)
+                .any(|other| other == host)
+            {
                 return Err(source.mistake(&path, format!("host '{host}' is listed twice"), None));
             }
         }
         self.check_bridges(source, hosts)?;
         match self.probed_hosts().first().filter(|_| self.lab.is_some()) {
             Some(host) => {
-                let what =
-                    "other hosts are not reached from a lab, whose networks have no way out".to_string();
-                let help = format!("remove [lab] or [hosts.{host}], or write hosts = [] under [probes]");
+                let what = "other hosts are not reached from a lab, whose networks have no way out"
+                    .to_string();
+                let help =
+                    format!("remove [lab] or [hosts.{host}], or write hosts = [] under [probes]");
                 Err(source.mistake(&["lab"], what, Some(help)))
             }
             None => Ok(()),
@@ -311,14 +407,24 @@ impl Experiment {
 
     /// Whether machines in the wire can be.
     fn check_bridges(&self, source: &Source<'_>, hosts: &Hosts) -> Result<(), Box<FileError>> {
-        for BridgeHost { name: host, interfaces, capture } in hosts.bridges() {
+        for BridgeHost {
+            name: host,
+            interfaces,
+            capture,
+        } in hosts.bridges()
+        {
             if interfaces[0] == interfaces[1] || interfaces.iter().any(String::is_empty) {
-                let what = format!("host {host} cannot bridge '{}' and '{}'", interfaces[0], interfaces[1]);
-                let help = "name the interfaces on both sides: bridge = [\"eth0\", \"eth1\"]".to_string();
+                let what = format!(
+                    "host {host} cannot bridge '{}' and '{}'",
+                    interfaces[0], interfaces[1]
+                );
+                let help =
+                    "name the interfaces on both sides: bridge = [\"eth0\", \"eth1\"]".to_string();
                 return Err(source.mistake(&["hosts", host.as_str(), "bridge"], what, Some(help)));
             }
             if let Some(path) = capture.filter(|path| !path.starts_with('/')) {
-                let what = format!("'{path}' depends on where the agent of host {host} was started");
+                let what =
+                    format!("'{path}' depends on where the agent of host {host} was started");
                 let help = "write an absolute path: capture = \"/var/tmp/wire.pcapng\"".to_string();
                 return Err(source.mistake(&["hosts", host.as_str(), "capture"], what, Some(help)));
             }
@@ -335,11 +441,17 @@ impl Experiment {
 
     /// Workloads and file systems that name hosts: their table, their name, and the hosts.
     fn loads_elsewhere(&self) -> impl Iterator<Item = (&'static str, &str, &[String])> {
-        let workloads =
-            self.workloads.iter().map(|(name, load)| ("workloads", name.as_str(), &load.hosts[..]));
-        let files =
-            self.filesystems.iter().map(|(name, load)| ("filesystems", name.as_str(), &load.hosts[..]));
-        workloads.chain(files).filter(|(_, _, hosts)| !hosts.is_empty())
+        let workloads = self
+            .workloads
+            .iter()
+            .map(|(name, load)| ("workloads", name.as_str(), &load.hosts[..]));
+        let files = self
+            .filesystems
+            .iter()
+            .map(|(name, load)| ("filesystems", name.as_str(), &load.hosts[..]));
+        workloads
+            .chain(files)
+            .filter(|(_, _, hosts)| !hosts.is_empty())
     }
 
     /// What else is in the experiment with a workload or file system of other hosts, which runs on these targets; a file
@@ -376,13 +488,19 @@ impl Experiment {
             );
         }
         // What services serve is looked at with them.
-        let served =
-            |(target, entry): &(&String, &Target)| entry.serve.is_some() && !is_far(target) && is_on(target);
+        let served = |(target, entry): &(&String, &Target)| {
+            entry.serve.is_some() && !is_far(target) && is_on(target)
+        };
         if let Some((target, _)) = self.targets.iter().find(served) {
-            let what =
-                format!("target {target} is served on this machine's loopback, which no other host reaches");
+            let what = format!(
+                "target {target} is served on this machine's loopback, which no other host reaches"
+            );
             let help = "write host = a host of [hosts], or start 'brunt target --portal ADDRESS:PORT' and write its url";
-            return Err(source.mistake(&["targets", target, "serve"], what, Some(help.to_string())));
+            return Err(source.mistake(
+                &["targets", target, "serve"],
+                what,
+                Some(help.to_string()),
+            ));
         }
         Ok(())
     }
@@ -418,11 +536,19 @@ queue_depth = [1, 8]
     #[test]
     fn workloads_of_other_hosts_are_points() {
         let experiment = Experiment::parse("/some/where/x.toml", TEXT).unwrap();
-        let HostSettings::AgentHost(b) = &experiment.hosts[&HostName::from("b")] else { panic!("an agent") };
-        assert_eq!(b.identity, std::path::Path::new("/some/where/certificates/controller.pem"));
+        let HostSettings::AgentHost(b) = &experiment.hosts[&HostName::from("b")] else {
+            panic!("an agent")
+        };
+        assert_eq!(
+            b.identity,
+            std::path::Path::new("/some/where/certificates/controller.pem")
+        );
         let plan = experiment.plan();
-        let of =
-            |workload: &'static str| plan.points.iter().filter(move |point| point.workload_name == workload);
+        let of = |workload: &'static str| {
+            plan.points
+                .iter()
+                .filter(move |point| point.workload_name == workload)
+        };
         assert_eq!((of("mixed").count(), of("here").count()), (2, 2));
         for point in of("mixed") {
             assert_eq!(point.hosts(), ["a", "b"]);
@@ -430,14 +556,25 @@ queue_depth = [1, 8]
             assert!(
                 info.workers == 4
                     && info.writes
-                    && point.load.describe().contains("2 workers on each host, closed loop, on a + b")
+                    && point
+                        .load
+                        .describe()
+                        .contains("2 workers on each host, closed loop, on a + b")
             );
         }
         assert!(of("here").all(|point| point.hosts().is_empty()));
         assert!(!plan.is_elsewhere("disk"), "it is opened here too");
         let only = TEXT.replace("[workloads.here]\nstop = { time = \"1s\" }\n", "");
-        assert!(Experiment::parse("x.toml", &only).unwrap().plan().is_elsewhere("disk"));
-        assert_eq!(Experiment::parse("x.toml", &experiment.written_out()).unwrap(), experiment);
+        assert!(
+            Experiment::parse("x.toml", &only)
+                .unwrap()
+                .plan()
+                .is_elsewhere("disk")
+        );
+        assert_eq!(
+            Experiment::parse("x.toml", &experiment.written_out()).unwrap(),
+            experiment
+        );
     }
 
     /// Phases on file systems of other hosts are points too.
@@ -449,26 +586,35 @@ queue_depth = [1, 8]
                  directory = \"/home\"\nhosts = [{hosts}]\nphases = [\"seeks\", \"rewrite\"]\nseekers = 3\n"
             )
         };
-        let plan = Experiment::parse("x.toml", &text("\"a\", \"b\"")).unwrap().plan();
+        let plan = Experiment::parse("x.toml", &text("\"a\", \"b\""))
+            .unwrap()
+            .plan();
         assert_eq!(plan.points.len(), 2);
         for point in &plan.points {
             assert_eq!(point.hosts(), ["a", "b"]);
             assert!(
-                point.load.describe().ends_with("fsync at the end, on a + b"),
+                point
+                    .load
+                    .describe()
+                    .ends_with("fsync at the end, on a + b"),
                 "{}",
                 point.load.describe()
             );
         }
         assert_eq!(plan.points[0].load.info().workers, 6);
         let seeks = serde_json::to_value(&plan.points[0]).unwrap();
-        assert_eq!((&seeks["phase"], &seeks["kind"]), (&"seeks".into(), &"file".into()));
+        assert_eq!(
+            (&seeks["phase"], &seeks["kind"]),
+            (&"seeks".into(), &"file".into())
+        );
         let check = |hosts: &str, said: &str| assert_mistake(&text(hosts), 8, said);
         // What other workloads do to a target of this machine is nothing to a file system.
-        let local = "[targets.disk]\nserve = \"memory:1MiB\"\n[workloads.here]\nstop = { time = \"2s\" }\n";
+        let local =
+            "[targets.disk]\nserve = \"memory:1MiB\"\n[workloads.here]\nstop = { time = \"2s\" }\n";
         let fault = "[[fault]]\ntarget = \"disk\"\nstorage = \"busy\"\n";
         let both = format!("{}{local}{fault}", text("\"a\", \"b\""));
-        let parsed =
-            Experiment::parse("x.toml", &both).unwrap_or_else(|error| panic!("{}", error.one_line()));
+        let parsed = Experiment::parse("x.toml", &both)
+            .unwrap_or_else(|error| panic!("{}", error.one_line()));
         assert_eq!(parsed.plan().points.len(), 3);
         let hog = format!("{}{local}[[fault]]\ncpu = 0.5\n", text("\"a\", \"b\""));
         assert_mistake_at(&hog, "[[fault]]", "a fault without a host is injected here");
@@ -480,10 +626,14 @@ queue_depth = [1, 8]
     #[test]
     fn jobs_may_be_elsewhere() {
         let group = |jobs: [&str; 2]| {
-            let job =
-                |name: &str| format!("{{ workload = \"{name}\", target = \"disk\", name = \"{name}-job\" }}");
+            let job = |name: &str| {
+                format!("{{ workload = \"{name}\", target = \"disk\", name = \"{name}-job\" }}")
+            };
             let jobs = jobs.map(job).join(", ");
-            let text = TEXT.replace("[sweep]", &format!("[together.both]\njobs = [{jobs}]\n[sweep]"));
+            let text = TEXT.replace(
+                "[sweep]",
+                &format!("[together.both]\njobs = [{jobs}]\n[sweep]"),
+            );
             let text = text.replace(
                 "[hosts.b]",
                 "[workloads.more]\nhosts = [\"a\"]\nstop = { time = \"1s\" }\n[hosts.b]",
@@ -494,7 +644,10 @@ queue_depth = [1, 8]
         let plan = group(["mixed", "here"]);
         let all = &plan.points[0];
         assert_eq!((all.load.info().workers, all.hosts().len()), (5, 0));
-        let jobs: Vec<&[String]> = plan.jobs_of(0).map(|job| plan.points[job].hosts()).collect();
+        let jobs: Vec<&[String]> = plan
+            .jobs_of(0)
+            .map(|job| plan.points[job].hosts())
+            .collect();
         assert_eq!(jobs, [&["a".to_string(), "b".into()][..], &[]]);
         assert!(!plan.is_elsewhere("disk"));
         assert!(group(["mixed", "more"]).is_elsewhere("disk"));
@@ -503,15 +656,19 @@ queue_depth = [1, 8]
     /// Targets that other hosts serve are reached by all hosts, and faults of theirs need no host.
     #[test]
     fn targets_may_be_served_elsewhere() {
-        let served = "[targets.disk]\nserve = [\"memory:1MiB?fault=off\", \"null:1GiB\"]\nhost = \"b\"";
+        let served =
+            "[targets.disk]\nserve = [\"memory:1MiB?fault=off\", \"null:1GiB\"]\nhost = \"b\"";
         let faults = "[[fault]]\ntarget = \"disk\"\nfreeze = true\nat = \"100ms\"\nfor = \"100ms\"\n\
                       [[fault]]\ntarget = \"disk\"\nstorage = \"slow:1ms\"\nat = \"500ms\"\n[sweep]";
         let text = changed(TEXT, "[targets.disk]\nurl = \"/dev/sdx\"", served);
         let text = changed(&text, "allow_overwrite = [\"/dev/sdx\"]\n", "");
         let text = changed(&text, "[sweep]", faults);
-        let experiment =
-            Experiment::parse("x.toml", &text).unwrap_or_else(|error| panic!("{}", error.one_line()));
-        assert_eq!(experiment.served_elsewhere(), [("disk".to_string(), HostName::from("b"))]);
+        let experiment = Experiment::parse("x.toml", &text)
+            .unwrap_or_else(|error| panic!("{}", error.one_line()));
+        assert_eq!(
+            experiment.served_elsewhere(),
+            [("disk".to_string(), HostName::from("b"))]
+        );
         assert!(experiment.reached_hosts().contains(&"b".to_string()));
         let machine = "freeze = true\nat = \"100ms\"\nfor = \"100ms\"";
         // Where the service is does not depend on the target that says in which runs it is broken.
@@ -525,14 +682,27 @@ queue_depth = [1, 8]
         parsed.unwrap_or_else(|error| panic!("{}", error.one_line()));
         let wrong = changed(&text, machine, "cpu = 0.5");
         assert_mistake_at(&wrong, "cpu =", "host b serves it");
-        let wrong = changed(&text, machine, "reset = \"b\"\nat = \"100ms\"\nfor = \"100ms\"");
+        let wrong = changed(
+            &text,
+            machine,
+            "reset = \"b\"\nat = \"100ms\"\nfor = \"100ms\"",
+        );
         assert_mistake_at(&wrong, "reset =", "host b serves it");
         let lines = crate::study::describe(&experiment, &experiment.plan());
-        assert!(lines.iter().any(|line| line.starts_with("target disk is served on host b")), "{lines:?}");
+        assert!(
+            lines
+                .iter()
+                .any(|line| line.starts_with("target disk is served on host b")),
+            "{lines:?}"
+        );
         let lab = "[lab]\nhosts = [\"x\", \"y\"]\n[lab.links.l]\nbetween = [\"x\", \"y\"]\n[sweep]";
         let wrong = changed(&text, "[sweep]", lab);
         assert_mistake_at(&wrong, "host = \"b\"", "not reached from a lab");
-        let nowhere = changed(&text, "agent = \"b:7420\"", "agent = \"b:7420\"\naddress = \"\"");
+        let nowhere = changed(
+            &text,
+            "agent = \"b:7420\"",
+            "agent = \"b:7420\"\naddress = \"\"",
+        );
         assert_mistake_at(&nowhere, "address =", "not a host's address");
     }
 
@@ -556,15 +726,24 @@ stop = { time = "10s" }
     #[test]
     fn hosts_of_a_lab_run_workloads() {
         let plan = |text: &str| {
-            Experiment::parse("x.toml", text).unwrap_or_else(|error| panic!("{}", error.one_line())).plan()
+            Experiment::parse("x.toml", text)
+                .unwrap_or_else(|error| panic!("{}", error.one_line()))
+                .plan()
         };
         let experiment = Experiment::parse("x.toml", LAB).unwrap();
         let planned = experiment.plan();
         assert_eq!(planned.points[0].hosts(), ["one", "two"]);
         assert!(planned.is_elsewhere("disk") && planned.fleet.is_some());
-        let requesters: Vec<String> = experiment.requesters("disk").iter().map(ToString::to_string).collect();
+        let requesters: Vec<String> = experiment
+            .requesters("disk")
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(requesters, ["one", "two"]);
-        assert!(experiment.probed_hosts().is_empty(), "the lab's own prober has them");
+        assert!(
+            experiment.probed_hosts().is_empty(),
+            "the lab's own prober has them"
+        );
         let here = changed(LAB, "hosts = [\"one\", \"two\"]\n", "");
         assert!(plan(&here).fleet.is_none() && plan(&here).points[0].hosts().is_empty());
         plan(&changed(LAB, "[lab]", "host_silence = \"2s\"\n[lab]"));
@@ -579,21 +758,45 @@ stop = { time = "10s" }
              [hosts.guest]\nguest = \"vm\"\n[hosts.other]\nguest = \"vm-2\"\n";
         let files = "[filesystems.home]\ndirectory = \"/mnt\"\nhosts = [\"guest\", \"other\"]\nphases = [\"rewrite\"]\n";
         let text = format!("{LAB}{services}{files}");
-        let experiment =
-            Experiment::parse("x.toml", &text).unwrap_or_else(|error| panic!("{}", error.one_line()));
+        let experiment = Experiment::parse("x.toml", &text)
+            .unwrap_or_else(|error| panic!("{}", error.one_line()));
         let plan = experiment.plan();
-        let point = plan.points.iter().find(|point| point.target == "home").unwrap();
+        let point = plan
+            .points
+            .iter()
+            .find(|point| point.target == "home")
+            .unwrap();
         assert_eq!(point.hosts(), ["guest", "other"]);
         assert!(experiment.probed_hosts().is_empty() && experiment.reached_hosts().is_empty());
         let lines = crate::study::describe(&experiment, &plan);
-        assert!(lines.contains(&"host guest is a guest: service vm keeps it".to_string()), "{lines:?}");
-        assert_eq!(Experiment::parse("x.toml", &experiment.written_out()).unwrap(), experiment);
+        assert!(
+            lines.contains(&"host guest is a guest: service vm keeps it".to_string()),
+            "{lines:?}"
+        );
+        assert_eq!(
+            Experiment::parse("x.toml", &experiment.written_out()).unwrap(),
+            experiment
+        );
         let check = |from: &str, to: &str, at: &str, said: &str| {
             assert_mistake_at(&changed(&text, from, to), at, said);
         };
-        check("guest = \"vm\"", "guest = \"vw\"", "guest = \"vw", "unknown service 'vw'");
-        assert_mistake(&changed(&text, "guest = \"vm-2\"", "guest = \"vm\""), 24, "guests of one service");
-        check("between = [\"two\"", "between = [\"other\"", "between = [\"other", "other is not one of them");
+        check(
+            "guest = \"vm\"",
+            "guest = \"vw\"",
+            "guest = \"vw",
+            "unknown service 'vw'",
+        );
+        assert_mistake(
+            &changed(&text, "guest = \"vm-2\"", "guest = \"vm\""),
+            24,
+            "guests of one service",
+        );
+        check(
+            "between = [\"two\"",
+            "between = [\"other\"",
+            "between = [\"other",
+            "other is not one of them",
+        );
         check(
             "hosts = [\"one\", \"two\"]",
             "hosts = [\"guest\"]",
@@ -602,7 +805,11 @@ stop = { time = "10s" }
         );
         let jobs = "[together.both]\njobs = [{ workload = \"mixed\", target = \"disk\" }, { workload = \"more\", target = \"disk\" }]\n\
              [workloads.more]\nstop = { time = \"1s\" }\n[targets.disk]";
-        let own = changed(&text, "serve = \"memory:1MiB\"\nhost = \"server\"", "url = \"/dev/vdd\"");
+        let own = changed(
+            &text,
+            "serve = \"memory:1MiB\"\nhost = \"server\"",
+            "url = \"/dev/vdd\"",
+        );
         let own = changed(&own, "hosts = [\"one\", \"two\"]", "hosts = [\"guest\"]");
         assert_mistake_at(
             &changed(&own, "[targets.disk]", jobs),
@@ -617,17 +824,43 @@ stop = { time = "10s" }
             assert_mistake_at(&changed(LAB, from, to), at, said);
         };
         let named = "hosts = [\"one\", \"two\"]";
-        check(named, "hosts = [\"one\", \"three\"]", "hosts = [\"one\", \"three", "unknown host 'three'");
-        check(named, "hosts = [\"local\"]", "hosts = [\"local", "name hosts of the lab");
-        check(named, "hosts = [\"one\", \"alone\"]", "host =", "there is no route from alone to server");
+        check(
+            named,
+            "hosts = [\"one\", \"three\"]",
+            "hosts = [\"one\", \"three",
+            "unknown host 'three'",
+        );
+        check(
+            named,
+            "hosts = [\"local\"]",
+            "hosts = [\"local",
+            "name hosts of the lab",
+        );
+        check(
+            named,
+            "hosts = [\"one\", \"alone\"]",
+            "host =",
+            "there is no route from alone to server",
+        );
         let machine = "[hosts.far]\nssh = \"far\"\n";
-        let unwatched = format!("{machine}[probes]\nhosts = []\n[workloads.mixed]\nhosts = [\"far\"]");
+        let unwatched =
+            format!("{machine}[probes]\nhosts = []\n[workloads.mixed]\nhosts = [\"far\"]");
         let text = changed(LAB, &format!("[workloads.mixed]\n{named}"), &unwatched);
         let said = "host 'far' is not reached from a lab, whose networks have no way out";
         assert_mistake_at(&text, "hosts = [\"far", said);
-        check("[lab]\n", &format!("{machine}[lab]\n"), "[lab]", "not reached from a lab");
+        check(
+            "[lab]\n",
+            &format!("{machine}[lab]\n"),
+            "[lab]",
+            "not reached from a lab",
+        );
         let probed = "[probes]\nhosts = [\"one\"]\n[lab]\n";
-        check("[lab]\n", probed, "hosts = [\"one\"]", "omit it: the network of each host");
+        check(
+            "[lab]\n",
+            probed,
+            "hosts = [\"one\"]",
+            "omit it: the network of each host",
+        );
         let idle = changed(LAB, &format!("{named}\n"), "");
         let text = changed(&idle, "[lab]\n", "host_silence = \"2s\"\n[lab]\n");
         assert_mistake_at(&text, "host_silence", "without other hosts");
@@ -642,7 +875,11 @@ stop = { time = "10s" }
             match (Experiment::parse("x.toml", &text), said) {
                 (Ok(_), None) => {}
                 (Err(error), Some(said)) => {
-                    let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
+                    let all = format!(
+                        "{} {}",
+                        error.one_line(),
+                        error.help_text().unwrap_or_default()
+                    );
                     assert!(all.contains(said), "{fault}: {all}");
                 }
                 (result, said) => panic!("{fault}: {said:?} {:?}", result.err()),
@@ -653,20 +890,42 @@ stop = { time = "10s" }
         check(&format!("target = \"disk\"\nfreeze = true\n{timed}"), None);
         check("link = \"first\"\nset = { loss = 0.1 }", None);
         check(&format!("partition = [\"two\", \"server\"]\n{timed}"), None);
-        check("partition = [\"two\", \"server\"]", Some("separates target disk from two for the whole run"));
+        check(
+            "partition = [\"two\", \"server\"]",
+            Some("separates target disk from two for the whole run"),
+        );
         check("partition = [\"alone\", \"server\"]", Some("no route"));
-        check(&format!("target = \"disk\"\nreset = \"two\"\n{timed}"), None);
-        check(&format!("target = \"disk\"\nreset = \"server\"\nto = \"two\"\n{timed}"), None);
+        check(
+            &format!("target = \"disk\"\nreset = \"two\"\n{timed}"),
+            None,
+        );
+        check(
+            &format!("target = \"disk\"\nreset = \"server\"\nto = \"two\"\n{timed}"),
+            None,
+        );
         let several = "connections of disk come from one, two, and only one of them can be reset";
-        check(&format!("target = \"disk\"\nreset = \"server\"\n{timed}"), Some(several));
-        check(&format!("target = \"disk\"\nreset = \"alone\"\n{timed}"), Some("between one, two and server"));
+        check(
+            &format!("target = \"disk\"\nreset = \"server\"\n{timed}"),
+            Some(several),
+        );
+        check(
+            &format!("target = \"disk\"\nreset = \"alone\"\n{timed}"),
+            Some("between one, two and server"),
+        );
         let apart = format!("partition = [\"two\", \"server\"]\n{timed}");
-        let text =
-            format!("{LAB}[[fault]]\n{apart}\n[[fault]]\ntarget = \"disk\"\nstorage = \"busy\"\n{timed}");
+        let text = format!(
+            "{LAB}[[fault]]\n{apart}\n[[fault]]\ntarget = \"disk\"\nstorage = \"busy\"\n{timed}"
+        );
         let experiment = Experiment::parse("x.toml", &text).unwrap();
         let met = crate::fault::overlaps(&experiment.fault, &experiment);
-        assert!(format!("{met:?}").contains("busy affects no request of two meanwhile"), "{met:?}");
-        let own = LAB.replace("serve = \"memory:1MiB\"\nhost = \"server\"", "url = \"memory:1MiB\"");
+        assert!(
+            format!("{met:?}").contains("busy affects no request of two meanwhile"),
+            "{met:?}"
+        );
+        let own = LAB.replace(
+            "serve = \"memory:1MiB\"\nhost = \"server\"",
+            "url = \"memory:1MiB\"",
+        );
         let text = format!("{own}[[fault]]\ntarget = \"disk\"\nstorage = \"busy\"\n");
         assert_mistake_at(&text, "target =", "host one opens target disk itself");
     }
@@ -676,31 +935,106 @@ stop = { time = "10s" }
         let check = |from: &str, to: &str, at: &str, said: &str| {
             assert_mistake_at(&changed(TEXT, from, to), at, said);
         };
-        check("hosts = [\"a\", \"b\"]", "hosts = [\"a\", \"c\"]", "hosts =", "unknown host 'c'");
-        check("hosts = [\"a\", \"b\"]", "hosts = [\"local\"]", "hosts =", "is no other machine");
+        check(
+            "hosts = [\"a\", \"b\"]",
+            "hosts = [\"a\", \"c\"]",
+            "hosts =",
+            "unknown host 'c'",
+        );
+        check(
+            "hosts = [\"a\", \"b\"]",
+            "hosts = [\"local\"]",
+            "hosts =",
+            "is no other machine",
+        );
         let ssh = "ssh = \"root@a\"\n";
         let bridge = |more: &str| format!("{ssh}bridge = [\"eth0\", \"eth1\"]\n{more}\n");
-        check(ssh, &bridge("capture = \"wire.pcapng\""), "capture =", "write an absolute path");
+        check(
+            ssh,
+            &bridge("capture = \"wire.pcapng\""),
+            "capture =",
+            "write an absolute path",
+        );
         let alone = format!("{ssh}capture = \"/var/tmp/wire.pcapng\"\n");
-        check(ssh, &alone, "capture =", "has no bridge whose packets could be saved");
-        check("hosts = [\"a\", \"b\"]", "hosts = [\"a\", \"a\"]", "hosts =", "is listed twice");
-        check("workers = 2", "workers = 200", "hosts =", "400 workers on all hosts");
-        check("ssh = \"root@a\"", "ssh = \"-oProxyCommand=x\"", "ssh =", "user@host");
-        check("ssh = \"root@a\"", "ssh = \"a\"\nprogram = \"x; reboot\"", "program", "a plain path");
-        check("ssh = \"root@a\"", "ssh = \"a\"\ncommand = \" \"", "command", "is empty");
-        check("ssh = \"root@a\"", "ssh = \"a\"\nagent = \"a:1\"", "agent", "unknown");
-        check("agent = \"b:7420\"", "agent = \"b\"", "agent =", "write host:port");
-        check("identity = \"certificates/controller.pem\"", "", "[hosts.b]", "identity");
+        check(
+            ssh,
+            &alone,
+            "capture =",
+            "has no bridge whose packets could be saved",
+        );
+        check(
+            "hosts = [\"a\", \"b\"]",
+            "hosts = [\"a\", \"a\"]",
+            "hosts =",
+            "is listed twice",
+        );
+        check(
+            "workers = 2",
+            "workers = 200",
+            "hosts =",
+            "400 workers on all hosts",
+        );
+        check(
+            "ssh = \"root@a\"",
+            "ssh = \"-oProxyCommand=x\"",
+            "ssh =",
+            "user@host",
+        );
+        check(
+            "ssh = \"root@a\"",
+            "ssh = \"a\"\nprogram = \"x; reboot\"",
+            "program",
+            "a plain path",
+        );
+        check(
+            "ssh = \"root@a\"",
+            "ssh = \"a\"\ncommand = \" \"",
+            "command",
+            "is empty",
+        );
+        check(
+            "ssh = \"root@a\"",
+            "ssh = \"a\"\nagent = \"a:1\"",
+            "agent",
+            "unknown",
+        );
+        check(
+            "agent = \"b:7420\"",
+            "agent = \"b\"",
+            "agent =",
+            "write host:port",
+        );
+        check(
+            "identity = \"certificates/controller.pem\"",
+            "",
+            "[hosts.b]",
+            "identity",
+        );
         check(
             "url = \"/dev/sdx\"",
             "url = \"/dev/sdx\"\n[targets.s]\nserve = \"memory:1MiB\"",
             "serve",
             "loopback",
         );
-        check("[hosts.a]", "on_host_failure = \"stop\"\n[hosts.a]", "on_host_failure", "continue");
-        check("[hosts.a]", "host_silence = \"1ms\"\n[hosts.a]", "host_silence", "500ms to 1h");
+        check(
+            "[hosts.a]",
+            "on_host_failure = \"stop\"\n[hosts.a]",
+            "on_host_failure",
+            "continue",
+        );
+        check(
+            "[hosts.a]",
+            "host_silence = \"1ms\"\n[hosts.a]",
+            "host_silence",
+            "500ms to 1h",
+        );
         let fault = "[[fault]]\nname = \"x\"\ncpu = 1\n[sweep]";
-        check("[sweep]", fault, "[[fault]]", "a fault without a host is injected here");
+        check(
+            "[sweep]",
+            fault,
+            "[[fault]]",
+            "a fault without a host is injected here",
+        );
         let lab = "[lab]\nhosts = [\"x\", \"y\"]\n[lab.links.l]\nbetween = [\"x\", \"y\"]\n[sweep]";
         check("[sweep]", lab, "[lab]", "not reached from a lab");
     }

@@ -29,7 +29,9 @@ impl Stage for Experiment {
     }
 
     fn is_service_elsewhere(&self, name: &str) -> bool {
-        self.services_elsewhere().iter().any(|(service, _)| service == name)
+        self.services_elsewhere()
+            .iter()
+            .any(|(service, _)| service == name)
     }
 
     fn lab(&self) -> Option<&LabEntry> {
@@ -48,7 +50,9 @@ impl Stage for Experiment {
     fn link_at_points(&self, link: &str, target: &str) -> Vec<(String, [Settings; 2])> {
         let meant = |point: &Point| target.is_empty() || point.is_on(target);
         let points = self.points().into_iter().filter(meant);
-        points.filter_map(|mut point| Some((point.label, point.links.remove(link)?))).collect()
+        points
+            .filter_map(|mut point| Some((point.label, point.links.remove(link)?)))
+            .collect()
     }
 }
 
@@ -56,15 +60,26 @@ impl Stage for Experiment {
 /// that place.
 pub(super) fn unreadable(source: &Source<'_>) -> Option<Box<FileError>> {
     let root = source.root();
-    let (_, faults) = root.get_ref().iter().find(|(key, _)| key.get_ref() == "fault")?;
-    let DeValue::Array(faults) = faults.get_ref() else { return None };
+    let (_, faults) = root
+        .get_ref()
+        .iter()
+        .find(|(key, _)| key.get_ref() == "fault")?;
+    let DeValue::Array(faults) = faults.get_ref() else {
+        return None;
+    };
     faults.iter().enumerate().find_map(|(index, fault)| {
-        let DeValue::Table(keys) = fault.get_ref() else { return None };
+        let DeValue::Table(keys) = fault.get_ref() else {
+            return None;
+        };
         match FaultEntry::read(Spanned::new(fault.span(), keys.clone())) {
             Ok(_) => None,
             Err(EntryError::Key { place, what, help }) => {
                 let what = format!("fault {}: {what}", index + 1);
-                Some(source.mistake_at(Some(place.unwrap_or_else(|| fault.span())), what, Some(help)))
+                Some(source.mistake_at(
+                    Some(place.unwrap_or_else(|| fault.span())),
+                    what,
+                    Some(help),
+                ))
             }
             Err(EntryError::Value { place, error }) => Some(source.unreadable_at(place, &error)),
         }
@@ -78,7 +93,11 @@ impl Experiment {
             let index_text = index.to_string();
             // What is missing is missing beside the key that says what the fault is.
             let named = self.fault.get(index).map_or("", FaultEntry::kind_name);
-            let key = if source.has(&["fault", &index_text, key]) { key } else { named };
+            let key = if source.has(&["fault", &index_text, key]) {
+                key
+            } else {
+                named
+            };
             Err(source.mistake(&["fault", &index_text, key], what, Some(help)))
         };
         if self.fault.len() > FAULTS_MAX {
@@ -95,11 +114,22 @@ impl Experiment {
                 return wrong(index, mistake);
             }
         }
-        for Overlap { first, second, together } in overlaps(&self.fault, self) {
+        for Overlap {
+            first,
+            second,
+            together,
+        } in overlaps(&self.fault, self)
+        {
             if let Together::Refused { why, instead } = together {
                 let (a, b) = (self.fault[first].label(), self.fault[second].label());
-                let what = format!("it ('{b}') cannot be combined with fault {} ('{a}'): {why}", first + 1);
-                return wrong(second, Mistake::new(self.fault[second].kind_name(), what, instead));
+                let what = format!(
+                    "it ('{b}') cannot be combined with fault {} ('{a}'): {why}",
+                    first + 1
+                );
+                return wrong(
+                    second,
+                    Mistake::new(self.fault[second].kind_name(), what, instead),
+                );
             }
         }
         Ok(())
@@ -107,7 +137,9 @@ impl Experiment {
 
     /// Faults on other hosts are of certain kinds, and their hosts have agents.
     fn check_fault_host(&self, fault: &FaultEntry) -> Result<(), Mistake> {
-        let Some(name) = &fault.common.host else { return self.check_far_target(fault) };
+        let Some(name) = &fault.common.host else {
+            return self.check_far_target(fault);
+        };
         let hosts = Stage::hosts(self);
         let wrong = |what: String, help: &str| Err(Mistake::new("host", what, help));
         match hosts.find(name) {
@@ -125,8 +157,14 @@ impl Experiment {
             Ok(_) => {}
         }
         if !fault.kind.entry().info.on_hosts {
-            let what = format!("{} faults are not injected on other hosts", fault.kind_name());
-            return wrong(what, "write cpu, memory, freeze, kill, netem or bridge, or omit host");
+            let what = format!(
+                "{} faults are not injected on other hosts",
+                fault.kind_name()
+            );
+            return wrong(
+                what,
+                "write cpu, memory, freeze, kill, netem or bridge, or omit host",
+            );
         }
         Ok(())
     }
@@ -136,7 +174,10 @@ impl Experiment {
     fn check_far_target(&self, fault: &FaultEntry) -> Result<(), Mistake> {
         let is_about_machine = fault.kind.as_kind().about() == About::Machine;
         let far = self.served_elsewhere();
-        match far.iter().find(|(target, _)| is_about_machine && *target == fault.common.target) {
+        match far
+            .iter()
+            .find(|(target, _)| is_about_machine && *target == fault.common.target)
+        {
             Some((target, host)) => {
                 let what = format!("target {target} is not of this machine: host {host} serves it");
                 let help = match fault.kind.entry().info.on_hosts {
@@ -156,13 +197,28 @@ impl Experiment {
 
     /// The other hosts that are reached before the first run for something beside workloads.
     pub fn reached_hosts(&self) -> Vec<String> {
-        let faults =
-            self.fault.iter().filter_map(|fault| fault.common.host.as_ref()).map(|host| host.to_string());
+        let faults = self
+            .fault
+            .iter()
+            .filter_map(|fault| fault.common.host.as_ref())
+            .map(|host| host.to_string());
         let mut hosts = self.probed_hosts();
         hosts.extend(faults);
-        hosts.extend(self.bridges().into_iter().map(|bridge| bridge.name.to_string()));
-        hosts.extend(self.served_elsewhere().into_iter().map(|(_, host)| host.to_string()));
-        hosts.extend(self.services_elsewhere().into_iter().map(|(_, host)| host.to_string()));
+        hosts.extend(
+            self.bridges()
+                .into_iter()
+                .map(|bridge| bridge.name.to_string()),
+        );
+        hosts.extend(
+            self.served_elsewhere()
+                .into_iter()
+                .map(|(_, host)| host.to_string()),
+        );
+        hosts.extend(
+            self.services_elsewhere()
+                .into_iter()
+                .map(|(_, host)| host.to_string()),
+        );
         hosts.sort();
         hosts.dedup();
         hosts
@@ -180,16 +236,26 @@ impl Experiment {
             if fault.common.host.is_some() || matches!(about, About::Machine | About::Service) {
                 return Ok(());
             }
-            let what = format!("it does not name the target whose {} it affects", fault.kind_name());
+            let what = format!(
+                "it does not name the target whose {} it affects",
+                fault.kind_name()
+            );
             return Err(Mistake::new("target", what, names()));
         }
         let Some(entry) = self.targets.get(target) else {
-            return Err(Mistake::new("target", format!("unknown target '{target}'"), names()));
+            return Err(Mistake::new(
+                "target",
+                format!("unknown target '{target}'"),
+                names(),
+            ));
         };
         match self.opened_by(target) {
-            Some(host) if entry.serve.is_none() && fault.kind.as_kind().about() == About::Target => {
-                let what =
-                    format!("host {host} opens target {target} itself, and the fault would not be there");
+            Some(host)
+                if entry.serve.is_none() && fault.kind.as_kind().about() == About::Target =>
+            {
+                let what = format!(
+                    "host {host} opens target {target} itself, and the fault would not be there"
+                );
                 let help = "have the experiment serve the target (serve = …), or omit the workload's hosts";
                 Err(Mistake::new("target", what, help))
             }
@@ -200,10 +266,18 @@ impl Experiment {
     fn check_times(&self, fault: &FaultEntry) -> Result<(), Mistake> {
         let common = &fault.common;
         if common.lasts.is_some_and(|lasts| lasts.0.is_zero()) {
-            return Err(Mistake::new("for", "its duration is 0", "write for = \"5s\", or omit it"));
+            return Err(Mistake::new(
+                "for",
+                "its duration is 0",
+                "write for = \"5s\", or omit it",
+            ));
         }
         if common.lasts.is_some() && common.at.is_none() {
-            return Err(Mistake::new("for", "it has an end but no start", "write at = \"0s\" as well"));
+            return Err(Mistake::new(
+                "for",
+                "it has an end but no start",
+                "write at = \"0s\" as well",
+            ));
         }
         let (begin, end) = common.times();
         let begins_after = |time: Duration| begin.is_some_and(|begin| begin >= time);
@@ -239,22 +313,37 @@ mod tests {
             match (Experiment::parse("x.toml", &text), said) {
                 (Ok(_), None) => {}
                 (Err(error), Some(said)) => {
-                    let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
-                    assert!(all.contains("fault 1: ") && all.contains(said), "{target} {fault}: {all}");
+                    let all = format!(
+                        "{} {}",
+                        error.one_line(),
+                        error.help_text().unwrap_or_default()
+                    );
+                    assert!(
+                        all.contains("fault 1: ") && all.contains(said),
+                        "{target} {fault}: {all}"
+                    );
                 }
                 (result, said) => panic!("{target} {fault}: {said:?} {:?}", result.err()),
             }
         };
         let m = "[memory:1MiB?fault=off]";
         let timed = "member = 1\nat = \"1s\"\nfor = \"1s\"";
-        for array in [format!("array:raid0,{m},{m}"), format!("array:raid0,{m},{m},spare={m}?retry=3")] {
-            for target in
-                [format!("url = \"{array}\""), format!("serve = [\"null:1MiB\", \"{array},wb\"]\nlun = 1")]
-            {
+        for array in [
+            format!("array:raid0,{m},{m}"),
+            format!("array:raid0,{m},{m},spare={m}?retry=3"),
+        ] {
+            for target in [
+                format!("url = \"{array}\""),
+                format!("serve = [\"null:1MiB\", \"{array},wb\"]\nlun = 1"),
+            ] {
                 check(&target, timed, Some("member 1 of a RAID 0 cannot fail"));
                 check(&target, "member = 0", Some("layer = \"0/fault\""));
                 check(&target, "member = 0\nat = \"1s\"", Some("RAID 0"));
-                check(&target, "layer = \"0/fault\"\nstorage = \"hardware-error\"\nat = \"1s\"", None);
+                check(
+                    &target,
+                    "layer = \"0/fault\"\nstorage = \"hardware-error\"\nat = \"1s\"",
+                    None,
+                );
             }
         }
         let mirror = format!("url = \"array:raid1,{m},{m}\"");
@@ -263,8 +352,16 @@ mod tests {
         check(&format!("url = \"array:raid5,{m},{m},{m}\""), timed, None);
         check("url = \"memory:1MiB\"", timed, Some("disk is not an array"));
         check("serve = \"tcp\"", timed, Some("disk is not an array"));
-        check("serve = \"tcp\"", "storage = \"busy\"", Some("disk is a sink, which has no storage"));
-        check("serve = \"tcp\"", "freeze = true\nat = \"1s\"\nfor = \"1s\"", None);
+        check(
+            "serve = \"tcp\"",
+            "storage = \"busy\"",
+            Some("disk is a sink, which has no storage"),
+        );
+        check(
+            "serve = \"tcp\"",
+            "freeze = true\nat = \"1s\"\nfor = \"1s\"",
+            None,
+        );
         let nested = format!("url = \"array:raid1,{m},[array:raid0,name=low,{m},{m}]\"");
         check(&nested, "layer = \"low\"\nmember = 0", Some("RAID 0"));
         check(&nested, "layer = \"1/low\"\nmember = 0", Some("RAID 0"));
@@ -284,48 +381,121 @@ mod tests {
                  [targets.disk]\nserve = \"memory:1MiB\"\nhost = \"b\"\n[workloads.load]\nstop = {{ time = \"10s\" }}\n\
                  [[fault]]\nmemory = \"1MiB\"\n[[fault]]\n{fault}"
             );
-            let line = 1 + text.lines().position(|line| line.starts_with("memory =")).unwrap() + 1 + key;
+            let line = 1
+                + text
+                    .lines()
+                    .position(|line| line.starts_with("memory ="))
+                    .unwrap()
+                + 1
+                + key;
             match (Experiment::parse("x.toml", &text), said) {
                 (Ok(_), None) => {}
                 (Err(error), Some(said)) => {
-                    let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
+                    let all = format!(
+                        "{} {}",
+                        error.one_line(),
+                        error.help_text().unwrap_or_default()
+                    );
                     let start = format!("x.toml:{line}: ");
-                    assert!(all.starts_with(&start) && all.contains(said), "{link} {fault}: {all}");
+                    assert!(
+                        all.starts_with(&start) && all.contains(said),
+                        "{link} {fault}: {all}"
+                    );
                 }
                 (result, said) => panic!("{link} {fault}: {said:?} {:?}", result.err()),
             }
         };
         let set = |set: &str| format!("link = \"wan\"\nset = {{ {set} }}");
         check("", &set("delay = \"5ms\""), 0, None);
-        check("", &set("rate = \"0b/s\""), 2, Some("rate: 0b/s is out of range"));
+        check(
+            "",
+            &set("rate = \"0b/s\""),
+            2,
+            Some("rate: 0b/s is out of range"),
+        );
         check("", &set("loss = 2.0"), 2, Some("loss: 2 is not a share"));
         check("", &set(""), 2, Some("already has these settings"));
         check("", &set("los = 0.5"), 2, Some("did you mean loss?"));
-        check("delay = \"5ms\"", &set("delay = \"5ms\""), 2, Some("these settings at disk load"));
-        check("carrier = \"bare\"", &set("delay = \"5ms\""), 1, Some("is bare"));
+        check(
+            "delay = \"5ms\"",
+            &set("delay = \"5ms\""),
+            2,
+            Some("these settings at disk load"),
+        );
+        check(
+            "carrier = \"bare\"",
+            &set("delay = \"5ms\""),
+            1,
+            Some("is bare"),
+        );
         check(
             "loss = 0.1",
             &set("loss_bursts = { to_bad = 0.1, to_good = 0.5 }"),
             2,
             Some("loss is set as well"),
         );
-        check("", "link = \"wam\"\nset = { loss = 0.5 }", 1, Some("unknown link 'wam'"));
+        check(
+            "",
+            "link = \"wam\"\nset = { loss = 0.5 }",
+            1,
+            Some("unknown link 'wam'"),
+        );
         check("", "link = \"wan\"", 1, Some("add set = …"));
         check("", "cpu = 2.0", 1, Some("cpu is a share"));
-        check("", "memory = \"1MiB\"\ncores = [0]", 2, Some("cores is a key of cpu faults"));
+        check(
+            "",
+            "memory = \"1MiB\"\ncores = [0]",
+            2,
+            Some("cores is a key of cpu faults"),
+        );
         check("", "memory = \"0B\"", 1, Some("it takes no memory"));
         check("", "memroy = \"1MiB\"", 0, Some("it does nothing"));
-        check("", "at = \"1s\"\nmemory = \"1MiB\"\ncpu = 0.5", 2, Some("memory are several faults"));
+        check(
+            "",
+            "at = \"1s\"\nmemory = \"1MiB\"\ncpu = 0.5",
+            2,
+            Some("memory are several faults"),
+        );
         check("", "memory = \"1MiB\"\nkill = false", 0, None);
         check("", "name = \"x\"\nmemory = true", 2, Some("expected"));
-        check("", "at = \"1x\"\nmemory = \"1MiB\"", 1, Some("use ns, us, ms"));
+        check(
+            "",
+            "at = \"1x\"\nmemory = \"1MiB\"",
+            1,
+            Some("use ns, us, ms"),
+        );
         check("", "memory = \"1MiB\"\nfro = \"1s\"", 2, Some("fro"));
         check("", "memory = \"1MiB\"\nfor = \"1s\"", 2, Some("no start"));
-        check("", "memory = \"1MiB\"\nat = \"11s\"", 2, Some("ends after 10s"));
-        check("", "name = \"x\"\nstorage = \"busy\"", 2, Some("write target = one of disk"));
-        check("", "storage = \"busy\"\ntarget = \"disc\"", 2, Some("unknown target 'disc'"));
-        check("", "target = \"disk\"\nstorage = \"busy,p=0\"", 2, Some("affects no request"));
-        check("", "target = \"disk\"\nstorage = \"slow:x1\"", 2, Some("affects no request"));
+        check(
+            "",
+            "memory = \"1MiB\"\nat = \"11s\"",
+            2,
+            Some("ends after 10s"),
+        );
+        check(
+            "",
+            "name = \"x\"\nstorage = \"busy\"",
+            2,
+            Some("write target = one of disk"),
+        );
+        check(
+            "",
+            "storage = \"busy\"\ntarget = \"disc\"",
+            2,
+            Some("unknown target 'disc'"),
+        );
+        check(
+            "",
+            "target = \"disk\"\nstorage = \"busy,p=0\"",
+            2,
+            Some("affects no request"),
+        );
+        check(
+            "",
+            "target = \"disk\"\nstorage = \"slow:x1\"",
+            2,
+            Some("affects no request"),
+        );
         check("", "target = \"disk\"\nstorage = \"slow:x1.5\"", 0, None);
         let set = |text: &str| toml::from_str::<LinkBack>(text).unwrap().said();
         assert_eq!(set("delay = '5ms'\nloss = 0.01"), "delay 5ms, loss 0.01");
@@ -343,17 +513,25 @@ mod tests {
                 [targets.disk]\nserve = \"memory:1MiB\"\nhost = \"c\"\n\
                 [targets.here]\nurl = \"memory:1MiB\"\n[workloads.load]\nstop = { time = \"10s\" }\n"
                 .to_string();
-            faults.iter().for_each(|fault| text += &format!("[[fault]]\n{}\n", fault.replace("; ", "\n")));
+            faults
+                .iter()
+                .for_each(|fault| text += &format!("[[fault]]\n{}\n", fault.replace("; ", "\n")));
             match (Experiment::parse("x.toml", &text), said) {
                 (Ok(experiment), Ok(how)) => {
                     let together = overlaps(&experiment.fault, &experiment);
-                    assert!(how.is_empty() == together.is_empty(), "{faults:?}: {together:?}");
-                    let both =
-                        |one: &Overlap| matches!(&one.together, Together::Both(said) if said.contains(how));
+                    assert!(
+                        how.is_empty() == together.is_empty(),
+                        "{faults:?}: {together:?}"
+                    );
+                    let both = |one: &Overlap| matches!(&one.together, Together::Both(said) if said.contains(how));
                     assert!(together.iter().all(both), "{faults:?}: {together:?}");
                 }
                 (Err(error), Err(said)) => {
-                    let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
+                    let all = format!(
+                        "{} {}",
+                        error.one_line(),
+                        error.help_text().unwrap_or_default()
+                    );
                     assert!(all.contains(said), "{faults:?}: {all}");
                 }
                 (Err(error), Ok(_)) => panic!("{faults:?}: {}", error.one_line()),
@@ -369,23 +547,62 @@ mod tests {
             Err("unknown host 'x'; the hosts of this experiment are: local, a, b, c"),
         );
         check(&[&parts("[\"a\", \"a\"]")], Err("a is on both sides"));
-        check(&[&parts("[[\"a\", \"b\", \"a\"], \"c\"]")], Err("a and c are named twice"));
+        check(
+            &[&parts("[[\"a\", \"b\", \"a\"], \"c\"]")],
+            Err("a and c are named twice"),
+        );
         check(&[&parts("[[], \"c\"]")], Err("separates 0 pairs"));
-        check(&[&parts("[\"a\", \"d\"]")], Err("there is no route from a to d"));
-        check(&[&parts("[\"a\", \"e\"]")], Err("link kernel is carried by the kernel"));
+        check(
+            &[&parts("[\"a\", \"d\"]")],
+            Err("there is no route from a to d"),
+        );
+        check(
+            &[&parts("[\"a\", \"e\"]")],
+            Err("link kernel is carried by the kernel"),
+        );
         check(&[&parts("\"a\"")], Err("expected"));
-        check(&[&parts("[\"a\", 1]")], Err("the name of a host, or a list of names"));
-        check(&["partition = [\"a\", \"c\"]"], Err("separates target disk from a for the whole run"));
+        check(
+            &[&parts("[\"a\", 1]")],
+            Err("the name of a host, or a list of names"),
+        );
+        check(
+            &["partition = [\"a\", \"c\"]"],
+            Err("separates target disk from a for the whole run"),
+        );
         check(&["partition = [\"a\", \"c\"]; target = \"here\""], Ok(""));
         check(&["partition = [\"a\", \"b\"]"], Ok(""));
-        check(&[&format!("reset = \"c\"; target = \"disk\"; {timed}")], Ok(""));
-        check(&[&format!("reset = \"a\"; to = \"b\"; port = 3260; {timed}")], Ok(""));
-        check(&[&format!("reset = \"b\"; target = \"disk\"; {timed}")], Err("are between a and c, not 'b'"));
-        check(&[&format!("reset = \"a\"; target = \"here\"; {timed}")], Err("the connections to reset"));
-        check(&[&format!("reset = \"a\"; {timed}")], Err("the connections to reset"));
-        check(&[&format!("reset = \"a\"; to = \"x\"; {timed}")], Err("unknown host 'x'"));
-        check(&[&format!("reset = \"a\"; to = \"b\"; port = 0; {timed}")], Err("port 0 is not valid"));
-        check(&["reset = \"a\"; to = \"b\""], Err("no connection would be left"));
+        check(
+            &[&format!("reset = \"c\"; target = \"disk\"; {timed}")],
+            Ok(""),
+        );
+        check(
+            &[&format!("reset = \"a\"; to = \"b\"; port = 3260; {timed}")],
+            Ok(""),
+        );
+        check(
+            &[&format!("reset = \"b\"; target = \"disk\"; {timed}")],
+            Err("are between a and c, not 'b'"),
+        );
+        check(
+            &[&format!("reset = \"a\"; target = \"here\"; {timed}")],
+            Err("the connections to reset"),
+        );
+        check(
+            &[&format!("reset = \"a\"; {timed}")],
+            Err("the connections to reset"),
+        );
+        check(
+            &[&format!("reset = \"a\"; to = \"x\"; {timed}")],
+            Err("unknown host 'x'"),
+        );
+        check(
+            &[&format!("reset = \"a\"; to = \"b\"; port = 0; {timed}")],
+            Err("port 0 is not valid"),
+        );
+        check(
+            &["reset = \"a\"; to = \"b\""],
+            Err("no connection would be left"),
+        );
         // Together with others.
         let apart = parts("[\"a\", \"b\"]");
         let link = |at: u32, lasts: u32| {
@@ -396,27 +613,55 @@ mod tests {
             &[&apart, &parts("[\"b\", [\"c\", \"a\"]]")],
             Err("the one that ends first would reconnect a and b"),
         );
-        check(&[&apart, &link(3, 3)], Err("probe packets over link wan must show"));
-        check(&[&apart, &link(1, 2)], Err("probe packets over link wan must show"));
-        check(&[&apart, &link(1, 5)], Ok("the link carries nothing between the hosts"));
+        check(
+            &[&apart, &link(3, 3)],
+            Err("probe packets over link wan must show"),
+        );
+        check(
+            &[&apart, &link(1, 2)],
+            Err("probe packets over link wan must show"),
+        );
+        check(
+            &[&apart, &link(1, 5)],
+            Ok("the link carries nothing between the hosts"),
+        );
         check(&[&apart, &link(5, 1)], Ok(""));
         check(&[&parts("[\"a\", \"c\"]"), &link(3, 3)], Ok(""));
         let lost = "link = \"wan\"; set.loss = 1.0; at = \"1s\"; for = \"5s\"";
         check(&[&apart, lost], Err("nothing passes over link wan"));
-        let reset =
-            |at: u32, lasts: u32| format!("reset = \"a\"; to = \"b\"; at = \"{at}s\"; for = \"{lasts}s\"");
-        check(&[&apart, &reset(3, 3)], Err("neither the reset nor its end could be proven"));
-        check(&[&apart, &reset(1, 5)], Ok("no connection between the hosts is reset"));
+        let reset = |at: u32, lasts: u32| {
+            format!("reset = \"a\"; to = \"b\"; at = \"{at}s\"; for = \"{lasts}s\"")
+        };
+        check(
+            &[&apart, &reset(3, 3)],
+            Err("neither the reset nor its end could be proven"),
+        );
+        check(
+            &[&apart, &reset(1, 5)],
+            Ok("no connection between the hosts is reset"),
+        );
         check(&[&parts("[\"a\", \"c\"]"), &reset(3, 3)], Ok(""));
         check(&[&reset(3, 3), &reset(1, 5)], Err("which of two faults"));
         let disk = |fault: &str, at: u32, lasts: u32| {
             format!("target = \"disk\"; {fault}; at = \"{at}s\"; for = \"{lasts}s\"")
         };
-        check(&[&disk("reset = \"c\"", 3, 1), &disk("freeze = true", 2, 3)], Err("serves no requests"));
-        check(&[&disk("reset = \"c\"", 3, 3), &disk("kill = true", 2, 2)], Ok(""));
+        check(
+            &[&disk("reset = \"c\"", 3, 1), &disk("freeze = true", 2, 3)],
+            Err("serves no requests"),
+        );
+        check(
+            &[&disk("reset = \"c\"", 3, 3), &disk("kill = true", 2, 2)],
+            Ok(""),
+        );
         let cut_off = parts("[\"c\", \"a\"]");
-        check(&[&cut_off, &disk("storage = \"busy\"", 3, 1)], Err("serves no requests"));
-        check(&[&cut_off, &disk("storage = \"busy\"", 3, 5)], Ok("busy affects no request while"));
+        check(
+            &[&cut_off, &disk("storage = \"busy\"", 3, 1)],
+            Err("serves no requests"),
+        );
+        check(
+            &[&cut_off, &disk("storage = \"busy\"", 3, 5)],
+            Ok("busy affects no request while"),
+        );
         check(&[&apart, &disk("storage = \"busy\"", 3, 1)], Ok(""));
     }
 }

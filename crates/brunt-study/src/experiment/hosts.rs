@@ -11,10 +11,17 @@ use crate::host::{HostMistake, HostName, HostSettings, Hosts};
 /// The first `[hosts.NAME]` that cannot be read, at its key.
 pub(super) fn unreadable(source: &Source<'_>) -> Option<Box<FileError>> {
     let root = source.root();
-    let (_, hosts) = root.get_ref().iter().find(|(key, _)| key.get_ref() == "hosts")?;
-    let DeValue::Table(hosts) = hosts.get_ref() else { return None };
+    let (_, hosts) = root
+        .get_ref()
+        .iter()
+        .find(|(key, _)| key.get_ref() == "hosts")?;
+    let DeValue::Table(hosts) = hosts.get_ref() else {
+        return None;
+    };
     hosts.iter().find_map(|(_, host)| {
-        let DeValue::Table(keys) = host.get_ref() else { return None };
+        let DeValue::Table(keys) = host.get_ref() else {
+            return None;
+        };
         let (place, error) = HostSettings::read(Spanned::new(host.span(), keys.clone())).err()?;
         Some(source.unreadable(&error, place))
     })
@@ -28,8 +35,13 @@ impl Experiment {
             source.mistake(&path, what, Some(help))
         })?;
         for (path, name) in self.named_hosts() {
-            let help = self.lab.is_none().then(|| "add [lab] with hosts and links".to_string());
-            hosts.find(name).map_err(|error| source.mistake(&path, error.to_string(), help))?;
+            let help = self
+                .lab
+                .is_none()
+                .then(|| "add [lab] with hosts and links".to_string());
+            hosts
+                .find(name)
+                .map_err(|error| source.mistake(&path, error.to_string(), help))?;
         }
         Ok(hosts)
     }
@@ -39,14 +51,25 @@ impl Experiment {
         let mut named = Vec::new();
         if let Some(lab) = &self.lab {
             named.extend(lab.worker.iter().map(|name| (vec!["lab", "worker"], name)));
-            named.extend(lab.cores.keys().map(|name| (vec!["lab", "cores", name.as_str()], name)));
+            named.extend(
+                lab.cores
+                    .keys()
+                    .map(|name| (vec!["lab", "cores", name.as_str()], name)),
+            );
             for (link, entry) in &lab.links {
                 let ends = ["0", "1"].into_iter().zip(&entry.between);
-                named.extend(ends.map(|(end, name)| (vec!["lab", "links", link, "between", end], name)));
+                named.extend(
+                    ends.map(|(end, name)| (vec!["lab", "links", link, "between", end], name)),
+                );
             }
         }
         for (target, entry) in &self.targets {
-            named.extend(entry.host.iter().map(|name| (vec!["targets", target.as_str(), "host"], name)));
+            named.extend(
+                entry
+                    .host
+                    .iter()
+                    .map(|name| (vec!["targets", target.as_str(), "host"], name)),
+            );
         }
         named
     }

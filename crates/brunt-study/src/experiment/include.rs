@@ -45,7 +45,10 @@ pub const COLLECTED: [&[&str]; 3] = [&["fault"], &["allow_overwrite"], &["lab", 
 
 /// A file that an experiment includes, or several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected a file, or a list of files and { file = …, with = { … } }")]
+#[serde(
+    untagged,
+    expecting = "expected a file, or a list of files and { file = …, with = { … } }"
+)]
 pub enum Includes {
     /// One file, with its own defaults.
     One(Include),
@@ -94,7 +97,9 @@ type Result<T> = std::result::Result<T, Box<FileError>>;
 pub(super) fn load(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let limit = FILE_BYTES_MAX as u64 + 1;
-    std::fs::File::open(path)?.take(limit).read_to_string(&mut text)?;
+    std::fs::File::open(path)?
+        .take(limit)
+        .read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -102,8 +107,18 @@ pub(super) fn load(path: &Path) -> io::Result<String> {
 ///
 /// # Errors
 /// The first mistake, in the file where it is.
-pub(super) fn read<'a>(name: &str, text: &str, texts: &'a Texts, load: Loader<'_>) -> Result<Source<'a>> {
-    let mut reader = Reader { source: Source::default(), texts, load, chain: vec![PathBuf::from(name)] };
+pub(super) fn read<'a>(
+    name: &str,
+    text: &str,
+    texts: &'a Texts,
+    load: Loader<'_>,
+) -> Result<Source<'a>> {
+    let mut reader = Reader {
+        source: Source::default(),
+        texts,
+        load,
+        chain: vec![PathBuf::from(name)],
+    };
     let root = reader.file(name, text.to_string(), None)?;
     let mut source = reader.source;
     source.unite(root);
@@ -153,7 +168,8 @@ impl<'a> Reader<'a, '_> {
             );
             return Err(self.source.mistake_at(Some(base..base), what, None));
         }
-        let parsed = DeTable::parse(text).map_err(|error| self.source.unreadable_in(base, &error))?;
+        let parsed =
+            DeTable::parse(text).map_err(|error| self.source.unreadable_in(base, &error))?;
         let mut own = shifted(parsed.into_inner(), base);
         // The experiment remembers what it was made of; it cannot be included itself.
         let own_includes = own.get("include").filter(|_| with.is_none()).cloned();
@@ -175,7 +191,9 @@ impl<'a> Reader<'a, '_> {
 
     /// What the file includes, taken out of it, each with its place.
     fn includes(&self, own: &mut DeTable<'a>) -> Result<Vec<(Include, Span)>> {
-        let Some(value) = own.remove("include") else { return Ok(Vec::new()) };
+        let Some(value) = own.remove("include") else {
+            return Ok(Vec::new());
+        };
         let (span, value) = (value.span(), value.into_inner());
         let items = match value {
             DeValue::Array(items) => items.into_iter().map(|item| (item.span(), item)).collect(),
@@ -183,7 +201,8 @@ impl<'a> Reader<'a, '_> {
         };
         let read = |(span, item): (Span, Spanned<DeValue<'a>>)| {
             let include = Include::deserialize(toml::de::ValueDeserializer::from(item));
-            let include = include.map_err(|error| self.source.unreadable(&error, Some(span.clone())))?;
+            let include =
+                include.map_err(|error| self.source.unreadable(&error, Some(span.clone())))?;
             Ok((include, span))
         };
         items.into_iter().map(read).collect()
@@ -194,13 +213,21 @@ impl<'a> Reader<'a, '_> {
             Include::File(file) => (file, BTreeMap::new()),
             Include::With(IncludeWith { file, with }) => (file, with),
         };
-        let here = self.chain.last().expect("the experiment's own file is the first");
+        let here = self
+            .chain
+            .last()
+            .expect("the experiment's own file is the first");
         let path = here.parent().unwrap_or(Path::new("")).join(&file);
         let wrong = |what: String, help: &str| {
-            Err(self.source.mistake_at(Some(span.clone()), what, Some(help.to_string())))
+            Err(self
+                .source
+                .mistake_at(Some(span.clone()), what, Some(help.to_string())))
         };
         if self.chain.contains(&path) {
-            return wrong(format!("{} includes itself", path.display()), "remove this line");
+            return wrong(
+                format!("{} includes itself", path.display()),
+                "remove this line",
+            );
         }
         if self.chain.len() > DEPTH_MAX || self.source.files() >= FILES_MAX {
             let what = format!("more than {DEPTH_MAX} nested files, or {FILES_MAX} in total");
@@ -214,13 +241,21 @@ impl<'a> Reader<'a, '_> {
             }
         };
         self.chain.push(path.clone());
-        let table = self.file(&path.display().to_string(), text, Some(Given { values, span }))?;
+        let table = self.file(
+            &path.display().to_string(),
+            text,
+            Some(Given { values, span }),
+        )?;
         self.chain.pop();
         Ok(table)
     }
 
     /// The values of a file's parameters: those given, defaults for the others. Takes `[parameters]` out of it.
-    fn parameters(&self, own: &mut DeTable<'a>, given: Given) -> Result<BTreeMap<String, toml::Value>> {
+    fn parameters(
+        &self,
+        own: &mut DeTable<'a>,
+        given: Given,
+    ) -> Result<BTreeMap<String, toml::Value>> {
         let mut values = given.values;
         let wrong = |span: &Span, what: String, help: Option<String>| {
             Err(self.source.mistake_at(Some(span.clone()), what, help))
@@ -235,8 +270,8 @@ impl<'a> Reader<'a, '_> {
             for (name, value) in declared {
                 let span = value.span();
                 let parameter = Parameter::deserialize(toml::de::ValueDeserializer::from(value));
-                let parameter =
-                    parameter.map_err(|error| self.source.unreadable(&error, Some(span.clone())))?;
+                let parameter = parameter
+                    .map_err(|error| self.source.unreadable(&error, Some(span.clone())))?;
                 known.insert(name.into_inner().into_owned(), parameter);
             }
         }
@@ -247,7 +282,11 @@ impl<'a> Reader<'a, '_> {
                     [] => "the file has no [parameters]".to_string(),
                     _ => format!("it has {}", names.join(", ")),
                 };
-                return wrong(&given.span, format!("the file has no parameter {name}"), Some(help));
+                return wrong(
+                    &given.span,
+                    format!("the file has no parameter {name}"),
+                    Some(help),
+                );
             };
             if let Some(default) = &parameter.default
                 && !default.same_type(value)
@@ -266,9 +305,17 @@ impl<'a> Reader<'a, '_> {
                 continue;
             }
             let Some(default) = parameter.default else {
-                let meaning = if parameter.help.is_empty() { name.clone() } else { parameter.help };
+                let meaning = if parameter.help.is_empty() {
+                    name.clone()
+                } else {
+                    parameter.help
+                };
                 let help = format!("write with = {{ {name} = … }}: {meaning}");
-                return wrong(&given.span, format!("the file needs a value for {name}"), Some(help));
+                return wrong(
+                    &given.span,
+                    format!("the file needs a value for {name}"),
+                    Some(help),
+                );
             };
             values.insert(name, default);
         }
@@ -276,7 +323,11 @@ impl<'a> Reader<'a, '_> {
     }
 
     /// The table with `${name}` replaced in keys and strings.
-    fn substituted(&self, table: DeTable<'a>, values: &BTreeMap<String, toml::Value>) -> Result<DeTable<'a>> {
+    fn substituted(
+        &self,
+        table: DeTable<'a>,
+        values: &BTreeMap<String, toml::Value>,
+    ) -> Result<DeTable<'a>> {
         let mut out = DeTable::new();
         for (key, value) in table {
             let span = key.span();
@@ -311,7 +362,12 @@ impl<'a> Reader<'a, '_> {
     }
 
     /// `$${` stands for `${` itself.
-    fn replaced(&self, text: &str, span: &Span, values: &BTreeMap<String, toml::Value>) -> Result<String> {
+    fn replaced(
+        &self,
+        text: &str,
+        span: &Span,
+        values: &BTreeMap<String, toml::Value>,
+    ) -> Result<String> {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(place) = rest.find("${") {
@@ -325,7 +381,11 @@ impl<'a> Reader<'a, '_> {
             let inner = &rest[place + 2..];
             let Some(end) = inner.find('}') else {
                 let help = Some("write ${name}, or $${ for the characters themselves".to_string());
-                return Err(self.source.mistake_at(Some(span.clone()), "${ without its }".into(), help));
+                return Err(self.source.mistake_at(
+                    Some(span.clone()),
+                    "${ without its }".into(),
+                    help,
+                ));
             };
             let name = &inner[..end];
             let Some(value) = values.get(name) else {
@@ -367,22 +427,35 @@ impl<'a> Reader<'a, '_> {
     }
 
     /// Puts `more` into `all`.
-    fn unite(&self, all: &mut DeTable<'a>, more: DeTable<'a>, path: &mut Vec<String>) -> Result<()> {
+    fn unite(
+        &self,
+        all: &mut DeTable<'a>,
+        more: DeTable<'a>,
+        path: &mut Vec<String>,
+    ) -> Result<()> {
         for (key, value) in more {
             path.push(key.get_ref().to_string());
-            let there = all.iter().find(|(known, _)| known.get_ref() == key.get_ref());
+            let there = all
+                .iter()
+                .find(|(known, _)| known.get_ref() == key.get_ref());
             let there_span = there.map(|(known, _)| known.span());
             let span = value.span();
-            match (all.get_mut(key.get_ref().as_ref()).map(Spanned::get_mut), value.into_inner()) {
+            match (
+                all.get_mut(key.get_ref().as_ref()).map(Spanned::get_mut),
+                value.into_inner(),
+            ) {
                 (None, value) => {
                     all.insert(key, Spanned::new(span, value));
                 }
-                (Some(DeValue::Table(there)), DeValue::Table(more)) => self.unite(there, more, path)?,
+                (Some(DeValue::Table(there)), DeValue::Table(more)) => {
+                    self.unite(there, more, path)?
+                }
                 (Some(DeValue::Array(there)), DeValue::Array(more)) if is_collected(path) => {
                     more.into_iter().for_each(|item| there.push(item));
                 }
                 (Some(_), _) => {
-                    let first = there_span.map_or_else(String::new, |span| self.source.place(span.start));
+                    let first =
+                        there_span.map_or_else(String::new, |span| self.source.place(span.start));
                     let what = format!("{} is already set in {first}", path.join("."));
                     let help = Some("leave one of them out, or make it a parameter".to_string());
                     return Err(self.source.mistake_at(Some(key.span()), what, help));
@@ -411,23 +484,34 @@ fn article(kind: &str) -> String {
 /// The table with places counted from the start of all files.
 fn shifted(table: DeTable<'_>, base: usize) -> DeTable<'_> {
     let place = |span: Span| span.start + base..span.end + base;
-    table.into_iter().map(|entry| moved_entry(entry, &place)).collect()
+    table
+        .into_iter()
+        .map(|entry| moved_entry(entry, &place))
+        .collect()
 }
 
 type Entry<'a> = (Spanned<Cow<'a, str>>, Spanned<DeValue<'a>>);
 
 fn moved_entry<'a>((key, value): Entry<'a>, place: &dyn Fn(Span) -> Span) -> Entry<'a> {
-    (Spanned::new(place(key.span()), key.into_inner()), moved(value, place))
+    (
+        Spanned::new(place(key.span()), key.into_inner()),
+        moved(value, place),
+    )
 }
 
 /// A value with other places.
 fn moved<'a>(value: Spanned<DeValue<'a>>, place: &dyn Fn(Span) -> Span) -> Spanned<DeValue<'a>> {
     let span = place(value.span());
     let value = match value.into_inner() {
-        DeValue::Table(table) => {
-            DeValue::Table(table.into_iter().map(|entry| moved_entry(entry, place)).collect())
+        DeValue::Table(table) => DeValue::Table(
+            table
+                .into_iter()
+                .map(|entry| moved_entry(entry, place))
+                .collect(),
+        ),
+        DeValue::Array(items) => {
+            DeValue::Array(items.into_iter().map(|item| moved(item, place)).collect())
         }
-        DeValue::Array(items) => DeValue::Array(items.into_iter().map(|item| moved(item, place)).collect()),
         other => other,
     };
     Spanned::new(span, value)
@@ -472,13 +556,22 @@ allow_overwrite = []
 "#;
 
     fn parse(change: impl Fn(&Path, &str) -> String) -> Result<Experiment> {
-        let files =
-            [("exp/hosts.toml", HOSTS), ("exp/stores/store.toml", STORE), ("exp/stores/part.toml", PART)];
+        let files = [
+            ("exp/hosts.toml", HOSTS),
+            ("exp/stores/store.toml", STORE),
+            ("exp/stores/part.toml", PART),
+        ];
         let load = |path: &Path| {
             let found = files.iter().find(|(name, _)| Path::new(name) == path);
-            found.map(|(_, text)| change(path, text)).ok_or(io::ErrorKind::NotFound.into())
+            found
+                .map(|(_, text)| change(path, text))
+                .ok_or(io::ErrorKind::NotFound.into())
         };
-        Experiment::parse_with("exp/main.toml", &change(Path::new("main.toml"), MAIN), &load)
+        Experiment::parse_with(
+            "exp/main.toml",
+            &change(Path::new("main.toml"), MAIN),
+            &load,
+        )
     }
 
     #[test]
@@ -492,7 +585,13 @@ allow_overwrite = []
         // What is kept stands alone.
         let kept = toml::to_string_pretty(&experiment).unwrap();
         let again = Experiment::parse("kept.toml", &kept).unwrap();
-        assert_eq!(again, Experiment { include: None, ..experiment });
+        assert_eq!(
+            again,
+            Experiment {
+                include: None,
+                ..experiment
+            }
+        );
     }
 
     #[test]
@@ -508,13 +607,40 @@ allow_overwrite = []
             let error = parse(change).unwrap_err();
             let line = error.one_line();
             let all = format!("{line} {}", error.help_text().unwrap_or_default());
-            assert!(line.starts_with(&format!("exp/{place}: ")) && all.contains(said), "{to}: {all}");
+            assert!(
+                line.starts_with(&format!("exp/{place}: ")) && all.contains(said),
+                "{to}: {all}"
+            );
         };
         let (store, hosts) = ("store.toml", "hosts.toml");
-        check(store, "serve =", "srve =", "stores/store.toml:13", "did you mean serve?");
-        check(store, "memory:${size}", "memory:${sise}", "stores/store.toml:13", "there are depths, label,");
-        check(store, "memory:${size}", "memory:${size", "stores/store.toml:13", "without its }");
-        check(store, "\"memory:${size}\"", "\"tcp\"\nlun = 1", "stores/store.toml:14", "no LUNs");
+        check(
+            store,
+            "serve =",
+            "srve =",
+            "stores/store.toml:13",
+            "did you mean serve?",
+        );
+        check(
+            store,
+            "memory:${size}",
+            "memory:${sise}",
+            "stores/store.toml:13",
+            "there are depths, label,",
+        );
+        check(
+            store,
+            "memory:${size}",
+            "memory:${size",
+            "stores/store.toml:13",
+            "without its }",
+        );
+        check(
+            store,
+            "\"memory:${size}\"",
+            "\"tcp\"\nlun = 1",
+            "stores/store.toml:14",
+            "no LUNs",
+        );
         check(
             store,
             "memory:${size}",
@@ -522,13 +648,49 @@ allow_overwrite = []
             "stores/store.toml:13",
             "an array cannot be part of a string",
         );
-        check(store, "\"${depths}\"", "[0]", "stores/store.toml:16", "1 to 4096");
-        check(store, "part.toml", "store.toml", "stores/store.toml:2", "includes itself");
-        check(store, "part.toml", "none.toml", "stores/store.toml:2", "cannot read exp/stores/none.toml");
+        check(
+            store,
+            "\"${depths}\"",
+            "[0]",
+            "stores/store.toml:16",
+            "1 to 4096",
+        );
+        check(
+            store,
+            "part.toml",
+            "store.toml",
+            "stores/store.toml:2",
+            "includes itself",
+        );
+        check(
+            store,
+            "part.toml",
+            "none.toml",
+            "stores/store.toml:2",
+            "cannot read exp/stores/none.toml",
+        );
         check(store, "[sweep]", "[sweep", "stores/store.toml:15", "");
-        check(store, "help = \"of", "hepl = \"of", "stores/store.toml:5", "did you mean help?");
-        check(hosts, "[lab]", "name = 'b'\n[lab]", "main.toml:2", "name is already set in exp/hosts.toml:2");
-        check("main.toml", "replicas = 2", "replicas = '2'", "main.toml:3", "a string here, and an integer");
+        check(
+            store,
+            "help = \"of",
+            "hepl = \"of",
+            "stores/store.toml:5",
+            "did you mean help?",
+        );
+        check(
+            hosts,
+            "[lab]",
+            "name = 'b'\n[lab]",
+            "main.toml:2",
+            "name is already set in exp/hosts.toml:2",
+        );
+        check(
+            "main.toml",
+            "replicas = 2",
+            "replicas = '2'",
+            "main.toml:3",
+            "a string here, and an integer",
+        );
         check(
             "main.toml",
             "replicas = 2",
@@ -536,10 +698,34 @@ allow_overwrite = []
             "main.toml:3",
             "it has depths, label, replicas, size",
         );
-        check("main.toml", ", size = \"64MiB\"", "", "main.toml:3", "of each disk");
-        check("main.toml", "\"hosts.toml\"", "7", "main.toml:3", "expected a file");
-        check("main.toml", "name =", "parameters = {}\nname =", "main.toml:2", "unknown field");
-        check("part.toml", "[]", "'${size}'", "stores/part.toml:2", "unknown parameter size");
+        check(
+            "main.toml",
+            ", size = \"64MiB\"",
+            "",
+            "main.toml:3",
+            "of each disk",
+        );
+        check(
+            "main.toml",
+            "\"hosts.toml\"",
+            "7",
+            "main.toml:3",
+            "expected a file",
+        );
+        check(
+            "main.toml",
+            "name =",
+            "parameters = {}\nname =",
+            "main.toml:2",
+            "unknown field",
+        );
+        check(
+            "part.toml",
+            "[]",
+            "'${size}'",
+            "stores/part.toml:2",
+            "unknown parameter size",
+        );
     }
 
     #[test]
@@ -556,9 +742,17 @@ allow_overwrite = []
     fn chains_and_numbers_of_files_end() {
         let load = |path: &Path| Ok(format!("include = \"{}x\"", path.display()));
         let error = Experiment::parse_with("x", "include = \"y\"", &load).unwrap_err();
-        assert!(error.one_line().contains("8 nested files"), "{}", error.one_line());
+        assert!(
+            error.one_line().contains("8 nested files"),
+            "{}",
+            error.one_line()
+        );
         let many = format!("include = [{}]", vec!["\"y\""; FILES_MAX].join(", "));
         let error = Experiment::parse_with("x", &many, &|_| Ok(String::new())).unwrap_err();
-        assert!(error.one_line().contains("64 in total"), "{}", error.one_line());
+        assert!(
+            error.one_line().contains("64 in total"),
+            "{}",
+            error.one_line()
+        );
     }
 }

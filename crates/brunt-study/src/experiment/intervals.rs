@@ -21,7 +21,9 @@ impl Experiment {
     pub(super) fn settle_intervals(&mut self, source: &Source<'_>) {
         let mut shortest: Option<Duration> = None;
         for (name, workload) in &mut self.workloads {
-            let Some(Span(time)) = workload.stop.time else { continue };
+            let Some(Span(time)) = workload.stop.time else {
+                continue;
+            };
             shortest = Some(shortest.map_or(time, |known| known.min(time)));
             // Rounds of a steady state are counted in intervals.
             if workload.stop.steady.is_none() && !source.has(&["workloads", name, "interval"]) {
@@ -44,9 +46,12 @@ impl Experiment {
                 let names = || group.jobs.iter().map(|job| job.workload.as_str());
                 let intervals = |stated: bool| {
                     let of = names().filter(move |name| is_stated(name) == stated);
-                    of.filter_map(|name| self.workloads.get(name)).map(|workload| workload.interval).min()
+                    of.filter_map(|name| self.workloads.get(name))
+                        .map(|workload| workload.interval)
+                        .min()
                 };
-                let Some(interval) = intervals(true).or_else(|| Some(beginning(group, intervals(false)?)))
+                let Some(interval) =
+                    intervals(true).or_else(|| Some(beginning(group, intervals(false)?)))
                 else {
                     continue;
                 };
@@ -65,7 +70,8 @@ fn beginning(group: &TogetherEntry, interval: Span) -> Span {
     let delays = || group.jobs.iter().filter_map(|job| job.start_delay);
     let fits = |millis: &u64| {
         let round = Duration::from_millis(*millis);
-        round <= interval.0 && delays().all(|delay| delay.0.as_nanos().is_multiple_of(round.as_nanos()))
+        round <= interval.0
+            && delays().all(|delay| delay.0.as_nanos().is_multiple_of(round.as_nanos()))
     };
     match [1000, 500, 250, 200, 100, 50].into_iter().find(fits) {
         Some(millis) if delays().next().is_some() => Span(Duration::from_millis(millis)),
@@ -91,7 +97,10 @@ mod tests {
                 "name = \"x\"\n[targets.m]\nurl = \"memory:1MiB\"\n[workloads.w]\n{workload}\n{probes}\n"
             );
             let experiment = Experiment::parse("x.toml", &text).expect(workload);
-            let (report, probe) = (experiment.workloads["w"].interval, experiment.probes.interval);
+            let (report, probe) = (
+                experiment.workloads["w"].interval,
+                experiment.probes.interval,
+            );
             assert_eq!(
                 (report.to_string().as_str(), probe.to_string().as_str()),
                 expected,
@@ -103,8 +112,16 @@ mod tests {
         check("stop = { time = \"6s\" }", "", ("300ms", "300ms"));
         check("stop = { time = \"1h\" }", "", ("1s", "1s"));
         check("stop = { requests = 100 }", "", ("1s", "1s"));
-        check("interval = \"1s\"\nstop = { time = \"2s\" }", "", ("1s", "100ms"));
-        check("stop = { time = \"2s\" }", "[probes]\ninterval = \"0s\"", ("100ms", "0"));
+        check(
+            "interval = \"1s\"\nstop = { time = \"2s\" }",
+            "",
+            ("1s", "100ms"),
+        );
+        check(
+            "stop = { time = \"2s\" }",
+            "[probes]\ninterval = \"0s\"",
+            ("100ms", "0"),
+        );
     }
 
     /// Jobs that run at once have one interval, whatever their lengths and whichever of them states it.

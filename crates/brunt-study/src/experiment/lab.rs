@@ -24,7 +24,9 @@ use std::path::PathBuf;
 
 use brunt_core::{Size, Span};
 use brunt_lab::Carrier;
-use brunt_lab::link::{BitRate, Bursts, Distribution, DistributionError, JitterShape, Settings, preset};
+use brunt_lab::link::{
+    BitRate, Bursts, Distribution, DistributionError, JitterShape, Settings, preset,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -177,7 +179,12 @@ impl LinkBack {
             toml::Value::String(text) => format!("{key} {text}"),
             value => format!("{key} {value}"),
         };
-        toml::Table::try_from(self).unwrap_or_default().iter().map(said).collect::<Vec<_>>().join(", ")
+        toml::Table::try_from(self)
+            .unwrap_or_default()
+            .iter()
+            .map(said)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }
 
@@ -192,10 +199,15 @@ impl LinkEntry {
         folder: &dyn Fn(&[&'static str]) -> PathBuf,
     ) -> Result<(), (&'static [&'static str], DistributionError)> {
         let keys: [&[&str]; 2] = [&["distribution"], &["back", "distribution"]];
-        let back = self.back.as_mut().and_then(|back| back.distribution.as_mut());
+        let back = self
+            .back
+            .as_mut()
+            .and_then(|back| back.distribution.as_mut());
         for (key, distribution) in keys.into_iter().zip([self.distribution.as_mut(), back]) {
             if let Some(distribution) = distribution {
-                distribution.read(&folder(key)).map_err(|error| (key, error))?;
+                distribution
+                    .read(&folder(key))
+                    .map_err(|error| (key, error))?;
             }
         }
         Ok(())
@@ -270,14 +282,26 @@ link_delay = ["1ms", "5ms"]
     fn settings_lie_over_each_other() {
         let experiment = Experiment::parse("lab.toml", GOOD).unwrap();
         let [there, back] = experiment.lab.as_ref().unwrap().links["wan"].settings();
-        assert_eq!((there.loss, there.corrupt, there.reorder), (0.027, 0.0002, 0.02));
-        assert_eq!((there.delay.0, back.delay.0), (Duration::from_millis(10), Duration::from_millis(20)));
+        assert_eq!(
+            (there.loss, there.corrupt, there.reorder),
+            (0.027, 0.0002, 0.02)
+        );
+        assert_eq!(
+            (there.delay.0, back.delay.0),
+            (Duration::from_millis(10), Duration::from_millis(20))
+        );
         assert_eq!((there.rate, back.rate), (None, Some(BitRate(100_000_000))));
         let points = experiment.points();
         assert_eq!(points.len(), 4);
-        assert_eq!(points[3].label, "remote mixed link_delay=5ms link_loss=0.01");
+        assert_eq!(
+            points[3].label,
+            "remote mixed link_delay=5ms link_loss=0.01"
+        );
         let [there, back] = &points[3].links["wan"];
-        assert_eq!((there.loss, back.loss, there.delay.0), (0.01, 0.01, Duration::from_millis(5)));
+        assert_eq!(
+            (there.loss, back.loss, there.delay.0),
+            (0.01, 0.01, Duration::from_millis(5))
+        );
         assert_eq!(back.rate, Some(BitRate(100_000_000)));
     }
 
@@ -287,37 +311,58 @@ link_delay = ["1ms", "5ms"]
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("two.dist"), "-8192 8192\n").unwrap();
         let name = folder.path().join("lab.toml").display().to_string();
-        let keys = "jitter = \"1ms\"\ndistribution = \"two.dist\"\nback = { distribution = \"normal\", ";
+        let keys =
+            "jitter = \"1ms\"\ndistribution = \"two.dist\"\nback = { distribution = \"normal\", ";
         let text = GOOD.replacen("back = { ", keys, 1);
         let experiment = Experiment::parse(&name, &text).unwrap();
         let [there, back] = experiment.lab.unwrap().links["wan"].settings();
         let table = there.distribution.unwrap().table().unwrap();
         assert_eq!((table.draw(0), table.draw(u64::MAX)), (-1.0, 1.0));
         assert_eq!(back.distribution, Some(Distribution::Normal));
-        let error = Experiment::parse(&name, &text.replace("two.dist", "none.dist")).unwrap_err().one_line();
-        assert!(error.starts_with(&format!("{name}:10: ")) && error.contains("none.dist"), "{error}");
+        let error = Experiment::parse(&name, &text.replace("two.dist", "none.dist"))
+            .unwrap_err()
+            .one_line();
+        assert!(
+            error.starts_with(&format!("{name}:10: ")) && error.contains("none.dist"),
+            "{error}"
+        );
         // In a fault, too, and beside the file that names it: here one that is included.
         std::fs::create_dir(folder.path().join("parts")).unwrap();
         std::fs::write(folder.path().join("parts/near.dist"), "-4096 4096\n").unwrap();
-        let fault = "[[fault]]\nlink = \"wan\"\nset = { jitter = \"1ms\", distribution = \"near.dist\" }\n";
+        let fault =
+            "[[fault]]\nlink = \"wan\"\nset = { jitter = \"1ms\", distribution = \"near.dist\" }\n";
         std::fs::write(folder.path().join("parts/fault.toml"), fault).unwrap();
         let own = fault.replace("near", "two");
-        let text =
-            format!("include = \"parts/fault.toml\"\n{}{own}", GOOD.replacen("delay = \"10ms\"", "", 1));
+        let text = format!(
+            "include = \"parts/fault.toml\"\n{}{own}",
+            GOOD.replacen("delay = \"10ms\"", "", 1)
+        );
         // One after the other: two at once are refused.
-        let text =
-            text.replace("time = \"1s\"", "time = \"9s\"").replace(&own, &format!("{own}at = \"3s\"\n"));
+        let text = text
+            .replace("time = \"1s\"", "time = \"9s\"")
+            .replace(&own, &format!("{own}at = \"3s\"\n"));
         let timed = format!("{fault}at = \"1s\"\nfor = \"1s\"\n");
         std::fs::write(folder.path().join("parts/fault.toml"), &timed).unwrap();
         let experiment =
             Experiment::parse(&name, &text).unwrap_or_else(|error| panic!("{}", error.one_line()));
         let drawn = experiment.fault.iter().map(|fault| {
-            let crate::fault::FaultKind::LinkSet(link) = &fault.kind else { panic!("{fault:?}") };
-            link.set.distribution.as_ref().unwrap().table().unwrap().draw(u64::MAX)
+            let crate::fault::FaultKind::LinkSet(link) = &fault.kind else {
+                panic!("{fault:?}")
+            };
+            link.set
+                .distribution
+                .as_ref()
+                .unwrap()
+                .table()
+                .unwrap()
+                .draw(u64::MAX)
         });
         assert_eq!(drawn.collect::<Vec<_>>(), [0.5, 1.0]);
-        std::fs::write(folder.path().join("parts/fault.toml"), timed.replace("near.dist", "two.dist"))
-            .unwrap();
+        std::fs::write(
+            folder.path().join("parts/fault.toml"),
+            timed.replace("near.dist", "two.dist"),
+        )
+        .unwrap();
         let error = Experiment::parse(&name, &text).unwrap_err().one_line();
         assert!(
             error.contains("fault.toml:3: fault 1: distribution: ") && error.contains("two.dist"),
@@ -328,7 +373,8 @@ link_delay = ["1ms", "5ms"]
     /// A target may be several links away, and hosts kept on cores of their own.
     #[test]
     fn hosts_beyond_hosts() {
-        let hosts = "hosts = [\"client\", \"middle\", \"server\"]\ncores = { server = [1], client = [0] }";
+        let hosts =
+            "hosts = [\"client\", \"middle\", \"server\"]\ncores = { server = [1], client = [0] }";
         let text = GOOD.replace("hosts = [\"client\", \"server\"]", hosts).replace(
             "between = [\"client\", \"server\"]",
             "between = [\"client\", \"middle\"]\n[lab.links.lan]\nbetween = [\"server\", \"middle\"]",
@@ -345,7 +391,12 @@ link_delay = ["1ms", "5ms"]
         let check = |from: &str, to: &str, line, said: &str| {
             drop(assert_mistake(&changed(GOOD, from, to), line, said))
         };
-        check("hosts = [\"client\", \"server\"]", "hosts = [\"a\", \"a\"]", 4, "defined twice");
+        check(
+            "hosts = [\"client\", \"server\"]",
+            "hosts = [\"a\", \"a\"]",
+            4,
+            "defined twice",
+        );
         check(
             "[\"client\", \"server\"]\n[",
             "[\"client\", \"server\"]\nworker = \"x\"\n[",
@@ -358,17 +409,47 @@ link_delay = ["1ms", "5ms"]
             6,
             "unknown host 'x'; the hosts of this experiment are: local, client, server",
         );
-        check("between = [\"client\", \"server\"]", "between = [\"client\", \"client\"]", 6, "to itself");
-        check("paxson-wan", "paxson", 7, "the presets are lan, paxson-wan, four-sites");
+        check(
+            "between = [\"client\", \"server\"]",
+            "between = [\"client\", \"client\"]",
+            6,
+            "to itself",
+        );
+        check(
+            "paxson-wan",
+            "paxson",
+            7,
+            "the presets are lan, paxson-wan, four-sites",
+        );
         check("delay = \"10ms\"", "delay = \"11s\"", 8, "longer than 10s");
-        check("delay = \"10ms\"", "delya = \"10ms\"", 8, "did you mean delay?");
+        check(
+            "delay = \"10ms\"",
+            "delya = \"10ms\"",
+            8,
+            "did you mean delay?",
+        );
         check("delay = \"10ms\"", "loss_gap = 1", 8, "write 2 or more");
-        check("delay = \"10ms\"", "loss_correlation = 1.0", 8, "write 0 to 0.99");
+        check(
+            "delay = \"10ms\"",
+            "loss_correlation = 1.0",
+            8,
+            "write 0 to 0.99",
+        );
         check("delay = \"10ms\"", "ecn = 1.5", 8, "is not a share");
         check("delay = \"10ms\"", "slow_close = \"61s\"", 8, "longer than");
-        check("delay = \"10ms\"", "distribution = \"bell\"", 8, "unknown distribution 'bell'");
+        check(
+            "delay = \"10ms\"",
+            "distribution = \"bell\"",
+            8,
+            "unknown distribution 'bell'",
+        );
         check("delay = \"10ms\"", "mtu = 100", 8, "write 576 to 9000");
-        check("delay = \"10ms\"", "carrier = \"bare\"", 8, "has no emulation");
+        check(
+            "delay = \"10ms\"",
+            "carrier = \"bare\"",
+            8,
+            "has no emulation",
+        );
         check(
             "host = \"server\"",
             "host = \"x\"",
@@ -382,9 +463,19 @@ link_delay = ["1ms", "5ms"]
             5,
             "unknown host 'x'; the hosts of this experiment are: local, client, server",
         );
-        check(hosts, &format!("{hosts}\ncores = {{ server = [] }}"), 5, "an empty list of cores");
+        check(
+            hosts,
+            &format!("{hosts}\ncores = {{ server = [] }}"),
+            5,
+            "an empty list of cores",
+        );
         let second = "[lab.links.wan2]\nbetween = [\"server\", \"client\"]";
-        check("delay = \"10ms\"", second, 9, "wan already connects these hosts");
+        check(
+            "delay = \"10ms\"",
+            second,
+            9,
+            "wan already connects these hosts",
+        );
         check(
             "hosts = [\"client\", \"server\"]",
             "hosts = [\"client\", \"server\", \"far\"]\nworker = \"far\"",
@@ -397,14 +488,32 @@ link_delay = ["1ms", "5ms"]
             5,
             "write 100ms to 10min",
         );
-        check("host = \"server\"\n", "", 10, "does not name a host of the lab");
-        check("link_loss = [0.0, 0.01]", "link_loss = [0.0, 1.1]", 16, "is not a share");
+        check(
+            "host = \"server\"\n",
+            "",
+            10,
+            "does not name a host of the lab",
+        );
+        check(
+            "link_loss = [0.0, 0.01]",
+            "link_loss = [0.0, 1.1]",
+            16,
+            "is not a share",
+        );
         let start = GOOD.find("[lab]").unwrap();
         let end = GOOD.find("[targets").unwrap();
         let without = format!("{}{}", &GOOD[..start], &GOOD[end..]);
         let error = Experiment::parse("x", &without).unwrap_err().to_string();
-        assert_eq!(error, "unknown host 'server'; the hosts of this experiment are: local");
+        assert_eq!(
+            error,
+            "unknown host 'server'; the hosts of this experiment are: local"
+        );
         let without = without.replace("host = \"server\"\n", "");
-        assert!(Experiment::parse("x", &without).unwrap_err().to_string().contains("there is no link"));
+        assert!(
+            Experiment::parse("x", &without)
+                .unwrap_err()
+                .to_string()
+                .contains("there is no link")
+        );
     }
 }

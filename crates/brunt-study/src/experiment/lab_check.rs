@@ -37,7 +37,11 @@ fn wrong<'a>(path: &[&'a str], what: impl Into<String>, help: Option<&str>) -> C
 }
 
 impl Experiment {
-    pub(super) fn check_lab(&self, source: &Source<'_>, hosts: &Hosts) -> Result<(), Box<FileError>> {
+    pub(super) fn check_lab(
+        &self,
+        source: &Source<'_>,
+        hosts: &Hosts,
+    ) -> Result<(), Box<FileError>> {
         let checked = match &self.lab {
             None => self.check_without_lab(),
             Some(lab) => check_hosts(lab, hosts)
@@ -53,10 +57,19 @@ impl Experiment {
     }
 
     fn check_without_lab(&self) -> Checked<'_> {
-        match self.sweep.swept().into_iter().find(|axis| axis.starts_with("link_")) {
+        match self
+            .sweep
+            .swept()
+            .into_iter()
+            .find(|axis| axis.starts_with("link_"))
+        {
             Some(axis) => {
                 let what = format!("{axis} is swept, but there is no link");
-                wrong(&["sweep", axis], what, Some("add [lab] with hosts and links"))
+                wrong(
+                    &["sweep", axis],
+                    what,
+                    Some("add [lab] with hosts and links"),
+                )
             }
             None => Ok(()),
         }
@@ -68,14 +81,18 @@ impl Experiment {
             let path = ["targets", name.as_str(), "host"];
             match &target.host {
                 None if target.serve.is_some() => {
-                    let what = format!("target {name} is served, but does not name a host of the lab");
+                    let what =
+                        format!("target {name} is served, but does not name a host of the lab");
                     let names: Vec<&str> = hosts.of_lab().map(|(name, _)| name.as_str()).collect();
                     let help = format!("write host = one of {}", names.join(", "));
                     return wrong(&path, what, Some(&help));
                 }
                 Some(host) => {
                     let requesters = self.requesters(name);
-                    if let Some(apart) = requesters.iter().find(|requester| !lab.reaches(requester, host)) {
+                    if let Some(apart) = requesters
+                        .iter()
+                        .find(|requester| !lab.reaches(requester, host))
+                    {
                         let what = format!("there is no route from {apart} to {host}");
                         return wrong(&path, what, Some("add one under [lab.links]"));
                     }
@@ -96,7 +113,11 @@ impl Experiment {
                         "loss" => "link_loss",
                         _ => "link_rate",
                     };
-                    return wrong(&["sweep", axis], format!("{}: {key}: {what}", point.label), None);
+                    return wrong(
+                        &["sweep", axis],
+                        format!("{}: {key}: {what}", point.label),
+                        None,
+                    );
                 }
             }
         }
@@ -108,11 +129,19 @@ fn check_hosts<'a>(lab: &'a LabEntry, hosts: &Hosts) -> Checked<'a> {
     let count = hosts.of_lab().count();
     if !(1..=HOSTS_MAX).contains(&count) {
         let what = format!("{count} hosts; write 1 to {HOSTS_MAX}");
-        return wrong(&["lab", "hosts"], what, Some("hosts = [\"client\", \"server\"]"));
+        return wrong(
+            &["lab", "hosts"],
+            what,
+            Some("hosts = [\"client\", \"server\"]"),
+        );
     }
     if let Some(worker) = lab.worker.as_ref().filter(|name| !has_links(hosts, name)) {
         let what = format!("workers run on a host of the lab, and {worker} is not one of them");
-        return wrong(&["lab", "worker"], what, Some("omit worker, or name one of the lab's hosts"));
+        return wrong(
+            &["lab", "worker"],
+            what,
+            Some("omit worker, or name one of the lab's hosts"),
+        );
     }
     for (name, host) in hosts.of_lab() {
         if host.cores.as_ref().is_some_and(Vec::is_empty) {
@@ -122,7 +151,11 @@ fn check_hosts<'a>(lab: &'a LabEntry, hosts: &Hosts) -> Checked<'a> {
             };
             let what = format!("host {name} has an empty list of cores");
             let help = Some("write a list such as [0], or omit it".to_string());
-            return Err(LabMistake { path: path.into_iter().map(Cow::Owned).collect(), what, help });
+            return Err(LabMistake {
+                path: path.into_iter().map(Cow::Owned).collect(),
+                what,
+                help,
+            });
         }
     }
     Ok(())
@@ -140,33 +173,61 @@ fn check_idle(lab: &LabEntry) -> Checked<'_> {
 }
 
 fn has_links(hosts: &Hosts, name: &HostName) -> bool {
-    hosts.find(name).is_ok_and(|host| host.settings.as_kind().has_links())
+    hosts
+        .find(name)
+        .is_ok_and(|host| host.settings.as_kind().has_links())
 }
 
 fn check_links<'a>(lab: &'a LabEntry, hosts: &Hosts) -> Checked<'a> {
     if lab.links.len() > LINKS_MAX {
-        return wrong(&["lab", "links"], format!("more than {LINKS_MAX} links"), None);
+        return wrong(
+            &["lab", "links"],
+            format!("more than {LINKS_MAX} links"),
+            None,
+        );
     }
-    lab.links.iter().try_for_each(|(name, link)| check_link(lab, hosts, name, link))
+    lab.links
+        .iter()
+        .try_for_each(|(name, link)| check_link(lab, hosts, name, link))
 }
 
-fn check_link<'a>(lab: &'a LabEntry, hosts: &Hosts, name: &'a str, link: &'a LinkEntry) -> Checked<'a> {
+fn check_link<'a>(
+    lab: &'a LabEntry,
+    hosts: &Hosts,
+    name: &'a str,
+    link: &'a LinkEntry,
+) -> Checked<'a> {
     let at = |key| ["lab", "links", name, key];
     if let Some(host) = link.between.iter().find(|host| !has_links(hosts, host)) {
         let what = format!("links connect hosts of the lab, and {host} is not one of them");
         return wrong(&at("between"), what, Some("add it to the hosts of [lab]"));
     }
     let same = |other: &LinkEntry| link.between.iter().all(|host| other.between.contains(host));
-    if let Some((other, _)) = lab.links.iter().find(|(other, entry)| other.as_str() < name && same(entry)) {
+    if let Some((other, _)) = lab
+        .links
+        .iter()
+        .find(|(other, entry)| other.as_str() < name && same(entry))
+    {
         let what = format!("{other} already connects these hosts");
-        return wrong(&at("between"), what, Some("a link carries both directions; remove one"));
+        return wrong(
+            &at("between"),
+            what,
+            Some("a link carries both directions; remove one"),
+        );
     }
     if link.between[0] == link.between[1] {
-        return wrong(&at("between"), format!("{} is connected to itself", link.between[0]), None);
+        return wrong(
+            &at("between"),
+            format!("{} is connected to itself", link.between[0]),
+            None,
+        );
     }
     if let Some(unknown) = link.preset.as_deref().filter(|name| preset(name).is_none()) {
         let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
-        let what = format!("unknown preset {unknown}; the presets are {}", names.join(", "));
+        let what = format!(
+            "unknown preset {unknown}; the presets are {}",
+            names.join(", ")
+        );
         return wrong(&at("preset"), what, None);
     }
     if !(MTU_MIN..=MTU_MAX).contains(&link.mtu()) {

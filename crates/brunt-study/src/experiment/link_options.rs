@@ -50,7 +50,11 @@ pub enum LinkOptionMistake {
 }
 
 fn presets() -> String {
-    PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ")
+    PRESETS
+        .iter()
+        .map(|preset| preset.name)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 impl LinkOptions {
@@ -72,8 +76,14 @@ impl LinkOptions {
             settings.check().map_err(|error| {
                 let is_blamed = |option: &&String| option.split('=').next() == Some(error.key);
                 let mut options = options.iter().chain(both).filter(is_blamed);
-                let option = options.next().cloned().unwrap_or_else(|| error.key.to_string());
-                LinkOptionError { option, kind: LinkOptionMistake::Settings(error) }
+                let option = options
+                    .next()
+                    .cloned()
+                    .unwrap_or_else(|| error.key.to_string());
+                LinkOptionError {
+                    option,
+                    kind: LinkOptionMistake::Settings(error),
+                }
             })?;
         }
         Ok(all)
@@ -82,12 +92,19 @@ impl LinkOptions {
     /// What is set in both directions, in words; empty where nothing is.
     pub fn said(&self) -> [String; 2] {
         let said = |(key, value): &(String, String)| format!("{key} {value}");
-        self.said.each_ref().map(|all| all.iter().map(said).collect::<Vec<_>>().join(", "))
+        self.said
+            .each_ref()
+            .map(|all| all.iter().map(said).collect::<Vec<_>>().join(", "))
     }
 
     fn lay_over(&mut self, way: usize, option: &str) -> Result<(), LinkOptionError> {
-        let wrong = |kind| LinkOptionError { option: option.to_string(), kind };
-        let (key, value) = option.split_once('=').ok_or_else(|| wrong(LinkOptionMistake::Form))?;
+        let wrong = |kind| LinkOptionError {
+            option: option.to_string(),
+            kind,
+        };
+        let (key, value) = option
+            .split_once('=')
+            .ok_or_else(|| wrong(LinkOptionMistake::Form))?;
         let (key, value) = (key.trim(), value.trim());
         if key == "preset" {
             let preset = preset(value).ok_or_else(|| wrong(LinkOptionMistake::Preset))?;
@@ -95,11 +112,12 @@ impl LinkOptions {
         } else {
             // What is no number, switch or table of TOML is a text without its quotes.
             let read = toml::from_str::<toml::Table>(&format!("value = {value}")).ok();
-            let read =
-                read.and_then(|mut table| table.remove("value")).unwrap_or_else(|| value.to_string().into());
+            let read = read
+                .and_then(|mut table| table.remove("value"))
+                .unwrap_or_else(|| value.to_string().into());
             let table = toml::Table::from_iter([(key.to_string(), read)]);
-            let mut set =
-                LinkBack::deserialize(table).map_err(|error| wrong(LinkOptionMistake::Value(error)))?;
+            let mut set = LinkBack::deserialize(table)
+                .map_err(|error| wrong(LinkOptionMistake::Value(error)))?;
             if let Some(distribution) = &mut set.distribution {
                 distribution
                     .read(Path::new("."))
@@ -122,7 +140,12 @@ mod tests {
     use super::*;
 
     fn parse(both: &[&str], back: &[&str]) -> Result<LinkOptions, LinkOptionError> {
-        let texts = |options: &[&str]| options.iter().map(|option| option.to_string()).collect::<Vec<_>>();
+        let texts = |options: &[&str]| {
+            options
+                .iter()
+                .map(|option| option.to_string())
+                .collect::<Vec<_>>()
+        };
         LinkOptions::parse(&texts(both), &texts(back))
     }
 
@@ -130,11 +153,26 @@ mod tests {
     fn options_are_keys_of_links() {
         let none = parse(&[], &[]).unwrap();
         assert!(none.settings.iter().all(Settings::is_clear) && none.said() == ["", ""]);
-        let all = ["delay=20ms", "loss=0.01", "rate=100Mb/s", "keep_order=false"];
-        let options =
-            parse(&all, &["delay = 5ms", "loss_bursts={ to_bad = 0.1, to_good = 0.5 }", "loss=0"]).unwrap();
+        let all = [
+            "delay=20ms",
+            "loss=0.01",
+            "rate=100Mb/s",
+            "keep_order=false",
+        ];
+        let options = parse(
+            &all,
+            &[
+                "delay = 5ms",
+                "loss_bursts={ to_bad = 0.1, to_good = 0.5 }",
+                "loss=0",
+            ],
+        )
+        .unwrap();
         let [there, back] = &options.settings;
-        assert_eq!((there.delay.0, back.delay.0), (Duration::from_millis(20), Duration::from_millis(5)));
+        assert_eq!(
+            (there.delay.0, back.delay.0),
+            (Duration::from_millis(20), Duration::from_millis(5))
+        );
         assert!(!back.keep_order && there.loss == 0.01 && back.loss_bursts.is_some());
         let said = [
             "delay 20ms, loss 0.01, rate 100Mb/s, keep_order false",
@@ -158,6 +196,10 @@ mod tests {
         check(&["loss=many"], &[], "loss=many: ");
         check(&["loss=0.1"], &["loss=2"], "loss=2: ");
         check(&["preset=moon"], &[], "the presets are lan");
-        check(&["distribution=/no/such.dist"], &[], "distribution=/no/such.dist: ");
+        check(
+            &["distribution=/no/such.dist"],
+            &[],
+            "distribution=/no/such.dist: ",
+        );
     }
 }

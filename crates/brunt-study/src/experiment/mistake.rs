@@ -21,21 +21,30 @@ pub struct FileError {
 
 impl Diagnostic for FileError {
     fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn std::fmt::Display>)
+        self.help
+            .as_ref()
+            .map(|help| Box::new(help) as Box<dyn std::fmt::Display>)
     }
     fn source_code(&self) -> Option<&dyn SourceCode> {
         Some(&self.source_code)
     }
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         let span = self.span.clone()?;
-        Some(Box::new(std::iter::once(LabeledSpan::new(Some("here".into()), span.start, span.len()))))
+        Some(Box::new(std::iter::once(LabeledSpan::new(
+            Some("here".into()),
+            span.start,
+            span.len(),
+        ))))
     }
 }
 
 impl FileError {
     /// The line, from 1.
     pub fn line(&self) -> usize {
-        line(self.source_code.inner(), self.span.as_ref().map_or(0, |span| span.start))
+        line(
+            self.source_code.inner(),
+            self.span.as_ref().map_or(0, |span| span.start),
+        )
     }
 
     /// The file that it is in: the experiment's, or one that it includes.
@@ -63,18 +72,30 @@ impl FileError {
     pub fn excerpt(&self) -> Option<String> {
         let (span, text) = (self.span.as_ref()?, self.source_code.inner());
         let number = self.line();
-        let start = text[..span.start.min(text.len())].rfind('\n').map_or(0, |end| end + 1);
+        let start = text[..span.start.min(text.len())]
+            .rfind('\n')
+            .map_or(0, |end| end + 1);
         let wrong = text[start..].lines().next()?;
         let width = number.to_string().len();
-        let before = number.checked_sub(2).and_then(|before| text.lines().nth(before));
-        let above = before.map(|line| format!("  {:>width$} | {line}\n", number - 1)).unwrap_or_default();
+        let before = number
+            .checked_sub(2)
+            .and_then(|before| text.lines().nth(before));
+        let above = before
+            .map(|line| format!("  {:>width$} | {line}\n", number - 1))
+            .unwrap_or_default();
         let indent: String = text[start..span.start.min(text.len())]
             .chars()
             .map(|c| if c == '\t' { c } else { ' ' })
             .collect();
-        let marked = text.get(span.clone()).and_then(|part| part.lines().next()).unwrap_or_default();
+        let marked = text
+            .get(span.clone())
+            .and_then(|part| part.lines().next())
+            .unwrap_or_default();
         let mark = "^".repeat(marked.chars().count().max(1));
-        Some(format!("{above}  {number:>width$} | {wrong}\n  {:>width$} | {indent}{mark}", ""))
+        Some(format!(
+            "{above}  {number:>width$} | {wrong}\n  {:>width$} | {indent}{mark}",
+            ""
+        ))
     }
 
     /// What would be right.
@@ -101,7 +122,11 @@ pub fn mistake_in(name: &str, text: &str, path: &[&str], what: String) -> Box<Fi
     let mut source = Source::default();
     source.add(name, text);
     // The place of the mistake is all that a text that cannot be read lacks.
-    source.unite(DeTable::parse(text).map(toml::Spanned::into_inner).unwrap_or_default());
+    source.unite(
+        DeTable::parse(text)
+            .map(toml::Spanned::into_inner)
+            .unwrap_or_default(),
+    );
     source.mistake(path, what, None)
 }
 
@@ -124,8 +149,15 @@ impl<'a> Source<'a> {
     /// One more file; where it begins.
     pub(super) fn add(&mut self, name: &str, text: &'a str) -> usize {
         // One byte between two files, so that the end of one is not the begin of the next.
-        let base = self.files.last().map_or(0, |file| file.base + file.text.len() + 1);
-        self.files.push(File { name: name.to_string(), text, base });
+        let base = self
+            .files
+            .last()
+            .map_or(0, |file| file.base + file.text.len() + 1);
+        self.files.push(File {
+            name: name.to_string(),
+            text,
+            base,
+        });
         base
     }
 
@@ -152,25 +184,40 @@ impl<'a> Source<'a> {
     }
 
     /// A mistake at the value that `path` leads to, or as near to it as the files go.
-    pub(super) fn mistake(&self, path: &[&str], what: String, help: Option<String>) -> Box<FileError> {
+    pub(super) fn mistake(
+        &self,
+        path: &[&str],
+        what: String,
+        help: Option<String>,
+    ) -> Box<FileError> {
         self.mistake_at(self.find(path), what, help)
     }
 
     /// Whether the files have this key.
     pub(super) fn has(&self, path: &[&str]) -> bool {
         self.find(path).is_some()
-            && path.split_last().is_none_or(|(_, above)| self.find(path) != self.find(above))
+            && path
+                .split_last()
+                .is_none_or(|(_, above)| self.find(path) != self.find(above))
     }
 
     /// What a value cannot be made of; `near` is where it is if the parser does not say.
-    pub(super) fn unreadable(&self, error: &toml::de::Error, near: Option<Range<usize>>) -> Box<FileError> {
+    pub(super) fn unreadable(
+        &self,
+        error: &toml::de::Error,
+        near: Option<Range<usize>>,
+    ) -> Box<FileError> {
         let message = error.message().to_string();
         let help = help_for(&message);
         self.mistake_at(error.span().or(near), message, help)
     }
 
     /// The same of a value at this place, whatever the parser says of where it is.
-    pub(super) fn unreadable_at(&self, at: Range<usize>, error: &toml::de::Error) -> Box<FileError> {
+    pub(super) fn unreadable_at(
+        &self,
+        at: Range<usize>,
+        error: &toml::de::Error,
+    ) -> Box<FileError> {
         let message = error.message().to_string();
         let help = help_for(&message);
         self.mistake_at(Some(at), message, help)
@@ -178,7 +225,9 @@ impl<'a> Source<'a> {
 
     /// What the parser of the file's language says of the file that begins at `base`.
     pub(super) fn unreadable_in(&self, base: usize, error: &toml::de::Error) -> Box<FileError> {
-        let span = error.span().map_or(base..base, |span| span.start + base..span.end + base);
+        let span = error
+            .span()
+            .map_or(base..base, |span| span.start + base..span.end + base);
         self.mistake_at(Some(span), error.message().to_string(), None)
     }
 
@@ -189,15 +238,24 @@ impl<'a> Source<'a> {
         help: Option<String>,
     ) -> Box<FileError> {
         let file = self.file(span.as_ref().map_or(0, |span| span.start));
-        let span = span.map(|span| span.start - file.base..(span.end - file.base).min(file.text.len()));
+        let span =
+            span.map(|span| span.start - file.base..(span.end - file.base).min(file.text.len()));
         let source_code = NamedSource::new(&file.name, file.text.to_string()).with_language("toml");
-        Box::new(FileError { what, help, source_code, span })
+        Box::new(FileError {
+            what,
+            help,
+            source_code,
+            span,
+        })
     }
 
     /// The folder of the file in which the value at `path` stands.
     pub(super) fn folder(&self, path: &[&str]) -> PathBuf {
         let at = self.find(path).map_or(0, |span| span.start);
-        Path::new(&self.file(at).name).parent().unwrap_or(Path::new("")).to_path_buf()
+        Path::new(&self.file(at).name)
+            .parent()
+            .unwrap_or(Path::new(""))
+            .to_path_buf()
     }
 
     fn file(&self, at: usize) -> &File<'a> {
@@ -209,13 +267,17 @@ impl<'a> Source<'a> {
         let (mut table, mut span) = (&self.root, None);
         let mut steps = path.iter();
         while let Some(step) = steps.next() {
-            let Some((key, value)) = table.iter().find(|(key, _)| key.get_ref() == step) else { break };
+            let Some((key, value)) = table.iter().find(|(key, _)| key.get_ref() == step) else {
+                break;
+            };
             span = Some(key.span());
             match value.get_ref() {
                 DeValue::Table(inner) => table = inner,
                 // The next step is a place in it, from 0.
                 DeValue::Array(items) => {
-                    let item = steps.next().and_then(|step| items.get(step.parse::<usize>().ok()?));
+                    let item = steps
+                        .next()
+                        .and_then(|step| items.get(step.parse::<usize>().ok()?));
                     span = Some(item.map_or(value.span(), |item| item.span()));
                     // A key of a table in a list is nearer than the table.
                     match item.map(|item| item.get_ref()) {
@@ -234,19 +296,31 @@ impl<'a> Source<'a> {
 }
 
 fn line(text: &str, at: usize) -> usize {
-    text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+    text.as_bytes()[..at.min(text.len())]
+        .iter()
+        .filter(|byte| **byte == b'\n')
+        .count()
+        + 1
 }
 
 /// What a parser's message leaves to be said.
 fn help_for(message: &str) -> Option<String> {
-    if let Some((_, known)) =
-        message.strip_prefix("unknown field `").and_then(|rest| rest.split_once("`, expected "))
+    if let Some((_, known)) = message
+        .strip_prefix("unknown field `")
+        .and_then(|rest| rest.split_once("`, expected "))
     {
         let field = message.split('`').nth(1)?;
-        let nearest = known.split('`').skip(1).step_by(2).min_by_key(|name| distance(field, name))?;
+        let nearest = known
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .min_by_key(|name| distance(field, name))?;
         return (distance(field, nearest) <= 3).then(|| format!("did you mean {nearest}?"));
     }
-    if let Some(field) = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
+    if let Some(field) = message
+        .strip_prefix("missing field `")
+        .and_then(|rest| rest.split('`').next())
+    {
         return Some(format!("add {field} = …"));
     }
     None
@@ -283,14 +357,24 @@ pub(crate) mod tests {
     /// Holds that an experiment is refused at this line with these words, in what is wrong or in what helps.
     pub(crate) fn assert_mistake(text: &str, line: usize, said: &str) -> Box<FileError> {
         let error = Experiment::parse("bad.toml", text).expect_err(text);
-        let all = format!("{} {}", error.one_line(), error.help_text().unwrap_or_default());
-        assert!(all.starts_with(&format!("bad.toml:{line}: ")) && all.contains(said), "{text}: {all}");
+        let all = format!(
+            "{} {}",
+            error.one_line(),
+            error.help_text().unwrap_or_default()
+        );
+        assert!(
+            all.starts_with(&format!("bad.toml:{line}: ")) && all.contains(said),
+            "{text}: {all}"
+        );
         error
     }
 
     /// The same, at the first line that begins so.
     pub(crate) fn assert_mistake_at(text: &str, begin: &str, said: &str) {
-        let index = text.lines().position(|line| line.starts_with(begin)).unwrap();
+        let index = text
+            .lines()
+            .position(|line| line.starts_with(begin))
+            .unwrap();
         assert_mistake(text, 1 + index, said);
     }
 }

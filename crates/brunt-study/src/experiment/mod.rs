@@ -49,7 +49,8 @@ pub use mistake::{FileError, mistake_in, read_toml};
 pub use plan::{Plan, PlanError, Point, Sweep};
 pub use precision::{Precision, PrecisionGoal};
 pub use services::{
-    SERVICES_MAX, ServiceCircle, ServiceCommand, ServiceEntry, ServiceLimits, ServicePlace, ServiceReady,
+    SERVICES_MAX, ServiceCircle, ServiceCommand, ServiceEntry, ServiceLimits, ServicePlace,
+    ServiceReady,
 };
 pub use target::{LUNS_MAX, Target};
 pub use together::{JobEntry, TogetherEntry};
@@ -158,14 +159,18 @@ impl Experiment {
         Experiment::parse_with(name, text, &include::load)
     }
 
-    fn parse_with(name: &str, text: &str, load: include::Loader<'_>) -> Result<Experiment, Box<FileError>> {
+    fn parse_with(
+        name: &str,
+        text: &str,
+        load: include::Loader<'_>,
+    ) -> Result<Experiment, Box<FileError>> {
         let texts = include::Texts::default();
         let source = include::read(name, text, &texts, load)?;
-        let mut experiment =
-            Experiment::deserialize(toml::de::Deserializer::from(source.root())).map_err(|error| {
-                let nearer = fault::unreadable(&source).or_else(|| hosts::unreadable(&source));
-                nearer.unwrap_or_else(|| source.unreadable(&error, None))
-            })?;
+        let mut experiment = Experiment::deserialize(toml::de::Deserializer::from(source.root()))
+            .map_err(|error| {
+            let nearer = fault::unreadable(&source).or_else(|| hosts::unreadable(&source));
+            nearer.unwrap_or_else(|| source.unreadable(&error, None))
+        })?;
         experiment.read_files(&source)?;
         experiment.settle_replays(&source);
         experiment.settle_intervals(&source);
@@ -179,7 +184,9 @@ impl Experiment {
         for (link, entry) in self.lab.iter_mut().flat_map(|lab| &mut lab.links) {
             let whole = |key: &[&'static str]| [&["lab", "links", link.as_str()], key].concat();
             let read = entry.read_files(&|key| source.folder(&whole(key)));
-            read.map_err(|(key, error)| source.mistake(&whole(key), format!("distribution: {error}"), None))?;
+            read.map_err(|(key, error)| {
+                source.mistake(&whole(key), format!("distribution: {error}"), None)
+            })?;
         }
         for (index, fault) in self.fault.iter_mut().enumerate() {
             let place = index.to_string();
@@ -200,29 +207,41 @@ impl Experiment {
             let help = format!("add one, such as\n{example}");
             Err(source.mistake(&[key], format!("there are no {key}"), Some(help)))
         };
-        let blocks = !self.targets.is_empty() || !self.workloads.is_empty() || self.filesystems.is_empty();
+        let blocks =
+            !self.targets.is_empty() || !self.workloads.is_empty() || self.filesystems.is_empty();
         if blocks && self.targets.is_empty() {
             return nothing("targets", "[targets.disk]\nurl = \"memory:1GiB\"");
         }
         if blocks && self.workloads.is_empty() {
-            return nothing("workloads", "[workloads.random-read]\nstop = { time = \"10s\" }");
+            return nothing(
+                "workloads",
+                "[workloads.random-read]\nstop = { time = \"10s\" }",
+            );
         }
         if !(1..=REPETITIONS_MAX).contains(&self.repetitions) {
-            let what = format!("{} repetitions; write 1 to {REPETITIONS_MAX}", self.repetitions);
+            let what = format!(
+                "{} repetitions; write 1 to {REPETITIONS_MAX}",
+                self.repetitions
+            );
             return Err(source.mistake(&["repetitions"], what, None));
         }
         self.check_precision(source)?;
         self.check_congestion(source)?;
         for (name, target) in &self.targets {
             if let Err((key, what, help)) = target.check() {
-                return Err(source.mistake(&["targets", name, key], format!("target {name}: {what}"), help));
+                return Err(source.mistake(
+                    &["targets", name, key],
+                    format!("target {name}: {what}"),
+                    help,
+                ));
             }
         }
         self.check_workloads_of_targets(source)?;
         for url in &self.allow_overwrite {
             if !self.targets.values().any(|target| target.place() == url) {
                 let urls: Vec<&str> = self.targets.values().map(Target::place).collect();
-                let what = format!("allow_overwrite names {url}, which is no target of this experiment");
+                let what =
+                    format!("allow_overwrite names {url}, which is no target of this experiment");
                 let help = format!("the targets' URLs are {}", urls.join(", "));
                 return Err(source.mistake(&["allow_overwrite"], what, Some(help)));
             }
@@ -243,8 +262,14 @@ impl Experiment {
                 return Err(source.mistake(&path, format!("{}: {}", error.key, error.what), None));
             }
             if self.targets.contains_key(name) {
-                let what = format!("{name} is a target and a file system: results could not tell them apart");
-                return Err(source.mistake(&["filesystems", name], what, Some("rename one of them".into())));
+                let what = format!(
+                    "{name} is a target and a file system: results could not tell them apart"
+                );
+                return Err(source.mistake(
+                    &["filesystems", name],
+                    what,
+                    Some("rename one of them".into()),
+                ));
             }
         }
         if let Err(ProbesError { key, what }) = self.probes.check() {
@@ -280,12 +305,16 @@ impl Experiment {
 
     /// Asks the kernel for the congestion control. In a lab every user may use what the kernel has.
     fn check_congestion(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        let Some(congestion) = self.congestion else { return Ok(()) };
+        let Some(congestion) = self.congestion else {
+            return Ok(());
+        };
         match congestion.check() {
             Err(CongestionError::Forbidden { .. }) if self.lab.is_some() => Ok(()),
-            Err(error) => {
-                Err(source.mistake(&["congestion"], format!("congestion: {error}"), error.advice()))
-            }
+            Err(error) => Err(source.mistake(
+                &["congestion"],
+                format!("congestion: {error}"),
+                error.advice(),
+            )),
             Ok(()) => Ok(()),
         }
     }
@@ -293,7 +322,9 @@ impl Experiment {
     /// The URL by which a target is opened, once its role listens at `address` if it has one.
     pub fn url_of(&self, target: &Target, address: Option<SocketAddr>) -> String {
         let url = address.map_or_else(|| target.url.clone(), |address| target.url_at(address));
-        let ours = ["iscsi://", "tcp://", "nbd://", "nbds://"].iter().any(|scheme| url.starts_with(scheme));
+        let ours = ["iscsi://", "tcp://", "nbd://", "nbds://"]
+            .iter()
+            .any(|scheme| url.starts_with(scheme));
         match self.congestion {
             // The lab's routes carry it.
             Some(congestion) if self.lab.is_none() && ours && !url.contains("congestion=") => {
@@ -311,14 +342,18 @@ impl Experiment {
 
     /// The congestion control of targets, where the lab's routes do not carry it.
     pub fn serving_congestion(&self) -> Option<String> {
-        self.congestion.filter(|_| self.lab.is_none()).map(|congestion| congestion.to_string())
+        self.congestion
+            .filter(|_| self.lab.is_none())
+            .map(|congestion| congestion.to_string())
     }
 
     /// What its links will probably not do as meant, in words; each once.
     pub fn link_warnings(&self) -> Vec<String> {
         let mut warnings = BTreeSet::new();
         for (link, settings) in self.points().iter().flat_map(|point| &point.links) {
-            let of_ways = settings.iter().filter_map(|settings| settings.queue_warning());
+            let of_ways = settings
+                .iter()
+                .filter_map(|settings| settings.queue_warning());
             warnings.extend(of_ways.map(|warning| format!("link {link}: {warning}")));
         }
         warnings.into_iter().collect()
@@ -340,7 +375,8 @@ impl Experiment {
     /// The same with passwords in URLs replaced: what is kept with the results, and passed on with them.
     pub fn without_secrets(mut self) -> Experiment {
         let urls = self.targets.values_mut().map(|target| &mut target.url);
-        urls.chain(&mut self.allow_overwrite).for_each(|url| *url = without_secrets(url));
+        urls.chain(&mut self.allow_overwrite)
+            .for_each(|url| *url = without_secrets(url));
         self
     }
 
@@ -365,13 +401,15 @@ impl Cast for Experiment {
     }
 
     fn services(&self) -> Vec<(String, HostName)> {
-        let service =
-            |(name, service): (&String, &ServiceEntry)| (name.clone(), self.host_of_service(service));
+        let service = |(name, service): (&String, &ServiceEntry)| {
+            (name.clone(), self.host_of_service(service))
+        };
         self.services.iter().map(service).collect()
     }
 
     fn worker(&self) -> HostName {
-        self.hosts().map_or_else(|_| HostName::local(), |hosts| hosts.worker().clone())
+        self.hosts()
+            .map_or_else(|_| HostName::local(), |hosts| hosts.worker().clone())
     }
 
     fn probes(&self) -> &Probes {
@@ -418,10 +456,19 @@ queue_depth = [1, 8, 32]
         let experiment = Experiment::parse("good.toml", GOOD).unwrap();
         let plan = experiment.plan();
         assert_eq!((plan.points.len(), plan.runs.len()), (12, 48));
-        assert_eq!(plan.points[0].label, "disk mixed block_size=4KiB queue_depth=1");
+        assert_eq!(
+            plan.points[0].label,
+            "disk mixed block_size=4KiB queue_depth=1"
+        );
         assert_eq!(plan.points[11].workload().unwrap().queue_depth, 32);
-        assert_eq!(plan.points[11].workload().unwrap().blocks[0].size, Size(65536));
-        assert_eq!((plan.time_min, plan.open_ended), (Duration::from_secs(48 * 11), false));
+        assert_eq!(
+            plan.points[11].workload().unwrap().blocks[0].size,
+            Size(65536)
+        );
+        assert_eq!(
+            (plan.time_min, plan.open_ended),
+            (Duration::from_secs(48 * 11), false)
+        );
         let disk = ("disk".to_string(), "/dev/sdx".to_string(), true);
         let diskless = ("diskless".to_string(), "null:1GiB".to_string(), false);
         assert_eq!(plan.written, [disk, diskless]);
@@ -441,24 +488,74 @@ queue_depth = [1, 8, 32]
         check("read = 0.7", "read = \"much\"", 12, "expected");
         check("time = \"10s\"", "time = \"10\"", 14, "use ns, us, ms");
         check("time = \"10s\"", "tiem = \"10s\"", 14, "did you mean time?");
-        check("block_size = [\"4k\", \"64k\"]", "block_size = [\"4k\", \"100\"]", 17, "multiple of 512");
-        check("queue_depth = [1, 8, 32]", "queue_depth = [1, 0]", 18, "1 to 4096");
-        check("queue_depth = [1, 8, 32]", "rate = [100]", 18, "not an open loop");
+        check(
+            "block_size = [\"4k\", \"64k\"]",
+            "block_size = [\"4k\", \"100\"]",
+            17,
+            "multiple of 512",
+        );
+        check(
+            "queue_depth = [1, 8, 32]",
+            "queue_depth = [1, 0]",
+            18,
+            "1 to 4096",
+        );
+        check(
+            "queue_depth = [1, 8, 32]",
+            "rate = [100]",
+            18,
+            "not an open loop",
+        );
         check("[\"/dev/sdx\"]", "[\"/dev/sdy\"]", 4, "/dev/sdx, null:1GiB");
         check("repetitions = 4", "repetitions = 0", 3, "1 to 1000");
-        check("repetitions = 4", "congestion = \"no-such-thing\"", 3, "there are");
-        check("repetitions = 4", "congestion = \"two words\"", 3, "cubic or reno");
-        check("repetitions = 4", "repetitions_max = 9", 3, "without a precision");
+        check(
+            "repetitions = 4",
+            "congestion = \"no-such-thing\"",
+            3,
+            "there are",
+        );
+        check(
+            "repetitions = 4",
+            "congestion = \"two words\"",
+            3,
+            "cubic or reno",
+        );
+        check(
+            "repetitions = 4",
+            "repetitions_max = 9",
+            3,
+            "without a precision",
+        );
         check("repetitions = 4", "precision = \"5\"", 3, "5%");
-        check("repetitions = 4", "precision = \"5%\"\nrepetitions_max = 2", 4, "5 (repetitions) to 1000");
-        check("url = \"null:1GiB\"", "uri = \"null:1GiB\"", 9, "did you mean url?");
+        check(
+            "repetitions = 4",
+            "precision = \"5%\"\nrepetitions_max = 2",
+            4,
+            "5 (repetitions) to 1000",
+        );
+        check(
+            "url = \"null:1GiB\"",
+            "uri = \"null:1GiB\"",
+            9,
+            "did you mean url?",
+        );
         let probes = "[probes]\ninterval = \"1ms\"\n[sweep]";
         check("[sweep]", probes, 17, "write 10ms to 1h");
-        check("[sweep]", "[probes]\nonly = [\"gpu\"]\n[sweep]", 17, "the probes are cpu, activity");
+        check(
+            "[sweep]",
+            "[probes]\nonly = [\"gpu\"]\n[sweep]",
+            17,
+            "the probes are cpu, activity",
+        );
         check("name = \"block sizes\"", "", 1, "missing field `name`");
         check("read = 0.7", "read = ", 12, "");
         check("url = \"null:1GiB\"", "serve = 7", 9, "a LUN such as");
-        check("url = \"null:1GiB\"", "serve = \"tcp\"\nlun = 2", 10, "no LUNs");
+        check(
+            "url = \"null:1GiB\"",
+            "serve = \"tcp\"\nlun = 2",
+            10,
+            "no LUNs",
+        );
         check("url = \"null:1GiB\"", "", 8, "neither url");
         let only = "url = \"null:1GiB\"\nworkloads = [\"mixt\"]";
         check("url = \"null:1GiB\"", only, 10, "no workload mixt");
@@ -467,21 +564,34 @@ queue_depth = [1, 8, 32]
     /// Each phase of a file system is a point, beside those of targets or alone; it is not swept.
     #[test]
     fn phases_are_points() {
-        let folder = "[filesystems.home]\ndirectory = \"/home\"\nphases = [\"seeks\", \"rewrite\"]\n";
+        let folder =
+            "[filesystems.home]\ndirectory = \"/home\"\nphases = [\"seeks\", \"rewrite\"]\n";
         let experiment = Experiment::parse("x.toml", &format!("{GOOD}{folder}")).unwrap();
         let plan = experiment.plan();
-        assert_eq!((plan.points.len(), plan.runs.len(), plan.open_ended), (14, 56, true));
         assert_eq!(
-            (plan.points[12].label.as_str(), plan.points[13].label.as_str()),
+            (plan.points.len(), plan.runs.len(), plan.open_ended),
+            (14, 56, true)
+        );
+        assert_eq!(
+            (
+                plan.points[12].label.as_str(),
+                plan.points[13].label.as_str()
+            ),
             ("home seeks", "home rewrite")
         );
         assert_eq!(
-            Experiment::parse("x.toml", &format!("name = \"x\"\n{folder}")).unwrap().points().len(),
+            Experiment::parse("x.toml", &format!("name = \"x\"\n{folder}"))
+                .unwrap()
+                .points()
+                .len(),
             2
         );
         let error = |text: String| Experiment::parse("x.toml", &text).unwrap_err().one_line();
         let clash = error(format!("{GOOD}{}", folder.replace("home]", "disk]")));
-        assert!(clash.contains("x.toml:19: disk is a target and a file system"), "{clash}");
+        assert!(
+            clash.contains("x.toml:19: disk is a target and a file system"),
+            "{clash}"
+        );
         let seekers = error(format!("{GOOD}{folder}seekers = 0"));
         assert!(seekers.contains("x.toml:22: seekers: "), "{seekers}");
     }
@@ -493,7 +603,10 @@ queue_depth = [1, 8, 32]
         let mut count = 0;
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "toml") {
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "toml")
+            {
                 let text = std::fs::read_to_string(&path).unwrap();
                 let parsed = Experiment::parse(&path.display().to_string(), &text);
                 assert!(parsed.is_ok(), "{}", parsed.unwrap_err().one_line());
@@ -508,7 +621,12 @@ queue_depth = [1, 8, 32]
     fn endless_sweeps_are_refused() {
         let axis = |name: &str| format!("{name} = [{}]\n", vec!["0.5"; 200].join(", "));
         let text = format!("{GOOD}{}{}", axis("read"), axis("sequential"));
-        assert!(Experiment::parse("x.toml", &text).unwrap_err().to_string().contains("runs, more than"));
+        assert!(
+            Experiment::parse("x.toml", &text)
+                .unwrap_err()
+                .to_string()
+                .contains("runs, more than")
+        );
     }
 
     /// Without a lab each network URL and each server is given the congestion control; in one the lab's routes are.
@@ -520,10 +638,19 @@ queue_depth = [1, 8, 32]
         let url = |experiment: &Experiment, target: &str, at| {
             experiment.url_of(&toml::from_str(target).unwrap(), at)
         };
-        let check = |target: &str, at, expected: &str| assert_eq!(url(&experiment, target, at), expected);
+        let check =
+            |target: &str, at, expected: &str| assert_eq!(url(&experiment, target, at), expected);
         check("url = \"tcp://h:1\"", None, "tcp://h:1?congestion=reno");
-        check("url = \"iscsi://h/n/0?sessions=2\"", None, "iscsi://h/n/0?sessions=2&congestion=reno");
-        check("url = \"tcp://h:1?congestion=bbr\"", None, "tcp://h:1?congestion=bbr");
+        check(
+            "url = \"iscsi://h/n/0?sessions=2\"",
+            None,
+            "iscsi://h/n/0?sessions=2&congestion=reno",
+        );
+        check(
+            "url = \"tcp://h:1?congestion=bbr\"",
+            None,
+            "tcp://h:1?congestion=bbr",
+        );
         check("url = \"memory:1MiB\"", None, "memory:1MiB");
         check("serve = \"tcp\"", at, "tcp://127.0.0.1:9?congestion=reno");
         assert_eq!(experiment.serving_arguments(), ["--congestion", "reno"]);
@@ -536,7 +663,9 @@ queue_depth = [1, 8, 32]
     #[test]
     fn kept_without_passwords() {
         let text = GOOD.replace("null:1GiB", "iscsi://me%hush@host/name/0");
-        let kept = Experiment::parse("x.toml", &text).unwrap().without_secrets();
+        let kept = Experiment::parse("x.toml", &text)
+            .unwrap()
+            .without_secrets();
         assert_eq!(kept.targets["diskless"].url, "iscsi://me%***@host/name/0");
         assert!(!serde_json::to_string(&kept).unwrap().contains("hush"));
     }
@@ -545,7 +674,14 @@ queue_depth = [1, 8, 32]
     #[test]
     fn schema_is_strict() {
         let schema = serde_json::to_string(&Experiment::schema()).unwrap();
-        for key in ["allow_overwrite", "queue_depth", "hot-zones", "skip_after", "dedupable", "rounds_max"] {
+        for key in [
+            "allow_overwrite",
+            "queue_depth",
+            "hot-zones",
+            "skip_after",
+            "dedupable",
+            "rounds_max",
+        ] {
             assert!(schema.contains(key), "{key}");
         }
         assert!(schema.contains("\"additionalProperties\":false"));

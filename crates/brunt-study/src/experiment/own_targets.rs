@@ -35,7 +35,11 @@ impl Experiment {
 
     /// Whether the loads of such targets can be on targets of their own.
     pub(super) fn check_own_targets(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        for (name, _) in self.targets.iter().filter(|(_, target)| target.is_each_clients_own()) {
+        for (name, _) in self
+            .targets
+            .iter()
+            .filter(|(_, target)| target.is_each_clients_own())
+        {
             for (workload_name, workload) in self.loads_on(name) {
                 if let Some((what, help)) = unfit(workload_name, workload) {
                     let what = format!("target {name}: {CLIENT_PLACE} in url, but workload {what}");
@@ -51,16 +55,28 @@ impl Experiment {
 fn unfit(name: &str, workload: &Workload) -> Option<(String, String)> {
     if workload.hosts.is_empty() {
         let help = format!("write hosts = [\"client-1\", \"client-2\"] under [workloads.{name}]");
-        return Some((format!("{name} names no hosts, which are its clients"), help));
+        return Some((
+            format!("{name} names no hosts, which are its clients"),
+            help,
+        ));
     }
     if workload.trace.is_some() {
         let help = "omit trace, or write the url of one target".to_string();
-        return Some((format!("{name} replays a trace, whose requests all go to one target"), help));
+        return Some((
+            format!("{name} replays a trace, whose requests all go to one target"),
+            help,
+        ));
     }
-    let journal = workload.verify.as_ref().is_some_and(|VerifySettings { journal }| journal.is_some());
+    let journal = workload
+        .verify
+        .as_ref()
+        .is_some_and(|VerifySettings { journal }| journal.is_some());
     journal.then(|| {
         let help = "write verify = {}, which checks every read during the run".to_string();
-        (format!("{name} keeps journals, which brunt verify reads for one target"), help)
+        (
+            format!("{name} keeps journals, which brunt verify reads for one target"),
+            help,
+        )
     })
 }
 
@@ -101,25 +117,39 @@ clients = [1, 2]
     /// To the results it is one target, so that a client alone is compared with itself among others.
     #[test]
     fn each_client_opens_its_own() {
-        let experiment =
-            Experiment::parse("x.toml", TEXT).unwrap_or_else(|error| panic!("{}", error.one_line()));
+        let experiment = Experiment::parse("x.toml", TEXT)
+            .unwrap_or_else(|error| panic!("{}", error.one_line()));
         let opened: Vec<(String, String)> = experiment
             .as_opened("image")
             .into_iter()
             .map(|(host, target)| (host.unwrap().to_string(), target.url))
             .collect();
         let url = |client: &str| format!("nbd://{{address:server-{client}}}/{client}");
-        assert_eq!(opened, [("a".to_string(), url("a")), ("b".to_string(), url("b"))]);
+        assert_eq!(
+            opened,
+            [("a".to_string(), url("a")), ("b".to_string(), url("b"))]
+        );
         let points = experiment.points();
         let labels: Vec<&str> = points.iter().map(|point| point.label.as_str()).collect();
         assert_eq!(
             labels,
-            ["image write clients=1 on=a", "image write clients=1 on=b", "image write clients=2 on=a+b"]
+            [
+                "image write clients=1 on=a",
+                "image write clients=1 on=b",
+                "image write clients=2 on=a+b"
+            ]
         );
         assert!(points.iter().all(|point| point.target == "image"));
         assert!(experiment.plan().is_elsewhere("image"));
-        assert_eq!(Experiment::parse("x.toml", &experiment.written_out()).unwrap(), experiment);
-        let one = changed(TEXT, "nbd://{address:server-{client}}/{client}", "nbd://{address:server-a}/disk");
+        assert_eq!(
+            Experiment::parse("x.toml", &experiment.written_out()).unwrap(),
+            experiment
+        );
+        let one = changed(
+            TEXT,
+            "nbd://{address:server-{client}}/{client}",
+            "nbd://{address:server-a}/disk",
+        );
         let one = Experiment::parse("x.toml", &one).unwrap();
         assert!(matches!(&one.as_opened("image")[..], [(None, _)]));
     }
@@ -132,8 +162,20 @@ clients = [1, 2]
         let alone = changed(TEXT, "[sweep]\nclients = [1, 2]\n", "");
         let alone = changed(&alone, "hosts = [\"a\", \"b\"]\nstop", "stop");
         assert_mistake_at(&alone, "url = \"nbd:", "workload write names no hosts");
-        check("read = 0\nsequential = 1\n", "trace = \"x.csv\"\n", "workload write replays a trace");
-        check("sequential = 1", "verify = { journal = \"/tmp/x\" }", "workload write keeps journals");
-        check("[services.server-b]", "[services.other]", "unknown service 'server-b'");
+        check(
+            "read = 0\nsequential = 1\n",
+            "trace = \"x.csv\"\n",
+            "workload write replays a trace",
+        );
+        check(
+            "sequential = 1",
+            "verify = { journal = \"/tmp/x\" }",
+            "workload write keeps journals",
+        );
+        check(
+            "[services.server-b]",
+            "[services.other]",
+            "unknown service 'server-b'",
+        );
     }
 }

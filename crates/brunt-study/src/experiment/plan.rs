@@ -150,30 +150,63 @@ impl Draft {
     fn add(self, points: &mut Vec<Point>, replays: &mut Vec<ReplayLoad>) {
         let label = self.label();
         let target = self.target();
-        let Draft { targets: alone, url, workload_name, axes, what, elsewhere, links } = self;
+        let Draft {
+            targets: alone,
+            url,
+            workload_name,
+            axes,
+            what,
+            elsewhere,
+            links,
+        } = self;
         let (load, group, targets): (Arc<dyn Load>, _, _) = match what {
             What::Block(workload) => match elsewhere {
-                Some(elsewhere) => (elsewhere.load(*workload, &alone, replays, Lane::default()), None, alone),
+                Some(elsewhere) => (
+                    elsewhere.load(*workload, &alone, replays, Lane::default()),
+                    None,
+                    alone,
+                ),
                 None => (load_of(&workload, &alone, replays), None, alone),
             },
             What::Together(group) => {
                 let load = Arc::new(group.load(replays).expect("checked when the file was read"));
                 let targets = group.targets.clone();
-                (Arc::clone(&load) as Arc<dyn Load>, Some((group, load)), targets)
+                (
+                    Arc::clone(&load) as Arc<dyn Load>,
+                    Some((group, load)),
+                    targets,
+                )
             }
-            What::Files(load, _) if load.settings().hosts.is_empty() => (Arc::new(load), None, alone),
+            What::Files(load, _) if load.settings().hosts.is_empty() => {
+                (Arc::new(load), None, alone)
+            }
             What::Files(load, fleet) => (Arc::new(HostLoad::files(load, fleet)), None, alone),
         };
         let all = points.len();
-        points.push(Point { label, target, url, workload_name, axes, load, links, part_of: None, targets });
-        let Some((group, together)) = group else { return };
+        points.push(Point {
+            label,
+            target,
+            url,
+            workload_name,
+            axes,
+            load,
+            links,
+            part_of: None,
+            targets,
+        });
+        let Some((group, together)) = group else {
+            return;
+        };
         for (draft, job) in group.jobs.into_iter().zip(together.jobs()) {
             let mut point = points[all].clone();
-            let axes = point.label.split_off(point.target.len() + 1 + point.workload_name.len());
+            let axes = point
+                .label
+                .split_off(point.target.len() + 1 + point.workload_name.len());
             point.workload_name = format!("{}/{}", point.workload_name, job.name);
             point.label = format!("{} {}{axes}", draft.target, point.workload_name);
             (point.load, point.part_of) = (Arc::clone(&job.load), Some(all));
-            (point.targets, point.target, point.url) = (vec![draft.target.clone()], draft.target, draft.url);
+            (point.targets, point.target, point.url) =
+                (vec![draft.target.clone()], draft.target, draft.url);
             points.push(point);
         }
     }
@@ -223,7 +256,11 @@ impl Serialize for Point {
             map.serialize_entry("workload", load.workload())?;
         }
         let there = || self.load.any().downcast_ref::<HostLoad>()?.phase();
-        let here = self.load.any().downcast_ref::<FileLoad>().map(FileLoad::phase);
+        let here = self
+            .load
+            .any()
+            .downcast_ref::<FileLoad>()
+            .map(FileLoad::phase);
         if let Some(phase) = here.or_else(there) {
             map.serialize_entry("phase", &phase)?;
         }
@@ -238,7 +275,12 @@ impl Point {
     /// How long a run of it takes, as far as its load says; of a rate search it only says how long
     /// a trial is.
     pub fn time(&self) -> Option<Duration> {
-        let LoadInfo { time_min, open_ended, pace, .. } = self.load.info();
+        let LoadInfo {
+            time_min,
+            open_ended,
+            pace,
+            ..
+        } = self.load.info();
         (!open_ended && !matches!(pace, Pace::Search(_))).then_some(time_min)
     }
 
@@ -251,12 +293,17 @@ impl Point {
     pub fn workload(&self) -> Option<&Workload> {
         let load = self.load.any();
         let here = || load.downcast_ref::<BlockLoad>().map(|load| &load.workload);
-        load.downcast_ref::<HostLoad>().and_then(HostLoad::workload).or_else(here)
+        load.downcast_ref::<HostLoad>()
+            .and_then(HostLoad::workload)
+            .or_else(here)
     }
 
     /// The other hosts that it runs on; none of what runs here, or in the lab.
     pub fn hosts(&self) -> &[String] {
-        self.load.any().downcast_ref::<HostLoad>().map_or(&[], HostLoad::hosts)
+        self.load
+            .any()
+            .downcast_ref::<HostLoad>()
+            .map_or(&[], HostLoad::hosts)
     }
 }
 
@@ -279,7 +326,10 @@ impl Plan {
         for (name, ..) in &self.written {
             let mut changes = false;
             for point in self.alone().filter(|point| point.is_on(name)) {
-                let failed = |source| PlanError { label: point.label.clone(), source };
+                let failed = |source| PlanError {
+                    label: point.label.clone(),
+                    source,
+                };
                 changes |= point.load.changes_target(name).map_err(failed)?;
             }
             found.insert(name.clone(), changes);
@@ -297,7 +347,10 @@ impl Plan {
 
     /// The points of the jobs that run at once in this one; none of a point of one load.
     pub fn jobs_of(&self, point: usize) -> Range<usize> {
-        let jobs = self.points[point + 1..].iter().take_while(|job| job.part_of == Some(point)).count();
+        let jobs = self.points[point + 1..]
+            .iter()
+            .take_while(|job| job.part_of == Some(point))
+            .count();
         point + 1..point + 1 + jobs
     }
 
@@ -309,7 +362,9 @@ impl Plan {
 
     /// The points that have runs of their own.
     pub fn heads(&self) -> Vec<usize> {
-        (0..self.points.len()).filter(|point| self.points[*point].part_of.is_none()).collect()
+        (0..self.points.len())
+            .filter(|point| self.points[*point].part_of.is_none())
+            .collect()
     }
 }
 
@@ -330,13 +385,26 @@ impl Experiment {
             axes.link_rate.len(),
         ];
         let product = |lengths: &[usize]| {
-            lengths.iter().map(|length| (*length).max(1)).fold(1usize, usize::saturating_mul)
+            lengths
+                .iter()
+                .map(|length| (*length).max(1))
+                .fold(1usize, usize::saturating_mul)
         };
         let points = product(&lengths);
-        let phases: usize = self.filesystems.values().map(|load| load.phases.len()).sum();
+        let phases: usize = self
+            .filesystems
+            .values()
+            .map(|load| load.phases.len())
+            .sum();
         // Each has a point, and so have all together.
-        let jobs = self.together.values().map(|group| group.jobs.len() + 1).sum::<usize>();
-        let most = self.precision_goal().map_or(self.repetitions, |goal| goal.repetitions_max);
+        let jobs = self
+            .together
+            .values()
+            .map(|group| group.jobs.len() + 1)
+            .sum::<usize>();
+        let most = self
+            .precision_goal()
+            .map_or(self.repetitions, |goal| goal.repetitions_max);
         let all = points
             .saturating_mul(self.targets.len() * self.workloads.len() + jobs)
             .saturating_add(phases.saturating_mul(product(&lengths[OWN_AXES..])))
@@ -345,22 +413,29 @@ impl Experiment {
             let what = format!("these axes make {all} runs, more than {RUNS_MAX}");
             return Err(source.mistake(&["sweep"], what, Some("leave values out".into())));
         }
-        let closed =
-            self.workloads.iter().find(|(_, workload)| !matches!(workload.arrival, Arrival::Open { .. }));
+        let closed = self
+            .workloads
+            .iter()
+            .find(|(_, workload)| !matches!(workload.arrival, Arrival::Open { .. }));
         if !axes.rate.is_empty()
             && let Some((name, _)) = closed
         {
             let what = format!("rate is swept, but workload {name} is not an open loop");
-            let help = format!("write arrival = {{ kind = \"open\", rate = 1000 }} under [workloads.{name}]");
+            let help = format!(
+                "write arrival = {{ kind = \"open\", rate = 1000 }} under [workloads.{name}]"
+            );
             return Err(source.mistake(&["sweep", "rate"], what, Some(help)));
         }
         let without = self.workloads.iter().find(|(_, workload)| {
-            workload.replay().is_none_or(|settings| settings.timing == ReplayTiming::Depth)
+            workload
+                .replay()
+                .is_none_or(|settings| settings.timing == ReplayTiming::Depth)
         });
         if !axes.speed.is_empty()
             && let Some((name, _)) = without
         {
-            let what = format!("speed is swept, but workload {name} does not replay a trace at its times");
+            let what =
+                format!("speed is swept, but workload {name} does not replay a trace at its times");
             let help = format!(
                 "write trace = \"requests.vscsi\" under [workloads.{name}], without timing = \"depth\""
             );
@@ -368,7 +443,11 @@ impl Experiment {
         }
         for draft in self.drafts(&self.fleet()) {
             if let Err(error) = draft.check() {
-                let axis = draft.axes.iter().map(|(axis, _)| *axis).find(|axis| touches(axis, error.key));
+                let axis = draft
+                    .axes
+                    .iter()
+                    .map(|(axis, _)| *axis)
+                    .find(|axis| touches(axis, error.key));
                 let path = ["sweep", axis.unwrap_or(error.key)];
                 return Err(source.mistake(&path, format!("{}: {}", draft.label(), error), None));
             }
@@ -383,24 +462,30 @@ impl Experiment {
 
     fn points_on(&self, fleet: &Arc<Fleet>) -> Vec<Point> {
         let (mut points, mut replays) = (Vec::new(), Vec::new());
-        self.drafts(fleet).into_iter().for_each(|draft| draft.add(&mut points, &mut replays));
+        self.drafts(fleet)
+            .into_iter()
+            .for_each(|draft| draft.add(&mut points, &mut replays));
         points
     }
 
     fn drafts(&self, fleet: &Arc<Fleet>) -> Vec<Draft> {
         let links = self.lab.iter().flat_map(|lab| &lab.links);
-        let links: BTreeMap<_, _> = links.map(|(name, link)| (name.clone(), link.settings())).collect();
+        let links: BTreeMap<_, _> = links
+            .map(|(name, link)| (name.clone(), link.settings()))
+            .collect();
         let mut drafts = Vec::new();
         for name in self.targets.keys() {
             let wanted = |workload: &str| self.runs_alone(name, workload);
-            for (workload_name, workload) in self.workloads.iter().filter(|(name, _)| wanted(name)) {
+            for (workload_name, workload) in self.workloads.iter().filter(|(name, _)| wanted(name))
+            {
                 let targets = replayed_on(workload, name);
                 // One replay drives all of its targets, and is made with the first of them.
                 if targets[0] != *name {
                     continue;
                 }
-                let places =
-                    targets.iter().filter_map(|name| Some(self.targets.get(name)?.place().to_string()));
+                let places = targets
+                    .iter()
+                    .filter_map(|name| Some(self.targets.get(name)?.place().to_string()));
                 let elsewhere = || self.elsewhere(&targets, fleet);
                 drafts.push(Draft {
                     elsewhere: (!workload.hosts.is_empty()).then(elsewhere),
@@ -417,7 +502,12 @@ impl Experiment {
             let group = self.together_draft(group, fleet);
             drafts.push(Draft {
                 targets: group.targets.clone(),
-                url: group.jobs.iter().map(|job| job.url.as_str()).collect::<Vec<&str>>().join(", "),
+                url: group
+                    .jobs
+                    .iter()
+                    .map(|job| job.url.as_str())
+                    .collect::<Vec<&str>>()
+                    .join(", "),
                 workload_name: name.clone(),
                 axes: Vec::new(),
                 what: What::Together(Box::new(group)),
@@ -446,10 +536,17 @@ impl Experiment {
         let fleet = self.fleet();
         let points = self.points_on(&fleet);
         let fleet = Some(fleet).filter(|fleet| !fleet.is_empty());
-        let mut plan = Plan { points, fleet, ..Plan::default() };
+        let mut plan = Plan {
+            points,
+            fleet,
+            ..Plan::default()
+        };
         let heads = plan.heads();
         let runs = interleaved(heads.len(), self.repetitions as usize, self.seed);
-        plan.runs = runs.into_iter().map(|(head, repetition)| (heads[head], repetition)).collect();
+        plan.runs = runs
+            .into_iter()
+            .map(|(head, repetition)| (heads[head], repetition))
+            .collect();
         let (mut time_min, mut open_ended) = (Duration::ZERO, false);
         let points = &plan.points;
         for point in points.iter().filter(|point| point.part_of.is_none()) {
@@ -457,13 +554,29 @@ impl Experiment {
             time_min += info.time_min * self.repetitions;
             open_ended |= info.open_ended;
         }
-        let writes = |name: &String| plan.alone().any(|point| point.is_on(name) && point.load.info().writes);
-        let written = self.targets.iter().filter(|(name, _)| writes(name)).map(|(name, target)| {
-            let place = target.place().to_string();
-            (name.clone(), place.clone(), self.allow_overwrite.contains(&place))
-        });
+        let writes = |name: &String| {
+            plan.alone()
+                .any(|point| point.is_on(name) && point.load.info().writes)
+        };
+        let written = self
+            .targets
+            .iter()
+            .filter(|(name, _)| writes(name))
+            .map(|(name, target)| {
+                let place = target.place().to_string();
+                (
+                    name.clone(),
+                    place.clone(),
+                    self.allow_overwrite.contains(&place),
+                )
+            });
         let written = written.collect();
-        Plan { written, time_min, open_ended, ..plan }
+        Plan {
+            written,
+            time_min,
+            open_ended,
+            ..plan
+        }
     }
 }
 
@@ -483,35 +596,69 @@ impl Sweep {
             ("link_loss", self.link_loss.is_empty()),
             ("link_rate", self.link_rate.is_empty()),
         ];
-        axes.into_iter().filter(|(_, empty)| !empty).map(|(name, _)| name).collect()
+        axes.into_iter()
+            .filter(|(_, empty)| !empty)
+            .map(|(name, _)| name)
+            .collect()
     }
 
     /// Replaces each draft by one for each combination of values of a workload's keys.
     fn vary(&self, drafts: &mut Vec<Draft>) {
         vary(drafts, "block_size", &self.block_size, |workload, size| {
-            workload.blocks = vec![BlockSize { size: *size, weight: 1.0 }];
+            workload.blocks = vec![BlockSize {
+                size: *size,
+                weight: 1.0,
+            }];
         });
-        vary(drafts, "queue_depth", &self.queue_depth, |workload, depth| workload.queue_depth = *depth);
-        vary(drafts, "workers", &self.workers, |workload, workers| workload.workers = *workers);
-        vary(drafts, "read", &self.read, |workload, read| workload.read = *read);
-        vary(drafts, "sequential", &self.sequential, |workload, share| workload.sequential = *share);
+        vary(
+            drafts,
+            "queue_depth",
+            &self.queue_depth,
+            |workload, depth| workload.queue_depth = *depth,
+        );
+        vary(drafts, "workers", &self.workers, |workload, workers| {
+            workload.workers = *workers
+        });
+        vary(drafts, "read", &self.read, |workload, read| {
+            workload.read = *read
+        });
+        vary(drafts, "sequential", &self.sequential, |workload, share| {
+            workload.sequential = *share
+        });
         vary(drafts, "rate", &self.rate, |workload, new| {
             if let Arrival::Open { rate, .. } = &mut workload.arrival {
                 *rate = *new;
             }
         });
-        vary(drafts, "speed", &self.speed, |workload, speed| workload.speed = Some(*speed));
+        vary(drafts, "speed", &self.speed, |workload, speed| {
+            workload.speed = Some(*speed)
+        });
     }
 
     /// The same for the axes that are not keys of a workload.
     fn vary_surroundings(&self, drafts: &mut Vec<Draft>) {
         vary_clients(drafts, &self.clients);
         let links = &self.links;
-        vary_links(drafts, links, (DELAY_AXIS, &self.link_delay), |link, delay| link.delay = *delay);
-        vary_links(drafts, links, ("link_loss", &self.link_loss), |link, loss| {
-            (link.loss, link.loss_bursts) = (*loss, None);
-        });
-        vary_links(drafts, links, ("link_rate", &self.link_rate), |link, rate| link.rate = Some(*rate));
+        vary_links(
+            drafts,
+            links,
+            (DELAY_AXIS, &self.link_delay),
+            |link, delay| link.delay = *delay,
+        );
+        vary_links(
+            drafts,
+            links,
+            ("link_loss", &self.link_loss),
+            |link, loss| {
+                (link.loss, link.loss_bursts) = (*loss, None);
+            },
+        );
+        vary_links(
+            drafts,
+            links,
+            ("link_rate", &self.link_rate),
+            |link, rate| link.rate = Some(*rate),
+        );
     }
 }
 
@@ -520,7 +667,11 @@ fn replayed_on(workload: &Workload, target: &str) -> Vec<String> {
     let mut named: Vec<String> = workload.devices.values().cloned().collect();
     named.sort_unstable();
     named.dedup();
-    if named.is_empty() { vec![target.to_string()] } else { named }
+    if named.is_empty() {
+        vec![target.to_string()]
+    } else {
+        named
+    }
 }
 
 /// Whether a mistake about a workload's key comes from a sweep's axis.
@@ -541,7 +692,10 @@ fn vary<T: std::fmt::Display>(
 ) {
     vary_drafts(drafts, axis, values, |draft, value| match &mut draft.what {
         What::Block(workload) => set(workload, value),
-        What::Together(group) => group.jobs.iter_mut().for_each(|job| set(&mut job.workload, value)),
+        What::Together(group) => group
+            .jobs
+            .iter_mut()
+            .for_each(|job| set(&mut job.workload, value)),
         What::Files(..) => {}
     });
 }
@@ -559,7 +713,9 @@ fn vary_clients(drafts: &mut Vec<Draft>, counts: &[u32]) {
             What::Together(_) => {}
         }
         draft.axes.push((CLIENTS_AXIS, clients.len().to_string()));
-        draft.axes.push((ON_AXIS, clients.join(&CLIENTS_JOINT.to_string())));
+        draft
+            .axes
+            .push((ON_AXIS, clients.join(&CLIENTS_JOINT.to_string())));
         draft
     };
     let groups = |draft: &Draft| {
@@ -568,8 +724,12 @@ fn vary_clients(drafts: &mut Vec<Draft>, counts: &[u32]) {
             What::Files(load, _) => &load.settings().hosts[..],
             What::Together(_) => &[],
         };
-        let groups = counts.iter().flat_map(|count| hosts.chunks_exact((*count).max(1) as usize));
-        groups.map(|clients| with(draft, clients)).collect::<Vec<Draft>>()
+        let groups = counts
+            .iter()
+            .flat_map(|count| hosts.chunks_exact((*count).max(1) as usize));
+        groups
+            .map(|clients| with(draft, clients))
+            .collect::<Vec<Draft>>()
     };
     *drafts = drafts.iter().flat_map(groups).collect();
 }
@@ -582,8 +742,13 @@ fn vary_links<T: std::fmt::Display>(
     set: impl Fn(&mut LinkSettings, &T),
 ) {
     vary_drafts(drafts, axis, values, |draft, value| {
-        let links = draft.links.iter_mut().filter(|(name, _)| names.is_empty() || names.contains(name));
-        links.flat_map(|(_, ways)| ways).for_each(|link| set(link, value));
+        let links = draft
+            .links
+            .iter_mut()
+            .filter(|(name, _)| names.is_empty() || names.contains(name));
+        links
+            .flat_map(|(_, ways)| ways)
+            .for_each(|link| set(link, value));
     });
 }
 
@@ -603,5 +768,8 @@ fn vary_drafts<T: std::fmt::Display>(
         draft.axes.push((axis, value.to_string()));
         draft
     };
-    *drafts = drafts.iter().flat_map(|draft| values.iter().map(move |value| with(draft, value))).collect();
+    *drafts = drafts
+        .iter()
+        .flat_map(|draft| values.iter().map(move |value| with(draft, value)))
+        .collect();
 }

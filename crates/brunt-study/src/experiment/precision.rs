@@ -27,9 +27,14 @@ impl std::str::FromStr for Precision {
     type Err = PrecisionError;
 
     fn from_str(text: &str) -> Result<Precision, PrecisionError> {
-        let number = text.trim().strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+        let number = text
+            .trim()
+            .strip_suffix('%')
+            .and_then(|number| number.trim().parse::<f64>().ok());
         let percent = number.filter(|number| *number > 0.0 && *number <= 100.0);
-        percent.map(|percent| Precision(percent / 100.0)).ok_or_else(|| PrecisionError(text.to_string()))
+        percent
+            .map(|percent| Precision(percent / 100.0))
+            .ok_or_else(|| PrecisionError(text.to_string()))
     }
 }
 
@@ -48,7 +53,9 @@ impl Serialize for Precision {
 
 impl<'de> Deserialize<'de> for Precision {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Precision, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -79,7 +86,11 @@ pub struct PrecisionGoal {
 impl Experiment {
     /// The precision that is asked for, if one is.
     pub fn precision_goal(&self) -> Option<PrecisionGoal> {
-        let usual = if self.time_max.is_some() { REPETITIONS_MAX } else { RUNS_USUAL_MAX };
+        let usual = if self.time_max.is_some() {
+            REPETITIONS_MAX
+        } else {
+            RUNS_USUAL_MAX
+        };
         self.precision.map(|Precision(half_width)| PrecisionGoal {
             half_width,
             repetitions_max: self.repetitions_max.unwrap_or(usual).max(self.repetitions),
@@ -88,16 +99,29 @@ impl Experiment {
     }
 
     pub(super) fn check_precision(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        let limits =
-            [("repetitions_max", self.repetitions_max.is_some()), ("time_max", self.time_max.is_some())];
-        if let Some((key, _)) = limits.iter().find(|(_, given)| *given && self.precision.is_none()) {
+        let limits = [
+            ("repetitions_max", self.repetitions_max.is_some()),
+            ("time_max", self.time_max.is_some()),
+        ];
+        if let Some((key, _)) = limits
+            .iter()
+            .find(|(_, given)| *given && self.precision.is_none())
+        {
             let what = format!("{key} without a precision: each point is run `repetitions` times");
-            return Err(source.mistake(&[key], what, Some("add precision = \"5%\", or omit it".into())));
+            return Err(source.mistake(
+                &[key],
+                what,
+                Some("add precision = \"5%\", or omit it".into()),
+            ));
         }
-        let (least, most) = (self.repetitions, self.repetitions_max.unwrap_or(self.repetitions));
+        let (least, most) = (
+            self.repetitions,
+            self.repetitions_max.unwrap_or(self.repetitions),
+        );
         if !(least..=REPETITIONS_MAX).contains(&most) {
-            let what =
-                format!("at most {most} repetitions; write {least} (repetitions) to {REPETITIONS_MAX}");
+            let what = format!(
+                "at most {most} repetitions; write {least} (repetitions) to {REPETITIONS_MAX}"
+            );
             return Err(source.mistake(&["repetitions_max"], what, None));
         }
         Ok(())
@@ -110,7 +134,12 @@ mod tests {
 
     #[test]
     fn percentages_are_read_and_written() {
-        for (text, share) in [("5%", 0.05), ("0.5%", 0.005), ("100 %", 1.0), ("2.25%", 0.0225)] {
+        for (text, share) in [
+            ("5%", 0.05),
+            ("0.5%", 0.005),
+            ("100 %", 1.0),
+            ("2.25%", 0.0225),
+        ] {
             let read: Precision = text.parse().unwrap();
             assert!((read.0 - share).abs() < 1e-12, "{text}");
             assert_eq!(read.to_string().parse::<Precision>().unwrap(), read);

@@ -13,7 +13,9 @@ impl Experiment {
     /// a trace, one request at a time would hold up those behind it.
     pub(super) fn settle_replays(&mut self, source: &Source<'_>) {
         for (name, workload) in &mut self.workloads {
-            let Some(trace) = &mut workload.trace else { continue };
+            let Some(trace) = &mut workload.trace else {
+                continue;
+            };
             if trace.is_relative() && !trace.as_os_str().is_empty() {
                 *trace = source.folder(&["workloads", name, "trace"]).join(&*trace);
             }
@@ -31,27 +33,49 @@ impl Experiment {
 
     /// Whether the devices of traces go to targets that there are and that run the workload, and every target gets some.
     pub(super) fn check_replays(&self, source: &Source<'_>) -> Result<(), Box<FileError>> {
-        for (name, workload) in self.workloads.iter().filter(|(_, workload)| !workload.devices.is_empty()) {
+        for (name, workload) in self
+            .workloads
+            .iter()
+            .filter(|(_, workload)| !workload.devices.is_empty())
+        {
             let path = ["workloads", name.as_str(), "devices"];
-            let known = || self.targets.keys().map(String::as_str).collect::<Vec<&str>>().join(", ");
-            if let Some(unknown) =
-                workload.devices.values().find(|target| !self.targets.contains_key(*target))
+            let known = || {
+                self.targets
+                    .keys()
+                    .map(String::as_str)
+                    .collect::<Vec<&str>>()
+                    .join(", ")
+            };
+            if let Some(unknown) = workload
+                .devices
+                .values()
+                .find(|target| !self.targets.contains_key(*target))
             {
                 let what = format!("devices: there is no target {unknown}");
-                return Err(source.mistake(&path, what, Some(format!("the targets are {}", known()))));
+                return Err(source.mistake(
+                    &path,
+                    what,
+                    Some(format!("the targets are {}", known())),
+                ));
             }
-            let apart = workload.devices.values().find(|target| !self.runs_on(target, name));
+            let apart = workload
+                .devices
+                .values()
+                .find(|target| !self.runs_on(target, name));
             if let Some(target) = apart {
                 let what = format!("devices: target {target} does not run workload {name}");
                 let help = format!("add {name} to workloads in [targets.{target}]");
                 return Err(source.mistake(&path, what, Some(help)));
             }
             let idle = self.targets.keys().find(|target| {
-                self.runs_on(target, name) && !workload.devices.values().any(|named| named == *target)
+                self.runs_on(target, name)
+                    && !workload.devices.values().any(|named| named == *target)
             });
             if let Some(target) = idle {
                 let what = format!("devices: none of the trace goes to target {target}");
-                let help = format!("name it in devices, or leave workload {name} out of [targets.{target}]");
+                let help = format!(
+                    "name it in devices, or leave workload {name} out of [targets.{target}]"
+                );
                 return Err(source.mistake(&path, what, Some(help)));
             }
         }
@@ -81,14 +105,24 @@ speed = [1, 2, 4]
     fn traces_lie_beside_the_file_and_have_a_queue() {
         let experiment = Experiment::parse("/some/where/x.toml", TEXT).unwrap();
         let workload = &experiment.workloads["w"];
-        assert_eq!(workload.trace.as_deref(), Some(std::path::Path::new("/some/where/traces/x.vscsi")));
+        assert_eq!(
+            workload.trace.as_deref(),
+            Some(std::path::Path::new("/some/where/traces/x.vscsi"))
+        );
         assert_eq!(workload.queue_depth, QUEUE_DEPTH);
         let points = experiment.points();
         assert_eq!(points.len(), 3);
         assert!(points[0].is_on("a") && points[0].is_on("b") && !points[0].is_on("c"));
-        assert!(points.iter().all(|point| point.load.kind() == "replay" && point.workload().is_none()));
+        assert!(
+            points
+                .iter()
+                .all(|point| point.load.kind() == "replay" && point.workload().is_none())
+        );
         assert_eq!(points[1].label, "a+b w speed=2");
-        assert_eq!((points[1].target.as_str(), points[1].url.as_str()), ("a+b", "null:1GiB + null:1GiB"));
+        assert_eq!(
+            (points[1].target.as_str(), points[1].url.as_str()),
+            ("a+b", "null:1GiB + null:1GiB")
+        );
         let again = Experiment::parse("elsewhere.toml", &experiment.written_out()).unwrap();
         assert_eq!(again.workloads, experiment.workloads);
     }
@@ -99,14 +133,34 @@ speed = [1, 2, 4]
             drop(assert_mistake(&changed(TEXT, from, to), line, said))
         };
         check("\"1\" = \"b\"", "\"1\" = \"c\"", 9, "no target c");
-        check(", \"1\" = \"b\"", "", 9, "none of the trace goes to target b");
+        check(
+            ", \"1\" = \"b\"",
+            "",
+            9,
+            "none of the trace goes to target b",
+        );
         let other = "[workloads.v]\nstop = { time = \"1s\" }\n[targets.b]\nworkloads = [\"v\"]";
         check("[targets.b]", other, 12, "add w to workloads");
-        check("trace = \"traces/x.vscsi\"\n", "stop = { time = \"1s\" }\n", 9, "no `trace`");
+        check(
+            "trace = \"traces/x.vscsi\"\n",
+            "stop = { time = \"1s\" }\n",
+            9,
+            "no `trace`",
+        );
         check("speed = [1, 2, 4]", "speed = [0]", 11, "not above 0");
         check("speed = [1, 2, 4]", "rate = [100]", 11, "not an open loop");
-        check("[sweep]", "timing = \"depth\"\n[sweep]", 12, "does not replay");
-        check("[sweep]", "tining = \"depth\"\n[sweep]", 10, "did you mean timing?");
+        check(
+            "[sweep]",
+            "timing = \"depth\"\n[sweep]",
+            12,
+            "does not replay",
+        );
+        check(
+            "[sweep]",
+            "tining = \"depth\"\n[sweep]",
+            10,
+            "did you mean timing?",
+        );
         check("[sweep]", "format = \"tape\"\n[sweep]", 10, "known are");
         check("[sweep]", "read = 0.5\n[sweep]", 10, "leave it out");
     }

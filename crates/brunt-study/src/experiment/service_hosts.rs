@@ -57,8 +57,12 @@ impl Experiment {
             entry.ready.port.is_some() && !hosts.is_elsewhere(&self.host_of_service(entry))
         };
         let other = service.after.iter().find(is_unreached)?;
-        let what = format!("{other} listens on this machine's loopback, which host {host} does not reach");
-        Some((what, format!("write host = a host of [hosts] for service {other}")))
+        let what =
+            format!("{other} listens on this machine's loopback, which host {host} does not reach");
+        Some((
+            what,
+            format!("write host = a host of [hosts] for service {other}"),
+        ))
     }
 
     /// Why a host that opens a target does not find a service there.
@@ -66,9 +70,14 @@ impl Experiment {
         let opened = self.as_opened(name).into_iter();
         let by = opened.flat_map(|(own, target)| match own {
             Some(host) => vec![(host, target)],
-            None => self.requesters(name).into_iter().map(|host| (host, target.clone())).collect(),
+            None => self
+                .requesters(name)
+                .into_iter()
+                .map(|host| (host, target.clone()))
+                .collect(),
         });
-        by.into_iter().find_map(|(opener, target)| self.is_unreached_by(&opener, &target, hosts))
+        by.into_iter()
+            .find_map(|(opener, target)| self.is_unreached_by(&opener, &target, hosts))
     }
 
     fn is_unreached_by(&self, opener: &HostName, target: &Target, hosts: &Hosts) -> Option<Wrong> {
@@ -139,13 +148,23 @@ for = "1s"
     /// What other hosts start is reached by all, and its faults need no host.
     #[test]
     fn services_may_be_elsewhere() {
-        let experiment =
-            Experiment::parse("x.toml", TEXT).unwrap_or_else(|error| panic!("{}", error.one_line()));
+        let experiment = Experiment::parse("x.toml", TEXT)
+            .unwrap_or_else(|error| panic!("{}", error.one_line()));
         let place = |name: &str, host: &str| (name.to_string(), HostName::from(host));
-        assert_eq!(experiment.services_elsewhere(), [place("mount", "b"), place("store", "a")]);
+        assert_eq!(
+            experiment.services_elsewhere(),
+            [place("mount", "b"), place("store", "a")]
+        );
         assert_eq!(experiment.reached_hosts(), ["a", "b"]);
-        assert_eq!(Experiment::parse("x.toml", &experiment.written_out()).unwrap(), experiment);
-        let own = changed(TEXT, "file:{folder:mount}/disk.img", "file:{folder:mount}/{client}.img");
+        assert_eq!(
+            Experiment::parse("x.toml", &experiment.written_out()).unwrap(),
+            experiment
+        );
+        let own = changed(
+            TEXT,
+            "file:{folder:mount}/disk.img",
+            "file:{folder:mount}/{client}.img",
+        );
         assert!(Experiment::parse("x.toml", &own).is_ok());
     }
 
@@ -154,14 +173,27 @@ for = "1s"
         let check = |from: &str, to: &str, line: &str, said: &str| {
             assert_mistake_at(&changed(TEXT, from, to), line, said);
         };
-        let here =
-            |text: &str| changed(text, "command = [\"nbdkit\"]\nhost = \"a\"\n", "command = [\"nbdkit\"]\n");
+        let here = |text: &str| {
+            changed(
+                text,
+                "command = [\"nbdkit\"]\nhost = \"a\"\n",
+                "command = [\"nbdkit\"]\n",
+            )
+        };
         let fault = "[[fault]]\nservice = \"store\"\nkill = true\nat = \"1s\"\nfor = \"1s\"\n";
         let whole = here(&changed(TEXT, fault, ""));
         assert_mistake_at(&whole, "after = [\"store\"]", "which host b does not reach");
         let apart = changed(&whole, "after = [\"store\"]\n", "");
-        assert_mistake_at(&apart, "url = \"nbd:", "loopback, which host b does not reach");
-        assert_mistake_at(&here(TEXT), "[[fault]]", "a fault without a host is injected here");
+        assert_mistake_at(
+            &apart,
+            "url = \"nbd:",
+            "loopback, which host b does not reach",
+        );
+        assert_mistake_at(
+            &here(TEXT),
+            "[[fault]]",
+            "a fault without a host is injected here",
+        );
         let file = "workloads = [\"there\"]\n[workloads.here]";
         check(
             file,
@@ -170,12 +202,23 @@ for = "1s"
             "on host b, and host local opens",
         );
         let private = "host = \"a\"\nprivate = [\"/var/lib/x\"]\n";
-        check("host = \"a\"\n", private, "private =", "cannot be private without a lab");
-        check("host = \"a\"\n", "host = \"c\"\n", "host =", "unknown host 'c'");
-        let file = "[targets.file]\nurl = \"file:{folder:mount}/disk.img\"\nworkloads = [\"there\"]\n";
+        check(
+            "host = \"a\"\n",
+            private,
+            "private =",
+            "cannot be private without a lab",
+        );
+        check(
+            "host = \"a\"\n",
+            "host = \"c\"\n",
+            "host =",
+            "unknown host 'c'",
+        );
+        let file =
+            "[targets.file]\nurl = \"file:{folder:mount}/disk.img\"\nworkloads = [\"there\"]\n";
         let there = "[workloads.there]\nhosts = [\"b\"]\nstop = { time = \"9s\" }\n";
-        let near =
-            changed(&changed(TEXT, file, ""), there, "").replace("[\"here\", \"there\"]", "[\"here\"]");
+        let near = changed(&changed(TEXT, file, ""), there, "")
+            .replace("[\"here\", \"there\"]", "[\"here\"]");
         let slow = changed(&near, "kill = true\n", "disk = { requests = 20 }\n");
         assert_mistake_at(&slow, "service = \"store\"", "where disks are not slowed");
     }

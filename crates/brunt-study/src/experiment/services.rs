@@ -91,7 +91,10 @@ pub struct ServiceEntry {
 
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected a list of a program and its arguments, or a line for the shell")]
+#[serde(
+    untagged,
+    expecting = "expected a list of a program and its arguments, or a line for the shell"
+)]
 pub enum ServiceCommand {
     /// A line for `/bin/sh -c`.
     Line(String),
@@ -153,7 +156,11 @@ pub struct ServiceLimits {
 
 impl Default for ServiceLimits {
     fn default() -> ServiceLimits {
-        ServiceLimits { memory: None, files: None, log: log() }
+        ServiceLimits {
+            memory: None,
+            files: None,
+            log: log(),
+        }
     }
 }
 
@@ -180,8 +187,10 @@ pub enum ServicePlace<'a> {
 type PlaceForm<'a> = (&'static str, fn(&'a str) -> ServicePlace<'a>);
 
 impl<'a> ServicePlace<'a> {
-    const FORMS: [PlaceForm<'a>; 2] =
-        [("{address:", ServicePlace::Address), ("{folder:", ServicePlace::Folder)];
+    const FORMS: [PlaceForm<'a>; 2] = [
+        ("{address:", ServicePlace::Address),
+        ("{folder:", ServicePlace::Folder),
+    ];
 
     /// The first one in a URL, with what stands before and behind it.
     fn first(url: &'a str) -> Option<(&'a str, ServicePlace<'a>, &'a str)> {
@@ -237,56 +246,103 @@ impl ServiceEntry {
             (vec!["prepare"], self.prepare.as_ref()),
             (vec!["ready", "command"], self.ready.command.as_ref()),
         ];
-        let help =
-            || Some("write command = [\"program\", \"argument\"], or a line for the shell".to_string());
+        let help = || {
+            Some("write command = [\"program\", \"argument\"], or a line for the shell".to_string())
+        };
         for (key, command) in commands {
             if let Some(what) = command.and_then(ServiceCommand::mistake) {
                 return Some((key, what.to_string(), help()));
             }
         }
         if self.ready.line.as_ref().is_some_and(String::is_empty) {
-            return Some((vec!["ready", "line"], "every line has this text in it".into(), None));
+            return Some((
+                vec!["ready", "line"],
+                "every line has this text in it".into(),
+                None,
+            ));
         }
-        let times = [("within", self.within, WITHIN_MAX), ("stop_within", self.stop_within, STOP_WITHIN_MAX)];
+        let times = [
+            ("within", self.within, WITHIN_MAX),
+            ("stop_within", self.stop_within, STOP_WITHIN_MAX),
+        ];
         for (key, time, max) in times {
             if time.0.is_zero() || time.0 > max {
-                return Some((vec![key], format!("{time} is not from 1ns to {}", Span(max)), None));
+                return Some((
+                    vec![key],
+                    format!("{time} is not from 1ns to {}", Span(max)),
+                    None,
+                ));
             }
         }
         let ServiceLimits { memory, files, log } = &self.limits;
-        let small = [("memory", *memory, MEMORY_MIN), ("log", Some(*log), LOG_MIN)];
+        let small = [
+            ("memory", *memory, MEMORY_MIN),
+            ("log", Some(*log), LOG_MIN),
+        ];
         for (key, size, min) in small {
             if let Some(size) = size.filter(|size| size.0 < min.0) {
-                return Some((vec!["limits", key], format!("{size} is less than {min}"), None));
+                return Some((
+                    vec!["limits", key],
+                    format!("{size} is less than {min}"),
+                    None,
+                ));
             }
         }
         if let Some(files) = files.filter(|files| *files < FILES_MIN) {
-            return Some((vec!["limits", "files"], format!("{files} is less than {FILES_MIN}"), None));
+            return Some((
+                vec!["limits", "files"],
+                format!("{files} is less than {FILES_MIN}"),
+                None,
+            ));
         }
         if let Some((what, help)) = self.private.iter().find_map(|path| odd_path(path)) {
             return Some((vec!["private"], what, Some(help.into())));
         }
         let odd = |name: &&String| name.is_empty() || name.contains(['=', '\0']);
         if let Some(name) = self.environment.keys().find(odd) {
-            return Some((vec!["environment"], format!("'{name}' is not a variable name"), None));
+            return Some((
+                vec!["environment"],
+                format!("'{name}' is not a variable name"),
+                None,
+            ));
         }
-        if let Some(name) = self.environment.keys().find(|name| name.starts_with(OWN_VARIABLES)) {
-            let what = format!("{name}: variables that begin with {OWN_VARIABLES} are set by Brunt");
-            return Some((vec!["environment"], what, Some("choose another name".into())));
+        if let Some(name) = self
+            .environment
+            .keys()
+            .find(|name| name.starts_with(OWN_VARIABLES))
+        {
+            let what =
+                format!("{name}: variables that begin with {OWN_VARIABLES} are set by Brunt");
+            return Some((
+                vec!["environment"],
+                what,
+                Some("choose another name".into()),
+            ));
         }
         let zero = |value: &&String| value.contains('\0');
-        self.environment
-            .values()
-            .find(zero)
-            .map(|_| (vec!["environment"], "a value has a zero byte".to_string(), None))
+        self.environment.values().find(zero).map(|_| {
+            (
+                vec!["environment"],
+                "a value has a zero byte".to_string(),
+                None,
+            )
+        })
     }
 }
 
 impl Experiment {
     /// Whether the services are there that are named, and can be started.
-    pub(super) fn check_services(&self, source: &Source<'_>, hosts: &Hosts) -> Result<(), Box<FileError>> {
+    pub(super) fn check_services(
+        &self,
+        source: &Source<'_>,
+        hosts: &Hosts,
+    ) -> Result<(), Box<FileError>> {
         if self.services.len() > SERVICES_MAX {
-            return Err(source.mistake(&["services"], format!("more than {SERVICES_MAX} services"), None));
+            return Err(source.mistake(
+                &["services"],
+                format!("more than {SERVICES_MAX} services"),
+                None,
+            ));
         }
         for (name, service) in &self.services {
             let wrong = |key: &[&str], what: String, help: Option<String>| {
@@ -295,7 +351,11 @@ impl Experiment {
             };
             if !is_name(name) {
                 let help = "use letters, digits, '-', '_' and '.'; begin with a letter or digit";
-                return wrong(&[], "its name cannot be that of a file".into(), Some(help.into()));
+                return wrong(
+                    &[],
+                    "its name cannot be that of a file".into(),
+                    Some(help.into()),
+                );
             }
             if let Some((key, what, help)) = service.mistake() {
                 return wrong(&key, what, help);
@@ -306,7 +366,11 @@ impl Experiment {
             if let Some((what, help)) = self.not_private(name, service) {
                 return wrong(&["private"], what, Some(help));
             }
-            if let Some(unknown) = service.after.iter().find(|after| !self.services.contains_key(*after)) {
+            if let Some(unknown) = service
+                .after
+                .iter()
+                .find(|after| !self.services.contains_key(*after))
+            {
                 return wrong(&["after"], self.no_service(unknown), None);
             }
         }
@@ -318,8 +382,10 @@ impl Experiment {
                 Some("remove one of the services from after".into()),
             ));
         }
-        let all =
-            self.targets.keys().flat_map(|name| self.as_opened(name).into_iter().map(move |own| (name, own)));
+        let all = self
+            .targets
+            .keys()
+            .flat_map(|name| self.as_opened(name).into_iter().map(move |own| (name, own)));
         for (name, (_, target)) in all {
             for place in ServicePlace::all(&target.url) {
                 let wrong = |what: String, help: Option<String>| {
@@ -355,9 +421,10 @@ impl Experiment {
             }
             Err(error) => Some((error.to_string(), one_of())),
             Ok(_) if names.contains(&host.as_str()) => None,
-            Ok(_) if self.lab.is_some() => {
-                Some((format!("{host} is not a host of the lab, so nothing reaches it there"), one_of()))
-            }
+            Ok(_) if self.lab.is_some() => Some((
+                format!("{host} is not a host of the lab, so nothing reaches it there"),
+                one_of(),
+            )),
             Ok(_) => None,
         }
     }
@@ -367,17 +434,28 @@ impl Experiment {
         if self.lab.is_none() {
             let first = service.private.first()?;
             return Some((
-                format!("{} cannot be private without a lab: its whole host would see it", first.display()),
+                format!(
+                    "{} cannot be private without a lab: its whole host would see it",
+                    first.display()
+                ),
                 "add [lab] with hosts and links, or omit private".into(),
             ));
         }
-        let here = self.services.iter().filter(|(_, other)| other.host == service.host);
+        let here = self
+            .services
+            .iter()
+            .filter(|(_, other)| other.host == service.host);
         let others = here.flat_map(|(other, entry)| {
-            entry.private.iter().enumerate().map(move |(number, path)| (other.as_str(), number, path))
+            entry
+                .private
+                .iter()
+                .enumerate()
+                .map(move |(number, path)| (other.as_str(), number, path))
         });
         for (number, path) in service.private.iter().enumerate() {
             let meets = |(other, at, there): &(&str, usize, &PathBuf)| {
-                (*other, *at) != (name, number) && (there.starts_with(path) || path.starts_with(there))
+                (*other, *at) != (name, number)
+                    && (there.starts_with(path) || path.starts_with(there))
             };
             if let Some((other, _, there)) = others.clone().find(meets) {
                 let what = format!(
@@ -396,7 +474,10 @@ impl Experiment {
         let known: Vec<&str> = self.services.keys().map(String::as_str).collect();
         match known.is_empty() {
             true => format!("unknown service '{name}'; there are no services"),
-            false => format!("unknown service '{name}'; the services are {}", known.join(", ")),
+            false => format!(
+                "unknown service '{name}'; the services are {}",
+                known.join(", ")
+            ),
         }
     }
 
@@ -415,7 +496,13 @@ impl Experiment {
             match self.services.keys().filter(waits).find(can_start) {
                 Some(name) => order.push(name),
                 None => {
-                    return Err(ServiceCircle(self.services.keys().find(waits).cloned().unwrap_or_default()));
+                    return Err(ServiceCircle(
+                        self.services
+                            .keys()
+                            .find(waits)
+                            .cloned()
+                            .unwrap_or_default(),
+                    ));
                 }
             }
         }
@@ -454,7 +541,12 @@ fn odd_path(path: &Path) -> Option<(String, &'static str)> {
         ));
     }
     let own = path == Path::new("/") || path.starts_with("/proc");
-    own.then(|| (format!("{shown} cannot be private, because Brunt needs it"), "name another folder"))
+    own.then(|| {
+        (
+            format!("{shown} cannot be private, because Brunt needs it"),
+            "name another folder",
+        )
+    })
 }
 
 /// Whether it can be the name of a file and be read in a URL.
@@ -497,14 +589,18 @@ for = "1s"
     fn order_and_places() {
         let experiment = Experiment::parse("x.toml", GOOD).unwrap();
         assert_eq!(experiment.services_in_order().unwrap(), ["back", "front"]);
-        let replaced = ServicePlace::replaced(&experiment.targets["disk"].url, |place| match place {
-            ServicePlace::Address(name) => format!("at-{name}"),
-            ServicePlace::Folder(name) => format!("in-{name}"),
-        });
+        let replaced =
+            ServicePlace::replaced(&experiment.targets["disk"].url, |place| match place {
+                ServicePlace::Address(name) => format!("at-{name}"),
+                ServicePlace::Folder(name) => format!("in-{name}"),
+            });
         assert_eq!(replaced, "nbd://at-front/x?socket=in-back");
         assert!(experiment.targets["disk"].is_of_service());
         assert!(ServicePlace::all("array:raid0,{a},{folder").is_empty());
-        assert_eq!(experiment.services["back"].command.words()[..2], ["/bin/sh", "-c"]);
+        assert_eq!(
+            experiment.services["back"].command.words()[..2],
+            ["/bin/sh", "-c"]
+        );
         let again = Experiment::parse("again.toml", &experiment.written_out()).unwrap();
         assert_eq!(again, experiment);
     }
@@ -513,21 +609,37 @@ for = "1s"
     #[test]
     fn private_folders_lie_apart() {
         let with = |front: &str, back: &str| {
-            let text = GOOD.replace("[\"nbdkit\"]", &format!("[\"nbdkit\"]\nhost = \"a\"\n{front}"));
+            let text = GOOD.replace(
+                "[\"nbdkit\"]",
+                &format!("[\"nbdkit\"]\nhost = \"a\"\n{front}"),
+            );
             let text = text.replace("environment", &format!("{back}\nenvironment"));
             text + "[lab]\nhosts = [\"a\", \"b\"]\n[lab.links.wire]\nbetween = [\"a\", \"b\"]\n"
         };
-        let good = with("private = [\"/var/lib/x\", \"/run\"]", "host = \"b\"\nprivate = [\"/run/x\"]");
+        let good = with(
+            "private = [\"/var/lib/x\", \"/run\"]",
+            "host = \"b\"\nprivate = [\"/run/x\"]",
+        );
         let experiment = Experiment::parse("x.toml", &good).unwrap();
-        assert_eq!(experiment.services["back"].private, [PathBuf::from("/run/x")]);
-        let bad = with("private = [\"/run\"]", "host = \"a\"\nprivate = [\"/var\", \"/run/x\"]");
+        assert_eq!(
+            experiment.services["back"].private,
+            [PathBuf::from("/run/x")]
+        );
+        let bad = with(
+            "private = [\"/run\"]",
+            "host = \"a\"\nprivate = [\"/var\", \"/run/x\"]",
+        );
         assert_mistake_at(
             &bad,
             "private = [\"/var\"",
             "/run/x and /run of service front lie within one another",
         );
         let twice = with("private = [\"/var/lib\", \"/var\"]", "host = \"b\"");
-        assert_mistake_at(&twice, "private = [\"/var/lib\"", "/var/lib and /var of service front");
+        assert_mistake_at(
+            &twice,
+            "private = [\"/var/lib\"",
+            "/var/lib and /var of service front",
+        );
     }
 
     #[test]
@@ -537,8 +649,18 @@ for = "1s"
         };
         check("[\"nbdkit\"]", "[]", "command = []", "names no program");
         check("\"exec sleep 1000\"", "\" \"", "command = \" \"", "empty");
-        check("\"exec sleep 1000\"", "7", "command = 7", "a line for the shell");
-        check("after = [\"back\"]", "after = [\"bakc\"]", "after", "the services are back, front");
+        check(
+            "\"exec sleep 1000\"",
+            "7",
+            "command = 7",
+            "a line for the shell",
+        );
+        check(
+            "after = [\"back\"]",
+            "after = [\"bakc\"]",
+            "after",
+            "the services are back, front",
+        );
         check(
             "[\"nbdkit\"]\nafter = [\"back\"]",
             "[\"nbdkit\"]\nafter = [\"front\"]",
@@ -549,24 +671,62 @@ for = "1s"
         check("files = 256", "files = 3", "limits", "less than 64");
         check("1MiB", "1KiB", "limits", "less than 4KiB");
         check("LEVEL", "BRUNT_LEVEL", "environment", "set by Brunt");
-        check("[services.back]", "[services.\"../back\"]", "[services.\"..", "letters, digits");
-        check("{address:front}", "{address:side}", "url", "unknown service 'side'");
-        check("{address:front}", "{address:back}", "url", "ready = { port = 0 }");
+        check(
+            "[services.back]",
+            "[services.\"../back\"]",
+            "[services.\"..",
+            "letters, digits",
+        );
+        check(
+            "{address:front}",
+            "{address:side}",
+            "url",
+            "unknown service 'side'",
+        );
+        check(
+            "{address:front}",
+            "{address:back}",
+            "url",
+            "ready = { port = 0 }",
+        );
         check("port = 0,", "prot = 0,", "ready", "did you mean port?");
-        check("after = [\"back\"]", "after = [\"back\"]\nhost = \"far\"", "host", "unknown host 'far'");
-        check("after = [\"back\"]", "after = [\"back\"]\nwithin = \"2h\"", "within", "1ns to 3600s");
+        check(
+            "after = [\"back\"]",
+            "after = [\"back\"]\nhost = \"far\"",
+            "host",
+            "unknown host 'far'",
+        );
+        check(
+            "after = [\"back\"]",
+            "after = [\"back\"]\nwithin = \"2h\"",
+            "within",
+            "1ns to 3600s",
+        );
         let lab = "[lab]\nhosts = [\"a\"]\n[services.back]";
         check("[services.back]", lab, "[services.back]", "host = one of a");
         let private = |paths: &str, said: &str| {
             let keys = "environment = { LEVEL = \"3\" }";
             check(keys, &format!("{keys}\nprivate = {paths}"), "private", said);
         };
-        private("[\"/var/lib/x\"]", "/var/lib/x cannot be private without a lab");
+        private(
+            "[\"/var/lib/x\"]",
+            "/var/lib/x cannot be private without a lab",
+        );
         private("[\"var/lib/x\"]", "no absolute path");
         private("[\"/var/../x\"]", "no absolute path");
         private("[\"/\"]", "because Brunt needs it");
         private("[\"/proc/sys\"]", "because Brunt needs it");
-        check("service = \"back\"", "service = \"side\"", "service", "unknown service 'side'");
-        check("service = \"back\"", "service = \"back\"\nprocess = \"x\"", "process", "omit process");
+        check(
+            "service = \"back\"",
+            "service = \"side\"",
+            "service",
+            "unknown service 'side'",
+        );
+        check(
+            "service = \"back\"",
+            "service = \"back\"\nprocess = \"x\"",
+            "process",
+            "omit process",
+        );
     }
 }

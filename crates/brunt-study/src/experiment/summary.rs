@@ -23,8 +23,14 @@ use super::{Experiment, Sweep, Target, TogetherEntry, without_secrets};
 impl Experiment {
     /// What results say of it.
     pub fn summary(&self) -> ExperimentSummary {
-        let devices = self.targets.iter().map(|(name, target)| (name.clone(), device(target)));
-        let directories = self.filesystems.iter().map(|(name, load)| (name.clone(), directory(load)));
+        let devices = self
+            .targets
+            .iter()
+            .map(|(name, target)| (name.clone(), device(target)));
+        let directories = self
+            .filesystems
+            .iter()
+            .map(|(name, load)| (name.clone(), directory(load)));
         let blocks = self
             .workloads
             .iter()
@@ -33,12 +39,14 @@ impl Experiment {
         self.add_together(&mut workloads);
         for load in self.filesystems.values() {
             for load in FileLoad::phases(load) {
-                workloads.entry(load.phase().name().to_string()).or_insert_with(|| WorkloadSummary {
-                    kind: load.kind().into(),
-                    description: load.describe(),
-                    queue_depth: None,
-                    arrival: ArrivalKind::Closed,
-                });
+                workloads
+                    .entry(load.phase().name().to_string())
+                    .or_insert_with(|| WorkloadSummary {
+                        kind: load.kind().into(),
+                        description: load.describe(),
+                        queue_depth: None,
+                        arrival: ArrivalKind::Closed,
+                    });
             }
         }
         ExperimentSummary {
@@ -46,7 +54,10 @@ impl Experiment {
             description: self.description.clone(),
             seed: self.seed,
             repetitions: self.repetitions,
-            targets: devices.chain(directories).chain(self.several_targets()).collect(),
+            targets: devices
+                .chain(directories)
+                .chain(self.several_targets())
+                .collect(),
             workloads,
             congestion: self.congestion_summary(),
             toml: without_secrets(&self.clone().without_secrets().written_out()),
@@ -59,13 +70,23 @@ impl Experiment {
             let mut each = Vec::new();
             for job in &group.jobs {
                 let of = workload_summary(&self.workloads[&job.workload], &self.sweep);
-                let delay =
-                    job.start_delay.map_or(String::new(), |delay| format!(", {delay} after the start"));
-                each.push(format!("{} on {} ({}{delay})", job.name(), job.target, of.description));
+                let delay = job
+                    .start_delay
+                    .map_or(String::new(), |delay| format!(", {delay} after the start"));
+                each.push(format!(
+                    "{} on {} ({}{delay})",
+                    job.name(),
+                    job.target,
+                    of.description
+                ));
                 workloads.insert(format!("{name}/{}", job.name()), of);
             }
-            let enders: Vec<&str> =
-                group.jobs.iter().filter(|job| job.ends_run).map(|job| job.name()).collect();
+            let enders: Vec<&str> = group
+                .jobs
+                .iter()
+                .filter(|job| job.ends_run)
+                .map(|job| job.name())
+                .collect();
             let ends = match enders.len() {
                 _ if group.exit_all => "; ends with the first".to_string(),
                 0 => String::new(),
@@ -79,7 +100,11 @@ impl Experiment {
             };
             workloads.insert(name.clone(), group);
         }
-        let alone = |name: &String| self.targets.keys().any(|target| self.runs_alone(target, name));
+        let alone = |name: &String| {
+            self.targets
+                .keys()
+                .any(|target| self.runs_alone(target, name))
+        };
         for name in self.workloads.keys().filter(|name| !alone(name)) {
             workloads.remove(name);
         }
@@ -89,8 +114,17 @@ impl Experiment {
     fn several_targets(&self) -> Vec<(String, TargetSummary)> {
         let targets = self.together.values().map(TogetherEntry::targets);
         let several = targets.filter(|targets| targets.len() > 1).map(|targets| {
-            let places: Vec<String> = targets.iter().map(|name| device(&self.targets[name]).place).collect();
-            (targets.join("+"), TargetSummary { place: places.join(", "), ..TargetSummary::default() })
+            let places: Vec<String> = targets
+                .iter()
+                .map(|name| device(&self.targets[name]).place)
+                .collect();
+            (
+                targets.join("+"),
+                TargetSummary {
+                    place: places.join(", "),
+                    ..TargetSummary::default()
+                },
+            )
         });
         several.collect()
     }
@@ -104,15 +138,26 @@ impl Experiment {
         if self.lab.is_none() && !self.targets.values().any(by_network) {
             return None;
         }
-        let algorithm = self.congestion.or_else(|| Congestion::of_kernel().ok())?.to_string();
-        Some(CongestionSummary { algorithm, chosen: self.congestion.is_some() })
+        let algorithm = self
+            .congestion
+            .or_else(|| Congestion::of_kernel().ok())?
+            .to_string();
+        Some(CongestionSummary {
+            algorithm,
+            chosen: self.congestion.is_some(),
+        })
     }
 }
 
 fn device(target: &Target) -> TargetSummary {
-    let is_network = target.role().is_some_and(|role| role.is_network()) || target.url.starts_with("tcp://");
+    let is_network =
+        target.role().is_some_and(|role| role.is_network()) || target.url.starts_with("tcp://");
     TargetSummary {
-        kind: if is_network { TargetKind::Network } else { TargetKind::Device },
+        kind: if is_network {
+            TargetKind::Network
+        } else {
+            TargetKind::Device
+        },
         place: without_secrets(target.place()),
         served: target.serve.is_some(),
         host: target.host.as_ref().map(HostName::to_string),
@@ -181,7 +226,14 @@ phases = ["seeks"]
         );
         let summary = Experiment::parse("x.toml", &text).unwrap().summary();
         let kinds: Vec<TargetKind> = summary.targets.values().map(|target| target.kind).collect();
-        assert_eq!(kinds, [TargetKind::Device, TargetKind::Directory, TargetKind::Network]);
+        assert_eq!(
+            kinds,
+            [
+                TargetKind::Device,
+                TargetKind::Directory,
+                TargetKind::Network
+            ]
+        );
         assert_eq!(summary.targets["disk"].place, "iscsi://me%***@host/iqn/0");
         assert!(!summary.toml.contains("hush") && summary.toml.contains("queue_depth = 8"));
         let mixed = &summary.workloads["mixed"];
@@ -189,9 +241,21 @@ phases = ["seeks"]
             mixed.description,
             "4KiB (75 %) + 64KiB (25 %), 75 % reads, random, 8 outstanding, closed loop"
         );
-        assert_eq!((mixed.queue_depth, mixed.arrival), (Some(8), ArrivalKind::Closed));
+        assert_eq!(
+            (mixed.queue_depth, mixed.arrival),
+            (Some(8), ArrivalKind::Closed)
+        );
         let paced = &summary.workloads["paced"];
-        assert!(paced.description.ends_with("open loop, 1,500 requests/s, Poisson"), "{}", paced.description);
-        assert_eq!((summary.workloads["seeks"].kind.as_str(), paced.arrival), ("file", ArrivalKind::Open));
+        assert!(
+            paced
+                .description
+                .ends_with("open loop, 1,500 requests/s, Poisson"),
+            "{}",
+            paced.description
+        );
+        assert_eq!(
+            (summary.workloads["seeks"].kind.as_str(), paced.arrival),
+            ("file", ArrivalKind::Open)
+        );
     }
 }

@@ -59,7 +59,10 @@ impl Target {
     pub fn place(&self) -> &str {
         match &self.serve {
             None => &self.url,
-            Some(serve) => serve.words().get(usize::from(self.lun.unwrap_or(0))).map_or("", String::as_str),
+            Some(serve) => serve
+                .words()
+                .get(usize::from(self.lun.unwrap_or(0)))
+                .map_or("", String::as_str),
         }
     }
 
@@ -70,8 +73,12 @@ impl Target {
 
     /// Where it is opened once its role listens at `address`; the URL of what is not served.
     pub fn url_at(&self, address: std::net::SocketAddr) -> String {
-        let served = self.role().and_then(|role| role.url(address, self.lun.unwrap_or(0)));
-        let Some(mut url) = served else { return self.url.clone() };
+        let served = self
+            .role()
+            .and_then(|role| role.url(address, self.lun.unwrap_or(0)));
+        let Some(mut url) = served else {
+            return self.url.clone();
+        };
         if let Some(options) = &self.options {
             url += &format!("?{options}");
         }
@@ -85,7 +92,10 @@ impl Target {
 
     /// The same as this host opens it.
     pub fn of_client(&self, host: &str) -> Target {
-        Target { url: self.url.replace(CLIENT_PLACE, host), ..self.clone() }
+        Target {
+            url: self.url.replace(CLIENT_PLACE, host),
+            ..self.clone()
+        }
     }
 
     /// The key that is wrong, what, and what would be right.
@@ -94,7 +104,11 @@ impl Target {
         let Some(role) = self.role() else {
             if self.url.is_empty() {
                 let what = "it has neither url nor serve".to_string();
-                return Err(("url", what, help("add url = \"memory:1GiB\", or serve = \"memory:1GiB\"")));
+                return Err((
+                    "url",
+                    what,
+                    help("add url = \"memory:1GiB\", or serve = \"memory:1GiB\""),
+                ));
             }
             let there = [
                 ("lun", self.lun.is_some()),
@@ -103,13 +117,19 @@ impl Target {
             ];
             for (key, there) in there {
                 if there {
-                    let what = format!("{key} applies to served targets only; this target has a url");
+                    let what =
+                        format!("{key} applies to served targets only; this target has a url");
                     return Err((key, what, help("write it in the url")));
                 }
             }
             return Ok(());
         };
-        if self.serve.iter().flat_map(Serve::words).any(|lun| lun.contains(CLIENT_PLACE)) {
+        if self
+            .serve
+            .iter()
+            .flat_map(Serve::words)
+            .any(|lun| lun.contains(CLIENT_PLACE))
+        {
             let what = format!("{CLIENT_PLACE} in serve: one target is served for all clients");
             return Err((
                 "serve",
@@ -131,7 +151,11 @@ impl Target {
             };
         };
         if !(1..=LUNS_MAX).contains(&luns.len()) {
-            return Err(("serve", format!("{} LUNs; write 1 to {LUNS_MAX}", luns.len()), None));
+            return Err((
+                "serve",
+                format!("{} LUNs; write 1 to {LUNS_MAX}", luns.len()),
+                None,
+            ));
         }
         if let Some(empty) = luns.iter().position(|lun| lun.trim().is_empty()) {
             return Err((
@@ -142,7 +166,10 @@ impl Target {
         }
         match self.lun {
             Some(lun) if usize::from(lun) >= luns.len() => {
-                let what = format!("LUN {lun} is measured, but {} are served, from 0", luns.len());
+                let what = format!(
+                    "LUN {lun} is measured, but {} are served, from 0",
+                    luns.len()
+                );
                 Err(("lun", what, None))
             }
             _ => Ok(()),
@@ -157,7 +184,9 @@ mod tests {
 
     fn parse(text: &str) -> Result<Target, String> {
         let target: Target = toml::from_str(text).map_err(|error| error.to_string())?;
-        target.check().map_err(|(key, what, _)| format!("{key}: {what}"))?;
+        target
+            .check()
+            .map_err(|(key, what, _)| format!("{key}: {what}"))?;
         Ok(target)
     }
 
@@ -167,13 +196,29 @@ mod tests {
         let at = "127.0.0.1:9".parse().unwrap();
         let check = |text: &str, place: &str, url: &str| {
             let target = parse(text).unwrap();
-            assert_eq!((target.place(), target.url_at(at).as_str()), (place, url), "{text}");
+            assert_eq!(
+                (target.place(), target.url_at(at).as_str()),
+                (place, url),
+                "{text}"
+            );
         };
         check("url = \"null:1GiB\"", "null:1GiB", "null:1GiB");
-        check("serve = \"null:1GiB\"", "null:1GiB", &format!("iscsi://127.0.0.1:9/{TARGET_NAME}/0"));
-        check("serve = \"tcp\"\noptions = \"connections=2\"", "tcp", "tcp://127.0.0.1:9?connections=2");
+        check(
+            "serve = \"null:1GiB\"",
+            "null:1GiB",
+            &format!("iscsi://127.0.0.1:9/{TARGET_NAME}/0"),
+        );
+        check(
+            "serve = \"tcp\"\noptions = \"connections=2\"",
+            "tcp",
+            "tcp://127.0.0.1:9?connections=2",
+        );
         let two = "serve = [\"null:1GiB\", \"memory:1MiB,wb\"]\nlun = 1";
-        check(two, "memory:1MiB,wb", &format!("iscsi://127.0.0.1:9/{TARGET_NAME}/1"));
+        check(
+            two,
+            "memory:1MiB,wb",
+            &format!("iscsi://127.0.0.1:9/{TARGET_NAME}/1"),
+        );
     }
 
     /// Contradictions are named.
@@ -186,12 +231,18 @@ mod tests {
         check("", "neither url");
         check("url = \"a\"\nserve = \"b\"", "both url and serve");
         check("url = \"a\"\nlun = 1", "applies to served targets only");
-        check("url = \"a\"\noptions = \"x=1\"", "applies to served targets only");
+        check(
+            "url = \"a\"\noptions = \"x=1\"",
+            "applies to served targets only",
+        );
         check("serve = 7", "a LUN such as");
         check("serve = []", "0 LUNs");
         check("serve = [\"null:1M\", \"\"]", "LUN 1 is empty");
         check("serve = \"null:1M\"\nlun = 1", "from 0");
         check("serve = \"tcp\"\nlun = 0", "a sink has no LUNs");
-        check("serve = \"/tmp/{client}.img\"", "one target is served for all clients");
+        check(
+            "serve = \"/tmp/{client}.img\"",
+            "one target is served for all clients",
+        );
     }
 }

@@ -103,12 +103,17 @@ pub(super) struct TogetherDraft {
 
 impl TogetherDraft {
     /// Their load. A trace is read once for all that replay it: `replays` are those that were made before.
-    pub(super) fn load(&self, replays: &mut Vec<ReplayLoad>) -> Result<TogetherLoad, WorkloadError> {
+    pub(super) fn load(
+        &self,
+        replays: &mut Vec<ReplayLoad>,
+    ) -> Result<TogetherLoad, WorkloadError> {
         let mut load = |index: usize, job: &JobDraft| match &job.elsewhere {
             // Jobs run at once, so each has a conversation of its own with a host.
             Some(elsewhere) => {
                 let (targets, lane) = (std::slice::from_ref(&job.target), Lane(index as u32));
-                elsewhere.clone().load(*job.workload.clone(), targets, replays, lane)
+                elsewhere
+                    .clone()
+                    .load(*job.workload.clone(), targets, replays, lane)
             }
             None => load_of(&job.workload, std::slice::from_ref(&job.target), replays),
         };
@@ -118,7 +123,10 @@ impl TogetherDraft {
             start_delay: job.start_delay.0,
             ends_run: job.ends_run,
         };
-        TogetherLoad::new(self.jobs.iter().enumerate().map(job).collect(), self.exit_all)
+        TogetherLoad::new(
+            self.jobs.iter().enumerate().map(job).collect(),
+            self.exit_all,
+        )
     }
 }
 
@@ -140,7 +148,10 @@ pub(super) fn replay_of(
     targets: &[String],
     replays: &mut Vec<ReplayLoad>,
 ) -> ReplayLoad {
-    let replay = replays.iter().fold(ReplayLoad::new(workload.clone(), targets), ReplayLoad::sharing);
+    let replay = replays.iter().fold(
+        ReplayLoad::new(workload.clone(), targets),
+        ReplayLoad::sharing,
+    );
     replays.push(replay.clone());
     replay
 }
@@ -158,7 +169,9 @@ impl Experiment {
     /// Whether a workload runs against a target, by itself or at once with others.
     pub(super) fn runs_on(&self, target: &str, workload: &str) -> bool {
         self.runs_alone(target, workload)
-            || self.jobs().any(|job| job.workload == workload && job.target == target)
+            || self
+                .jobs()
+                .any(|job| job.workload == workload && job.target == target)
     }
 
     /// Whether a group has a job on this target.
@@ -171,7 +184,11 @@ impl Experiment {
     }
 
     /// The jobs of a group, before the sweep.
-    pub(super) fn together_draft(&self, group: &TogetherEntry, fleet: &Arc<Fleet>) -> TogetherDraft {
+    pub(super) fn together_draft(
+        &self,
+        group: &TogetherEntry,
+        fleet: &Arc<Fleet>,
+    ) -> TogetherDraft {
         let elsewhere = |job: &JobEntry| {
             let is_elsewhere = !self.workloads[&job.workload].hosts.is_empty();
             is_elsewhere.then(|| self.elsewhere(std::slice::from_ref(&job.target), fleet))
@@ -185,7 +202,11 @@ impl Experiment {
             start_delay: job.start_delay.unwrap_or_default(),
             ends_run: job.ends_run,
         });
-        TogetherDraft { jobs: jobs.collect(), exit_all: group.exit_all, targets: group.targets() }
+        TogetherDraft {
+            jobs: jobs.collect(),
+            exit_all: group.exit_all,
+            targets: group.targets(),
+        }
     }
 
     /// Whether the jobs of each group are there, and can run at once.
@@ -193,8 +214,9 @@ impl Experiment {
         for (name, group) in &self.together {
             let path = ["together", name.as_str()];
             if self.workloads.contains_key(name) {
-                let what =
-                    format!("{name} is a workload and several at once: results could not tell them apart");
+                let what = format!(
+                    "{name} is a workload and several at once: results could not tell them apart"
+                );
                 return Err(source.mistake(&path, what, Some("rename one of them".into())));
             }
             let path = ["together", name.as_str(), "jobs"];
@@ -205,7 +227,11 @@ impl Experiment {
             for job in &group.jobs {
                 if !self.workloads.contains_key(&job.workload) {
                     let what = format!("together {name}: there is no workload {}", job.workload);
-                    return Err(source.mistake(&path, what, known(self.workloads.keys().collect())));
+                    return Err(source.mistake(
+                        &path,
+                        what,
+                        known(self.workloads.keys().collect()),
+                    ));
                 }
                 if !self.targets.contains_key(&job.target) {
                     let what = format!("together {name}: there is no target {}", job.target);
@@ -215,8 +241,15 @@ impl Experiment {
             if let Some((what, help)) = self.unfit(group) {
                 return Err(source.mistake(&path, format!("together {name}: {what}"), Some(help)));
             }
-            if let Err(error) = self.together_draft(group, &self.fleet()).load(&mut Vec::new()) {
-                return Err(source.mistake(&path, format!("together {name}: {}", error.what), None));
+            if let Err(error) = self
+                .together_draft(group, &self.fleet())
+                .load(&mut Vec::new())
+            {
+                return Err(source.mistake(
+                    &path,
+                    format!("together {name}: {}", error.what),
+                    None,
+                ));
             }
         }
         Ok(())
@@ -224,7 +257,12 @@ impl Experiment {
 
     /// What of the workloads of a group does not go together, and what to do.
     fn unfit(&self, group: &TogetherEntry) -> Option<(String, String)> {
-        let jobs = || group.jobs.iter().map(|job| (job, &self.workloads[&job.workload]));
+        let jobs = || {
+            group
+                .jobs
+                .iter()
+                .map(|job| (job, &self.workloads[&job.workload]))
+        };
         for (index, (job, workload)) in jobs().enumerate() {
             if workload.ramp_up.is_some_and(|ramp_up| ramp_up.requests > 0) {
                 let what = format!(
@@ -240,10 +278,15 @@ impl Experiment {
                     && overlap(workload, theirs)
             });
             if let (Some((_, (other, _))), true) = (clash, workload.verify.is_some()) {
-                let what = format!("job {} verifies blocks that job {} changes", job.name(), other.name());
+                let what = format!(
+                    "job {} verifies blocks that job {} changes",
+                    job.name(),
+                    other.name()
+                );
                 return Some((
                     what,
-                    "give each a region of its own: region = { start = \"0\", length = \"1GiB\" }".into(),
+                    "give each a region of its own: region = { start = \"0\", length = \"1GiB\" }"
+                        .into(),
                 ));
             }
         }
@@ -255,7 +298,13 @@ impl Experiment {
 fn overlap(one: &Workload, other: &Workload) -> bool {
     let range = |workload: &Workload| {
         let start = workload.region.start.0;
-        (start, workload.region.length.map_or(u64::MAX, |length| start.saturating_add(length.0)))
+        (
+            start,
+            workload
+                .region
+                .length
+                .map_or(u64::MAX, |length| start.saturating_add(length.0)),
+        )
     };
     let ((start, end), (from, to)) = (range(one), range(other));
     start < to && from < end
@@ -296,7 +345,11 @@ queue_depth = [1, 8]
     fn jobs_are_points_of_a_point() {
         let experiment = Experiment::parse("x.toml", TEXT).unwrap();
         let plan = experiment.plan();
-        let labels: Vec<&str> = plan.points.iter().map(|point| point.label.as_str()).collect();
+        let labels: Vec<&str> = plan
+            .points
+            .iter()
+            .map(|point| point.label.as_str())
+            .collect();
         let (alone, at_once) = labels.split_at(4);
         assert_eq!(alone[0], "disk other queue_depth=1");
         assert_eq!(alone[3], "log other queue_depth=8");
@@ -308,14 +361,35 @@ queue_depth = [1, 8]
         ];
         assert_eq!((&at_once[..4], at_once.len()), (&expected[..], 8));
         assert_eq!(plan.points[6].part_of, Some(4));
-        assert_eq!((plan.jobs_of(4), plan.jobs_of(8), plan.jobs_of(0)), (5..8, 9..12, 1..1));
-        assert!(plan.points[4].is_on("log") && plan.points[5].is_on("disk") && !plan.points[5].is_on("log"));
+        assert_eq!(
+            (plan.jobs_of(4), plan.jobs_of(8), plan.jobs_of(0)),
+            (5..8, 9..12, 1..1)
+        );
+        assert!(
+            plan.points[4].is_on("log")
+                && plan.points[5].is_on("disk")
+                && !plan.points[5].is_on("log")
+        );
         // Four points alone of a second, two at once of five seconds.
-        assert_eq!((plan.runs.len(), plan.time_min.as_secs()), (6 * 4, 4 * (4 + 2 * 5)));
-        assert!(plan.runs.iter().all(|(point, _)| plan.points[*point].part_of.is_none()));
-        let written: Vec<&str> = plan.written.iter().map(|(name, ..)| name.as_str()).collect();
+        assert_eq!(
+            (plan.runs.len(), plan.time_min.as_secs()),
+            (6 * 4, 4 * (4 + 2 * 5))
+        );
+        assert!(
+            plan.runs
+                .iter()
+                .all(|(point, _)| plan.points[*point].part_of.is_none())
+        );
+        let written: Vec<&str> = plan
+            .written
+            .iter()
+            .map(|(name, ..)| name.as_str())
+            .collect();
         assert_eq!(written, ["disk", "log"]);
-        let text = TEXT.replace("url = \"memory:1MiB\"", "url = \"memory:1MiB\"\nworkloads = [\"writer\"]");
+        let text = TEXT.replace(
+            "url = \"memory:1MiB\"",
+            "url = \"memory:1MiB\"\nworkloads = [\"writer\"]",
+        );
         let plan = Experiment::parse("x.toml", &text).unwrap().plan();
         assert_eq!(plan.points[2].label, "log writer queue_depth=1");
         let again = Experiment::parse("x.toml", &experiment.written_out()).unwrap();
@@ -333,11 +407,36 @@ queue_depth = [1, 8]
             16,
             "no workload raeder there are other",
         );
-        check("target = \"log\"", "target = \"lag\"", 16, "no target lag there are disk, log");
-        check("name = \"second\"", "name = \"reader\"", 16, "two jobs are called reader");
-        check("start_delay = \"1s\"", "start_delay = \"1501ms\"", 16, "no multiple");
-        check("start_delay = \"1s\"", "startdelay = \"1s\"", 18, "did you mean start_delay?");
-        check("[together.mixed]", "[together.reader]", 15, "a workload and several");
+        check(
+            "target = \"log\"",
+            "target = \"lag\"",
+            16,
+            "no target lag there are disk, log",
+        );
+        check(
+            "name = \"second\"",
+            "name = \"reader\"",
+            16,
+            "two jobs are called reader",
+        );
+        check(
+            "start_delay = \"1s\"",
+            "start_delay = \"1501ms\"",
+            16,
+            "no multiple",
+        );
+        check(
+            "start_delay = \"1s\"",
+            "startdelay = \"1s\"",
+            18,
+            "did you mean start_delay?",
+        );
+        check(
+            "[together.mixed]",
+            "[together.reader]",
+            15,
+            "a workload and several",
+        );
         check(
             "stop = { time = \"4s\" }",
             "stop = { time = \"4s\" }\nramp_up = { requests = 9 }",
@@ -345,7 +444,12 @@ queue_depth = [1, 8]
             "nobody knows",
         );
         let verified = "[workloads.reader]\nread = 0.5\nverify = {}\n";
-        check("[workloads.reader]\n", verified, 18, "verifies blocks that job second changes");
+        check(
+            "[workloads.reader]\n",
+            verified,
+            18,
+            "verifies blocks that job second changes",
+        );
         check("queue_depth = [1, 8]", "workers = [100]", 21, "300 workers");
     }
 }

@@ -161,14 +161,19 @@ impl Actor {
     }
 
     /// The record of a fault that was there, and whether it went away; or why it was not there.
-    fn follow(&mut self, ready: &SyncSender<()>) -> Result<(FaultRecord, Result<(), DriverError>), Failure> {
+    fn follow(
+        &mut self,
+        ready: &SyncSender<()>,
+    ) -> Result<(FaultRecord, Result<(), DriverError>), Failure> {
         let (begin, end) = self.entry.common.times();
         let mut put_at = None;
         if begin.is_none() {
             put_at = self.driver.put().map_err(Failure::Refused)?;
         }
         let _ = ready.send(());
-        let Some(start) = self.signals.start() else { return Err(Failure::Unseen(Absent::NotStarted)) };
+        let Some(start) = self.signals.start() else {
+            return Err(Failure::Unseen(Absent::NotStarted));
+        };
         if let Some(begin) = begin
             && self.signals.over_before(start.after(begin))
         {
@@ -178,13 +183,18 @@ impl Actor {
         let lasts = end.map(|end| end.saturating_sub(begin.unwrap_or_default()));
         let shown = self.shown(put_at, until, lasts)?;
         let (until, there) = match self.entry.kind.as_kind().lasts_once_shown() {
-            true => (lasts.map_or(until, |lasts| shown.seen.after(lasts)), shown.seen),
+            true => (
+                lasts.map_or(until, |lasts| shown.seen.after(lasts)),
+                shown.seen,
+            ),
             false => (until, shown.at),
         };
         // A fault of the lab may take a while to be put in place: until there are no requests any more.
         if self.signals.over_at(there) {
             let _ = self.driver.take_away();
-            return Err(Failure::Unseen(Absent::AfterRun { there: there.since(start) }));
+            return Err(Failure::Unseen(Absent::AfterRun {
+                there: there.since(start),
+            }));
         }
         let mut record = self.record(shown);
         self.hub.tell(&Event::Fault(Arc::new(record.clone())));
@@ -210,7 +220,11 @@ impl Actor {
             if put_at.is_none() {
                 put_at = self.driver.put().map_err(Failure::Refused)?;
             }
-            let seen = if put_at.is_some() { self.driver.look() } else { Ok(None) };
+            let seen = if put_at.is_some() {
+                self.driver.look()
+            } else {
+                Ok(None)
+            };
             let seen = seen.map_err(|error| {
                 let _ = self.driver.take_away();
                 Failure::Refused(error)
@@ -221,25 +235,34 @@ impl Actor {
             let is_late = Clock::Monotonic.now() >= given_up_at(until, put_at, lasts);
             if self.signals.over.is_some() || is_late {
                 let Some(put_at) = put_at else {
-                    return Err(Failure::Unseen(Absent::TargetAway { lasts: lasts.unwrap_or_default() }));
+                    return Err(Failure::Unseen(Absent::TargetAway {
+                        lasts: lasts.unwrap_or_default(),
+                    }));
                 };
-                let (seen, looked) = (self.driver.seen_instead(), Clock::Monotonic.now().since(put_at));
-                let advice = self
-                    .driver
-                    .advice(looked)
-                    .unwrap_or_else(|| format!("make it last longer (for = \"{}\")", longer(looked)));
+                let (seen, looked) = (
+                    self.driver.seen_instead(),
+                    Clock::Monotonic.now().since(put_at),
+                );
+                let advice = self.driver.advice(looked).unwrap_or_else(|| {
+                    format!("make it last longer (for = \"{}\")", longer(looked))
+                });
                 let _ = self.driver.take_away();
                 return Err(Failure::Unseen(Absent::Unseen { seen, advice }));
             }
-            self.signals.over_before(Clock::Monotonic.now().after(LOOK_EVERY));
+            self.signals
+                .over_before(Clock::Monotonic.now().after(LOOK_EVERY));
         }
     }
 
     /// Sees to it that it is there until its time, or the run's, is over. Some end by themselves (an array
     /// is whole again).
     fn keep(&mut self, until: Nanos, record: &mut FaultRecord) -> Result<(), Failure> {
-        while self.signals.over.is_none() && Clock::Monotonic.now() < until && !self.driver.is_over() {
-            self.signals.over_before(until.min(Clock::Monotonic.now().after(OVER_LOOK)));
+        while self.signals.over.is_none()
+            && Clock::Monotonic.now() < until
+            && !self.driver.is_over()
+        {
+            self.signals
+                .over_before(until.min(Clock::Monotonic.now().after(OVER_LOOK)));
             if let Err(error) = self.driver.tend() {
                 let _ = self.driver.take_away();
                 return Err(Failure::Refused(error));
@@ -254,7 +277,10 @@ impl Actor {
 
     /// The run was over before the fault's time came.
     fn too_short_for(&self, start: Nanos, begin: Duration) -> Failure {
-        let lasted = self.signals.over.map_or(Duration::ZERO, |over| over.since(start));
+        let lasted = self
+            .signals
+            .over
+            .map_or(Duration::ZERO, |over| over.since(start));
         Failure::Unseen(Absent::TooLate { lasted, begin })
     }
 

@@ -147,7 +147,9 @@ impl DriverError {
             DriverError::Fault(FaultError::NotShown { .. }) => VoidReason::FaultWeak,
             DriverError::Fault(_) | DriverError::System { .. } => VoidReason::FaultRefused,
             DriverError::Elsewhere(FaultEnd::Failed { kind, .. }) => match kind {
-                HostFaultFailure::NotAllowed | HostFaultFailure::Refused => VoidReason::FaultRefused,
+                HostFaultFailure::NotAllowed | HostFaultFailure::Refused => {
+                    VoidReason::FaultRefused
+                }
                 HostFaultFailure::NotShown => VoidReason::FaultWeak,
                 HostFaultFailure::NotGone => VoidReason::FaultNotGone,
             },
@@ -159,7 +161,10 @@ impl DriverError {
 
     /// What it is about is not there, or not in a state in which it could fail; what to write instead.
     pub(crate) fn unfit(what: impl Into<String>, advice: impl Into<String>) -> DriverError {
-        DriverError::Unfit { what: what.into(), advice: advice.into() }
+        DriverError::Unfit {
+            what: what.into(),
+            advice: advice.into(),
+        }
     }
 
     pub(crate) fn mismatched(reply: Reply) -> DriverError {
@@ -175,7 +180,10 @@ pub(crate) struct LabDriver {
 
 impl LabDriver {
     pub fn boxed(fault: impl brunt_lab::Fault + 'static) -> Box<dyn FaultDriver> {
-        Box::new(LabDriver { fault: Box::new(fault), proof: None })
+        Box::new(LabDriver {
+            fault: Box::new(fault),
+            proof: None,
+        })
     }
 }
 

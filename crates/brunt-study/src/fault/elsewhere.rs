@@ -26,16 +26,33 @@ struct FaultElsewhere {
 }
 
 /// A fault on another host, which has an agent of this fleet.
-pub(super) fn prepare(entry: &FaultEntry, fleet: Option<&Arc<Fleet>>) -> Result<Prepared, DriverError> {
-    let (Some(host), Some(what)) = (&entry.common.host, entry.kind.as_kind().on_host(&entry.common)) else {
+pub(super) fn prepare(
+    entry: &FaultEntry,
+    fleet: Option<&Arc<Fleet>>,
+) -> Result<Prepared, DriverError> {
+    let (Some(host), Some(what)) = (
+        &entry.common.host,
+        entry.kind.as_kind().on_host(&entry.common),
+    ) else {
         unreachable!("the check of the file refuses faults that are not for other hosts")
     };
-    let fleet =
-        fleet.ok_or_else(|| DriverError::unfit(format!("host {host} was not reached"), "see [hosts]"))?;
-    let (fleet, host, said) = (Arc::clone(fleet), host.clone(), format!("{} on host {host}", entry.what()));
+    let fleet = fleet
+        .ok_or_else(|| DriverError::unfit(format!("host {host} was not reached"), "see [hosts]"))?;
+    let (fleet, host, said) = (
+        Arc::clone(fleet),
+        host.clone(),
+        format!("{} on host {host}", entry.what()),
+    );
     Ok(Prepared::new(move || {
-        let (fleet, host, what, said) = (Arc::clone(&fleet), host.clone(), what.clone(), said.clone());
-        Ok(Box::new(FaultElsewhere { fleet, host, what, said, there: None }))
+        let (fleet, host, what, said) =
+            (Arc::clone(&fleet), host.clone(), what.clone(), said.clone());
+        Ok(Box::new(FaultElsewhere {
+            fleet,
+            host,
+            what,
+            said,
+            there: None,
+        }))
     }))
 }
 
@@ -45,7 +62,9 @@ impl FaultDriver for FaultElsewhere {
     }
 
     fn put(&mut self) -> Result<Option<Nanos>, DriverError> {
-        let (number, seen) = self.fleet.put_fault(self.host.as_str(), self.what.clone())?;
+        let (number, seen) = self
+            .fleet
+            .put_fault(self.host.as_str(), self.what.clone())?;
         let (_, proof) = self.there.insert((number, seen));
         Ok(Some(proof.at))
     }
@@ -55,7 +74,9 @@ impl FaultDriver for FaultElsewhere {
     }
 
     fn take_away(&mut self) -> Result<Proof, DriverError> {
-        let Some((number, _)) = self.there.take() else { return Err(DriverError::NotThere) };
+        let Some((number, _)) = self.there.take() else {
+            return Err(DriverError::NotThere);
+        };
         Ok(self.fleet.remove_fault(self.host.as_str(), number)?)
     }
 }

@@ -113,11 +113,18 @@ impl FaultEntry {
 
     /// What reports call it.
     pub fn label(&self) -> String {
-        if self.common.name.is_empty() { self.what() } else { self.common.name.clone() }
+        if self.common.name.is_empty() {
+            self.what()
+        } else {
+            self.common.name.clone()
+        }
     }
 
     pub(super) fn side(&self) -> Side<'_> {
-        Side { common: &self.common, kind: self.kind.as_kind() }
+        Side {
+            common: &self.common,
+            kind: self.kind.as_kind(),
+        }
     }
 
     /// Reads one, with the places that its keys have in a file.
@@ -136,41 +143,86 @@ impl FaultEntry {
             !known && KINDS.iter().any(|other| other.info.keys.contains(&key))
         });
         if let Some(key) = stray {
-            let owner = KINDS.iter().find(|other| other.info.keys.contains(&key.get_ref().as_ref()));
-            let (key, owner, kind) = (key.clone(), owner.map_or("", |owner| owner.name()), kind.name());
-            let what = format!("{} is a key of {owner} faults, but this is a {kind} fault", key.get_ref());
+            let owner = KINDS
+                .iter()
+                .find(|other| other.info.keys.contains(&key.get_ref().as_ref()));
+            let (key, owner, kind) = (
+                key.clone(),
+                owner.map_or("", |owner| owner.name()),
+                kind.name(),
+            );
+            let what = format!(
+                "{} is a key of {owner} faults, but this is a {kind} fault",
+                key.get_ref()
+            );
             let help = format!("omit {}", key.get_ref());
-            return Err(EntryError::Key { place: Some(key.span()), what, help });
+            return Err(EntryError::Key {
+                place: Some(key.span()),
+                what,
+                help,
+            });
         }
         let is_common = |key: &Spanned<DeString<'_>>| COMMON_KEYS.contains(&key.get_ref().as_ref());
         let (common, own): (Vec<_>, Vec<_>) = keys.into_iter().partition(|(key, _)| is_common(key));
-        let value = |keys: Vec<_>| Spanned::new(place.clone(), DeValue::Table(keys.into_iter().collect()));
+        let value =
+            |keys: Vec<_>| Spanned::new(place.clone(), DeValue::Table(keys.into_iter().collect()));
         // What is missing is missing beside the key that says what it is.
         let wrong = |error: toml::de::Error| {
-            let place = error.span().filter(|span| *span != place).unwrap_or_else(|| at.clone());
+            let place = error
+                .span()
+                .filter(|span| *span != place)
+                .unwrap_or_else(|| at.clone());
             EntryError::Value { place, error }
         };
-        let common = CommonKeys::deserialize(ValueDeserializer::from(value(common))).map_err(&wrong)?;
+        let common =
+            CommonKeys::deserialize(ValueDeserializer::from(value(common))).map_err(&wrong)?;
         let kind = (kind.read)(value(own)).map_err(&wrong)?;
-        let CommonKeys { name, at, lasts, target, host } = common;
-        Ok(FaultEntry { common: FaultCommon { name, at, lasts, target, host }, kind })
+        let CommonKeys {
+            name,
+            at,
+            lasts,
+            target,
+            host,
+        } = common;
+        Ok(FaultEntry {
+            common: FaultCommon {
+                name,
+                at,
+                lasts,
+                target,
+                host,
+            },
+            kind,
+        })
     }
 }
 
 /// The kind that a table's keys name, and where they do.
 fn the_kind(keys: &DeTable<'_>) -> Result<(&'static KindEntry, Range<usize>), EntryError> {
-    let place = |kind: &KindEntry| keys.keys().find(|key| key.get_ref() == kind.name()).map(Spanned::span);
+    let place = |kind: &KindEntry| {
+        keys.keys()
+            .find(|key| key.get_ref() == kind.name())
+            .map(Spanned::span)
+    };
     let mut named = KINDS.iter().filter_map(|kind| Some((*kind, place(kind)?)));
     match (named.next(), named.next()) {
         (Some(one), None) => Ok(one),
         (None, _) => {
             let help = "add its kind, such as storage = \"medium-error,p=0.1\", cpu = 0.98 or freeze = true";
-            Err(EntryError::Key { place: None, what: "it does nothing".into(), help: help.into() })
+            Err(EntryError::Key {
+                place: None,
+                what: "it does nothing".into(),
+                help: help.into(),
+            })
         }
         (Some((first, _)), Some((second, place))) => {
             let what = format!("{} and {} are several faults", first.name(), second.name());
             let help = "write a separate [[fault]] for each; they can overlap in time".to_string();
-            Err(EntryError::Key { place: Some(place), what, help })
+            Err(EntryError::Key {
+                place: Some(place),
+                what,
+                help,
+            })
         }
     }
 }
@@ -193,9 +245,24 @@ impl Serialize for FaultEntry {
             #[serde(flatten)]
             kind: &'a FaultKind,
         }
-        let FaultCommon { name, at, lasts, target, host } = self.common.clone();
-        Written { common: CommonKeys { name, at, lasts, target, host }, kind: &self.kind }
-            .serialize(serializer)
+        let FaultCommon {
+            name,
+            at,
+            lasts,
+            target,
+            host,
+        } = self.common.clone();
+        Written {
+            common: CommonKeys {
+                name,
+                at,
+                lasts,
+                target,
+                host,
+            },
+            kind: &self.kind,
+        }
+        .serialize(serializer)
     }
 }
 
@@ -219,7 +286,9 @@ impl JsonSchema for FaultEntry {
         let mut add = |schema: Schema| {
             let own = schema.get("properties").and_then(|own| own.as_object());
             for (key, value) in own.into_iter().flatten() {
-                properties.entry(key.clone()).or_insert_with(|| value.clone());
+                properties
+                    .entry(key.clone())
+                    .or_insert_with(|| value.clone());
             }
         };
         add(CommonKeys::json_schema(generator));

@@ -61,7 +61,11 @@ impl FaultCommon {
     /// When it begins and ends, from the start of measuring; `None` for "before" and "after".
     pub fn times(&self) -> (Option<Duration>, Option<Duration>) {
         let at = self.at.map(|at| at.0);
-        (at, self.lasts.map(|lasts| at.unwrap_or_default().saturating_add(lasts.0)))
+        (
+            at,
+            self.lasts
+                .map(|lasts| at.unwrap_or_default().saturating_add(lasts.0)),
+        )
     }
 }
 
@@ -93,7 +97,11 @@ pub trait Kind: Any + Debug + Send + Sync {
 
     /// Where it is: a target's name, a link's, the machine.
     fn place(&self, common: &FaultCommon) -> String {
-        if common.target.is_empty() { "this machine".to_string() } else { common.target.clone() }
+        if common.target.is_empty() {
+            "this machine".to_string()
+        } else {
+            common.target.clone()
+        }
     }
 
     /// What a record says that it does, when the driver's own words leave out where.
@@ -159,7 +167,8 @@ pub trait Kind: Any + Debug + Send + Sync {
     ///
     /// # Errors
     /// What it is about is not there.
-    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError>;
+    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>)
+    -> Result<Prepared, DriverError>;
 }
 
 /// What an experiment's file says, for checks.
@@ -222,7 +231,11 @@ pub struct Mistake {
 impl Mistake {
     /// Something wrong with the value of `key`.
     pub fn new(key: &'static str, what: impl Into<String>, help: impl Into<String>) -> Mistake {
-        Mistake { key, what: what.into(), help: help.into() }
+        Mistake {
+            key,
+            what: what.into(),
+            help: help.into(),
+        }
     }
 }
 
@@ -249,7 +262,8 @@ impl Scene<'_> {
     /// It is not one of those.
     pub fn role(&self, target: &str) -> Result<Arc<dyn Role>, DriverError> {
         let unfit = || {
-            let advice = "write serve = \"memory:1GiB\", or another device, in place of the target's url";
+            let advice =
+                "write serve = \"memory:1GiB\", or another device, in place of the target's url";
             DriverError::unfit("it needs a target that the experiment serves", advice)
         };
         self.roles.get(target).cloned().ok_or_else(unfit)
@@ -262,7 +276,10 @@ impl Scene<'_> {
     pub fn service(&self, name: &str) -> Result<Arc<dyn Role>, DriverError> {
         let started: Vec<&str> = self.services.keys().map(String::as_str).collect();
         let unfit = || {
-            DriverError::unfit("its service was not started", format!("started are {}", started.join(", ")))
+            DriverError::unfit(
+                "its service was not started",
+                format!("started are {}", started.join(", ")),
+            )
         };
         self.services.get(name).cloned().ok_or_else(unfit)
     }
@@ -272,8 +289,12 @@ impl Scene<'_> {
     /// # Errors
     /// There is none.
     pub fn lab(&self) -> Result<BuiltLab, DriverError> {
-        let unfit =
-            || DriverError::unfit("there is no lab", "write [lab.links.NAME] with between = [\"a\", \"b\"]");
+        let unfit = || {
+            DriverError::unfit(
+                "there is no lab",
+                "write [lab.links.NAME] with between = [\"a\", \"b\"]",
+            )
+        };
         self.lab.cloned().ok_or_else(unfit)
     }
 
@@ -282,16 +303,25 @@ impl Scene<'_> {
     ///
     /// # Errors
     /// The target is not open.
-    pub fn controls(&mut self, target: &str, on_top: bool) -> Result<Arc<dyn Controls>, DriverError> {
+    pub fn controls(
+        &mut self,
+        target: &str,
+        on_top: bool,
+    ) -> Result<Arc<dyn Controls>, DriverError> {
         if let Some(role) = self.roles.get(target) {
             return Ok(Arc::clone(role) as Arc<dyn Controls>);
         }
         let lun = self.lun(target);
         let open: Vec<&str> = self.targets.keys().map(String::as_str).collect();
-        let not_open = DriverError::unfit("its target is not open", format!("open are {}", open.join(", ")));
+        let not_open = DriverError::unfit(
+            "its target is not open",
+            format!("open are {}", open.join(", ")),
+        );
         let backend = self.targets.get_mut(target).ok_or(not_open)?;
-        let has_one =
-            backend.handles().iter().any(|(_, handle)| handle.downcast_ref::<FaultSwitch>().is_some());
+        let has_one = backend
+            .handles()
+            .iter()
+            .any(|(_, handle)| handle.downcast_ref::<FaultSwitch>().is_some());
         if on_top && !has_one {
             let (inner, switch) = (Arc::clone(backend), FaultSwitch::new("fault"));
             *backend = Arc::new(FaultBackend::new(inner, switch, Clock::Monotonic));
@@ -319,8 +349,13 @@ pub struct Prepared {
 
 impl Prepared {
     /// A fault that is not about a device.
-    pub fn new(make: impl Fn() -> Result<Box<dyn FaultDriver>, DriverError> + Send + 'static) -> Prepared {
-        Prepared { make: Box::new(make), device: None }
+    pub fn new(
+        make: impl Fn() -> Result<Box<dyn FaultDriver>, DriverError> + Send + 'static,
+    ) -> Prepared {
+        Prepared {
+            make: Box::new(make),
+            device: None,
+        }
     }
 }
 
@@ -347,7 +382,10 @@ impl Together {
 
     /// Not possible.
     pub fn refused(why: impl Into<String>, instead: &'static str) -> Option<Together> {
-        Some(Together::Refused { why: why.into(), instead })
+        Some(Together::Refused {
+            why: why.into(),
+            instead,
+        })
     }
 }
 
@@ -406,7 +444,10 @@ impl Times {
     /// Of a fault.
     pub fn of(common: &FaultCommon) -> Times {
         let (begin, end) = common.times();
-        Times { begin, end: end.unwrap_or(Duration::MAX) }
+        Times {
+            begin,
+            end: end.unwrap_or(Duration::MAX),
+        }
     }
 
     /// Whether there is a time in both. One that begins when the other ends comes after it.

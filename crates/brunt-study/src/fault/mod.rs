@@ -21,7 +21,8 @@ pub use driver::{DriverError, FaultDriver};
 pub(crate) use entry::EntryError;
 pub use entry::FaultEntry;
 pub use kind::{
-    About, FaultCommon, FileMistake, Info, Kind, Mistake, Pair, Prepared, Scene, Side, Stage, Times, Together,
+    About, FaultCommon, FileMistake, Info, Kind, Mistake, Pair, Prepared, Scene, Side, Stage,
+    Times, Together,
 };
 pub use kinds::{FaultKind, KINDS};
 pub use overlap::{Overlap, overlaps};

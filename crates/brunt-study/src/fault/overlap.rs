@@ -25,7 +25,11 @@ pub fn overlaps(faults: &[FaultEntry], stage: &dyn Stage) -> Vec<Overlap> {
     for (second, b) in faults.iter().enumerate() {
         for (first, a) in faults[..second].iter().enumerate() {
             if let Some(together) = in_same_runs(a, b).then(|| of(a, b, stage)).flatten() {
-                found.push(Overlap { first, second, together });
+                found.push(Overlap {
+                    first,
+                    second,
+                    together,
+                });
             }
         }
     }
@@ -44,7 +48,18 @@ fn in_same_runs(a: &FaultEntry, b: &FaultEntry) -> bool {
 
 fn of(a: &FaultEntry, b: &FaultEntry, stage: &dyn Stage) -> Option<Together> {
     let (a_side, b_side) = (a.side(), b.side());
-    let ways = [Pair { me: a_side, other: b_side, stage }, Pair { me: b_side, other: a_side, stage }];
+    let ways = [
+        Pair {
+            me: a_side,
+            other: b_side,
+            stage,
+        },
+        Pair {
+            me: b_side,
+            other: a_side,
+            stage,
+        },
+    ];
     if let Some(clash) = ways.iter().find_map(|pair| pair.me.kind.clash(pair)) {
         return Some(clash);
     }
@@ -62,7 +77,11 @@ fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
         .enumerate()
         .filter_map(|(index, fault)| {
             let (share, cores) = fault.kind.as_kind().core_share()?;
-            let cores = if cores.is_empty() { (0..all).collect() } else { cores.to_vec() };
+            let cores = if cores.is_empty() {
+                (0..all).collect()
+            } else {
+                cores.to_vec()
+            };
             Some((index, share, cores))
         })
         .collect();
@@ -72,12 +91,19 @@ fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
         // At the begin of each, the others that are there then.
         let there = shares.iter().filter(|(index, _, _)| {
             let older = (times(*index).begin, index) < (times(*second).begin, second);
-            older && in_same_runs(&faults[*index], &faults[*second]) && times(*index).meet(times(*second))
+            older
+                && in_same_runs(&faults[*index], &faults[*second])
+                && times(*index).meet(times(*second))
         });
         let there: Vec<_> = there.collect();
         for core in cores {
-            let on_it: Vec<_> = there.iter().filter(|(_, _, cores)| cores.contains(core)).collect();
-            let Some((first, _, _)) = on_it.first() else { continue };
+            let on_it: Vec<_> = there
+                .iter()
+                .filter(|(_, _, cores)| cores.contains(core))
+                .collect();
+            let Some((first, _, _)) = on_it.first() else {
+                continue;
+            };
             let sum = share + on_it.iter().map(|(_, share, _)| share).sum::<f64>();
             let together = if sum > 1.0 {
                 Together::Refused {
@@ -85,7 +111,10 @@ fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
                     instead: "write shares that sum to at most 1",
                 }
             } else {
-                Together::Both(format!("together they take {:.0}% of core {core}", sum * 100.0))
+                Together::Both(format!(
+                    "together they take {:.0}% of core {core}",
+                    sum * 100.0
+                ))
             };
             let pair = (*first.min(second), *first.max(second));
             let known = found.entry(pair).or_insert_with(|| together.clone());
@@ -94,7 +123,14 @@ fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
             }
         }
     }
-    found.into_iter().map(|((first, second), together)| Overlap { first, second, together }).collect()
+    found
+        .into_iter()
+        .map(|((first, second), together)| Overlap {
+            first,
+            second,
+            together,
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -142,7 +178,9 @@ mod tests {
         struct File {
             fault: Vec<FaultEntry>,
         }
-        let lines = text.split(" | ").map(|fault| format!("[[fault]]\n{}\n", fault.replace("; ", "\n")));
+        let lines = text
+            .split(" | ")
+            .map(|fault| format!("[[fault]]\n{}\n", fault.replace("; ", "\n")));
         toml::from_str::<File>(&lines.collect::<String>())
             .unwrap_or_else(|error| panic!("{text}: {error}"))
             .fault
@@ -157,10 +195,26 @@ mod tests {
                 let found = overlaps(&entries(&text), &Bare);
                 match (found.as_slice(), expected) {
                     ([], None) => {}
-                    ([Overlap { together: Together::Both(how), .. }], Some(Ok(said))) => {
+                    (
+                        [
+                            Overlap {
+                                together: Together::Both(how),
+                                ..
+                            },
+                        ],
+                        Some(Ok(said)),
+                    ) => {
                         assert!(how.contains(said), "{text}: {how}")
                     }
-                    ([Overlap { together: Together::Refused { why, .. }, .. }], Some(Err(said))) => {
+                    (
+                        [
+                            Overlap {
+                                together: Together::Refused { why, .. },
+                                ..
+                            },
+                        ],
+                        Some(Err(said)),
+                    ) => {
                         assert!(why.contains(said), "{text}: {why}")
                     }
                     other => panic!("{text}: {other:?}"),
@@ -173,25 +227,73 @@ mod tests {
         let busy = "storage = \"busy,p=0.5\"";
         let (kill, freeze) = ("kill = true", "freeze = true");
         check(&at(busy, 1, 4), &at(kill, 2, 1), Some(Ok("injected again")));
-        check(&at(busy, 1, 4), &at(freeze, 2, 1), Some(Ok("target resumes")));
-        check(&at(busy, 2, 1), &at(kill, 1, 3), Some(Err("serves no requests")));
-        check(&at(busy, 2, 1), &at(freeze, 2, 1), Some(Err("serves no requests")));
+        check(
+            &at(busy, 1, 4),
+            &at(freeze, 2, 1),
+            Some(Ok("target resumes")),
+        );
+        check(
+            &at(busy, 2, 1),
+            &at(kill, 1, 3),
+            Some(Err("serves no requests")),
+        );
+        check(
+            &at(busy, 2, 1),
+            &at(freeze, 2, 1),
+            Some(Err("serves no requests")),
+        );
         check(&at(busy, 1, 1), &at(kill, 2, 1), None);
-        check(&at(busy, 1, 4), &at(kill, 2, 1).replace("\"t\"", "\"u\""), None);
-        check(&at("member = 1", 1, 4), &at(kill, 2, 1), Some(Err("would seem intact")));
-        check("target = \"t\"; member = 1; at = \"1s\"", &at(kill, 9, 1), Some(Err("would seem intact")));
+        check(
+            &at(busy, 1, 4),
+            &at(kill, 2, 1).replace("\"t\"", "\"u\""),
+            None,
+        );
+        check(
+            &at("member = 1", 1, 4),
+            &at(kill, 2, 1),
+            Some(Err("would seem intact")),
+        );
+        check(
+            "target = \"t\"; member = 1; at = \"1s\"",
+            &at(kill, 9, 1),
+            Some(Err("would seem intact")),
+        );
         check(&at("member = 1", 1, 4), &at(freeze, 2, 1), None);
-        check(&at(kill, 1, 3), &at(freeze, 2, 1), Some(Err("neither frozen nor killed")));
+        check(
+            &at(kill, 1, 3),
+            &at(freeze, 2, 1),
+            Some(Err("neither frozen nor killed")),
+        );
         check(&at(kill, 1, 3), &at(kill, 4, 1), None);
-        check("target = \"t\"; kill = true", &at(kill, 4, 1), Some(Err("neither frozen nor killed")));
-        check(&at("member = 1", 1, 4), &at("member = 1", 2, 4), Some(Err("fail twice")));
-        check(&at("member = 1", 1, 4), &at("member = 2", 2, 4), Some(Ok("second member")));
+        check(
+            "target = \"t\"; kill = true",
+            &at(kill, 4, 1),
+            Some(Err("neither frozen nor killed")),
+        );
+        check(
+            &at("member = 1", 1, 4),
+            &at("member = 1", 2, 4),
+            Some(Err("fail twice")),
+        );
+        check(
+            &at("member = 1", 1, 4),
+            &at("member = 2", 2, 4),
+            Some(Ok("second member")),
+        );
         let link = |loss: &str, at: u64| {
             format!("link = \"wan\"; set = {{ loss = {loss} }}; at = \"{at}s\"; for = \"2s\"")
         };
-        check(&link("0.1", 1), &link("0.2", 2), Some(Err("end the other on link wan")));
+        check(
+            &link("0.1", 1),
+            &link("0.2", 2),
+            Some(Err("end the other on link wan")),
+        );
         check(&link("0.1", 1), &link("0.2", 3), None);
-        check("memory = \"1MiB\"", "memory = \"2MiB\"; at = \"1s\"", Some(Ok("add up")));
+        check(
+            "memory = \"1MiB\"",
+            "memory = \"2MiB\"; at = \"1s\"",
+            Some(Ok("add up")),
+        );
     }
 
     /// Two faults at one layer are refused only when the younger could hit nothing at all.
@@ -202,8 +304,14 @@ mod tests {
                 "target = \"t\"; storage = \"{older}\" | target = \"t\"; storage = \"{younger}\"; at = \"1s\"; for = \"1s\""
             );
             let found = overlaps(&entries(&text), &Bare);
-            let [Overlap { together, .. }] = found.as_slice() else { panic!("{found:?}") };
-            assert_eq!(matches!(together, Together::Both(_)), possible, "{text}: {together:?}");
+            let [Overlap { together, .. }] = found.as_slice() else {
+                panic!("{found:?}")
+            };
+            assert_eq!(
+                matches!(together, Together::Both(_)),
+                possible,
+                "{text}: {together:?}"
+            );
         };
         check("busy", "slow:1ms", false);
         check("busy,p=0.5", "slow:1ms", true);
@@ -223,22 +331,54 @@ mod tests {
         let younger_stays = entries(
             "target = \"t\"; storage = \"busy\"; at = \"1s\"; for = \"1s\" | target = \"t\"; storage = \"slow:1ms\"; at = \"1s\"",
         );
-        assert!(matches!(overlaps(&younger_stays, &Bare)[0].together, Together::Both(_)));
+        assert!(matches!(
+            overlaps(&younger_stays, &Bare)[0].together,
+            Together::Both(_)
+        ));
     }
 
     /// Shares of a core add up to the core at most, all that are there counted; and a target
     /// stays on its cores.
     #[test]
     fn shares_of_a_core() {
-        let cpu = |share: f64, core: usize, more: &str| format!("cpu = {share}; cores = [{core}]{more}");
+        let cpu =
+            |share: f64, core: usize, more: &str| format!("cpu = {share}; cores = [{core}]{more}");
         let refusals = |text: String| {
             let found = overlaps(&entries(&text), &Bare);
-            found.iter().filter(|one| matches!(one.together, Together::Refused { .. })).count()
+            found
+                .iter()
+                .filter(|one| matches!(one.together, Together::Refused { .. }))
+                .count()
         };
-        assert_eq!(refusals(format!("{} | {}", cpu(0.5, 0, ""), cpu(0.5, 0, "; at = \"1s\""))), 0);
-        assert_eq!(refusals(format!("{} | {}", cpu(0.5, 0, ""), cpu(0.6, 0, "; at = \"1s\""))), 1);
-        assert_eq!(refusals(format!("{} | {}", cpu(0.5, 0, ""), cpu(0.6, 1, "; at = \"1s\""))), 0);
-        let three = [cpu(0.4, 0, ""), cpu(0.4, 0, "; at = \"1s\""), cpu(0.4, 0, "; at = \"2s\"")];
+        assert_eq!(
+            refusals(format!(
+                "{} | {}",
+                cpu(0.5, 0, ""),
+                cpu(0.5, 0, "; at = \"1s\"")
+            )),
+            0
+        );
+        assert_eq!(
+            refusals(format!(
+                "{} | {}",
+                cpu(0.5, 0, ""),
+                cpu(0.6, 0, "; at = \"1s\"")
+            )),
+            1
+        );
+        assert_eq!(
+            refusals(format!(
+                "{} | {}",
+                cpu(0.5, 0, ""),
+                cpu(0.6, 1, "; at = \"1s\"")
+            )),
+            0
+        );
+        let three = [
+            cpu(0.4, 0, ""),
+            cpu(0.4, 0, "; at = \"1s\""),
+            cpu(0.4, 0, "; at = \"2s\""),
+        ];
         assert_eq!(refusals(three.join(" | ")), 1);
         let apart = "; target = \"t\"; at = \"1s\"; for = \"1s\" | target = \"t\"; cpu = 0.1; cores = [1]; at = \"3s\"";
         assert_eq!(refusals(cpu(0.1, 0, apart)), 1);

@@ -29,13 +29,20 @@ pub(super) struct ProcessFault {
 impl ProcessFault {
     /// Stands still, or dies: what it is away by.
     pub fn new(role: Arc<dyn Role>, away: Absence) -> ProcessFault {
-        ProcessFault { role, away, fault: None, proof: None }
+        ProcessFault {
+            role,
+            away,
+            fault: None,
+            proof: None,
+        }
     }
 }
 
 impl FaultDriver for ProcessFault {
     fn describe(&self) -> String {
-        self.fault.as_ref().map_or_else(|| format!("{:?}", self.away), |fault| fault.describe())
+        self.fault
+            .as_ref()
+            .map_or_else(|| format!("{:?}", self.away), |fault| fault.describe())
     }
 
     fn put(&mut self) -> Result<Option<Nanos>, DriverError> {
@@ -63,7 +70,9 @@ impl FaultDriver for ProcessFault {
     }
 
     fn take_away(&mut self) -> Result<Proof, DriverError> {
-        let Some(mut fault) = self.fault.take() else { return Err(DriverError::NotThere) };
+        let Some(mut fault) = self.fault.take() else {
+            return Err(DriverError::NotThere);
+        };
         let proof = fault.remove(&Clock::Monotonic);
         // A process that was started again is back since then, and may be away once more by now. Of one that could
         // not be started again nobody waits for an answer.
@@ -90,7 +99,9 @@ fn served(key: &'static str, common: &FaultCommon, stage: &dyn Stage) -> Result<
         return Ok(());
     }
     let name = &common.target;
-    let what = format!("{key} needs a target that the experiment starts itself; '{name}' is opened by url");
+    let what = format!(
+        "{key} needs a target that the experiment starts itself; '{name}' is opened by url"
+    );
     let help = "write serve = … instead of url = … for the target, or service = … for what it is served by";
     Err(Mistake::new(key, what, help))
 }
@@ -127,16 +138,27 @@ pub(super) struct Whose<'a> {
 impl Whose<'_> {
     /// What the fault is about.
     pub fn about(self) -> About {
-        if self.service.is_some() { About::Service } else { About::Process }
+        if self.service.is_some() {
+            About::Service
+        } else {
+            About::Process
+        }
     }
 
     /// Where it is.
     pub fn place(self, common: &FaultCommon) -> String {
-        self.service.map_or_else(|| common.target.clone(), |service| format!("service {service}"))
+        self.service.map_or_else(
+            || common.target.clone(),
+            |service| format!("service {service}"),
+        )
     }
 
     /// The role whose process it is.
-    pub fn role(self, common: &FaultCommon, scene: &Scene<'_>) -> Result<Arc<dyn Role>, DriverError> {
+    pub fn role(
+        self,
+        common: &FaultCommon,
+        scene: &Scene<'_>,
+    ) -> Result<Arc<dyn Role>, DriverError> {
         match self.service {
             Some(service) => scene.service(service),
             None => scene.role(&common.target),
@@ -156,9 +178,11 @@ pub(super) fn check(
         let wrong = |key, what: &str, help: &str| Err(Mistake::new(key, what, help));
         return match (stage.unknown_service(service), process, &common.host) {
             (Some(what), ..) => wrong("service", &what, "add [services.NAME], or name one of them"),
-            (None, Some(_), _) => {
-                wrong("process", "all processes of the service are meant, and this names one", "omit process")
-            }
+            (None, Some(_), _) => wrong(
+                "process",
+                "all processes of the service are meant, and this names one",
+                "omit process",
+            ),
             (None, None, Some(_)) => wrong("host", "the service's own host is meant", "omit host"),
             (None, None, None) => Ok(()),
         };
@@ -167,15 +191,27 @@ pub(super) fn check(
         (None, None) => served(key, common, stage),
         (None, Some(host)) => {
             let what = format!("it does not name the process on host {host}");
-            Err(Mistake::new("process", what, "write process = \"tgtd\", its program's name, or its number"))
+            Err(Mistake::new(
+                "process",
+                what,
+                "write process = \"tgtd\", its program's name, or its number",
+            ))
         }
         (Some(_), None) => {
             let what = "process is for another host; here the process of a target is meant";
-            Err(Mistake::new("process", what, "omit it, or write host = … from [hosts]"))
+            Err(Mistake::new(
+                "process",
+                what,
+                "omit it, or write host = … from [hosts]",
+            ))
         }
         (Some(ProcessKey::Named(name)), Some(_)) if name.is_empty() || name.contains('/') => {
             let what = format!("'{name}' is no name of a program");
-            Err(Mistake::new("process", what, "write it as in /proc/PID/comm, without folder"))
+            Err(Mistake::new(
+                "process",
+                what,
+                "write it as in /proc/PID/comm, without folder",
+            ))
         }
         (Some(_), Some(_)) => Ok(()),
     }
@@ -183,8 +219,13 @@ pub(super) fn check(
 
 /// Whether two faults are about one process.
 pub(super) fn is_same(pair: &Pair<'_>, mine: Whose<'_>, other: Whose<'_>) -> bool {
-    let is_named = pair.me.common.host.is_some() || mine.service.is_some() || other.service.is_some();
-    if is_named { mine == other } else { pair.same_target() }
+    let is_named =
+        pair.me.common.host.is_some() || mine.service.is_some() || other.service.is_some();
+    if is_named {
+        mine == other
+    } else {
+        pair.same_target()
+    }
 }
 
 /// What comes of two faults of one process.

@@ -76,25 +76,50 @@ impl FaultSchedule {
         fleet: Option<&Arc<Fleet>>,
     ) -> Result<FaultSchedule, ScheduleError> {
         let points = experiment.points();
-        let luns = experiment.targets.iter().filter_map(|(name, target)| Some((name.clone(), target.lun?)));
-        let requesters = experiment.targets.keys().map(|name| (name.clone(), experiment.requesters(name)));
+        let luns = experiment
+            .targets
+            .iter()
+            .filter_map(|(name, target)| Some((name.clone(), target.lun?)));
+        let requesters = experiment
+            .targets
+            .keys()
+            .map(|name| (name.clone(), experiment.requesters(name)));
         let (luns, requesters) = (luns.collect(), requesters.collect());
-        let mut scene = Scene { targets, roles, services, lab, luns, requesters };
+        let mut scene = Scene {
+            targets,
+            roles,
+            services,
+            lab,
+            luns,
+            requesters,
+        };
         let mut lines = Vec::new();
         for entry in &experiment.fault {
             let prepared = match entry.common.host {
                 Some(_) => elsewhere::prepare(entry, fleet),
                 None => entry.kind.as_kind().prepare(&entry.common, &mut scene),
             };
-            let prepared = prepared.map_err(|source| ScheduleError { fault: entry.label(), source })?;
+            let prepared = prepared.map_err(|source| ScheduleError {
+                fault: entry.label(),
+                source,
+            })?;
             let target = &entry.common.target;
             let meant = |(index, point): (usize, &Point)| {
                 (target.is_empty() || point.is_on(target)).then_some(index as u32)
             };
             let points = points.iter().enumerate().filter_map(meant).collect();
-            lines.push(Line { entry: entry.clone(), points, prepared });
+            lines.push(Line {
+                entry: entry.clone(),
+                points,
+                prepared,
+            });
         }
-        Ok(FaultSchedule { lines, threads: Vec::new(), series: Series::default(), records: Vec::new() })
+        Ok(FaultSchedule {
+            lines,
+            threads: Vec::new(),
+            series: Series::default(),
+            records: Vec::new(),
+        })
     }
 
     /// Ends the actors of the run under way; the first failure that counts.
@@ -107,9 +132,10 @@ impl FaultSchedule {
         for (index, (_, thread)) in std::mem::take(&mut self.threads) {
             let what = format!("fault '{}'", self.lines[index as usize].entry.label());
             let result = match thread.join() {
-                Err(_) => {
-                    Err(HookError::new(VoidReason::FaultPanicked, format!("{what}: its thread panicked")))
-                }
+                Err(_) => Err(HookError::new(
+                    VoidReason::FaultPanicked,
+                    format!("{what}: its thread panicked"),
+                )),
                 Ok((record, result)) => {
                     self.records.extend(record);
                     match result {
@@ -136,7 +162,11 @@ impl RunHook for FaultSchedule {
     fn begin(&mut self, run: &RunInfo, hub: &Arc<Hub>) -> Result<(), HookError> {
         (self.series, self.records) = Default::default();
         // What a fault of the run before has put out of an array is replaced.
-        for (controls, lun) in self.lines.iter().filter_map(|line| line.prepared.device.as_ref()) {
+        for (controls, lun) in self
+            .lines
+            .iter()
+            .filter_map(|line| line.prepared.device.as_ref())
+        {
             let whole = make_whole(controls.as_ref(), *lun);
             whole.map_err(|error| HookError::not_ready("before the run", error))?;
         }
@@ -144,16 +174,25 @@ impl RunHook for FaultSchedule {
             if !line.points.contains(&run.point) {
                 continue;
             }
-            let not_ready = |error| HookError::not_ready(format!("fault '{}'", line.entry.label()), error);
+            let not_ready =
+                |error| HookError::not_ready(format!("fault '{}'", line.entry.label()), error);
             let driver = (line.prepared.make)().map_err(not_ready)?;
             let (signals, inbox) = sync_channel(2);
             let (index, hub, entry) = (index as u32, Arc::clone(hub), line.entry.clone());
-            let actor = Actor { index, entry, driver, hub, signals: Signals::new(inbox) };
+            let actor = Actor {
+                index,
+                entry,
+                driver,
+                hub,
+                signals: Signals::new(inbox),
+            };
             let (ready, is_ready) = sync_channel(1);
             let thread = std::thread::Builder::new()
                 .name(format!("fault-{index}"))
                 .spawn(move || actor.run(&ready))
-                .map_err(|error| HookError::not_ready_here("cannot start a thread for a fault", error))?;
+                .map_err(|error| {
+                    HookError::not_ready_here("cannot start a thread for a fault", error)
+                })?;
             self.threads.push((index, (signals, thread)));
             // A sticky fault is there before the first request. A thread that has failed says so at the end.
             let _ = is_ready.recv();

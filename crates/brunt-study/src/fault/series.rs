@@ -16,7 +16,8 @@ pub(super) struct Series {
 impl Series {
     /// Keeps one. Called once an interval by the collecting thread.
     pub fn push(&mut self, interval: &Interval) {
-        self.intervals.push((interval.start, interval.end, stretch(&interval.figures)));
+        self.intervals
+            .push((interval.start, interval.end, stretch(&interval.figures)));
     }
 
     /// With their times from the start of measuring, which is known when the run is over.
@@ -35,7 +36,10 @@ impl Series {
 fn stretch(figures: &Figures) -> IntervalFigures {
     // Two thirds of a megabyte are copied only if there are several kinds.
     let together;
-    let mut done = figures.ops().filter(|(_, op)| op.completed > 0).map(|(_, op)| &op.response);
+    let mut done = figures
+        .ops()
+        .filter(|(_, op)| op.completed > 0)
+        .map(|(_, op)| &op.response);
     let response = match (done.next(), done.next()) {
         (Some(only), None) => only,
         _ => {
@@ -43,7 +47,9 @@ fn stretch(figures: &Figures) -> IntervalFigures {
             &together
         }
     };
-    let failed = RequestStatus::ALL.into_iter().filter(|status| *status != RequestStatus::Good);
+    let failed = RequestStatus::ALL
+        .into_iter()
+        .filter(|status| *status != RequestStatus::Good);
     IntervalFigures {
         requests: figures.completed(),
         bytes: figures.bytes(),

@@ -62,18 +62,29 @@ impl HostKind for AgentHost {
         false
     }
 
-    fn launcher(&self, name: &HostName, _lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {
+    fn launcher(
+        &self,
+        name: &HostName,
+        _lab: Option<&BuiltLab>,
+    ) -> Result<Arc<dyn Launcher>, LaunchError> {
         Err(LaunchError::Elsewhere(name.clone()))
     }
 
     fn place(&self) -> Result<Option<HostPlace>, KeyMistake> {
         check_address(self.address())?;
-        let address = format!("agent:{}", self.agent).parse().map_err(|_| KeyMistake {
-            key: "agent",
-            what: format!("'{}' is no host and port", self.agent),
-            help: "write host:port; [::1]:7420 for IPv6".to_string(),
-        })?;
+        let address = format!("agent:{}", self.agent)
+            .parse()
+            .map_err(|_| KeyMistake {
+                key: "agent",
+                what: format!("'{}' is no host and port", self.agent),
+                help: "write host:port; [::1]:7420 for IPv6".to_string(),
+            })?;
         let identity = Some(self.identity.clone());
-        Ok(Some(HostPlace { address, identity, ssh: Vec::new(), program: None }))
+        Ok(Some(HostPlace {
+            address,
+            identity,
+            ssh: Vec::new(),
+            program: None,
+        }))
     }
 }

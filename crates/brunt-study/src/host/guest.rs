@@ -40,11 +40,22 @@ impl HostKind for GuestHost {
     }
 
     fn runs_loads_at(&self, _name: &HostName) -> Option<HostPlace> {
-        let address = HostAddress::Guest { service: self.guest.clone() };
-        Some(HostPlace { address, identity: None, ssh: Vec::new(), program: None })
+        let address = HostAddress::Guest {
+            service: self.guest.clone(),
+        };
+        Some(HostPlace {
+            address,
+            identity: None,
+            ssh: Vec::new(),
+            program: None,
+        })
     }
 
-    fn launcher(&self, name: &HostName, _lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {
+    fn launcher(
+        &self,
+        name: &HostName,
+        _lab: Option<&BuiltLab>,
+    ) -> Result<Arc<dyn Launcher>, LaunchError> {
         Err(LaunchError::Elsewhere(name.clone()))
     }
 }

@@ -31,7 +31,11 @@ impl HostKind for Here {
         false
     }
 
-    fn launcher(&self, name: &HostName, _lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {
+    fn launcher(
+        &self,
+        name: &HostName,
+        _lab: Option<&BuiltLab>,
+    ) -> Result<Arc<dyn Launcher>, LaunchError> {
         Ok(Arc::new(OnThisMachine { name: name.clone() }))
     }
 }
@@ -44,7 +48,9 @@ pub struct OnThisMachine {
 
 impl Default for OnThisMachine {
     fn default() -> OnThisMachine {
-        OnThisMachine { name: HostName::local() }
+        OnThisMachine {
+            name: HostName::local(),
+        }
     }
 }
 

@@ -40,7 +40,11 @@ pub trait HostKind: Debug + Send + Sync {
     ///
     /// # Errors
     /// The host does not stand.
-    fn launcher(&self, name: &HostName, lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError>;
+    fn launcher(
+        &self,
+        name: &HostName,
+        lab: Option<&BuiltLab>,
+    ) -> Result<Arc<dyn Launcher>, LaunchError>;
 
     /// The interfaces that it bridges, if it is a machine in the wire.
     fn bridge(&self) -> Option<&[String; 2]> {
@@ -91,13 +95,17 @@ pub struct KeyMistake {
 /// Whether others could reach what listens at this name or address, as far as its text says.
 pub(super) fn check_address(address: Option<&str>) -> Result<(), KeyMistake> {
     let Some(text) = address else { return Ok(()) };
-    let is_odd = |one: char| one.is_whitespace() || one.is_control() || matches!(one, '/' | '@' | '[' | ']');
-    let is_none = text.parse::<IpAddr>().is_ok_and(|one| one.is_unspecified() || one.is_multicast());
+    let is_odd =
+        |one: char| one.is_whitespace() || one.is_control() || matches!(one, '/' | '@' | '[' | ']');
+    let is_none = text
+        .parse::<IpAddr>()
+        .is_ok_and(|one| one.is_unspecified() || one.is_multicast());
     match text.is_empty() || text.contains(is_odd) || is_none {
         true => Err(KeyMistake {
             key: "address",
             what: format!("'{text}' is not a host's address"),
-            help: "write a name or an IP address by which others reach that host, without a port".to_string(),
+            help: "write a name or an IP address by which others reach that host, without a port"
+                .to_string(),
         }),
         false => Ok(()),
     }

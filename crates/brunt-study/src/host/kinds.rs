@@ -104,7 +104,11 @@ impl JsonSchema for HostSettings {
         for kind in HOST_KINDS {
             let schema = (kind.schema)(generator);
             let own = schema.get("properties").and_then(|own| own.as_object());
-            properties.extend(own.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
+            properties.extend(
+                own.into_iter()
+                    .flatten()
+                    .map(|(key, value)| (key.clone(), value.clone())),
+            );
         }
         json_schema!({
             "type": "object",

@@ -36,11 +36,22 @@ impl HostKind for LabHost {
 
     /// An agent of its own, in its network and on its cores: the same that ssh starts on another machine.
     fn runs_loads_at(&self, name: &HostName) -> Option<HostPlace> {
-        let address = HostAddress::Lab { name: name.to_string() };
-        Some(HostPlace { address, identity: None, ssh: Vec::new(), program: None })
+        let address = HostAddress::Lab {
+            name: name.to_string(),
+        };
+        Some(HostPlace {
+            address,
+            identity: None,
+            ssh: Vec::new(),
+            program: None,
+        })
     }
 
-    fn launcher(&self, name: &HostName, lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {
+    fn launcher(
+        &self,
+        name: &HostName,
+        lab: Option<&BuiltLab>,
+    ) -> Result<Arc<dyn Launcher>, LaunchError> {
         let lab = lab.ok_or_else(|| LaunchError::NoLab(name.clone()))?;
         Ok(lab.launcher(name)?)
     }

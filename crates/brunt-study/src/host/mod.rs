@@ -74,15 +74,25 @@ pub struct HostMistake {
 
 impl HostMistake {
     fn new(path: &[&str], what: String, help: &str) -> HostMistake {
-        HostMistake { path: path.iter().map(|key| key.to_string()).collect(), what, help: help.to_string() }
+        HostMistake {
+            path: path.iter().map(|key| key.to_string()).collect(),
+            what,
+            help: help.to_string(),
+        }
     }
 }
 
 impl Default for Hosts {
     /// This machine alone.
     fn default() -> Hosts {
-        let here = KnownHost { name: HostName::local(), settings: HostSettings::Here(Here {}) };
-        Hosts { list: vec![here], worker: HostName::local() }
+        let here = KnownHost {
+            name: HostName::local(),
+            settings: HostSettings::Here(Here {}),
+        };
+        Hosts {
+            list: vec![here],
+            worker: HostName::local(),
+        }
     }
 }
 
@@ -97,7 +107,8 @@ impl Hosts {
     ) -> Result<Hosts, HostMistake> {
         let mut hosts = Hosts::default();
         let reserved = |path: &[&str]| {
-            let what = format!("'{LOCAL}' is the machine that runs the experiment, which has no settings");
+            let what =
+                format!("'{LOCAL}' is the machine that runs the experiment, which has no settings");
             HostMistake::new(path, what, "choose another name")
         };
         for name in lab.iter().flat_map(|lab| &lab.hosts) {
@@ -110,9 +121,10 @@ impl Hosts {
                 return Err(HostMistake::new(&path, what, "use different names"));
             }
             let cores = lab.and_then(|lab| lab.cores.get(name)).cloned();
-            hosts
-                .list
-                .push(KnownHost { name: name.clone(), settings: HostSettings::LabHost(LabHost { cores }) });
+            hosts.list.push(KnownHost {
+                name: name.clone(),
+                settings: HostSettings::LabHost(LabHost { cores }),
+            });
         }
         for (name, settings) in written {
             let path = ["hosts", name.as_str()];
@@ -121,8 +133,14 @@ impl Hosts {
             }
             hosts.add(name, settings, lab)?;
         }
-        let first = hosts.list.iter().find(|host| host.settings.as_kind().has_links());
-        if let Some(worker) = lab.and_then(|lab| lab.worker.as_ref()).or(first.map(|host| &host.name)) {
+        let first = hosts
+            .list
+            .iter()
+            .find(|host| host.settings.as_kind().has_links());
+        if let Some(worker) = lab
+            .and_then(|lab| lab.worker.as_ref())
+            .or(first.map(|host| &host.name))
+        {
             hosts.worker = worker.clone();
         }
         Ok(hosts)
@@ -142,19 +160,29 @@ impl Hosts {
         }
         if let HostSettings::LabHost(host) = &mut settings {
             let Some(lab) = lab else {
-                let what = format!("host '{name}' belongs to the lab, but the experiment has no [lab]");
+                let what =
+                    format!("host '{name}' belongs to the lab, but the experiment has no [lab]");
                 return Err(HostMistake::new(&path, what, "add [lab] with links"));
             };
             let in_lab = lab.cores.get(name);
             if in_lab.is_some() && host.cores.is_some() {
                 let what = format!("the cores of host '{name}' are also set in [lab]");
-                return Err(HostMistake::new(&[path[0], path[1], "cores"], what, "leave one of them out"));
+                return Err(HostMistake::new(
+                    &[path[0], path[1], "cores"],
+                    what,
+                    "leave one of them out",
+                ));
             }
             host.cores = host.cores.take().or_else(|| in_lab.cloned());
         }
         match self.list.iter_mut().find(|host| host.name == *name) {
-            None => self.list.push(KnownHost { name: name.clone(), settings }),
-            Some(known) if known.settings.info().name == settings.info().name => known.settings = settings,
+            None => self.list.push(KnownHost {
+                name: name.clone(),
+                settings,
+            }),
+            Some(known) if known.settings.info().name == settings.info().name => {
+                known.settings = settings
+            }
             Some(known) => {
                 let what = format!(
                     "'{name}' is a {} here but a {} elsewhere in the file",
@@ -172,10 +200,16 @@ impl Hosts {
     /// # Errors
     /// There is none; the message has the names of all.
     pub fn find(&self, name: &HostName) -> Result<&KnownHost, NoHost> {
-        self.list.iter().find(|host| host.name == *name).ok_or_else(|| {
-            let known: Vec<&str> = self.list.iter().map(|host| host.name.as_str()).collect();
-            NoHost { name: name.clone(), known: known.join(", ") }
-        })
+        self.list
+            .iter()
+            .find(|host| host.name == *name)
+            .ok_or_else(|| {
+                let known: Vec<&str> = self.list.iter().map(|host| host.name.as_str()).collect();
+                NoHost {
+                    name: name.clone(),
+                    known: known.join(", "),
+                }
+            })
     }
 
     /// All of them: this machine, those of the lab in the order of the file, others by name.
@@ -193,13 +227,15 @@ impl Hosts {
 
     /// Other machines, and how they are reached.
     pub fn places(&self) -> Vec<(HostName, HostPlace)> {
-        let place = |host: &KnownHost| Some((host.name.clone(), host.settings.as_kind().place().ok()??));
+        let place =
+            |host: &KnownHost| Some((host.name.clone(), host.settings.as_kind().place().ok()??));
         self.list.iter().filter_map(place).collect()
     }
 
     /// Whether this is another machine.
     pub fn is_elsewhere(&self, name: &HostName) -> bool {
-        self.find(name).is_ok_and(|host| matches!(host.settings.as_kind().place(), Ok(Some(_))))
+        self.find(name)
+            .is_ok_and(|host| matches!(host.settings.as_kind().place(), Ok(Some(_))))
     }
 
     /// Where the agent is that runs loads which name this host; `None` of a host that loads do not name.
@@ -209,7 +245,9 @@ impl Hosts {
 
     /// Virtual machines, and the services that keep them.
     pub(crate) fn guests(&self) -> impl Iterator<Item = (&HostName, &str)> {
-        self.list.iter().filter_map(|host| Some((&host.name, host.settings.as_kind().service()?)))
+        self.list
+            .iter()
+            .filter_map(|host| Some((&host.name, host.settings.as_kind().service()?)))
     }
 
     /// Other machines in the wire.
@@ -217,7 +255,11 @@ impl Hosts {
         let bridge = |host: &KnownHost| {
             let (name, kind) = (host.name.clone(), host.settings.as_kind());
             let capture = kind.capture().map(str::to_string);
-            Some(BridgeHost { name, interfaces: kind.bridge()?.clone(), capture })
+            Some(BridgeHost {
+                name,
+                interfaces: kind.bridge()?.clone(),
+                capture,
+            })
         };
         self.list.iter().filter_map(bridge).collect()
     }
@@ -263,13 +305,28 @@ impl KnownHost {
     /// It is looked up, and there is none.
     pub fn serving_address(&self) -> Result<IpAddr, LaunchError> {
         let kind = self.settings.as_kind();
-        let place = kind.place().ok().flatten().ok_or_else(|| LaunchError::Elsewhere(self.name.clone()))?;
+        let place = kind
+            .place()
+            .ok()
+            .flatten()
+            .ok_or_else(|| LaunchError::Elsewhere(self.name.clone()))?;
         let text = kind.address().unwrap_or_else(|| place.address.host());
-        let no_address = |source| LaunchError::Address { host: self.name.clone(), text: text.into(), source };
-        let found: Vec<IpAddr> =
-            (text, 0).to_socket_addrs().map_err(no_address)?.map(|address| address.ip()).collect();
+        let no_address = |source| LaunchError::Address {
+            host: self.name.clone(),
+            text: text.into(),
+            source,
+        };
+        let found: Vec<IpAddr> = (text, 0)
+            .to_socket_addrs()
+            .map_err(no_address)?
+            .map(|address| address.ip())
+            .collect();
         // Of a name with both the older one, which more networks carry.
-        let found = found.iter().find(|address| address.is_ipv4()).or(found.first()).copied();
+        let found = found
+            .iter()
+            .find(|address| address.is_ipv4())
+            .or(found.first())
+            .copied();
         match found.filter(|address| !address.is_unspecified() && !address.is_multicast()) {
             Some(address) => Ok(address),
             None => Err(no_address(io::Error::other("it is the address of no host"))),

@@ -28,7 +28,11 @@ impl HostName {
 
     /// Several, for a message.
     pub(crate) fn listed(names: &[HostName]) -> String {
-        names.iter().map(HostName::as_str).collect::<Vec<_>>().join(", ")
+        names
+            .iter()
+            .map(HostName::as_str)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }
 

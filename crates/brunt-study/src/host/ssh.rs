@@ -65,16 +65,28 @@ impl HostKind for SshHost {
         false
     }
 
-    fn launcher(&self, name: &HostName, _lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {
+    fn launcher(
+        &self,
+        name: &HostName,
+        _lab: Option<&BuiltLab>,
+    ) -> Result<Arc<dyn Launcher>, LaunchError> {
         Err(LaunchError::Elsewhere(name.clone()))
     }
 
     fn place(&self) -> Result<Option<HostPlace>, KeyMistake> {
         check_address(self.address())?;
-        let wrong = |key, what: String, help: &str| KeyMistake { key, what, help: help.to_string() };
+        let wrong = |key, what: String, help: &str| KeyMistake {
+            key,
+            what,
+            help: help.to_string(),
+        };
         let address = format!("ssh:{}", self.ssh).parse();
         let address = address.map_err(|_| {
-            wrong("ssh", format!("'{}' names no host", self.ssh), "write user@host, as for ssh itself")
+            wrong(
+                "ssh",
+                format!("'{}' names no host", self.ssh),
+                "write user@host, as for ssh itself",
+            )
         })?;
         let command = self.command.as_deref().unwrap_or("ssh");
         let ssh: Vec<String> = command.split_whitespace().map(String::from).collect();
@@ -85,10 +97,20 @@ impl HostKind for SshHost {
                 "write \"ssh -F FILE\", for example",
             ));
         }
-        if let Some(program) = self.program.as_deref().filter(|program| !is_plain_word(program)) {
-            let what = format!("'{program}' has characters that the far host's shell treats specially");
+        if let Some(program) = self
+            .program
+            .as_deref()
+            .filter(|program| !is_plain_word(program))
+        {
+            let what =
+                format!("'{program}' has characters that the far host's shell treats specially");
             return Err(wrong("program", what, "use a plain path"));
         }
-        Ok(Some(HostPlace { address, identity: None, ssh, program: self.program.clone() }))
+        Ok(Some(HostPlace {
+            address,
+            identity: None,
+            ssh,
+            program: self.program.clone(),
+        }))
     }
 }

@@ -31,7 +31,11 @@ impl HostKind for TestOnly {
         false
     }
 
-    fn launcher(&self, name: &HostName, lab: Option<&BuiltLab>) -> Result<Arc<dyn Launcher>, LaunchError> {
+    fn launcher(
+        &self,
+        name: &HostName,
+        lab: Option<&BuiltLab>,
+    ) -> Result<Arc<dyn Launcher>, LaunchError> {
         Here {}.launcher(name, lab)
     }
 }

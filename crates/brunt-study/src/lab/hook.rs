@@ -20,7 +20,13 @@ use brunt_result::summary::RunSummary;
 /// Sets the links for each run; `points` is what they are at each point of the experiment.
 pub fn hook(lab: &BuiltLab, points: Vec<BTreeMap<String, [Settings; 2]>>) -> Box<dyn RunHook> {
     let (before, seen) = Default::default();
-    Box::new(Links { lab: lab.clone(), points, point: 0, before, seen })
+    Box::new(Links {
+        lab: lab.clone(),
+        points,
+        point: 0,
+        before,
+        seen,
+    })
 }
 
 /// Goes along with each run.
@@ -44,7 +50,9 @@ impl Links {
 pub(crate) fn queue_doubt(name: &str, way: &Settings, counts: &LinkCounts) -> Option<String> {
     let warning = way.queue_warning().filter(|_| counts.queue_full > 0)?;
     let (full, of) = (counts.queue_full, counts.packets);
-    Some(format!("link {name}: {full} of {of} packets found its queue full: {warning}"))
+    Some(format!(
+        "link {name}: {full} of {of} packets found its queue full: {warning}"
+    ))
 }
 
 impl RunHook for Links {
@@ -57,12 +65,15 @@ impl RunHook for Links {
             restarted.map_err(|error| HookError::not_ready(format!("link {name}"), error))?;
         }
         drop(lab);
-        self.before = self.reports().map_err(|error| HookError::not_ready("the lab's links", error))?;
+        self.before = self
+            .reports()
+            .map_err(|error| HookError::not_ready("the lab's links", error))?;
         Ok(())
     }
 
     fn end(&mut self, _complete: bool) -> Result<(), HookError> {
-        let unread = |error| HookError::new(VoidReason::LinksUnread, "the lab's links").because(error);
+        let unread =
+            |error| HookError::new(VoidReason::LinksUnread, "the lab's links").because(error);
         self.seen = self.reports().map_err(unread)?;
         for (name, report) in &mut self.seen {
             *report = report.since(&self.before.get(name).copied().unwrap_or_default());
@@ -77,9 +88,18 @@ impl RunHook for Links {
 
     fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
         for (name, report) in &self.seen {
-            run.doubts.extend(report.trouble().iter().map(|trouble| format!("link {name}: {trouble}")));
+            run.doubts.extend(
+                report
+                    .trouble()
+                    .iter()
+                    .map(|trouble| format!("link {name}: {trouble}")),
+            );
             let settings = self.points[self.point].get(name);
-            for (way, counts) in settings.into_iter().flatten().zip([&report.there, &report.back]) {
+            for (way, counts) in settings
+                .into_iter()
+                .flatten()
+                .zip([&report.there, &report.back])
+            {
                 run.doubts.extend(queue_doubt(name, way, counts));
             }
         }

@@ -48,7 +48,10 @@ impl BuiltLab {
         seed: u64,
         congestion: Option<Congestion>,
     ) -> Result<BuiltLab, LabError> {
-        let mut lab = Lab::new(hosts.of_lab().map(|(name, _)| name.as_str()), Clock::Monotonic)?;
+        let mut lab = Lab::new(
+            hosts.of_lab().map(|(name, _)| name.as_str()),
+            Clock::Monotonic,
+        )?;
         if let Some(congestion) = congestion {
             lab.use_congestion(congestion.name());
         }
@@ -63,17 +66,31 @@ impl BuiltLab {
             })?;
         }
         lab.route()?;
-        for (name, cores) in hosts.of_lab().filter_map(|(name, host)| Some((name, host.cores.as_ref()?))) {
+        for (name, cores) in hosts
+            .of_lab()
+            .filter_map(|(name, host)| Some((name, host.cores.as_ref()?)))
+        {
             lab.host(name.as_str())?.keep_on(cores).map_err(|source| {
                 let what = format!("keep host {name} on cores {cores:?}");
                 LabError::System { what, source }
             })?;
         }
         let worker = lab.host(hosts.worker().as_str())?.clone();
-        let hosts =
-            hosts.of_lab().map(|(name, _)| lab.host(name.as_str()).cloned()).collect::<Result<_, _>>()?;
-        let between = entry.links.iter().map(|(name, link)| (name.clone(), link.between.clone())).collect();
-        Ok(BuiltLab { lab: Arc::new(Mutex::new(lab)), worker, hosts, between: Arc::new(between) })
+        let hosts = hosts
+            .of_lab()
+            .map(|(name, _)| lab.host(name.as_str()).cloned())
+            .collect::<Result<_, _>>()?;
+        let between = entry
+            .links
+            .iter()
+            .map(|(name, link)| (name.clone(), link.between.clone()))
+            .collect();
+        Ok(BuiltLab {
+            lab: Arc::new(Mutex::new(lab)),
+            worker,
+            hosts,
+            between: Arc::new(between),
+        })
     }
 
     /// The calling thread, and all that it starts from now on, works on the workers' host and its cores.
@@ -89,7 +106,10 @@ impl BuiltLab {
     /// # Errors
     /// There is no such host.
     pub fn launcher(&self, host: &HostName) -> Result<Arc<dyn Launcher>, LabError> {
-        Ok(Arc::new(OnHost { name: host.clone(), host: self.lab().host(host.as_str())?.clone() }))
+        Ok(Arc::new(OnHost {
+            name: host.clone(),
+            host: self.lab().host(host.as_str())?.clone(),
+        }))
     }
 
     /// Has the network of every host watched by a prober.

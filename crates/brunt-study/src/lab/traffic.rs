@@ -46,11 +46,22 @@ pub fn traffic(
     interrupted: Arc<AtomicBool>,
 ) -> Result<Box<dyn RunHook>, LabError> {
     let meter = lab.lab().meter()?;
-    let delayed = points.iter().flatten().filter(|(_, ways)| ways.iter().any(|way| !way.delay.0.is_zero()));
+    let delayed = points
+        .iter()
+        .flatten()
+        .filter(|(_, ways)| ways.iter().any(|way| !way.delay.0.is_zero()));
     let links = meter.links().map(str::to_string).collect();
     let delayed = delayed.map(|(name, _)| name.clone()).collect();
     let state = State::Waits(meter);
-    Ok(Box::new(Traffic { links, delayed, idle, interrupted, state, without_load: None, failed: None }))
+    Ok(Box::new(Traffic {
+        links,
+        delayed,
+        idle,
+        interrupted,
+        state,
+        without_load: None,
+        failed: None,
+    }))
 }
 
 /// Goes along with each run.
@@ -89,7 +100,10 @@ impl Traffic {
     fn rest(&self, meter: &mut Meter, idle: Duration) -> std::io::Result<Option<Vec<[f64; 2]>>> {
         let clock = Clock::Monotonic;
         let (from, before) = (clock.now(), meter.read()?);
-        while let Some(left) = idle.checked_sub(clock.now().since(from)).filter(|left| !left.is_zero()) {
+        while let Some(left) = idle
+            .checked_sub(clock.now().since(from))
+            .filter(|left| !left.is_zero())
+        {
             if self.interrupted.load(Ordering::Relaxed) {
                 return Ok(None);
             }
@@ -122,7 +136,9 @@ impl RunHook for Traffic {
     }
 
     fn starts(&mut self, start: Nanos, ramp_up: Duration) {
-        let State::Waits(mut meter) = std::mem::replace(&mut self.state, State::Lost) else { return };
+        let State::Waits(mut meter) = std::mem::replace(&mut self.state, State::Lost) else {
+            return;
+        };
         let (sender, ended) = channel::<()>();
         let begin = start.after(ramp_up);
         let mut readings = Readings::from(PERIOD);
@@ -131,22 +147,28 @@ impl RunHook for Traffic {
             true => meter.read().map(|bytes| readings.add(begin, bytes)),
             false => readings.read(&mut meter),
         };
-        let thread = std::thread::Builder::new().name("links".into()).spawn(move || {
-            let read = move |meter: &mut Meter| {
-                first?;
-                while ended.recv_timeout(readings.wait(begin)) == Err(RecvTimeoutError::Timeout) {
+        let thread = std::thread::Builder::new()
+            .name("links".into())
+            .spawn(move || {
+                let read = move |meter: &mut Meter| {
+                    first?;
+                    while ended.recv_timeout(readings.wait(begin)) == Err(RecvTimeoutError::Timeout)
+                    {
+                        readings.read(meter)?;
+                    }
                     readings.read(meter)?;
-                }
-                readings.read(meter)?;
-                Ok(readings)
-            };
-            let readings = read(&mut meter);
-            (meter, readings)
-        });
+                    Ok(readings)
+                };
+                let readings = read(&mut meter);
+                (meter, readings)
+            });
         match thread {
             Ok(thread) => self.state = State::Reads(sender, thread),
             Err(error) => {
-                self.failed = Some(HookError::not_ready_here("cannot start a thread for the links", error));
+                self.failed = Some(HookError::not_ready_here(
+                    "cannot start a thread for the links",
+                    error,
+                ));
             }
         }
     }
@@ -158,8 +180,9 @@ impl RunHook for Traffic {
         match std::mem::replace(&mut self.state, State::Lost) {
             State::Reads(sender, thread) => {
                 drop(sender);
-                let (meter, readings) =
-                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                let (meter, readings) = thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 self.state = State::Has(meter, readings.map_err(Traffic::unread)?);
             }
             // A run that never started.
@@ -169,12 +192,16 @@ impl RunHook for Traffic {
     }
 
     fn sum_up(&mut self, run: &mut RunSummary, outcome: &Outcome) {
-        let State::Has(_, readings) = &self.state else { return };
+        let State::Has(_, readings) = &self.state else {
+            return;
+        };
         if outcome.end <= outcome.start {
             return;
         }
         let named = |bytes: Bytes| {
-            let bytes = bytes.into_iter().map(|[there, back]| WayBytes { there, back });
+            let bytes = bytes
+                .into_iter()
+                .map(|[there, back]| WayBytes { there, back });
             self.links.iter().cloned().zip(bytes)
         };
         let link = |(number, (name, bytes)): (usize, (String, WayBytes))| {
@@ -190,7 +217,11 @@ impl RunHook for Traffic {
         };
         let moves = run.ops.iter().filter(|op| op.op.moves_bytes());
         let phases = run.phases.iter().map(|phase| {
-            let at = |seconds: f64| outcome.start.after(Duration::from_secs_f64(seconds.max(0.0)));
+            let at = |seconds: f64| {
+                outcome
+                    .start
+                    .after(Duration::from_secs_f64(seconds.max(0.0)))
+            };
             let seconds = phase.end_s - phase.start_s;
             PhaseTransfer {
                 kind: phase.kind,
@@ -198,7 +229,8 @@ impl RunHook for Traffic {
                 start_s: phase.start_s,
                 end_s: phase.end_s,
                 useful_bytes: (phase.bytes_per_second * seconds).round() as u64,
-                links: named(readings.between(at(phase.start_s), at(phase.end_s), outcome.end)).collect(),
+                links: named(readings.between(at(phase.start_s), at(phase.end_s), outcome.end))
+                    .collect(),
             }
         });
         run.transfer = Some(RunTransfer {
@@ -222,7 +254,10 @@ struct Readings {
 
 impl Readings {
     fn from(period: Duration) -> Readings {
-        Readings { period, made: Vec::new() }
+        Readings {
+            period,
+            made: Vec::new(),
+        }
     }
 
     fn read(&mut self, meter: &mut Meter) -> std::io::Result<()> {
@@ -239,7 +274,11 @@ impl Readings {
         let last = self.made.last().map_or(now, |(at, _)| *at);
         let next = last.after(self.period);
         let next = if last < begin { next.min(begin) } else { next };
-        if next > now { next.since(now) } else { Duration::ZERO }
+        if next > now {
+            next.since(now)
+        } else {
+            Duration::ZERO
+        }
     }
 
     fn add(&mut self, at: Nanos, bytes: Bytes) {
@@ -256,7 +295,11 @@ impl Readings {
 
     /// What links carried from then until then, of a load that ended at `end`.
     fn between(&self, from: Nanos, until: Nanos, end: Nanos) -> Bytes {
-        let until = if until < end { self.at(until) } else { self.at_end(end) };
+        let until = if until < end {
+            self.at(until)
+        } else {
+            self.at_end(end)
+        };
         let from = self.at(from);
         let less = |(until, from): (&[f64; 2], &[f64; 2])| {
             std::array::from_fn(|way| (until[way] - from[way]).max(0.0).round() as u64)
@@ -267,12 +310,21 @@ impl Readings {
     /// The counters when the load ended: they went on as between the two readings before, but not beyond the next.
     fn at_end(&self, end: Nanos) -> Vec<[f64; 2]> {
         let next = self.made.partition_point(|(at, _)| *at <= end);
-        let known = next.checked_sub(2).map(|from| &self.made[from..next]).zip(self.made.get(next));
-        let Some(([earlier, last], (_, most))) = known else { return self.at(end) };
-        let (span, rest) = (last.0.since(earlier.0).as_secs_f64(), end.since(last.0).as_secs_f64());
+        let known = next
+            .checked_sub(2)
+            .map(|from| &self.made[from..next])
+            .zip(self.made.get(next));
+        let Some(([earlier, last], (_, most))) = known else {
+            return self.at(end);
+        };
+        let (span, rest) = (
+            last.0.since(earlier.0).as_secs_f64(),
+            end.since(last.0).as_secs_f64(),
+        );
         let mut found = Vec::new();
         for ((earlier, last), most) in earlier.1.iter().zip(&last.1).zip(most) {
-            let grown = |way: usize| last[way] as f64 + (last[way] - earlier[way]) as f64 * rest / span;
+            let grown =
+                |way: usize| last[way] as f64 + (last[way] - earlier[way]) as f64 * rest / span;
             found.push(std::array::from_fn(|way| grown(way).min(most[way] as f64)));
         }
         found
@@ -280,16 +332,26 @@ impl Readings {
 
     /// The counters at a time: between two readings in proportion, before the first and after the last those.
     fn at(&self, when: Nanos) -> Vec<[f64; 2]> {
-        let exact = |bytes: &Bytes| bytes.iter().map(|ways| ways.map(|bytes| bytes as f64)).collect();
+        let exact = |bytes: &Bytes| {
+            bytes
+                .iter()
+                .map(|ways| ways.map(|bytes| bytes as f64))
+                .collect()
+        };
         let next = self.made.partition_point(|(at, _)| *at <= when);
-        let (before, after) = match (next.checked_sub(1).map(|last| &self.made[last]), self.made.get(next)) {
+        let (before, after) = match (
+            next.checked_sub(1).map(|last| &self.made[last]),
+            self.made.get(next),
+        ) {
             (Some(before), Some(after)) => (before, after),
             (Some((_, only)), None) | (None, Some((_, only))) => return exact(only),
             (None, None) => return Vec::new(),
         };
         let share = when.since(before.0).as_secs_f64() / after.0.since(before.0).as_secs_f64();
         let between = |(before, after): (&[u64; 2], &[u64; 2])| {
-            std::array::from_fn(|way| before[way] as f64 + (after[way] as f64 - before[way] as f64) * share)
+            std::array::from_fn(|way| {
+                before[way] as f64 + (after[way] as f64 - before[way] as f64) * share
+            })
         };
         before.1.iter().zip(&after.1).map(between).collect()
     }
@@ -324,7 +386,11 @@ mod tests {
         assert_eq!(between(0, 1_010), [[30, 10]]);
         assert_eq!(between(2_990, 9_000), [[30, 10]]);
         assert_eq!(between(5_000, 9_000), [[0, 0]]);
-        assert!(Readings::from(PERIOD).between(at(0), at(1), at(1)).is_empty());
+        assert!(
+            Readings::from(PERIOD)
+                .between(at(0), at(1), at(1))
+                .is_empty()
+        );
     }
 
     /// A run of any length has no more readings than fit, at least half of that, and its first.
@@ -340,7 +406,10 @@ mod tests {
             assert_eq!(readings.made[0].0, at(1_000));
             let whole = readings.between(at(1_000), at(hours * 3_600_000), at(hours * 3_600_000));
             let expected = hours * 3_600_000 - 1_000;
-            assert!(whole[0][1].abs_diff(expected) <= expected / 100, "{whole:?} of {expected}");
+            assert!(
+                whole[0][1].abs_diff(expected) <= expected / 100,
+                "{whole:?} of {expected}"
+            );
         }
     }
 

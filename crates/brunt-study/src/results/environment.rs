@@ -23,22 +23,31 @@ pub fn append(rows: &mut Batch, summary: &Summary, text: &str) {
     tell("experiment", "text", &without_secrets(text));
     if let Some(congestion) = &experiment.congestion {
         tell("experiment", "congestion_control", &congestion.algorithm);
-        tell("experiment", "congestion_control_chosen", if congestion.chosen { "yes" } else { "no" });
+        tell(
+            "experiment",
+            "congestion_control_chosen",
+            if congestion.chosen { "yes" } else { "no" },
+        );
     }
     for (name, target) in &experiment.targets {
         let subject = format!("target {name}");
-        let key = if target.kind == TargetKind::Directory { "directory" } else { "url" };
+        let key = if target.kind == TargetKind::Directory {
+            "directory"
+        } else {
+            "url"
+        };
         tell(&subject, key, &target.place);
         let path = target.place.strip_prefix("file:").unwrap_or(&target.place);
         let path = path.split('?').next().unwrap_or_default();
-        file(Path::new(path), &mut |key, value| tell(&subject, key, value));
+        file(Path::new(path), &mut |key, value| {
+            tell(&subject, key, value)
+        });
         for fact in &target.facts {
             tell(&subject, "fact", fact);
         }
-        let point = summary
-            .points
-            .iter()
-            .find(|point| point.target == *name || point.target.split('+').any(|target| target == name));
+        let point = summary.points.iter().find(|point| {
+            point.target == *name || point.target.split('+').any(|target| target == name)
+        });
         for note in point.iter().flat_map(|point| &point.notes) {
             tell(&subject, "note", note);
         }
@@ -54,15 +63,33 @@ fn machine(tell: &mut dyn FnMut(&str, &str)) {
     file("host", "/proc/sys/kernel/hostname");
     file("kernel", "/proc/version");
     file("kernel_options", "/proc/cmdline");
-    file("governor", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-    file("turbo_disabled", "/sys/devices/system/cpu/intel_pstate/no_turbo");
-    file("clock_source", "/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    file("congestion_controls", "/proc/sys/net/ipv4/tcp_available_congestion_control");
-    file("transparent_hugepages", "/sys/kernel/mm/transparent_hugepage/enabled");
+    file(
+        "governor",
+        "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    );
+    file(
+        "turbo_disabled",
+        "/sys/devices/system/cpu/intel_pstate/no_turbo",
+    );
+    file(
+        "clock_source",
+        "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+    );
+    file(
+        "congestion_controls",
+        "/proc/sys/net/ipv4/tcp_available_congestion_control",
+    );
+    file(
+        "transparent_hugepages",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+    );
     let of = |path: &str, key: &str| {
         let text = read_to_string(path).ok()?;
-        let line = text.lines().find(|line| line.split(':').next().map(str::trim) == Some(key))?;
-        line.split_once(':').map(|(_, value)| value.trim().to_string())
+        let line = text
+            .lines()
+            .find(|line| line.split(':').next().map(str::trim) == Some(key))?;
+        line.split_once(':')
+            .map(|(_, value)| value.trim().to_string())
     };
     if let Some(model) = of("/proc/cpuinfo", "model name") {
         tell("cpu", &model);
@@ -78,9 +105,17 @@ fn machine(tell: &mut dyn FnMut(&str, &str)) {
 
 /// The mount that holds a file, or the queue of a block device.
 fn file(path: &Path, tell: &mut dyn FnMut(&str, &str)) {
-    let Ok(path) = path.canonicalize() else { return };
-    let Ok(metadata) = path.metadata() else { return };
-    let device = if metadata.rdev() == 0 { metadata.dev() } else { metadata.rdev() };
+    let Ok(path) = path.canonicalize() else {
+        return;
+    };
+    let Ok(metadata) = path.metadata() else {
+        return;
+    };
+    let device = if metadata.rdev() == 0 {
+        metadata.dev()
+    } else {
+        metadata.rdev()
+    };
     let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
     if metadata.rdev() == 0
         && let Ok(mounts) = read_to_string("/proc/self/mountinfo")
@@ -89,12 +124,22 @@ fn file(path: &Path, tell: &mut dyn FnMut(&str, &str)) {
         tell("mount_point", mount.point);
         tell("file_system", mount.kind);
         tell("mount_source", mount.source);
-        tell("mount_options", &format!("{},{}", mount.options, mount.super_options));
+        tell(
+            "mount_options",
+            &format!("{},{}", mount.options, mount.super_options),
+        );
     }
-    for name in ["scheduler", "rotational", "write_cache", "nr_requests", "logical_block_size"] {
+    for name in [
+        "scheduler",
+        "rotational",
+        "write_cache",
+        "nr_requests",
+        "logical_block_size",
+    ] {
         let at = format!("/sys/dev/block/{major}:{minor}");
         // A partition's queue is its disk's.
-        let texts = ["queue", "../queue"].map(|queue| read_to_string(format!("{at}/{queue}/{name}")));
+        let texts =
+            ["queue", "../queue"].map(|queue| read_to_string(format!("{at}/{queue}/{name}")));
         if let Some(text) = texts.into_iter().flatten().next() {
             tell(&format!("queue_{name}"), text.trim());
         }
@@ -117,9 +162,18 @@ fn mount_of<'a>(mounts: &'a str, path: &Path) -> Option<Mount<'a>> {
         let (point, options) = (before.next()?, before.next()?);
         let mut after = after.split(' ');
         let (kind, source, super_options) = (after.next()?, after.next()?, after.next()?);
-        path.starts_with(point).then_some(Mount { point, options, kind, source, super_options })
+        path.starts_with(point).then_some(Mount {
+            point,
+            options,
+            kind,
+            source,
+            super_options,
+        })
     };
-    mounts.lines().filter_map(parse).max_by_key(|mount| mount.point.len())
+    mounts
+        .lines()
+        .filter_map(parse)
+        .max_by_key(|mount| mount.point.len())
 }
 
 #[cfg(test)]
@@ -138,7 +192,12 @@ mod tests {
         };
         check("/data/file", "tmpfs", "ro,nosuid");
         check("/database", "ext4", "rw,relatime");
-        assert_eq!(mount_of(mounts, Path::new("/data/x")).unwrap().super_options, "rw,size=1g");
+        assert_eq!(
+            mount_of(mounts, Path::new("/data/x"))
+                .unwrap()
+                .super_options,
+            "rw,size=1g"
+        );
         assert!(mount_of("nonsense", Path::new("/")).is_none());
     }
 
@@ -147,9 +206,18 @@ mod tests {
     fn this_machine() {
         let mut told = Vec::new();
         machine(&mut |key, value| told.push((key.to_string(), value.to_string())));
-        assert!(told.iter().any(|(key, value)| key == "kernel" && value.starts_with("Linux")), "{told:?}");
+        assert!(
+            told.iter()
+                .any(|(key, value)| key == "kernel" && value.starts_with("Linux")),
+            "{told:?}"
+        );
         let mut told = Vec::new();
-        file(&std::env::current_exe().unwrap(), &mut |key, value| told.push(format!("{key}={value}")));
-        assert!(told.iter().any(|line| line.starts_with("file_system=")), "{told:?}");
+        file(&std::env::current_exe().unwrap(), &mut |key, value| {
+            told.push(format!("{key}={value}"))
+        });
+        assert!(
+            told.iter().any(|line| line.starts_with("file_system=")),
+            "{told:?}"
+        );
     }
 }

@@ -17,8 +17,8 @@ use brunt_result::event::{Event, FaultRecord, JobEvent, RunInfo, Sample};
 use brunt_result::summary::RunSummary;
 use brunt_result::tables::histograms::Extent;
 use brunt_result::tables::{
-    RunOrigin, TABLES, degradation, environment, faults, histograms, indexes, intervals, points, probes,
-    replay, requests, runs, transfer,
+    RunOrigin, TABLES, degradation, environment, faults, histograms, indexes, intervals, points,
+    probes, replay, requests, runs, transfer,
 };
 
 use brunt_result::{Figures, Interval};
@@ -76,7 +76,10 @@ impl Tables {
 }
 
 fn place(table: &Table) -> usize {
-    TABLES.iter().position(|known| known.name == table.name).expect("every table is in TABLES")
+    TABLES
+        .iter()
+        .position(|known| known.name == table.name)
+        .expect("every table is in TABLES")
 }
 
 impl Keeper {
@@ -84,9 +87,20 @@ impl Keeper {
     pub fn create(folder: &Path, text: &str, trouble: Trouble) -> io::Result<Keeper> {
         let room = Room::take(folder)?;
         let create = |table| {
-            TableWriter::create(folder, table, WriterOptions { age_min: AGE_MIN, ..WriterOptions::default() })
+            TableWriter::create(
+                folder,
+                table,
+                WriterOptions {
+                    age_min: AGE_MIN,
+                    ..WriterOptions::default()
+                },
+            )
         };
-        let tables = TABLES.iter().map(|table| create(table)).collect::<Result<_, _>>().map_err(plain)?;
+        let tables = TABLES
+            .iter()
+            .map(|table| create(table))
+            .collect::<Result<_, _>>()
+            .map_err(plain)?;
         Ok(Keeper {
             tables: Tables(tables),
             text: text.to_string(),
@@ -125,13 +139,19 @@ impl Keeper {
                 gathered::append(self.tables.of(&environment::TABLE), &summary, &self.text);
             }
             Event::RunBegins(info) => {
-                self.run = Some(Run { info, moment: None, samples: Vec::new(), faults: Vec::new() })
+                self.run = Some(Run {
+                    info,
+                    moment: None,
+                    samples: Vec::new(),
+                    faults: Vec::new(),
+                })
             }
             Event::RunStarts(start) => self.start(start),
             Event::Interval(interval) => {
                 if let Some(moment) = self.moment() {
                     self.keep_interval(&moment, &interval);
-                    self.extent.add(self.tables.of(&histograms::TABLE), &moment, &interval);
+                    self.extent
+                        .add(self.tables.of(&histograms::TABLE), &moment, &interval);
                 }
             }
             Event::Requests(batch) => {
@@ -173,13 +193,17 @@ impl Keeper {
         match event {
             JobEvent::RunEnds(info, run, figures) => self.sum_up(&info, &run, &figures),
             JobEvent::Interval(interval) => {
-                let Some(moment) = self.moment().map(|moment| RunOrigin { run, ..moment }) else { return };
+                let Some(moment) = self.moment().map(|moment| RunOrigin { run, ..moment }) else {
+                    return;
+                };
                 self.keep_interval(&moment, &interval);
                 let extent = self.job_extents.entry(run).or_default();
                 extent.add(self.tables.of(&histograms::TABLE), &moment, &interval);
             }
             JobEvent::Requests(batch) => {
-                let Some(moment) = self.moment().map(|moment| RunOrigin { run, ..moment }) else { return };
+                let Some(moment) = self.moment().map(|moment| RunOrigin { run, ..moment }) else {
+                    return;
+                };
                 requests::append(self.tables.of(&requests::TABLE), &moment, &batch);
             }
         }
@@ -201,16 +225,29 @@ impl Keeper {
     /// Writes what was held until the run's end, whether that was told or not (a void run).
     fn end_run(&mut self) {
         // A run that ended before its start has its zero where it was made ready.
-        if let Some(Run { info, moment: None, .. }) = &self.run {
+        if let Some(Run {
+            info, moment: None, ..
+        }) = &self.run
+        {
             self.start(info.ready);
         }
-        if let Some(Run { moment: Some(moment), faults, .. }) = self.run.take() {
+        if let Some(Run {
+            moment: Some(moment),
+            faults,
+            ..
+        }) = self.run.take()
+        {
             self.extent.end(self.tables.of(&histograms::TABLE), &moment);
             for (run, mut extent) in std::mem::take(&mut self.job_extents) {
-                extent.end(self.tables.of(&histograms::TABLE), &RunOrigin { run, ..moment });
+                extent.end(
+                    self.tables.of(&histograms::TABLE),
+                    &RunOrigin { run, ..moment },
+                );
             }
             let rows = self.tables.of(&faults::TABLE);
-            faults.iter().for_each(|fault| faults::append(rows, &moment, fault));
+            faults
+                .iter()
+                .for_each(|fault| faults::append(rows, &moment, fault));
         }
     }
 
@@ -227,10 +264,16 @@ impl Keeper {
                 moment.trial += 1;
             }
             None => {
-                let moment = RunOrigin { run: run.info.order, trial: 0, origin: start };
+                let moment = RunOrigin {
+                    run: run.info.order,
+                    trial: 0,
+                    origin: start,
+                };
                 run.moment = Some(moment);
                 let rows = self.tables.of(&probes::TABLE);
-                run.samples.drain(..).for_each(|sample| probes::append(rows, &moment, &sample));
+                run.samples
+                    .drain(..)
+                    .for_each(|sample| probes::append(rows, &moment, &sample));
             }
         }
     }
@@ -242,7 +285,10 @@ impl Keeper {
             self.has_interval = true;
         }
         let now = Clock::Monotonic.now();
-        self.tables.0.iter_mut().try_for_each(|table| table.commit(now))
+        self.tables
+            .0
+            .iter_mut()
+            .try_for_each(|table| table.commit(now))
     }
 
     /// The first trouble: says so, and gives back the room that was kept for the tables' end.
@@ -272,15 +318,25 @@ impl Keeper {
                 lost.push(format!("{} of {}", table.written().rows_lost, table.name()));
             }
         }
-        let Some(error) = self.error else { return Ok(()) };
-        let told = if lost.is_empty() { String::new() } else { format!("; rows lost: {}", lost.join(", ")) };
+        let Some(error) = self.error else {
+            return Ok(());
+        };
+        let told = if lost.is_empty() {
+            String::new()
+        } else {
+            format!("; rows lost: {}", lost.join(", "))
+        };
         let error = plain(error);
         Err(io::Error::new(error.kind(), format!("{error}{told}")))
     }
 }
 
 fn plain(error: LakeError) -> io::Error {
-    let kind = if error.is_full() { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
+    let kind = if error.is_full() {
+        io::ErrorKind::StorageFull
+    } else {
+        io::ErrorKind::Other
+    };
     io::Error::new(kind, error.to_string())
 }
 
@@ -318,7 +374,12 @@ mod tests {
         keeper.commit().unwrap();
         assert_eq!(rows(folder.path()), 0);
         let figures = Figures::of_kinds(&[OpKind::Read]);
-        let interval = Interval { index: 0, start: Nanos(0), end: Nanos(1_000_000), figures };
+        let interval = Interval {
+            index: 0,
+            start: Nanos(0),
+            end: Nanos(1_000_000),
+            figures,
+        };
         keeper.take(Event::Interval(Arc::new(interval)));
         keeper.commit().unwrap();
         assert_eq!(rows(folder.path()), 1);

@@ -45,17 +45,27 @@ impl Results {
         let keeper = Keeper::create(folder, text, trouble.clone())?;
         let thread = std::thread::Builder::new().name("results".into());
         let keeper = Some(thread.spawn(move || keeper.keep(&inbox))?);
-        Ok(Results { queue: Some(queue), keeper, trouble })
+        Ok(Results {
+            queue: Some(queue),
+            keeper,
+            trouble,
+        })
     }
 
     fn send(&mut self, event: Event) -> io::Result<()> {
-        let Some(queue) = &self.queue else { return Ok(()) };
+        let Some(queue) = &self.queue else {
+            return Ok(());
+        };
         // Full: the collecting thread waits here, and the workers in the end; a run tells for how long.
         if queue.send(event).is_err() {
-            return Err(io::Error::other("the thread that writes the results has ended"));
+            return Err(io::Error::other(
+                "the thread that writes the results has ended",
+            ));
         }
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        trouble.as_ref().map_or(Ok(()), |what| Err(io::Error::other(what.clone())))
+        trouble
+            .as_ref()
+            .map_or(Ok(()), |what| Err(io::Error::other(what.clone())))
     }
 
     fn end(&mut self) -> io::Result<()> {
@@ -63,7 +73,9 @@ impl Results {
         match self.keeper.take().map(JoinHandle::join) {
             None => Ok(()),
             Some(Ok(result)) => result,
-            Some(Err(_)) => Err(io::Error::other("the thread that writes the results panicked")),
+            Some(Err(_)) => Err(io::Error::other(
+                "the thread that writes the results panicked",
+            )),
         }
     }
 }

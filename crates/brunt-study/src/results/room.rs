@@ -27,7 +27,10 @@ impl Room {
     /// There is none, or the folder cannot be written to.
     pub fn take(folder: &Path) -> io::Result<Room> {
         let mut room = Room { files: Vec::new() };
-        for (name, bytes) in [("room-for-summary", SUMMARY_BYTES), ("room-for-tables", TABLES_BYTES)] {
+        for (name, bytes) in [
+            ("room-for-summary", SUMMARY_BYTES),
+            ("room-for-tables", TABLES_BYTES),
+        ] {
             let path = folder.join(format!("{name}.reserved"));
             room.files.push(path.clone());
             // A file system that compresses would store zeros as nothing.
@@ -35,7 +38,9 @@ impl Room {
             Random::new(1).fill(&mut content);
             File::create(&path)
                 .and_then(|mut file| file.write_all(&content).and_then(|()| file.sync_data()))
-                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+                .map_err(|error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+                })?;
         }
         Ok(room)
     }
@@ -66,7 +71,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let taken = || -> u64 {
             let entries = std::fs::read_dir(folder.path()).unwrap();
-            entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+            entries
+                .map(|entry| entry.unwrap().metadata().unwrap().len())
+                .sum()
         };
         let mut room = Room::take(folder.path()).unwrap();
         assert_eq!(taken(), (TABLES_BYTES + SUMMARY_BYTES) as u64);

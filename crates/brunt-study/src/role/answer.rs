@@ -76,5 +76,8 @@ pub(super) fn answer(
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    Err(io::Error::new(io::ErrorKind::TimedOut, format!("{} does not answer commands", role.name())))
+    Err(io::Error::new(
+        io::ErrorKind::TimedOut,
+        format!("{} does not answer commands", role.name()),
+    ))
 }

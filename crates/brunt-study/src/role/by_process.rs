@@ -51,7 +51,15 @@ impl ProcessRole {
         launcher: Arc<dyn Launcher>,
     ) -> Result<ProcessRole, RoleError> {
         let manner = RoleManner::default();
-        ProcessRole::start_with(name, arguments, None, manner, takes_commands, launcher, Arc::default())
+        ProcessRole::start_with(
+            name,
+            arguments,
+            None,
+            manner,
+            takes_commands,
+            launcher,
+            Arc::default(),
+        )
     }
 
     /// Starts this program as the keeper of a service, and waits until that is ready or `interrupted` is set.
@@ -67,10 +75,14 @@ impl ProcessRole {
         let manner = RoleManner::keeping(&order.program);
         let kept = Some(order.to_text());
         let unwanted = Arc::clone(interrupted);
-        let mut kept = ProcessRole::start_with(name, Vec::new(), kept, manner, false, launcher, unwanted)?;
+        let mut kept =
+            ProcessRole::start_with(name, Vec::new(), kept, manner, false, launcher, unwanted)?;
         // A fault that ends because of the interruption puts it back as at any other time.
         kept.process.want_again();
-        Ok(ProcessRole { folder: Some(order.folder.clone()), ..kept })
+        Ok(ProcessRole {
+            folder: Some(order.folder.clone()),
+            ..kept
+        })
     }
 
     fn start_with(
@@ -86,7 +98,9 @@ impl ProcessRole {
         let make = move |port| {
             let mut command = Command::new(starter.program()?);
             let portal = SocketAddr::new(starter.address(), port);
-            command.args(&arguments).args(["--portal", &portal.to_string()]);
+            command
+                .args(&arguments)
+                .args(["--portal", &portal.to_string()]);
             command.envs(kept.iter().map(|order| (KEEPER_VARIABLE, order)));
             starter.place(&mut command)?;
             Ok(command)
@@ -95,7 +109,16 @@ impl ProcessRole {
         let process = process.map_err(|failure| RoleError::of(name, failure))?;
         let (name, keeps) = (name.to_string(), manner.keeps);
         let (state, pinned) = Default::default();
-        Ok(ProcessRole { takes_commands, keeps, name, folder: None, launcher, process, state, pinned })
+        Ok(ProcessRole {
+            takes_commands,
+            keeps,
+            name,
+            folder: None,
+            launcher,
+            process,
+            state,
+            pinned,
+        })
     }
 
     fn os(&self, what: &'static str, source: io::Error) -> RoleError {
@@ -126,7 +149,11 @@ impl Role for ProcessRole {
 
     fn processes(&self) -> Vec<u32> {
         let pid = self.pid();
-        if self.keeps { brunt_lab::below(pid) } else { vec![pid] }
+        if self.keeps {
+            brunt_lab::below(pid)
+        } else {
+            vec![pid]
+        }
     }
 
     fn folder(&self) -> Option<&Path> {
@@ -143,8 +170,16 @@ impl Role for ProcessRole {
             Absence::Frozen if self.keeps => Box::new(Freeze::all_below(pid)),
             Absence::Frozen => Box::new(Freeze::new(pid)),
             Absence::Dead => {
-                let kill = if self.keeps { Kill::with_all_below } else { Kill::new };
-                let restart = move || self.restart().map(|()| self.pid()).map_err(io::Error::other);
+                let kill = if self.keeps {
+                    Kill::with_all_below
+                } else {
+                    Kill::new
+                };
+                let restart = move || {
+                    self.restart()
+                        .map(|()| self.pid())
+                        .map_err(io::Error::other)
+                };
                 Box::new(kill(pid, Box::new(restart)))
             }
         }
@@ -161,11 +196,17 @@ impl Role for ProcessRole {
     fn pin(&self, cores: &[usize]) -> io::Result<()> {
         *lock(&self.pinned) = cores.to_vec();
         let mut set = CpuSet::new();
-        cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
+        cores
+            .iter()
+            .filter(|core| **core < CpuSet::MAX_CPU)
+            .for_each(|core| set.set(*core));
         for pid in self.processes() {
             for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-                let thread =
-                    entry?.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+                let thread = entry?
+                    .file_name()
+                    .to_str()
+                    .and_then(|name| name.parse().ok())
+                    .and_then(Pid::from_raw);
                 match sched_setaffinity(thread, &set) {
                     // A thread may end meanwhile.
                     Ok(()) | Err(rustix::io::Errno::SRCH) => {}
@@ -178,23 +219,36 @@ impl Role for ProcessRole {
 
     fn cores(&self) -> io::Result<Vec<usize>> {
         let set = sched_getaffinity(i32::try_from(self.pid()).ok().and_then(Pid::from_raw))?;
-        Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
+        Ok((0..CpuSet::MAX_CPU)
+            .filter(|core| set.is_set(*core))
+            .collect())
     }
 
     fn check(&self) -> Result<(), RoleError> {
-        let death = self.process.death().map_err(|source| self.os("be looked after", source))?;
+        let death = self
+            .process
+            .death()
+            .map_err(|source| self.os("be looked after", source))?;
         let Some(death) = death else { return Ok(()) };
-        Err(RoleError::Died { name: self.name.clone(), death, lines: self.log() })
+        Err(RoleError::Died {
+            name: self.name.clone(),
+            death,
+            lines: self.log(),
+        })
     }
 
     fn freeze(&self) -> Result<(), RoleError> {
         self.check()?;
-        self.process.freeze(true).map_err(|error| self.os("be frozen", error))
+        self.process
+            .freeze(true)
+            .map_err(|error| self.os("be frozen", error))
     }
 
     fn thaw(&self) -> Result<(), RoleError> {
         self.check()?;
-        self.process.freeze(false).map_err(|error| self.os("be thawed", error))
+        self.process
+            .freeze(false)
+            .map_err(|error| self.os("be thawed", error))
     }
 
     fn is_frozen(&self) -> bool {
@@ -206,10 +260,13 @@ impl Role for ProcessRole {
     }
 
     fn restart(&self) -> Result<(), RoleError> {
-        self.process.restart().map_err(|failure| RoleError::of(&self.name, failure))?;
+        self.process
+            .restart()
+            .map_err(|failure| RoleError::of(&self.name, failure))?;
         let pinned = lock(&self.pinned).clone();
         if !pinned.is_empty() {
-            self.pin(&pinned).map_err(|error| self.os("be kept on its cores", error))?;
+            self.pin(&pinned)
+                .map_err(|error| self.os("be kept on its cores", error))?;
         }
         lock(&self.state).begin_anew(Clock::Monotonic.now());
         Ok(())

@@ -23,7 +23,10 @@ pub(crate) fn advice(death: &RoleDeath, start: Option<Nanos>, rounds: u32) -> Op
             "the kernel killed processes for want of memory; write serve = \"memory:{mib}MiB\" or less for a LUN in memory"
         ));
     }
-    let lived = start.zip(death.at).filter(|(start, at)| at > start).map(|(start, at)| at.since(start));
+    let lived = start
+        .zip(death.at)
+        .filter(|(start, at)| at > start)
+        .map(|(start, at)| at.since(start));
     let meant = lived.filter(|_| killed).map(|lived| {
         format!(
             "; if the experiment is to kill it, write a fault with kill = true and at = \"{}\"",
@@ -36,7 +39,9 @@ pub(crate) fn advice(death: &RoleDeath, start: Option<Nanos>, rounds: u32) -> Op
             written(lived),
             written(lived / 2)
         ),
-        (None, 1..) => format!("with repetitions = {rounds} the experiment would have ended before"),
+        (None, 1..) => {
+            format!("with repetitions = {rounds} the experiment would have ended before")
+        }
         (None, 0) => return None,
     };
     Some(kept + &meant.unwrap_or_default())
@@ -53,17 +58,25 @@ mod tests {
     /// What is advised depends on how and when it died.
     #[test]
     fn advice_follows_from_the_death() {
-        let check = |raw: i32, at: Option<u64>, starved: Option<u64>, rounds: u32, said: Option<&str>| {
-            let death = RoleDeath { status: ExitStatus::from_raw(raw), at: at.map(Nanos), starved };
-            let advice = advice(&death, Some(Nanos(1_000_000_000)), rounds);
-            match said {
-                None => assert_eq!(advice, None),
-                Some(said) => {
-                    let advice = advice.unwrap();
-                    assert!(advice.contains(said) && VoidReason::RoleDied.is_named_in(&advice), "{advice}");
+        let check =
+            |raw: i32, at: Option<u64>, starved: Option<u64>, rounds: u32, said: Option<&str>| {
+                let death = RoleDeath {
+                    status: ExitStatus::from_raw(raw),
+                    at: at.map(Nanos),
+                    starved,
+                };
+                let advice = advice(&death, Some(Nanos(1_000_000_000)), rounds);
+                match said {
+                    None => assert_eq!(advice, None),
+                    Some(said) => {
+                        let advice = advice.unwrap();
+                        assert!(
+                            advice.contains(said) && VoidReason::RoleDied.is_named_in(&advice),
+                            "{advice}"
+                        );
+                    }
                 }
-            }
-        };
+            };
         let (killed, exited) = (SIGKILL, 1 << 8);
         check(
             exited,
@@ -72,7 +85,13 @@ mod tests {
             0,
             Some("lived for 2s of the run; a run with stop = { time = \"1s\" }"),
         );
-        check(killed, Some(3_000_000_000), None, 0, Some("kill = true and at = \"2s\""));
+        check(
+            killed,
+            Some(3_000_000_000),
+            None,
+            0,
+            Some("kill = true and at = \"2s\""),
+        );
         check(
             killed,
             Some(3_000_000_000),
@@ -81,7 +100,13 @@ mod tests {
             Some("write serve = \"memory:90MiB\" or less"),
         );
         // Others were killed; this one ended by itself.
-        check(exited, Some(3_000_000_000), Some(100 << 20), 0, Some("stop = { time = \"1s\" }"));
+        check(
+            exited,
+            Some(3_000_000_000),
+            Some(100 << 20),
+            0,
+            Some("stop = { time = \"1s\" }"),
+        );
         check(exited, Some(500_000_000), None, 3, Some("repetitions = 3"));
         check(exited, None, None, 0, None);
     }

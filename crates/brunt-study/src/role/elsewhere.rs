@@ -63,13 +63,19 @@ pub fn start_elsewhere(
     let os = |what, source| RoleError::of(name, brunt_host::RoleFailure::Os { what, source });
     let kind = serving(serve);
     let Launch::Process { takes_commands, .. } = kind.launch() else {
-        return Err(RoleError::Within { name: name.to_string() });
+        return Err(RoleError::Within {
+            name: name.to_string(),
+        });
     };
-    let login = kind.login_option().map(|_| RoleLogin::unguessable()).transpose();
+    let login = kind
+        .login_option()
+        .map(|_| RoleLogin::unguessable())
+        .transpose();
     let login = login.map_err(|error| os("be given a login", error))?;
     let wish = HostRole {
         name: name.to_string(),
-        serve: serde_json::to_value(serve).map_err(|error| os("be asked for", io::Error::other(error)))?,
+        serve: serde_json::to_value(serve)
+            .map_err(|error| os("be asked for", io::Error::other(error)))?,
         address: at.address,
         congestion,
         login: login.as_ref().map(|login| Secret(login.as_argument())),
@@ -78,7 +84,16 @@ pub fn start_elsewhere(
     let far = started.map_err(|error| RoleError::elsewhere(name, error))?;
     let (name, host) = (name.to_string(), at.name.clone());
     let (is_service, state, frozen) = Default::default();
-    Ok(Arc::new(RoleElsewhere { name, host, takes_commands, login, is_service, far, state, frozen }))
+    Ok(Arc::new(RoleElsewhere {
+        name,
+        host,
+        takes_commands,
+        login,
+        is_service,
+        far,
+        state,
+        frozen,
+    }))
 }
 
 /// A service that a host is ready to start. Dropping it has the host forget it.
@@ -109,13 +124,19 @@ pub fn admit_elsewhere(
     };
     let admitted = at.fleet.admit_service(at.name.as_str(), service, log);
     let far = admitted.map_err(|error| RoleError::elsewhere(&name, error))?;
-    Ok(AdmittedService { name, host: at.name.clone(), far })
+    Ok(AdmittedService {
+        name,
+        host: at.name.clone(),
+        far,
+    })
 }
 
 impl AdmittedService {
     /// Its folder on its host.
     pub fn folder(&self) -> &Path {
-        self.far.folder().expect("an admitted service has its folder")
+        self.far
+            .folder()
+            .expect("an admitted service has its folder")
     }
 
     /// Starts it, with these further variables, and waits until it is ready or `interrupted` is set.
@@ -127,11 +148,25 @@ impl AdmittedService {
         more: BTreeMap<String, String>,
         interrupted: &AtomicBool,
     ) -> Result<Arc<dyn Role>, RoleError> {
-        let AdmittedService { name, host, mut far } = self;
-        far.run(more, interrupted).map_err(|error| RoleError::elsewhere(&name, error))?;
+        let AdmittedService {
+            name,
+            host,
+            mut far,
+        } = self;
+        far.run(more, interrupted)
+            .map_err(|error| RoleError::elsewhere(&name, error))?;
         let (takes_commands, login, is_service) = (false, None, true);
         let (state, frozen) = Default::default();
-        Ok(Arc::new(RoleElsewhere { name, host, takes_commands, login, is_service, far, state, frozen }))
+        Ok(Arc::new(RoleElsewhere {
+            name,
+            host,
+            takes_commands,
+            login,
+            is_service,
+            far,
+            state,
+            frozen,
+        }))
     }
 }
 
@@ -171,11 +206,22 @@ impl RoleError {
         let name = name.to_string();
         match error {
             FarRoleError::Died { end, .. } => {
-                let RoleEnd { status, at, starved, lines } = *end;
-                let death = RoleDeath { status: ExitStatus::from_raw(status), at, starved };
+                let RoleEnd {
+                    status,
+                    at,
+                    starved,
+                    lines,
+                } = *end;
+                let death = RoleDeath {
+                    status: ExitStatus::from_raw(status),
+                    at,
+                    starved,
+                };
                 RoleError::Died { name, death, lines }
             }
-            FarRoleError::Lost(_) | FarRoleError::Slow { .. } => RoleError::HostLost { name, error },
+            FarRoleError::Lost(_) | FarRoleError::Slow { .. } => {
+                RoleError::HostLost { name, error }
+            }
             FarRoleError::Refused { .. }
             | FarRoleError::NotDone { .. }
             | FarRoleError::Log { .. }
@@ -215,7 +261,11 @@ impl Role for RoleElsewhere {
     }
 
     fn outage(self: Arc<Self>, by: Absence) -> Box<dyn Fault> {
-        Box::new(FarOutage { role: self, by, there: false })
+        Box::new(FarOutage {
+            role: self,
+            by,
+            there: false,
+        })
     }
 
     fn goes_away(&self, away: Absence) -> bool {
@@ -231,11 +281,15 @@ impl Role for RoleElsewhere {
     }
 
     fn freeze(&self) -> Result<(), RoleError> {
-        self.put_away(Absence::Frozen).map(drop).map_err(|error| self.failed(error))
+        self.put_away(Absence::Frozen)
+            .map(drop)
+            .map_err(|error| self.failed(error))
     }
 
     fn thaw(&self) -> Result<(), RoleError> {
-        self.put_back(Absence::Frozen).map(drop).map_err(|error| self.failed(error))
+        self.put_back(Absence::Frozen)
+            .map(drop)
+            .map_err(|error| self.failed(error))
     }
 
     fn is_frozen(&self) -> bool {
@@ -248,15 +302,23 @@ impl Role for RoleElsewhere {
     }
 
     fn restart(&self) -> Result<(), RoleError> {
-        self.put_back(Absence::Dead).map(drop).map_err(|error| self.failed(error))
+        self.put_back(Absence::Dead)
+            .map(drop)
+            .map_err(|error| self.failed(error))
     }
 
     fn pin(&self, _cores: &[usize]) -> io::Result<()> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, format!("its cores are those of host {}", self.host)))
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("its cores are those of host {}", self.host),
+        ))
     }
 
     fn cores(&self) -> io::Result<Vec<usize>> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, format!("its cores are those of host {}", self.host)))
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("its cores are those of host {}", self.host),
+        ))
     }
 
     fn loss(&self) -> Option<String> {
@@ -296,12 +358,16 @@ impl FarOutage {
     fn fault_error(&self, what: &'static str, error: FarRoleError) -> FaultError {
         let fault = self.describe();
         match error {
-            FarRoleError::NotDone { kind: HostFaultFailure::NotShown, what, .. } => {
-                FaultError::NotShown { fault, seen: what }
-            }
-            FarRoleError::NotDone { kind: HostFaultFailure::NotGone, what, .. } => {
-                FaultError::NotGone { fault, seen: what }
-            }
+            FarRoleError::NotDone {
+                kind: HostFaultFailure::NotShown,
+                what,
+                ..
+            } => FaultError::NotShown { fault, seen: what },
+            FarRoleError::NotDone {
+                kind: HostFaultFailure::NotGone,
+                what,
+                ..
+            } => FaultError::NotGone { fault, seen: what },
             error => FaultError::Refused {
                 fault,
                 what: what.to_string(),
@@ -314,7 +380,11 @@ impl FarOutage {
 
 impl Fault for FarOutage {
     fn describe(&self) -> String {
-        let what = if self.by == Absence::Frozen { "freeze" } else { "kill" };
+        let what = if self.by == Absence::Frozen {
+            "freeze"
+        } else {
+            "kill"
+        };
         format!("{what} of {} on host {}", self.role.name, self.role.host)
     }
 
@@ -327,9 +397,14 @@ impl Fault for FarOutage {
 
     fn remove(&mut self, _clock: &Clock) -> Result<Proof, FaultError> {
         if !std::mem::take(&mut self.there) {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
+            return Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it was not injected",
+            });
         }
-        self.role.put_back(self.by).map_err(|error| self.fault_error("cannot put it back", error))
+        self.role
+            .put_back(self.by)
+            .map_err(|error| self.fault_error("cannot put it back", error))
     }
 }
 
@@ -355,12 +430,39 @@ mod tests {
         let check = |error: FarRoleError, reason: VoidReason, words: &str| {
             let error = RoleError::elsewhere("disk", error);
             assert_eq!(error.reason(), reason, "{error}");
-            assert!(error.to_string().starts_with("disk") && error.to_string().contains(words), "{error}");
+            assert!(
+                error.to_string().starts_with("disk") && error.to_string().contains(words),
+                "{error}"
+            );
         };
-        let end = RoleEnd { status: 9, at: Some(Nanos(1)), starved: None, lines: vec!["bye".into()] };
-        check(FarRoleError::Died { host: host(), end: Box::new(end) }, VoidReason::RoleDied, "bye");
-        check(FarRoleError::Lost("host far: gone".into()), VoidReason::FaultHostLost, "host far: gone");
+        let end = RoleEnd {
+            status: 9,
+            at: Some(Nanos(1)),
+            starved: None,
+            lines: vec!["bye".into()],
+        };
+        check(
+            FarRoleError::Died {
+                host: host(),
+                end: Box::new(end),
+            },
+            VoidReason::RoleDied,
+            "bye",
+        );
+        check(
+            FarRoleError::Lost("host far: gone".into()),
+            VoidReason::FaultHostLost,
+            "host far: gone",
+        );
         let (kind, what) = (HostFaultFailure::Refused, "no".to_string());
-        check(FarRoleError::NotDone { host: host(), kind, what }, VoidReason::NotReady, "host far: no");
+        check(
+            FarRoleError::NotDone {
+                host: host(),
+                kind,
+                what,
+            },
+            VoidReason::NotReady,
+            "host far: no",
+        );
     }
 }

@@ -38,7 +38,15 @@ impl Roles {
     /// Looks after these. With `goes_on` a run goes on without the host of a service.
     pub fn new(roles: Vec<Arc<dyn Role>>, watch: &Watch, goes_on: bool) -> Roles {
         let (watching, rounds, start, lost) = Default::default();
-        Roles { roles, watch: watch.clone(), goes_on, watching, rounds, start, lost }
+        Roles {
+            roles,
+            watch: watch.clone(),
+            goes_on,
+            watching,
+            rounds,
+            start,
+            lost,
+        }
     }
 
     fn check(&mut self) -> Result<(), HookError> {
@@ -52,7 +60,10 @@ impl Roles {
                 RoleError::Died { death, .. } => death::advice(death, self.start, self.rounds),
                 _ => None,
             };
-            return Err(HookError { advice, ..HookError::new(error.reason(), error.to_string()) });
+            return Err(HookError {
+                advice,
+                ..HookError::new(error.reason(), error.to_string())
+            });
         }
         self.look_for_losses();
         Ok(())
@@ -64,8 +75,11 @@ impl Roles {
             let Some(why) = role.loss() else { continue };
             if self.lost.iter().all(|(host, _)| host != role.host()) {
                 let now = Clock::Monotonic.now();
-                let after_s = self.start.map_or(0.0, |start| now.since(start).as_secs_f64());
-                self.lost.push((role.host().clone(), HostLoss { after_s, why }));
+                let after_s = self
+                    .start
+                    .map_or(0.0, |start| now.since(start).as_secs_f64());
+                self.lost
+                    .push((role.host().clone(), HostLoss { after_s, why }));
             }
         }
     }
@@ -76,17 +90,30 @@ impl RunHook for Roles {
         (self.rounds, self.start) = (run.repetition, None);
         self.check()?;
         if let Some((_, loss)) = self.lost.first().filter(|_| !self.goes_on) {
-            return Err(HookError::new(VoidReason::FaultHostLost, format!("services: {}", loss.why)));
+            return Err(HookError::new(
+                VoidReason::FaultHostLost,
+                format!("services: {}", loss.why),
+            ));
         }
-        self.lost.iter_mut().for_each(|(_, loss)| loss.after_s = 0.0);
+        self.lost
+            .iter_mut()
+            .for_each(|(_, loss)| loss.after_s = 0.0);
         // Those of other hosts are sampled there.
         let here = self.roles.iter().filter(|role| role.is_here());
         let processes: Vec<(&Arc<dyn Role>, usize, u32)> = here
             .flat_map(|role| {
-                role.processes().into_iter().enumerate().map(move |(number, pid)| (role, number, pid))
+                role.processes()
+                    .into_iter()
+                    .enumerate()
+                    .map(move |(number, pid)| (role, number, pid))
             })
             .collect();
-        if !self.watching.iter().map(|(pid, _)| pid).eq(processes.iter().map(|(.., pid)| pid)) {
+        if !self
+            .watching
+            .iter()
+            .map(|(pid, _)| pid)
+            .eq(processes.iter().map(|(.., pid)| pid))
+        {
             let watch = |(role, number, pid): (&Arc<dyn Role>, usize, u32)| {
                 let name = instance_of_role(role.name(), number);
                 (pid, self.watch.process(role.host().as_str(), &name, pid))
@@ -110,15 +137,24 @@ impl RunHook for Roles {
 
     fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
         for (host, loss) in &self.lost {
-            match run.hosts.iter_mut().find(|figures| figures.name == host.as_str()) {
+            match run
+                .hosts
+                .iter_mut()
+                .find(|figures| figures.name == host.as_str())
+            {
                 Some(figures) if figures.lost.is_some() => continue,
                 Some(figures) => figures.lost = Some(loss.clone()),
                 None => {
                     let (name, lost) = (host.to_string(), Some(loss.clone()));
-                    run.hosts.push(HostFigures { name, lost, ..HostFigures::default() });
+                    run.hosts.push(HostFigures {
+                        name,
+                        lost,
+                        ..HostFigures::default()
+                    });
                 }
             }
-            run.doubts.push(format!("services lack a host: {}", loss.why));
+            run.doubts
+                .push(format!("services lack a host: {}", loss.why));
         }
         if !self.lost.is_empty() && run.is_complete() {
             run.stopped = Stopped::HostLost;

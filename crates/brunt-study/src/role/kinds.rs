@@ -37,12 +37,21 @@ kinds! {
 
 /// The role that serves this.
 pub fn serving(serve: &Serve) -> Box<dyn RoleKind> {
-    ROLES.iter().find_map(|entry| (entry.serves)(serve)).expect("a target serves whatever no other role does")
+    ROLES
+        .iter()
+        .find_map(|entry| (entry.serves)(serve))
+        .expect("a target serves whatever no other role does")
 }
 
 /// All roles of an experiment.
 pub fn planned(cast: &dyn Cast) -> Vec<PlannedRole> {
     let served = cast.served().into_iter();
-    let served = served.map(|(name, serve, host)| PlannedRole { name, host, role: serving(serve) });
-    served.chain(ROLES.iter().flat_map(|entry| (entry.unasked)(cast))).collect()
+    let served = served.map(|(name, serve, host)| PlannedRole {
+        name,
+        host,
+        role: serving(serve),
+    });
+    served
+        .chain(ROLES.iter().flat_map(|entry| (entry.unasked)(cast)))
+        .collect()
 }

@@ -24,7 +24,9 @@ impl RoleLogin {
     pub fn unguessable() -> io::Result<RoleLogin> {
         let mut bytes = [0; SECRET_BYTES];
         getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
-        Ok(RoleLogin { secret: bytes.iter().map(|byte| format!("{byte:02x}")).collect() })
+        Ok(RoleLogin {
+            secret: bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        })
     }
 
     /// As the program that serves takes it.
@@ -50,10 +52,16 @@ mod tests {
 
     #[test]
     fn each_is_another_and_none_is_shown() {
-        let (one, other) = (RoleLogin::unguessable().unwrap(), RoleLogin::unguessable().unwrap());
+        let (one, other) = (
+            RoleLogin::unguessable().unwrap(),
+            RoleLogin::unguessable().unwrap(),
+        );
         assert_ne!(one, other);
         assert_eq!(format!("{one:?}"), "***");
-        assert_eq!(one.put_into("iscsi://h:1/t/0"), format!("iscsi://brunt%{}@h:1/t/0", one.secret));
+        assert_eq!(
+            one.put_into("iscsi://h:1/t/0"),
+            format!("iscsi://brunt%{}@h:1/t/0", one.secret)
+        );
         assert_eq!(one.as_argument().len(), "brunt:".len() + 32);
     }
 }

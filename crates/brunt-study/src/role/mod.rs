@@ -70,7 +70,9 @@ pub enum RoleError {
         error: FarRoleError,
     },
     /// It has no process of its own.
-    #[error("{name} is part of the process that runs the experiment and cannot be started separately")]
+    #[error(
+        "{name} is part of the process that runs the experiment and cannot be started separately"
+    )]
     Within {
         /// The role.
         name: String,
@@ -100,13 +102,18 @@ impl RoleError {
     }
 
     fn of(name: &str, failure: RoleFailure) -> RoleError {
-        RoleError::Failed { name: name.to_string(), failure }
+        RoleError::Failed {
+            name: name.to_string(),
+            failure,
+        }
     }
 }
 
 /// Further arguments of the command that serves a target.
 pub fn serving_arguments(congestion: Option<String>) -> Vec<String> {
-    congestion.map_or(Vec::new(), |congestion| vec!["--congestion".to_string(), congestion])
+    congestion.map_or(Vec::new(), |congestion| {
+        vec!["--congestion".to_string(), congestion]
+    })
 }
 
 /// Starts a role on a host, with further arguments of its command, and waits until it listens.
@@ -120,12 +127,22 @@ pub fn start(
     launcher: Arc<dyn Launcher>,
 ) -> Result<Arc<dyn Role>, RoleError> {
     match role.launch() {
-        Launch::Process { mut arguments, takes_commands } => {
+        Launch::Process {
+            mut arguments,
+            takes_commands,
+        } => {
             arguments.extend(further);
-            Ok(Arc::new(ProcessRole::start(name, arguments, takes_commands, launcher)?))
+            Ok(Arc::new(ProcessRole::start(
+                name,
+                arguments,
+                takes_commands,
+                launcher,
+            )?))
         }
         Launch::Kept => unreachable!("{name} is started by what knows its folder and its log"),
-        Launch::Within => Err(RoleError::Within { name: name.to_string() }),
+        Launch::Within => Err(RoleError::Within {
+            name: name.to_string(),
+        }),
     }
 }
 
@@ -139,7 +156,12 @@ pub fn keep(
     launcher: Arc<dyn Launcher>,
     interrupted: &Arc<AtomicBool>,
 ) -> Result<Arc<dyn Role>, RoleError> {
-    Ok(Arc::new(ProcessRole::keep(name, order, launcher, interrupted)?))
+    Ok(Arc::new(ProcessRole::keep(
+        name,
+        order,
+        launcher,
+        interrupted,
+    )?))
 }
 
 #[cfg(test)]

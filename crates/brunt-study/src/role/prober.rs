@@ -27,8 +27,16 @@ pub(super) fn of(_serve: &Serve) -> Option<Box<dyn RoleKind>> {
 
 /// Wherever something is recorded.
 pub(super) fn unasked(cast: &dyn Cast) -> Vec<PlannedRole> {
-    let prober = || Box::new(ProberRole { probes: cast.probes().clone() });
-    let planned = || PlannedRole { name: INFO.name.into(), host: HostName::local(), role: prober() };
+    let prober = || {
+        Box::new(ProberRole {
+            probes: cast.probes().clone(),
+        })
+    };
+    let planned = || PlannedRole {
+        name: INFO.name.into(),
+        host: HostName::local(),
+        role: prober(),
+    };
     cast.probes().is_on().then(planned).into_iter().collect()
 }
 

@@ -5,7 +5,10 @@ use serde::{Deserialize, Serialize};
 
 /// What an experiment serves itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected a LUN such as \"memory:1GiB\", a list of LUNs, or \"tcp\"")]
+#[serde(
+    untagged,
+    expecting = "expected a LUN such as \"memory:1GiB\", a list of LUNs, or \"tcp\""
+)]
 pub enum Serve {
     /// One LUN, or `tcp`.
     One(String),

@@ -20,7 +20,11 @@ pub(super) fn of(_serve: &Serve) -> Option<Box<dyn RoleKind>> {
 
 /// Those of the file.
 pub(super) fn unasked(cast: &dyn Cast) -> Vec<PlannedRole> {
-    let planned = |(name, host)| PlannedRole { name, host, role: Box::new(ServiceRole) };
+    let planned = |(name, host)| PlannedRole {
+        name,
+        host,
+        role: Box::new(ServiceRole),
+    };
     cast.services().into_iter().map(planned).collect()
 }
 

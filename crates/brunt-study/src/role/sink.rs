@@ -17,7 +17,8 @@ pub struct SinkRole;
 
 /// Asked for by the word `tcp`.
 pub(super) fn of(serve: &Serve) -> Option<Box<dyn RoleKind>> {
-    matches!(serve, Serve::One(word) if word == "tcp").then(|| Box::new(SinkRole) as Box<dyn RoleKind>)
+    matches!(serve, Serve::One(word) if word == "tcp")
+        .then(|| Box::new(SinkRole) as Box<dyn RoleKind>)
 }
 
 /// None that a target did not ask for.
@@ -31,7 +32,10 @@ impl RoleKind for SinkRole {
     }
 
     fn launch(&self) -> Launch {
-        Launch::Process { arguments: vec!["sink".into()], takes_commands: false }
+        Launch::Process {
+            arguments: vec!["sink".into()],
+            takes_commands: false,
+        }
     }
 
     fn url(&self, at: SocketAddr, _lun: u16) -> Option<String> {

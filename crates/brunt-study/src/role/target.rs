@@ -22,7 +22,9 @@ pub struct TargetRole {
 
 /// Whatever no other role serves is a LUN.
 pub(super) fn of(serve: &Serve) -> Option<Box<dyn RoleKind>> {
-    Some(Box::new(TargetRole { luns: serve.words().to_vec() }))
+    Some(Box::new(TargetRole {
+        luns: serve.words().to_vec(),
+    }))
 }
 
 /// None that a target did not ask for.
@@ -36,12 +38,19 @@ impl RoleKind for TargetRole {
     }
 
     fn launch(&self) -> Launch {
-        let mut arguments =
-            vec!["target".to_string(), "--control".into(), "--name".into(), TARGET_NAME.into()];
+        let mut arguments = vec![
+            "target".to_string(),
+            "--control".into(),
+            "--name".into(),
+            TARGET_NAME.into(),
+        ];
         for lun in &self.luns {
             arguments.extend(["--lun".to_string(), lun.clone()]);
         }
-        Launch::Process { arguments, takes_commands: true }
+        Launch::Process {
+            arguments,
+            takes_commands: true,
+        }
     }
 
     fn luns(&self) -> Option<&[String]> {
@@ -65,10 +74,15 @@ mod tests {
     #[test]
     fn command_lines() {
         let check = |serve: Serve, words: &str| {
-            let Launch::Process { arguments, .. } = of(&serve).unwrap().launch() else { panic!("{serve:?}") };
+            let Launch::Process { arguments, .. } = of(&serve).unwrap().launch() else {
+                panic!("{serve:?}")
+            };
             assert_eq!(arguments.join(" "), words);
         };
-        check(Serve::One("null:1T".into()), &format!("target --control --name {TARGET_NAME} --lun null:1T"));
+        check(
+            Serve::One("null:1T".into()),
+            &format!("target --control --name {TARGET_NAME} --lun null:1T"),
+        );
         check(
             Serve::Luns(vec!["a,ro".into(), "tcp".into()]),
             &format!("target --control --name {TARGET_NAME} --lun a,ro --lun tcp"),

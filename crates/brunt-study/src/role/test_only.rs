@@ -30,7 +30,10 @@ impl RoleKind for TestOnlyRole {
 
     fn launch(&self) -> Launch {
         let script = "echo it begins >&2; echo 127.0.0.1:9; exec sleep 1000";
-        Launch::Process { arguments: vec!["-c".into(), script.into()], takes_commands: false }
+        Launch::Process {
+            arguments: vec!["-c".into(), script.into()],
+            takes_commands: false,
+        }
     }
 
     fn url(&self, at: SocketAddr, lun: u16) -> Option<String> {

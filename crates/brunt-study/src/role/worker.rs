@@ -4,8 +4,11 @@
 use super::Serve;
 use super::kind::{Cast, Launch, PlannedRole, RoleInfo, RoleKind};
 
-pub(super) const INFO: RoleInfo =
-    RoleInfo { name: "worker", help: "makes requests", example: "[targets.x]\nurl = \"memory:1MiB\"" };
+pub(super) const INFO: RoleInfo = RoleInfo {
+    name: "worker",
+    help: "makes requests",
+    example: "[targets.x]\nurl = \"memory:1MiB\"",
+};
 
 /// Has no settings of its own: the load says how many threads there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +21,11 @@ pub(super) fn of(_serve: &Serve) -> Option<Box<dyn RoleKind>> {
 
 /// In every experiment.
 pub(super) fn unasked(cast: &dyn Cast) -> Vec<PlannedRole> {
-    vec![PlannedRole { name: INFO.name.into(), host: cast.worker(), role: Box::new(WorkerRole) }]
+    vec![PlannedRole {
+        name: INFO.name.into(),
+        host: cast.worker(),
+        role: Box::new(WorkerRole),
+    }]
 }
 
 impl RoleKind for WorkerRole {

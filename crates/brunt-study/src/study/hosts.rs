@@ -24,7 +24,11 @@ pub(super) fn add(run: &mut RunSummary, outcome: &mut Outcome, hosts: Vec<HostFi
         }
         // The lost host's own rate is over its own short life, and would count as if it had gone on.
         outcome.rate_over_all_of_the_time();
-    } else if let Some(common) = outcome.common.take().filter(|common| is_apart(common, outcome, &hosts)) {
+    } else if let Some(common) = outcome
+        .common
+        .take()
+        .filter(|common| is_apart(common, outcome, &hosts))
+    {
         match common.seconds > 0.0 {
             true => {
                 outcome.requests_per_second = common.requests as f64 / common.seconds;
@@ -44,7 +48,10 @@ pub(super) fn add(run: &mut RunSummary, outcome: &mut Outcome, hosts: Vec<HostFi
 /// Whether hosts ended so far apart that the sum of their own rates would be wrong, and further than their clocks may be off.
 fn is_apart(common: &CommonTime, outcome: &Outcome, hosts: &[HostFigures]) -> bool {
     let measured_s = outcome.end.since(outcome.start).as_secs_f64();
-    let clock_error_us = hosts.iter().filter_map(|host| host.clock_error_us).fold(0.0, f64::max);
+    let clock_error_us = hosts
+        .iter()
+        .filter_map(|host| host.clock_error_us)
+        .fold(0.0, f64::max);
     hosts.len() > 1 && common.ended_apart_s > (APART * measured_s).max(2.0 * clock_error_us / 1e6)
 }
 
@@ -54,14 +61,23 @@ pub(super) fn unrecorded(run: &RunSummary) -> Option<String> {
     let requests = |host: &HostFigures| {
         let RequestsLost { count, why } = host.requests_lost.as_ref()?;
         let count = counted(usize::try_from(*count).unwrap_or(usize::MAX), "request");
-        Some(format!("host {}: {count} missing in the record: {why}", host.name))
+        Some(format!(
+            "host {}: {count} missing in the record: {why}",
+            host.name
+        ))
     };
     let journals = |host: &HostFigures| {
         let JournalsLost { workers, why } = host.journals_lost.as_ref()?;
         let workers = counted(*workers as usize, "worker");
-        Some(format!("host {}: the journals of {workers} are missing: {why}", host.name))
+        Some(format!(
+            "host {}: the journals of {workers} are missing: {why}",
+            host.name
+        ))
     };
-    let missing = run.hosts.iter().flat_map(|host| [requests(host), journals(host)]);
+    let missing = run
+        .hosts
+        .iter()
+        .flat_map(|host| [requests(host), journals(host)]);
     let missing: Vec<String> = missing.flatten().collect();
     (!missing.is_empty()).then(|| missing.join("; "))
 }
@@ -71,7 +87,10 @@ pub(super) fn lost(run: &RunSummary) -> Option<String> {
     let lost = run.hosts.iter().filter_map(|host| {
         let loss = host.lost.as_ref()?;
         let when = match loss.after_s > 0.0 {
-            true => format!("{} after the start", written(Duration::from_secs_f64(loss.after_s))),
+            true => format!(
+                "{} after the start",
+                written(Duration::from_secs_f64(loss.after_s))
+            ),
             false => "before the start".to_string(),
         };
         // The reason begins with the host's name.
@@ -84,14 +103,20 @@ pub(super) fn lost(run: &RunSummary) -> Option<String> {
 /// The hosts of these runs on which requests failed: how many, and an error of each.
 pub(super) fn failures(runs: &[&RunSummary]) -> Option<String> {
     let mut of_hosts: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
-    for host in runs.iter().flat_map(|run| &run.hosts).filter(|host| host.failed > 0) {
+    for host in runs
+        .iter()
+        .flat_map(|run| &run.hosts)
+        .filter(|host| host.failed > 0)
+    {
         let (failed, error) = of_hosts.entry(&host.name).or_default();
         *failed += host.failed;
         if error.is_empty() {
             *error = host.first_error.as_deref().unwrap_or_default();
         }
     }
-    let said = of_hosts.iter().map(|(name, (failed, error))| format!("{failed} on {name} ({error})"));
+    let said = of_hosts
+        .iter()
+        .map(|(name, (failed, error))| format!("{failed} on {name} ({error})"));
     let said: Vec<String> = said.collect();
     (!said.is_empty()).then(|| format!("requests failed: {}", said.join(", ")))
 }
@@ -99,27 +124,47 @@ pub(super) fn failures(runs: &[&RunSummary]) -> Option<String> {
 /// How far apart the hosts of these runs started: of the run in which that was most.
 pub(super) fn note(runs: &[&RunSummary]) -> Option<String> {
     let spreads = runs.iter().filter_map(|run| StartSpread::of(&run.hosts));
-    let StartSpread { spread_us, error_us } =
-        spreads.max_by(|one, other| one.spread_us.total_cmp(&other.spread_us))?;
+    let StartSpread {
+        spread_us,
+        error_us,
+    } = spreads.max_by(|one, other| one.spread_us.total_cmp(&other.spread_us))?;
     let of = if runs.len() > 1 { " at most" } else { "" };
-    Some(format!("hosts started within {spread_us:.0} us{of}, ± {error_us:.0} us (their clocks)"))
+    Some(format!(
+        "hosts started within {spread_us:.0} us{of}, ± {error_us:.0} us (their clocks)"
+    ))
 }
 
 /// What the rates of these runs are of, where hosts ended at different times: of the run that leaves out most. Two lines.
 pub(super) fn ends(runs: &[&RunSummary]) -> Option<[String; 2]> {
-    let apart = runs.iter().filter_map(|run| Some((run, run.common.as_ref()?)));
-    let (run, common) = apart.max_by(|(_, one), (_, other)| one.left_out().total_cmp(&other.left_out()))?;
-    let ended = run.hosts.iter().filter_map(|host| Some((host.ended_s?, host.name.as_str())));
-    let first = ended.min_by(|one, other| one.0.total_cmp(&other.0)).map_or("a host", |(_, name)| name);
+    let apart = runs
+        .iter()
+        .filter_map(|run| Some((run, run.common.as_ref()?)));
+    let (run, common) =
+        apart.max_by(|(_, one), (_, other)| one.left_out().total_cmp(&other.left_out()))?;
+    let ended = run
+        .hosts
+        .iter()
+        .filter_map(|host| Some((host.ended_s?, host.name.as_str())));
+    let first = ended
+        .min_by(|one, other| one.0.total_cmp(&other.0))
+        .map_or("a host", |(_, name)| name);
     let seconds = |seconds: f64| written(Duration::from_millis((seconds * 1e3).round() as u64));
     let of = match common.seconds > 0.0 {
         true => {
             let (time, share) = (seconds(common.seconds), common.left_out() * 100.0);
-            format!("rates are of the {time} in which all hosts ran, without {share:.0}% of the requests")
+            format!(
+                "rates are of the {time} in which all hosts ran, without {share:.0}% of the requests"
+            )
         }
         false => "rates are over all of the time: a host ended in its first interval".to_string(),
     };
-    Some([of, format!("{first} ended first, {} before the last host", seconds(common.ended_apart_s))])
+    Some([
+        of,
+        format!(
+            "{first} ended first, {} before the last host",
+            seconds(common.ended_apart_s)
+        ),
+    ])
 }
 
 #[cfg(test)]
@@ -131,11 +176,20 @@ mod tests {
 
     fn host(name: &str, began_us: f64, lost: Option<HostLoss>) -> HostFigures {
         let (began_us, clock_error_us) = (Some(began_us), Some(10.0));
-        HostFigures { name: name.into(), began_us, clock_error_us, lost, ..HostFigures::default() }
+        HostFigures {
+            name: name.into(),
+            began_us,
+            clock_error_us,
+            lost,
+            ..HostFigures::default()
+        }
     }
 
     fn run(hosts: Vec<HostFigures>) -> RunSummary {
-        let mut outcome = Outcome { stopped: Stopped::Done, ..Outcome::interrupted() };
+        let mut outcome = Outcome {
+            stopped: Stopped::Done,
+            ..Outcome::interrupted()
+        };
         let mut run = RunSummary::of(&outcome, 0, 0, 1, None);
         add(&mut run, &mut outcome, hosts);
         assert_eq!(run.stopped, outcome.stopped);
@@ -146,23 +200,47 @@ mod tests {
     fn a_run_that_lacks_a_host_is_marked() {
         let whole = run(vec![host("a", 3.0, None), host("b", 40.0, None)]);
         assert!(whole.is_complete() && whole.doubts.is_empty());
-        let loss = HostLoss { after_s: 1.5, why: "host b: it ended".into() };
+        let loss = HostLoss {
+            after_s: 1.5,
+            why: "host b: it ended".into(),
+        };
         let lacking = run(vec![host("a", 3.0, None), host("b", 40.0, Some(loss))]);
         assert!(!lacking.is_complete() && lacking.stopped == Stopped::HostLost);
-        assert_eq!(lacking.doubts, ["lost 1.5s after the start: host b: it ended"]);
+        assert_eq!(
+            lacking.doubts,
+            ["lost 1.5s after the start: host b: it ended"]
+        );
     }
 
     /// What is missing in the record is said, and the run counts: its figures have all requests.
     #[test]
     fn requests_that_were_not_recorded_are_said() {
-        let lost = RequestsLost { count: 1, why: "less than 64 MiB are free".into() };
-        let lacking = run(vec![HostFigures { requests_lost: Some(lost), ..host("a", 3.0, None) }]);
+        let lost = RequestsLost {
+            count: 1,
+            why: "less than 64 MiB are free".into(),
+        };
+        let lacking = run(vec![HostFigures {
+            requests_lost: Some(lost),
+            ..host("a", 3.0, None)
+        }]);
         assert!(lacking.is_complete());
-        assert_eq!(lacking.doubts, ["host a: 1 request missing in the record: less than 64 MiB are free"]);
-        let lost = JournalsLost { workers: 2, why: "the disk is full".into() };
-        let lacking = run(vec![HostFigures { journals_lost: Some(lost), ..host("a", 3.0, None) }]);
+        assert_eq!(
+            lacking.doubts,
+            ["host a: 1 request missing in the record: less than 64 MiB are free"]
+        );
+        let lost = JournalsLost {
+            workers: 2,
+            why: "the disk is full".into(),
+        };
+        let lacking = run(vec![HostFigures {
+            journals_lost: Some(lost),
+            ..host("a", 3.0, None)
+        }]);
         assert!(lacking.is_complete());
-        assert_eq!(lacking.doubts, ["host a: the journals of 2 workers are missing: the disk is full"]);
+        assert_eq!(
+            lacking.doubts,
+            ["host a: the journals of 2 workers are missing: the disk is full"]
+        );
     }
 
     /// A host that made 100 requests in the first of ten seconds adds ten a second to the total, not a hundred.
@@ -170,18 +248,41 @@ mod tests {
     fn a_lost_host_counts_with_what_it_did() {
         let rates = |lost| {
             let mut figures = Figures::of_kinds(&[OpKind::Read]);
-            (figures.at(0).completed, figures.at(0).bytes, figures.at(0).late) = (1101, 4510, 1);
+            (
+                figures.at(0).completed,
+                figures.at(0).bytes,
+                figures.at(0).late,
+            ) = (1101, 4510, 1);
             let (start, end) = (Nanos(1_000_000_000), Nanos(11_000_000_000));
-            let sums =
-                Outcome { requests_per_second: 200.0, bytes_per_second: 820.0, ..Outcome::interrupted() };
-            let mut outcome = Outcome { figures, start, end, stopped: Stopped::Done, ..sums };
+            let sums = Outcome {
+                requests_per_second: 200.0,
+                bytes_per_second: 820.0,
+                ..Outcome::interrupted()
+            };
+            let mut outcome = Outcome {
+                figures,
+                start,
+                end,
+                stopped: Stopped::Done,
+                ..sums
+            };
             let mut run = RunSummary::of(&outcome, 0, 0, 1, None);
-            add(&mut run, &mut outcome, vec![host("a", 3.0, None), host("b", 40.0, lost)]);
+            add(
+                &mut run,
+                &mut outcome,
+                vec![host("a", 3.0, None), host("b", 40.0, lost)],
+            );
             assert_eq!(outcome.requests_per_second, run.requests_per_second);
             [run.requests_per_second, run.bytes_per_second]
         };
         assert_eq!(rates(None), [200.0, 820.0]);
-        assert_eq!(rates(Some(HostLoss { after_s: 1.0, why: "host b: it ended".into() })), [110.0, 451.0]);
+        assert_eq!(
+            rates(Some(HostLoss {
+                after_s: 1.0,
+                why: "host b: it ended".into()
+            })),
+            [110.0, 451.0]
+        );
     }
 
     /// Two hosts make 80,000 requests each on a target that does 100,000 a second: one ends after a second, with 20,000 left
@@ -192,32 +293,62 @@ mod tests {
             let mut figures = Figures::of_kinds(&[OpKind::Read]);
             (figures.at(0).completed, figures.at(0).bytes) = (160_000, 1_600_000);
             let (start, end) = (Nanos(1_000_000_000), Nanos(2_600_000_000));
-            let sums =
-                Outcome { requests_per_second: 130e3, bytes_per_second: 1.3e6, ..Outcome::interrupted() };
-            let mut outcome = Outcome { figures, start, end, stopped: Stopped::Done, common, ..sums };
+            let sums = Outcome {
+                requests_per_second: 130e3,
+                bytes_per_second: 1.3e6,
+                ..Outcome::interrupted()
+            };
+            let mut outcome = Outcome {
+                figures,
+                start,
+                end,
+                stopped: Stopped::Done,
+                common,
+                ..sums
+            };
             let mut run = RunSummary::of(&outcome, 0, 0, 1, None);
-            let ended = |name: &str, ended_s| HostFigures { ended_s: Some(ended_s), ..host(name, 3.0, None) };
-            add(&mut run, &mut outcome, vec![ended("a", 1.6), ended("b", 1.0)]);
+            let ended = |name: &str, ended_s| HostFigures {
+                ended_s: Some(ended_s),
+                ..host(name, 3.0, None)
+            };
+            add(
+                &mut run,
+                &mut outcome,
+                vec![ended("a", 1.6), ended("b", 1.0)],
+            );
             assert!(run.is_complete() && outcome.requests_per_second == run.requests_per_second);
             (
                 run.requests_per_second,
                 run.bytes_per_second,
-                ends(&[&run]).map(|lines| lines.join("; ")).unwrap_or_default(),
+                ends(&[&run])
+                    .map(|lines| lines.join("; "))
+                    .unwrap_or_default(),
             )
         };
         let common = |seconds, requests: u64, ended_apart_s| {
             let (bytes, requests_left_out) = (requests * 10, 160_000 - requests);
-            Some(CommonTime { seconds, requests, bytes, requests_left_out, ended_apart_s })
+            Some(CommonTime {
+                seconds,
+                requests,
+                bytes,
+                requests_left_out,
+                ended_apart_s,
+            })
         };
         assert_eq!(rates(None), (130e3, 1.3e6, String::new()));
         let apart = "b ended first, 600ms before the last host";
-        let while_all =
-            format!("rates are of the 1s in which all hosts ran, without 38% of the requests; {apart}");
+        let while_all = format!(
+            "rates are of the 1s in which all hosts ran, without 38% of the requests; {apart}"
+        );
         assert_eq!(rates(common(1.0, 100_000, 0.6)), (100e3, 1e6, while_all));
-        let of_all = format!("rates are over all of the time: a host ended in its first interval; {apart}");
+        let of_all =
+            format!("rates are over all of the time: a host ended in its first interval; {apart}");
         assert_eq!(rates(common(0.0, 0, 0.6)), (100e3, 1e6, of_all));
         // As good as together: less than a hundredth of the run, or than clocks may be off.
-        assert_eq!(rates(common(1.6, 160_000, 0.015)), (130e3, 1.3e6, String::new()));
+        assert_eq!(
+            rates(common(1.6, 160_000, 0.015)),
+            (130e3, 1.3e6, String::new())
+        );
     }
 
     #[test]
@@ -231,7 +362,10 @@ mod tests {
             run(vec![host("a", 3.0, None), failing(40, "write: full")]),
             run(vec![host("a", 3.0, None), failing(2, "write: still full")]),
         ];
-        assert_eq!(failures(&runs.each_ref()).unwrap(), "requests failed: 42 on b (write: full)");
+        assert_eq!(
+            failures(&runs.each_ref()).unwrap(),
+            "requests failed: 42 on b (write: full)"
+        );
         assert_eq!(failures(&[&run(vec![host("a", 3.0, None)])]), None);
     }
 
@@ -239,10 +373,17 @@ mod tests {
     fn the_widest_start_is_noted() {
         let (close, wide) = (
             run(vec![host("a", 3.0, None), host("b", 4.0, None)]),
-            run(vec![host("a", 3.0, None), host("b", 90.0, None), host("c", 50.0, None)]),
+            run(vec![
+                host("a", 3.0, None),
+                host("b", 90.0, None),
+                host("c", 50.0, None),
+            ]),
         );
         assert_eq!(note(&[]), None);
         let said = note(&[&close, &wide]).unwrap();
-        assert_eq!(said, "hosts started within 87 us at most, ± 20 us (their clocks)");
+        assert_eq!(
+            said,
+            "hosts started within 87 us at most, ± 20 us (their clocks)"
+        );
     }
 }

@@ -13,7 +13,9 @@ const LABEL: usize = 26;
 
 /// Nothing where neither clients nor delays are swept.
 pub(super) fn lines(summary: &Summary) -> Vec<String> {
-    let Some(indexes) = &summary.indexes else { return Vec::new() };
+    let Some(indexes) = &summary.indexes else {
+        return Vec::new();
+    };
     let mut lines = Vec::new();
     for kind in [ImpactKind::Parallelism, ImpactKind::Latency] {
         lines.extend(of_kind(kind, indexes));
@@ -25,7 +27,13 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
     if !indexes.left_out.is_empty() {
         let runs = counted(indexes.left_out.len(), "run");
         lines.push(format!("{runs} in no ratio, with all of the round:"));
-        lines.extend(indexes.left_out.iter().take(LEFT_OUT_MAX).map(|run| format!("  {}", run.said())));
+        lines.extend(
+            indexes
+                .left_out
+                .iter()
+                .take(LEFT_OUT_MAX)
+                .map(|run| format!("  {}", run.said())),
+        );
     }
     lines
 }
@@ -36,7 +44,10 @@ fn of_kind(kind: ImpactKind, indexes: &RobustnessIndexes) -> Vec<String> {
         ImpactKind::Latency => "with the delay / without",
     };
     let mut lines = vec![format!("{}: {what}", kind.name())];
-    lines.push(format!("{:<LABEL$}{:<27}{}", "", "each client", "all together"));
+    lines.push(format!(
+        "{:<LABEL$}{:<27}{}",
+        "", "each client", "all together"
+    ));
     let (mut last, empty) = (String::new(), lines.len());
     for impact in indexes.impacts.iter().filter(|impact| impact.kind == kind) {
         let of = format!("  {} {}{}", impact.target, impact.workload, axes(impact));
@@ -51,17 +62,26 @@ fn of_kind(kind: ImpactKind, indexes: &RobustnessIndexes) -> Vec<String> {
             impact.aggregate.said()
         ));
     }
-    if lines.len() == empty { Vec::new() } else { lines }
+    if lines.len() == empty {
+        Vec::new()
+    } else {
+        lines
+    }
 }
 
 fn axes(impact: &ImpactIndex) -> String {
     let at_once = |axis: &str| axis == brunt_result::impact::CLIENTS_AXIS;
     let others = impact.axes.iter().filter(|(axis, _)| !at_once(axis));
-    others.map(|(axis, value)| format!(" {axis}={value}")).collect()
+    others
+        .map(|(axis, value)| format!(" {axis}={value}"))
+        .collect()
 }
 
 fn label(impact: &ImpactIndex) -> String {
-    let delay = impact.link_delay.as_ref().map_or(String::new(), |delay| format!(" {delay}"));
+    let delay = impact
+        .link_delay
+        .as_ref()
+        .map_or(String::new(), |delay| format!(" {delay}"));
     let op = impact.op.map_or(String::new(), |op| format!(" {op}"));
     format!("    X={}{delay}{op}", impact.at_once)
 }
@@ -91,7 +111,11 @@ mod tests {
 
     #[test]
     fn a_ratio_stands_with_its_interval_or_a_reason() {
-        let interval = Some(Ratio { ratio: 0.5, low: 0.45, high: 0.56 });
+        let interval = Some(Ratio {
+            ratio: 0.5,
+            low: 0.45,
+            high: 0.56,
+        });
         let impact = |kind, at_once, interval, missing| ImpactIndex {
             kind,
             target: "store".into(),
@@ -100,8 +124,18 @@ mod tests {
             op: None,
             at_once,
             link_delay: (kind == ImpactKind::Latency).then(|| "10ms".into()),
-            per_client: ImpactRatio { interval, clients: 4, missing, by_round: Vec::new() },
-            aggregate: ImpactRatio { interval, clients: 1, missing, by_round: Vec::new() },
+            per_client: ImpactRatio {
+                interval,
+                clients: 4,
+                missing,
+                by_round: Vec::new(),
+            },
+            aggregate: ImpactRatio {
+                interval,
+                clients: 1,
+                missing,
+                by_round: Vec::new(),
+            },
             rounds: 4,
             rounds_left_out: 0,
         };
@@ -126,10 +160,25 @@ mod tests {
         assert!(lines(&summary).is_empty());
         summary.indexes = Some(indexes);
         let lines = lines(&summary);
-        let has = |parts: &[&str]| lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
-        assert!(has(&["X=4", "0.500 [0.450, 0.560]"]) && has(&["store write block_size=4KiB"]), "{lines:#?}");
+        let has = |parts: &[&str]| {
+            lines
+                .iter()
+                .any(|line| parts.iter().all(|part| line.contains(part)))
+        };
+        assert!(
+            has(&["X=4", "0.500 [0.450, 0.560]"]) && has(&["store write block_size=4KiB"]),
+            "{lines:#?}"
+        );
         assert!(has(&["X=1 10ms", "no interval: one round"]), "{lines:#?}");
-        assert!(has(&["1 run in no ratio"]) && has(&["store write, repetition 2: without c"]), "{lines:#?}");
-        assert!(lines.iter().all(|line| line.chars().count() <= super::super::table::WIDTH), "{lines:#?}");
+        assert!(
+            has(&["1 run in no ratio"]) && has(&["store write, repetition 2: without c"]),
+            "{lines:#?}"
+        );
+        assert!(
+            lines
+                .iter()
+                .all(|line| line.chars().count() <= super::super::table::WIDTH),
+            "{lines:#?}"
+        );
     }
 }

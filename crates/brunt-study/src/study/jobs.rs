@@ -44,38 +44,69 @@ pub(super) fn hosts_of_all(jobs: &[Point], finished: &[Finished]) -> Vec<HostFig
             name: format!("{} on {}", job.workload_name, host.name),
             ..host.clone()
         };
-        finished.hosts.iter().map(named).collect::<Vec<HostFigures>>()
+        finished
+            .hosts
+            .iter()
+            .map(named)
+            .collect::<Vec<HostFigures>>()
     };
     jobs.iter().zip(finished).flat_map(of).collect()
 }
 
 /// The summaries of jobs' runs, as far as their own figures say.
-pub(super) fn summaries(all: &RunInfo, outcomes: &mut [Outcome], finished: Vec<Finished>) -> Vec<RunSummary> {
-    let finished = finished.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
+pub(super) fn summaries(
+    all: &RunInfo,
+    outcomes: &mut [Outcome],
+    finished: Vec<Finished>,
+) -> Vec<RunSummary> {
+    let finished = finished
+        .into_iter()
+        .map(Some)
+        .chain(std::iter::repeat_with(|| None));
     let summary = |(index, (outcome, finished)): (usize, (&mut Outcome, Option<Finished>))| {
         let info = job_info(all, index, "");
         let mut run = RunSummary::of(outcome, info.repetition, info.order, info.seed, None);
-        if let Some(Finished { page_cache, replay, troubles, hosts, .. }) = finished {
+        if let Some(Finished {
+            page_cache,
+            replay,
+            troubles,
+            hosts,
+            ..
+        }) = finished
+        {
             (run.page_cache, run.replay, run.troubles) = (page_cache, replay, troubles);
             hosts::add(&mut run, outcome, hosts);
         }
         if outcome.is_complete() && outcome.end <= outcome.start {
-            run.doubts
-                .push("it was never measured: another job ended the run before (exit_all, ends_run)".into());
+            run.doubts.push(
+                "it was never measured: another job ended the run before (exit_all, ends_run)"
+                    .into(),
+            );
         }
         run
     };
-    outcomes.iter_mut().zip(finished).enumerate().map(summary).collect()
+    outcomes
+        .iter_mut()
+        .zip(finished)
+        .enumerate()
+        .map(summary)
+        .collect()
 }
 
 /// Tells observers of an interval of a job.
 pub(super) fn tell_interval(hub: &Hub, all: u32, job: usize, interval: &Interval) {
-    hub.tell(&Event::Job(all + 1 + job as u32, JobEvent::Interval(Arc::new(interval.clone()))));
+    hub.tell(&Event::Job(
+        all + 1 + job as u32,
+        JobEvent::Interval(Arc::new(interval.clone())),
+    ));
 }
 
 /// Tells observers of requests of a job.
 pub(super) fn tell_requests(hub: &Hub, all: u32, job: usize, batch: &[RequestRecord]) {
-    hub.tell(&Event::Job(all + 1 + job as u32, JobEvent::Requests(batch.into())));
+    hub.tell(&Event::Job(
+        all + 1 + job as u32,
+        JobEvent::Requests(batch.into()),
+    ));
 }
 
 #[cfg(test)]
@@ -121,14 +152,26 @@ jobs = [{ workload = "reader", target = "disk" }, { workload = "writer", target 
         let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(1 << 20, 512).unwrap());
         let targets = BTreeMap::from([("disk".to_string(), memory)]);
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let company = Company { observers: vec![Box::new(Keep(Arc::clone(&seen)))], hooks: Vec::new() };
+        let company = Company {
+            observers: vec![Box::new(Keep(Arc::clone(&seen)))],
+            hooks: Vec::new(),
+        };
         let study = Study::new(experiment, targets, "test", folder.path(), company);
         let summary = study.run(&AtomicBool::new(false)).unwrap();
         assert!(summary.complete, "{:?}", summary.trouble);
-        let of = |label: &str| summary.points.iter().find(|point| point.label == label).unwrap();
+        let of = |label: &str| {
+            summary
+                .points
+                .iter()
+                .find(|point| point.label == label)
+                .unwrap()
+        };
         let (all, reader) = (of("disk mixed"), of("disk mixed/reader"));
         let writer = of("disk mixed/writer");
-        assert_eq!((&reader.part_of, &all.part_of), (&Some("disk mixed".to_string()), &None));
+        assert_eq!(
+            (&reader.part_of, &all.part_of),
+            (&Some("disk mixed".to_string()), &None)
+        );
         for index in 0..4 {
             let done = [all, reader, writer].map(|point| point.runs[index].completed());
             assert_eq!(done, [400, 300, 100]);
@@ -137,10 +180,18 @@ jobs = [{ workload = "reader", target = "disk" }, { workload = "writer", target 
             let seeds = [all, reader, writer].map(|point| point.runs[index].seed);
             assert!(seeds[0] != seeds[1] && seeds[1] != seeds[2]);
         }
-        assert!(reader.requests_per_second.is_some_and(|rate| rate.runs == 4));
+        assert!(
+            reader
+                .requests_per_second
+                .is_some_and(|rate| rate.runs == 4)
+        );
         assert!(writer.response.is_some() && all.response_p99_us.is_some());
-        let mut orders: Vec<u32> =
-            summary.points.iter().flat_map(|point| &point.runs).map(|run| run.order).collect();
+        let mut orders: Vec<u32> = summary
+            .points
+            .iter()
+            .flat_map(|point| &point.runs)
+            .map(|run| run.order)
+            .collect();
         orders.sort_unstable();
         assert!(orders.into_iter().eq(0..16));
         let told = seen.lock().unwrap();
@@ -161,6 +212,10 @@ jobs = [{ workload = "reader", target = "disk" }, { workload = "writer", target 
             }
             assert_eq!((intervals, requests, ends), (300, 300, 1));
         }
-        assert!(told.iter().all(|event| !matches!(event, Event::Requests(_))), "the writer records none");
+        assert!(
+            told.iter()
+                .all(|event| !matches!(event, Event::Requests(_))),
+            "the writer records none"
+        );
     }
 }

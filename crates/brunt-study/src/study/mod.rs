@@ -124,7 +124,9 @@ struct Numbers {
 impl Recorder for Relay<'_> {
     fn interval(&mut self, interval: &Interval) {
         self.hub.tell(&Event::Interval(Arc::new(interval.clone())));
-        self.hooks.iter_mut().for_each(|hook| hook.interval(interval));
+        self.hooks
+            .iter_mut()
+            .for_each(|hook| hook.interval(interval));
     }
     fn requests(&mut self, batch: &[RequestRecord]) {
         self.hub.tell(&Event::Requests(batch.into()));
@@ -138,7 +140,9 @@ impl Recorder for Relay<'_> {
     fn starts(&mut self, start: Nanos) {
         self.hub.tell(&Event::RunStarts(start));
         if !std::mem::replace(&mut self.started, true) {
-            self.hooks.iter_mut().for_each(|hook| hook.starts(start, self.ramp_up));
+            self.hooks
+                .iter_mut()
+                .for_each(|hook| hook.starts(start, self.ramp_up));
         }
     }
     fn is_full(&self) -> bool {
@@ -170,8 +174,16 @@ impl<'a> Study<'a> {
         folder: &'a Path,
         company: Company,
     ) -> Study<'a> {
-        let points = plan.points.iter().map(|point| empty(point, &plan)).collect();
-        let merged = plan.points.iter().map(|_| (Histogram::new(), Histogram::new())).collect();
+        let points = plan
+            .points
+            .iter()
+            .map(|point| empty(point, &plan))
+            .collect();
+        let merged = plan
+            .points
+            .iter()
+            .map(|_| (Histogram::new(), Histogram::new()))
+            .collect();
         let brunt = version.to_string();
         let mut experiment_summary = experiment.summary();
         for (name, backend) in &targets {
@@ -192,7 +204,20 @@ impl<'a> Study<'a> {
         let (seed, precision) = (experiment.seed, experiment.precision_goal());
         let goes_on = experiment.goes_on_without_hosts();
         let (notes, lacking) = (Vec::new(), None);
-        Study { plan, seed, precision, targets, notes, folder, summary, merged, hub, hooks, goes_on, lacking }
+        Study {
+            plan,
+            seed,
+            precision,
+            targets,
+            notes,
+            folder,
+            summary,
+            merged,
+            hub,
+            hooks,
+            goes_on,
+            lacking,
+        }
     }
 
     /// Makes all runs, until `stop` is set.
@@ -202,9 +227,15 @@ impl<'a> Study<'a> {
     pub fn run(mut self, stop: &AtomicBool) -> Result<Summary, StudyError> {
         self.open_loads(stop)?;
         self.summary.write(self.folder)?;
-        self.hub.tell(&Event::Begins(Arc::new(self.summary.clone())));
+        self.hub
+            .tell(&Event::Begins(Arc::new(self.summary.clone())));
         let mut result = self.runs(stop);
-        for point in self.plan.points.iter().filter(|point| point.part_of.is_none()) {
+        for point in self
+            .plan
+            .points
+            .iter()
+            .filter(|point| point.part_of.is_none())
+        {
             if let Err(error) = point.load.close() {
                 self.summary.trouble.get_or_insert(error.to_string());
             }
@@ -241,7 +272,10 @@ impl<'a> Study<'a> {
                 continue;
             }
             let notes = self.place(index).and_then(|on| point.load.open(&on, stop));
-            let notes = notes.map_err(|source| StudyError::Load { label: point.label.clone(), source })?;
+            let notes = notes.map_err(|source| StudyError::Load {
+                label: point.label.clone(),
+                source,
+            })?;
             self.summary.points[index].notes.clone_from(&notes);
             self.notes.push(notes);
         }
@@ -253,20 +287,36 @@ impl<'a> Study<'a> {
     /// # Errors
     /// Several targets of one load cannot be driven as one device.
     fn place(&self, index: usize) -> Result<LoadTarget, LoadError> {
-        let jobs: Result<Vec<LoadTarget>, LoadError> =
-            self.plan.jobs_of(index).map(|job| self.place(job)).collect();
+        let jobs: Result<Vec<LoadTarget>, LoadError> = self
+            .plan
+            .jobs_of(index)
+            .map(|job| self.place(job))
+            .collect();
         let jobs = jobs?;
         let point = &self.plan.points[index];
         // Other hosts open theirs, and drive several as one device themselves.
         if !jobs.is_empty() || point.targets.len() < 2 || !point.hosts().is_empty() {
             let device = self.targets.get(&point.target).cloned();
-            return Ok(LoadTarget { device, parts: Vec::new(), jobs });
+            return Ok(LoadTarget {
+                device,
+                parts: Vec::new(),
+                jobs,
+            });
         }
-        let backends = point.targets.iter().filter_map(|name| self.targets.get(name).cloned());
-        let changes = point.targets.iter().map(|name| point.load.changes_target(name));
+        let backends = point
+            .targets
+            .iter()
+            .filter_map(|name| self.targets.get(name).cloned());
+        let changes = point
+            .targets
+            .iter()
+            .map(|name| point.load.changes_target(name));
         let changes: Vec<bool> = changes.collect::<Result<_, _>>()?;
         let joined = JoinedBackend::written_at(backends.collect(), |number| changes[number])?;
-        Ok(LoadTarget { parts: joined.ranges(), ..LoadTarget::of(Arc::new(joined)) })
+        Ok(LoadTarget {
+            parts: joined.ranges(),
+            ..LoadTarget::of(Arc::new(joined))
+        })
     }
 
     /// The runs in their order, then rounds of those points that are not precise enough; what ends them early without an
@@ -275,16 +325,27 @@ impl<'a> Study<'a> {
         let planned = std::mem::take(&mut self.plan.runs);
         // Of several jobs each has a number, and so have all together.
         let numbered = |plan: &Plan, point: usize| 1 + plan.jobs_of(point).len();
-        let all = planned.iter().map(|(point, _)| numbered(&self.plan, *point)).sum();
+        let all = planned
+            .iter()
+            .map(|(point, _)| numbered(&self.plan, *point))
+            .sum();
         let (began, mut numbers) = (Clock::Monotonic.now(), Numbers { next: 0, all });
         for run in &planned {
             if !self.make(&mut numbers, *run, stop)? {
                 return Ok(());
             }
         }
-        let Some(goal) = self.precision else { return Ok(()) };
-        let (heads, first) =
-            (self.plan.heads(), planned.iter().map(|(_, repetition)| repetition + 1).max().unwrap_or(0));
+        let Some(goal) = self.precision else {
+            return Ok(());
+        };
+        let (heads, first) = (
+            self.plan.heads(),
+            planned
+                .iter()
+                .map(|(_, repetition)| repetition + 1)
+                .max()
+                .unwrap_or(0),
+        );
         for repetition in first..goal.repetitions_max as usize {
             let late = |time: brunt_core::Span| Clock::Monotonic.now().since(began) >= time.0;
             if goal.time_max.is_some_and(late) {
@@ -292,13 +353,24 @@ impl<'a> Study<'a> {
             }
             // Shuffled like the rounds before, so that drift hits all alike.
             let round = interleaved(heads.len(), 1, self.seed.wrapping_add(repetition as u64));
-            let reached = |point: usize| self.summary.points[point].precision.is_some_and(|one| one.reached);
+            let reached = |point: usize| {
+                self.summary.points[point]
+                    .precision
+                    .is_some_and(|one| one.reached)
+            };
             let wanted = |head: &usize| !reached(*head) || !self.plan.jobs_of(*head).all(reached);
-            let round: Vec<usize> = round.into_iter().map(|(place, _)| heads[place]).filter(wanted).collect();
+            let round: Vec<usize> = round
+                .into_iter()
+                .map(|(place, _)| heads[place])
+                .filter(wanted)
+                .collect();
             if round.is_empty() {
                 break;
             }
-            numbers.all += round.iter().map(|point| numbered(&self.plan, *point)).sum::<usize>();
+            numbers.all += round
+                .iter()
+                .map(|point| numbered(&self.plan, *point))
+                .sum::<usize>();
             for point in round {
                 if !self.make(&mut numbers, (point, repetition), stop)? {
                     return Ok(());
@@ -322,7 +394,11 @@ impl<'a> Study<'a> {
         let chosen = !stop.load(Ordering::Relaxed)
             && self.ring_is_chosen(index, stop).map_err(|source| {
                 let label = self.plan.points[index].label.clone();
-                StudyError::Run { label, repetition: repetition as u32, source }
+                StudyError::Run {
+                    label,
+                    repetition: repetition as u32,
+                    source,
+                }
             })?;
         if !chosen {
             self.summary.trouble = Some("interrupted".into());
@@ -343,7 +419,11 @@ impl<'a> Study<'a> {
         self.hub.tell(&Event::RunBegins(Arc::clone(&info)));
         let Made { outcome, run, jobs } = self.accompanied(&info, stop)?;
         let (run, figures) = (Arc::new(run), Arc::new(outcome.figures.clone()));
-        self.hub.tell(&Event::RunEnds(Arc::clone(&info), Arc::clone(&run), figures));
+        self.hub.tell(&Event::RunEnds(
+            Arc::clone(&info),
+            Arc::clone(&run),
+            figures,
+        ));
         self.add_up(index, &outcome);
         if !outcome.is_complete() {
             // Of a run that somebody stopped, errors (a fault's, perhaps) are not why it ended.
@@ -351,7 +431,9 @@ impl<'a> Study<'a> {
             let lost = hosts::lost(&run).map(|lost| format!("{}: {lost}", info.label));
             let trouble = self.hub.failure().or_else(|| lost.clone());
             let trouble = trouble.unwrap_or_else(|| match &run.first_error {
-                Some(error) if gone => target_gone(&info.label, error, outcome.end.since(outcome.start)),
+                Some(error) if gone => {
+                    target_gone(&info.label, error, outcome.end.since(outcome.start))
+                }
                 _ => "interrupted".into(),
             });
             // Runs that lack a host are the summary's trouble at last, not the end of the experiment.
@@ -361,9 +443,12 @@ impl<'a> Study<'a> {
             }
         }
         if let Some(missing) = hosts::unrecorded(&run) {
-            self.lacking.get_or_insert_with(|| format!("{}: {missing}", info.label));
+            self.lacking
+                .get_or_insert_with(|| format!("{}: {missing}", info.label));
         }
-        self.summary.points[index].runs.push(Arc::unwrap_or_clone(run));
+        self.summary.points[index]
+            .runs
+            .push(Arc::unwrap_or_clone(run));
         self.conclude(index);
         for (job, (outcome, run)) in jobs.into_iter().enumerate() {
             let point = index + 1 + job;
@@ -419,8 +504,9 @@ impl<'a> Study<'a> {
             None => Some(self.one(info, &mut hooks, stop)),
             Some(_) => None,
         };
-        let complete =
-            made.as_ref().is_some_and(|made| made.as_ref().is_ok_and(|made| made.outcome.is_complete()));
+        let complete = made
+            .as_ref()
+            .is_some_and(|made| made.as_ref().is_ok_and(|made| made.outcome.is_complete()));
         for hook in hooks[..begun].iter_mut().rev() {
             if let Err(error) = hook.end(complete) {
                 trouble.get_or_insert(error);
@@ -432,15 +518,24 @@ impl<'a> Study<'a> {
             if run.stopped == Stopped::HostLost && outcome.is_complete() {
                 // Services lack a host, which the load knows nothing of: none of the run's figures counts.
                 outcome.stopped = Stopped::HostLost;
-                jobs.iter_mut()
-                    .for_each(|(outcome, job)| (outcome.stopped, job.stopped) = (run.stopped, run.stopped));
+                jobs.iter_mut().for_each(|(outcome, job)| {
+                    (outcome.stopped, job.stopped) = (run.stopped, run.stopped)
+                });
             }
         }
         self.hooks = hooks;
         let (label, repetition) = (info.label.clone(), info.repetition);
         match (made, trouble) {
-            (Some(Err(source)), _) => Err(StudyError::Run { label, repetition, source }),
-            (_, Some(source)) => Err(StudyError::Hook { label, repetition, source }),
+            (Some(Err(source)), _) => Err(StudyError::Run {
+                label,
+                repetition,
+                source,
+            }),
+            (_, Some(source)) => Err(StudyError::Hook {
+                label,
+                repetition,
+                source,
+            }),
             (Some(Ok(made)), None) => Ok(made),
             (None, None) => unreachable!("made unless there was trouble"),
         }
@@ -456,43 +551,82 @@ impl<'a> Study<'a> {
         let index = info.point as usize;
         let (load, on) = (&self.plan.points[index].load, self.place(index)?);
         let point = &mut self.summary.points[index];
-        let order = RunOrder { ring: Some(point.ring.mode), ..jobs::order_of(info) };
-        let mut relay =
-            Relay { hub: &self.hub, hooks, run: info.order, ramp_up: load.info().ramp_up, started: false };
-        let measured = decisions::measure(&**load, &on, &order, point.depth.take(), stop, &mut relay)?;
+        let order = RunOrder {
+            ring: Some(point.ring.mode),
+            ..jobs::order_of(info)
+        };
+        let mut relay = Relay {
+            hub: &self.hub,
+            hooks,
+            run: info.order,
+            ramp_up: load.info().ramp_up,
+            started: false,
+        };
+        let measured =
+            decisions::measure(&**load, &on, &order, point.depth.take(), stop, &mut relay)?;
         point.depth = measured.depth;
         let (mut outcome, rate_found) = (measured.outcome, measured.rate_found);
         let run = RunSummary::of(&outcome, info.repetition, info.order, info.seed, rate_found);
-        let (trial, Finished { page_cache, replay, troubles, mut hosts, jobs: finished, .. }) =
-            (measured.trial, measured.finished);
-        let mut run = RunSummary { trial, page_cache, replay, troubles, ..run };
-        hosts.extend(jobs::hosts_of_all(&self.plan.points[self.plan.jobs_of(index)], &finished));
+        let (
+            trial,
+            Finished {
+                page_cache,
+                replay,
+                troubles,
+                mut hosts,
+                jobs: finished,
+                ..
+            },
+        ) = (measured.trial, measured.finished);
+        let mut run = RunSummary {
+            trial,
+            page_cache,
+            replay,
+            troubles,
+            ..run
+        };
+        hosts.extend(jobs::hosts_of_all(
+            &self.plan.points[self.plan.jobs_of(index)],
+            &finished,
+        ));
         hosts::add(&mut run, &mut outcome, hosts);
         let mut outcomes = measured.jobs;
         let mut of_jobs = jobs::summaries(info, &mut outcomes, finished);
         for run in of_jobs.iter_mut().chain([&mut run]) {
             run.doubts.extend(untrue(run));
         }
-        Ok(Made { outcome, run, jobs: outcomes.into_iter().zip(of_jobs).collect() })
+        Ok(Made {
+            outcome,
+            run,
+            jobs: outcomes.into_iter().zip(of_jobs).collect(),
+        })
     }
 
     /// What the complete runs of a point say together.
     fn conclude(&mut self, index: usize) {
         let point = &mut self.summary.points[index];
-        let complete: Vec<&RunSummary> = point.runs.iter().filter(|run| run.is_complete()).collect();
+        let complete: Vec<&RunSummary> =
+            point.runs.iter().filter(|run| run.is_complete()).collect();
         point.notes.clone_from(&self.notes[index]);
         point.notes.extend(page_cache_note(&complete));
         point.notes.extend(trouble_note(&complete));
         point.notes.extend(hosts::failures(&complete));
-        point
-            .notes
-            .extend(hosts::note(&complete).into_iter().chain(hosts::ends(&complete).into_iter().flatten()));
+        point.notes.extend(
+            hosts::note(&complete)
+                .into_iter()
+                .chain(hosts::ends(&complete).into_iter().flatten()),
+        );
         let mut costs: BTreeMap<u32, (String, Vec<Degradation>)> = BTreeMap::new();
         for fault in complete.iter().flat_map(|run| &run.faults) {
-            let (_, seen) = costs.entry(fault.index).or_insert_with(|| (fault.name.clone(), Vec::new()));
+            let (_, seen) = costs
+                .entry(fault.index)
+                .or_insert_with(|| (fault.name.clone(), Vec::new()));
             seen.extend(fault.cost);
         }
-        point.degradation = costs.into_values().map(|(name, costs)| over_runs(&name, &costs)).collect();
+        point.degradation = costs
+            .into_values()
+            .map(|(name, costs)| over_runs(&name, &costs))
+            .collect();
         point.phases = phases_over_runs(complete.iter().map(|run| &run.phases[..]));
         point.transfer = efficiency(&point.runs);
         point.response = Latencies::of(&self.merged[index].0);
@@ -501,7 +635,9 @@ impl<'a> Study<'a> {
 
     /// Estimates each figure of every point: how alike runs are that followed each other is asked of all of them.
     fn estimate(&mut self) {
-        let Summary { experiment, points, .. } = &mut self.summary;
+        let Summary {
+            experiment, points, ..
+        } = &mut self.summary;
         let requests = CorrelatedFigure::of(points, |run| Some(run.requests_per_second));
         let bytes = CorrelatedFigure::of(points, |run| Some(run.bytes_per_second));
         let response_mean = CorrelatedFigure::of(points, |run| Some(run.response?.mean_us));
@@ -519,7 +655,12 @@ impl<'a> Study<'a> {
                 false => (&requests, PreciseFigure::RequestsPerSecond),
             };
             let of = |goal: PrecisionGoal| {
-                PointPrecision::of(&figure.runs(point), figure.correlation(), goal.half_width, name)
+                PointPrecision::of(
+                    &figure.runs(point),
+                    figure.correlation(),
+                    goal.half_width,
+                    name,
+                )
             };
             point.precision = self.precision.map(of);
         }
@@ -538,9 +679,15 @@ pub(crate) fn target_gone(label: &str, error: &str, lasted: Duration) -> String 
 
 /// What a replay that is not true says beside its figures.
 fn untrue(run: &RunSummary) -> Option<String> {
-    let replay =
-        run.replay.as_ref().filter(|replay| replay.verdict != brunt_result::replay::ReplayVerdict::True)?;
-    Some(format!("replay: {}; {}", replay.verdict.name(), replay.reasons.join("; ")))
+    let replay = run
+        .replay
+        .as_ref()
+        .filter(|replay| replay.verdict != brunt_result::replay::ReplayVerdict::True)?;
+    Some(format!(
+        "replay: {}; {}",
+        replay.verdict.name(),
+        replay.reasons.join("; ")
+    ))
 }
 
 /// What the devices of these runs went through: in how many of them, and the first.
@@ -549,21 +696,34 @@ pub(super) fn trouble_note(runs: &[&RunSummary]) -> Option<String> {
     let first = met.next()?;
     let (some, all, repetition) = (1 + met.count(), runs.len(), first.repetition);
     let what = first.troubles.join("; ");
-    Some(format!("devices overcame trouble in {some} of {all} runs; repetition {repetition}, {what}"))
+    Some(format!(
+        "devices overcame trouble in {some} of {all} runs; repetition {repetition}, {what}"
+    ))
 }
 
 /// What the page cache had in these runs, if it was in the way.
 fn page_cache_note(runs: &[&RunSummary]) -> Option<String> {
-    let shares: Vec<f64> = runs.iter().filter_map(|run| run.page_cache?.read_share).collect();
-    let flushes: Vec<f64> =
-        runs.iter().filter_map(|run| Some(run.page_cache?.flush_s / run.measured_s)).collect();
+    let shares: Vec<f64> = runs
+        .iter()
+        .filter_map(|run| run.page_cache?.read_share)
+        .collect();
+    let flushes: Vec<f64> = runs
+        .iter()
+        .filter_map(|run| Some(run.page_cache?.flush_s / run.measured_s))
+        .collect();
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64 * 100.0;
     let mut said = Vec::new();
     if !shares.is_empty() {
-        said.push(format!("{:.1} % of the data read came from it", mean(&shares)));
+        said.push(format!(
+            "{:.1} % of the data read came from it",
+            mean(&shares)
+        ));
     }
     if flushes.iter().any(|share| *share > 0.0) {
-        said.push(format!("fsync at the end took {:.1} % of the time", mean(&flushes)));
+        said.push(format!(
+            "fsync at the end took {:.1} % of the time",
+            mean(&flushes)
+        ));
     }
     (!said.is_empty()).then(|| format!("page cache: {}", said.join("; ")))
 }
@@ -575,7 +735,11 @@ fn empty(point: &Point, plan: &Plan) -> PointSummary {
         label: point.label.clone(),
         target: point.target.clone(),
         workload: point.workload_name.clone(),
-        axes: point.axes.iter().map(|(axis, value)| (axis.to_string(), value.clone())).collect(),
+        axes: point
+            .axes
+            .iter()
+            .map(|(axis, value)| (axis.to_string(), value.clone()))
+            .collect(),
         ring: RingChoice::stated(point.load.info().ring),
         line_bits_per_second: lines(point),
         ..PointSummary::default()
@@ -585,9 +749,16 @@ fn empty(point: &Point, plan: &Plan) -> PointSummary {
 /// The rate of the slower direction of each link that has one, in bits a second: which way reads take depends on
 /// where the worker is.
 fn lines(point: &Point) -> BTreeMap<String, f64> {
-    let slower =
-        |ways: &[LinkSettings; 2]| ways.iter().filter_map(|way| Some(way.rate?.0 as f64)).reduce(f64::min);
-    point.links.iter().filter_map(|(name, ways)| Some((name.clone(), slower(ways)?))).collect()
+    let slower = |ways: &[LinkSettings; 2]| {
+        ways.iter()
+            .filter_map(|way| Some(way.rate?.0 as f64))
+            .reduce(f64::min)
+    };
+    point
+        .links
+        .iter()
+        .filter_map(|(name, ways)| Some((name.clone(), slower(ways)?)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -621,7 +792,14 @@ mod tests {
         plan.points[0].load = (kind.read)("naps = 5").unwrap().remove(0).1;
         let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
         let targets = BTreeMap::from([("memory".into(), memory)]);
-        let study = Study::of_plan(plan, experiment, targets, "test", folder.path(), Company::default());
+        let study = Study::of_plan(
+            plan,
+            experiment,
+            targets,
+            "test",
+            folder.path(),
+            Company::default(),
+        );
         let summary = study.run(&AtomicBool::new(false)).unwrap();
         assert!(summary.complete, "{:?}", summary.trouble);
         assert_eq!(summary.points[0].notes, ["it only sleeps"]);
@@ -644,7 +822,13 @@ mod tests {
     fn study(folder: &Path, company: Company) -> Study<'_> {
         let experiment = Experiment::parse("small.toml", TEXT).unwrap();
         let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
-        Study::new(experiment, BTreeMap::from([("memory".into(), memory)]), "test", folder, company)
+        Study::new(
+            experiment,
+            BTreeMap::from([("memory".into(), memory)]),
+            "test",
+            folder,
+            company,
+        )
     }
 
     /// Every run is made once, and the file on disk tells all of it.
@@ -653,8 +837,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let told = Arc::new(AtomicUsize::new(0));
         let count = Count(told.clone(), Arc::default(), usize::MAX);
-        let company = Company { observers: vec![Box::new(count)], hooks: Vec::new() };
-        let summary = study(folder.path(), company).run(&AtomicBool::new(false)).unwrap();
+        let company = Company {
+            observers: vec![Box::new(count)],
+            hooks: Vec::new(),
+        };
+        let summary = study(folder.path(), company)
+            .run(&AtomicBool::new(false))
+            .unwrap();
         assert!(summary.complete && summary.trouble.is_none());
         assert_eq!(told.load(Ordering::Relaxed), 8);
         let read = Summary::read(folder.path()).unwrap();
@@ -665,11 +854,19 @@ mod tests {
             assert_eq!(point.requests_per_second.unwrap().runs, 4);
             let all: u64 = point.runs.iter().map(RunSummary::completed).sum();
             assert_eq!(all, 8000);
-            let longest =
-                point.runs.iter().filter_map(|run| run.response).map(|r| r.max_us).fold(0.0, f64::max);
+            let longest = point
+                .runs
+                .iter()
+                .filter_map(|run| run.response)
+                .map(|r| r.max_us)
+                .fold(0.0, f64::max);
             assert_eq!(point.response.unwrap().max_us, longest);
         }
-        assert!(table(&summary).iter().all(|line| line.chars().count() <= 80));
+        assert!(
+            table(&summary)
+                .iter()
+                .all(|line| line.chars().count() <= 80)
+        );
     }
 
     /// A point that is precise enough is not run again, one that is not is run as often as allowed, and says so.
@@ -677,12 +874,19 @@ mod tests {
     fn points_are_repeated_until_they_are_precise() {
         let made = |precision: &str, most: u32| {
             let folder = tempfile::tempdir().unwrap();
-            let goal = format!("repetitions = 4\nprecision = \"{precision}\"\nrepetitions_max = {most}");
+            let goal =
+                format!("repetitions = 4\nprecision = \"{precision}\"\nrepetitions_max = {most}");
             let text = TEXT.replace("repetitions = 4", &goal);
             let experiment = Experiment::parse("small.toml", &text).unwrap();
             let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
             let targets = BTreeMap::from([("memory".into(), memory)]);
-            let study = Study::new(experiment, targets, "test", folder.path(), Company::default());
+            let study = Study::new(
+                experiment,
+                targets,
+                "test",
+                folder.path(),
+                Company::default(),
+            );
             let summary = study.run(&AtomicBool::new(false)).unwrap();
             assert!(summary.complete, "{:?}", summary.trouble);
             summary
@@ -697,10 +901,17 @@ mod tests {
         let summary = made("100%", 200);
         for point in &summary.points {
             let precision = point.precision.unwrap();
-            assert!(precision.reached || point.runs.len() == 200, "{precision:?}");
+            assert!(
+                precision.reached || point.runs.len() == 200,
+                "{precision:?}"
+            );
         }
-        let mut orders: Vec<u32> =
-            summary.points.iter().flat_map(|point| &point.runs).map(|run| run.order).collect();
+        let mut orders: Vec<u32> = summary
+            .points
+            .iter()
+            .flat_map(|point| &point.runs)
+            .map(|run| run.order)
+            .collect();
         orders.sort_unstable();
         assert_eq!(orders, (0..orders.len() as u32).collect::<Vec<u32>>());
     }
@@ -711,11 +922,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let count = Count(Arc::default(), stop.clone(), 3);
-        let company = Company { observers: vec![Box::new(count)], hooks: Vec::new() };
+        let company = Company {
+            observers: vec![Box::new(count)],
+            hooks: Vec::new(),
+        };
         let summary = study(folder.path(), company).run(&stop).unwrap();
         assert!(!summary.complete && summary.trouble.is_some());
         let read = Summary::read(folder.path()).unwrap();
-        assert_eq!(read.points.iter().map(|point| point.runs.len()).sum::<usize>(), 3);
+        assert_eq!(
+            read.points
+                .iter()
+                .map(|point| point.runs.len())
+                .sum::<usize>(),
+            3
+        );
         assert!(!read.complete);
     }
 
@@ -724,8 +944,13 @@ mod tests {
     impl Along {
         fn say(&self, what: &str) -> Result<(), HookError> {
             self.1.lock().unwrap().push(format!("{} {what}", self.0));
-            let failed = || HookError::new(VoidReason::RoleDied, format!("{} cannot {what}", self.0));
-            if self.2 == what { Err(failed()) } else { Ok(()) }
+            let failed =
+                || HookError::new(VoidReason::RoleDied, format!("{} cannot {what}", self.0));
+            if self.2 == what {
+                Err(failed())
+            } else {
+                Ok(())
+            }
         }
     }
     impl RunHook for Along {
@@ -747,21 +972,30 @@ mod tests {
         let check = |fails: &'static str, expected: &[&str], trouble: &str| {
             let folder = tempfile::tempdir().unwrap();
             let said = Arc::new(Mutex::new(Vec::new()));
-            let along = |name, fails| Box::new(Along(name, said.clone(), fails)) as Box<dyn RunHook>;
+            let along =
+                |name, fails| Box::new(Along(name, said.clone(), fails)) as Box<dyn RunHook>;
             let company = Company {
                 observers: Vec::new(),
                 hooks: vec![along("a", ""), along("b", fails), along("c", "")],
             };
-            let error = study(folder.path(), company).run(&AtomicBool::new(false)).unwrap_err();
+            let error = study(folder.path(), company)
+                .run(&AtomicBool::new(false))
+                .unwrap_err();
             assert!(error.to_string().ends_with(trouble), "{error}");
             assert_eq!(*said.lock().unwrap(), expected);
             let read = Summary::read(folder.path()).unwrap();
             assert!(!read.complete && read.trouble.unwrap().ends_with(trouble));
             assert!(read.points.iter().all(|point| point.runs.is_empty()));
         };
-        check("begin", &["a begin", "b begin", "b end", "a end"], "b cannot begin");
-        let all =
-            ["a begin", "b begin", "c begin", "a start", "b start", "c start", "c end", "b end", "a end"];
+        check(
+            "begin",
+            &["a begin", "b begin", "b end", "a end"],
+            "b cannot begin",
+        );
+        let all = [
+            "a begin", "b begin", "c begin", "a start", "b start", "c start", "c end", "b end",
+            "a end",
+        ];
         check("end", &all, "b cannot end");
     }
 
@@ -783,7 +1017,10 @@ mod tests {
         let experiment = Experiment::parse("small.toml", &text).unwrap();
         let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
         let targets = BTreeMap::from([("memory".into(), memory)]);
-        let company = Company { observers: vec![Box::new(Full)], hooks: Vec::new() };
+        let company = Company {
+            observers: vec![Box::new(Full)],
+            hooks: Vec::new(),
+        };
         let study = Study::new(experiment, targets, "test", folder.path(), company);
         let summary = study.run(&AtomicBool::new(false)).unwrap();
         assert_eq!(summary.trouble.as_deref(), Some("intervals: no space left"));

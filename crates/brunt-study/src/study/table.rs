@@ -27,8 +27,19 @@ const LABEL: usize = 21;
 const NOTES_MAX: usize = 5;
 
 fn row(cells: [&str; 8]) -> String {
-    let [label, rate, rate_width, bytes, mean, p99, p99_width, service] = cells;
-    format!("{label:<LABEL$}{rate:>11}{rate_width:>5}{bytes:>9}{mean:>10}{p99:>10}{p99_width:>5}{service:>9}")
+    let [
+        label,
+        rate,
+        rate_width,
+        bytes,
+        mean,
+        p99,
+        p99_width,
+        service,
+    ] = cells;
+    format!(
+        "{label:<LABEL$}{rate:>11}{rate_width:>5}{bytes:>9}{mean:>10}{p99:>10}{p99_width:>5}{service:>9}"
+    )
 }
 
 /// The table at the end of `brunt run`, 80 columns wide at most. Response times are from
@@ -38,7 +49,16 @@ fn row(cells: [&str; 8]) -> String {
 pub fn table(summary: &Summary) -> Vec<String> {
     let mut lines = vec![
         row(["", "", "", "", "response", "", "", "service"]),
-        row(["", "requests/s", "±", "MB/s", "mean us", "p99 us", "±", "p99 us"]),
+        row([
+            "",
+            "requests/s",
+            "±",
+            "MB/s",
+            "mean us",
+            "p99 us",
+            "±",
+            "p99 us",
+        ]),
     ];
     let kinds = KindEstimates::of(&summary.points);
     for point in &summary.points {
@@ -48,8 +68,13 @@ pub fn table(summary: &Summary) -> Vec<String> {
         }
         let Some(requests) = point.requests_per_second else {
             lines.push(format!("{label:<LABEL$}  no complete run"));
-            lines
-                .extend(point.runs.iter().find_map(super::hosts::lost).map(|lost| cut(&format!("  {lost}"))));
+            lines.extend(
+                point
+                    .runs
+                    .iter()
+                    .find_map(super::hosts::lost)
+                    .map(|lost| cut(&format!("  {lost}"))),
+            );
             continue;
         };
         // An average over healthy and broken time is neither.
@@ -68,7 +93,11 @@ pub fn table(summary: &Summary) -> Vec<String> {
             &or_dash(service_p99_us(&point.runs).map(|p99| p99.mean)),
         ]));
         lines.extend(of_kinds(point, &kinds));
-        lines.extend(imprecise(point).or_else(|| too_noisy(point)).map(|said| cut(&said)));
+        lines.extend(
+            imprecise(point)
+                .or_else(|| too_noisy(point))
+                .map(|said| cut(&said)),
+        );
         if !point.ring.trials.is_empty() || point.ring.mode != RingMode::default() {
             let said = format!("  ring: {}, {}", point.ring.mode.name(), point.ring.why);
             lines.push(cut(&said));
@@ -79,27 +108,49 @@ pub fn table(summary: &Summary) -> Vec<String> {
         lines.extend(losses(point));
         let mut doubts: Vec<&String> = point.runs.iter().flat_map(|run| &run.doubts).collect();
         doubts.dedup();
-        lines.extend(doubts.first().map(|doubt| cut(&format!("  doubtful: {doubt}"))));
+        lines.extend(
+            doubts
+                .first()
+                .map(|doubt| cut(&format!("  doubtful: {doubt}"))),
+        );
         let runs: Vec<&RunSummary> = point.runs.iter().collect();
         lines.extend(super::trouble_note(&runs).map(|note| cut(&format!("  {note}"))));
         lines.extend(super::hosts::failures(&runs).map(|note| cut(&format!("  {note}"))));
         lines.extend(super::hosts::note(&runs).map(|note| cut(&format!("  {note}"))));
-        lines.extend(super::hosts::ends(&runs).into_iter().flatten().map(|note| cut(&format!("  {note}"))));
+        lines.extend(
+            super::hosts::ends(&runs)
+                .into_iter()
+                .flatten()
+                .map(|note| cut(&format!("  {note}"))),
+        );
         lines.extend(costs(point));
     }
-    if summary.points.iter().any(|point| point.requests_per_second.is_some()) {
+    if summary
+        .points
+        .iter()
+        .any(|point| point.requests_per_second.is_some())
+    {
         lines.push("means over runs, ± half of the 95% confidence interval".into());
     }
     if summary.points.iter().any(|point| !point.phases.is_empty()) {
-        lines.push("before, during, after: of whole intervals, p99 is the median of theirs;".into());
+        lines
+            .push("before, during, after: of whole intervals, p99 is the median of theirs;".into());
         lines.push("'whole run' is the average over healthy and broken time".into());
     }
     // With a precision there may be more than were asked for.
-    let few = summary.points.iter().all(|point| point.runs.len() < RUNS_MIN);
+    let few = summary
+        .points
+        .iter()
+        .all(|point| point.runs.len() < RUNS_MIN);
     lines.extend(few_runs(summary.experiment.repetitions as usize, few));
     if let Some(alike) = drift(summary) {
-        lines.push(format!("runs made one after the other are alike (correlation {alike:.2}): the machine"));
-        lines.push("drifted; intervals are wider for it, more rounds or longer runs cover more of it".into());
+        lines.push(format!(
+            "runs made one after the other are alike (correlation {alike:.2}): the machine"
+        ));
+        lines.push(
+            "drifted; intervals are wider for it, more rounds or longer runs cover more of it"
+                .into(),
+        );
     }
     lines.extend(below(summary));
     lines
@@ -107,8 +158,15 @@ pub fn table(summary: &Summary) -> Vec<String> {
 
 /// What stands below the table of points.
 fn below(summary: &Summary) -> Vec<String> {
-    let more = [super::indexes::lines(summary), super::transfer::lines(summary)].concat();
-    more.iter().map(|line| cut(line)).chain(probes(summary)).collect()
+    let more = [
+        super::indexes::lines(summary),
+        super::transfer::lines(summary),
+    ]
+    .concat();
+    more.iter()
+        .map(|line| cut(line))
+        .chain(probes(summary))
+        .collect()
 }
 
 /// Requests that did not succeed, over all runs of a point, by kind.
@@ -117,33 +175,55 @@ fn losses(point: &PointSummary) -> Option<String> {
     for (name, count) in point.runs.iter().flat_map(|run| &run.losses) {
         *losses.entry(name).or_default() += count;
     }
-    let told: Vec<String> = losses.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    let told: Vec<String> = losses
+        .iter()
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect();
     (!told.is_empty()).then(|| cut(&format!("  losses: {}", told.join(", "))))
 }
 
 /// Of an experiment whose points have `few` runs of the `runs` that were asked for: that, and how many would do.
 pub(crate) fn few_runs(runs: usize, few: bool) -> Option<String> {
-    (runs < RUNS_MIN && few)
-        .then(|| format!("{}: no comparison will give a verdict; write repetitions = {RUNS_MIN}", each(runs)))
+    (runs < RUNS_MIN && few).then(|| {
+        format!(
+            "{}: no comparison will give a verdict; write repetitions = {RUNS_MIN}",
+            each(runs)
+        )
+    })
 }
 
 fn each(runs: usize) -> String {
-    if runs == 1 { "one run a point".to_string() } else { format!("{runs} runs a point") }
+    if runs == 1 {
+        "one run a point".to_string()
+    } else {
+        format!("{runs} runs a point")
+    }
 }
 
 /// The service time's p99 of each complete run.
 fn service_p99_us(runs: &[RunSummary]) -> Option<Estimate> {
     let complete = runs.iter().filter(|run| run.is_complete());
-    Estimate::of(&complete.filter_map(|run| Some(run.service?.p99_us)).collect::<Vec<f64>>())
+    Estimate::of(
+        &complete
+            .filter_map(|run| Some(run.service?.p99_us))
+            .collect::<Vec<f64>>(),
+    )
 }
 
 /// Of a point that never was as precise as was asked for: that, and what it would have taken.
 fn imprecise(point: &PointSummary) -> Option<String> {
     let precision = point.precision.filter(|precision| !precision.reached)?;
-    let half = precision.half_width.map_or(String::new(), |half| format!(": ± {:.1}%", half * 100.0));
+    let half = precision
+        .half_width
+        .map_or(String::new(), |half| format!(": ± {:.1}%", half * 100.0));
     let runs = point.runs.len();
-    let wanted = precision.runs_wanted.map_or(String::new(), |wanted| format!("; about {wanted} would do"));
-    Some(format!("  not within {}%{half} after {runs} runs{wanted}", precision.goal * 100.0))
+    let wanted = precision
+        .runs_wanted
+        .map_or(String::new(), |wanted| format!("; about {wanted} would do"));
+    Some(format!(
+        "  not within {}%{half} after {runs} runs{wanted}",
+        precision.goal * 100.0
+    ))
 }
 
 /// Of a point whose interval says next to nothing: that, and what would help.
@@ -154,7 +234,9 @@ fn too_noisy(point: &PointSummary) -> Option<String> {
     };
     let rate = noisy("", point.requests_per_second);
     let (what, half, wanted) = rate.or_else(|| noisy("p99 ", point.response_p99_us))?;
-    Some(format!("  {what}too noisy to compare: ± {half:.0}%; longer runs, or about {wanted} of them"))
+    Some(format!(
+        "  {what}too noisy to compare: ± {half:.0}%; longer runs, or about {wanted} of them"
+    ))
 }
 
 /// The row of one phase of a point with faults, after its name if that is long.
@@ -180,7 +262,11 @@ fn of_phase(phase: &PhaseOverRuns) -> Vec<String> {
 
 /// The rows of a point's kinds of operations.
 fn of_kinds(point: &PointSummary, kinds: &KindEstimates) -> Vec<String> {
-    let indent = if point.phases.is_empty() { "  " } else { "    " };
+    let indent = if point.phases.is_empty() {
+        "  "
+    } else {
+        "    "
+    };
     let of_kind = |kind: &KindOverRuns| row(cells_of(kind, indent).each_ref().map(String::as_str));
     kinds.over_runs(point).iter().map(of_kind).collect()
 }
@@ -228,8 +314,13 @@ fn probe_trouble(samples: u64, counts: [u64; 4]) -> Option<String> {
 
 /// What the probes could not tell, each thing once.
 fn probes(summary: &Summary) -> Vec<String> {
-    let records =
-        || summary.points.iter().flat_map(|point| &point.runs).filter_map(|run| run.probes.as_ref());
+    let records = || {
+        summary
+            .points
+            .iter()
+            .flat_map(|point| &point.runs)
+            .filter_map(|run| run.probes.as_ref())
+    };
     let sum = |get: fn(&ProbeRecord) -> u64| records().map(get).sum::<u64>();
     let counts = [
         sum(|record| record.late),
@@ -237,13 +328,25 @@ fn probes(summary: &Summary) -> Vec<String> {
         sum(|record| record.resets),
         sum(|record| record.unreadable),
     ];
-    let mut lines: Vec<String> =
-        probe_trouble(sum(|record| record.samples), counts).map(|line| cut(&line)).into_iter().collect();
+    let mut lines: Vec<String> = probe_trouble(sum(|record| record.samples), counts)
+        .map(|line| cut(&line))
+        .into_iter()
+        .collect();
     let elsewhere = records().flat_map(|record| host_probing::trouble(&record.elsewhere));
     let elsewhere: BTreeSet<String> = elsewhere.collect();
-    lines.extend(elsewhere.into_iter().take(NOTES_MAX).map(|line| cut(&format!("probes: {line}"))));
+    lines.extend(
+        elsewhere
+            .into_iter()
+            .take(NOTES_MAX)
+            .map(|line| cut(&format!("probes: {line}"))),
+    );
     let notes: BTreeSet<&String> = records().flat_map(|record| &record.notes).collect();
-    lines.extend(notes.into_iter().take(NOTES_MAX).map(|note| cut(&format!("probes: {note}"))));
+    lines.extend(
+        notes
+            .into_iter()
+            .take(NOTES_MAX)
+            .map(|note| cut(&format!("probes: {note}"))),
+    );
     lines
 }
 
@@ -254,22 +357,33 @@ fn cut(line: &str) -> String {
 
 /// A figure in at most nine letters: with a decimal as long as that says something.
 fn figure(value: f64) -> String {
-    if value.abs() < 100_000.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+    if value.abs() < 100_000.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.0}")
+    }
 }
 
 /// What the machine's own noise was, where it matters, and what each fault cost, held against it.
 fn costs(point: &PointSummary) -> Vec<String> {
     let noise = NoiseShare::of(point);
     // A job's runs are parts of those of the point of all jobs, which says it.
-    let said = noise.filter(|_| point.part_of.is_none()).and_then(|noise| noise.said());
-    let mut lines: Vec<String> = said.map(|said| cut(&format!("  machine: {said}"))).into_iter().collect();
+    let said = noise
+        .filter(|_| point.part_of.is_none())
+        .and_then(|noise| noise.said());
+    let mut lines: Vec<String> = said
+        .map(|said| cut(&format!("  machine: {said}")))
+        .into_iter()
+        .collect();
     for fault in &point.degradation {
         lines.extend(cost(fault));
         if let (Some(noise), Some(drop)) = (noise, fault.drop)
             && noise.hides(drop.mean)
         {
             let share = noise.explains() * 100.0;
-            lines.push(format!("    no more than the machine's own noise from run to run ({share:.1}%)"));
+            lines.push(format!(
+                "    no more than the machine's own noise from run to run ({share:.1}%)"
+            ));
         }
     }
     lines
@@ -280,7 +394,10 @@ fn costs(point: &PointSummary) -> Vec<String> {
 fn cost(fault: &OverRuns) -> Vec<String> {
     let name: String = fault.fault.chars().take(70).collect();
     let (Some(drop), Some(lost)) = (fault.drop, fault.lost_requests) else {
-        return vec![format!("  fault {name}:"), "    no baseline before the fault".to_string()];
+        return vec![
+            format!("  fault {name}:"),
+            "    no baseline before the fault".to_string(),
+        ];
     };
     // Of one run alone there is no interval: none is told rather than one of no width.
     let half = |estimate: &Estimate| estimate.high.map(|high| high - estimate.mean);
@@ -295,22 +412,43 @@ fn cost(fault: &OverRuns) -> Vec<String> {
     let width = half(&drop).map_or(String::new(), |half| format!(" ± {:.1}", half * 100.0));
     let share = format!("{:.1}%{width} of the rate lost", drop.mean * 100.0);
     let when = times(
-        (&fault.detected_s, fault.not_detected, fault.detection_inconclusive),
-        (&fault.recovered_s, fault.not_recovered, fault.recovery_inconclusive),
+        (
+            &fault.detected_s,
+            fault.not_detected,
+            fault.detection_inconclusive,
+        ),
+        (
+            &fault.recovered_s,
+            fault.not_recovered,
+            fault.recovery_inconclusive,
+        ),
     );
     say(format!("{share}, {:.0} requests", lost.mean), when);
-    let factor =
-        |of: &ResponseOverRuns| of.factor.map(|factor| format!("{}", Factor(factor.mean, half(&factor))));
+    let factor = |of: &ResponseOverRuns| {
+        of.factor
+            .map(|factor| format!("{}", Factor(factor.mean, half(&factor))))
+    };
     let (mean, p99) = (&fault.response_mean, &fault.response_p99);
     if mean.baseline_us.is_some() {
         let when = times(
-            (&mean.detected_s, mean.not_detected, mean.detection_inconclusive),
-            (&mean.recovered_s, mean.not_recovered, mean.recovery_inconclusive),
+            (
+                &mean.detected_s,
+                mean.not_detected,
+                mean.detection_inconclusive,
+            ),
+            (
+                &mean.recovered_s,
+                mean.not_recovered,
+                mean.recovery_inconclusive,
+            ),
         );
         let what = match (factor(mean), factor(p99), fault.excess_wait_s) {
             (Some(mean), Some(p99), Some(wait)) => {
                 let digits = if wait.mean.abs() < 1000.0 { 3 } else { 0 };
-                format!("response: mean {mean}, p99 {p99}, {:.digits$} s of excess wait", wait.mean)
+                format!(
+                    "response: mean {mean}, p99 {p99}, {:.digits$} s of excess wait",
+                    wait.mean
+                )
             }
             _ => "response: no request completed during the fault".to_string(),
         };
@@ -320,19 +458,27 @@ fn cost(fault: &OverRuns) -> Vec<String> {
         && share.mean > 0.0
     {
         let (share, before) = (share.mean * 100.0, before.mean * 100.0);
-        lines.push(format!("    {share:.2}% of requests failed, {before:.2}% before"));
+        lines.push(format!(
+            "    {share:.2}% of requests failed, {before:.2}% before"
+        ));
     }
     if let Some(short) = fault.too_short {
         let runs = counted(fault.recovery_too_short, "run");
-        lines.push(format!("    inconclusive: {runs} too short after the fault to tell recovery;"));
+        lines.push(format!(
+            "    inconclusive: {runs} too short after the fault to tell recovery;"
+        ));
         lines.push(format!("      {}", short.advice()));
     }
     if let Some(times) = fault.intervals_wanted() {
-        let hidden = fault
-            .noticeable_drop
-            .map_or("any drop".into(), |drop| format!("drops under {:.0}%", drop * 100.0));
-        lines.push(format!("    inconclusive: noise hides {hidden}; it would take longer phases,"));
-        lines.push(format!("      about {times:.0} times as many intervals before, during and after"));
+        let hidden = fault.noticeable_drop.map_or("any drop".into(), |drop| {
+            format!("drops under {:.0}%", drop * 100.0)
+        });
+        lines.push(format!(
+            "    inconclusive: noise hides {hidden}; it would take longer phases,"
+        ));
+        lines.push(format!(
+            "      about {times:.0} times as many intervals before, during and after"
+        ));
     }
     lines
 }
@@ -357,7 +503,11 @@ fn times(seen: Seen<'_>, back: Seen<'_>) -> String {
     let answer = |what: &str, (seconds, never, open): Seen<'_>| match (seconds, never, open) {
         (Some(seconds), 0, 0) => format!("{what} after {:.2} s", seconds.mean),
         (Some(seconds), never, open) => {
-            format!("{what} after {:.2} s ({})", seconds.mean, runs_without(never, open))
+            format!(
+                "{what} after {:.2} s ({})",
+                seconds.mean,
+                runs_without(never, open)
+            )
         }
         (None, 0, 1..) => format!("{what}: inconclusive"),
         (None, _, 0) => format!("not {what}"),
@@ -369,9 +519,15 @@ fn times(seen: Seen<'_>, back: Seen<'_>) -> String {
 /// How long it takes, as far as that can be known.
 fn duration(least: Duration, open_ended: bool) -> String {
     let seconds = least.as_secs();
-    let more = if open_ended { ", plus the time for its requests and bytes" } else { "" };
+    let more = if open_ended {
+        ", plus the time for its requests and bytes"
+    } else {
+        ""
+    };
     match seconds {
-        0 if open_ended && least.is_zero() => "takes as long as its requests and bytes take".to_string(),
+        0 if open_ended && least.is_zero() => {
+            "takes as long as its requests and bytes take".to_string()
+        }
         0 => format!("takes about {:.1} s{more}", least.as_secs_f64().max(0.1)),
         _ => {
             let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -383,13 +539,20 @@ fn duration(least: Duration, open_ended: bool) -> String {
 /// File systems, and the guests on which some may be.
 fn file_systems(experiment: &Experiment) -> Vec<String> {
     let hosts = experiment.hosts().unwrap_or_default();
-    let guest =
-        |(host, service): (&HostName, &str)| format!("host {host} is a guest: service {service} keeps it");
+    let guest = |(host, service): (&HostName, &str)| {
+        format!("host {host} is a guest: service {service} keeps it")
+    };
     let mut lines: Vec<String> = hosts.guests().map(guest).collect();
     for (name, load) in &experiment.filesystems {
-        let hosts =
-            if load.hosts.is_empty() { String::new() } else { format!(" on {}", load.hosts.join(" + ")) };
-        lines.push(format!("file system {name}: files in {}{hosts}", load.directory.display()));
+        let hosts = if load.hosts.is_empty() {
+            String::new()
+        } else {
+            format!(" on {}", load.hosts.join(" + "))
+        };
+        lines.push(format!(
+            "file system {name}: files in {}{hosts}",
+            load.directory.display()
+        ));
     }
     lines
 }
@@ -407,18 +570,32 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
     )];
     lines.push(duration(plan.time_min, plan.open_ended));
     if let Some(goal) = experiment.precision_goal() {
-        let most = goal.time_max.map_or(String::new(), |time| format!(" and none started after {time}"));
+        let most = goal.time_max.map_or(String::new(), |time| {
+            format!(" and none started after {time}")
+        });
         let (half, runs) = (goal.half_width * 100.0, goal.repetitions_max);
-        lines.push(format!("repeats each point until ± {half}%, at most {runs} runs{most}"));
+        lines.push(format!(
+            "repeats each point until ± {half}%, at most {runs} runs{most}"
+        ));
     }
     for planned in experiment.roles() {
         let (name, kind) = (&planned.name, planned.role.info());
         lines.extend(match planned.role.launch() {
             Launch::Process { .. } => {
-                let of = planned.role.luns().map_or(String::new(), |luns| format!(": {}", luns.join(" ")));
+                let of = planned
+                    .role
+                    .luns()
+                    .map_or(String::new(), |luns| format!(": {}", luns.join(" ")));
                 let is_here = planned.host == HostName::local();
-                let on = if is_here { String::new() } else { format!(" on host {}", planned.host) };
-                Some(format!("target {name} is served{on} by its own process (brunt {}){of}", kind.name))
+                let on = if is_here {
+                    String::new()
+                } else {
+                    format!(" on host {}", planned.host)
+                };
+                Some(format!(
+                    "target {name} is served{on} by its own process (brunt {}){of}",
+                    kind.name
+                ))
             }
             Launch::Kept => Some(format!("service {name} is started on {}", planned.host)),
             Launch::Within => None,
@@ -433,15 +610,35 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
         lines.push(format!("target {name} ({url}) {what}"));
     }
     if experiment.probes.is_on() {
-        let names: Vec<&str> = experiment.probes.chosen().iter().map(|probe| probe.name).collect();
+        let names: Vec<&str> = experiment
+            .probes
+            .chosen()
+            .iter()
+            .map(|probe| probe.name)
+            .collect();
         let elsewhere = experiment.probed_hosts();
-        let on =
-            if elsewhere.is_empty() { String::new() } else { format!(" here, on {}", elsewhere.join(", ")) };
-        lines.push(format!("probes every {}{on}: {}", experiment.probes.interval, names.join(", ")));
+        let on = if elsewhere.is_empty() {
+            String::new()
+        } else {
+            format!(" here, on {}", elsewhere.join(", "))
+        };
+        lines.push(format!(
+            "probes every {}{on}: {}",
+            experiment.probes.interval,
+            names.join(", ")
+        ));
     }
     for point in &plan.points {
-        let indent = if point.part_of.is_some() { "    " } else { "  " };
-        lines.push(format!("{indent}{}: {}", point.label, point.load.describe()));
+        let indent = if point.part_of.is_some() {
+            "    "
+        } else {
+            "  "
+        };
+        lines.push(format!(
+            "{indent}{}: {}",
+            point.label,
+            point.load.describe()
+        ));
     }
     for fault in &experiment.fault {
         let time = |time: Option<brunt_core::Span>| time.map(|time| time.to_string());
@@ -450,12 +647,24 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
             (Some(at), None) => format!("from {at}"),
             (Some(at), Some(lasts)) => format!("at {at} for {lasts}"),
         };
-        lines.push(format!("fault on {}: {} {when}", fault.place(), fault.what()));
+        lines.push(format!(
+            "fault on {}: {} {when}",
+            fault.place(),
+            fault.what()
+        ));
     }
-    for Overlap { first, second, together } in overlaps(&experiment.fault, experiment) {
+    for Overlap {
+        first,
+        second,
+        together,
+    } in overlaps(&experiment.fault, experiment)
+    {
         // What cannot be was refused when the file was read.
         if let Together::Both(how) = together {
-            let (a, b) = (experiment.fault[first].label(), experiment.fault[second].label());
+            let (a, b) = (
+                experiment.fault[first].label(),
+                experiment.fault[second].label(),
+            );
             lines.push(format!("faults '{a}' and '{b}' overlap: {how}"));
         }
     }
@@ -475,7 +684,10 @@ mod tests {
             "probes: 39 samples; 1 late, 1 counter was reset"
         );
         let many = probe_trouble(1, [2, 1, 3, 2]).unwrap();
-        assert_eq!(many, "probes: 1 sample; 2 late, 1 missed, 3 counters were reset, 2 texts unreadable");
+        assert_eq!(
+            many,
+            "probes: 1 sample; 2 late, 1 missed, 3 counters were reset, 2 texts unreadable"
+        );
     }
 
     /// Too few runs to compare are said to be, with the setting and a value that would do.
@@ -492,8 +704,15 @@ mod tests {
         };
         summary.experiment.repetitions = 1;
         let said = table(&summary).join("\n");
-        assert!(said.contains("one run a point") && said.contains("repetitions = 4"), "{said}");
-        assert!(table(&summary).iter().all(|line| line.chars().count() <= WIDTH));
+        assert!(
+            said.contains("one run a point") && said.contains("repetitions = 4"),
+            "{said}"
+        );
+        assert!(
+            table(&summary)
+                .iter()
+                .all(|line| line.chars().count() <= WIDTH)
+        );
         summary.experiment.repetitions = 4;
         assert!(!table(&summary).join("\n").contains("repetitions"));
     }
@@ -503,17 +722,32 @@ mod tests {
     fn phases_lead() {
         use brunt_result::degradation::PhaseKind;
         use brunt_result::{Figures, OpKind, Outcome, Stopped};
-        let estimate = |mean: f64| Some(Estimate { mean, low: Some(mean), high: Some(mean), runs: 4 });
+        let estimate = |mean: f64| {
+            Some(Estimate {
+                mean,
+                low: Some(mean),
+                high: Some(mean),
+                runs: 4,
+            })
+        };
         let phase = |kind, fault: &str, rate| PhaseOverRuns {
             kind,
-            faults: if fault.is_empty() { Vec::new() } else { vec![fault.into()] },
+            faults: if fault.is_empty() {
+                Vec::new()
+            } else {
+                vec![fault.into()]
+            },
             requests_per_second: estimate(rate),
             ..PhaseOverRuns::default()
         };
         let long = "a delay of the wide-area network";
         let mut figures = Figures::of_kinds(&[OpKind::Read, OpKind::Write]);
         (0..2).for_each(|slot| figures.at(slot).completed = 10);
-        let outcome = Outcome { figures, stopped: Stopped::Done, ..Outcome::interrupted() };
+        let outcome = Outcome {
+            figures,
+            stopped: Stopped::Done,
+            ..Outcome::interrupted()
+        };
         let point = PointSummary {
             label: "disk".into(),
             requests_per_second: estimate(1555.0),
@@ -539,16 +773,32 @@ mod tests {
             let found = lines.iter().position(|line| line.contains(part));
             found.unwrap_or_else(|| panic!("{part} in {lines:#?}"))
         };
-        let order = ["disk", "before ", "during a delay", "111", "after ", "whole run "].map(place);
-        assert!(order.is_sorted() && lines[place("whole run ")].contains("1555"), "{lines:#?}");
+        let order = [
+            "disk",
+            "before ",
+            "during a delay",
+            "111",
+            "after ",
+            "whole run ",
+        ]
+        .map(place);
+        assert!(
+            order.is_sorted() && lines[place("whole run ")].contains("1555"),
+            "{lines:#?}"
+        );
         // Kinds of operations are parts of the whole run, not beside it.
         assert!(
             lines[place("whole run ")].starts_with("  whole")
                 && lines[place("read ")].starts_with("    read")
         );
         assert!(place("read ") > place("whole run "));
-        assert!(lines[place("before ")].contains("2001") && lines[place("after ")].contains("2002"));
-        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:#?}");
+        assert!(
+            lines[place("before ")].contains("2001") && lines[place("after ")].contains("2002")
+        );
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= WIDTH),
+            "{lines:#?}"
+        );
     }
 
     /// What the machine did in runs of several jobs at once is said of all together, not of each again.
@@ -557,7 +807,10 @@ mod tests {
         use brunt_result::noise::MachineNoise;
         use brunt_result::{Outcome, Stopped};
         let noisy = |work_mean_us| {
-            let outcome = Outcome { stopped: Stopped::Done, ..Outcome::interrupted() };
+            let outcome = Outcome {
+                stopped: Stopped::Done,
+                ..Outcome::interrupted()
+            };
             let noise = MachineNoise {
                 stolen_share: Some(0.0),
                 wakeup_mean_us: 60.0,
@@ -566,20 +819,36 @@ mod tests {
                 work_min_us: 20.0,
                 samples: 40,
             };
-            RunSummary { noise: Some(noise), ..RunSummary::of(&outcome, 0, 0, 1, None) }
+            RunSummary {
+                noise: Some(noise),
+                ..RunSummary::of(&outcome, 0, 0, 1, None)
+            }
         };
-        let all = PointSummary { runs: vec![noisy(20.0), noisy(40.0)], ..PointSummary::default() };
-        let said = |point: &PointSummary| costs(point).iter().any(|line| line.contains("machine: "));
+        let all = PointSummary {
+            runs: vec![noisy(20.0), noisy(40.0)],
+            ..PointSummary::default()
+        };
+        let said =
+            |point: &PointSummary| costs(point).iter().any(|line| line.contains("machine: "));
         assert!(said(&all));
-        assert!(!said(&PointSummary { part_of: Some("all".into()), ..all }));
+        assert!(!said(&PointSummary {
+            part_of: Some("all".into()),
+            ..all
+        }));
     }
 
     /// What a fault cost fits a terminal, whatever it was, and says what is known and what is not.
     #[test]
     fn costs_fit() {
         // Long because it is one list of cases, best read in one place.
-        let estimate =
-            |mean: f64| Some(Estimate { mean, low: Some(mean / 2.0), high: Some(mean * 1.5), runs: 4 });
+        let estimate = |mean: f64| {
+            Some(Estimate {
+                mean,
+                low: Some(mean / 2.0),
+                high: Some(mean * 1.5),
+                runs: 4,
+            })
+        };
         let response = ResponseOverRuns {
             baseline_us: estimate(1e6),
             factor: estimate(12_345.6),
@@ -603,7 +872,10 @@ mod tests {
             ..OverRuns::default()
         };
         let lines = cost(&all);
-        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:#?}");
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= WIDTH),
+            "{lines:#?}"
+        );
         let said = lines.join("\n");
         for part in [
             "99.9% ± 49.9 of the rate lost",
@@ -613,14 +885,27 @@ mod tests {
         ] {
             assert!(said.contains(part), "{part} in {said}");
         }
-        let of_one = |mean: f64| Some(Estimate { mean, low: None, high: None, runs: 1 });
+        let of_one = |mean: f64| {
+            Some(Estimate {
+                mean,
+                low: None,
+                high: None,
+                runs: 1,
+            })
+        };
         let alone = OverRuns {
             drop: of_one(0.999),
-            response_mean: ResponseOverRuns { factor: of_one(12_345.6), ..all.response_mean.clone() },
+            response_mean: ResponseOverRuns {
+                factor: of_one(12_345.6),
+                ..all.response_mean.clone()
+            },
             ..all.clone()
         };
         let said = cost(&alone).join("\n");
-        assert!(said.contains("99.9% of the rate lost") && said.contains("mean x 12346, p99"), "{said}");
+        assert!(
+            said.contains("99.9% of the rate lost") && said.contains("mean x 12346, p99"),
+            "{said}"
+        );
         // Noise is said, with what would help, and is no zero.
         let noisy = cost(&OverRuns {
             detected_s: None,
@@ -633,7 +918,10 @@ mod tests {
             drop: estimate(0.2),
             ..all.clone()
         });
-        assert!(noisy.iter().all(|line| line.chars().count() <= WIDTH), "{noisy:#?}");
+        assert!(
+            noisy.iter().all(|line| line.chars().count() <= WIDTH),
+            "{noisy:#?}"
+        );
         let said = noisy.join("\n");
         for part in [
             "seen: inconclusive, back after 0.50 s (not in 1 run, inconclusive in 3)",
@@ -648,15 +936,23 @@ mod tests {
             ..all
         });
         assert!(
-            quiet.iter().all(|line| !line.contains("failed") && !line.contains("response")),
+            quiet
+                .iter()
+                .all(|line| !line.contains("failed") && !line.contains("response")),
             "{quiet:#?}"
         );
     }
 
     #[test]
     fn rows_of_kinds_fit_their_columns() {
-        let estimate =
-            |mean: f64| Some(Estimate { mean, low: Some(mean / 2.0), high: Some(mean * 1.5), runs: 4 });
+        let estimate = |mean: f64| {
+            Some(Estimate {
+                mean,
+                low: Some(mean / 2.0),
+                high: Some(mean * 1.5),
+                runs: 4,
+            })
+        };
         let kind = KindOverRuns {
             op: brunt_result::OpKind::GetAttributes,
             requests_per_second: estimate(12_345_678.0),
@@ -666,8 +962,23 @@ mod tests {
             service_p99_us: None,
         };
         let cells = cells_of(&kind, "  ");
-        assert_eq!(cells, ["  get-attributes", "12345678", "50%", "-", "12.3", "123457", "50%", "-"]);
-        let longest = brunt_result::op::TABLE.iter().map(|info| info.name.len()).max();
+        assert_eq!(
+            cells,
+            [
+                "  get-attributes",
+                "12345678",
+                "50%",
+                "-",
+                "12.3",
+                "123457",
+                "50%",
+                "-"
+            ]
+        );
+        let longest = brunt_result::op::TABLE
+            .iter()
+            .map(|info| info.name.len())
+            .max();
         assert!(longest.is_some_and(|name| name + 2 < LABEL));
     }
 
@@ -677,6 +988,9 @@ mod tests {
         for value in [0.0, 0.04, 9.96, 99_999.9, 100_000.0, 86_400e6 / 100.0] {
             assert!(figure(value).len() <= 9, "{value}: {}", figure(value));
         }
-        assert_eq!((figure(12.34).as_str(), figure(123_456.7).as_str()), ("12.3", "123457"));
+        assert_eq!(
+            (figure(12.34).as_str(), figure(123_456.7).as_str()),
+            ("12.3", "123457")
+        );
     }
 }

@@ -15,8 +15,13 @@ const POINTS_MAX: usize = 16;
 
 /// Nothing without a lab, and nothing in one with a single link: what that carries is the load and its headers.
 pub(super) fn lines(summary: &Summary) -> Vec<String> {
-    let found = summary.points.iter().filter_map(|point| Some((point, point.transfer.as_ref()?)));
-    let found: Vec<_> = found.filter(|(_, transfer)| transfer.links.len() > 1).collect();
+    let found = summary
+        .points
+        .iter()
+        .filter_map(|point| Some((point, point.transfer.as_ref()?)));
+    let found: Vec<_> = found
+        .filter(|(_, transfer)| transfer.links.len() > 1)
+        .collect();
     if found.is_empty() {
         return Vec::new();
     }
@@ -37,11 +42,18 @@ pub(super) fn lines(summary: &Summary) -> Vec<String> {
             found.len() - POINTS_MAX
         ));
     }
-    if found.iter().any(|(_, transfer)| transfer.all.without_idle.is_none()) {
-        lines.push("w/o idle: without what links carry when idle; write idle = \"2s\" in [lab]".into());
+    if found
+        .iter()
+        .any(|(_, transfer)| transfer.all.without_idle.is_none())
+    {
+        lines.push(
+            "w/o idle: without what links carry when idle; write idle = \"2s\" in [lab]".into(),
+        );
     }
     if found.iter().any(|(_, transfer)| transfer.delayed.is_some()) {
-        lines.push("delayed: on links that have a delay at any point, as those between sites".into());
+        lines.push(
+            "delayed: on links that have a delay at any point, as those between sites".into(),
+        );
     }
     lines
 }
@@ -59,11 +71,15 @@ fn rows(label: &str, all: &CarriedBytes, delayed: Option<&CarriedBytes>) -> Vec<
 }
 
 fn row(label: &str, [all, idle, delayed]: [String; 3]) -> String {
-    format!("{label:<LABEL$}{all:>15}{idle:>15}{delayed:>15}").trim_end().to_string()
+    format!("{label:<LABEL$}{all:>15}{idle:>15}{delayed:>15}")
+        .trim_end()
+        .to_string()
 }
 
 fn said(estimate: Option<Estimate>) -> String {
-    estimate.map_or("-".into(), |found| format!("{:.3} {:>5}", found.mean, width(Some(found))))
+    estimate.map_or("-".into(), |found| {
+        format!("{:.3} {:>5}", found.mean, width(Some(found)))
+    })
 }
 
 #[cfg(test)]
@@ -88,7 +104,8 @@ mod tests {
             without_idle: idle.and_then(|idle| Estimate::of(&[idle, idle])),
         };
         let names = ["near", "far"].map(String::from);
-        let links: BTreeMap<String, CarriedBytes> = names.map(|name| (name, carried(1.0, None))).into();
+        let links: BTreeMap<String, CarriedBytes> =
+            names.map(|name| (name, carried(1.0, None))).into();
         let phase = PhaseEfficiency {
             kind: PhaseKind::During,
             faults: vec!["killed".into()],
@@ -103,17 +120,29 @@ mod tests {
             phases: vec![phase],
             runs_left_out: 0,
         };
-        let point =
-            |transfer| PointSummary { label: "store write".into(), transfer, ..PointSummary::default() };
+        let point = |transfer| PointSummary {
+            label: "store write".into(),
+            transfer,
+            ..PointSummary::default()
+        };
         summary.points = vec![point(None)];
         assert!(lines(&summary).is_empty());
         summary.points.push(point(Some(transfer)));
         let lines = lines(&summary);
-        let has = |parts: &[&str]| lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
+        let has = |parts: &[&str]| {
+            lines
+                .iter()
+                .any(|line| parts.iter().all(|part| line.contains(part)))
+        };
         assert!(
             has(&["store write", "2.513", "2.250", "1.256"]) && has(&["during killed", "-"]),
             "{lines:#?}"
         );
-        assert!(lines.iter().all(|line| line.chars().count() <= super::super::table::WIDTH), "{lines:#?}");
+        assert!(
+            lines
+                .iter()
+                .all(|line| line.chars().count() <= super::super::table::WIDTH),
+            "{lines:#?}"
+        );
     }
 }

@@ -24,7 +24,14 @@ use crate::study::{few_runs, target_gone};
 
 /// What a report says of a link with these counts.
 fn link(there: LinkCounts) -> String {
-    joined(&LinkReport { there, lived_nanos: 1_000_000_000, ..LinkReport::default() }.trouble())
+    joined(
+        &LinkReport {
+            there,
+            lived_nanos: 1_000_000_000,
+            ..LinkReport::default()
+        }
+        .trouble(),
+    )
 }
 
 fn counts() -> LinkCounts {
@@ -49,68 +56,123 @@ enum Shown {
 
 /// What stands in the trouble of a run that was void for this reason.
 fn void(reason: VoidReason) -> String {
-    HookError::new(reason, "the link").because(io::Error::from(io::ErrorKind::NotFound)).to_string()
+    HookError::new(reason, "the link")
+        .because(io::Error::from(io::ErrorKind::NotFound))
+        .to_string()
 }
 
 /// The message of a driver of a fault.
 fn driver(error: DriverError) -> Shown {
-    Here(HookError::new(error.reason(), "fault 'x'").because(error).to_string())
+    Here(
+        HookError::new(error.reason(), "fault 'x'")
+            .because(error)
+            .to_string(),
+    )
 }
 
 fn shown(reason: VoidReason) -> Shown {
     let (seen, lasted) = (String::new(), Duration::from_secs(2));
     match reason {
-        VoidReason::NotReady => {
-            Without(void(reason), "it is the machine that says no; limits come with `ulimit`")
-        }
+        VoidReason::NotReady => Without(
+            void(reason),
+            "it is the machine that says no; limits come with `ulimit`",
+        ),
         VoidReason::RoleDied => {
-            let death = RoleDeath { status: ExitStatus::default(), at: Some(Nanos(9)), starved: None };
+            let death = RoleDeath {
+                status: ExitStatus::default(),
+                at: Some(Nanos(9)),
+                starved: None,
+            };
             Here(advice(&death, Some(Nanos(1)), 0).expect("advice"))
         }
-        VoidReason::LinksUnread => {
-            Without(void(reason), "the lab's own devices were read, which nobody can set")
-        }
-        VoidReason::LinkDropped => Here(link(LinkCounts { unmeant_device: 1, ..counts() })),
-        VoidReason::FaultTooLate => Here(Absent::TooLate { lasted, begin: lasted }.to_string()),
+        VoidReason::LinksUnread => Without(
+            void(reason),
+            "the lab's own devices were read, which nobody can set",
+        ),
+        VoidReason::LinkDropped => Here(link(LinkCounts {
+            unmeant_device: 1,
+            ..counts()
+        })),
+        VoidReason::FaultTooLate => Here(
+            Absent::TooLate {
+                lasted,
+                begin: lasted,
+            }
+            .to_string(),
+        ),
         VoidReason::FaultAfterRun => Here(Absent::AfterRun { there: lasted }.to_string()),
         VoidReason::FaultTargetAway => Here(Absent::TargetAway { lasts: lasted }.to_string()),
         VoidReason::FaultUnseen => {
             Elsewhere("kinds::storage: advice_names_a_setting_and_a_value, and tests::words")
         }
-        VoidReason::FaultUnseenAgain => driver(DriverError::NotShownAgain { lasts: Span(lasted), seen }),
+        VoidReason::FaultUnseenAgain => driver(DriverError::NotShownAgain {
+            lasts: Span(lasted),
+            seen,
+        }),
         VoidReason::FaultRefused => {
-            let refused = MemoryHog::new(1 << 60).inject(&Clock::Monotonic).expect_err("it is an exbibyte");
+            let refused = MemoryHog::new(1 << 60)
+                .inject(&Clock::Monotonic)
+                .expect_err("it is an exbibyte");
             driver(refused.into())
         }
         VoidReason::FaultWeak | VoidReason::FaultNotGone => {
             Elsewhere("brunt-lab: faults::link::signs and faults::cpu")
         }
-        VoidReason::FaultUnfit => {
-            driver(DriverError::unfit("there is no member 3", "write member = 0, which is good"))
+        VoidReason::FaultUnfit => driver(DriverError::unfit(
+            "there is no member 3",
+            "write member = 0, which is good",
+        )),
+        VoidReason::FaultControl => Without(
+            void(reason),
+            "a layer's answer says itself what would be right",
+        ),
+        VoidReason::FaultHostLost => {
+            Without(void(reason), "a host is lost for reasons that no file has")
         }
-        VoidReason::FaultControl => Without(void(reason), "a layer's answer says itself what would be right"),
-        VoidReason::FaultHostLost => Without(void(reason), "a host is lost for reasons that no file has"),
         VoidReason::FaultPanicked => Without(void(reason), "a defect of Brunt"),
         VoidReason::TargetGone => Here(target_gone("x", "gone", lasted)),
-        VoidReason::LinkUntracked => {
-            Here(link(LinkCounts { tcp_untracked: 1, resets_full_nanos: 1_000_000_000, ..counts() }))
-        }
-        VoidReason::LinkRateLost => Here(link(LinkCounts { line_lost_nanos: 1000, ..counts() })),
-        VoidReason::LinkLate => Here(link(LinkCounts { late_nanos: 1_000_000_000, ..counts() })),
-        VoidReason::LinkOrdered => Here(link(LinkCounts { ordered_nanos: 1_000_000_000, ..counts() })),
+        VoidReason::LinkUntracked => Here(link(LinkCounts {
+            tcp_untracked: 1,
+            resets_full_nanos: 1_000_000_000,
+            ..counts()
+        })),
+        VoidReason::LinkRateLost => Here(link(LinkCounts {
+            line_lost_nanos: 1000,
+            ..counts()
+        })),
+        VoidReason::LinkLate => Here(link(LinkCounts {
+            late_nanos: 1_000_000_000,
+            ..counts()
+        })),
+        VoidReason::LinkOrdered => Here(link(LinkCounts {
+            ordered_nanos: 1_000_000_000,
+            ..counts()
+        })),
         VoidReason::LinkBusy => {
-            let report = LinkReport { there: counts(), busy: 1.0, lived_nanos: 1, ..LinkReport::default() };
+            let report = LinkReport {
+                there: counts(),
+                busy: 1.0,
+                lived_nanos: 1,
+                ..LinkReport::default()
+            };
             Here(joined(&report.trouble()))
         }
         VoidReason::LinkQueueFull => {
             let text = "rate = '1Gb/s'\ndelay = '20ms'\nqueue = '1MiB'";
             let settings: Settings = toml::from_str(text).expect("settings");
-            let counts = LinkCounts { queue_full: 1, ..counts() };
+            let counts = LinkCounts {
+                queue_full: 1,
+                ..counts()
+            };
             Here(queue_doubt("wan", &settings, &counts).expect("a doubt"))
         }
         VoidReason::RecordSlow => {
             let (recording_wait, requests_per_second) = (Duration::from_secs(1), 1000.0);
-            let outcome = Outcome { recording_wait, requests_per_second, ..Outcome::interrupted() };
+            let outcome = Outcome {
+                recording_wait,
+                requests_per_second,
+                ..Outcome::interrupted()
+            };
             Here(RunSummary::of(&outcome, 0, 0, 1, None).doubts.join("; "))
         }
         VoidReason::ReplayUntrue => Elsewhere("brunt-load: replay::tests"),
@@ -125,18 +187,27 @@ fn every_reason_names_a_setting_and_a_value() {
         let message = match shown(*reason) {
             Here(message) => message,
             Without(message, why) => {
-                assert!(!why.is_empty() && reason.settings().is_empty(), "{reason:?}: {message}");
+                assert!(
+                    !why.is_empty() && reason.settings().is_empty(),
+                    "{reason:?}: {message}"
+                );
                 assert!(reason.is_named_in(&message), "{reason:?}: {message}");
                 without.push(*reason);
                 continue;
             }
             Elsewhere(test) => {
-                assert!(!test.is_empty() && !reason.settings().is_empty(), "{reason:?}");
+                assert!(
+                    !test.is_empty() && !reason.settings().is_empty(),
+                    "{reason:?}"
+                );
                 continue;
             }
         };
         said += 1;
-        assert!(!reason.settings().is_empty() && reason.is_named_in(&message), "{reason:?}: {message}");
+        assert!(
+            !reason.settings().is_empty() && reason.is_named_in(&message),
+            "{reason:?}: {message}"
+        );
         assert!(
             message.chars().any(|c| c.is_ascii_digit()) || message.contains("= false"),
             "{reason:?}: {message}"

@@ -46,7 +46,13 @@ fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         return None;
     }
     let device = devices.index_of(name)?;
-    Some(BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes))
+    Some(BlockRequest::new(
+        time_ns,
+        device,
+        op,
+        offset_bytes,
+        len_bytes,
+    ))
 }
 
 #[cfg(test)]
@@ -70,8 +76,10 @@ mod tests {
             content: None,
         };
         assert_eq!((requests.len(), requests[1]), (2, second));
-        let (requests, _, damaged) =
-            read(&FORMAT, b"device_id,opcode,offset,length,timestamp\n1,X,0,512,1\n1,R,0,512,1,2\n");
+        let (requests, _, damaged) = read(
+            &FORMAT,
+            b"device_id,opcode,offset,length,timestamp\n1,X,0,512,1\n1,R,0,512,1,2\n",
+        );
         assert_eq!((requests.len(), damaged), (0, vec![2, 3]));
     }
 }

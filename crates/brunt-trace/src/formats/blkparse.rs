@@ -23,7 +23,12 @@ pub const FORMAT: Format = Format {
           8,0    3        3     0.000004829     0  C   W 223490 + 8 [0]\n",
     decoder: |options| {
         let events = EventRequests::new(options.event);
-        Box::new(Blkparse { lines: TextRows::new(Lines { events, summary: false }) })
+        Box::new(Blkparse {
+            lines: TextRows::new(Lines {
+                events,
+                summary: false,
+            }),
+        })
     },
 };
 
@@ -62,8 +67,14 @@ impl TextRow for Lines {
         if self.event(line, devices).is_some() {
             return RowOutcome::Nothing;
         }
-        self.summary |= [&b"CPU"[..], b"Total", b"Input file"].iter().any(|start| line.starts_with(start));
-        if self.summary { RowOutcome::Nothing } else { RowOutcome::Damaged }
+        self.summary |= [&b"CPU"[..], b"Total", b"Input file"]
+            .iter()
+            .any(|start| line.starts_with(start));
+        if self.summary {
+            RowOutcome::Nothing
+        } else {
+            RowOutcome::Damaged
+        }
     }
 }
 
@@ -99,7 +110,14 @@ impl Lines {
         let kind = kind(flags, sectors.is_none());
         let device = devices.index_of(name)?;
         let bytes = u32::try_from(sectors.unwrap_or(0).checked_mul(512)?).ok()?;
-        let event = BlockEvent { step, time_ns, device, sector: sector.unwrap_or(0), bytes, kind };
+        let event = BlockEvent {
+            step,
+            time_ns,
+            device,
+            sector: sector.unwrap_or(0),
+            bytes,
+            kind,
+        };
         self.events.event(&event);
         Some(())
     }
@@ -146,7 +164,10 @@ mod tests {
             response_ns: Some(3000),
             ..BlockRequest::new(1829, 0, TraceOp::Write, 223_490 * 512, 4096)
         };
-        assert_eq!((requests, devices, damaged.len()), (vec![write], vec!["8,0".to_string()], 0));
+        assert_eq!(
+            (requests, devices, damaged.len()),
+            (vec![write], vec!["8,0".to_string()], 0)
+        );
     }
 
     #[test]
@@ -155,7 +176,10 @@ mod tests {
             8,0 0 4 0.4 7 D R 36 (12 00 00) [x]\n8,0 0 5 0.5 7 m N some message\nnonsense\n8,0 0 6 x 7 D R 0 + 8 [x]\n\
             CPU0 (8,0):\n Reads Queued: 1\nTotal (8,0):\n Writes: 2\n";
         let (requests, _, damaged) = read(&FORMAT, text);
-        let ops: Vec<_> = requests.iter().map(|request| (request.op, request.fua)).collect();
+        let ops: Vec<_> = requests
+            .iter()
+            .map(|request| (request.op, request.fua))
+            .collect();
         let expected = [
             (TraceOp::Flush, false),
             (TraceOp::Write, true),

@@ -39,7 +39,11 @@ impl TextRow for Load {
             self.in_rows = true;
             return RowOutcome::HeadEnds;
         }
-        if self.in_rows { RowOutcome::Unclear } else { RowOutcome::Nothing }
+        if self.in_rows {
+            RowOutcome::Unclear
+        } else {
+            RowOutcome::Nothing
+        }
     }
 }
 
@@ -59,7 +63,10 @@ fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         None => None,
     };
     let device = devices.index_of(b"0")?;
-    Some(BlockRequest { response_ns, ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes) })
+    Some(BlockRequest {
+        response_ns,
+        ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes)
+    })
 }
 
 #[cfg(test)]
@@ -95,10 +102,18 @@ mod tests {
     /// Text before the columns is no damage, text behind them is; flags of an operation are kept out.
     #[test]
     fn heads_and_damage() {
-        let (requests, _, damaged) =
-            read(&FORMAT, b"0.1 ; 8 ; 8 ; RA ; 0.0 ; 0.0\nnonsense\n0.2 ; 8 ; 8 ; X ; 0 ; 0\n");
-        assert_eq!((requests.len(), requests[0].op, damaged), (1, TraceOp::Read, vec![2, 3]));
-        assert_eq!(read(&FORMAT, b"only a head\nmore of it\n").2, Vec::<u64>::new());
+        let (requests, _, damaged) = read(
+            &FORMAT,
+            b"0.1 ; 8 ; 8 ; RA ; 0.0 ; 0.0\nnonsense\n0.2 ; 8 ; 8 ; X ; 0 ; 0\n",
+        );
+        assert_eq!(
+            (requests.len(), requests[0].op, damaged),
+            (1, TraceOp::Read, vec![2, 3])
+        );
+        assert_eq!(
+            read(&FORMAT, b"only a head\nmore of it\n").2,
+            Vec::<u64>::new()
+        );
     }
 
     /// `windows-mssql.load.gz` of the publisher's examples has the end of its head twice; blkreplay itself takes loads that

@@ -22,7 +22,12 @@ pub const FORMAT: Format = Format {
     example: &EXAMPLE,
     decoder: |options| {
         let events = EventRequests::new(options.event);
-        Box::new(Blktrace { events, number: 0, skipping: false, numbered: NumberedDevices::new() })
+        Box::new(Blktrace {
+            events,
+            number: 0,
+            skipping: false,
+            numbered: NumberedDevices::new(),
+        })
     },
 };
 
@@ -61,7 +66,8 @@ pub struct EventHead {
 #[inline(always)]
 fn begins(bytes: &[u8]) -> Option<(bool, u8)> {
     let magic: [u8; MAGIC_BYTES] = *bytes.first_chunk()?;
-    let version = |word: u32| (word & !0xff == MAGIC && matches!(word as u8, 7 | 8)).then_some(word as u8);
+    let version =
+        |word: u32| (word & !0xff == MAGIC && matches!(word as u8, 7 | 8)).then_some(word as u8);
     let little = version(u32::from_le_bytes(magic)).map(|version| (false, version));
     little.or_else(|| version(u32::from_be_bytes(magic)).map(|version| (true, version)))
 }
@@ -94,18 +100,38 @@ pub fn parse(bytes: &[u8]) -> EventAt {
 /// The event of this byte order and version that begins here, if all of it is here.
 #[inline(always)]
 fn whole<const BIG_ENDIAN: bool, const VERSION: u8>(bytes: &[u8]) -> Option<EventHead> {
-    let head = bytes.get(..if VERSION == 7 { VERSION_1_BYTES } else { VERSION_2_BYTES })?;
+    let head = bytes.get(
+        ..if VERSION == 7 {
+            VERSION_1_BYTES
+        } else {
+            VERSION_2_BYTES
+        },
+    )?;
     let word = |at: usize| {
         let word: [u8; 4] = head[at..at + 4].try_into().expect("four bytes of the head");
-        if BIG_ENDIAN { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+        if BIG_ENDIAN {
+            u32::from_be_bytes(word)
+        } else {
+            u32::from_le_bytes(word)
+        }
     };
     let long = |at: usize| {
-        let long: [u8; 8] = head[at..at + 8].try_into().expect("eight bytes of the head");
-        if BIG_ENDIAN { u64::from_be_bytes(long) } else { u64::from_le_bytes(long) }
+        let long: [u8; 8] = head[at..at + 8]
+            .try_into()
+            .expect("eight bytes of the head");
+        if BIG_ENDIAN {
+            u64::from_be_bytes(long)
+        } else {
+            u64::from_le_bytes(long)
+        }
     };
     let short = |at: usize| {
         let word = [head[at], head[at + 1]];
-        if BIG_ENDIAN { u16::from_be_bytes(word) } else { u16::from_le_bytes(word) }
+        if BIG_ENDIAN {
+            u16::from_be_bytes(word)
+        } else {
+            u16::from_le_bytes(word)
+        }
     };
     let (action, device, more) = match VERSION {
         7 => (u64::from(word(28)), word(36), short(46)),
@@ -151,7 +177,13 @@ impl EventHead {
 
     fn kind(&self) -> EventKind {
         let is = |category: u32| self.action >> (16 + category) & 1 == 1;
-        EventKind { write: is(1), flush: is(2), passthrough: is(9), discard: is(13), fua: is(15) }
+        EventKind {
+            write: is(1),
+            flush: is(2),
+            passthrough: is(9),
+            discard: is(13),
+            fua: is(15),
+        }
     }
 }
 
@@ -214,9 +246,18 @@ impl Blktrace {
         }
         // The kernel's dev_t: 12 bits of major number, 20 of minor.
         let name = |device| format!("{},{}", device >> 20, device & 0xf_ffff);
-        let Some(device) = self.numbered.index_of(head.device.into(), devices, name) else { return false };
+        let Some(device) = self.numbered.index_of(head.device.into(), devices, name) else {
+            return false;
+        };
         let (time_ns, sector, bytes) = (head.time_ns, head.sector, head.moved);
-        let event = BlockEvent { step, time_ns, device, sector, bytes, kind: head.kind() };
+        let event = BlockEvent {
+            step,
+            time_ns,
+            device,
+            sector,
+            bytes,
+            kind: head.kind(),
+        };
         self.events.event(&event);
         true
     }
@@ -224,12 +265,36 @@ impl Blktrace {
 
 /// The bytes of an event, for tests.
 #[cfg(test)]
-pub fn encode(version: u8, big_endian: bool, time_ns: u64, action: u64, sector: u64, moved: u32) -> Vec<u8> {
-    let word = |word: u32| if big_endian { word.to_be_bytes() } else { word.to_le_bytes() };
-    let long = |long: u64| if big_endian { long.to_be_bytes() } else { long.to_le_bytes() };
-    let mut bytes =
-        [&word(MAGIC | u32::from(version))[..], &word(1), &long(time_ns), &long(sector), &word(moved)]
-            .concat();
+pub fn encode(
+    version: u8,
+    big_endian: bool,
+    time_ns: u64,
+    action: u64,
+    sector: u64,
+    moved: u32,
+) -> Vec<u8> {
+    let word = |word: u32| {
+        if big_endian {
+            word.to_be_bytes()
+        } else {
+            word.to_le_bytes()
+        }
+    };
+    let long = |long: u64| {
+        if big_endian {
+            long.to_be_bytes()
+        } else {
+            long.to_le_bytes()
+        }
+    };
+    let mut bytes = [
+        &word(MAGIC | u32::from(version))[..],
+        &word(1),
+        &long(time_ns),
+        &long(sector),
+        &word(moved),
+    ]
+    .concat();
     let device = word(8 << 20 | 16);
     match version {
         7 => bytes.extend([word(action as u32), word(9), device].concat()),
@@ -237,7 +302,11 @@ pub fn encode(version: u8, big_endian: bool, time_ns: u64, action: u64, sector: 
     }
     bytes.extend(word(0));
     // No error, and three bytes that follow.
-    let more = if big_endian { 3u16.to_be_bytes() } else { 3u16.to_le_bytes() };
+    let more = if big_endian {
+        3u16.to_be_bytes()
+    } else {
+        3u16.to_le_bytes()
+    };
     bytes.extend([0, 0, more[0], more[1]]);
     if version == 8 {
         bytes.extend([0; 12]);
@@ -266,7 +335,11 @@ mod tests {
                 response_ns: Some(2000),
                 ..BlockRequest::new(1000, 0, TraceOp::Write, 8192, 4096)
             };
-            assert_eq!((requests, damaged.len()), (vec![write], 0), "{version} {big_endian}");
+            assert_eq!(
+                (requests, damaged.len()),
+                (vec![write], 0),
+                "{version} {big_endian}"
+            );
             assert_eq!(devices, ["8,16"]);
         }
     }

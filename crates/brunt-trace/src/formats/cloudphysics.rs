@@ -43,7 +43,13 @@ fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         return None;
     }
     let device = devices.index_of(b"0")?;
-    Some(BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes))
+    Some(BlockRequest::new(
+        time_ns,
+        device,
+        op,
+        offset_bytes,
+        len_bytes,
+    ))
 }
 
 #[cfg(test)]
@@ -55,11 +61,21 @@ mod tests {
     #[test]
     fn rows_of_the_publisher() {
         let (requests, _, damaged) = read(&FORMAT, FORMAT.example);
-        let first = BlockRequest::new(5_633_898_000_000_000, 0, TraceOp::Write, 42_932_745 * 512, 512);
+        let first = BlockRequest::new(
+            5_633_898_000_000_000,
+            0,
+            TraceOp::Write,
+            42_932_745 * 512,
+            512,
+        );
         assert_eq!((requests.len(), requests[0], damaged.len()), (2, first, 0));
         assert_eq!(requests[1].op, TraceOp::Read);
         assert_eq!(
-            read(&FORMAT, b"1,5,zz,512,1\n3,5,2a,512,1\n1,5,2a,512\n1,5,2a,512,1,1\n").2,
+            read(
+                &FORMAT,
+                b"1,5,zz,512,1\n3,5,2a,512,1\n1,5,2a,512\n1,5,2a,512,1,1\n"
+            )
+            .2,
             [1, 2, 3, 4]
         );
     }

@@ -43,19 +43,31 @@ impl Csv {
         let map = options.columns.unwrap_or(ColumnMap::SAMPLE);
         let op = options.op.unwrap_or(TraceOp::Read);
         let mut meaning = [0; COLUMNS_MAX as usize];
-        for (place, column) in [map.time, Some(map.object), map.size, map.op, map.tenant].iter().enumerate() {
+        for (place, column) in [map.time, Some(map.object), map.size, map.op, map.tenant]
+            .iter()
+            .enumerate()
+        {
             if let Some(column) = column {
                 meaning[usize::from(*column)] = place as u8 + 1;
             }
         }
-        Csv { map, op, block_bytes: options.block_bytes, meaning, first: true }
+        Csv {
+            map,
+            op,
+            block_bytes: options.block_bytes,
+            meaning,
+            first: true,
+        }
     }
 
     /// The fields of a line, as far as there are any with a meaning.
     fn fields<'a>(&self, line: &'a [u8]) -> CsvFields<'a> {
         let mut fields = CsvFields::default();
         let meaning = &self.meaning[..self.map.columns()];
-        for (meaning, field) in meaning.iter().zip(DelimitedFields::new(line, self.map.delimiter)) {
+        for (meaning, field) in meaning
+            .iter()
+            .zip(DelimitedFields::new(line, self.map.delimiter))
+        {
             if let Some(place) = meaning.checked_sub(1) {
                 fields.found[usize::from(place)] = Some(field);
             }
@@ -80,7 +92,13 @@ impl Csv {
         };
         let name = self.map.tenant.map_or(Some(&b"0"[..]), |_| tenant)?;
         let device = devices.index_of(name)?;
-        Some(BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes))
+        Some(BlockRequest::new(
+            time_ns,
+            device,
+            op,
+            offset_bytes,
+            len_bytes,
+        ))
     }
 }
 
@@ -88,7 +106,11 @@ impl Csv {
 fn in_unit(text: &[u8], unit_ns: u64) -> Option<u64> {
     let end = find(b'.', text).unwrap_or(text.len());
     // The fraction is one of a second here, and the unit's is as many times shorter as the unit.
-    let fraction = if end == text.len() { 0 } else { seconds(&text[end..])? };
+    let fraction = if end == text.len() {
+        0
+    } else {
+        seconds(&text[end..])?
+    };
     let whole = number(&text[..end])?.checked_mul(unit_ns)?;
     whole.checked_add(fraction * unit_ns / 1_000_000_000)
 }
@@ -97,11 +119,19 @@ fn in_unit(text: &[u8], unit_ns: u64) -> Option<u64> {
 /// has them. Without 0x, 42 is none: it may be UNMAP or, as a decimal number, WRITE (10), and a write must not become an
 /// unmap.
 fn operation(word: &[u8]) -> Option<TraceOp> {
-    let is = |words: &[&str]| words.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()));
-    if is(&["r", "read", "get", "28", "08", "88", "a8", "0x28", "0x08", "0x88", "0xa8"]) {
+    let is = |words: &[&str]| {
+        words
+            .iter()
+            .any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
+    };
+    if is(&[
+        "r", "read", "get", "28", "08", "88", "a8", "0x28", "0x08", "0x88", "0xa8",
+    ]) {
         return Some(TraceOp::Read);
     }
-    if is(&["w", "write", "set", "put", "2a", "0a", "8a", "aa", "0x2a", "0x0a", "0x8a", "0xaa"]) {
+    if is(&[
+        "w", "write", "set", "put", "2a", "0a", "8a", "aa", "0x2a", "0x0a", "0x8a", "0xaa",
+    ]) {
         return Some(TraceOp::Write);
     }
     if is(&["f", "flush", "sync", "35", "91", "0x35", "0x91"]) {
@@ -133,10 +163,18 @@ mod tests {
         let (mut devices, mut requests, mut damaged) =
             (Devices::default(), Vec::new(), Vec::<DamagedRow>::new());
         let columns = Some(ColumnMap::parse(columns).unwrap());
-        let options = FormatOptions { columns, op: Some(TraceOp::Write), ..FormatOptions::default() };
+        let options = FormatOptions {
+            columns,
+            op: Some(TraceOp::Write),
+            ..FormatOptions::default()
+        };
         let mut decoder: Box<dyn Decode + Send> = (FORMAT.decoder)(&options);
         decoder.decode(text, true, &mut devices, &mut requests, &mut damaged);
-        (requests, devices.names().to_vec(), damaged.iter().map(|row| row.row).collect())
+        (
+            requests,
+            devices.names().to_vec(),
+            damaged.iter().map(|row| row.row).collect(),
+        )
     }
 
     /// Rows of libCacheSim's `cloudPhysicsIO.csv`, as its guide maps them.
@@ -144,20 +182,34 @@ mod tests {
     fn rows_of_the_publisher() {
         let columns = "time-col=2, obj-id-col=5, obj-size-col=4, op-col=3";
         let (requests, _, damaged) = read(columns, FORMAT.example);
-        let first = BlockRequest::new(5_633_898_000_000_000, 0, TraceOp::Write, 42_932_745 * 512, 512);
+        let first = BlockRequest::new(
+            5_633_898_000_000_000,
+            0,
+            TraceOp::Write,
+            42_932_745 * 512,
+            512,
+        );
         assert_eq!((requests.len(), requests[0], damaged.len()), (2, first, 0));
-        assert_eq!((requests[1].op, requests[1].len_bytes), (TraceOp::Read, 6656));
+        assert_eq!(
+            (requests[1].op, requests[1].len_bytes),
+            (TraceOp::Read, 6656)
+        );
     }
 
     #[test]
     fn what_is_not_mapped_has_a_stated_meaning() {
-        let (requests, devices, damaged) =
-            read("obj-id-col=2,tenant-col=1,delimiter=|", b"a|8\nb|9\nb\nb|x\n");
+        let (requests, devices, damaged) = read(
+            "obj-id-col=2,tenant-col=1,delimiter=|",
+            b"a|8\nb|9\nb\nb|x\n",
+        );
         let expected = [
             BlockRequest::new(0, 0, TraceOp::Write, 8 * 512, 512),
             BlockRequest::new(0, 1, TraceOp::Write, 9 * 512, 512),
         ];
-        assert_eq!((requests, devices), (expected.to_vec(), vec!["a".to_string(), "b".into()]));
+        assert_eq!(
+            (requests, devices),
+            (expected.to_vec(), vec!["a".to_string(), "b".into()])
+        );
         assert_eq!(damaged, [3, 4]);
         let (requests, _, damaged) = read(
             "time-col=1,obj-id-col=2,time-unit=us",
@@ -173,15 +225,32 @@ mod tests {
     fn a_head_is_left_out_and_an_unknown_operation_is_damaged() {
         let text = b"op,lbn\nR,8\nw,8\nfly,8\n";
         assert_eq!(read("op-col=1,obj-id-col=2", text).2, [4]);
-        assert_eq!(read("op-col=1,obj-id-col=2,has-header=false", text).2, [1, 4]);
-        assert_eq!(read("op-col=1,obj-id-col=2,has-header=true", b"R,8\nR,8\n").0.len(), 1);
+        assert_eq!(
+            read("op-col=1,obj-id-col=2,has-header=false", text).2,
+            [1, 4]
+        );
+        assert_eq!(
+            read("op-col=1,obj-id-col=2,has-header=true", b"R,8\nR,8\n")
+                .0
+                .len(),
+            1
+        );
     }
 
     /// A table with decimal operation codes loses its rows, and no write of it becomes an unmap.
     #[test]
     fn operation_codes_are_hexadecimal_and_none_is_guessed() {
-        let (requests, _, damaged) = read("op-col=1,obj-id-col=2", b"2a,8\n0x28,8\n0x42,8\n42,8\n40,8\n");
+        let (requests, _, damaged) = read(
+            "op-col=1,obj-id-col=2",
+            b"2a,8\n0x28,8\n0x42,8\n42,8\n40,8\n",
+        );
         let ops: Vec<TraceOp> = requests.iter().map(|request| request.op).collect();
-        assert_eq!((ops, damaged), (vec![TraceOp::Write, TraceOp::Read, TraceOp::Unmap], vec![4, 5]));
+        assert_eq!(
+            (ops, damaged),
+            (
+                vec![TraceOp::Write, TraceOp::Read, TraceOp::Unmap],
+                vec![4, 5]
+            )
+        );
     }
 }

@@ -19,8 +19,14 @@ pub const FORMAT: Format = Format {
     needs_op: false,
     needs_columns: false,
     takes: &[ReadingKey::Jiffies],
-    example: b"r\x03\x01L\x08\0\0\0\x3f\0\0\0\x10\x27\0\0w\x03\x02L\x02\0\0\0\x80\x1a\x06\0\x12\x27\0\0",
-    decoder: |options| Box::new(Dtb { rows: None, jiffies_per_s: u64::from(options.jiffies_per_s.max(1)) }),
+    example:
+        b"r\x03\x01L\x08\0\0\0\x3f\0\0\0\x10\x27\0\0w\x03\x02L\x02\0\0\0\x80\x1a\x06\0\x12\x27\0\0",
+    decoder: |options| {
+        Box::new(Dtb {
+            rows: None,
+            jiffies_per_s: u64::from(options.jiffies_per_s.max(1)),
+        })
+    },
 };
 
 const BYTES: usize = 16;
@@ -105,10 +111,18 @@ impl<const BIG_ENDIAN: bool> BinaryRow for Record<BIG_ENDIAN> {
         if op | ADDRESSING[usize::from(record[3])] == NO_CODE {
             return None;
         }
-        let op = if op == 0 { TraceOp::Read } else { TraceOp::Write };
+        let op = if op == 0 {
+            TraceOp::Read
+        } else {
+            TraceOp::Write
+        };
         let word = |at: usize| {
             let bytes = [record[at], record[at + 1], record[at + 2], record[at + 3]];
-            if BIG_ENDIAN { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+            if BIG_ENDIAN {
+                u32::from_be_bytes(bytes)
+            } else {
+                u32::from_le_bytes(bytes)
+            }
         };
         let (sectors, sector, jiffies) = (word(4), word(8), word(12));
         if sectors > SECTORS_MAX {
@@ -119,14 +133,27 @@ impl<const BIG_ENDIAN: bool> BinaryRow for Record<BIG_ENDIAN> {
         let device = self.numbered.index_of(number, devices, name)?;
         let time_ns = self.time_ns(jiffies)?;
         let offset_bytes = u64::from(sector) * u64::from(SECTOR_BYTES);
-        Some(BlockRequest::new(time_ns, device, op, offset_bytes, sectors * SECTOR_BYTES))
+        Some(BlockRequest::new(
+            time_ns,
+            device,
+            op,
+            offset_bytes,
+            sectors * SECTOR_BYTES,
+        ))
     }
 }
 
 impl<const BIG_ENDIAN: bool> Record<BIG_ENDIAN> {
     fn new(per_s: u64) -> Record<BIG_ENDIAN> {
-        let tick_ns = NonZeroU64::new(SECOND_NS / per_s).filter(|_| SECOND_NS.is_multiple_of(per_s));
-        Record { per_s, tick_ns, last: 0, ticks: -1, numbered: NumberedDevices::new() }
+        let tick_ns =
+            NonZeroU64::new(SECOND_NS / per_s).filter(|_| SECOND_NS.is_multiple_of(per_s));
+        Record {
+            per_s,
+            tick_ns,
+            last: 0,
+            ticks: -1,
+            numbered: NumberedDevices::new(),
+        }
     }
 
     /// When these jiffies are over, if a number says it.
@@ -134,7 +161,11 @@ impl<const BIG_ENDIAN: bool> Record<BIG_ENDIAN> {
     fn time_ns(&mut self, jiffies: u32) -> Option<u64> {
         // The shorter way around 32 bits: a step of up to half of them, forward or back.
         let step = i64::from(jiffies.wrapping_sub(self.last) as i32);
-        self.ticks = if self.ticks < 0 { jiffies.into() } else { (self.ticks + step).max(0) };
+        self.ticks = if self.ticks < 0 {
+            jiffies.into()
+        } else {
+            (self.ticks + step).max(0)
+        };
         self.last = jiffies;
         let ticks = self.ticks as u64;
         match self.tick_ns {
@@ -142,7 +173,9 @@ impl<const BIG_ENDIAN: bool> Record<BIG_ENDIAN> {
             None => {
                 let (seconds, more) = (ticks / self.per_s, ticks % self.per_s);
                 // Jiffies of less than a second are a number of 32 bits, and a second in nanoseconds is another.
-                seconds.checked_mul(SECOND_NS)?.checked_add(more * SECOND_NS / self.per_s)
+                seconds
+                    .checked_mul(SECOND_NS)?
+                    .checked_add(more * SECOND_NS / self.per_s)
             }
         }
     }
@@ -154,15 +187,30 @@ mod tests {
     use crate::formats::read;
 
     fn record(op: u8, sectors: u32, sector: u32, jiffies: u32, big_endian: bool) -> Vec<u8> {
-        let bytes = |word: u32| if big_endian { word.to_be_bytes() } else { word.to_le_bytes() };
-        [&[op, 3, 1, b'S'][..], &bytes(sectors), &bytes(sector), &bytes(jiffies)].concat()
+        let bytes = |word: u32| {
+            if big_endian {
+                word.to_be_bytes()
+            } else {
+                word.to_le_bytes()
+            }
+        };
+        [
+            &[op, 3, 1, b'S'][..],
+            &bytes(sectors),
+            &bytes(sector),
+            &bytes(jiffies),
+        ]
+        .concat()
     }
 
     #[test]
     fn records_of_either_byte_order_as_the_specification_has_them() {
         let expected = BlockRequest::new(100_000_000_000, 0, TraceOp::Read, 63 * 512, 4096);
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
-        assert_eq!((damaged.len(), devices), (0, vec!["3:1".to_string(), "3:2".into()]));
+        assert_eq!(
+            (damaged.len(), devices),
+            (0, vec!["3:1".to_string(), "3:2".into()])
+        );
         assert_eq!((requests.len(), requests[0]), (2, expected));
         let (requests, _, damaged) = read(&FORMAT, &record(b'r', 8, 63, 10_000, true));
         assert_eq!((requests, damaged.len()), (vec![expected], 0));
@@ -172,17 +220,30 @@ mod tests {
     #[test]
     fn jiffies_are_as_long_as_stated() {
         let time = |jiffies_per_s: u32| {
-            let options = crate::FormatOptions { jiffies_per_s, ..crate::FormatOptions::default() };
-            let (mut devices, mut requests, mut damaged) = (Devices::default(), Vec::new(), Vec::new());
+            let options = crate::FormatOptions {
+                jiffies_per_s,
+                ..crate::FormatOptions::default()
+            };
+            let (mut devices, mut requests, mut damaged) =
+                (Devices::default(), Vec::new(), Vec::new());
             let bytes = record(b'r', 8, 0, 4_000_000_000, false);
-            (FORMAT.decoder)(&options).decode(&bytes, true, &mut devices, &mut requests, &mut damaged);
+            (FORMAT.decoder)(&options).decode(
+                &bytes,
+                true,
+                &mut devices,
+                &mut requests,
+                &mut damaged,
+            );
             requests.first().map(|request| request.time_ns)
         };
         let expected = |per_s: u128| u64::try_from(4_000_000_000 * 1_000_000_000 / per_s).ok();
         for per_s in [100, 250, 300, 1000, 1024] {
             assert_eq!(time(per_s), expected(per_s.into()), "{per_s}");
         }
-        assert_eq!((time(1), time(0)), (Some(4_000_000_000_000_000_000), time(1)));
+        assert_eq!(
+            (time(1), time(0)),
+            (Some(4_000_000_000_000_000_000), time(1))
+        );
     }
 
     #[test]
@@ -193,7 +254,10 @@ mod tests {
         bytes.extend(record(b'w', 8, 0, u32::MAX - 5, false));
         bytes.push(b'r');
         let (requests, _, damaged) = read(&FORMAT, &bytes);
-        let jiffies: Vec<u64> = requests.iter().map(|request| request.time_ns / 10_000_000).collect();
+        let jiffies: Vec<u64> = requests
+            .iter()
+            .map(|request| request.time_ns / 10_000_000)
+            .collect();
         assert_eq!(jiffies, [(1 << 32) - 1, 1 << 32, (1 << 32) - 6]);
         assert_eq!(damaged, [3, 5]);
     }

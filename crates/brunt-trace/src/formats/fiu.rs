@@ -77,7 +77,10 @@ impl Fiu {
         self.name.push(b':');
         self.name.extend_from_slice(minor);
         let device = devices.index_of(&self.name)?;
-        Some(BlockRequest { content, ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes) })
+        Some(BlockRequest {
+            content,
+            ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes)
+        })
     }
 }
 
@@ -93,10 +96,19 @@ mod tests {
         assert_eq!((damaged.len(), devices), (0, vec!["6:0".to_string()]));
         let first = BlockRequest {
             content: content_hash(b"56f11b711d91a065a2b6458eca924523"),
-            ..BlockRequest::new(89_968_195_792_462, 0, TraceOp::Read, 283_193_184 * 512, 4096)
+            ..BlockRequest::new(
+                89_968_195_792_462,
+                0,
+                TraceOp::Read,
+                283_193_184 * 512,
+                4096,
+            )
         };
         assert_eq!((requests.len(), requests[0]), (2, first));
-        assert_eq!((requests[1].op, requests[1].content), (TraceOp::Write, first.content));
+        assert_eq!(
+            (requests[1].op, requests[1].content),
+            (TraceOp::Write, first.content)
+        );
         let damaged =
             b"1 2 p 0 8 X 6 0 56f11b711d91a065a2b6458eca924523\n1 2 p 0 8 R 6 0 56f11b\n1 2 0 8 R\n";
         assert_eq!(read(&FORMAT, damaged).2, [1, 2, 3]);

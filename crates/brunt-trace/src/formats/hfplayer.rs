@@ -59,7 +59,11 @@ impl TextRow for HfPlayer {
     fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
         if let Some(head) = line.strip_prefix(b"#") {
             self.columns = Columns::of(head);
-            return if self.columns.is_some() { RowOutcome::Nothing } else { RowOutcome::Damaged };
+            return if self.columns.is_some() {
+                RowOutcome::Nothing
+            } else {
+                RowOutcome::Damaged
+            };
         }
         match &self.columns {
             Some(columns) => columns.row(line, devices).unwrap_or(RowOutcome::Damaged),
@@ -70,8 +74,12 @@ impl TextRow for HfPlayer {
 
 impl Columns {
     fn of(head: &[u8]) -> Option<Columns> {
-        let (mut slots, mut count, mut found) = ([UNREAD as u8; COLUMNS_MAX], 0, [false; READ.len()]);
-        for (number, column) in DelimitedFields::new(head, b',').take(COLUMNS_MAX).enumerate() {
+        let (mut slots, mut count, mut found) =
+            ([UNREAD as u8; COLUMNS_MAX], 0, [false; READ.len()]);
+        for (number, column) in DelimitedFields::new(head, b',')
+            .take(COLUMNS_MAX)
+            .enumerate()
+        {
             let end = memchr::memchr(b'.', column).unwrap_or(column.len());
             let named = |(name, _): &(&[u8], bool)| column[..end].eq_ignore_ascii_case(name);
             // Of columns of the same name the first is read.
@@ -81,15 +89,26 @@ impl Columns {
                 (slots[number], count) = (slot as u8, number + 1);
             }
         }
-        let is_whole = READ.iter().zip(found).all(|((_, is_needed), found)| found || !is_needed);
-        is_whole.then_some(Columns { slots, count, has_phase: found[PHASE], has_latency: found[LATENCY] })
+        let is_whole = READ
+            .iter()
+            .zip(found)
+            .all(|((_, is_needed), found)| found || !is_needed);
+        is_whole.then_some(Columns {
+            slots,
+            count,
+            has_phase: found[PHASE],
+            has_latency: found[LATENCY],
+        })
     }
 
     fn row(&self, line: &[u8], devices: &mut Devices) -> Option<RowOutcome> {
         let mut fields = [&b""[..]; UNREAD + 1];
         let mut slots = self.slots[..self.count].iter();
         each_field(line, b',', |field| {
-            slots.next().map(|slot| fields[usize::from(*slot) % (UNREAD + 1)] = field).is_some()
+            slots
+                .next()
+                .map(|slot| fields[usize::from(*slot) % (UNREAD + 1)] = field)
+                .is_some()
         });
         let [time, lun, op, block, blocks, phase, latency, _] = fields.map(trimmed);
         if self.has_phase && phase != b"0" {
@@ -110,13 +129,18 @@ impl Columns {
         };
         let device = devices.index_of(lun)?;
         let request = BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes);
-        Some(RowOutcome::Request(BlockRequest { response_ns, ..request }))
+        Some(RowOutcome::Request(BlockRequest {
+            response_ns,
+            ..request
+        }))
     }
 }
 
 /// Microseconds with a fraction, in nanoseconds; what is finer is cut.
 fn microseconds(text: &[u8]) -> Option<u64> {
-    let Some(point) = find(b'.', text) else { return number(text)?.checked_mul(1000) };
+    let Some(point) = find(b'.', text) else {
+        return number(text)?.checked_mul(1000);
+    };
     let (whole, fraction) = (number(&text[..point])?, &text[point + 1..]);
     let nanos = match *fraction {
         // As most traces have it.
@@ -150,7 +174,10 @@ mod tests {
     #[test]
     fn rows_of_the_publisher() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
-        assert_eq!((damaged.len(), devices), (0, vec!["6".to_string(), "1".into()]));
+        assert_eq!(
+            (damaged.len(), devices),
+            (0, vec!["6".to_string(), "1".into()])
+        );
         let second = BlockRequest {
             response_ns: Some(56_910),
             ..BlockRequest::new(81_442_951_096, 1, TraceOp::Write, 2_254_431_928 * 512, 4096)
@@ -164,7 +191,10 @@ mod tests {
         let (requests, _, damaged) = read(&FORMAT, text);
         assert_eq!(
             (requests, damaged),
-            (vec![BlockRequest::new(1500, 0, TraceOp::Read, 4096, 4096)], vec![4, 5])
+            (
+                vec![BlockRequest::new(1500, 0, TraceOp::Read, 4096, 4096)],
+                vec![4, 5]
+            )
         );
         assert_eq!(read(&FORMAT, b"#LBA.I\n1,2,3\n").2, [1, 2]);
         // Of two columns of one name the first is read.
@@ -179,12 +209,28 @@ mod tests {
         for text in ["0", "50", "81442951.096", "56.9", "56.91", "1.0009999"] {
             let expected = text.parse::<f64>().map(|us| (us * 1000.0) as u64).ok();
             let found = microseconds(text.as_bytes());
-            assert!(found.unwrap().abs_diff(expected.unwrap()) <= 1, "{text}: {found:?}");
+            assert!(
+                found.unwrap().abs_diff(expected.unwrap()) <= 1,
+                "{text}: {found:?}"
+            );
         }
         assert_eq!(microseconds(b"18446744073709551.615"), Some(u64::MAX));
-        assert_eq!((microseconds(b"0.05"), microseconds(b"7.1239")), (Some(50), Some(7123)));
-        for text in ["", ".", ".5", "1.", "-1", "1.-5", "1.5e3", "1.12x", "1.1234x", "18446744073709551.616"]
-        {
+        assert_eq!(
+            (microseconds(b"0.05"), microseconds(b"7.1239")),
+            (Some(50), Some(7123))
+        );
+        for text in [
+            "",
+            ".",
+            ".5",
+            "1.",
+            "-1",
+            "1.-5",
+            "1.5e3",
+            "1.12x",
+            "1.1234x",
+            "18446744073709551.616",
+        ] {
             assert_eq!(microseconds(text.as_bytes()), None, "{text}");
         }
     }

@@ -46,7 +46,11 @@ struct Iolog {
 
 impl Iolog {
     fn new(version: u8) -> Iolog {
-        Iolog { version, begun: false, waited_us: 0 }
+        Iolog {
+            version,
+            begun: false,
+            waited_us: 0,
+        }
     }
 
     fn action(&mut self, line: &[u8], devices: &mut Devices) -> Option<RowOutcome> {
@@ -82,16 +86,29 @@ impl Iolog {
         let device = devices.index_of(file)?;
         // What fio writes as length of a sync are bytes of its buffer, not of the device.
         let len_bytes = if op == TraceOp::Flush { 0 } else { len_bytes };
-        Some(RowOutcome::Request(BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes)))
+        Some(RowOutcome::Request(BlockRequest::new(
+            time_ns,
+            device,
+            op,
+            offset_bytes,
+            len_bytes,
+        )))
     }
 }
 
 impl TextRow for Iolog {
     fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
         if !self.begun {
-            let version = line.strip_prefix(b"fio version ").and_then(|rest| rest.first()).copied();
+            let version = line
+                .strip_prefix(b"fio version ")
+                .and_then(|rest| rest.first())
+                .copied();
             self.begun = version == Some(b'0' + self.version);
-            return if self.begun { RowOutcome::Nothing } else { RowOutcome::Damaged };
+            return if self.begun {
+                RowOutcome::Nothing
+            } else {
+                RowOutcome::Damaged
+            };
         }
         self.action(line, devices).unwrap_or(RowOutcome::Damaged)
     }
@@ -110,10 +127,16 @@ mod tests {
             BlockRequest::new(1_500_000, 0, TraceOp::Write, 0, 512),
             BlockRequest::new(1_500_000, 0, TraceOp::Flush, 0, 0),
         ];
-        assert_eq!((requests, devices, damaged.len()), (expected.to_vec(), vec!["/dev/sda".to_string()], 0));
+        assert_eq!(
+            (requests, devices, damaged.len()),
+            (expected.to_vec(), vec!["/dev/sda".to_string()], 0)
+        );
         let (requests, _, damaged) = read(&FORMAT_3, FORMAT_3.example);
         assert_eq!((requests.len(), damaged.len()), (4, 0));
-        assert_eq!(requests[1], BlockRequest::new(1_510_000, 0, TraceOp::Write, 0, 512));
+        assert_eq!(
+            requests[1],
+            BlockRequest::new(1_510_000, 0, TraceOp::Write, 0, 512)
+        );
         assert_eq!(requests[3].op, TraceOp::Unmap);
     }
 

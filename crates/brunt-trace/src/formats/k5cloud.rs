@@ -46,7 +46,13 @@ fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         return None;
     }
     let device = devices.index_of(volume)?;
-    Some(BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes))
+    Some(BlockRequest::new(
+        time_ns,
+        device,
+        op,
+        offset_bytes,
+        len_bytes,
+    ))
 }
 
 #[cfg(test)]

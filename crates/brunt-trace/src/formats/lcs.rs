@@ -43,10 +43,19 @@ const EXAMPLE: [u8; HEAD_BYTES + 24] = {
         bytes[8 + index] = words[index];
         index += 1;
     }
-    (bytes[FIELDS_AT], bytes[FIELDS_AT + 1], bytes[FIELDS_AT + 2], bytes[FIELDS_AT + 4]) = (2, 3, 1, 4);
+    (
+        bytes[FIELDS_AT],
+        bytes[FIELDS_AT + 1],
+        bytes[FIELDS_AT + 2],
+        bytes[FIELDS_AT + 4],
+    ) = (2, 3, 1, 4);
     (bytes[COUNTS_AT], bytes[COUNTS_AT + 4]) = (4, 24);
     // Second 7, block 16, 4096 bytes.
-    (bytes[HEAD_BYTES], bytes[HEAD_BYTES + 4], bytes[HEAD_BYTES + 13]) = (7, 16, 16);
+    (
+        bytes[HEAD_BYTES],
+        bytes[HEAD_BYTES + 4],
+        bytes[HEAD_BYTES + 13],
+    ) = (7, 16, 16);
     bytes
 };
 
@@ -62,7 +71,9 @@ impl Slot {
     fn read(self, record: &[u8]) -> u64 {
         // Of these lengths only: a copy of any length would be a call for each number.
         match (self.bytes, &record[self.at..]) {
-            (8, [a, b, c, d, e, f, g, h, ..]) => u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]),
+            (8, [a, b, c, d, e, f, g, h, ..]) => {
+                u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h])
+            }
             (4, [a, b, c, d, ..]) => u32::from_le_bytes([*a, *b, *c, *d]).into(),
             (2, [a, b, ..]) => u16::from_le_bytes([*a, *b]).into(),
             (1, [a, ..]) => (*a).into(),
@@ -110,7 +121,9 @@ impl Decode for Lcs {
             }
             used = HEAD_BYTES.min(bytes.len());
         }
-        let Some(layout) = self.layout else { return bytes.len() };
+        let Some(layout) = self.layout else {
+            return bytes.len();
+        };
         let records = bytes[used..].chunks_exact(layout.bytes);
         let cut = records.remainder().len();
         let mut number = self.number;
@@ -119,7 +132,9 @@ impl Decode for Lcs {
         });
         self.number = number;
         if last && cut > 0 {
-            damaged.push(DamagedRow { row: self.number + 1 });
+            damaged.push(DamagedRow {
+                row: self.number + 1,
+            });
             return bytes.len();
         }
         bytes.len() - cut
@@ -128,18 +143,40 @@ impl Decode for Lcs {
 
 impl Lcs {
     fn new(options: &FormatOptions) -> Lcs {
-        Lcs { options: *options, layout: None, number: 0, numbered: NumberedDevices::new(), failed: false }
+        Lcs {
+            options: *options,
+            layout: None,
+            number: 0,
+            numbered: NumberedDevices::new(),
+            failed: false,
+        }
     }
 
     #[inline]
-    fn request(&mut self, layout: &Layout, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
+    fn request(
+        &mut self,
+        layout: &Layout,
+        record: &[u8],
+        devices: &mut Devices,
+    ) -> Option<BlockRequest> {
         let seconds = layout.time.map_or(0, |slot| slot.read(record));
-        let offset_bytes = layout.object.read(record).checked_mul(self.options.block_bytes.into())?;
+        let offset_bytes = layout
+            .object
+            .read(record)
+            .checked_mul(self.options.block_bytes.into())?;
         let len_bytes = u32::try_from(layout.size.map_or(0, |slot| slot.read(record))).ok()?;
         let tenant = layout.tenant.map_or(0, |slot| slot.read(record));
-        let device = self.numbered.index_of(tenant, devices, |tenant| tenant.to_string())?;
+        let device = self
+            .numbered
+            .index_of(tenant, devices, |tenant| tenant.to_string())?;
         let op = self.options.op.unwrap_or(TraceOp::Read);
-        Some(BlockRequest::new(seconds.checked_mul(1_000_000_000)?, device, op, offset_bytes, len_bytes))
+        Some(BlockRequest::new(
+            seconds.checked_mul(1_000_000_000)?,
+            device,
+            op,
+            offset_bytes,
+            len_bytes,
+        ))
     }
 }
 
@@ -178,7 +215,13 @@ fn layout(head: &[u8]) -> Option<Layout> {
         0 => Some(None),
         number => slots.get(number - 1).copied().flatten().map(Some),
     };
-    Some(Layout { bytes: at, object: slot(0)??, size: slot(1)?, time: slot(2)?, tenant: slot(7)? })
+    Some(Layout {
+        bytes: at,
+        object: slot(0)??,
+        size: slot(1)?,
+        time: slot(2)?,
+        tenant: slot(7)?,
+    })
 }
 
 #[cfg(test)]
@@ -191,9 +234,14 @@ mod tests {
         let (requests, _, damaged) = read(&FORMAT, FORMAT.example);
         let first = BlockRequest::new(7_000_000_000, 0, TraceOp::Read, 16 * 512, 4096);
         assert_eq!((requests, damaged.len()), (vec![first], 0));
-        for (at, byte) in
-            [(0, 1), (9, b'?'), (COUNTS_AT, 5), (COUNTS_AT + 4, 25), (FIELDS_AT, 9), (FIELDS_AT, 0)]
-        {
+        for (at, byte) in [
+            (0, 1),
+            (9, b'?'),
+            (COUNTS_AT, 5),
+            (COUNTS_AT + 4, 25),
+            (FIELDS_AT, 9),
+            (FIELDS_AT, 0),
+        ] {
             let mut bytes = EXAMPLE;
             bytes[at] = byte;
             let (requests, _, damaged) = read(&FORMAT, &bytes);

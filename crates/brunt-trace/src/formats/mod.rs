@@ -61,7 +61,10 @@ pub fn word(line: &[u8]) -> Option<(&[u8], &[u8])> {
         return None;
     }
     // Words are shorter than what a call of memchr is worth.
-    let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
+    let end = line
+        .iter()
+        .position(|byte| matches!(byte, b' ' | b'\t'))
+        .unwrap_or(line.len());
     Some((&line[..end], &line[end..]))
 }
 
@@ -84,7 +87,12 @@ pub struct TextRows<R> {
 impl<R: TextRow> TextRows<R> {
     /// At the beginning of a file.
     pub fn new(row: R) -> TextRows<R> {
-        TextRows { row, number: 0, skipping: false, unclear: VecDeque::new() }
+        TextRows {
+            row,
+            number: 0,
+            skipping: false,
+            unclear: VecDeque::new(),
+        }
     }
 
     /// What reads the rows.
@@ -191,12 +199,19 @@ impl NumberedDevices {
     /// Of none yet.
     pub fn new() -> NumberedDevices {
         // A number that belongs to another place is never found.
-        NumberedDevices { recent: std::array::from_fn(|place| (place as u64 + 1, 0)) }
+        NumberedDevices {
+            recent: std::array::from_fn(|place| (place as u64 + 1, 0)),
+        }
     }
 
     /// The device of this number, which `name` names; `None` for one too many.
     #[inline]
-    pub fn index_of(&mut self, number: u64, devices: &mut Devices, name: fn(u64) -> String) -> Option<u32> {
+    pub fn index_of(
+        &mut self,
+        number: u64,
+        devices: &mut Devices,
+        name: fn(u64) -> String,
+    ) -> Option<u32> {
         match self.recent[number as usize % NUMBERS_RECENT] {
             (known, index) if known == number => Some(index),
             _ => self.look_up(number, devices, name),
@@ -204,7 +219,12 @@ impl NumberedDevices {
     }
 
     #[cold]
-    fn look_up(&mut self, number: u64, devices: &mut Devices, name: fn(u64) -> String) -> Option<u32> {
+    fn look_up(
+        &mut self,
+        number: u64,
+        devices: &mut Devices,
+        name: fn(u64) -> String,
+    ) -> Option<u32> {
         let index = devices.index_of(name(number).as_bytes())?;
         self.recent[number as usize % NUMBERS_RECENT] = (number, index);
         Some(index)
@@ -232,18 +252,27 @@ pub fn read_records<T>(
     let (before, damaged_before, first) = (requests.len(), damaged.len(), *number + 1);
     *number += records.len() as u64;
     let holes = &mut *damaged;
-    requests.extend(records.enumerate().map(move |(index, record)| match row(record) {
-        Some(request) => request,
-        None => {
-            holes.push(DamagedRow { row: first + index as u64 });
-            BlockRequest::new(0, 0, TraceOp::Other, 0, 0)
-        }
-    }));
+    requests.extend(
+        records
+            .enumerate()
+            .map(move |(index, record)| match row(record) {
+                Some(request) => request,
+                None => {
+                    holes.push(DamagedRow {
+                        row: first + index as u64,
+                    });
+                    BlockRequest::new(0, 0, TraceOp::Other, 0, 0)
+                }
+            }),
+    );
     let holes = &damaged[damaged_before..];
     if holes.is_empty() {
         return;
     }
-    let mut holes = holes.iter().map(|damaged| before + (damaged.row - first) as usize).peekable();
+    let mut holes = holes
+        .iter()
+        .map(|damaged| before + (damaged.row - first) as usize)
+        .peekable();
     let mut place = 0;
     requests.retain(|_| {
         let is_hole = holes.next_if_eq(&place).is_some();
@@ -279,7 +308,9 @@ impl<R: BinaryRow> Decode for BinaryRows<R> {
         let row = |record: &[u8]| self.row.row(record, devices);
         read_records(records, &mut self.number, requests, damaged, row);
         if last && cut > 0 {
-            damaged.push(DamagedRow { row: self.number + 1 });
+            damaged.push(DamagedRow {
+                row: self.number + 1,
+            });
             return bytes.len();
         }
         bytes.len() - cut
@@ -297,7 +328,11 @@ pub fn read(format: &crate::Format, bytes: &[u8]) -> (Vec<BlockRequest>, Vec<Str
         &mut requests,
         &mut damaged,
     );
-    (requests, devices.names().to_vec(), damaged.iter().map(|damaged| damaged.row).collect())
+    (
+        requests,
+        devices.names().to_vec(),
+        damaged.iter().map(|damaged| damaged.row).collect(),
+    )
 }
 
 #[cfg(test)]
@@ -313,19 +348,39 @@ mod tests {
         format: &Format,
         bytes: &[u8],
         mut piece: impl FnMut() -> usize,
-    ) -> (Vec<BlockRequest>, Vec<DamagedRow>, Vec<String>, Option<EventCounts>) {
+    ) -> (
+        Vec<BlockRequest>,
+        Vec<DamagedRow>,
+        Vec<String>,
+        Option<EventCounts>,
+    ) {
         let columns = Some(ColumnMap::SAMPLE);
-        let options = FormatOptions { op: Some(TraceOp::Read), columns, ..FormatOptions::default() };
+        let options = FormatOptions {
+            op: Some(TraceOp::Read),
+            columns,
+            ..FormatOptions::default()
+        };
         let (mut devices, mut requests, mut damaged) = (Devices::default(), Vec::new(), Vec::new());
         let mut decoder = (format.decoder)(&options);
         let (mut used, mut end) = (0, 0);
         while end < bytes.len() {
             end = bytes.len().min(end + piece());
             let last = end == bytes.len();
-            used += decoder.decode(&bytes[used..end], last, &mut devices, &mut requests, &mut damaged);
+            used += decoder.decode(
+                &bytes[used..end],
+                last,
+                &mut devices,
+                &mut requests,
+                &mut damaged,
+            );
         }
         assert_eq!(used, bytes.len());
-        (requests, damaged, devices.names().to_vec(), decoder.events())
+        (
+            requests,
+            damaged,
+            devices.names().to_vec(),
+            decoder.events(),
+        )
     }
 
     /// Hundreds of rows at once, some of them damaged, are what they are one by one.
@@ -342,9 +397,19 @@ mod tests {
                 }
             }
             let whole = in_pieces(format, &bytes, || bytes.len());
-            assert!(whole.0.len() > 100 && !whole.1.is_empty(), "{}: {:?}", format.name, whole.1);
+            assert!(
+                whole.0.len() > 100 && !whole.1.is_empty(),
+                "{}: {:?}",
+                format.name,
+                whole.1
+            );
             assert_eq!(in_pieces(format, &bytes, || 1), whole, "{}", format.name);
-            assert_eq!(in_pieces(format, &bytes, || random.below(5000) as usize), whole, "{}", format.name);
+            assert_eq!(
+                in_pieces(format, &bytes, || random.below(5000) as usize),
+                whole,
+                "{}",
+                format.name
+            );
         }
     }
 
@@ -355,8 +420,9 @@ mod tests {
         let (mut requests, mut damaged, mut number) = (Vec::new(), Vec::new(), 10);
         let (mut expected, mut expected_damaged) = (Vec::new(), Vec::new());
         for share in [0.0, 0.1, 0.9, 1.0, 0.0] {
-            let rows: Vec<Option<u64>> =
-                (0..100).map(|place| (!random.chance(share)).then_some(place)).collect();
+            let rows: Vec<Option<u64>> = (0..100)
+                .map(|place| (!random.chance(share)).then_some(place))
+                .collect();
             let request = |place| BlockRequest::new(place, 0, TraceOp::Read, 512, 512);
             for (row, place) in (number + 1..).zip(&rows) {
                 match place {
@@ -364,8 +430,17 @@ mod tests {
                     None => expected_damaged.push(DamagedRow { row }),
                 }
             }
-            read_records(rows.iter(), &mut number, &mut requests, &mut damaged, |place| place.map(request));
+            read_records(
+                rows.iter(),
+                &mut number,
+                &mut requests,
+                &mut damaged,
+                |place| place.map(request),
+            );
         }
-        assert_eq!((number, requests, damaged), (510, expected, expected_damaged));
+        assert_eq!(
+            (number, requests, damaged),
+            (510, expected, expected_damaged)
+        );
     }
 }

@@ -47,13 +47,17 @@ impl Msr {
         };
         let offset_bytes = number(fields.next()?)?;
         let len_bytes = u32::try_from(number(fields.next()?)?).ok()?;
-        let response_ns = Some(number(fields.next()?)?.checked_mul(100)?).filter(|response| *response > 0);
+        let response_ns =
+            Some(number(fields.next()?)?.checked_mul(100)?).filter(|response| *response > 0);
         self.name.clear();
         self.name.extend_from_slice(host);
         self.name.push(b'-');
         self.name.extend_from_slice(disk);
         let device = devices.index_of(&self.name)?;
-        Some(BlockRequest { response_ns, ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes) })
+        Some(BlockRequest {
+            response_ns,
+            ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes)
+        })
     }
 }
 
@@ -65,7 +69,10 @@ mod tests {
     #[test]
     fn rows_as_the_readme_describes_them() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
-        assert_eq!((damaged.len(), devices), (0, vec!["hm-0".to_string(), "hm-1".into()]));
+        assert_eq!(
+            (damaged.len(), devices),
+            (0, vec!["hm-0".to_string(), "hm-1".into()])
+        );
         let second = BlockRequest {
             time_ns: 12_816_637_201_638_215_500,
             device: 1,
@@ -84,6 +91,9 @@ mod tests {
         let head = b"Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n1,hm,0,Trim,0,512,1\n1,hm,0,Read,0,512\n\
             2,hm,0,Read,0,512,0\n";
         let (requests, _, damaged) = read(&FORMAT, head);
-        assert_eq!((requests.len(), requests[0].response_ns, damaged), (1, None, vec![2, 3]));
+        assert_eq!(
+            (requests.len(), requests[0].response_ns, damaged),
+            (1, None, vec![2, 3])
+        );
     }
 }

@@ -21,8 +21,15 @@ pub const FORMAT: Format = Format {
         0x00, 0x02, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, //
     ],
     decoder: |options| {
-        let (op, block_bytes) = (options.op.unwrap_or(TraceOp::Read), options.block_bytes.into());
-        Box::new(BinaryRows::new(OracleGeneral { op, block_bytes, device: OneDevice::default() }))
+        let (op, block_bytes) = (
+            options.op.unwrap_or(TraceOp::Read),
+            options.block_bytes.into(),
+        );
+        Box::new(BinaryRows::new(OracleGeneral {
+            op,
+            block_bytes,
+            device: OneDevice::default(),
+        }))
     },
 };
 
@@ -42,18 +49,25 @@ impl BinaryRow for OracleGeneral {
     #[inline]
     fn row(&mut self, record: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         let record: &[u8; 24] = record.try_into().ok()?;
-        let word =
-            |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+        let word = |at: usize| {
+            u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])
+        };
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         let (seconds, object, size, next) = (word(0), long(4), word(12), long(16) as i64);
-        let possible =
-            (1..=SIZE_BYTES_MAX).contains(&size) && ((-1..NEXT_MAX).contains(&next) || next == i64::MAX);
+        let possible = (1..=SIZE_BYTES_MAX).contains(&size)
+            && ((-1..NEXT_MAX).contains(&next) || next == i64::MAX);
         if !possible {
             return None;
         }
         let offset_bytes = object.checked_mul(self.block_bytes)?;
         let device = self.device.index(devices)?;
-        Some(BlockRequest::new(u64::from(seconds) * 1_000_000_000, device, self.op, offset_bytes, size))
+        Some(BlockRequest::new(
+            u64::from(seconds) * 1_000_000_000,
+            device,
+            self.op,
+            offset_bytes,
+            size,
+        ))
     }
 }
 
@@ -66,7 +80,13 @@ mod tests {
     #[test]
     fn a_record_of_the_publisher() {
         let (requests, _, damaged) = read(&FORMAT, FORMAT.example);
-        let first = BlockRequest::new(0x55_f76a * 1_000_000_000, 0, TraceOp::Read, 0x028f_1a09 * 512, 512);
+        let first = BlockRequest::new(
+            0x55_f76a * 1_000_000_000,
+            0,
+            TraceOp::Read,
+            0x028f_1a09 * 512,
+            512,
+        );
         assert_eq!((requests, damaged.len()), (vec![first], 0));
         assert_eq!(read(&FORMAT, &[0; 30]).2, [1, 2]);
     }

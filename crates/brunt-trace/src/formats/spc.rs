@@ -17,7 +17,11 @@ pub const FORMAT: Format = Format {
     takes: &[ReadingKey::Block],
     example: b"0,20941264,8192,W,0.551706,Alpha/NT\n0,20939840,8192,W,0.554041\n\
         1,3436288,15872,W,1.250720,0x123,5.99,test\n0,7695360,4096,R,2.346628\n",
-    decoder: |options| Box::new(TextRows::new(Spc { block_bytes: options.block_bytes.into() })),
+    decoder: |options| {
+        Box::new(TextRows::new(Spc {
+            block_bytes: options.block_bytes.into(),
+        }))
+    },
 };
 
 struct Spc {
@@ -44,7 +48,13 @@ fn request(line: &[u8], block_bytes: u64, devices: &mut Devices) -> Option<Block
     };
     let time_ns = seconds(fields.next()?)?;
     let device = devices.index_of(unit)?;
-    Some(BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes))
+    Some(BlockRequest::new(
+        time_ns,
+        device,
+        op,
+        offset_bytes,
+        len_bytes,
+    ))
 }
 
 #[cfg(test)]
@@ -56,7 +66,10 @@ mod tests {
     #[test]
     fn rows_of_the_specification() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
-        assert_eq!((requests.len(), damaged.len(), devices), (4, 0, vec!["0".to_string(), "1".into()]));
+        assert_eq!(
+            (requests.len(), damaged.len(), devices),
+            (4, 0, vec!["0".to_string(), "1".into()])
+        );
         let third = BlockRequest {
             time_ns: 1_250_720_000,
             device: 1,
@@ -72,8 +85,13 @@ mod tests {
 
     #[test]
     fn blanks_case_and_damage() {
-        let (requests, _, damaged) =
-            read(&FORMAT, b" 0 , 8 , 0 , r , 1\r\n\n0,8,512,X,1.0\n0,8,512,w\n-1,8,512,w,1.0\n");
-        assert_eq!((requests.len(), requests[0].len_bytes, damaged), (1, 0, vec![3, 4, 5]));
+        let (requests, _, damaged) = read(
+            &FORMAT,
+            b" 0 , 8 , 0 , r , 1\r\n\n0,8,512,X,1.0\n0,8,512,w\n-1,8,512,w,1.0\n",
+        );
+        assert_eq!(
+            (requests.len(), requests[0].len_bytes, damaged),
+            (1, 0, vec![3, 4, 5])
+        );
     }
 }

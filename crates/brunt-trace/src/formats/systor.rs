@@ -54,7 +54,10 @@ fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         return None;
     }
     let device = devices.index_of(lun)?;
-    Some(BlockRequest { response_ns, ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes) })
+    Some(BlockRequest {
+        response_ns,
+        ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes)
+    })
 }
 
 #[cfg(test)]
@@ -66,14 +69,27 @@ mod tests {
     #[test]
     fn rows_of_the_publisher() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
-        assert_eq!((damaged.len(), devices), (0, vec!["0".to_string(), "4".into()]));
+        assert_eq!(
+            (damaged.len(), devices),
+            (0, vec!["0".to_string(), "4".into()])
+        );
         let first = BlockRequest {
             response_ns: Some(806_000),
-            ..BlockRequest::new(1_456_095_145_133_076_000, 0, TraceOp::Read, 899_056_122_368, 131_072)
+            ..BlockRequest::new(
+                1_456_095_145_133_076_000,
+                0,
+                TraceOp::Read,
+                899_056_122_368,
+                131_072,
+            )
         };
         assert_eq!((requests.len(), requests[0]), (2, first));
-        assert_eq!((requests[1].op, requests[1].response_ns), (TraceOp::Other, None));
-        let damaged = b"1.0,x,R,0,0,512\n1.0,0.1,X,0,0,512\n1.0,0.1,R,0,0,512,9\n1.0,0.1,R,0,-1,512\n";
+        assert_eq!(
+            (requests[1].op, requests[1].response_ns),
+            (TraceOp::Other, None)
+        );
+        let damaged =
+            b"1.0,x,R,0,0,512\n1.0,0.1,X,0,0,512\n1.0,0.1,R,0,0,512,9\n1.0,0.1,R,0,-1,512\n";
         assert_eq!(read(&FORMAT, damaged).2, [1, 2, 3, 4]);
     }
 }

@@ -43,7 +43,13 @@ fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
         return None;
     }
     let device = devices.index_of(name)?;
-    Some(BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes))
+    Some(BlockRequest::new(
+        time_ns,
+        device,
+        op,
+        offset_bytes,
+        len_bytes,
+    ))
 }
 
 #[cfg(test)]
@@ -55,7 +61,10 @@ mod tests {
     #[test]
     fn rows_of_the_publisher() {
         let (requests, devices, damaged) = read(&FORMAT, FORMAT.example);
-        assert_eq!((damaged.len(), devices), (0, vec!["2313".to_string(), "1063".into()]));
+        assert_eq!(
+            (damaged.len(), devices),
+            (0, vec!["2313".to_string(), "1063".into()])
+        );
         let second = BlockRequest {
             time_ns: 1_538_323_200_000_000_000,
             device: 1,
@@ -67,6 +76,9 @@ mod tests {
             content: None,
         };
         assert_eq!((requests.len(), requests[1]), (2, second));
-        assert_eq!(read(&FORMAT, b"1538323200,8,8,2,1\n1538323200,8,8,1\n").2, [1, 2]);
+        assert_eq!(
+            read(&FORMAT, b"1538323200,8,8,2,1\n1538323200,8,8,1\n").2,
+            [1, 2]
+        );
     }
 }

@@ -18,7 +18,8 @@ pub const FORMAT_1: Format = Format {
     example: &[
         0xf4, 0x00, 0x00, 0x80, 0x00, 0x02, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x2a, 0x00, 0x00,
         0x01, //
-        0x09, 0x1a, 0x8f, 0x02, 0x00, 0x00, 0x00, 0x00, 0x22, 0xcf, 0x82, 0xbe, 0x1f, 0x05, 0x00, 0x00,
+        0x09, 0x1a, 0x8f, 0x02, 0x00, 0x00, 0x00, 0x00, 0x22, 0xcf, 0x82, 0xbe, 0x1f, 0x05, 0x00,
+        0x00,
     ],
     decoder: |_| Box::new(BinaryRows::new(Version1(OneDevice::default()))),
 };
@@ -67,7 +68,14 @@ impl BinaryRow for Version1 {
         }
         let (block, time_us) = (u64_at(record, 16), u64_at(record, 24));
         let device = self.0.index(devices)?;
-        request(u16_at(record, 12), u32_at(record, 4), block, time_us, None, device)
+        request(
+            u16_at(record, 12),
+            u32_at(record, 4),
+            block,
+            time_us,
+            None,
+            device,
+        )
     }
 }
 
@@ -82,7 +90,14 @@ impl BinaryRow for Version2 {
         let response_us = Some(u64_at(record, 32));
         let (block, time_us) = (u64_at(record, 16), u64_at(record, 24));
         let device = self.0.index(devices)?;
-        request(u16_at(record, 0), u32_at(record, 8), block, time_us, response_us, device)
+        request(
+            u16_at(record, 0),
+            u32_at(record, 8),
+            block,
+            time_us,
+            response_us,
+            device,
+        )
     }
 }
 
@@ -101,7 +116,10 @@ fn request(
         None => None,
     };
     let (time_ns, offset_bytes) = (time_us.checked_mul(1000)?, block.checked_mul(512)?);
-    Some(BlockRequest { response_ns, ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes) })
+    Some(BlockRequest {
+        response_ns,
+        ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes)
+    })
 }
 
 #[cfg(test)]

@@ -34,10 +34,12 @@ impl<T: Send + Sync + 'static> Beside<T> {
         work: impl FnOnce(&T) -> R + Send + 'static,
     ) -> Result<R, Response> {
         let kept = Arc::clone(&self.0);
-        tokio::task::spawn_blocking(move || work(&kept)).await.map_err(|_| {
-            let what = "this could not be done: the program has a mistake";
-            trouble(StatusCode::INTERNAL_SERVER_ERROR, what, None)
-        })
+        tokio::task::spawn_blocking(move || work(&kept))
+            .await
+            .map_err(|_| {
+                let what = "this could not be done: the program has a mistake";
+                trouble(StatusCode::INTERNAL_SERVER_ERROR, what, None)
+            })
     }
 }
 
@@ -50,12 +52,15 @@ mod tests {
     /// The only thread of a runtime goes on while work waits for something that this thread brings about.
     #[test]
     fn work_that_waits_does_not_hold_up_the_thread_that_answers() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime");
         let (go_on, waits) = channel::<u32>();
         let slow = Beside::new(std::sync::Mutex::new(waits));
         let found = runtime.block_on(async {
             let asked = tokio::spawn(async move {
-                slow.with(|waits| waits.lock().expect("whole").recv().expect("a number")).await
+                slow.with(|waits| waits.lock().expect("whole").recv().expect("a number"))
+                    .await
             });
             // It has begun, and waits.
             tokio::task::yield_now().await;
@@ -67,8 +72,13 @@ mod tests {
 
     #[test]
     fn work_that_panics_is_answered() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime");
         let answer = runtime.block_on(Beside::new(()).with(|()| -> () { panic!("on purpose") }));
-        assert_eq!(answer.err().map(|answer| answer.status()), Some(StatusCode::INTERNAL_SERVER_ERROR));
+        assert_eq!(
+            answer.err().map(|answer| answer.status()),
+            Some(StatusCode::INTERNAL_SERVER_ERROR)
+        );
     }
 }

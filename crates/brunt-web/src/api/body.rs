@@ -25,11 +25,20 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     type Rejection = Response;
 
     async fn from_request(request: Request, _state: &S) -> Result<JsonBody<T>, Response> {
-        let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let kind = content_type.and_then(|value| value.split(';').next()).unwrap_or_default();
+        let content_type = request
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok());
+        let kind = content_type
+            .and_then(|value| value.split(';').next())
+            .unwrap_or_default();
         if !kind.trim().eq_ignore_ascii_case("application/json") {
             let advice = Some("send Content-Type: application/json");
-            return Err(trouble(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body is not JSON", advice));
+            return Err(trouble(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "the body is not JSON",
+                advice,
+            ));
         }
         let too_long = || {
             let what = format!("the body is longer than {BYTES_MAX} bytes, or was cut off");
@@ -40,11 +49,25 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
         if body.size_hint().lower() > BYTES_MAX as u64 {
             return Err(too_long());
         }
-        let late = |_| trouble(StatusCode::REQUEST_TIMEOUT, "the body did not come in time", None);
-        let bytes = timeout(PATIENCE, to_bytes(body, BYTES_MAX)).await.map_err(late)?;
+        let late = |_| {
+            trouble(
+                StatusCode::REQUEST_TIMEOUT,
+                "the body did not come in time",
+                None,
+            )
+        };
+        let bytes = timeout(PATIENCE, to_bytes(body, BYTES_MAX))
+            .await
+            .map_err(late)?;
         let bytes = bytes.map_err(|_| too_long())?;
-        serde_json::from_slice(&bytes).map(JsonBody).map_err(|error| {
-            trouble(StatusCode::BAD_REQUEST, &format!("the body is not what is expected: {error}"), None)
-        })
+        serde_json::from_slice(&bytes)
+            .map(JsonBody)
+            .map_err(|error| {
+                trouble(
+                    StatusCode::BAD_REQUEST,
+                    &format!("the body is not what is expected: {error}"),
+                    None,
+                )
+            })
     }
 }

@@ -48,7 +48,9 @@ pub fn examples() -> Vec<ShippedExample> {
 
 /// What a file calls its experiment.
 fn title(text: &str) -> Option<&str> {
-    let line = text.lines().find_map(|line| line.strip_prefix("name = \""))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("name = \""))?;
     line.strip_suffix('"')
 }
 
@@ -67,8 +69,18 @@ mod tests {
             let experiment = Experiment::parse(&name, example.text);
             let experiment = experiment.unwrap_or_else(|error| panic!("{}", error.one_line()));
             assert_eq!(experiment.name, example.title);
-            assert!(experiment.include.is_none(), "{} needs another file", example.name);
-            assert!(experiment.hosts().is_ok_and(|hosts| hosts.places().is_empty()), "{}", example.name);
+            assert!(
+                experiment.include.is_none(),
+                "{} needs another file",
+                example.name
+            );
+            assert!(
+                experiment
+                    .hosts()
+                    .is_ok_and(|hosts| hosts.places().is_empty()),
+                "{}",
+                example.name
+            );
             assert!(experiment.allow_overwrite.is_empty(), "{}", example.name);
         }
     }

@@ -42,7 +42,11 @@ impl PageLinks {
         if links.len() == LINKS_MAX {
             links.pop_front();
         }
-        links.push_back(PageLink { key: key.clone(), made: Instant::now(), page });
+        links.push_back(PageLink {
+            key: key.clone(),
+            made: Instant::now(),
+            page,
+        });
         Ok(key)
     }
 
@@ -54,7 +58,10 @@ impl PageLinks {
     fn find_at(&self, key: &str, now: Instant) -> Option<LinkedPage> {
         let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         links.retain(|link| now.saturating_duration_since(link.made) < LIFETIME);
-        links.iter().find(|link| link.key == key).map(|link| link.page.clone())
+        links
+            .iter()
+            .find(|link| link.key == key)
+            .map(|link| link.page.clone())
     }
 }
 

@@ -24,7 +24,8 @@ use brunt_study::experiment::{Experiment, Plan};
 use serde::Serialize;
 
 pub use self::plan::{
-    PlanSketch, SketchedFault, SketchedHost, SketchedLink, SketchedTarget, SketchedWorkload, TimeEstimate,
+    PlanSketch, SketchedFault, SketchedHost, SketchedLink, SketchedTarget, SketchedWorkload,
+    TimeEstimate,
 };
 use self::results::ResultsFolder;
 pub use self::routes::RunControl;
@@ -116,7 +117,12 @@ impl ServedSite {
         let state = ServedState::new(workshop, Arc::clone(&runs), results, may_start);
         let routes = state.routes(token.clone());
         let server = HttpServer::start(listener, "live page", site(Arc::clone(&viewers), routes))?;
-        Ok(ServedSite { runs, viewers, token, server: Some(server) })
+        Ok(ServedSite {
+            runs,
+            viewers,
+            token,
+            server: Some(server),
+        })
     }
 
     /// Its token.

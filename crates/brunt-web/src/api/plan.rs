@@ -116,8 +116,9 @@ impl PlanSketch {
     pub fn of(experiment: &Experiment, plan: &Plan) -> PlanSketch {
         let heads = plan.heads();
         let times = heads.iter().map(|point| plan.points[*point].time());
-        let run_seconds =
-            times.clone().try_fold(0.0_f64, |longest, time| Some(longest.max(time?.as_secs_f64())));
+        let run_seconds = times.clone().try_fold(0.0_f64, |longest, time| {
+            Some(longest.max(time?.as_secs_f64()))
+        });
         let least = plan.time_min.as_secs_f64();
         let open_ended = plan.open_ended || times.clone().any(|time| time.is_none());
         let goes_on = experiment.precision_goal().is_some();
@@ -125,9 +126,16 @@ impl PlanSketch {
             name: experiment.name.clone(),
             runs: plan.runs.len() as u32,
             points: heads.len() as u32,
-            seconds: TimeEstimate { least, most: (!open_ended && !goes_on).then_some(least) },
+            seconds: TimeEstimate {
+                least,
+                most: (!open_ended && !goes_on).then_some(least),
+            },
             run_seconds: run_seconds.filter(|_| !heads.is_empty()),
-            writes: plan.written.iter().map(|(_, url, _)| without_secrets(url)).collect(),
+            writes: plan
+                .written
+                .iter()
+                .map(|(_, url, _)| without_secrets(url))
+                .collect(),
             hosts: hosts(experiment, plan),
             links: links(experiment),
             targets: targets(experiment),
@@ -140,15 +148,23 @@ impl PlanSketch {
 /// Where a point's workers are: on other hosts, or where the lab or this machine has them.
 fn places(experiment: &Experiment, hosts: &[String]) -> Vec<String> {
     match hosts {
-        [] => experiment.hosts().map(|hosts| vec![hosts.worker().to_string()]).unwrap_or_default(),
+        [] => experiment
+            .hosts()
+            .map(|hosts| vec![hosts.worker().to_string()])
+            .unwrap_or_default(),
         hosts => hosts.to_vec(),
     }
 }
 
 fn hosts(experiment: &Experiment, plan: &Plan) -> Vec<SketchedHost> {
-    let Ok(hosts) = experiment.hosts() else { return Vec::new() };
-    let mut workers: Vec<String> =
-        plan.points.iter().flat_map(|point| places(experiment, point.hosts())).collect();
+    let Ok(hosts) = experiment.hosts() else {
+        return Vec::new();
+    };
+    let mut workers: Vec<String> = plan
+        .points
+        .iter()
+        .flat_map(|point| places(experiment, point.hosts()))
+        .collect();
     workers.dedup();
     let local = HostName::local();
     let serves = |name: &HostName| {
@@ -158,16 +174,24 @@ fn hosts(experiment: &Experiment, plan: &Plan) -> Vec<SketchedHost> {
             .any(|target| target.serve.is_some() && target.host.as_ref().unwrap_or(&local) == name)
     };
     let sketched = hosts.iter().map(|host| {
-        let worker = workers.iter().any(|worker| *worker == host.name.to_string());
+        let worker = workers
+            .iter()
+            .any(|worker| *worker == host.name.to_string());
         let roles = [("worker", worker), ("target", serves(&host.name))];
         SketchedHost {
             name: host.name.to_string(),
             kind: host.settings.info().name.to_string(),
-            roles: roles.into_iter().filter(|(_, is)| *is).map(|(role, _)| role).collect(),
+            roles: roles
+                .into_iter()
+                .filter(|(_, is)| *is)
+                .map(|(role, _)| role)
+                .collect(),
         }
     });
     // This machine is of interest where it does something.
-    sketched.filter(|host| host.name != local.to_string() || !host.roles.is_empty()).collect()
+    sketched
+        .filter(|host| host.name != local.to_string() || !host.roles.is_empty())
+        .collect()
 }
 
 fn links(experiment: &Experiment) -> Vec<SketchedLink> {
@@ -175,8 +199,15 @@ fn links(experiment: &Experiment) -> Vec<SketchedLink> {
     let sketched = links.map(|(name, link)| {
         let [a, b] = link.between.clone().map(|end| end.to_string());
         // As it is written: a preset by its name.
-        let impairments = serde_json::to_value(link).map(|keys| impairments(&keys)).unwrap_or_default();
-        SketchedLink { name: name.clone(), a, b, impairments }
+        let impairments = serde_json::to_value(link)
+            .map(|keys| impairments(&keys))
+            .unwrap_or_default();
+        SketchedLink {
+            name: name.clone(),
+            a,
+            b,
+            impairments,
+        }
     });
     sketched.collect()
 }
@@ -200,16 +231,28 @@ fn impairments(keys: &Value) -> String {
 }
 
 fn targets(experiment: &Experiment) -> Vec<SketchedTarget> {
-    let devices = experiment.targets.iter().map(|(name, target)| SketchedTarget {
-        name: name.clone(),
-        url: without_secrets(target.place()),
-        host: target.serve.is_some().then(|| target.host.clone().unwrap_or_else(HostName::local).to_string()),
-    });
-    let directories = experiment.filesystems.iter().map(|(name, load)| SketchedTarget {
-        name: name.clone(),
-        url: load.directory.display().to_string(),
-        host: None,
-    });
+    let devices = experiment
+        .targets
+        .iter()
+        .map(|(name, target)| SketchedTarget {
+            name: name.clone(),
+            url: without_secrets(target.place()),
+            host: target.serve.is_some().then(|| {
+                target
+                    .host
+                    .clone()
+                    .unwrap_or_else(HostName::local)
+                    .to_string()
+            }),
+        });
+    let directories = experiment
+        .filesystems
+        .iter()
+        .map(|(name, load)| SketchedTarget {
+            name: name.clone(),
+            url: load.directory.display().to_string(),
+            host: None,
+        });
     devices.chain(directories).collect()
 }
 
@@ -238,7 +281,10 @@ fn faults(experiment: &Experiment) -> Vec<SketchedFault> {
             what: fault.what(),
             on: fault.place(),
             from_s,
-            to_s: fault.common.lasts.map(|lasts| from_s + lasts.0.as_secs_f64()),
+            to_s: fault
+                .common
+                .lasts
+                .map(|lasts| from_s + lasts.0.as_secs_f64()),
             every_run: fault.common.target.is_empty(),
         }
     });
@@ -250,8 +296,8 @@ mod tests {
     use super::*;
 
     fn sketch(text: &str) -> PlanSketch {
-        let experiment =
-            Experiment::parse("x.toml", text).unwrap_or_else(|error| panic!("{}", error.one_line()));
+        let experiment = Experiment::parse("x.toml", text)
+            .unwrap_or_else(|error| panic!("{}", error.one_line()));
         PlanSketch::of(&experiment, &experiment.plan())
     }
 
@@ -264,20 +310,47 @@ mod tests {
              link = \"wire\"\nset = { delay = \"9ms\" }\nat = \"2s\"\nfor = \"3s\"\n[[fault]]\ntarget = \"disk\"\n\
              freeze = true\nat = \"7s\"\n",
         );
-        assert_eq!((found.runs, found.points, found.run_seconds), (2, 1, Some(10.0)));
-        assert_eq!(found.seconds, TimeEstimate { least: 20.0, most: Some(20.0) });
+        assert_eq!(
+            (found.runs, found.points, found.run_seconds),
+            (2, 1, Some(10.0))
+        );
+        assert_eq!(
+            found.seconds,
+            TimeEstimate {
+                least: 20.0,
+                most: Some(20.0)
+            }
+        );
         let host = |name: &str, roles: Vec<&'static str>| {
-            found.hosts.iter().any(|host| host.name == name && host.roles == roles)
+            found
+                .hosts
+                .iter()
+                .any(|host| host.name == name && host.roles == roles)
         };
-        assert!(host("client", vec!["worker"]) && host("server", vec!["target"]), "{:?}", found.hosts);
+        assert!(
+            host("client", vec!["worker"]) && host("server", vec!["target"]),
+            "{:?}",
+            found.hosts
+        );
         assert_eq!(found.hosts.len(), 2);
-        assert_eq!((found.links[0].a.as_str(), found.links[0].b.as_str()), ("client", "server"));
+        assert_eq!(
+            (found.links[0].a.as_str(), found.links[0].b.as_str()),
+            ("client", "server")
+        );
         assert_eq!(found.links[0].impairments, "delay 5ms, loss 0.01");
         assert_eq!(found.targets[0].host.as_deref(), Some("server"));
         assert_eq!(found.workloads[0].hosts, ["client"]);
-        let [later, frozen] = &found.faults[..] else { panic!("{:?}", found.faults) };
-        assert_eq!((later.from_s, later.to_s, later.every_run), (2.0, Some(5.0), true));
-        assert_eq!((frozen.from_s, frozen.to_s, frozen.every_run), (7.0, None, false));
+        let [later, frozen] = &found.faults[..] else {
+            panic!("{:?}", found.faults)
+        };
+        assert_eq!(
+            (later.from_s, later.to_s, later.every_run),
+            (2.0, Some(5.0), true)
+        );
+        assert_eq!(
+            (frozen.from_s, frozen.to_s, frozen.every_run),
+            (7.0, None, false)
+        );
     }
 
     #[test]
@@ -289,8 +362,14 @@ mod tests {
         assert_eq!(found.seconds.most, None);
         assert_eq!(found.run_seconds, None);
         let text = serde_json::to_string(&found).expect("JSON");
-        assert!(!text.contains("geheim") && text.contains("me%***@"), "{text}");
+        assert!(
+            !text.contains("geheim") && text.contains("me%***@"),
+            "{text}"
+        );
         assert_eq!(found.writes.len(), 1);
-        assert_eq!((found.hosts.len(), found.hosts[0].roles.as_slice()), (1, &["worker"][..]));
+        assert_eq!(
+            (found.hosts.len(), found.hosts[0].roles.as_slice()),
+            (1, &["worker"][..])
+        );
     }
 }

@@ -83,8 +83,14 @@ pub struct FigureRange {
 impl FigureRange {
     fn of(values: impl Iterator<Item = f64>) -> Option<FigureRange> {
         values.fold(None, |range: Option<FigureRange>, value| {
-            let range = range.unwrap_or(FigureRange { least: value, most: value });
-            Some(FigureRange { least: range.least.min(value), most: range.most.max(value) })
+            let range = range.unwrap_or(FigureRange {
+                least: value,
+                most: value,
+            });
+            Some(FigureRange {
+                least: range.least.min(value),
+                most: range.most.max(value),
+            })
         })
     }
 }
@@ -96,7 +102,10 @@ impl ResultsFolder {
     /// It cannot be made.
     pub fn open(path: &Path) -> io::Result<ResultsFolder> {
         std::fs::create_dir_all(path)?;
-        Ok(ResultsFolder { path: path.canonicalize()?, known: Mutex::default() })
+        Ok(ResultsFolder {
+            path: path.canonicalize()?,
+            known: Mutex::default(),
+        })
     }
 
     /// Where it is.
@@ -115,8 +124,12 @@ impl ResultsFolder {
         let mut found = Vec::new();
         let mut seen = HashMap::new();
         for entry in std::fs::read_dir(&self.path)? {
-            let Ok(id) = entry?.file_name().into_string() else { continue };
-            let Some(result) = self.read(&id, known.remove(&id)) else { continue };
+            let Ok(id) = entry?.file_name().into_string() else {
+                continue;
+            };
+            let Some(result) = self.read(&id, known.remove(&id)) else {
+                continue;
+            };
             if wanted.iter().all(|word| result.words.contains(word)) {
                 found.push(ResultEntry::clone(&result.entry));
             }
@@ -133,21 +146,27 @@ impl ResultsFolder {
         let folder = self.find(id)?;
         let about = std::fs::metadata(folder.join(summary::FILE_NAME)).ok()?;
         let (changed, bytes) = (about.modified().ok()?, about.len());
-        if let Some(known) = known.filter(|known| known.changed == changed && known.bytes == bytes) {
+        if let Some(known) = known.filter(|known| known.changed == changed && known.bytes == bytes)
+        {
             return Some(known);
         }
         let summary = Summary::read(&folder).ok()?;
         let entry = Arc::new(entry(id, &folder, &summary));
-        Some(KnownResult { changed, bytes, entry, words: searched(id, &summary) })
+        Some(KnownResult {
+            changed,
+            bytes,
+            entry,
+            words: searched(id, &summary),
+        })
     }
 
     /// The folder of this id, if it is one of a result.
     pub fn find(&self, id: &str) -> Option<PathBuf> {
         let mut parts = Path::new(id).components();
-        let is_name =
-            matches!((parts.next(), parts.next()), (Some(Component::Normal(name)), None) if name == id);
+        let is_name = matches!((parts.next(), parts.next()), (Some(Component::Normal(name)), None) if name == id);
         let folder = self.path.join(id);
-        (is_name && !id.starts_with('.') && folder.join(summary::FILE_NAME).is_file()).then_some(folder)
+        (is_name && !id.starts_with('.') && folder.join(summary::FILE_NAME).is_file())
+            .then_some(folder)
     }
 
     /// The text of a result's experiment, without secrets: as it was written, where it was started here.
@@ -155,7 +174,11 @@ impl ResultsFolder {
         let folder = self.find(id)?;
         std::fs::read_to_string(folder.join(EXPERIMENT_FILE))
             .ok()
-            .or_else(|| Summary::read(&folder).ok().map(|summary| summary.experiment.toml))
+            .or_else(|| {
+                Summary::read(&folder)
+                    .ok()
+                    .map(|summary| summary.experiment.toml)
+            })
     }
 
     /// A result's report: that of its end, or of what there is so far.
@@ -184,7 +207,11 @@ impl ResultsFolder {
     pub fn begin(&self, name: &str) -> io::Result<(String, PathBuf)> {
         let slug = slug(name);
         for number in 1..=u32::MAX {
-            let id = if number == 1 { slug.clone() } else { format!("{slug}-{number}") };
+            let id = if number == 1 {
+                slug.clone()
+            } else {
+                format!("{slug}-{number}")
+            };
             let folder = self.path.join(&id);
             match std::fs::create_dir(&folder) {
                 Ok(()) => return Ok((id, folder)),
@@ -198,14 +225,35 @@ impl ResultsFolder {
 
 /// Small letters, digits and hyphens.
 fn slug(name: &str) -> String {
-    let simple = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { ' ' };
+    let simple = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_lowercase()
+        } else {
+            ' '
+        }
+    };
     let text: String = name.chars().map(simple).collect();
-    let slug: String = text.split_whitespace().collect::<Vec<_>>().join("-").chars().take(60).collect();
-    if slug.is_empty() { "experiment".into() } else { slug }
+    let slug: String = text
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join("-")
+        .chars()
+        .take(60)
+        .collect();
+    if slug.is_empty() {
+        "experiment".into()
+    } else {
+        slug
+    }
 }
 
 fn entry(id: &str, folder: &Path, summary: &Summary) -> ResultEntry {
-    let heads = || summary.points.iter().filter(|point| point.part_of.is_none());
+    let heads = || {
+        summary
+            .points
+            .iter()
+            .filter(|point| point.part_of.is_none())
+    };
     let runs = || heads().flat_map(|point| &point.runs);
     let rates = heads().filter_map(|point| point.requests_per_second.map(|rate| rate.mean));
     let p99s = heads().filter_map(|point| point.response_p99_us.map(|p99| p99.mean));
@@ -229,9 +277,22 @@ fn entry(id: &str, folder: &Path, summary: &Summary) -> ResultEntry {
 /// What is searched of a result: names, targets, and the experiment's text.
 fn searched(id: &str, summary: &Summary) -> String {
     let experiment = &summary.experiment;
-    let places = experiment.targets.iter().flat_map(|(name, target)| [name.as_str(), &target.place]);
-    let words = [id, &experiment.name, &experiment.description, &experiment.toml];
-    words.into_iter().chain(places).collect::<Vec<_>>().join("\n").to_lowercase()
+    let places = experiment
+        .targets
+        .iter()
+        .flat_map(|(name, target)| [name.as_str(), &target.place]);
+    let words = [
+        id,
+        &experiment.name,
+        &experiment.description,
+        &experiment.toml,
+    ];
+    words
+        .into_iter()
+        .chain(places)
+        .collect::<Vec<_>>()
+        .join("\n")
+        .to_lowercase()
 }
 
 /// When the first run of a result was made ready.
@@ -244,8 +305,11 @@ fn began_unix_ms(folder: &Path) -> u64 {
     if let (Ok(_), Some(first)) = (read, first) {
         return u64::try_from(first).unwrap_or(0) / 1_000_000;
     }
-    let about = std::fs::metadata(folder).and_then(|about| about.created().or_else(|_| about.modified()));
-    let since = about.ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+    let about =
+        std::fs::metadata(folder).and_then(|about| about.created().or_else(|_| about.modified()));
+    let since = about
+        .ok()
+        .and_then(|made| made.duration_since(UNIX_EPOCH).ok());
     since.map_or(0, |since| since.as_millis() as u64)
 }
 
@@ -257,7 +321,10 @@ mod tests {
 
     fn write(folder: &Path, id: &str, name: &str, place: &str) {
         std::fs::create_dir_all(folder.join(id)).expect("a folder");
-        let target = TargetSummary { place: place.into(), ..TargetSummary::default() };
+        let target = TargetSummary {
+            place: place.into(),
+            ..TargetSummary::default()
+        };
         let summary = Summary {
             format: summary::FORMAT,
             brunt: "0".into(),
@@ -285,8 +352,12 @@ mod tests {
         std::fs::write(folder.path().join("file"), "").expect("a file");
         let results = ResultsFolder::open(folder.path()).expect("it is there");
         let check = |search: &str, expected: &[&str]| {
-            let mut found: Vec<String> =
-                results.list(search).expect("it is read").into_iter().map(|entry| entry.id).collect();
+            let mut found: Vec<String> = results
+                .list(search)
+                .expect("it is read")
+                .into_iter()
+                .map(|entry| entry.id)
+                .collect();
             found.sort();
             assert_eq!(found, expected, "{search}");
         };
@@ -296,13 +367,25 @@ mod tests {
         check("slow disk", &["one", "two"]);
         check("slow nothing", &[]);
         // What has changed is read again, and what is gone is not listed.
-        write(folder.path(), "two", "a longer queue than before", "/dev/sda");
+        write(
+            folder.path(),
+            "two",
+            "a longer queue than before",
+            "/dev/sda",
+        );
         std::fs::remove_dir_all(folder.path().join("one")).expect("it is there");
         check("", &["two"]);
         check("longer sda", &["two"]);
         assert_eq!(results.experiment("two").as_deref(), Some("# slow path"));
-        assert!(results.report("two").is_some_and(|page| page.contains("a longer queue")));
-        assert!(results.comparison("two", "two").is_some() && results.comparison("two", "one").is_none());
+        assert!(
+            results
+                .report("two")
+                .is_some_and(|page| page.contains("a longer queue"))
+        );
+        assert!(
+            results.comparison("two", "two").is_some()
+                && results.comparison("two", "one").is_none()
+        );
     }
 
     /// Not above the folder, not below a result, and no file of it.
@@ -332,7 +415,10 @@ mod tests {
             "own\0",
         ] {
             assert_eq!(results.find(id), None, "{id:?}");
-            assert!(results.report(id).is_none() && results.experiment(id).is_none(), "{id:?}");
+            assert!(
+                results.report(id).is_none() && results.experiment(id).is_none(),
+                "{id:?}"
+            );
         }
     }
 
@@ -349,7 +435,9 @@ mod tests {
         }
         let folder = tempfile::tempdir().expect("a folder");
         let results = ResultsFolder::open(folder.path()).expect("it is there");
-        let ids: Vec<String> = (0..3).map(|_| results.begin("a b").expect("room").0).collect();
+        let ids: Vec<String> = (0..3)
+            .map(|_| results.begin("a b").expect("room").0)
+            .collect();
         assert_eq!(ids, ["a-b", "a-b-2", "a-b-3"]);
     }
 }

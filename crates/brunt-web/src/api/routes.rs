@@ -45,7 +45,11 @@ impl RunControl {
     /// # Errors
     /// The system has no random numbers.
     pub fn new(id: &str, stop: impl Fn() + Send + Sync + 'static) -> std::io::Result<RunControl> {
-        Ok(RunControl { id: id.into(), token: ServerToken::make()?, stop: Arc::new(stop) })
+        Ok(RunControl {
+            id: id.into(),
+            token: ServerToken::make()?,
+            stop: Arc::new(stop),
+        })
     }
 
     /// Its token.
@@ -68,7 +72,10 @@ impl RunControl {
         Router::new()
             .route("/api/runs/{id}/stop", post(stops))
             .route_layer(from_fn_with_state(token, bearer_only))
-            .route("/api/about", get(async move || answer(StatusCode::OK, &about)))
+            .route(
+                "/api/about",
+                get(async move || answer(StatusCode::OK, &about)),
+            )
     }
 }
 
@@ -96,7 +103,12 @@ impl ServedState {
         may_start: bool,
     ) -> ServedState {
         let disk = Beside::new(ServedDisk { workshop, results });
-        ServedState { runs, disk, links: Arc::default(), may_start }
+        ServedState {
+            runs,
+            disk,
+            links: Arc::default(),
+            may_start,
+        }
     }
 
     /// All requests.
@@ -112,8 +124,14 @@ impl ServedState {
             .route("/api/view", post(view))
             .route_layer(from_fn_with_state(token, bearer_only))
             .route("/api/about", get(about))
-            .route("/api/schema", get(async || answer(StatusCode::OK, &Experiment::schema())))
-            .route("/api/examples", get(async || answer(StatusCode::OK, &examples())))
+            .route(
+                "/api/schema",
+                get(async || answer(StatusCode::OK, &Experiment::schema())),
+            )
+            .route(
+                "/api/examples",
+                get(async || answer(StatusCode::OK, &examples())),
+            )
             .route("/view/{key}", get(linked))
             .with_state(self)
     }
@@ -128,7 +146,11 @@ fn no_run() -> Response {
 }
 
 fn no_result() -> Response {
-    trouble(StatusCode::NOT_FOUND, "there is no such result", Some("search again: it may have been moved"))
+    trouble(
+        StatusCode::NOT_FOUND,
+        "there is no such result",
+        Some("search again: it may have been moved"),
+    )
 }
 
 async fn about(State(state): State<ServedState>) -> Response {
@@ -149,7 +171,10 @@ struct SentText {
 
 /// What is said of a text.
 fn checked(checked: &CheckedText) -> Response {
-    let plan = checked.found.as_ref().map(|found| PlanSketch::of(&found.experiment, &found.plan));
+    let plan = checked
+        .found
+        .as_ref()
+        .map(|found| PlanSketch::of(&found.experiment, &found.plan));
     let body = json!({ "errors": checked.errors, "notes": checked.notes, "plan": plan });
     answer(StatusCode::OK, &body)
 }
@@ -157,9 +182,11 @@ fn checked(checked: &CheckedText) -> Response {
 /// A text that cannot be started: an error as all others are, of its first mistake, and all of them with their places.
 fn mistaken(checked: &CheckedText) -> Response {
     let first = checked.errors.first();
-    let error = first.map_or("the experiment cannot be run".into(), |first| match first.line {
-        Some(line) => format!("line {line}: {}", first.message),
-        None => first.message.clone(),
+    let error = first.map_or("the experiment cannot be run".into(), |first| {
+        match first.line {
+            Some(line) => format!("line {line}: {}", first.message),
+            None => first.message.clone(),
+        }
     });
     let body = json!({
         "error": error, "advice": first.and_then(|first| first.advice.as_deref()),
@@ -172,7 +199,10 @@ async fn check(
     State(state): State<ServedState>,
     JsonBody(sent): JsonBody<SentText>,
 ) -> Result<Response, Response> {
-    state.disk.with(move |disk| checked(&disk.workshop.check(&sent.text))).await
+    state
+        .disk
+        .with(move |disk| checked(&disk.workshop.check(&sent.text)))
+        .await
 }
 
 async fn start(
@@ -181,17 +211,25 @@ async fn start(
 ) -> Result<Response, Response> {
     if !state.may_start {
         let advice = Some("start it without --no-start");
-        return Err(trouble(StatusCode::FORBIDDEN, "this server starts no experiments", advice));
+        return Err(trouble(
+            StatusCode::FORBIDDEN,
+            "this server starts no experiments",
+            advice,
+        ));
     }
     let runs = state.runs;
     let work = move |disk: &ServedDisk| {
         let text = disk.workshop.check(&sent.text);
-        let Some(found) = &text.found else { return mistaken(&text) };
+        let Some(found) = &text.found else {
+            return mistaken(&text);
+        };
         match runs.start(&disk.results, found, sent.name.as_deref()) {
             Ok(id) => answer(StatusCode::CREATED, &json!({ "id": id })),
-            Err(error @ ServedStartError::Busy(_)) => {
-                trouble(StatusCode::CONFLICT, &error.to_string(), Some("stop it, or wait for its end"))
-            }
+            Err(error @ ServedStartError::Busy(_)) => trouble(
+                StatusCode::CONFLICT,
+                &error.to_string(),
+                Some("stop it, or wait for its end"),
+            ),
             Err(error @ ServedStartError::System { .. }) => {
                 trouble(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string(), None)
             }
@@ -201,7 +239,11 @@ async fn start(
 }
 
 async fn stop(State(state): State<ServedState>, Path(id): Path<String>) -> Response {
-    if state.runs.stop(&id) { accepted() } else { no_run() }
+    if state.runs.stop(&id) {
+        accepted()
+    } else {
+        no_run()
+    }
 }
 
 #[derive(Deserialize)]
@@ -210,22 +252,44 @@ struct Wanted {
     search: String,
 }
 
-async fn list(State(state): State<ServedState>, Query(wanted): Query<Wanted>) -> Result<Response, Response> {
-    let found = state.disk.with(move |disk| disk.results.list(&wanted.search)).await?;
-    found.map(|found| answer(StatusCode::OK, &found)).map_err(|error| {
-        let what = format!("the folder of results cannot be read: {error}");
-        trouble(StatusCode::INTERNAL_SERVER_ERROR, &what, None)
-    })
+async fn list(
+    State(state): State<ServedState>,
+    Query(wanted): Query<Wanted>,
+) -> Result<Response, Response> {
+    let found = state
+        .disk
+        .with(move |disk| disk.results.list(&wanted.search))
+        .await?;
+    found
+        .map(|found| answer(StatusCode::OK, &found))
+        .map_err(|error| {
+            let what = format!("the folder of results cannot be read: {error}");
+            trouble(StatusCode::INTERNAL_SERVER_ERROR, &what, None)
+        })
 }
 
-async fn report(State(state): State<ServedState>, Path(id): Path<String>) -> Result<Response, Response> {
-    let page = state.disk.with(move |disk| disk.results.report(&id)).await?;
+async fn report(
+    State(state): State<ServedState>,
+    Path(id): Path<String>,
+) -> Result<Response, Response> {
+    let page = state
+        .disk
+        .with(move |disk| disk.results.report(&id))
+        .await?;
     Ok(page.map_or_else(no_result, page_of_result))
 }
 
-async fn experiment(State(state): State<ServedState>, Path(id): Path<String>) -> Result<Response, Response> {
-    let text = state.disk.with(move |disk| disk.results.experiment(&id)).await?;
-    Ok(text.map_or_else(no_result, |text| of(StatusCode::OK, "text/plain; charset=utf-8", text)))
+async fn experiment(
+    State(state): State<ServedState>,
+    Path(id): Path<String>,
+) -> Result<Response, Response> {
+    let text = state
+        .disk
+        .with(move |disk| disk.results.experiment(&id))
+        .await?;
+    Ok(text.map_or_else(no_result, |text| {
+        of(StatusCode::OK, "text/plain; charset=utf-8", text)
+    }))
 }
 
 /// A page that shows what others made.
@@ -235,7 +299,11 @@ fn page_of_result(page: String) -> Response {
         (REFERRER_POLICY, "no-referrer"),
         (CACHE_CONTROL, "no-store"),
     ];
-    (headers, of(StatusCode::OK, "text/html; charset=utf-8", page)).into_response()
+    (
+        headers,
+        of(StatusCode::OK, "text/html; charset=utf-8", page),
+    )
+        .into_response()
 }
 
 #[derive(Deserialize)]
@@ -251,8 +319,15 @@ async fn compare(
 ) -> Result<Response, Response> {
     let Compared { before, after } = sent;
     let ids = [before.clone(), after.clone()];
-    let known = state.disk.with(move |disk| ids.iter().all(|id| disk.results.find(id).is_some())).await?;
-    Ok(if known { link(&state.links, LinkedPage::Comparison(before, after)) } else { no_result() })
+    let known = state
+        .disk
+        .with(move |disk| ids.iter().all(|id| disk.results.find(id).is_some()))
+        .await?;
+    Ok(if known {
+        link(&state.links, LinkedPage::Comparison(before, after))
+    } else {
+        no_result()
+    })
 }
 
 #[derive(Deserialize)]
@@ -266,13 +341,23 @@ async fn view(
     JsonBody(sent): JsonBody<Viewed>,
 ) -> Result<Response, Response> {
     let id = sent.report.clone();
-    let known = state.disk.with(move |disk| disk.results.find(&id).is_some()).await?;
-    Ok(if known { link(&state.links, LinkedPage::Report(sent.report)) } else { no_result() })
+    let known = state
+        .disk
+        .with(move |disk| disk.results.find(&id).is_some())
+        .await?;
+    Ok(if known {
+        link(&state.links, LinkedPage::Report(sent.report))
+    } else {
+        no_result()
+    })
 }
 
 fn link(links: &PageLinks, page: LinkedPage) -> Response {
     match links.make(page) {
-        Ok(key) => answer(StatusCode::CREATED, &json!({ "page": format!("/view/{key}") })),
+        Ok(key) => answer(
+            StatusCode::CREATED,
+            &json!({ "page": format!("/view/{key}") }),
+        ),
         Err(error) => trouble(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string(), None),
     }
 }
@@ -285,12 +370,17 @@ async fn linked(
 ) -> Result<Response, Response> {
     let Some(page) = state.links.find(&key) else {
         let advice = Some("open it from the list of results again: links work for ten minutes");
-        return Err(trouble(StatusCode::NOT_FOUND, "this link does not work any more", advice));
+        return Err(trouble(
+            StatusCode::NOT_FOUND,
+            "this link does not work any more",
+            advice,
+        ));
     };
     place.give_up();
     let made = state.disk.with(move |disk| match page {
         LinkedPage::Report(id) => disk.results.report(&id),
         LinkedPage::Comparison(before, after) => disk.results.comparison(&before, &after),
     });
-    made.await.map(|page| page.map_or_else(no_result, page_of_result))
+    made.await
+        .map(|page| page.map_or_else(no_result, page_of_result))
 }

@@ -116,7 +116,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl ServedRuns {
     /// None yet; frames go to these viewers.
     pub fn new(viewers: Arc<Viewers>, workshop: Arc<dyn Workshop>) -> ServedRuns {
-        ServedRuns { viewers, workshop, state: Mutex::default(), changed: Condvar::new() }
+        ServedRuns {
+            viewers,
+            workshop,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
     }
 
     /// The id of the run under way.
@@ -140,18 +145,30 @@ impl ServedRuns {
         let system = |what| move |source| ServedStartError::System { what, source };
         let name = name.unwrap_or(&experiment.experiment.name);
         let turn = self.take_turn(name)?;
-        let (id, folder) = results.begin(name).map_err(system("make a folder for the results"))?;
+        let (id, folder) = results
+            .begin(name)
+            .map_err(system("make a folder for the results"))?;
         let started = self.spawn(results.path(), &id, &folder, experiment);
         let (file, socket, child) = started.inspect_err(|_| {
             // It has nothing in it but what was made here.
             let _ = std::fs::remove_dir_all(&folder);
         })?;
-        let plan = LivePlan::of(&experiment.experiment, &experiment.plan, env!("CARGO_PKG_VERSION"), &folder);
+        let plan = LivePlan::of(
+            &experiment.experiment,
+            &experiment.plan,
+            env!("CARGO_PKG_VERSION"),
+            &folder,
+        );
         let process = Arc::new(Mutex::new(child));
         let heard = socket.try_clone().map_err(system("share a socket"));
         let (runs, watched) = (Arc::clone(self), Arc::clone(&process));
         // Before it is watched, since it may be over at once.
-        let run = ServedRun { id: id.clone(), socket, process: Arc::clone(&process), stopping: false };
+        let run = ServedRun {
+            id: id.clone(),
+            socket,
+            process: Arc::clone(&process),
+            stopping: false,
+        };
         turn.begins(run);
         let watch = heard.and_then(|heard| {
             let watch = move || runs.watch(&heard, &watched, file, plan, &folder);
@@ -179,7 +196,10 @@ impl ServedRuns {
             StartState::Running(run) => return Err(ServedStartError::Busy(run.id.clone())),
         }
         *state = StartState::Starting(name.to_string());
-        Ok(StartTurn { runs: self, begun: false })
+        Ok(StartTurn {
+            runs: self,
+            begun: false,
+        })
     }
 
     fn turn_to(&self, next: StartState) {
@@ -196,20 +216,30 @@ impl ServedRuns {
     ) -> Result<(PassingFile, UnixStream, Child), ServedStartError> {
         let system = |what| move |source| ServedStartError::System { what, source };
         let kept = without_secrets(&experiment.text);
-        std::fs::write(folder.join(EXPERIMENT_FILE), kept).map_err(system("keep the experiment"))?;
+        std::fs::write(folder.join(EXPERIMENT_FILE), kept)
+            .map_err(system("keep the experiment"))?;
         let file = PassingFile(results.join(format!(".{id}.toml")));
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
-        let written = options.open(&file.0).and_then(|mut to| to.write_all(experiment.text.as_bytes()));
+        let written = options
+            .open(&file.0)
+            .and_then(|mut to| to.write_all(experiment.text.as_bytes()));
         written.map_err(system("hand the experiment over"))?;
         let (ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
         let open = |name: &str| File::create(folder.join(name)).map_err(system("make a file"));
-        let mut command = self.workshop.command(&file.0, folder).map_err(system("find this program"))?;
+        let mut command = self
+            .workshop
+            .command(&file.0, folder)
+            .map_err(system("find this program"))?;
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
-        command.stdout(open(OUTPUT_FILE)?).stderr(open(PROGRESS_FILE)?);
+        command
+            .stdout(open(OUTPUT_FILE)?)
+            .stderr(open(PROGRESS_FILE)?);
         // Ctrl-C in the server's terminal is for the server, which passes it on once.
         command.process_group(0);
-        let child = command.spawn().map_err(system("start this program again"))?;
+        let child = command
+            .spawn()
+            .map_err(system("start this program again"))?;
         Ok((file, ours, child))
     }
 
@@ -237,7 +267,11 @@ impl ServedRuns {
                 self.viewers.publish(&frame);
             }
         };
-        let broken = receive(socket, take, || lock(process).try_wait().is_ok_and(|status| status.is_some()));
+        let broken = receive(socket, take, || {
+            lock(process)
+                .try_wait()
+                .is_ok_and(|status| status.is_some())
+        });
         let status = wait(process);
         drop(file);
         if !has_plan {
@@ -246,13 +280,28 @@ impl ServedRuns {
         let mut end = end.unwrap_or_else(|| {
             let ended = ended_how(status.as_ref());
             // It did not get as far as to have a page: why is what a terminal would show.
-            let said = if has_plan { String::new() } else { last_words(&folder.join(PROGRESS_FILE)) };
+            let said = if has_plan {
+                String::new()
+            } else {
+                last_words(&folder.join(PROGRESS_FILE))
+            };
             let at_s = began.elapsed().as_secs_f64();
             for text in said.lines() {
-                self.viewers.publish(&LiveFrame::Note { at_s, text: text.to_string() });
+                self.viewers.publish(&LiveFrame::Note {
+                    at_s,
+                    text: text.to_string(),
+                });
             }
-            let trouble = if said.trim().is_empty() { ended } else { said.trim().to_string() };
-            LiveEnd { trouble: Some(trouble), folder: folder.display().to_string(), ..LiveEnd::default() }
+            let trouble = if said.trim().is_empty() {
+                ended
+            } else {
+                said.trim().to_string()
+            };
+            LiveEnd {
+                trouble: Some(trouble),
+                folder: folder.display().to_string(),
+                ..LiveEnd::default()
+            }
         });
         let losses = self.viewers.losses(end.events_missed);
         end.viewers = losses.viewers;
@@ -280,7 +329,10 @@ impl ServedRuns {
                 StartState::Running(run) if run.stopping => {}
                 StartState::Running(run) => run.stop(),
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

@@ -56,8 +56,11 @@ impl ServerToken {
     /// Whether these headers have it.
     fn is_in(&self, headers: &HeaderMap) -> bool {
         let mut all = headers.get_all(AUTHORIZATION).iter();
-        let (Some(value), None) = (all.next(), all.next()) else { return false };
-        let Some((scheme, sent)) = value.to_str().ok().and_then(|value| value.split_once(' ')) else {
+        let (Some(value), None) = (all.next(), all.next()) else {
+            return false;
+        };
+        let Some((scheme, sent)) = value.to_str().ok().and_then(|value| value.split_once(' '))
+        else {
             return false;
         };
         let is_bearer = scheme.eq_ignore_ascii_case("bearer");
@@ -77,7 +80,11 @@ pub async fn bearer_only(
         return next.run(request).await;
     }
     let advice = "open the page at the address that the terminal printed, with its token";
-    trouble(StatusCode::UNAUTHORIZED, "this needs the token of this server", Some(advice))
+    trouble(
+        StatusCode::UNAUTHORIZED,
+        "this needs the token of this server",
+        Some(advice),
+    )
 }
 
 #[cfg(test)]
@@ -88,7 +95,10 @@ mod tests {
     fn only_the_whole_token_is_one() {
         let token = ServerToken::make().expect("random numbers");
         assert_eq!(token.text().len(), 2 * BYTES);
-        assert_ne!(token.text(), ServerToken::make().expect("random numbers").text());
+        assert_ne!(
+            token.text(),
+            ServerToken::make().expect("random numbers").text()
+        );
         let check = |values: &[String], expected: bool| {
             let mut headers = HeaderMap::new();
             for value in values {
@@ -100,12 +110,23 @@ mod tests {
         check(&[format!("Bearer {whole}")], true);
         check(&[format!("bearer  {whole} ")], true);
         check(&[], false);
-        for wrong in ["", "Bearer", "Bearer ", "Basic x", &whole[..31], &whole[1..], whole] {
+        for wrong in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Basic x",
+            &whole[..31],
+            &whole[1..],
+            whole,
+        ] {
             check(&[wrong.to_string()], false);
             check(&[format!("Bearer {wrong}x")], false);
         }
         check(&[format!("Bearer {}", &whole[..31])], false);
         check(&[format!("Basic {whole}")], false);
-        check(&[format!("Bearer {whole}"), format!("Bearer {whole}")], false);
+        check(
+            &[format!("Bearer {whole}"), format!("Bearer {whole}")],
+            false,
+        );
     }
 }

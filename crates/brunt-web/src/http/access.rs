@@ -48,13 +48,18 @@ impl fmt::Display for AccessRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AccessRefusal::NoHost => f.write_str("the request names no Host"),
-            AccessRefusal::Ambiguous => f.write_str("the request names more than one Host or Origin"),
+            AccessRefusal::Ambiguous => {
+                f.write_str("the request names more than one Host or Origin")
+            }
             AccessRefusal::ForeignHost(host) => write!(
                 f,
                 "the Host '{host}' is not this machine's: open the page at its address, or at localhost"
             ),
             AccessRefusal::ForeignOrigin(origin) => {
-                write!(f, "a page at {origin} may not read this one: open this page itself")
+                write!(
+                    f,
+                    "a page at {origin} may not read this one: open this page itself"
+                )
             }
             AccessRefusal::CrossSite => {
                 f.write_str("a page of another site may not read this one: open this page itself")
@@ -68,7 +73,11 @@ impl fmt::Display for AccessRefusal {
 ///
 /// # Errors
 /// It may not, and why.
-pub fn admit(request: &Parts, own_name: Option<&str>, is_document: bool) -> Result<(), AccessRefusal> {
+pub fn admit(
+    request: &Parts,
+    own_name: Option<&str>,
+    is_document: bool,
+) -> Result<(), AccessRefusal> {
     // A whole URL is for proxies, and its host would be a second one.
     if request.uri.authority().is_some() {
         return Err(AccessRefusal::Ambiguous);
@@ -78,7 +87,9 @@ pub fn admit(request: &Parts, own_name: Option<&str>, is_document: bool) -> Resu
         return Err(AccessRefusal::ForeignHost(shown(&host)));
     }
     if let Some(origin) = only(request, &ORIGIN)? {
-        let is_host = origin.strip_prefix("http://").is_some_and(|rest| rest.eq_ignore_ascii_case(&host));
+        let is_host = origin
+            .strip_prefix("http://")
+            .is_some_and(|rest| rest.eq_ignore_ascii_case(&host));
         if !is_host {
             return Err(AccessRefusal::ForeignOrigin(shown(&origin)));
         }
@@ -95,8 +106,14 @@ pub fn admit(request: &Parts, own_name: Option<&str>, is_document: bool) -> Resu
 /// The header of this name, of which there must not be two. Bytes that are no text do not become what is admitted.
 fn only<'a>(request: &'a Parts, name: &HeaderName) -> Result<Option<Cow<'a, str>>, AccessRefusal> {
     let mut all = request.headers.get_all(name).iter();
-    let first = all.next().map(|value| String::from_utf8_lossy(value.as_bytes()));
-    if all.next().is_some() { Err(AccessRefusal::Ambiguous) } else { Ok(first) }
+    let first = all
+        .next()
+        .map(|value| String::from_utf8_lossy(value.as_bytes()));
+    if all.next().is_some() {
+        Err(AccessRefusal::Ambiguous)
+    } else {
+        Ok(first)
+    }
 }
 
 /// What a stranger sent, short enough for a line and without what would move a terminal's cursor.
@@ -107,7 +124,9 @@ fn shown(text: &str) -> String {
 fn is_own(host: &str, own_name: Option<&str>) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => {
-            let Some((address, port)) = rest.split_once(']') else { return false };
+            let Some((address, port)) = rest.split_once(']') else {
+                return false;
+            };
             let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
             return is_port && address.parse::<Ipv6Addr>().is_ok();
         }
@@ -136,7 +155,11 @@ mod tests {
             request = request.header(name, value);
         }
         let (parts, ()) = request.body(()).expect("a request").into_parts();
-        assert_eq!(admit(&parts, Some("lab-7"), is_document), expected, "{headers}");
+        assert_eq!(
+            admit(&parts, Some("lab-7"), is_document),
+            expected,
+            "{headers}"
+        );
     }
 
     fn check(headers: &str, is_document: bool, expected: Result<(), AccessRefusal>) {
@@ -155,7 +178,12 @@ mod tests {
             check(headers, true, Err(AccessRefusal::Ambiguous));
         }
         let ambiguous = Err(AccessRefusal::Ambiguous);
-        check_at("http://evil.example/", "Host: localhost\r\n", true, ambiguous);
+        check_at(
+            "http://evil.example/",
+            "Host: localhost\r\n",
+            true,
+            ambiguous,
+        );
     }
 
     #[test]
@@ -171,10 +199,22 @@ mod tests {
             "lab-7:80",
         ] {
             check(&format!("Host: {host}\r\n"), false, Ok(()));
-            check(&format!("Host: {host}\r\nOrigin: http://{host}\r\n"), false, Ok(()));
+            check(
+                &format!("Host: {host}\r\nOrigin: http://{host}\r\n"),
+                false,
+                Ok(()),
+            );
         }
-        check("Host: localhost:1\r\nSec-Fetch-Site: same-origin\r\n", false, Ok(()));
-        check("Host: localhost:1\r\nSec-Fetch-Site: none\r\n", false, Ok(()));
+        check(
+            "Host: localhost:1\r\nSec-Fetch-Site: same-origin\r\n",
+            false,
+            Ok(()),
+        );
+        check(
+            "Host: localhost:1\r\nSec-Fetch-Site: none\r\n",
+            false,
+            Ok(()),
+        );
     }
 
     /// A name that its owner had lead to 127.0.0.1.
@@ -194,18 +234,31 @@ mod tests {
             "127.0.0.1:1:2",
             "127.0.0.1:99999",
         ] {
-            check(&format!("Host: {host}\r\n"), true, Err(AccessRefusal::ForeignHost(host.into())));
+            check(
+                &format!("Host: {host}\r\n"),
+                true,
+                Err(AccessRefusal::ForeignHost(host.into())),
+            );
         }
     }
 
     /// Also those of other ports, and those without a name.
     #[test]
     fn pages_on_other_origins_are_refused() {
-        for origin in
-            ["http://evil.example", "http://localhost:2", "https://localhost:1", "null", "localhost:1", ""]
-        {
+        for origin in [
+            "http://evil.example",
+            "http://localhost:2",
+            "https://localhost:1",
+            "null",
+            "localhost:1",
+            "",
+        ] {
             let headers = format!("Host: localhost:1\r\nOrigin: {origin}\r\n");
-            check(&headers, true, Err(AccessRefusal::ForeignOrigin(origin.into())));
+            check(
+                &headers,
+                true,
+                Err(AccessRefusal::ForeignOrigin(origin.into())),
+            );
         }
         for site in ["cross-site", "same-site", "?"] {
             let headers = format!("Host: localhost:1\r\nSec-Fetch-Site: {site}\r\n");

@@ -23,7 +23,9 @@ pub fn of(status: StatusCode, content_type: &'static str, body: impl Into<Body>)
 pub fn json(status: StatusCode, value: &impl Serialize) -> Response {
     let text = serde_json::to_vec(value).expect("plain data");
     let mut answer = of(status, "application/json", text);
-    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+        .headers_mut()
+        .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
 }
 
@@ -45,6 +47,8 @@ pub fn trouble(status: StatusCode, error: &str, advice: Option<&str>) -> Respons
 /// The answer to a method that nothing at this path has.
 pub fn wrong_method(allowed: &'static str) -> Response {
     let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, format!("use {allowed}\n"));
-    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    answer
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static(allowed));
     answer
 }

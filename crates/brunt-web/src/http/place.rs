@@ -43,7 +43,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Places {
     /// All free.
     pub fn new() -> Places {
-        Places { free: Arc::new(Semaphore::new(CLIENTS_MAX)), held: Mutex::default() }
+        Places {
+            free: Arc::new(Semaphore::new(CLIENTS_MAX)),
+            held: Mutex::default(),
+        }
     }
 
     /// Waits for a place.
@@ -69,7 +72,10 @@ impl Places {
     async fn make_room(&self) -> OwnedSemaphorePermit {
         let freed = Arc::clone(&self.free).acquire_owned();
         let mut freed = std::pin::pin!(freed);
-        let longest = lock(&self.held).iter().filter_map(Weak::upgrade).find(|place| place.is_held());
+        let longest = lock(&self.held)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .find(|place| place.is_held());
         if let Some(longest) = longest {
             let wait = PLACE_LEAST.saturating_sub(longest.since.elapsed());
             if let Ok(permit) = timeout(wait, freed.as_mut()).await {
@@ -104,7 +110,11 @@ impl Place {
 
     /// Returns when whoever has it is to be cut off; never after it was given up.
     pub async fn ends(&self) {
-        let _ = timeout(PATIENCE.saturating_sub(self.since.elapsed()), self.cut.notified()).await;
+        let _ = timeout(
+            PATIENCE.saturating_sub(self.since.elapsed()),
+            self.cut.notified(),
+        )
+        .await;
         if !self.is_held() {
             std::future::pending::<()>().await;
         }
@@ -116,7 +126,11 @@ mod tests {
     use super::*;
 
     fn run<T>(work: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(work)
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("a runtime")
+            .block_on(work)
     }
 
     /// One is cut off for another, and no more; its place is free when what works for it is through.
@@ -132,14 +146,22 @@ mod tests {
             let works = Arc::clone(&held[0]);
             let mut next = std::pin::pin!(places.take());
             assert!(timeout(PLACE_LEAST * 3, next.as_mut()).await.is_err());
-            timeout(Duration::from_secs(60), held[0].ends()).await.expect("the first is cut off");
+            timeout(Duration::from_secs(60), held[0].ends())
+                .await
+                .expect("the first is cut off");
             for other in &held[1..] {
                 assert!(timeout(Duration::ZERO, other.cut.notified()).await.is_err());
             }
             held.remove(0);
-            assert!(timeout(Duration::from_millis(1), next.as_mut()).await.is_err());
+            assert!(
+                timeout(Duration::from_millis(1), next.as_mut())
+                    .await
+                    .is_err()
+            );
             drop(works);
-            timeout(Duration::from_secs(60), next).await.expect("a place");
+            timeout(Duration::from_secs(60), next)
+                .await
+                .expect("a place");
         });
     }
 
@@ -150,12 +172,18 @@ mod tests {
             let places = Places::new();
             let mut streams = Vec::new();
             for _ in 0..3 * CLIENTS_MAX {
-                let place = timeout(Duration::from_secs(60), places.take()).await.expect("a place");
+                let place = timeout(Duration::from_secs(60), places.take())
+                    .await
+                    .expect("a place");
                 place.give_up();
                 assert!(!place.is_late());
                 streams.push(place);
             }
-            assert!(timeout(Duration::from_millis(1), streams[0].ends()).await.is_err());
+            assert!(
+                timeout(Duration::from_millis(1), streams[0].ends())
+                    .await
+                    .is_err()
+            );
         });
     }
 }

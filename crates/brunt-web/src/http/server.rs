@@ -66,7 +66,10 @@ impl HttpServer {
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name(name.into()).spawn(work)?;
-        Ok(HttpServer { stop: Some(stop), thread: Some(thread) })
+        Ok(HttpServer {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
     }
 }
 
@@ -114,7 +117,10 @@ async fn answer(socket: TcpStream, place: Arc<Place>, site: Router) {
         .title_case_headers(true) // as people write them who look for one with grep
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
-        .serve_connection(TokioIo::new(StallGuard::new(socket)), TowerToHyperService::new(site));
+        .serve_connection(
+            TokioIo::new(StallGuard::new(socket)),
+            TowerToHyperService::new(site),
+        );
     match select(pin!(exchange), pin!(place.ends())).await {
         // Whoever asked may have gone, or be no client of HTTP, or be too slow.
         Either::Left((_, _)) | Either::Right(((), _)) => {}
@@ -135,7 +141,9 @@ mod tests {
     use super::*;
 
     /// One page.
-    fn serve(page: impl Fn() -> String + Clone + Send + Sync + 'static) -> (HttpServer, SocketAddr) {
+    fn serve(
+        page: impl Fn() -> String + Clone + Send + Sync + 'static,
+    ) -> (HttpServer, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let site = Router::new()
@@ -158,21 +166,48 @@ mod tests {
         let (_server, at) = serve(|| "a 1\n".to_string());
         let check = |request: &str, begin: &str, end: &str| {
             let answer = ask(at, request);
-            assert!(answer.starts_with(begin) && answer.ends_with(end), "{request}: {answer}");
+            assert!(
+                answer.starts_with(begin) && answer.ends_with(end),
+                "{request}: {answer}"
+            );
         };
-        check("GET /page HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK\r\n", "\r\n\r\na 1\n");
-        check("GET /page?x HTTP/1.0\r\n\r\n", "HTTP/1.0 200 OK\r\n", "\r\n\r\na 1\n");
-        check("HEAD /page HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\n", "\r\n\r\n");
+        check(
+            "GET /page HTTP/1.1\r\nHost: x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n",
+            "\r\n\r\na 1\n",
+        );
+        check(
+            "GET /page?x HTTP/1.0\r\n\r\n",
+            "HTTP/1.0 200 OK\r\n",
+            "\r\n\r\na 1\n",
+        );
+        check(
+            "HEAD /page HTTP/1.1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n",
+            "\r\n\r\n",
+        );
         check("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404", "see /page\n");
-        check("POST /page HTTP/1.1\r\n\r\n", "HTTP/1.1 405", "use GET, HEAD\n");
+        check(
+            "POST /page HTTP/1.1\r\n\r\n",
+            "HTTP/1.1 405",
+            "use GET, HEAD\n",
+        );
         check("\0\u{ff}\r\n\r\n", "HTTP/1.1 400", "\r\n\r\n");
         let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(HEAD_BYTES_MAX));
         check(&long, "HTTP/1.1 431", "\r\n\r\n");
         let many = "A: b\r\n".repeat(HEADERS_MAX + 1);
-        check(&format!("GET /page HTTP/1.1\r\n{many}\r\n"), "HTTP/1.1 431", "\r\n\r\n");
+        check(
+            &format!("GET /page HTTP/1.1\r\n{many}\r\n"),
+            "HTTP/1.1 431",
+            "\r\n\r\n",
+        );
         // Nobody else's page may have it, and nobody waits for a second request.
         let answer = ask(at, "GET /page HTTP/1.1\r\nHost: x\r\n\r\n").to_ascii_lowercase();
-        for header in ["nosniff", "cross-origin-resource-policy: same-origin", "connection: close"] {
+        for header in [
+            "nosniff",
+            "cross-origin-resource-policy: same-origin",
+            "connection: close",
+        ] {
             assert!(answer.contains(header), "{header}: {answer}");
         }
     }
@@ -193,7 +228,8 @@ mod tests {
             drop(server);
             done.send(()).unwrap();
         });
-        wait.recv_timeout(Duration::from_secs(120)).expect("the end waits for nobody");
+        wait.recv_timeout(Duration::from_secs(120))
+            .expect("the end waits for nobody");
         // It was there all the while.
         deaf.set_nonblocking(true).unwrap();
         assert!(deaf.read(&mut [0; 16]).is_ok_and(|count| count > 0));
@@ -208,9 +244,15 @@ mod tests {
             socket.write_all(request).unwrap();
             socket
         };
-        let requests: [&[u8]; 3] = [b"GET /page HTTP/1.1\r\n\r\n", b"", b"GET /page HTTP/1.1\r\nX: y"];
-        let slow: Vec<TcpStream> =
-            requests.iter().flat_map(|request| (0..CLIENTS_MAX).map(|_| asks(request))).collect();
+        let requests: [&[u8]; 3] = [
+            b"GET /page HTTP/1.1\r\n\r\n",
+            b"",
+            b"GET /page HTTP/1.1\r\nX: y",
+        ];
+        let slow: Vec<TcpStream> = requests
+            .iter()
+            .flat_map(|request| (0..CLIENTS_MAX).map(|_| asks(request)))
+            .collect();
         for _ in 0..3 {
             assert!(ask(at, "GET / HTTP/1.1\r\n\r\n").ends_with("see /page\n"));
         }

@@ -23,17 +23,27 @@ pub struct StallGuard {
 impl StallGuard {
     /// Around this socket.
     pub fn new(socket: TcpStream) -> StallGuard {
-        StallGuard { socket, stuck: None }
+        StallGuard {
+            socket,
+            stuck: None,
+        }
     }
 
     /// What a write came to, and whether it has waited too long.
-    fn written(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn written(
+        &mut self,
+        cx: &mut Context<'_>,
+        wrote: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         if wrote.is_ready() {
             self.stuck = None;
             return wrote;
         }
         let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
-        stuck.as_mut().poll(cx).map(|()| Err(ErrorKind::TimedOut.into()))
+        stuck
+            .as_mut()
+            .poll(cx)
+            .map(|()| Err(ErrorKind::TimedOut.into()))
     }
 }
 
@@ -48,7 +58,11 @@ impl AsyncRead for StallGuard {
 }
 
 impl AsyncWrite for StallGuard {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let wrote = Pin::new(&mut self.socket).poll_write(cx, bytes);
         self.written(cx, wrote)
     }

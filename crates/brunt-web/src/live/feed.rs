@@ -86,7 +86,16 @@ impl Feed {
     /// Times are counted from `zero`; results go to `folder`.
     pub fn new(viewers: Arc<Viewers>, missed: Arc<AtomicU64>, zero: Nanos, folder: String) -> Feed {
         let open = OpenStretch::default();
-        Feed { viewers, missed, missed_told: 0, zero, open, last: zero, trials: 0, folder }
+        Feed {
+            viewers,
+            missed,
+            missed_told: 0,
+            zero,
+            open,
+            last: zero,
+            trials: 0,
+            folder,
+        }
     }
 
     /// Takes one; whether more can come.
@@ -99,7 +108,10 @@ impl Feed {
         match said {
             FeedMessage::Event(event) => self.event(&event),
             FeedMessage::Note(at, text) => {
-                self.viewers.publish(&LiveFrame::Note { at_s: seconds(at, self.zero), text });
+                self.viewers.publish(&LiveFrame::Note {
+                    at_s: seconds(at, self.zero),
+                    text,
+                });
             }
             FeedMessage::Closes(ending) => {
                 let losses = self.viewers.losses(missed);
@@ -127,7 +139,10 @@ impl Feed {
             Event::RunStarts(at) => {
                 self.open.clear();
                 let at_s = seconds(*at, self.zero);
-                self.viewers.publish(&LiveFrame::RunStarts { at_s, trial: self.trials });
+                self.viewers.publish(&LiveFrame::RunStarts {
+                    at_s,
+                    trial: self.trials,
+                });
                 self.trials += 1;
             }
             Event::Interval(interval) => {
@@ -136,16 +151,20 @@ impl Feed {
                     self.viewers.publish(&LiveFrame::Stretch(stretch));
                 }
             }
-            Event::Sample(sample) => self.viewers.publish(&LiveFrame::Sample(self.sample(sample))),
+            Event::Sample(sample) => self
+                .viewers
+                .publish(&LiveFrame::Sample(self.sample(sample))),
             Event::Fault(record) => self.viewers.publish(&LiveFrame::Fault(self.fault(record))),
             Event::RunEnds(info, run, _) => {
                 if let Some(stretch) = self.open.close(self.last, self.zero) {
                     self.viewers.publish(&LiveFrame::Stretch(stretch));
                 }
-                self.viewers.publish(&LiveFrame::RunEnds(LiveRunEnd::of(info, run, false)));
+                self.viewers
+                    .publish(&LiveFrame::RunEnds(LiveRunEnd::of(info, run, false)));
             }
             Event::Job(_, JobEvent::RunEnds(info, run, _)) => {
-                self.viewers.publish(&LiveFrame::RunEnds(LiveRunEnd::of(info, run, true)));
+                self.viewers
+                    .publish(&LiveFrame::RunEnds(LiveRunEnd::of(info, run, true)));
             }
             Event::Begins(_) | Event::Requests(_) | Event::Job(..) | Event::Ends(_) => {}
         }

@@ -341,7 +341,10 @@ impl LiveFrame {
 
     /// Whether a viewer that missed it would show something that is not so: such a frame is dropped last.
     pub fn is_key(&self) -> bool {
-        !matches!(self, LiveFrame::Stretch(_) | LiveFrame::Sample(_) | LiveFrame::Note { .. })
+        !matches!(
+            self,
+            LiveFrame::Stretch(_) | LiveFrame::Sample(_) | LiveFrame::Note { .. }
+        )
     }
 }
 
@@ -354,7 +357,10 @@ impl LivePlan {
             began_unix_ms: now_unix_ms(),
             runs: 1,
             order: vec![0],
-            points: vec![LivePoint { label: label.to_string(), stated_s: None }],
+            points: vec![LivePoint {
+                label: label.to_string(),
+                stated_s: None,
+            }],
             heat_bounds_us: heat_bounds().map(|nanos| nanos as f64 / 1e3).collect(),
             ..LivePlan::default()
         }
@@ -363,12 +369,17 @@ impl LivePlan {
     /// Of an experiment whose runs are planned and whose results go to `folder`. Times are counted from now.
     pub fn of(experiment: &Experiment, plan: &Plan, brunt: &str, folder: &Path) -> LivePlan {
         // Runs of several jobs at once have numbers behind that of all of them.
-        let order =
-            plan.runs.iter().flat_map(|(point, _)| std::iter::once(*point).chain(plan.jobs_of(*point)));
+        let order = plan
+            .runs
+            .iter()
+            .flat_map(|(point, _)| std::iter::once(*point).chain(plan.jobs_of(*point)));
         let order: Vec<u32> = order.map(|point| point as u32).collect();
         let points = plan.points.iter().take(NAMED_MAX).map(|point| LivePoint {
             label: point.label.clone(),
-            stated_s: point.time().filter(|_| point.part_of.is_none()).map(|time| time.as_secs_f64()),
+            stated_s: point
+                .time()
+                .filter(|_| point.part_of.is_none())
+                .map(|time| time.as_secs_f64()),
         });
         let faults = experiment
             .fault
@@ -412,7 +423,9 @@ impl LiveRunEnd {
 }
 
 fn now_unix_ms() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since_1970 = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     since_1970.as_millis() as u64
 }
 
@@ -424,7 +437,9 @@ pub(super) fn seconds(at: Nanos, zero: Nanos) -> f64 {
 
 /// How requests end that do not end well, and how many did.
 pub(super) fn losses(counts: &brunt_result::Counts) -> BTreeMap<String, u64> {
-    let bad = RequestStatus::ALL.into_iter().filter(|status| *status != RequestStatus::Good);
+    let bad = RequestStatus::ALL
+        .into_iter()
+        .filter(|status| *status != RequestStatus::Good);
     let counted = bad.map(|status| (status.name().to_string(), counts.of(status)));
     counted.filter(|(_, count)| *count > 0).collect()
 }
@@ -456,12 +471,23 @@ mod tests {
             p99_99_us: 1.0,
             max_us: 1.0,
         };
-        let kind = LiveKind { op: OpKind::Read, completed: 1, requests_per_second: 1.0, mean_us: None };
-        let point = LivePoint { label: "disk w".into(), stated_s: None };
+        let kind = LiveKind {
+            op: OpKind::Read,
+            completed: 1,
+            requests_per_second: 1.0,
+            mean_us: None,
+        };
+        let point = LivePoint {
+            label: "disk w".into(),
+            stated_s: None,
+        };
         let value = LiveValue("cpu".into(), String::new(), "busy_share".into(), 0.5);
         let text = String::new;
         vec![
-            LiveFrame::Plan(LivePlan { points: vec![point], ..LivePlan::default() }),
+            LiveFrame::Plan(LivePlan {
+                points: vec![point],
+                ..LivePlan::default()
+            }),
             LiveFrame::Past(LiveThinning::default()),
             LiveFrame::Now,
             LiveFrame::RunBegins(LiveRun {
@@ -472,7 +498,10 @@ mod tests {
                 repetition: 0,
                 at_s: 0.0,
             }),
-            LiveFrame::RunStarts { at_s: 0.0, trial: 0 },
+            LiveFrame::RunStarts {
+                at_s: 0.0,
+                trial: 0,
+            },
             LiveFrame::Stretch(LiveStretch {
                 response: Some(at),
                 kinds: vec![kind],
@@ -513,7 +542,10 @@ mod tests {
                 first_error: None,
                 doubts: Vec::new(),
             }),
-            LiveFrame::Note { at_s: 0.0, text: text() },
+            LiveFrame::Note {
+                at_s: 0.0,
+                text: text(),
+            },
             LiveFrame::Lost { frames: 1 },
             LiveFrame::Missed { events: 1 },
             LiveFrame::Ends(LiveEnd::default()),
@@ -528,22 +560,37 @@ mod tests {
         for frame in one_of_each() {
             let value = serde_json::to_value(&frame).expect("JSON");
             let tag = value["frame"].as_str().expect("a tag");
-            assert!(source.contains(&format!("frame: '{tag}'")), "{tag} is missing in {path}");
+            assert!(
+                source.contains(&format!("frame: '{tag}'")),
+                "{tag} is missing in {path}"
+            );
             let mut found = std::collections::BTreeSet::new();
             names(&value, &mut found);
             for name in found {
-                assert!(source.contains(&format!("{name}: ")), "{name} of {tag} is missing in {path}");
+                assert!(
+                    source.contains(&format!("{name}: ")),
+                    "{name} of {tag} is missing in {path}"
+                );
             }
         }
         // What the page has and nobody sends is a mistake, too.
-        let sent: Vec<String> =
-            one_of_each().iter().map(|frame| String::from_utf8(frame.encode()).expect("text")).collect();
-        let fields = source.lines().filter_map(|line| line.strip_prefix("  ")?.split_once(':'));
-        let fields = fields
-            .map(|(name, _)| name)
-            .filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c.is_ascii_digit()));
+        let sent: Vec<String> = one_of_each()
+            .iter()
+            .map(|frame| String::from_utf8(frame.encode()).expect("text"))
+            .collect();
+        let fields = source
+            .lines()
+            .filter_map(|line| line.strip_prefix("  ")?.split_once(':'));
+        let fields = fields.map(|(name, _)| name).filter(|name| {
+            name.chars()
+                .all(|c| c.is_ascii_lowercase() || c == '_' || c.is_ascii_digit())
+        });
         for name in fields {
-            assert!(sent.iter().any(|text| text.contains(&format!("\"{name}\":"))), "nobody sends {name}");
+            assert!(
+                sent.iter()
+                    .any(|text| text.contains(&format!("\"{name}\":"))),
+                "nobody sends {name}"
+            );
         }
     }
 

@@ -71,7 +71,11 @@ impl LivePage {
     ///
     /// # Errors
     /// There is no thread to be had.
-    pub fn start(listener: TcpListener, plan: LivePlan, control: RunControl) -> io::Result<LivePage> {
+    pub fn start(
+        listener: TcpListener,
+        plan: LivePlan,
+        control: RunControl,
+    ) -> io::Result<LivePage> {
         LivePage::start_at(listener, plan, control, Clock::Monotonic.now())
     }
 
@@ -87,7 +91,11 @@ impl LivePage {
     ) -> io::Result<LivePage> {
         LivePage::shown_by(plan, zero, |viewers| {
             let site = site::site(viewers, control.routes());
-            Ok(LiveOutlet::Server(HttpServer::start(listener, "live page", site)?))
+            Ok(LiveOutlet::Server(HttpServer::start(
+                listener,
+                "live page",
+                site,
+            )?))
         })
     }
 
@@ -127,8 +135,15 @@ impl LivePage {
         let mut work = Feed::new(Arc::clone(&viewers), Arc::clone(&missed), zero, folder);
         let outlet = open(Arc::clone(&viewers))?;
         let thread = std::thread::Builder::new().name("live feed".into());
-        let thread = thread.spawn(move || while said.recv().is_ok_and(|said| work.take(said)) {})?;
-        Ok(LivePage { feed, missed, viewers, thread: Some(thread), outlet: Some(outlet) })
+        let thread =
+            thread.spawn(move || while said.recv().is_ok_and(|said| work.take(said)) {})?;
+        Ok(LivePage {
+            feed,
+            missed,
+            viewers,
+            thread: Some(thread),
+            outlet: Some(outlet),
+        })
     }
 
     /// Has somebody in this program look on: what happened so far, and then each frame.
@@ -160,7 +175,9 @@ impl LivePage {
     }
 
     fn end(&mut self, ending: LiveEnding) {
-        let Some(thread) = self.thread.take() else { return };
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
         // The feed takes everything that was said before, and ends: there is always room soon.
         let _ = self.feed.send(FeedMessage::Closes(ending));
         let _ = thread.join();

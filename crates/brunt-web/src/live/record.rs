@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::frame::{
-    LiveEnd, LiveFault, LiveFrame, LivePlan, LiveRun, LiveRunEnd, LiveSample, LiveStretch, LiveSubject,
-    LiveThinning,
+    LiveEnd, LiveFault, LiveFrame, LivePlan, LiveRun, LiveRunEnd, LiveSample, LiveStretch,
+    LiveSubject, LiveThinning,
 };
 use super::thinned::ThinnedSeries;
 
@@ -47,7 +47,11 @@ struct Newest<T> {
 
 impl<T> Newest<T> {
     fn new(items_max: usize) -> Newest<T> {
-        Newest { items_max, items: VecDeque::new(), left_out: 0 }
+        Newest {
+            items_max,
+            items: VecDeque::new(),
+            left_out: 0,
+        }
     }
 
     fn push(&mut self, item: T) {
@@ -127,24 +131,38 @@ impl LiveRecord {
     pub fn past(&self) -> Vec<LiveFrame> {
         let thinning = LiveThinning {
             stretches_each: self.stretches.each(),
-            samples_each: self.samples.values().map(ThinnedSeries::each).max().unwrap_or(1),
+            samples_each: self
+                .samples
+                .values()
+                .map(ThinnedSeries::each)
+                .max()
+                .unwrap_or(1),
             runs_left_out: self.ended.left_out,
             notes_left_out: self.notes.left_out,
             samples_left_out: self.samples_left_out,
         };
-        let mut frames: Vec<LiveFrame> = self.plan.clone().map(LiveFrame::Plan).into_iter().collect();
+        let mut frames: Vec<LiveFrame> =
+            self.plan.clone().map(LiveFrame::Plan).into_iter().collect();
         frames.push(LiveFrame::Past(thinning));
         frames.extend(self.notes.items.iter().cloned());
         // In this order, a run that is over is known to be when its stretches come.
         frames.extend(self.run.clone().map(LiveFrame::RunBegins));
         frames.extend(self.started.clone());
         frames.extend(self.faults.values().cloned().map(LiveFrame::Fault));
-        frames.extend(self.stretches.parts().iter().cloned().map(LiveFrame::Stretch));
+        frames.extend(
+            self.stretches
+                .parts()
+                .iter()
+                .cloned()
+                .map(LiveFrame::Stretch),
+        );
         let samples = self.samples.values().flat_map(|series| series.parts());
         frames.extend(samples.cloned().map(LiveFrame::Sample));
         frames.extend(self.ended.items.iter().cloned().map(LiveFrame::RunEnds));
         if self.missed > 0 {
-            frames.push(LiveFrame::Missed { events: self.missed });
+            frames.push(LiveFrame::Missed {
+                events: self.missed,
+            });
         }
         frames.extend(self.end.clone().map(LiveFrame::Ends));
         frames.push(LiveFrame::Now);
@@ -171,13 +189,27 @@ mod tests {
 
     fn run(order: u32) -> LiveFrame {
         let label = "disk w".to_string();
-        LiveFrame::RunBegins(LiveRun { order, runs: 2, point: 0, label, repetition: order, at_s: 0.0 })
+        LiveFrame::RunBegins(LiveRun {
+            order,
+            runs: 2,
+            point: 0,
+            label,
+            repetition: order,
+            at_s: 0.0,
+        })
     }
 
     fn sample(host: &str, start_s: f64, value: f64) -> LiveFrame {
         let value = LiveValue("cpu".into(), String::new(), "busy_share".into(), value);
         let (host, end_s) = (host.to_string(), start_s + 1.0);
-        LiveFrame::Sample(LiveSample { host, start_s, end_s, of: 1, values: vec![value], left_out: 0 })
+        LiveFrame::Sample(LiveSample {
+            host,
+            start_s,
+            end_s,
+            of: 1,
+            values: vec![value],
+            left_out: 0,
+        })
     }
 
     fn thinning(frames: &[LiveFrame]) -> LiveThinning {
@@ -196,12 +228,22 @@ mod tests {
         record.take(&run(0));
         for index in 0..5000 {
             record.take(&stretch(index));
-            record.take(&sample(&format!("host {}", index % 40), f64::from(index), 1.0));
-            record.take(&LiveFrame::Note { at_s: 0.0, text: index.to_string() });
+            record.take(&sample(
+                &format!("host {}", index % 40),
+                f64::from(index),
+                1.0,
+            ));
+            record.take(&LiveFrame::Note {
+                at_s: 0.0,
+                text: index.to_string(),
+            });
         }
         let past = record.past();
         let said = thinning(&past);
-        assert!(said.stretches_each >= 9 && said.samples_each >= 2, "{said:?}");
+        assert!(
+            said.stretches_each >= 9 && said.samples_each >= 2,
+            "{said:?}"
+        );
         assert_eq!((said.notes_left_out, said.runs_left_out), (4500, 0));
         assert_eq!(said.samples_left_out, 8 * 125);
         let stretches = past.iter().filter_map(|frame| match frame {
@@ -209,8 +251,20 @@ mod tests {
             _ => None,
         });
         assert!(stretches.clone().count() <= STRETCHES_MAX);
-        assert_eq!(stretches.clone().map(|stretch| stretch.completed).sum::<u64>(), 5000);
-        assert_eq!(stretches.max_by(|a, b| a.end_s.total_cmp(&b.end_s)).expect("some").end_s, 5000.0);
+        assert_eq!(
+            stretches
+                .clone()
+                .map(|stretch| stretch.completed)
+                .sum::<u64>(),
+            5000
+        );
+        assert_eq!(
+            stretches
+                .max_by(|a, b| a.end_s.total_cmp(&b.end_s))
+                .expect("some")
+                .end_s,
+            5000.0
+        );
         assert!(past.len() < 5 + STRETCHES_MAX + NOTES_MAX + SERIES_MAX * SAMPLES_MAX);
         assert_eq!(past.last(), Some(&LiveFrame::Now));
     }
@@ -235,7 +289,9 @@ mod tests {
         let past = record.past();
         assert_eq!(thinning(&past).samples_each, 1);
         assert_eq!(
-            past.iter().filter(|frame| matches!(frame, LiveFrame::Sample(_))).count(),
+            past.iter()
+                .filter(|frame| matches!(frame, LiveFrame::Sample(_)))
+                .count(),
             2 * SAMPLES_MAX
         );
     }
@@ -244,8 +300,14 @@ mod tests {
     #[test]
     fn another_experiment_begins_anew() {
         let mut record = LiveRecord::new(None);
-        assert_eq!(record.past(), [LiveFrame::Past(thinning(&record.past())), LiveFrame::Now]);
-        let plan = |name: &str| LivePlan { experiment: name.into(), ..LivePlan::default() };
+        assert_eq!(
+            record.past(),
+            [LiveFrame::Past(thinning(&record.past())), LiveFrame::Now]
+        );
+        let plan = |name: &str| LivePlan {
+            experiment: name.into(),
+            ..LivePlan::default()
+        };
         record.take(&LiveFrame::Plan(plan("first")));
         record.take(&run(0));
         record.take(&stretch(0));
@@ -253,7 +315,10 @@ mod tests {
         assert_eq!(record.past().len(), 6);
         record.take(&LiveFrame::Plan(plan("second")));
         let past = record.past();
-        assert_eq!((past.len(), &past[0]), (3, &LiveFrame::Plan(plan("second"))));
+        assert_eq!(
+            (past.len(), &past[0]),
+            (3, &LiveFrame::Plan(plan("second")))
+        );
     }
 
     /// The next run has a series of its own, and so has each trial of a search.
@@ -261,7 +326,10 @@ mod tests {
     fn a_run_begins_anew() {
         let mut record = LiveRecord::new(LivePlan::default());
         record.take(&run(0));
-        record.take(&LiveFrame::RunStarts { at_s: 0.0, trial: 0 });
+        record.take(&LiveFrame::RunStarts {
+            at_s: 0.0,
+            trial: 0,
+        });
         record.take(&stretch(0));
         record.take(&sample("local", 0.0, 1.0));
         let count = |record: &LiveRecord| {
@@ -273,7 +341,10 @@ mod tests {
             )
         };
         assert_eq!(count(&record), (1, 1));
-        record.take(&LiveFrame::RunStarts { at_s: 1.0, trial: 1 });
+        record.take(&LiveFrame::RunStarts {
+            at_s: 1.0,
+            trial: 1,
+        });
         assert_eq!(count(&record), (0, 1));
         record.take(&stretch(1));
         record.take(&run(1));

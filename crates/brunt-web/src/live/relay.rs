@@ -27,7 +27,9 @@ pub fn send(
     stop: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let viewer = viewers.join().ok_or(ErrorKind::QuotaExceeded)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()?;
     socket.set_write_timeout(Some(PATIENCE))?;
     let asked = socket.try_clone()?;
     let listen = move || {
@@ -50,7 +52,11 @@ pub fn send(
 
 /// Takes frames until there are no more: the sender has closed its side, or `is_over` says that its process has ended and
 /// nothing waits any more. How many lines were no frames.
-pub fn receive(socket: &UnixStream, mut take: impl FnMut(LiveFrame), is_over: impl Fn() -> bool) -> u64 {
+pub fn receive(
+    socket: &UnixStream,
+    mut take: impl FnMut(LiveFrame),
+    is_over: impl Fn() -> bool,
+) -> u64 {
     let mut broken = 0;
     if socket.set_read_timeout(Some(LOOK)).is_err() {
         return 1;
@@ -90,7 +96,10 @@ mod tests {
     use super::*;
 
     fn note(text: &str) -> LiveFrame {
-        LiveFrame::Note { at_s: 0.0, text: text.into() }
+        LiveFrame::Note {
+            at_s: 0.0,
+            text: text.into(),
+        }
     }
 
     /// All frames arrive, in their order, and the end of the other way is heard.
@@ -99,24 +108,39 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let viewers = Arc::new(Viewers::new(LivePlan::default()));
         let (stopped, hears) = channel();
-        let sender =
-            send(theirs, &viewers, move || stopped.send(()).expect("the test waits")).expect("threads");
+        let sender = send(theirs, &viewers, move || {
+            stopped.send(()).expect("the test waits")
+        })
+        .expect("threads");
         for index in 0..50 {
             viewers.publish(&note(&index.to_string()));
         }
         assert!(hears.try_recv().is_err());
         ours.shutdown(Shutdown::Write).expect("open");
-        hears.recv_timeout(Duration::from_secs(60)).expect("it is told to stop");
+        hears
+            .recv_timeout(Duration::from_secs(60))
+            .expect("it is told to stop");
         viewers.publish(&note("last"));
         let ends = std::thread::spawn(move || viewers.close(Duration::from_secs(60)));
         let mut seen = Vec::new();
-        assert_eq!(receive(&ours, |frame| seen.push(frame), || sender.is_finished()), 0);
+        assert_eq!(
+            receive(&ours, |frame| seen.push(frame), || sender.is_finished()),
+            0
+        );
         ends.join().expect("it ends");
-        let (lost, rest): (Vec<_>, Vec<_>) =
-            seen.into_iter().partition(|frame| matches!(frame, LiveFrame::Lost { .. }));
+        let (lost, rest): (Vec<_>, Vec<_>) = seen
+            .into_iter()
+            .partition(|frame| matches!(frame, LiveFrame::Lost { .. }));
         assert!(lost.is_empty());
-        assert!(matches!(rest.first(), Some(LiveFrame::Plan(_))) && rest.last() == Some(&note("last")));
-        assert_eq!(rest.iter().filter(|frame| matches!(frame, LiveFrame::Note { .. })).count(), 51);
+        assert!(
+            matches!(rest.first(), Some(LiveFrame::Plan(_))) && rest.last() == Some(&note("last"))
+        );
+        assert_eq!(
+            rest.iter()
+                .filter(|frame| matches!(frame, LiveFrame::Note { .. }))
+                .count(),
+            51
+        );
     }
 
     /// The end of a server without a word is one, too; and what is no frame is counted.
@@ -125,9 +149,14 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let viewers = Arc::new(Viewers::new(LivePlan::default()));
         let (stopped, hears) = channel();
-        send(theirs, &viewers, move || stopped.send(()).expect("the test waits")).expect("threads");
+        send(theirs, &viewers, move || {
+            stopped.send(()).expect("the test waits")
+        })
+        .expect("threads");
         drop(ours);
-        hears.recv_timeout(Duration::from_secs(60)).expect("it is told to stop");
+        hears
+            .recv_timeout(Duration::from_secs(60))
+            .expect("it is told to stop");
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         theirs
             .write_all(b"data: {\"frame\":\"strange\"}\n\n: quiet\ndata: {\"frame\":\"now\"}\n")

@@ -27,11 +27,12 @@ const QUIET: Duration = Duration::from_secs(10);
 /// The page and its events, and what else `more` has, all of it for this machine's own pages only.
 pub fn site(viewers: Arc<Viewers>, more: Router) -> Router {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let own_name: Option<Arc<str>> =
-        name.map(|name| name.trim().into()).filter(|name: &Arc<str>| !name.is_empty());
-    let page = page::FILES
-        .iter()
-        .fold(Router::new(), |routes, file| routes.route(file.path, get(async move || document(file))));
+    let own_name: Option<Arc<str>> = name
+        .map(|name| name.trim().into())
+        .filter(|name: &Arc<str>| !name.is_empty());
+    let page = page::FILES.iter().fold(Router::new(), |routes, file| {
+        routes.route(file.path, get(async move || document(file)))
+    });
     page.route("/events", get(events))
         .with_state(viewers)
         .merge(more)
@@ -44,7 +45,11 @@ pub fn site(viewers: Arc<Viewers>, more: Router) -> Router {
 }
 
 /// Refuses what asks in another's name.
-async fn own_pages_only(State(own_name): State<Option<Arc<str>>>, request: Request, next: Next) -> Response {
+async fn own_pages_only(
+    State(own_name): State<Option<Arc<str>>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let is_document = page::find(request.uri().path()).is_some();
     let (parts, body) = request.into_parts();
     match admit(&parts, own_name.as_deref(), is_document) {
@@ -59,7 +64,10 @@ fn document(file: &'static PageFile) -> Response {
 }
 
 /// A viewer's frames, as they come.
-async fn events(State(viewers): State<Arc<Viewers>>, Extension(place): Extension<Arc<Place>>) -> Response {
+async fn events(
+    State(viewers): State<Arc<Viewers>>,
+    Extension(place): Extension<Arc<Place>>,
+) -> Response {
     let Some(viewer) = viewers.join() else {
         let what = format!("this page already has {VIEWERS_MAX} viewers");
         return trouble(StatusCode::SERVICE_UNAVAILABLE, &what, Some("close one"));
@@ -75,6 +83,9 @@ async fn events(State(viewers): State<Arc<Viewers>>, Extension(place): Extension
         };
         Some((Ok::<_, Infallible>(bytes), viewer))
     });
-    let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
+    let headers = [
+        (CONTENT_TYPE, "text/event-stream"),
+        (CACHE_CONTROL, "no-store"),
+    ];
     (headers, Body::from_stream(frames)).into_response()
 }

@@ -26,7 +26,12 @@ pub(super) fn heat_bounds() -> impl Iterator<Item = u64> + Clone {
     (0..=OCTAVES * ROWS_OCTAVE).map(|row| {
         let (octave, quarter) = (row / ROWS_OCTAVE, row % ROWS_OCTAVE);
         // 2^(1/4) and its powers.
-        let factor = [1.0, 1.189_207_115_002_721, std::f64::consts::SQRT_2, 1.681_792_830_507_429];
+        let factor = [
+            1.0,
+            1.189_207_115_002_721,
+            std::f64::consts::SQRT_2,
+            1.681_792_830_507_429,
+        ];
         ((1024_u64 << octave) as f64 * factor[quarter as usize]) as u64
     })
 }
@@ -44,12 +49,22 @@ impl OpenStretch {
     pub fn interval(&mut self, interval: &Interval, zero: Nanos) -> Option<LiveStretch> {
         let length = interval.end.since(interval.start);
         if self.start.is_none() && length >= STRETCH_MIN {
-            return Some(stretch(&interval.figures, interval.start, interval.end, length, zero));
+            return Some(stretch(
+                &interval.figures,
+                interval.start,
+                interval.end,
+                length,
+                zero,
+            ));
         }
         self.figures.merge(&interval.figures);
         self.length += length;
         self.start = self.start.or(Some(interval.start));
-        if self.length < STRETCH_MIN { None } else { self.close(interval.end, zero) }
+        if self.length < STRETCH_MIN {
+            None
+        } else {
+            self.close(interval.end, zero)
+        }
     }
 
     /// What there is so far, when the run ends at `end`.
@@ -67,7 +82,13 @@ impl OpenStretch {
     }
 }
 
-fn stretch(figures: &Figures, start: Nanos, end: Nanos, length: Duration, zero: Nanos) -> LiveStretch {
+fn stretch(
+    figures: &Figures,
+    start: Nanos,
+    end: Nanos,
+    length: Duration,
+    zero: Nanos,
+) -> LiveStretch {
     let each = |count: f64| count / length.as_secs_f64().max(1e-9);
     let response = figures.response();
     let kind = |(op, figures): (_, &brunt_result::OpFigures)| LiveKind {
@@ -95,10 +116,19 @@ fn stretch(figures: &Figures, start: Nanos, end: Nanos, length: Duration, zero: 
 
 /// How many are in each row, without the rows that have none.
 fn heat(response: &brunt_core::Histogram) -> Vec<(u16, u64)> {
-    let below: Vec<u64> = response.counts_up_to(heat_bounds()).chain([response.count()]).collect();
+    let below: Vec<u64> = response
+        .counts_up_to(heat_bounds())
+        .chain([response.count()])
+        .collect();
     let before = std::iter::once(0).chain(below.iter().copied());
-    let rows = below.iter().zip(before).map(|(below, before)| below - before);
-    rows.enumerate().filter(|(_, count)| *count > 0).map(|(row, count)| (row as u16, count)).collect()
+    let rows = below
+        .iter()
+        .zip(before)
+        .map(|(below, before)| below - before);
+    rows.enumerate()
+        .filter(|(_, count)| *count > 0)
+        .map(|(row, count)| (row as u16, count))
+        .collect()
 }
 
 impl Joins for LiveStretch {
@@ -112,7 +142,12 @@ impl Joins for LiveStretch {
         self.response = match (self.response, next.response) {
             (Some(a), Some(b)) => Some(Latencies {
                 min_us: a.min_us.min(b.min_us),
-                mean_us: mean(a.mean_us, self.completed as f64, b.mean_us, next.completed as f64),
+                mean_us: mean(
+                    a.mean_us,
+                    self.completed as f64,
+                    b.mean_us,
+                    next.completed as f64,
+                ),
                 p50_us: a.p50_us.max(b.p50_us),
                 p90_us: a.p90_us.max(b.p90_us),
                 p99_us: a.p99_us.max(b.p99_us),
@@ -130,17 +165,23 @@ impl Joins for LiveStretch {
                         (Some(one), Some(other)) => Some(mean(one, a, other, b)),
                         (one, other) => one.or(other),
                     };
-                    known.requests_per_second = rate(known.requests_per_second, kind.requests_per_second);
+                    known.requests_per_second =
+                        rate(known.requests_per_second, kind.requests_per_second);
                     known.completed += kind.completed;
                 }
-                None => self
-                    .kinds
-                    .push(LiveKind { requests_per_second: rate(0.0, kind.requests_per_second), ..*kind }),
+                None => self.kinds.push(LiveKind {
+                    requests_per_second: rate(0.0, kind.requests_per_second),
+                    ..*kind
+                }),
             }
         }
-        next.losses.iter().for_each(|(what, count)| *self.losses.entry(what.clone()).or_default() += count);
+        next.losses
+            .iter()
+            .for_each(|(what, count)| *self.losses.entry(what.clone()).or_default() += count);
         let mut heat: BTreeMap<u16, u64> = self.heat.iter().copied().collect();
-        next.heat.iter().for_each(|(row, count)| *heat.entry(*row).or_default() += count);
+        next.heat
+            .iter()
+            .for_each(|(row, count)| *heat.entry(*row).or_default() += count);
         self.heat = heat.into_iter().collect();
         self.completed += next.completed;
         self.retries += next.retries;
@@ -158,8 +199,9 @@ impl Joins for LiveSample {
     fn join(&mut self, next: &LiveSample) {
         let (own, more) = (self.end_s - self.start_s, next.end_s - next.start_s);
         for value in &next.values {
-            let is_same =
-                |known: &&mut LiveValue| (&known.0, &known.1, &known.2) == (&value.0, &value.1, &value.2);
+            let is_same = |known: &&mut LiveValue| {
+                (&known.0, &known.1, &known.2) == (&value.0, &value.1, &value.2)
+            };
             match self.values.iter_mut().find(is_same) {
                 Some(known) => known.3 = mean(known.3, own, value.3, more),
                 None => self.values.push(value.clone()),
@@ -178,7 +220,11 @@ impl Joins for LiveSample {
 /// The mean of two values with their weights; of none, the first.
 fn mean(a: f64, weight_a: f64, b: f64, weight_b: f64) -> f64 {
     let all = weight_a + weight_b;
-    if all > 0.0 { (a * weight_a + b * weight_b) / all } else { a }
+    if all > 0.0 {
+        (a * weight_a + b * weight_b) / all
+    } else {
+        a
+    }
 }
 
 #[cfg(test)]
@@ -200,7 +246,12 @@ mod tests {
         // One that never comes back.
         figures.in_flight_nanos = millis * 1_000_000;
         let at = |ms: u64| Nanos(ms * 1_000_000);
-        Interval { index: 0, start: at(start_ms), end: at(start_ms + millis), figures }
+        Interval {
+            index: 0,
+            start: at(start_ms),
+            end: at(start_ms + millis),
+            figures,
+        }
     }
 
     #[test]
@@ -216,8 +267,13 @@ mod tests {
     fn stretches_are_long_enough() {
         let mut open = OpenStretch::default();
         let zero = Nanos(1_000_000_000);
-        let long = open.interval(&interval(1000, 1000, &[100, 300]), zero).expect("long enough");
-        assert_eq!((long.start_s, long.end_s, long.requests_per_second), (0.0, 1.0, 2.0));
+        let long = open
+            .interval(&interval(1000, 1000, &[100, 300]), zero)
+            .expect("long enough");
+        assert_eq!(
+            (long.start_s, long.end_s, long.requests_per_second),
+            (0.0, 1.0, 2.0)
+        );
         assert_eq!((long.bytes_per_second, long.completed), (8192.0, 2));
         assert_eq!(long.depth, 1.0);
         assert_eq!(long.response.expect("some").max_us, 300.0);
@@ -229,12 +285,28 @@ mod tests {
         for start in [2000, 2100] {
             assert_eq!(open.interval(&interval(start, 100, &[10]), zero), None);
         }
-        let made = open.interval(&interval(2200, 100, &[1000]), zero).expect("long enough");
-        assert_eq!((made.start_s, made.end_s, made.completed, made.depth), (1.0, 1.3, 3, 1.0));
-        assert_eq!((made.response.expect("some").max_us, made.losses["timed-out"]), (1000.0, 3));
+        let made = open
+            .interval(&interval(2200, 100, &[1000]), zero)
+            .expect("long enough");
+        assert_eq!(
+            (made.start_s, made.end_s, made.completed, made.depth),
+            (1.0, 1.3, 3, 1.0)
+        );
+        assert_eq!(
+            (
+                made.response.expect("some").max_us,
+                made.losses["timed-out"]
+            ),
+            (1000.0, 3)
+        );
         // What is left at the end is told, too.
         assert_eq!(open.interval(&interval(2300, 100, &[10]), zero), None);
-        assert_eq!(open.close(Nanos(2_400_000_000), zero).expect("a rest").completed, 1);
+        assert_eq!(
+            open.close(Nanos(2_400_000_000), zero)
+                .expect("a rest")
+                .completed,
+            1
+        );
         assert_eq!(open.close(Nanos(2_400_000_000), zero), None);
     }
 
@@ -242,9 +314,15 @@ mod tests {
     #[test]
     fn joined_stretches_are_exact_but_for_percentiles() {
         let zero = Nanos(0);
-        let (first, second) = (interval(0, 1000, &[100, 100, 900]), interval(1000, 3000, &[200]));
-        let make =
-            |interval: &Interval| OpenStretch::default().interval(interval, zero).expect("long enough");
+        let (first, second) = (
+            interval(0, 1000, &[100, 100, 900]),
+            interval(1000, 3000, &[200]),
+        );
+        let make = |interval: &Interval| {
+            OpenStretch::default()
+                .interval(interval, zero)
+                .expect("long enough")
+        };
         let mut joined = make(&first);
         joined.join(&make(&second));
         let mut both = first.clone();
@@ -257,10 +335,16 @@ mod tests {
         near(joined.requests_per_second, whole.requests_per_second);
         near(joined.bytes_per_second, whole.bytes_per_second);
         assert_eq!((joined.depth, whole.depth), (1.0, 1.0));
-        let (a, b) = (joined.response.expect("some"), whole.response.expect("some"));
+        let (a, b) = (
+            joined.response.expect("some"),
+            whole.response.expect("some"),
+        );
         near(a.mean_us, b.mean_us);
         assert_eq!((a.min_us, a.max_us), (b.min_us, b.max_us));
         assert!(a.p50_us >= b.p50_us);
-        near(joined.kinds[0].mean_us.expect("some"), whole.kinds[0].mean_us.expect("some"));
+        near(
+            joined.kinds[0].mean_us.expect("some"),
+            whole.kinds[0].mean_us.expect("some"),
+        );
     }
 }

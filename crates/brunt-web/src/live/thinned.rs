@@ -21,7 +21,11 @@ pub struct ThinnedSeries<T> {
 impl<T: Joins> ThinnedSeries<T> {
     /// Empty; at least two parts are kept.
     pub fn new(parts_max: usize) -> ThinnedSeries<T> {
-        ThinnedSeries { parts_max: parts_max.max(2), each: 1, parts: Vec::new() }
+        ThinnedSeries {
+            parts_max: parts_max.max(2),
+            each: 1,
+            parts: Vec::new(),
+        }
     }
 
     /// The next part.
@@ -74,10 +78,19 @@ mod tests {
             (0..count).for_each(|value| series.push((value, 1)));
             let parts = series.parts();
             assert!(parts.len() <= 4, "{count}");
-            assert_eq!(parts.iter().map(|part| part.0).sum::<u64>(), (0..count).sum::<u64>());
-            assert_eq!(parts.iter().map(|part| u64::from(part.1)).sum::<u64>(), count);
+            assert_eq!(
+                parts.iter().map(|part| part.0).sum::<u64>(),
+                (0..count).sum::<u64>()
+            );
+            assert_eq!(
+                parts.iter().map(|part| u64::from(part.1)).sum::<u64>(),
+                count
+            );
             let (_, whole) = parts.split_last().expect("not empty");
-            assert!(whole.iter().all(|part| part.1 == series.each()), "{count}: {parts:?}");
+            assert!(
+                whole.iter().all(|part| part.1 == series.each()),
+                "{count}: {parts:?}"
+            );
             assert_eq!(series.each() == 1, count <= 4);
         }
     }

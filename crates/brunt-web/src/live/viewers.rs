@@ -102,7 +102,8 @@ impl Viewers {
         }
         let bytes: Arc<[u8]> = frame.encode().into();
         for queue in &state.queues {
-            self.lost.fetch_add(queue.push(&bytes, frame.is_key()), Ordering::Relaxed);
+            self.lost
+                .fetch_add(queue.push(&bytes, frame.is_key()), Ordering::Relaxed);
         }
     }
 
@@ -120,12 +121,22 @@ impl Viewers {
             return None;
         }
         let past = state.record.past();
-        let waiting = Waiting { frames: VecDeque::new(), lost: 0, over: state.over };
-        let queue = Arc::new(Queue { waiting: Mutex::new(waiting), more: Notify::new() });
+        let waiting = Waiting {
+            frames: VecDeque::new(),
+            lost: 0,
+            over: state.over,
+        };
+        let queue = Arc::new(Queue {
+            waiting: Mutex::new(waiting),
+            more: Notify::new(),
+        });
         state.queues.push(Arc::clone(&queue));
         self.seen.fetch_add(1, Ordering::Relaxed);
         drop(state);
-        let viewer = Viewer { all: Arc::clone(self), queue };
+        let viewer = Viewer {
+            all: Arc::clone(self),
+            queue,
+        };
         // Megabytes, perhaps, for which nobody else need wait; what came meanwhile stands behind it.
         let past: Vec<u8> = past.iter().flat_map(LiveFrame::encode).collect();
         lock(&viewer.queue.waiting).frames.push_front(past.into());
@@ -134,8 +145,15 @@ impl Viewers {
 
     /// What was lost so far.
     pub fn losses(&self, events: u64) -> LiveLosses {
-        let (viewers, frames) = (self.seen.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed));
-        LiveLosses { viewers, frames, events }
+        let (viewers, frames) = (
+            self.seen.load(Ordering::Relaxed),
+            self.lost.load(Ordering::Relaxed),
+        );
+        LiveLosses {
+            viewers,
+            frames,
+            events,
+        }
     }
 
     /// Nothing comes any more: waits so long at most for viewers to take what waits for them; what they do not is lost.
@@ -149,7 +167,11 @@ impl Viewers {
             if left.is_zero() {
                 break;
             }
-            state = self.gone.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .gone
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         for queue in &state.queues {
             let left = std::mem::take(&mut lock(&queue.waiting).frames).len();
@@ -195,7 +217,8 @@ impl Waiting {
     fn say_lost(&mut self) {
         if self.lost > 0 {
             let frames = std::mem::take(&mut self.lost);
-            self.frames.push_back(LiveFrame::Lost { frames }.encode().into());
+            self.frames
+                .push_back(LiveFrame::Lost { frames }.encode().into());
         }
     }
 }
@@ -227,14 +250,21 @@ impl Viewer {
         waiting.say_lost();
         let frames = std::mem::take(&mut waiting.frames);
         drop(waiting);
-        Some(NextFrames::Frames(frames.iter().flat_map(|frame| frame.iter().copied()).collect()))
+        Some(NextFrames::Frames(
+            frames
+                .iter()
+                .flat_map(|frame| frame.iter().copied())
+                .collect(),
+        ))
     }
 }
 
 impl Drop for Viewer {
     fn drop(&mut self) {
         let mut state = lock(&self.all.state);
-        state.queues.retain(|queue| !Arc::ptr_eq(queue, &self.queue));
+        state
+            .queues
+            .retain(|queue| !Arc::ptr_eq(queue, &self.queue));
         drop(state);
         self.all.gone.notify_all();
     }
@@ -248,12 +278,18 @@ mod tests {
 
     /// What comes next, for those who can wait on their thread.
     fn next_of(viewer: &Viewer, patience: Duration) -> NextFrames {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("a runtime");
         runtime.block_on(viewer.next(patience))
     }
 
     fn note(index: usize) -> LiveFrame {
-        LiveFrame::Note { at_s: 0.0, text: format!("line {index}") }
+        LiveFrame::Note {
+            at_s: 0.0,
+            text: format!("line {index}"),
+        }
     }
 
     fn text(next: NextFrames) -> String {
@@ -265,24 +301,43 @@ mod tests {
 
     #[test]
     fn whoever_comes_late_gets_the_past() {
-        let viewers = Arc::new(Viewers::new(LivePlan { experiment: "x y".into(), ..LivePlan::default() }));
+        let viewers = Arc::new(Viewers::new(LivePlan {
+            experiment: "x y".into(),
+            ..LivePlan::default()
+        }));
         viewers.publish(&note(1));
         let viewer = viewers.join().expect("room");
         viewers.publish(&note(2));
         let seen = text(next_of(&viewer, AT_ONCE));
-        assert!(seen.starts_with("data: {\"frame\":\"plan\",\"experiment\":\"x y\""), "{seen}");
+        assert!(
+            seen.starts_with("data: {\"frame\":\"plan\",\"experiment\":\"x y\""),
+            "{seen}"
+        );
         let places = ["line 1", "\"now\"", "line 2"].map(|what| seen.find(what).expect(what));
         assert!(places.is_sorted(), "{seen}");
         assert_eq!(next_of(&viewer, AT_ONCE), NextFrames::Quiet);
-        assert_eq!(viewers.losses(0), LiveLosses { viewers: 1, frames: 0, events: 0 });
+        assert_eq!(
+            viewers.losses(0),
+            LiveLosses {
+                viewers: 1,
+                frames: 0,
+                events: 0
+            }
+        );
     }
 
     /// Each event is one that a browser takes: a line that begins with `data: ` and an empty one.
     #[test]
     fn texts_do_not_break_events() {
-        let frame = LiveFrame::Note { at_s: 0.0, text: "a\n\ndata: b\r\u{2028}".into() };
+        let frame = LiveFrame::Note {
+            at_s: 0.0,
+            text: "a\n\ndata: b\r\u{2028}".into(),
+        };
         let bytes = String::from_utf8(frame.encode()).expect("text");
-        assert!(bytes.ends_with("\n\n") && bytes.trim_end().lines().count() == 1, "{bytes}");
+        assert!(
+            bytes.ends_with("\n\n") && bytes.trim_end().lines().count() == 1,
+            "{bytes}"
+        );
     }
 
     /// The quick one loses nothing, the slow one is told how much, where it was.
@@ -296,19 +351,33 @@ mod tests {
             viewers.publish(&note(index));
             seen += &text(next_of(&quick, AT_ONCE));
         }
-        assert_eq!(seen.matches("\"frame\":\"note\"").count(), FRAMES_MAX + more);
+        assert_eq!(
+            seen.matches("\"frame\":\"note\"").count(),
+            FRAMES_MAX + more
+        );
         assert!(!seen.contains("\"frame\":\"lost\""));
         // The past has taken one place.
         let lost = more as u64 + 1;
         assert_eq!(viewers.losses(0).frames, lost);
         // A key frame has room still, and comes after what was lost.
-        viewers.publish(&LiveFrame::RunStarts { at_s: 1.0, trial: 0 });
+        viewers.publish(&LiveFrame::RunStarts {
+            at_s: 1.0,
+            trial: 0,
+        });
         let seen = text(next_of(&slow, AT_ONCE));
-        let told = seen.find(&format!("{{\"frame\":\"lost\",\"frames\":{lost}}}")).expect("told");
-        assert!(seen.find("run-starts").expect("the key frame") > told, "{seen}");
+        let told = seen
+            .find(&format!("{{\"frame\":\"lost\",\"frames\":{lost}}}"))
+            .expect("told");
+        assert!(
+            seen.find("run-starts").expect("the key frame") > told,
+            "{seen}"
+        );
         assert_eq!(seen.matches("\"frame\":\"note\"").count(), FRAMES_MAX - 1);
         viewers.publish(&note(7));
-        assert!(!text(next_of(&slow, AT_ONCE)).contains("lost"), "it is told once");
+        assert!(
+            !text(next_of(&slow, AT_ONCE)).contains("lost"),
+            "it is told once"
+        );
     }
 
     /// It would show faults that are gone: better it asks again.
@@ -317,7 +386,10 @@ mod tests {
         let viewers = Arc::new(Viewers::new(LivePlan::default()));
         let viewer = viewers.join().expect("room");
         for _ in 0..=KEY_FRAMES_MAX {
-            viewers.publish(&LiveFrame::RunStarts { at_s: 1.0, trial: 0 });
+            viewers.publish(&LiveFrame::RunStarts {
+                at_s: 1.0,
+                trial: 0,
+            });
         }
         assert_eq!(next_of(&viewer, AT_ONCE), NextFrames::Over);
         assert_eq!(viewers.losses(0).frames, KEY_FRAMES_MAX as u64 + 1);
@@ -326,7 +398,9 @@ mod tests {
     #[test]
     fn there_is_room_again_when_one_goes() {
         let viewers = Arc::new(Viewers::new(LivePlan::default()));
-        let mut all: Vec<Viewer> = (0..VIEWERS_MAX).map(|_| viewers.join().expect("room")).collect();
+        let mut all: Vec<Viewer> = (0..VIEWERS_MAX)
+            .map(|_| viewers.join().expect("room"))
+            .collect();
         assert!(viewers.join().is_none());
         all.pop();
         assert!(viewers.join().is_some());

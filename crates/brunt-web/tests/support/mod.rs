@@ -18,7 +18,10 @@ pub fn at(millis: u64) -> Nanos {
 pub fn serve() -> (LivePage, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
-    let point = LivePoint { label: "disk w".into(), stated_s: Some(40.0) };
+    let point = LivePoint {
+        label: "disk w".into(),
+        stated_s: Some(40.0),
+    };
     let plan = LivePlan {
         experiment: "watched".into(),
         folder: "/x/results".into(),
@@ -26,11 +29,16 @@ pub fn serve() -> (LivePage, SocketAddr) {
         order: vec![0, 0],
         points: vec![point],
         // Four for each octave, as the program has them.
-        heat_bounds_us: (0..97).map(|row| 1.024 * 2f64.powf(f64::from(row) / 4.0)).collect(),
+        heat_bounds_us: (0..97)
+            .map(|row| 1.024 * 2f64.powf(f64::from(row) / 4.0))
+            .collect(),
         ..LivePlan::default()
     };
     let control = RunControl::new("results", || {}).expect("random numbers");
-    (LivePage::start_at(listener, plan, control, Nanos(0)).expect("threads"), address)
+    (
+        LivePage::start_at(listener, plan, control, Nanos(0)).expect("threads"),
+        address,
+    )
 }
 
 pub fn info(order: u32) -> Arc<RunInfo> {
@@ -58,7 +66,12 @@ pub fn second(index: u64) -> Event {
     figures.counts.by_status[RequestStatus::TimedOut as usize] = 1;
     figures.in_flight_nanos = 3_000_000;
     let (start, end) = (at(index * 1000), at(index * 1000 + 1000));
-    Event::Interval(Arc::new(Interval { index, start, end, figures }))
+    Event::Interval(Arc::new(Interval {
+        index,
+        start,
+        end,
+        figures,
+    }))
 }
 
 pub fn fault(end: Option<Nanos>) -> Event {
@@ -79,13 +92,24 @@ pub fn fault(end: Option<Nanos>) -> Event {
 }
 
 pub fn tell(observer: &mut dyn Observer, events: impl IntoIterator<Item = Event>) {
-    events.into_iter().for_each(|event| observer.event(&event).expect("it never fails"));
+    events
+        .into_iter()
+        .for_each(|event| observer.event(&event).expect("it never fails"));
 }
 
 /// The host's processors in a second: half busy.
 pub fn sample(index: u64) -> Event {
-    let value =
-        SampleValue { probe: "cpu".into(), instance: "".into(), metric: "busy_share".into(), value: 0.5 };
+    let value = SampleValue {
+        probe: "cpu".into(),
+        instance: "".into(),
+        metric: "busy_share".into(),
+        value: 0.5,
+    };
     let (start, end) = (at(index * 1000), at(index * 1000 + 1000));
-    Event::Sample(Arc::new(Sample { host: "local".into(), start, end, values: vec![value] }))
+    Event::Sample(Arc::new(Sample {
+        host: "local".into(),
+        start,
+        end,
+        values: vec![value],
+    }))
 }

@@ -27,7 +27,10 @@ impl<'a> Ahs<'a> {
             // AHSLength counts the bytes after AHSType, the reserved one included, padding not.
             let length = usize::from(u16::from_be_bytes([head[0], head[1]]));
             let Some(body) = bytes.get(at + 3..at + 3 + length).filter(|_| length >= 1) else {
-                return Err(Malformed::new(at, "AHSLength runs past TotalAHSLength or is zero"));
+                return Err(Malformed::new(
+                    at,
+                    "AHSLength runs past TotalAHSLength or is zero",
+                ));
             };
             match head[2] & 0x3f {
                 1 => {

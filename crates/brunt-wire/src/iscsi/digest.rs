@@ -20,7 +20,10 @@ pub fn padded_digest(data: &[u8]) -> [u8; DIGEST_BYTES] {
 /// # Panics
 /// When the padding does not end the data on four bytes: the caller cut the segment wrongly.
 pub fn received_digest(data: &[u8], padding: &[u8]) -> [u8; DIGEST_BYTES] {
-    assert!(data.len() + padding.len() == padded(data.len()), "a segment and its padding fill whole words");
+    assert!(
+        data.len() + padding.len() == padded(data.len()),
+        "a segment and its padding fill whole words"
+    );
     crc32c::crc32c_append(crc32c::crc32c(data), padding).to_le_bytes()
 }
 
@@ -59,7 +62,10 @@ mod tests {
     #[test]
     fn padding_is_zeros() {
         assert_eq!(padded_digest(b"abcde"), digest(b"abcde\0\0\0"));
-        assert_eq!(received_digest(b"abcde", b"\0\0\x07"), digest(b"abcde\0\0\x07"));
+        assert_eq!(
+            received_digest(b"abcde", b"\0\0\x07"),
+            digest(b"abcde\0\0\x07")
+        );
     }
 
     /// However bytes are cut, their digest is that of the whole.

@@ -16,7 +16,17 @@ pub const DATA_SEGMENT_BYTES_MAX: u32 = 0x00ff_ffff;
 
 /// A 24-bit length, big-endian.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
 )]
 #[repr(C)]
 pub struct U24([u8; 3]);
@@ -26,7 +36,10 @@ impl U24 {
     /// When `value` does not fit in 24 bits: our own arithmetic was wrong.
     #[inline]
     pub fn new(value: u32) -> U24 {
-        assert!(value <= DATA_SEGMENT_BYTES_MAX, "data segment of {value} bytes does not fit in 24 bits");
+        assert!(
+            value <= DATA_SEGMENT_BYTES_MAX,
+            "data segment of {value} bytes does not fit in 24 bits"
+        );
         let b = value.to_be_bytes();
         U24([b[1], b[2], b[3]])
     }
@@ -157,7 +170,9 @@ macro_rules! pdus {
 }
 
 /// What all PDUs share (RFC 7143, 11.2.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 #[allow(missing_docs)] // the RFC's own names
 pub struct Bhs {
@@ -228,7 +243,11 @@ impl Bhs {
         let data = self.data_len();
         self.data_offset(header_digest)
             + padded(data)
-            + if data_digest && data > 0 { DIGEST_BYTES } else { 0 }
+            + if data_digest && data > 0 {
+                DIGEST_BYTES
+            } else {
+                0
+            }
     }
 }
 

@@ -22,8 +22,11 @@ pub fn parse_pairs(data: &[u8]) -> Result<Vec<(&str, &str)>, Malformed> {
         if pair.is_empty() {
             continue;
         }
-        let text = std::str::from_utf8(pair).map_err(|_| Malformed::new(start, "text is not UTF-8"))?;
-        let (key, value) = text.split_once('=').ok_or(Malformed::new(start, "a pair has no '='"))?;
+        let text =
+            std::str::from_utf8(pair).map_err(|_| Malformed::new(start, "text is not UTF-8"))?;
+        let (key, value) = text
+            .split_once('=')
+            .ok_or(Malformed::new(start, "a pair has no '='"))?;
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Err(Malformed::new(start, "a key has 1 to 63 bytes"));
         }
@@ -40,7 +43,10 @@ pub fn parse_pairs(data: &[u8]) -> Result<Vec<(&str, &str)>, Malformed> {
 /// # Panics
 /// When the key is none: empty, or with what separates pairs in it. Keys are ours, or were read as such.
 pub fn push_pair(out: &mut Vec<u8>, key: &str, value: &str) {
-    assert!(!key.is_empty() && !key.contains(['=', '\0']), "'{key}' is no text key");
+    assert!(
+        !key.is_empty() && !key.contains(['=', '\0']),
+        "'{key}' is no text key"
+    );
     out.extend_from_slice(key.as_bytes());
     out.push(b'=');
     out.extend_from_slice(value.as_bytes());
@@ -49,7 +55,10 @@ pub fn push_pair(out: &mut Vec<u8>, key: &str, value: &str) {
 
 /// Reads a numeric value: decimal or `0x` hexadecimal (RFC 7143, 6.1).
 pub fn parse_number(value: &str) -> Option<u64> {
-    match value.strip_prefix("0x").or_else(|| value.strip_prefix("0X")) {
+    match value
+        .strip_prefix("0x")
+        .or_else(|| value.strip_prefix("0X"))
+    {
         Some(hex) if !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit()) => {
             u64::from_str_radix(hex, 16).ok()
         }
@@ -61,16 +70,28 @@ pub fn parse_number(value: &str) -> Option<u64> {
 
 /// Reads a large binary value: `0x` hexadecimal or `0b` base64 (RFC 7143, 6.1).
 pub fn parse_binary(value: &str) -> Option<Vec<u8>> {
-    if let Some(hex) = value.strip_prefix("0x").or_else(|| value.strip_prefix("0X")) {
-        let digits: Option<Vec<u8>> =
-            hex.bytes().map(|b| (b as char).to_digit(16).map(|digit| digit as u8)).collect();
+    if let Some(hex) = value
+        .strip_prefix("0x")
+        .or_else(|| value.strip_prefix("0X"))
+    {
+        let digits: Option<Vec<u8>> = hex
+            .bytes()
+            .map(|b| (b as char).to_digit(16).map(|digit| digit as u8))
+            .collect();
         let mut digits = digits.filter(|digits| !digits.is_empty())?;
         if digits.len() % 2 == 1 {
             digits.insert(0, 0);
         }
-        return Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect());
+        return Some(
+            digits
+                .chunks(2)
+                .map(|pair| pair[0] << 4 | pair[1])
+                .collect(),
+        );
     }
-    let base64 = value.strip_prefix("0b").or_else(|| value.strip_prefix("0B"))?;
+    let base64 = value
+        .strip_prefix("0b")
+        .or_else(|| value.strip_prefix("0B"))?;
     let symbols = base64.trim_end_matches('=');
     if symbols.is_empty() || symbols.len() % 4 == 1 {
         return None;
@@ -117,7 +138,13 @@ mod tests {
         push_pair(&mut data, "SessionType", "Normal");
         data.extend_from_slice(&[0, 0, 0]);
         let pairs = parse_pairs(&data).unwrap();
-        assert_eq!(pairs, [("InitiatorName", "iqn.2026-11.io.brunt:a"), ("SessionType", "Normal")]);
+        assert_eq!(
+            pairs,
+            [
+                ("InitiatorName", "iqn.2026-11.io.brunt:a"),
+                ("SessionType", "Normal")
+            ]
+        );
         for end in 0..data.len() {
             let _ = parse_pairs(&data[..end]);
         }

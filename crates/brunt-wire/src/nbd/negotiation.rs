@@ -226,7 +226,11 @@ impl NbdOptionReply {
         if cur.u64()? != OPTION_REPLY_MAGIC {
             return Err(cur.malformed(8, "a reply to an option begins with its magic"));
         }
-        Ok(NbdOptionReply { option: cur.u32()?, kind: cur.u32()?, len: cur.u32()? })
+        Ok(NbdOptionReply {
+            option: cur.u32()?,
+            kind: cur.u32()?,
+            len: cur.u32()?,
+        })
     }
 
     /// One with its data, as it is sent.
@@ -285,18 +289,25 @@ impl NbdInfo {
             info::BLOCK_SIZE => {
                 let (minimum, preferred, payload_max) = (cur.u32()?, cur.u32()?, cur.u32()?);
                 if !minimum.is_power_of_two() || minimum > BLOCK_BYTES_MAX {
-                    return Err(cur.malformed(12, "the minimum block size is a power of two up to 65536"));
+                    return Err(
+                        cur.malformed(12, "the minimum block size is a power of two up to 65536")
+                    );
                 }
                 if !preferred.is_power_of_two() || preferred < minimum {
-                    return Err(
-                        cur.malformed(8, "the preferred block size is a power of two from the minimum on")
-                    );
+                    return Err(cur.malformed(
+                        8,
+                        "the preferred block size is a power of two from the minimum on",
+                    ));
                 }
                 // Servers exist whose largest payload is below their preferred size; one block has to fit.
                 if payload_max < minimum {
                     return Err(cur.malformed(4, "the largest payload holds a block"));
                 }
-                NbdInfo::BlockSizes(NbdBlockSizes { minimum, preferred, payload_max })
+                NbdInfo::BlockSizes(NbdBlockSizes {
+                    minimum,
+                    preferred,
+                    payload_max,
+                })
             }
             other => return Ok(NbdInfo::Other(other)),
         };
@@ -310,14 +321,22 @@ impl NbdInfo {
     pub fn encode(&self) -> Vec<u8> {
         let head = |kind: u16| kind.to_be_bytes().to_vec();
         match self {
-            NbdInfo::Export(size_bytes, flags) => {
-                [head(info::EXPORT), size_bytes.to_be_bytes().to_vec(), flags.to_be_bytes().to_vec()].concat()
-            }
+            NbdInfo::Export(size_bytes, flags) => [
+                head(info::EXPORT),
+                size_bytes.to_be_bytes().to_vec(),
+                flags.to_be_bytes().to_vec(),
+            ]
+            .concat(),
             NbdInfo::Name(name) => [head(info::NAME), name.as_bytes().to_vec()].concat(),
-            NbdInfo::Description(text) => [head(info::DESCRIPTION), text.as_bytes().to_vec()].concat(),
+            NbdInfo::Description(text) => {
+                [head(info::DESCRIPTION), text.as_bytes().to_vec()].concat()
+            }
             NbdInfo::BlockSizes(sizes) => {
                 let numbers = [sizes.minimum, sizes.preferred, sizes.payload_max];
-                let numbers: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
+                let numbers: Vec<u8> = numbers
+                    .iter()
+                    .flat_map(|number| number.to_be_bytes())
+                    .collect();
                 [head(info::BLOCK_SIZE), numbers].concat()
             }
             NbdInfo::Other(_) => Vec::new(),
@@ -345,7 +364,11 @@ pub fn parse_go(bytes: &[u8]) -> Result<(String, Vec<u16>), ParseError> {
     if cur.rest().len() != 2 * count {
         return Err(cur.malformed(2, "as many requests for information as it says"));
     }
-    let wanted = cur.rest().chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
+    let wanted = cur
+        .rest()
+        .chunks_exact(2)
+        .map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
+        .collect();
     Ok((export, wanted))
 }
 
@@ -373,7 +396,9 @@ pub fn parse_meta_query(bytes: &[u8]) -> Result<(String, Vec<String>), ParseErro
     if count > cur.rest().len() / 4 {
         return Err(cur.malformed(4, "as many queries as it says"));
     }
-    let queries = (0..count).map(|_| counted_string(&mut cur)).collect::<Result<_, _>>()?;
+    let queries = (0..count)
+        .map(|_| counted_string(&mut cur))
+        .collect::<Result<_, _>>()?;
     match cur.rest() {
         [] => Ok((export, queries)),
         _ => Err(cur.malformed(0, "nothing follows the last query")),
@@ -445,39 +470,83 @@ mod tests {
     fn round_trips() {
         let new = NbdGreeting::Newstyle { flags: 3 };
         whole(&new.encode(), (new, GREETING_BYTES), NbdGreeting::parse);
-        let old = NbdGreeting::Oldstyle { size_bytes: 7 << 30, flags: 0x25 };
+        let old = NbdGreeting::Oldstyle {
+            size_bytes: 7 << 30,
+            flags: 0x25,
+        };
         whole(&old.encode(), (old, OLDSTYLE_BYTES), NbdGreeting::parse);
-        whole(&encode_option(option::GO, b"")[..], (option::GO, 0), parse_option);
-        let reply = NbdOptionReply { option: 7, kind: reply::ERR_UNKNOWN, len: 0 };
+        whole(
+            &encode_option(option::GO, b"")[..],
+            (option::GO, 0),
+            parse_option,
+        );
+        let reply = NbdOptionReply {
+            option: 7,
+            kind: reply::ERR_UNKNOWN,
+            len: 0,
+        };
         assert!(reply.is_error());
-        whole(&NbdOptionReply::encode(7, reply::ERR_UNKNOWN, b""), reply, NbdOptionReply::parse);
-        whole(&encode_go("disk", &[3, 1]), ("disk".to_string(), vec![3, 1]), parse_go);
+        whole(
+            &NbdOptionReply::encode(7, reply::ERR_UNKNOWN, b""),
+            reply,
+            NbdOptionReply::parse,
+        );
+        whole(
+            &encode_go("disk", &[3, 1]),
+            ("disk".to_string(), vec![3, 1]),
+            parse_go,
+        );
         let query = encode_meta_query("d", &["base:allocation", "x-y:"]);
         let queries = vec!["base:allocation".to_string(), "x-y:".to_string()];
         whole(&query, ("d".to_string(), queries), parse_meta_query);
         let export = NbdInfo::Export(1 << 40, 0x1ff);
         whole(&export.encode(), export, NbdInfo::parse);
-        let sizes = NbdInfo::BlockSizes(NbdBlockSizes { minimum: 1, preferred: 4096, payload_max: 1 << 25 });
+        let sizes = NbdInfo::BlockSizes(NbdBlockSizes {
+            minimum: 1,
+            preferred: 4096,
+            payload_max: 1 << 25,
+        });
         whole(&sizes.encode(), sizes, NbdInfo::parse);
-        assert_eq!(parse_server(&encode_server("a", "b c")), Ok(("a".to_string(), "b c".to_string())));
+        assert_eq!(
+            parse_server(&encode_server("a", "b c")),
+            Ok(("a".to_string(), "b c".to_string()))
+        );
     }
 
     /// The bytes that nbdkit 1.32 sends ("nbdkit null 1M", read from its socket).
     #[test]
     fn as_nbdkit_says_it() {
         let greeting = b"NBDMAGICIHAVEOPT\0\x03";
-        assert_eq!(NbdGreeting::parse(greeting), Ok((NbdGreeting::Newstyle { flags: 3 }, 18)));
+        assert_eq!(
+            NbdGreeting::parse(greeting),
+            Ok((NbdGreeting::Newstyle { flags: 3 }, 18))
+        );
         let ack = b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x08\0\0\0\x01\0\0\0\0";
-        assert_eq!(NbdOptionReply::parse(ack), Ok(NbdOptionReply { option: 8, kind: reply::ACK, len: 0 }));
+        assert_eq!(
+            NbdOptionReply::parse(ack),
+            Ok(NbdOptionReply {
+                option: 8,
+                kind: reply::ACK,
+                len: 0
+            })
+        );
     }
 
     /// What the protocol forbids is malformed.
     #[test]
     fn malformed() {
-        let bad =
-            |result: Result<NbdInfo, ParseError>| assert!(matches!(result, Err(ParseError::Malformed(_))));
+        let bad = |result: Result<NbdInfo, ParseError>| {
+            assert!(matches!(result, Err(ParseError::Malformed(_))))
+        };
         let sizes = |minimum: u32, preferred: u32, payload_max: u32| {
-            NbdInfo::parse(&NbdInfo::BlockSizes(NbdBlockSizes { minimum, preferred, payload_max }).encode())
+            NbdInfo::parse(
+                &NbdInfo::BlockSizes(NbdBlockSizes {
+                    minimum,
+                    preferred,
+                    payload_max,
+                })
+                .encode(),
+            )
         };
         bad(sizes(3, 4096, 1 << 20));
         bad(sizes(0, 4096, 1 << 20));

@@ -120,7 +120,10 @@ pub struct NbdHeaderBytes {
 
 impl NbdHeaderBytes {
     fn new() -> NbdHeaderBytes {
-        NbdHeaderBytes { bytes: [0; HEADER_BYTES_MAX], len: 0 }
+        NbdHeaderBytes {
+            bytes: [0; HEADER_BYTES_MAX],
+            len: 0,
+        }
     }
 
     fn put(mut self, bytes: &[u8]) -> NbdHeaderBytes {
@@ -149,7 +152,11 @@ impl NbdRequest {
         let command = self.command.to_wire().to_be_bytes();
         let (cookie, offset) = (self.cookie.to_be_bytes(), self.offset.to_be_bytes());
         if headers == NbdHeaders::Extended {
-            let carries = if self.command == NbdCommand::Write { command_flag::PAYLOAD_LEN } else { 0 };
+            let carries = if self.command == NbdCommand::Write {
+                command_flag::PAYLOAD_LEN
+            } else {
+                0
+            };
             let flags = (self.flags | carries).to_be_bytes();
             return out
                 .put(&EXTENDED_REQUEST_MAGIC.to_be_bytes())
@@ -172,16 +179,27 @@ impl NbdRequest {
     ///
     /// # Errors
     /// It is cut short, or no request of this style.
-    pub fn parse(bytes: &[u8], headers: NbdHeaders) -> Result<(NbdRequest, usize, u64), ParseError> {
+    pub fn parse(
+        bytes: &[u8],
+        headers: NbdHeaders,
+    ) -> Result<(NbdRequest, usize, u64), ParseError> {
         let mut cur = Cursor::new(bytes);
         let extended = headers == NbdHeaders::Extended;
-        let magic = if extended { EXTENDED_REQUEST_MAGIC } else { REQUEST_MAGIC };
+        let magic = if extended {
+            EXTENDED_REQUEST_MAGIC
+        } else {
+            REQUEST_MAGIC
+        };
         if cur.u32()? != magic {
             return Err(cur.malformed(4, "a request begins with its magic"));
         }
         let (mut flags, command) = (cur.u16()?, NbdCommand::from_wire(cur.u16()?));
         let (cookie, offset) = (cur.u64()?, cur.u64()?);
-        let len = if extended { cur.u64()? } else { cur.u32()?.into() };
+        let len = if extended {
+            cur.u64()?
+        } else {
+            cur.u32()?.into()
+        };
         let payload = match (extended, command) {
             (true, _) if flags & command_flag::PAYLOAD_LEN != 0 => len,
             (true, NbdCommand::Write) => {
@@ -193,7 +211,17 @@ impl NbdRequest {
         if extended && command == NbdCommand::Write {
             flags &= !command_flag::PAYLOAD_LEN;
         }
-        Ok((NbdRequest { flags, command, cookie, offset, len }, cur.at(), payload))
+        Ok((
+            NbdRequest {
+                flags,
+                command,
+                cookie,
+                offset,
+                len,
+            },
+            cur.at(),
+            payload,
+        ))
     }
 }
 
@@ -262,7 +290,10 @@ impl NbdReply {
         let mut cur = Cursor::new(bytes);
         match (cur.u32()?, headers) {
             (SIMPLE_REPLY_MAGIC, NbdHeaders::Simple | NbdHeaders::Structured) => {
-                let reply = NbdReply::Simple { error: cur.u32()?, cookie: cur.u64()? };
+                let reply = NbdReply::Simple {
+                    error: cur.u32()?,
+                    cookie: cur.u64()?,
+                };
                 return Ok((reply, cur.at()));
             }
             (STRUCTURED_REPLY_MAGIC, NbdHeaders::Structured) => {}
@@ -273,29 +304,49 @@ impl NbdReply {
         let (offset, len) = match headers {
             NbdHeaders::Extended => {
                 let (offset, len) = (cur.u64()?, cur.u64()?);
-                let len = u32::try_from(len)
-                    .map_err(|_| ParseError::from(Malformed::new(24, "a payload has less than 4 GiB")))?;
+                let len = u32::try_from(len).map_err(|_| {
+                    ParseError::from(Malformed::new(24, "a payload has less than 4 GiB"))
+                })?;
                 (Some(offset), len)
             }
             _ => (None, cur.u32()?),
         };
         let chunk = match kind {
             TYPE_NONE if len == 0 && flags & FLAG_DONE != 0 => NbdChunk::None,
-            TYPE_NONE => return Err(cur.malformed(0, "a chunk without content is the last and empty")),
+            TYPE_NONE => {
+                return Err(cur.malformed(0, "a chunk without content is the last and empty"));
+            }
             TYPE_OFFSET_DATA if len < 9 => {
                 return Err(cur.malformed(0, "a content chunk has an offset and data"));
             }
-            TYPE_OFFSET_DATA => NbdChunk::Data { offset: cur.u64()?, len: len - 8 },
+            TYPE_OFFSET_DATA => NbdChunk::Data {
+                offset: cur.u64()?,
+                len: len - 8,
+            },
             TYPE_OFFSET_HOLE if len == HOLE_BYTES => NbdChunk::Hole(len),
             TYPE_OFFSET_HOLE => return Err(cur.malformed(0, "a hole has 12 bytes")),
             TYPE_BLOCK_STATUS => NbdChunk::BlockStatus { wide: false, len },
             TYPE_BLOCK_STATUS_EXT => NbdChunk::BlockStatus { wide: true, len },
-            TYPE_ERROR => NbdChunk::Error { offset: Some(false), len },
-            TYPE_ERROR_OFFSET => NbdChunk::Error { offset: Some(true), len },
+            TYPE_ERROR => NbdChunk::Error {
+                offset: Some(false),
+                len,
+            },
+            TYPE_ERROR_OFFSET => NbdChunk::Error {
+                offset: Some(true),
+                len,
+            },
             kind if kind & TYPE_ERROR_BIT != 0 => NbdChunk::Error { offset: None, len },
             kind => NbdChunk::Other(kind, len),
         };
-        Ok((NbdReply::Chunk { done: flags & FLAG_DONE != 0, cookie, offset, chunk }, cur.at()))
+        Ok((
+            NbdReply::Chunk {
+                done: flags & FLAG_DONE != 0,
+                cookie,
+                offset,
+                chunk,
+            },
+            cur.at(),
+        ))
     }
 
     /// As a server sends it, without what follows the header. A chunk's request began at its `offset`.
@@ -313,7 +364,12 @@ impl NbdReply {
                     .put(&error.to_be_bytes())
                     .put(&cookie.to_be_bytes());
             }
-            NbdReply::Chunk { done, cookie, offset, chunk } => (done, cookie, offset, chunk),
+            NbdReply::Chunk {
+                done,
+                cookie,
+                offset,
+                chunk,
+            } => (done, cookie, offset, chunk),
         };
         assert!(headers != NbdHeaders::Simple, "chunks were agreed upon");
         let (kind, len) = match chunk {
@@ -322,19 +378,28 @@ impl NbdReply {
             NbdChunk::Hole(len) => (TYPE_OFFSET_HOLE, len),
             NbdChunk::BlockStatus { wide: false, len } => (TYPE_BLOCK_STATUS, len),
             NbdChunk::BlockStatus { wide: true, len } => (TYPE_BLOCK_STATUS_EXT, len),
-            NbdChunk::Error { offset: Some(true), len } => (TYPE_ERROR_OFFSET, len),
+            NbdChunk::Error {
+                offset: Some(true),
+                len,
+            } => (TYPE_ERROR_OFFSET, len),
             NbdChunk::Error { len, .. } => (TYPE_ERROR, len),
             NbdChunk::Other(kind, len) => (kind, len),
         };
         let extended = headers == NbdHeaders::Extended;
-        let magic = if extended { EXTENDED_REPLY_MAGIC } else { STRUCTURED_REPLY_MAGIC };
+        let magic = if extended {
+            EXTENDED_REPLY_MAGIC
+        } else {
+            STRUCTURED_REPLY_MAGIC
+        };
         let out = out
             .put(&magic.to_be_bytes())
             .put(&u16::from(done).to_be_bytes())
             .put(&kind.to_be_bytes())
             .put(&cookie.to_be_bytes());
         let out = match extended {
-            true => out.put(&offset.unwrap_or(0).to_be_bytes()).put(&u64::from(len).to_be_bytes()),
+            true => out
+                .put(&offset.unwrap_or(0).to_be_bytes())
+                .put(&u64::from(len).to_be_bytes()),
             false => out.put(&len.to_be_bytes()),
         };
         match chunk {
@@ -381,7 +446,12 @@ pub fn parse_error(bytes: &[u8]) -> Result<(u32, String), ParseError> {
         return Err(cur.malformed(2, "a string has at most 4096 bytes"));
     }
     let text = String::from_utf8_lossy(cur.take(len)?);
-    Ok((error, text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect()))
+    Ok((
+        error,
+        text.chars()
+            .map(|one| if one.is_control() { ' ' } else { one })
+            .collect(),
+    ))
 }
 
 /// What [`parse_error`] reads.
@@ -415,7 +485,11 @@ pub fn parse_block_status(bytes: &[u8], wide: bool) -> Result<NbdExtents, ParseE
     }
     let mut extents = Vec::with_capacity(cur.rest().len() / each);
     while !cur.rest().is_empty() {
-        let extent = if wide { (cur.u64()?, cur.u64()?) } else { (cur.u32()?.into(), cur.u32()?.into()) };
+        let extent = if wide {
+            (cur.u64()?, cur.u64()?)
+        } else {
+            (cur.u32()?.into(), cur.u32()?.into())
+        };
         if extent.0 == 0 {
             return Err(cur.malformed(each, "an extent has a length"));
         }
@@ -446,7 +520,11 @@ pub fn encode_block_status(status: &NbdExtents, wide: bool) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    const STYLES: [NbdHeaders; 3] = [NbdHeaders::Simple, NbdHeaders::Structured, NbdHeaders::Extended];
+    const STYLES: [NbdHeaders; 3] = [
+        NbdHeaders::Simple,
+        NbdHeaders::Structured,
+        NbdHeaders::Extended,
+    ];
 
     /// Requests are read as they were written, and nothing shorter passes for one.
     #[test]
@@ -454,13 +532,29 @@ mod tests {
         for headers in STYLES {
             for code in 0..9 {
                 let command = NbdCommand::from_wire(code);
-                let request = NbdRequest { flags: 1, command, cookie: 7 << 40, offset: 1 << 50, len: 4096 };
+                let request = NbdRequest {
+                    flags: 1,
+                    command,
+                    cookie: 7 << 40,
+                    offset: 1 << 50,
+                    len: 4096,
+                };
                 let bytes = request.encode(headers);
-                let payload = if command == NbdCommand::Write { 4096 } else { 0 };
-                assert_eq!(NbdRequest::parse(&bytes, headers), Ok((request, bytes.len(), payload)));
+                let payload = if command == NbdCommand::Write {
+                    4096
+                } else {
+                    0
+                };
+                assert_eq!(
+                    NbdRequest::parse(&bytes, headers),
+                    Ok((request, bytes.len(), payload))
+                );
                 for end in 0..bytes.len() {
                     let cut = NbdRequest::parse(&bytes[..end], headers);
-                    assert!(matches!(cut, Err(ParseError::Incomplete(_))), "cut at {end}: {cut:?}");
+                    assert!(
+                        matches!(cut, Err(ParseError::Incomplete(_))),
+                        "cut at {end}: {cut:?}"
+                    );
                 }
             }
         }
@@ -472,17 +566,43 @@ mod tests {
     fn replies() {
         let chunks = [
             NbdChunk::None,
-            NbdChunk::Data { offset: 1 << 41, len: 65536 },
+            NbdChunk::Data {
+                offset: 1 << 41,
+                len: 65536,
+            },
             NbdChunk::Hole(12),
-            NbdChunk::BlockStatus { wide: false, len: 12 },
-            NbdChunk::BlockStatus { wide: true, len: 24 },
-            NbdChunk::Error { offset: Some(false), len: 6 },
-            NbdChunk::Error { offset: Some(true), len: 14 },
+            NbdChunk::BlockStatus {
+                wide: false,
+                len: 12,
+            },
+            NbdChunk::BlockStatus {
+                wide: true,
+                len: 24,
+            },
+            NbdChunk::Error {
+                offset: Some(false),
+                len: 6,
+            },
+            NbdChunk::Error {
+                offset: Some(true),
+                len: 14,
+            },
             NbdChunk::Other(9, 3),
         ];
-        let mut all = vec![(NbdReply::Simple { error: 5, cookie: 9 }, NbdHeaders::Simple)];
+        let mut all = vec![(
+            NbdReply::Simple {
+                error: 5,
+                cookie: 9,
+            },
+            NbdHeaders::Simple,
+        )];
         for chunk in chunks {
-            let reply = |offset| NbdReply::Chunk { done: true, cookie: 9, offset, chunk };
+            let reply = |offset| NbdReply::Chunk {
+                done: true,
+                cookie: 9,
+                offset,
+                chunk,
+            };
             all.push((reply(None), NbdHeaders::Structured));
             all.push((reply(Some(512)), NbdHeaders::Extended));
         }
@@ -491,7 +611,10 @@ mod tests {
             assert_eq!(NbdReply::parse(&bytes, headers), Ok((reply, bytes.len())));
             for end in 0..bytes.len() {
                 let cut = NbdReply::parse(&bytes[..end], headers);
-                assert!(matches!(cut, Err(ParseError::Incomplete(_))), "cut at {end}: {cut:?}");
+                assert!(
+                    matches!(cut, Err(ParseError::Incomplete(_))),
+                    "cut at {end}: {cut:?}"
+                );
             }
         }
     }
@@ -501,16 +624,28 @@ mod tests {
     fn payloads() {
         assert_eq!(parse_hole(&encode_hole(512, 4096)), Ok((512, 4096)));
         assert!(parse_hole(&encode_hole(512, 0)).is_err());
-        assert_eq!(parse_error(&encode_error(5, "bad\nsector")), Ok((5, "bad sector".to_string())));
+        assert_eq!(
+            parse_error(&encode_error(5, "bad\nsector")),
+            Ok((5, "bad sector".to_string()))
+        );
         assert!(parse_error(&encode_error(0, "")).is_err());
-        assert!(matches!(parse_error(&[0, 0, 0, 5, 0, 9, b'x']), Err(ParseError::Incomplete(_))));
+        assert!(matches!(
+            parse_error(&[0, 0, 0, 5, 0, 9, b'x']),
+            Err(ParseError::Incomplete(_))
+        ));
         for wide in [false, true] {
-            let status = NbdExtents { context: 3, extents: vec![(4096, 0), (1 << 20, 3)] };
+            let status = NbdExtents {
+                context: 3,
+                extents: vec![(4096, 0), (1 << 20, 3)],
+            };
             let bytes = encode_block_status(&status, wide);
             assert_eq!(parse_block_status(&bytes, wide), Ok(status));
             for end in 0..bytes.len() {
                 let cut = parse_block_status(&bytes[..end], wide);
-                assert!(cut.is_err() || cut.unwrap().extents.len() == 1, "cut at {end}");
+                assert!(
+                    cut.is_err() || cut.unwrap().extents.len() == 1,
+                    "cut at {end}"
+                );
             }
         }
         assert!(parse_block_status(&[0; 12], false).is_err());
@@ -529,9 +664,16 @@ mod tests {
             NbdReply::parse(&bytes, NbdHeaders::Structured)
         };
         for (kind, flags, len) in [(0, 0, 0), (0, 1, 4), (1, 1, 8), (2, 1, 11)] {
-            assert!(matches!(structured(kind, flags, len), Err(ParseError::Malformed(_))), "{kind}");
+            assert!(
+                matches!(structured(kind, flags, len), Err(ParseError::Malformed(_))),
+                "{kind}"
+            );
         }
-        let simple = NbdReply::Simple { error: 0, cookie: 1 }.encode(NbdHeaders::Simple);
+        let simple = NbdReply::Simple {
+            error: 0,
+            cookie: 1,
+        }
+        .encode(NbdHeaders::Simple);
         assert!(NbdReply::parse(&simple, NbdHeaders::Extended).is_err());
         assert!(NbdReply::parse(&simple, NbdHeaders::Structured).is_ok());
     }

@@ -61,7 +61,9 @@ fn v4<'a>(
     macs: Option<&'a [u8; 12]>,
     vlan: Option<u16>,
 ) -> Result<IpPacket<'a>, ParseError> {
-    let Some(h) = bytes.first_chunk::<20>() else { return Err(ParseError::Incomplete(20)) };
+    let Some(h) = bytes.first_chunk::<20>() else {
+        return Err(ParseError::Incomplete(20));
+    };
     let header_len = usize::from(h[0] & 0x0f) * 4;
     if header_len < 20 {
         return Err(Malformed::new(0, "an IPv4 header has at least 20 bytes").into());
@@ -140,8 +142,11 @@ fn v6<'a>(
                 cur.skip(1)?;
                 let word = cur.u16()?;
                 let identification = cur.u32()?;
-                fragment =
-                    Some(Fragment { identification, offset: u32::from(word & 0xfff8), more: word & 1 != 0 });
+                fragment = Some(Fragment {
+                    identification,
+                    offset: u32::from(word & 0xfff8),
+                    more: word & 1 != 0,
+                });
                 // Only the first fragment has the headers that follow.
                 if word & 0xfff8 != 0 {
                     break;
@@ -156,6 +161,17 @@ fn v6<'a>(
     if total < at {
         return Err(Malformed::new(4, "an IPv6 packet is shorter than its headers").into());
     }
-    let payload = Payload { bytes: &bytes[at..bytes.len().min(total).max(at)], wire_len: total - at };
-    Ok(IpPacket { macs, vlan, source, destination, protocol, payload, fragment })
+    let payload = Payload {
+        bytes: &bytes[at..bytes.len().min(total).max(at)],
+        wire_len: total - at,
+    };
+    Ok(IpPacket {
+        macs,
+        vlan,
+        source,
+        destination,
+        protocol,
+        payload,
+        fragment,
+    })
 }

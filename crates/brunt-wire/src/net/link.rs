@@ -20,7 +20,12 @@ pub(super) struct Link<'a> {
 #[inline]
 pub(super) fn parse(link: LinkType, bytes: &[u8]) -> Result<Link<'_>, ParseError> {
     let mut cur = Cursor::new(bytes);
-    let mut found = Link { macs: None, vlan: None, ether_type: 0, header_len: 0 };
+    let mut found = Link {
+        macs: None,
+        vlan: None,
+        ether_type: 0,
+        header_len: 0,
+    };
     match link {
         LinkType::Ethernet => {
             let macs = cur.take(12)?;
@@ -49,7 +54,15 @@ pub(super) fn parse(link: LinkType, bytes: &[u8]) -> Result<Link<'_>, ParseError
 
 /// The same of what an EtherType announced.
 pub(super) fn parse_from(ether_type: u16, bytes: &[u8]) -> Result<Link<'_>, ParseError> {
-    tags(Cursor::new(bytes), Link { macs: None, vlan: None, ether_type, header_len: 0 })
+    tags(
+        Cursor::new(bytes),
+        Link {
+            macs: None,
+            vlan: None,
+            ether_type,
+            header_len: 0,
+        },
+    )
 }
 
 #[inline]

@@ -66,24 +66,42 @@ pub enum Frame<'a> {
 #[inline]
 pub fn parse_frame(link: LinkType, bytes: &[u8], wire_len: u32) -> Result<Frame<'_>, ParseError> {
     if let LinkType::Other(number) = link {
-        let payload = Payload { bytes, wire_len: wire_len as usize };
-        return Ok(Frame::Other { next: NextHeader::Link(number), payload });
+        let payload = Payload {
+            bytes,
+            wire_len: wire_len as usize,
+        };
+        return Ok(Frame::Other {
+            next: NextHeader::Link(number),
+            payload,
+        });
     }
     frame_of(&link::parse(link, bytes)?, bytes, wire_len as usize)
 }
 
 /// What is behind a link's header: `bytes` and `wire_len` are those of the frame with it.
 #[inline]
-fn frame_of<'a>(found: &link::Link<'a>, bytes: &'a [u8], wire_len: usize) -> Result<Frame<'a>, ParseError> {
-    let payload =
-        Payload { bytes: &bytes[found.header_len..], wire_len: wire_len.saturating_sub(found.header_len) };
+fn frame_of<'a>(
+    found: &link::Link<'a>,
+    bytes: &'a [u8],
+    wire_len: usize,
+) -> Result<Frame<'a>, ParseError> {
+    let payload = Payload {
+        bytes: &bytes[found.header_len..],
+        wire_len: wire_len.saturating_sub(found.header_len),
+    };
     match found.ether_type {
         link::ETHER_TYPE_IPV4 | link::ETHER_TYPE_IPV6 => {
             ip::parse(payload.bytes, payload.wire_len, found.macs, found.vlan).map(Frame::Ip)
         }
         // Up to 1,500 it is the frame's length, and 1,536 is the first EtherType.
-        1..0x600 => Ok(Frame::Other { next: NextHeader::Llc, payload }),
-        other => Ok(Frame::Other { next: NextHeader::EtherType(other), payload }),
+        1..0x600 => Ok(Frame::Other {
+            next: NextHeader::Llc,
+            payload,
+        }),
+        other => Ok(Frame::Other {
+            next: NextHeader::EtherType(other),
+            payload,
+        }),
     }
 }
 
@@ -117,7 +135,10 @@ pub fn parse_plain_tcp(link: LinkType, bytes: &[u8]) -> Option<PlainTcp<'_>> {
         return None;
     }
     let end = bytes.len().min(14 + total);
-    let payload = Payload { bytes: &bytes[PLAIN_HEADERS_BYTES..end], wire_len: total - 20 };
+    let payload = Payload {
+        bytes: &bytes[PLAIN_HEADERS_BYTES..end],
+        wire_len: total - 20,
+    };
     Some(PlainTcp {
         macs: h.first_chunk()?,
         source: IpAddress::v4([h[26], h[27], h[28], h[29]]),

@@ -71,8 +71,14 @@ impl FromStr for NextHeader {
 
     fn from_str(text: &str) -> Result<NextHeader, Malformed> {
         let fail = Malformed::new(0, "an EtherType, a protocol of PPP or IP, or a link type");
-        let Some((kind, number)) = text.rsplit_once(' ') else { return Err(fail) };
-        let hex = || number.strip_prefix("0x").and_then(|hex| u16::from_str_radix(hex, 16).ok());
+        let Some((kind, number)) = text.rsplit_once(' ') else {
+            return Err(fail);
+        };
+        let hex = || {
+            number
+                .strip_prefix("0x")
+                .and_then(|hex| u16::from_str_radix(hex, 16).ok())
+        };
         let next = match kind {
             "EtherType" => hex().map(NextHeader::EtherType),
             "PPP protocol" => hex().map(NextHeader::Ppp),
@@ -92,10 +98,24 @@ mod tests {
     #[test]
     fn what_is_printed_is_read_again() {
         use NextHeader::{EtherType, Ip, Link, Llc, Ppp};
-        for next in [EtherType(0x88b5), EtherType(0), Ppp(0xc021), Ip(89), Link(147), Llc] {
+        for next in [
+            EtherType(0x88b5),
+            EtherType(0),
+            Ppp(0xc021),
+            Ip(89),
+            Link(147),
+            Llc,
+        ] {
             assert_eq!(next.to_string().parse(), Ok(next));
         }
-        for text in ["", " ", "EtherType", "EtherType 88b5", "IP protocol 256", "LLC"] {
+        for text in [
+            "",
+            " ",
+            "EtherType",
+            "EtherType 88b5",
+            "IP protocol 256",
+            "LLC",
+        ] {
             assert!(text.parse::<NextHeader>().is_err(), "{text}");
         }
     }

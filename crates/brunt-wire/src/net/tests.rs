@@ -2,7 +2,10 @@ use super::*;
 
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    digits.chunks(2).map(|d| u8::from_str_radix(std::str::from_utf8(d).unwrap(), 16).unwrap()).collect()
+    digits
+        .chunks(2)
+        .map(|d| u8::from_str_radix(std::str::from_utf8(d).unwrap(), 16).unwrap())
+        .collect()
 }
 
 /// The first data packet of a real capture: a MOUNT NULL call over TCP.
@@ -20,20 +23,40 @@ fn with_link(header: &str) -> Vec<u8> {
 #[test]
 fn links() {
     let check = |link, frame: &[u8], vlan| {
-        let Ok(Frame::Ip(ip)) = parse_frame(link, frame, frame.len() as u32) else { panic!("{link:?}") };
+        let Ok(Frame::Ip(ip)) = parse_frame(link, frame, frame.len() as u32) else {
+            panic!("{link:?}")
+        };
         assert_eq!(ip.source.to_string(), "10.99.0.2");
         assert_eq!(ip.destination.to_string(), "10.99.0.1");
         assert_eq!(ip.vlan, vlan);
-        let Ok(IpPayload::Tcp(tcp)) = parse_transport(ip.protocol, ip.payload) else { panic!("{link:?}") };
+        let Ok(IpPayload::Tcp(tcp)) = parse_transport(ip.protocol, ip.payload) else {
+            panic!("{link:?}")
+        };
         assert_eq!((tcp.source_port, tcp.destination_port), (605, 20048));
         assert_eq!((tcp.payload.bytes.len(), tcp.payload.wire_len), (72, 72));
         assert!(tcp.flags.ack() && !tcp.flags.syn());
     };
     check(LinkType::Ethernet, &mount_null_frame(), None);
-    check(LinkType::Ethernet, &with_link("010203040506 0708090a0b0c 8100 2005 0800"), Some(5));
-    check(LinkType::Ethernet, &with_link("010203040506 0708090a0b0c 88a8 0064 8100 0fff 0800"), Some(4095));
-    check(LinkType::LinuxSll, &with_link("0000 0001 0006 0708090a0b0c 0000 0800"), None);
-    check(LinkType::LinuxSll2, &with_link("0800 0000 00000002 0001 00 06 0708090a0b0c 0000"), None);
+    check(
+        LinkType::Ethernet,
+        &with_link("010203040506 0708090a0b0c 8100 2005 0800"),
+        Some(5),
+    );
+    check(
+        LinkType::Ethernet,
+        &with_link("010203040506 0708090a0b0c 88a8 0064 8100 0fff 0800"),
+        Some(4095),
+    );
+    check(
+        LinkType::LinuxSll,
+        &with_link("0000 0001 0006 0708090a0b0c 0000 0800"),
+        None,
+    );
+    check(
+        LinkType::LinuxSll2,
+        &with_link("0800 0000 00000002 0001 00 06 0708090a0b0c 0000"),
+        None,
+    );
     check(LinkType::Raw, &with_link(""), None);
     check(LinkType::Null, &with_link("02000000"), None);
     // Ethernet's padding is no payload.
@@ -49,10 +72,15 @@ fn cut_anywhere() {
     for end in 0..frame.len() {
         let parsed = parse_frame(LinkType::Ethernet, &frame[..end], frame.len() as u32);
         if end < 34 {
-            assert!(matches!(parsed, Err(ParseError::Incomplete(n)) if n > 0), "{end}: {parsed:?}");
+            assert!(
+                matches!(parsed, Err(ParseError::Incomplete(n)) if n > 0),
+                "{end}: {parsed:?}"
+            );
             continue;
         }
-        let Ok(Frame::Ip(ip)) = parsed else { panic!("{end}: {parsed:?}") };
+        let Ok(Frame::Ip(ip)) = parsed else {
+            panic!("{end}: {parsed:?}")
+        };
         match parse_transport(ip.protocol, ip.payload) {
             Ok(IpPayload::Tcp(tcp)) => {
                 assert_eq!(tcp.payload.wire_len, 72);
@@ -71,12 +99,19 @@ fn short_way() {
     let frame = mount_null_frame();
     let mut found = 0;
     let mut check = |frame: &[u8]| {
-        let Some(plain) = parse_plain_tcp(LinkType::Ethernet, frame) else { return };
+        let Some(plain) = parse_plain_tcp(LinkType::Ethernet, frame) else {
+            return;
+        };
         let long = parse_frame(LinkType::Ethernet, frame, frame.len() as u32);
-        let Ok(Frame::Ip(ip)) = long else { panic!("{long:?}") };
+        let Ok(Frame::Ip(ip)) = long else {
+            panic!("{long:?}")
+        };
         let transport = parse_transport(ip.protocol, ip.payload);
         assert_eq!(transport, Ok(IpPayload::Tcp(plain.tcp)));
-        assert_eq!((ip.macs, ip.source, ip.destination), (Some(plain.macs), plain.source, plain.destination));
+        assert_eq!(
+            (ip.macs, ip.source, ip.destination),
+            (Some(plain.macs), plain.source, plain.destination)
+        );
         assert_eq!((ip.vlan, ip.fragment), (None, None));
         found += 1;
     };
@@ -110,15 +145,29 @@ fn ipv6() {
             panic!("{headers}")
         };
         assert_eq!(ip.destination.to_string(), "fd00::2");
-        assert_eq!((ip.protocol, ip.fragment, ip.payload.wire_len), (17, fragment, wire_len));
+        assert_eq!(
+            (ip.protocol, ip.fragment, ip.payload.wire_len),
+            (17, fragment, wire_len)
+        );
         for end in 0..packet.len() {
             let _ = parse_frame(LinkType::Raw, &packet[..end], packet.len() as u32);
         }
     };
     check("", "11", None, 12);
     check("1100 000000000000", "00", None, 12);
-    check("2b00 000000000000 1101 0000000000000000000000000000", "00", None, 12);
-    let fragment = |offset, more| Some(Fragment { identification: 7, offset, more });
+    check(
+        "2b00 000000000000 1101 0000000000000000000000000000",
+        "00",
+        None,
+        12,
+    );
+    let fragment = |offset, more| {
+        Some(Fragment {
+            identification: 7,
+            offset,
+            more,
+        })
+    };
     check("1100 0001 00000007", "2c", fragment(0, true), 12);
     check("1100 0010 00000007", "2c", fragment(16, false), 12);
     // A packet in one fragment is no fragment.
@@ -130,15 +179,42 @@ fn ipv6() {
 fn ipv4() {
     let mut frame = mount_null_frame();
     frame[20] = 0x20;
-    let Ok(Frame::Ip(ip)) = parse_frame(LinkType::Ethernet, &frame, 138) else { panic!() };
-    assert!(matches!(ip.fragment, Some(Fragment { offset: 0, more: true, .. })));
+    let Ok(Frame::Ip(ip)) = parse_frame(LinkType::Ethernet, &frame, 138) else {
+        panic!()
+    };
+    assert!(matches!(
+        ip.fragment,
+        Some(Fragment {
+            offset: 0,
+            more: true,
+            ..
+        })
+    ));
     frame[20..22].copy_from_slice(&[0, 185]);
-    let Ok(Frame::Ip(ip)) = parse_frame(LinkType::Ethernet, &frame, 138) else { panic!() };
-    assert!(matches!(ip.fragment, Some(Fragment { offset: 1480, more: false, .. })));
+    let Ok(Frame::Ip(ip)) = parse_frame(LinkType::Ethernet, &frame, 138) else {
+        panic!()
+    };
+    assert!(matches!(
+        ip.fragment,
+        Some(Fragment {
+            offset: 1480,
+            more: false,
+            ..
+        })
+    ));
     frame[16..18].copy_from_slice(&[0, 19]);
-    assert!(matches!(parse_frame(LinkType::Ethernet, &frame, 138), Err(ParseError::Malformed(_))));
+    assert!(matches!(
+        parse_frame(LinkType::Ethernet, &frame, 138),
+        Err(ParseError::Malformed(_))
+    ));
     frame[14] = 0x43;
-    assert!(matches!(parse_frame(LinkType::Ethernet, &frame, 138), Err(ParseError::Malformed(_))));
+    assert!(matches!(
+        parse_frame(LinkType::Ethernet, &frame, 138),
+        Err(ParseError::Malformed(_))
+    ));
     frame[14] = 0x75;
-    assert!(matches!(parse_frame(LinkType::Ethernet, &frame, 138), Err(ParseError::Malformed(_))));
+    assert!(matches!(
+        parse_frame(LinkType::Ethernet, &frame, 138),
+        Err(ParseError::Malformed(_))
+    ));
 }

@@ -76,7 +76,9 @@ pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<IpPayload<'
     match protocol {
         PROTOCOL_TCP => parse_tcp(payload).map(IpPayload::Tcp),
         PROTOCOL_UDP => {
-            let Some(h) = bytes.first_chunk::<8>() else { return Err(ParseError::Incomplete(8)) };
+            let Some(h) = bytes.first_chunk::<8>() else {
+                return Err(ParseError::Incomplete(8));
+            };
             let len = usize::from(u16::from_be_bytes([h[4], h[5]]));
             // Zero: longer than the field can say (RFC 2675).
             let len = if len == 0 { payload.wire_len } else { len };
@@ -90,7 +92,10 @@ pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<IpPayload<'
             Ok(IpPayload::Udp(UdpDatagram {
                 source_port: u16::from_be_bytes([h[0], h[1]]),
                 destination_port: u16::from_be_bytes([h[2], h[3]]),
-                payload: Payload { bytes: &bytes[8..bytes.len().min(len)], wire_len: len - 8 },
+                payload: Payload {
+                    bytes: &bytes[8..bytes.len().min(len)],
+                    wire_len: len - 8,
+                },
             }))
         }
         other => Ok(IpPayload::Other(other)),
@@ -100,10 +105,16 @@ pub fn parse_transport(protocol: u8, payload: Payload<'_>) -> Result<IpPayload<'
 #[inline(always)]
 pub(super) fn parse_tcp(payload: Payload<'_>) -> Result<TcpSegment<'_>, ParseError> {
     let bytes = payload.bytes;
-    let Some(h) = bytes.first_chunk::<20>() else { return Err(ParseError::Incomplete(20)) };
+    let Some(h) = bytes.first_chunk::<20>() else {
+        return Err(ParseError::Incomplete(20));
+    };
     let header_len = usize::from(h[12] >> 4) * 4;
     if header_len < 20 || header_len > payload.wire_len {
-        return Err(Malformed::new(12, "a TCP header is shorter than 20 bytes or leaves the packet").into());
+        return Err(Malformed::new(
+            12,
+            "a TCP header is shorter than 20 bytes or leaves the packet",
+        )
+        .into());
     }
     Ok(TcpSegment {
         source_port: u16::from_be_bytes([h[0], h[1]]),

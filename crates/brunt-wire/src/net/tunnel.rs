@@ -94,7 +94,12 @@ impl<'a> TunnelPayload<'a> {
         let found = match self.next {
             NextHeader::EtherType(ETHER_TYPE_ETHERNET) => link::parse(LinkType::Ethernet, bytes)?,
             NextHeader::EtherType(ether_type) => link::parse_from(ether_type, bytes)?,
-            next => return Ok(Frame::Other { next, payload: self.payload }),
+            next => {
+                return Ok(Frame::Other {
+                    next,
+                    payload: self.payload,
+                });
+            }
         };
         frame_of(&found, bytes, wire_len)
     }
@@ -105,7 +110,10 @@ fn after(payload: Payload<'_>, header_len: usize) -> Result<Payload<'_>, ParseEr
     let Some(wire_len) = payload.wire_len.checked_sub(header_len) else {
         return Err(Malformed::new(0, "a header leaves its packet").into());
     };
-    let bytes = payload.bytes.get(header_len..).ok_or(ParseError::Incomplete(header_len))?;
+    let bytes = payload
+        .bytes
+        .get(header_len..)
+        .ok_or(ParseError::Incomplete(header_len))?;
     Ok(Payload { bytes, wire_len })
 }
 
@@ -126,9 +134,14 @@ fn inner<'a>(
 ///
 /// # Errors
 /// A header cut short or one that contradicts itself.
-pub fn open_frame(next: NextHeader, payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError> {
+pub fn open_frame(
+    next: NextHeader,
+    payload: Payload<'_>,
+) -> Result<Option<TunnelPayload<'_>>, ParseError> {
     match next {
-        NextHeader::EtherType(ether_type) if ETHER_TYPE_MPLS.contains(&ether_type) => mpls(payload).map(Some),
+        NextHeader::EtherType(ether_type) if ETHER_TYPE_MPLS.contains(&ether_type) => {
+            mpls(payload).map(Some)
+        }
         NextHeader::EtherType(ETHER_TYPE_PPPOE_SESSION) => pppoe(payload).map(Some),
         _ => Ok(None),
     }
@@ -139,7 +152,10 @@ pub fn open_frame(next: NextHeader, payload: Payload<'_>) -> Result<Option<Tunne
 ///
 /// # Errors
 /// A header cut short or one that contradicts itself.
-pub fn open_ip(protocol: u8, payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError> {
+pub fn open_ip(
+    protocol: u8,
+    payload: Payload<'_>,
+) -> Result<Option<TunnelPayload<'_>>, ParseError> {
     match protocol {
         GRE => gre(payload).map(Some),
         IP_IN_IP => inner(Tunnel::IpInIp, ETHER_TYPE_IPV4, payload, 0).map(Some),
@@ -161,7 +177,9 @@ pub fn open_udp(port: u16, payload: Payload<'_>) -> Option<TunnelPayload<'_>> {
 }
 
 fn vxlan(payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError> {
-    let Some(h) = payload.bytes.first_chunk::<8>() else { return Err(ParseError::Incomplete(8)) };
+    let Some(h) = payload.bytes.first_chunk::<8>() else {
+        return Err(ParseError::Incomplete(8));
+    };
     // The flag that says that there is a network's number. Others belong to extensions that keep the form.
     if h[0] & 0x08 == 0 {
         return Ok(None);
@@ -170,13 +188,21 @@ fn vxlan(payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError> 
 }
 
 fn geneve(payload: Payload<'_>) -> Result<Option<TunnelPayload<'_>>, ParseError> {
-    let Some(h) = payload.bytes.first_chunk::<8>() else { return Err(ParseError::Incomplete(8)) };
+    let Some(h) = payload.bytes.first_chunk::<8>() else {
+        return Err(ParseError::Incomplete(8));
+    };
     // Version 0; the options' length counts in fours.
     if h[0] >> 6 != 0 {
         return Ok(None);
     }
     let header_len = 8 + usize::from(h[0] & 0x3f) * 4;
-    inner(Tunnel::Geneve, u16::from_be_bytes([h[2], h[3]]), payload, header_len).map(Some)
+    inner(
+        Tunnel::Geneve,
+        u16::from_be_bytes([h[2], h[3]]),
+        payload,
+        header_len,
+    )
+    .map(Some)
 }
 
 fn gre(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
@@ -185,11 +211,15 @@ fn gre(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
     const KEY: u16 = 0x2000;
     const SEQUENCE: u16 = 0x1000;
     const ACKNOWLEDGEMENT: u16 = 0x0080;
-    let Some(h) = payload.bytes.first_chunk::<4>() else { return Err(ParseError::Incomplete(4)) };
+    let Some(h) = payload.bytes.first_chunk::<4>() else {
+        return Err(ParseError::Incomplete(4));
+    };
     let flags = u16::from_be_bytes([h[0], h[1]]);
     let protocol = u16::from_be_bytes([h[2], h[3]]);
     if flags & ROUTING != 0 {
-        return Err(Malformed::new(0, "GRE with source routes, which RFC 2784 did away with").into());
+        return Err(
+            Malformed::new(0, "GRE with source routes, which RFC 2784 did away with").into(),
+        );
     }
     let field = |flag| if flags & flag != 0 { 4 } else { 0 };
     let mut header_len = 4 + field(CHECKSUM) + field(KEY) + field(SEQUENCE);
@@ -204,14 +234,21 @@ fn gre(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
         ETHER_TYPE_ERSPAN if flags & SEQUENCE == 0 => {
             inner(Tunnel::ErspanI, ETHER_TYPE_ETHERNET, payload, header_len)
         }
-        ETHER_TYPE_ERSPAN => inner(Tunnel::ErspanIi, ETHER_TYPE_ETHERNET, payload, header_len + 8),
+        ETHER_TYPE_ERSPAN => inner(
+            Tunnel::ErspanIi,
+            ETHER_TYPE_ETHERNET,
+            payload,
+            header_len + 8,
+        ),
         ETHER_TYPE_ERSPAN_III => erspan_iii(after(payload, header_len)?),
         protocol => inner(Tunnel::Gre, protocol, payload, header_len),
     }
 }
 
 fn erspan_iii(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
-    let Some(h) = payload.bytes.first_chunk::<12>() else { return Err(ParseError::Incomplete(12)) };
+    let Some(h) = payload.bytes.first_chunk::<12>() else {
+        return Err(ParseError::Incomplete(12));
+    };
     // The last bit says whether a platform's header of 8 bytes follows.
     let header_len = 12 + usize::from(h[11] & 1) * 8;
     // The frame's type: 0 Ethernet, 2 IP.
@@ -226,14 +263,21 @@ fn erspan_iii(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
 }
 
 fn pppoe(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
-    let Some(h) = payload.bytes.first_chunk::<6>() else { return Err(ParseError::Incomplete(6)) };
+    let Some(h) = payload.bytes.first_chunk::<6>() else {
+        return Err(ParseError::Incomplete(6));
+    };
     if h[..2] != [0x11, 0] {
-        return Err(Malformed::new(0, "PPPoE has version 1, type 1, and code 0 in a session").into());
+        return Err(
+            Malformed::new(0, "PPPoE has version 1, type 1, and code 0 in a session").into(),
+        );
     }
     let len = usize::from(u16::from_be_bytes([h[4], h[5]]));
     let rest = after(payload, 6)?;
     // Beyond the length lies Ethernet's padding.
-    let rest = Payload { bytes: &rest.bytes[..rest.bytes.len().min(len)], wire_len: len.min(rest.wire_len) };
+    let rest = Payload {
+        bytes: &rest.bytes[..rest.bytes.len().min(len)],
+        wire_len: len.min(rest.wire_len),
+    };
     ppp(Tunnel::Pppoe, rest)
 }
 
@@ -244,14 +288,22 @@ fn ppp(tunnel: Tunnel, payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseE
     }
     // An odd first byte is all of a number that was shortened (RFC 1661, 6.5).
     let first = u16::from(cur.u8()?);
-    let protocol = if first & 1 == 1 { first } else { first << 8 | u16::from(cur.u8()?) };
+    let protocol = if first & 1 == 1 {
+        first
+    } else {
+        first << 8 | u16::from(cur.u8()?)
+    };
     let next = match protocol {
         0x0021 => NextHeader::EtherType(ETHER_TYPE_IPV4),
         0x0057 => NextHeader::EtherType(ETHER_TYPE_IPV6),
         0x0281 | 0x0283 => NextHeader::EtherType(ETHER_TYPE_MPLS[0]),
         other => NextHeader::Ppp(other),
     };
-    Ok(TunnelPayload { tunnel, next, payload: after(payload, cur.at())? })
+    Ok(TunnelPayload {
+        tunnel,
+        next,
+        payload: after(payload, cur.at())?,
+    })
 }
 
 fn mpls(payload: Payload<'_>) -> Result<TunnelPayload<'_>, ParseError> {
@@ -285,23 +337,32 @@ fn below_labels(payload: Payload<'_>) -> Result<(u16, usize), ParseError> {
 
 /// Whether an IPv4 header is here whose checksum is right.
 fn is_ipv4(bytes: &[u8]) -> bool {
-    let Some(header) = bytes.first().and_then(|first| bytes.get(..usize::from(first & 0x0f) * 4)) else {
+    let Some(header) = bytes
+        .first()
+        .and_then(|first| bytes.get(..usize::from(first & 0x0f) * 4))
+    else {
         return false;
     };
-    let words = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let words = header
+        .chunks_exact(2)
+        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     let sum: u32 = words.sum();
     header.len() >= 20 && (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
 /// Whether a frame is here that carries what we know.
 fn is_ethernet(bytes: &[u8]) -> bool {
-    let Ok(found) = link::parse(LinkType::Ethernet, bytes) else { return false };
+    let Ok(found) = link::parse(LinkType::Ethernet, bytes) else {
+        return false;
+    };
     let version = bytes.get(found.header_len).map(|byte| byte >> 4);
     match found.ether_type {
         ETHER_TYPE_IPV4 => version == Some(4),
         ETHER_TYPE_IPV6 => version == Some(6),
         other => {
-            other == ETHER_TYPE_ARP || other == ETHER_TYPE_PPPOE_SESSION || ETHER_TYPE_MPLS.contains(&other)
+            other == ETHER_TYPE_ARP
+                || other == ETHER_TYPE_PPPOE_SESSION
+                || ETHER_TYPE_MPLS.contains(&other)
         }
     }
 }
@@ -320,14 +381,26 @@ mod tests {
             bytes
         };
         let check = |bytes: &[u8], expected| {
-            let payload = Payload { bytes, wire_len: bytes.len() };
+            let payload = Payload {
+                bytes,
+                wire_len: bytes.len(),
+            };
             assert_eq!(super::below_labels(payload), Ok(expected), "{bytes:02x?}");
         };
-        let ipv4 = [0x45, 0, 0, 20, 0, 0, 0x40, 0, 64, 6, 0xb6, 0xe0, 192, 0, 2, 1, 192, 0, 2, 2, 0, 0, 0, 0];
+        let ipv4 = [
+            0x45, 0, 0, 20, 0, 0, 0x40, 0, 64, 6, 0xb6, 0xe0, 192, 0, 2, 1, 192, 0, 2, 2, 0, 0, 0,
+            0,
+        ];
         assert!(is_ipv4(&ipv4));
         for first in [0x00, 0x02, 0x10, 0x45, 0x4a, 0x60, 0xfe] {
-            check(&frame(first, ETHER_TYPE_IPV4, &ipv4), (ETHER_TYPE_ETHERNET, 0));
-            check(&frame(first, ETHER_TYPE_ARP, &ipv4), (ETHER_TYPE_ETHERNET, 0));
+            check(
+                &frame(first, ETHER_TYPE_IPV4, &ipv4),
+                (ETHER_TYPE_ETHERNET, 0),
+            );
+            check(
+                &frame(first, ETHER_TYPE_ARP, &ipv4),
+                (ETHER_TYPE_ETHERNET, 0),
+            );
             let with_word = [&[0; 4][..], &frame(first, ETHER_TYPE_IPV4, &ipv4)].concat();
             check(&with_word, (ETHER_TYPE_ETHERNET, 4));
         }
@@ -338,16 +411,37 @@ mod tests {
     /// Labels, options and lengths that lead out of the packet are complaints, and no header is taken for short.
     #[test]
     fn what_contradicts_itself() {
-        let whole = |bytes: &'static [u8]| Payload { bytes, wire_len: bytes.len() };
+        let whole = |bytes: &'static [u8]| Payload {
+            bytes,
+            wire_len: bytes.len(),
+        };
         let mpls = NextHeader::EtherType(0x8847);
-        assert!(matches!(open_frame(mpls, whole(&[0; 100])), Err(ParseError::Malformed(_))));
-        assert!(matches!(open_frame(mpls, whole(&[0; 8])), Err(ParseError::Incomplete(_))));
-        assert!(matches!(open_ip(47, whole(&[0x40, 0, 8, 0])), Err(ParseError::Malformed(_))));
-        assert!(matches!(open_ip(47, whole(&[0, 2, 8, 0])), Err(ParseError::Malformed(_))));
-        assert!(matches!(open_ip(47, whole(&[0x30, 0, 8, 0, 0, 0])), Err(ParseError::Malformed(_))));
+        assert!(matches!(
+            open_frame(mpls, whole(&[0; 100])),
+            Err(ParseError::Malformed(_))
+        ));
+        assert!(matches!(
+            open_frame(mpls, whole(&[0; 8])),
+            Err(ParseError::Incomplete(_))
+        ));
+        assert!(matches!(
+            open_ip(47, whole(&[0x40, 0, 8, 0])),
+            Err(ParseError::Malformed(_))
+        ));
+        assert!(matches!(
+            open_ip(47, whole(&[0, 2, 8, 0])),
+            Err(ParseError::Malformed(_))
+        ));
+        assert!(matches!(
+            open_ip(47, whole(&[0x30, 0, 8, 0, 0, 0])),
+            Err(ParseError::Malformed(_))
+        ));
         assert_eq!(open_ip(6, whole(&[])), Ok(None));
         // Options of 252 bytes in a datagram of 8; a datagram that is no VXLAN.
-        assert_eq!(open_udp(6081, whole(&[0x3f, 0, 0x65, 0x58, 0, 0, 0, 0])), None);
+        assert_eq!(
+            open_udp(6081, whole(&[0x3f, 0, 0x65, 0x58, 0, 0, 0, 0])),
+            None
+        );
         assert_eq!(open_udp(4789, whole(&[0; 64])), None);
         assert_eq!(open_udp(2049, whole(&[8; 64])), None);
     }

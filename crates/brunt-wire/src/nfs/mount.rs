@@ -53,9 +53,10 @@ pub fn parse_results<'a>(procedure: u32, cur: &mut Cursor<'a>) -> Result<Results
         return Ok(Results::Empty);
     }
     Ok(match cur.u32()? {
-        0 => Results::Mounted(FileHandle(
-            cur.opaque(FILE_HANDLE_V3_BYTES_MAX, "a file handle has at most 64 bytes")?,
-        )),
+        0 => Results::Mounted(FileHandle(cur.opaque(
+            FILE_HANDLE_V3_BYTES_MAX,
+            "a file handle has at most 64 bytes",
+        )?)),
         status => Results::Failed(status),
     })
 }

@@ -15,7 +15,10 @@ const MODIFIED_EXTRA: usize = 8;
 const MODIFIED_FIRST_EXTRA: usize = 12;
 /// What others add under the usual number: to a header, in bytes, and what to say.
 const REFUSED: [(usize, &str); 2] = [
-    (4, "this is a Nokia pcap file: `editcap -F pcap` makes one that is read here"),
+    (
+        4,
+        "this is a Nokia pcap file: `editcap -F pcap` makes one that is read here",
+    ),
     (
         MODIFIED_EXTRA,
         "this is a pcap file of Red Hat 6.1's libpcap: `editcap -F pcap` makes one that is read here",
@@ -48,7 +51,12 @@ impl Classic {
             0x4d3c_b2a1 => (true, 1, 0),
             0xa1b2_cd34 => (false, 1000, MODIFIED_EXTRA),
             0x34cd_b2a1 => (true, 1000, MODIFIED_EXTRA),
-            _ => return Err(Malformed::new(0, "neither a pcap, a pcapng nor a snoop file")),
+            _ => {
+                return Err(Malformed::new(
+                    0,
+                    "neither a pcap, a pcapng nor a snoop file",
+                ));
+            }
         };
         if u16_at(header, 4, big_endian) != VERSION_MAJOR {
             return Err(Malformed::new(4, "a pcap file is not of version 2"));
@@ -56,7 +64,15 @@ impl Classic {
         // The upper bits may hold the length of a frame check sequence.
         let link = LinkType::from_number(u32_at(header, 20, big_endian) & 0x0fff_ffff);
         let (unsettled, first_seconds) = (true, 0);
-        Ok(Classic { big_endian, fraction_ns, link, extra, unsettled, first_seconds, at: FILE_HEADER_BYTES })
+        Ok(Classic {
+            big_endian,
+            fraction_ns,
+            link,
+            extra,
+            unsettled,
+            first_seconds,
+            at: FILE_HEADER_BYTES,
+        })
     }
 
     #[inline]
@@ -70,7 +86,10 @@ impl Classic {
         let field = |at| u32_at(header, at, self.big_endian);
         let captured = field(8);
         if captured > PACKET_BYTES_MAX {
-            return Err(Malformed::new(self.at + 8, "a packet claims more than 1 MiB"));
+            return Err(Malformed::new(
+                self.at + 8,
+                "a packet claims more than 1 MiB",
+            ));
         }
         let header_len = PACKET_HEADER_BYTES + self.extra;
         let end = header_len + captured as usize;
@@ -82,7 +101,13 @@ impl Classic {
         let wire_len = field(12).max(captured);
         Ok(PacketStep::Packet(
             end,
-            CapturedPacket { time_ns, wire_len, interface: 0, link: self.link, bytes },
+            CapturedPacket {
+                time_ns,
+                wire_len,
+                interface: 0,
+                link: self.link,
+                bytes,
+            },
         ))
     }
 
@@ -97,7 +122,9 @@ impl Classic {
         }
         self.first_seconds = u32_at(buffer, 0, self.big_endian);
         let next = PACKET_HEADER_BYTES + self.extra + u32_at(buffer, 8, self.big_endian) as usize;
-        let Some(rest) = buffer.get(next..) else { return Ok(()) };
+        let Some(rest) = buffer.get(next..) else {
+            return Ok(());
+        };
         self.unsettled = rest.len() < PACKET_HEADER_BYTES + MODIFIED_EXTRA;
         if self.extra == MODIFIED_EXTRA
             && self.is_header(Some(rest)) == Some(false)
@@ -114,7 +141,10 @@ impl Classic {
         if self.extra > 0 || self.is_header(Some(rest)) != Some(false) {
             return Ok(());
         }
-        match REFUSED.iter().find(|(more, _)| self.is_header(rest.get(*more..)) == Some(true)) {
+        match REFUSED
+            .iter()
+            .find(|(more, _)| self.is_header(rest.get(*more..)) == Some(true))
+        {
             Some((_, name)) => Err(Malformed::new(self.at, name)),
             None => Ok(()),
         }

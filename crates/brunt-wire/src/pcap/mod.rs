@@ -126,7 +126,9 @@ impl PacketFile {
 
     #[cold]
     fn open<'a>(&mut self, buffer: &'a [u8]) -> Result<PacketStep<'a>, Malformed> {
-        let Some(magic) = buffer.first_chunk::<4>() else { return Ok(PacketStep::Incomplete(4)) };
+        let Some(magic) = buffer.first_chunk::<4>() else {
+            return Ok(PacketStep::Incomplete(4));
+        };
         if *magic == ng::SECTION_HEADER_BLOCK.to_be_bytes() {
             let mut ng = ng::Ng::default();
             let step = ng.next(buffer)?;
@@ -138,7 +140,10 @@ impl PacketFile {
                 return Ok(PacketStep::Incomplete(snoop::FILE_HEADER_BYTES));
             };
             if header[..8] != snoop::MAGIC {
-                return Err(Malformed::new(0, "neither a pcap, a pcapng nor a snoop file"));
+                return Err(Malformed::new(
+                    0,
+                    "neither a pcap, a pcapng nor a snoop file",
+                ));
             }
             self.format = Format::Snoop(snoop::Snoop::open(header)?);
             return Ok(PacketStep::Skip(snoop::FILE_HEADER_BYTES));
@@ -154,13 +159,21 @@ impl PacketFile {
 #[inline]
 fn u32_at(bytes: &[u8], at: usize, big_endian: bool) -> u32 {
     let b = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
-    if big_endian { u32::from_be_bytes(b) } else { u32::from_le_bytes(b) }
+    if big_endian {
+        u32::from_be_bytes(b)
+    } else {
+        u32::from_le_bytes(b)
+    }
 }
 
 #[inline]
 fn u16_at(bytes: &[u8], at: usize, big_endian: bool) -> u16 {
     let b = [bytes[at], bytes[at + 1]];
-    if big_endian { u16::from_be_bytes(b) } else { u16::from_le_bytes(b) }
+    if big_endian {
+        u16::from_be_bytes(b)
+    } else {
+        u16::from_le_bytes(b)
+    }
 }
 
 #[cfg(test)]

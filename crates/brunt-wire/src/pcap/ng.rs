@@ -3,7 +3,8 @@
 //! others skipped. Used by [`super::PacketFile`] only.
 
 use super::{
-    BLOCK_BYTES_MAX, CapturedPacket, INTERFACES_MAX, LinkType, PACKET_BYTES_MAX, PacketStep, u16_at, u32_at,
+    BLOCK_BYTES_MAX, CapturedPacket, INTERFACES_MAX, LinkType, PACKET_BYTES_MAX, PacketStep,
+    u16_at, u32_at,
 };
 use crate::Malformed;
 
@@ -46,15 +47,25 @@ impl Ng {
             self.big_endian = match u32_at(buffer, 8, false) {
                 0x1a2b_3c4d => false,
                 0x4d3c_2b1a => true,
-                _ => return Err(Malformed::new(self.at + 8, "a section header has no byte-order magic")),
+                _ => {
+                    return Err(Malformed::new(
+                        self.at + 8,
+                        "a section header has no byte-order magic",
+                    ));
+                }
             };
         }
         let length = u32_at(buffer, 4, self.big_endian);
         if length < 12 || !length.is_multiple_of(4) || length > BLOCK_BYTES_MAX {
-            return Err(Malformed::new(self.at + 4, "a block's length is not 12 bytes to 16 MiB in fours"));
+            return Err(Malformed::new(
+                self.at + 4,
+                "a block's length is not 12 bytes to 16 MiB in fours",
+            ));
         }
         let length = length as usize;
-        let Some(block) = buffer.get(..length) else { return Ok(PacketStep::Incomplete(length)) };
+        let Some(block) = buffer.get(..length) else {
+            return Ok(PacketStep::Incomplete(length));
+        };
         let start = self.at;
         self.at += length;
         let body = &block[8..length - 4];
@@ -65,7 +76,10 @@ impl Ng {
             SECTION_HEADER_BLOCK => {
                 // A later version may mean anything by its blocks.
                 if body.len() < 16 || u16_at(body, 4, self.big_endian) != VERSION_MAJOR {
-                    return Err(Malformed::new(start + 12, "a section of pcapng is not of version 1"));
+                    return Err(Malformed::new(
+                        start + 12,
+                        "a section of pcapng is not of version 1",
+                    ));
                 }
                 self.interfaces.clear();
                 None
@@ -84,10 +98,16 @@ impl Ng {
 
     fn interface(&mut self, body: &[u8], start: usize) -> Result<(), Malformed> {
         if body.len() < 8 {
-            return Err(Malformed::new(start, "an interface description is cut short"));
+            return Err(Malformed::new(
+                start,
+                "an interface description is cut short",
+            ));
         }
         if self.interfaces.len() >= INTERFACES_MAX {
-            return Err(Malformed::new(start, "more than 4096 interfaces in a section"));
+            return Err(Malformed::new(
+                start,
+                "more than 4096 interfaces in a section",
+            ));
         }
         let mut interface = Interface {
             link: LinkType::from_number(u32::from(u16_at(body, 0, self.big_endian))),
@@ -97,16 +117,24 @@ impl Ng {
         };
         let mut options = &body[8..];
         while options.len() >= 4 {
-            let (code, len) =
-                (u16_at(options, 0, self.big_endian), u16_at(options, 2, self.big_endian) as usize);
-            let Some(value) = options.get(4..4 + len) else { break };
+            let (code, len) = (
+                u16_at(options, 0, self.big_endian),
+                u16_at(options, 2, self.big_endian) as usize,
+            );
+            let Some(value) = options.get(4..4 + len) else {
+                break;
+            };
             match (code, value) {
                 (OPTION_END, _) => break,
                 (OPTION_TSRESOL, [resolution]) => interface.resolution = *resolution,
                 (OPTION_TSOFFSET, value) if len == 8 => {
                     let high = u32_at(value, 0, self.big_endian);
                     let low = u32_at(value, 4, self.big_endian);
-                    let (high, low) = if self.big_endian { (high, low) } else { (low, high) };
+                    let (high, low) = if self.big_endian {
+                        (high, low)
+                    } else {
+                        (low, high)
+                    };
                     interface.offset_s = ((u64::from(high) << 32) | u64::from(low)) as i64;
                 }
                 _ => {}
@@ -129,13 +157,23 @@ impl Ng {
         }
         let field = |at| u32_at(body, at, self.big_endian);
         // The obsolete block has 16 bits of interface and 16 of drops where this one has 32.
-        let index = if obsolete { u32::from(u16_at(body, 0, self.big_endian)) } else { field(0) };
+        let index = if obsolete {
+            u32::from(u16_at(body, 0, self.big_endian))
+        } else {
+            field(0)
+        };
         let Some(interface) = self.interfaces.get(index as usize) else {
-            return Err(Malformed::new(start + 8, "a packet names an interface that was not described"));
+            return Err(Malformed::new(
+                start + 8,
+                "a packet names an interface that was not described",
+            ));
         };
         let captured = field(12);
         if captured > PACKET_BYTES_MAX || captured as usize > body.len() - 20 {
-            return Err(Malformed::new(start + 20, "a packet is longer than its block or than 1 MiB"));
+            return Err(Malformed::new(
+                start + 20,
+                "a packet is longer than its block or than 1 MiB",
+            ));
         }
         let units = (u64::from(field(4)) << 32) | u64::from(field(8));
         Ok(Some(CapturedPacket {
@@ -153,15 +191,31 @@ impl Ng {
         start: usize,
     ) -> Result<Option<CapturedPacket<'a>>, Malformed> {
         let (Some(interface), true) = (self.interfaces.first(), body.len() >= 4) else {
-            return Err(Malformed::new(start, "a simple packet without an interface or a length"));
+            return Err(Malformed::new(
+                start,
+                "a simple packet without an interface or a length",
+            ));
         };
         let wire_len = u32_at(body, 0, self.big_endian);
-        let snap_len = if interface.snap_len == 0 { u32::MAX } else { interface.snap_len };
+        let snap_len = if interface.snap_len == 0 {
+            u32::MAX
+        } else {
+            interface.snap_len
+        };
         let captured = wire_len.min(snap_len).min(PACKET_BYTES_MAX);
         let Some(bytes) = body[4..].get(..captured as usize) else {
-            return Err(Malformed::new(start + 8, "a simple packet is longer than its block"));
+            return Err(Malformed::new(
+                start + 8,
+                "a simple packet is longer than its block",
+            ));
         };
-        Ok(Some(CapturedPacket { time_ns: 0, wire_len, interface: 0, link: interface.link, bytes }))
+        Ok(Some(CapturedPacket {
+            time_ns: 0,
+            wire_len,
+            interface: 0,
+            link: interface.link,
+            bytes,
+        }))
     }
 }
 
@@ -171,7 +225,9 @@ impl Interface {
         let ns = match self.resolution {
             9 => units,
             6 => units.wrapping_mul(1000),
-            r if r & 0x80 != 0 => ((u128::from(units) * 1_000_000_000) >> (r & 0x7f).min(127)) as u64,
+            r if r & 0x80 != 0 => {
+                ((u128::from(units) * 1_000_000_000) >> (r & 0x7f).min(127)) as u64
+            }
             r => (u128::from(units) * 1_000_000_000 / 10u128.pow(u32::from(r.min(30)))) as u64,
         };
         ns.wrapping_add_signed(self.offset_s.wrapping_mul(1_000_000_000))

@@ -24,9 +24,17 @@ impl Snoop {
         let link = match u32_at(header, 12, true) {
             // IEEE 802.3, and Ethernet.
             0 | 4 => LinkType::Ethernet,
-            _ => return Err(Malformed::new(12, "a snoop file of something else than Ethernet")),
+            _ => {
+                return Err(Malformed::new(
+                    12,
+                    "a snoop file of something else than Ethernet",
+                ));
+            }
         };
-        Ok(Snoop { link, at: FILE_HEADER_BYTES })
+        Ok(Snoop {
+            link,
+            at: FILE_HEADER_BYTES,
+        })
     }
 
     pub(super) fn next<'a>(&mut self, buffer: &'a [u8]) -> Result<PacketStep<'a>, Malformed> {
@@ -36,11 +44,17 @@ impl Snoop {
         let field = |at| u32_at(header, at, true);
         let (captured, record) = (field(4), field(8));
         if captured > PACKET_BYTES_MAX {
-            return Err(Malformed::new(self.at + 4, "a packet claims more than 1 MiB"));
+            return Err(Malformed::new(
+                self.at + 4,
+                "a packet claims more than 1 MiB",
+            ));
         }
         let least = PACKET_HEADER_BYTES as u32 + captured;
         if !(least..=least + PAD_BYTES_MAX).contains(&record) {
-            return Err(Malformed::new(self.at + 8, "a record is shorter or far longer than its packet"));
+            return Err(Malformed::new(
+                self.at + 8,
+                "a record is shorter or far longer than its packet",
+            ));
         }
         let end = record as usize;
         if buffer.len() < end {
@@ -52,7 +66,13 @@ impl Snoop {
         let wire_len = field(0).max(captured);
         Ok(PacketStep::Packet(
             end,
-            CapturedPacket { time_ns, wire_len, interface: 0, link: self.link, bytes },
+            CapturedPacket {
+                time_ns,
+                wire_len,
+                interface: 0,
+                link: self.link,
+                bytes,
+            },
         ))
     }
 }

@@ -16,7 +16,11 @@ fn walk(file: &[u8]) -> (Vec<Seen>, Result<usize, Malformed>) {
             }
             Ok(PacketStep::Skip(used)) => at += used,
             Ok(PacketStep::Incomplete(need)) => {
-                assert!(need > file.len() - at, "asks for {need} and has {}", file.len() - at);
+                assert!(
+                    need > file.len() - at,
+                    "asks for {need} and has {}",
+                    file.len() - at
+                );
                 return (packets, Ok(file.len() - at));
             }
             Err(malformed) => return (packets, Err(malformed)),
@@ -25,11 +29,30 @@ fn walk(file: &[u8]) -> (Vec<Seen>, Result<usize, Malformed>) {
 }
 
 fn words(big: bool, words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|w| if big { w.to_be_bytes() } else { w.to_le_bytes() }).collect()
+    words
+        .iter()
+        .flat_map(|w| {
+            if big {
+                w.to_be_bytes()
+            } else {
+                w.to_le_bytes()
+            }
+        })
+        .collect()
 }
 
 fn classic(big: bool, magic: u32) -> Vec<u8> {
-    let mut file = words(big, &[magic, if big { 0x0002_0004 } else { 0x0004_0002 }, 0, 0, 65535, 1]);
+    let mut file = words(
+        big,
+        &[
+            magic,
+            if big { 0x0002_0004 } else { 0x0004_0002 },
+            0,
+            0,
+            65535,
+            1,
+        ],
+    );
     file.extend(words(big, &[10, 7, 3, 60]));
     file.extend([1, 2, 3]);
     file
@@ -51,7 +74,17 @@ fn classic_files() {
 
 /// A classic file of three packets whose headers are `extra` bytes longer than usual.
 fn with_longer_headers(big: bool, magic: u32, extra: usize) -> Vec<u8> {
-    let mut file = words(big, &[magic, if big { 0x0002_0004 } else { 0x0004_0002 }, 0, 0, 65535, 1]);
+    let mut file = words(
+        big,
+        &[
+            magic,
+            if big { 0x0002_0004 } else { 0x0004_0002 },
+            0,
+            0,
+            65535,
+            1,
+        ],
+    );
     for second in 0..3 {
         file.extend(words(big, &[1_627_318_357 + second, 999_999, 60, 60]));
         file.extend(vec![0xee; extra]);
@@ -71,7 +104,10 @@ fn longer_headers() {
             assert_eq!((packets.len(), end), (3, Ok(0)), "{extra}");
             for (index, (time_ns, _, _, bytes)) in packets.iter().enumerate() {
                 assert_eq!(bytes, &[index as u8; 60]);
-                assert_eq!(*time_ns, (1_627_318_357 + index as u64) * 1_000_000_000 + 999_999_000);
+                assert_eq!(
+                    *time_ns,
+                    (1_627_318_357 + index as u64) * 1_000_000_000 + 999_999_000
+                );
             }
         }
         for (extra, name) in [(4, "Nokia"), (8, "Red Hat 6.1")] {
@@ -80,8 +116,15 @@ fn longer_headers() {
             assert!(packets.is_empty() && end.unwrap_err().what.contains(name));
             let mut slow = PacketFile::new();
             assert_eq!(slow.next(&file), Ok(PacketStep::Skip(24)));
-            let Ok(PacketStep::Packet(used, _)) = slow.next(&file[24..100]) else { panic!() };
-            assert!(slow.next(&file[24 + used..]).unwrap_err().what.contains(name));
+            let Ok(PacketStep::Packet(used, _)) = slow.next(&file[24..100]) else {
+                panic!()
+            };
+            assert!(
+                slow.next(&file[24 + used..])
+                    .unwrap_err()
+                    .what
+                    .contains(name)
+            );
         }
         // Times that make no sense are no reason to refuse a file.
         let mut file = with_longer_headers(big, 0xa1b2_c3d4, 0);
@@ -105,7 +148,15 @@ fn snoop() -> Vec<u8> {
 fn snoop_files() {
     let (packets, end) = walk(&snoop());
     assert_eq!((packets.len(), end), (2, Ok(0)));
-    assert_eq!(packets[1], (1_001_000_007_000, 1500, LinkType::Ethernet, vec![1, 2, 3, 4, 5]));
+    assert_eq!(
+        packets[1],
+        (
+            1_001_000_007_000,
+            1500,
+            LinkType::Ethernet,
+            vec![1, 2, 3, 4, 5]
+        )
+    );
     for (at, offset) in [(11, 8), (15, 12), (7, 0), (16 + 11, 16 + 8)] {
         let mut file = snoop();
         file[at] = 5;
@@ -115,12 +166,19 @@ fn snoop_files() {
 
 fn ng(big: bool) -> Vec<u8> {
     let version = if big { 1 << 16 } else { 1 };
-    let mut file = words(big, &[SECTION, 28, 0x1a2b_3c4d, version, u32::MAX, u32::MAX, 28]);
+    let mut file = words(
+        big,
+        &[SECTION, 28, 0x1a2b_3c4d, version, u32::MAX, u32::MAX, 28],
+    );
     const SECTION: u32 = ng::SECTION_HEADER_BLOCK;
     // Interface 0: raw IP, nanoseconds.
     let link_type = if big { 101 << 16 } else { 101 };
     file.extend(words(big, &[1, 32, link_type, 0]));
-    file.extend(if big { [0, 9, 0, 1, 9, 0, 0, 0] } else { [9, 0, 1, 0, 9, 0, 0, 0] });
+    file.extend(if big {
+        [0, 9, 0, 1, 9, 0, 0, 0]
+    } else {
+        [9, 0, 1, 0, 9, 0, 0, 0]
+    });
     file.extend(words(big, &[0, 32]));
     // A name resolution block, to be skipped.
     file.extend(words(big, &[4, 16, 0, 16]));
@@ -140,7 +198,10 @@ fn pcapng_files() {
         let (packets, end) = walk(&ng(big));
         assert_eq!(end, Ok(0));
         assert_eq!(packets.len(), 2);
-        assert_eq!(packets[0], ((1 << 32) + 5, 1500, LinkType::Raw, vec![1, 2, 3, 4, 5]));
+        assert_eq!(
+            packets[0],
+            ((1 << 32) + 5, 1500, LinkType::Raw, vec![1, 2, 3, 4, 5])
+        );
         assert_eq!(packets[1], (0, 4, LinkType::Raw, vec![7, 7, 7, 7]));
     }
 }
@@ -149,7 +210,13 @@ fn pcapng_files() {
 #[test]
 fn cut_anywhere() {
     let modified = with_longer_headers(true, 0xa1b2_cd34, 12);
-    for file in [classic(false, 0xa1b2_c3d4), ng(true), ng(false), snoop(), modified] {
+    for file in [
+        classic(false, 0xa1b2_c3d4),
+        ng(true),
+        ng(false),
+        snoop(),
+        modified,
+    ] {
         for end in 0..file.len() {
             let (_, result) = walk(&file[..end]);
             assert!(result.is_ok(), "cut at {end}: {result:?}");
@@ -169,7 +236,9 @@ fn nonsense() {
     for _ in 0..20_000 {
         let mut file = good.clone();
         for _ in 0..3 {
-            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            random = random
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             let at = (random >> 33) as usize % file.len();
             file[at] = (random >> 20) as u8;
         }

@@ -25,7 +25,10 @@ impl RecordMark {
     #[inline]
     pub fn from_bytes(bytes: [u8; MARK_BYTES]) -> RecordMark {
         let word = u32::from_be_bytes(bytes);
-        RecordMark { len: word & 0x7fff_ffff, last: word >> 31 == 1 }
+        RecordMark {
+            len: word & 0x7fff_ffff,
+            last: word >> 31 == 1,
+        }
     }
 }
 
@@ -139,7 +142,10 @@ impl RpcCall<'_> {
             version: self.version,
             procedure: self.procedure,
             flavors: [self.credentials.flavor, self.verifier.flavor],
-            lens: [self.credentials.body.len() as u16, self.verifier.body.len() as u16],
+            lens: [
+                self.credentials.body.len() as u16,
+                self.verifier.body.len() as u16,
+            ],
             body_at: self.body_at as u16,
         }
     }
@@ -158,8 +164,14 @@ impl CallLayout {
             program: self.program,
             version: self.version,
             procedure: self.procedure,
-            credentials: OpaqueAuth { flavor: self.flavors[0], body: body(CREDENTIALS_AT, credentials_len)? },
-            verifier: OpaqueAuth { flavor: self.flavors[1], body: body(verifier_at, verifier_len)? },
+            credentials: OpaqueAuth {
+                flavor: self.flavors[0],
+                body: body(CREDENTIALS_AT, credentials_len)?,
+            },
+            verifier: OpaqueAuth {
+                flavor: self.flavors[1],
+                body: body(verifier_at, verifier_len)?,
+            },
             body_at: usize::from(self.body_at),
         })
     }
@@ -234,7 +246,10 @@ fn whole_auth(bytes: &[u8], flavor: u32, len: u32, at: usize) -> Option<(OpaqueA
     }
     let body = bytes.get(at..at + len as usize)?;
     Some((
-        OpaqueAuth { flavor: AuthFlavor::from_number(flavor), body },
+        OpaqueAuth {
+            flavor: AuthFlavor::from_number(flavor),
+            body,
+        },
         at + (len as usize).next_multiple_of(4),
     ))
 }
@@ -299,7 +314,15 @@ fn call<'a>(mut cur: Cursor<'a>, xid: Xid) -> Result<RpcCall<'a>, ParseError> {
     let (program, version, procedure) = (cur.u32()?, cur.u32()?, cur.u32()?);
     let credentials = auth(&mut cur)?;
     let verifier = auth(&mut cur)?;
-    Ok(RpcCall { xid, program, version, procedure, credentials, verifier, body_at: cur.at() })
+    Ok(RpcCall {
+        xid,
+        program,
+        version,
+        procedure,
+        credentials,
+        verifier,
+        body_at: cur.at(),
+    })
 }
 
 #[inline]
@@ -316,7 +339,12 @@ fn reply<'a>(mut cur: Cursor<'a>, xid: Xid) -> Result<RpcReply<'a>, ParseError> 
                 5 => ReplyStatus::SystemErr,
                 _ => return Err(cur.malformed(4, "accept_stat is 0 to 5")),
             };
-            Ok(RpcReply { xid, status, verifier, body_at: cur.at() })
+            Ok(RpcReply {
+                xid,
+                status,
+                verifier,
+                body_at: cur.at(),
+            })
         }
         1 => {
             let status = match cur.u32()? {
@@ -324,7 +352,12 @@ fn reply<'a>(mut cur: Cursor<'a>, xid: Xid) -> Result<RpcReply<'a>, ParseError> 
                 1 => ReplyStatus::AuthError(cur.u32()?),
                 _ => return Err(cur.malformed(4, "reject_stat is 0 or 1")),
             };
-            Ok(RpcReply { xid, status, verifier: None, body_at: cur.at() })
+            Ok(RpcReply {
+                xid,
+                status,
+                verifier: None,
+                body_at: cur.at(),
+            })
         }
         _ => Err(cur.malformed(4, "reply_stat is 0 or 1")),
     }
@@ -333,7 +366,10 @@ fn reply<'a>(mut cur: Cursor<'a>, xid: Xid) -> Result<RpcReply<'a>, ParseError> 
 #[inline]
 fn auth<'a>(cur: &mut Cursor<'a>) -> Result<OpaqueAuth<'a>, ParseError> {
     let flavor = AuthFlavor::from_number(cur.u32()?);
-    Ok(OpaqueAuth { flavor, body: cur.opaque(AUTH_BYTES_MAX, "credentials have at most 400 bytes")? })
+    Ok(OpaqueAuth {
+        flavor,
+        body: cur.opaque(AUTH_BYTES_MAX, "credentials have at most 400 bytes")?,
+    })
 }
 
 impl<'a> OpaqueAuth<'a> {
@@ -345,10 +381,18 @@ impl<'a> OpaqueAuth<'a> {
         let read = || -> Result<SysCredentials<'a>, ParseError> {
             let mut cur = Cursor::new(self.body);
             cur.skip(4)?;
-            let machine_name = cur.opaque(MACHINE_NAME_BYTES_MAX, "a machine name has at most 255 bytes")?;
+            let machine_name = cur.opaque(
+                MACHINE_NAME_BYTES_MAX,
+                "a machine name has at most 255 bytes",
+            )?;
             let (uid, gid) = (cur.u32()?, cur.u32()?);
             let count = cur.count(GROUPS_MAX, "AUTH_SYS carries at most 16 groups")?;
-            Ok(SysCredentials { machine_name, uid, gid, groups: cur.take(count as usize * 4)? })
+            Ok(SysCredentials {
+                machine_name,
+                uid,
+                gid,
+                groups: cur.take(count as usize * 4)?,
+            })
         };
         read().ok()
     }

@@ -5,8 +5,8 @@
 mod header;
 
 pub use header::{
-    AuthFlavor, CallLayout, MARK_BYTES, OpaqueAuth, RecordMark, ReplyStatus, RpcCall, RpcMessage, RpcReply,
-    SysCredentials, parse, plain_call, plain_reply,
+    AuthFlavor, CallLayout, MARK_BYTES, OpaqueAuth, RecordMark, ReplyStatus, RpcCall, RpcMessage,
+    RpcReply, SysCredentials, parse, plain_call, plain_reply,
 };
 
 /// The port mapper.

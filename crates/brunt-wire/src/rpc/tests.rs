@@ -10,11 +10,25 @@ fn call_bytes() -> &'static [u8] {
 #[test]
 fn real_call() {
     let mark = RecordMark::from_bytes(*call_bytes().first_chunk().unwrap());
-    assert_eq!(mark, RecordMark { len: 68, last: true });
-    let Ok(RpcMessage::Call(call)) = parse(&call_bytes()[MARK_BYTES..]) else { panic!() };
-    assert_eq!((call.program, call.version, call.procedure), (PROGRAM_MOUNT, 3, 0));
+    assert_eq!(
+        mark,
+        RecordMark {
+            len: 68,
+            last: true
+        }
+    );
+    let Ok(RpcMessage::Call(call)) = parse(&call_bytes()[MARK_BYTES..]) else {
+        panic!()
+    };
+    assert_eq!(
+        (call.program, call.version, call.procedure),
+        (PROGRAM_MOUNT, 3, 0)
+    );
     let sys = call.credentials.sys().unwrap();
-    assert_eq!((sys.machine_name, sys.uid, sys.gid, sys.groups), (&b"libnfs"[..], 0, 0, &[][..]));
+    assert_eq!(
+        (sys.machine_name, sys.uid, sys.gid, sys.groups),
+        (&b"libnfs"[..], 0, 0, &[][..])
+    );
     assert_eq!(call.verifier.flavor, AuthFlavor::None);
     assert_eq!(call.body_at, 68);
 }
@@ -24,14 +38,23 @@ fn real_call() {
 fn replies() {
     let check = |words: &[u32], status, body_at| {
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
-        let Ok(RpcMessage::Reply(reply)) = parse(&bytes) else { panic!("{words:?}: {:?}", parse(&bytes)) };
-        assert_eq!((reply.xid, reply.status, reply.body_at), (Xid(9), status, body_at));
+        let Ok(RpcMessage::Reply(reply)) = parse(&bytes) else {
+            panic!("{words:?}: {:?}", parse(&bytes))
+        };
+        assert_eq!(
+            (reply.xid, reply.status, reply.body_at),
+            (Xid(9), status, body_at)
+        );
         for end in 0..body_at {
             assert!(matches!(parse(&bytes[..end]), Err(ParseError::Incomplete(n)) if n > end));
         }
     };
     check(&[9, 1, 0, 0, 0, 0, 77], ReplyStatus::Success, 24);
-    check(&[9, 1, 0, 6, 4, 0xabcd, 2, 3, 3], ReplyStatus::ProgMismatch, 28);
+    check(
+        &[9, 1, 0, 6, 4, 0xabcd, 2, 3, 3],
+        ReplyStatus::ProgMismatch,
+        28,
+    );
     check(&[9, 1, 0, 0, 0, 4], ReplyStatus::GarbageArgs, 24);
     check(&[9, 1, 1, 0, 2, 2], ReplyStatus::RpcMismatch, 16);
     check(&[9, 1, 1, 1, 5], ReplyStatus::AuthError(5), 20);
@@ -42,12 +65,18 @@ fn replies() {
 fn nonsense() {
     let whole = &call_bytes()[MARK_BYTES..];
     for end in 0..whole.len() {
-        assert!(matches!(parse(&whole[..end]), Err(ParseError::Incomplete(n)) if n > end), "{end}");
+        assert!(
+            matches!(parse(&whole[..end]), Err(ParseError::Incomplete(n)) if n > end),
+            "{end}"
+        );
     }
     let check = |at: usize, value: u32| {
         let mut bytes = whole.to_vec();
         bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
-        assert!(matches!(parse(&bytes), Err(ParseError::Malformed(m)) if m.offset == at), "{at}");
+        assert!(
+            matches!(parse(&bytes), Err(ParseError::Malformed(m)) if m.offset == at),
+            "{at}"
+        );
     };
     check(4, 2);
     check(8, 3);
@@ -58,12 +87,34 @@ fn nonsense() {
 #[test]
 fn layouts() {
     let check = |bytes: &[u8]| {
-        let Ok(RpcMessage::Call(call)) = parse(bytes) else { panic!("{:?}", parse(bytes)) };
+        let Ok(RpcMessage::Call(call)) = parse(bytes) else {
+            panic!("{:?}", parse(bytes))
+        };
         let layout = call.layout();
         assert_eq!(layout.of(bytes), Some(call));
         assert_eq!(layout.of(&bytes[..call.body_at - 1]), None);
     };
     check(&call_bytes()[MARK_BYTES..]);
-    let words = [9u32, 0, 2, 100_003, 3, 6, 6, 5, 0x0101_0101, 0x0200_0000, 6, 3, 0x0707_0700, 0xffff_ffff];
-    check(&words.iter().flat_map(|w| w.to_be_bytes()).collect::<Vec<_>>());
+    let words = [
+        9u32,
+        0,
+        2,
+        100_003,
+        3,
+        6,
+        6,
+        5,
+        0x0101_0101,
+        0x0200_0000,
+        6,
+        3,
+        0x0707_0700,
+        0xffff_ffff,
+    ];
+    check(
+        &words
+            .iter()
+            .flat_map(|w| w.to_be_bytes())
+            .collect::<Vec<_>>(),
+    );
 }

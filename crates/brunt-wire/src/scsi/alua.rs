@@ -74,7 +74,12 @@ pub struct PortGroup {
 impl PortGroup {
     /// A group that begins in this state.
     pub const fn new(id: u16, state: AccessState) -> PortGroup {
-        PortGroup { id, state, preferred: false, status: StatusCode::None }
+        PortGroup {
+            id,
+            state,
+            preferred: false,
+            status: StatusCode::None,
+        }
     }
 
     fn first_byte(&self) -> u8 {
@@ -114,7 +119,10 @@ pub fn parse_set(list: &[u8]) -> Option<Vec<(u16, u8)>> {
     let descriptors = list.get(4..)?;
     let (whole, rest) = descriptors.as_chunks::<4>();
     rest.is_empty().then(|| {
-        whole.iter().map(|[state, _, high, low]| (u16::from_be_bytes([*high, *low]), state & 0x0f)).collect()
+        whole
+            .iter()
+            .map(|[state, _, high, low]| (u16::from_be_bytes([*high, *low]), state & 0x0f))
+            .collect()
     })
 }
 
@@ -126,11 +134,19 @@ mod tests {
     #[test]
     fn report_of_two_groups() {
         let groups = [
-            PortGroup { preferred: true, ..PortGroup::new(1, AccessState::ActiveOptimized) },
-            PortGroup { status: StatusCode::Implicit, ..PortGroup::new(0x0102, AccessState::Transitioning) },
+            PortGroup {
+                preferred: true,
+                ..PortGroup::new(1, AccessState::ActiveOptimized)
+            },
+            PortGroup {
+                status: StatusCode::Implicit,
+                ..PortGroup::new(0x0102, AccessState::Transitioning)
+            },
         ];
-        let expected =
-            [0, 0, 0, 24, 0x80, 0xcf, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0x0f, 0xcf, 1, 2, 0, 2, 0, 1, 0, 0, 1, 2];
+        let expected = [
+            0, 0, 0, 24, 0x80, 0xcf, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0x0f, 0xcf, 1, 2, 0, 2, 0, 1, 0,
+            0, 1, 2,
+        ];
         assert_eq!(report(&groups, false), expected);
         let extended = report(&groups, true);
         assert_eq!(
@@ -145,7 +161,11 @@ mod tests {
         let list = [0, 0, 0, 0, 0x02, 0, 0, 1, 0x00, 0, 0, 2];
         assert_eq!(parse_set(&list), Some(vec![(1, 2), (2, 0)]));
         for end in 0..list.len() {
-            assert_eq!(parse_set(&list[..end]).is_some(), end >= 4 && end % 4 == 0, "{end}");
+            assert_eq!(
+                parse_set(&list[..end]).is_some(),
+                end >= 4 && end % 4 == 0,
+                "{end}"
+            );
         }
         assert_eq!(AccessState::settable(0xf), None);
         assert_eq!(AccessState::settable(0xe), Some(AccessState::Offline));

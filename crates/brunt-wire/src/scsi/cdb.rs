@@ -20,19 +20,28 @@ pub fn pad(bytes: &[u8]) -> Cdb {
 /// Big-endian 16 bits at `at`; zero beyond the end, as are the next two.
 #[inline]
 pub fn be16(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |b| u16::from_be_bytes(*b))
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |b| u16::from_be_bytes(*b))
 }
 
 /// Big-endian 32 bits at `at`.
 #[inline]
 pub fn be32(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |b| u32::from_be_bytes(*b))
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |b| u32::from_be_bytes(*b))
 }
 
 /// Big-endian 64 bits at `at`.
 #[inline]
 pub fn be64(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |b| u64::from_be_bytes(*b))
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |b| u64::from_be_bytes(*b))
 }
 
 /// Operation codes (SPC-4, annex E.3.1).
@@ -190,13 +199,35 @@ mod tests {
     fn transfers() {
         let check = |bytes: &[u8], lba, blocks, protect, fua| {
             let t = Transfer::decode(&pad(bytes));
-            assert_eq!((t.lba, t.blocks, t.protect, t.fua), (lba, blocks, protect, fua), "{bytes:x?}");
+            assert_eq!(
+                (t.lba, t.blocks, t.protect, t.fua),
+                (lba, blocks, protect, fua),
+                "{bytes:x?}"
+            );
         };
         check(&[0x08, 0xff, 0x12, 0x34, 0, 0], 0x1f_1234, 256, 0, false);
         check(&[0x0a, 0, 0, 1, 7, 0], 1, 7, 0, false);
-        check(&[0x28, 0x28, 0, 1, 2, 3, 0, 0, 9, 0], 0x0001_0203, 9, 1, true);
-        check(&[0xa8, 0, 0, 0, 0, 3, 0, 1, 0, 0, 0, 0], 3, 0x1_0000, 0, false);
-        check(&[0x88, 0xe8, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 5, 0, 0], 1 << 56 | 2, 5, 7, true);
+        check(
+            &[0x28, 0x28, 0, 1, 2, 3, 0, 0, 9, 0],
+            0x0001_0203,
+            9,
+            1,
+            true,
+        );
+        check(
+            &[0xa8, 0, 0, 0, 0, 3, 0, 1, 0, 0, 0, 0],
+            3,
+            0x1_0000,
+            0,
+            false,
+        );
+        check(
+            &[0x88, 0xe8, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 5, 0, 0],
+            1 << 56 | 2,
+            5,
+            7,
+            true,
+        );
     }
 
     /// A CDB cut anywhere decodes to something, without a panic.

@@ -113,7 +113,11 @@ pub fn parse(list: &[u8]) -> Result<CopyList, Sense> {
     }
     let targets = parse_targets(&list[HEADER_BYTES..start], HEADER_BYTES)?;
     let segments = parse_segments(&list[start..start + segment_bytes], start)?;
-    Ok(CopyList { id, targets, segments })
+    Ok(CopyList {
+        id,
+        targets,
+        segments,
+    })
 }
 
 /// The target descriptors, which begin at `start` in their list.
@@ -159,7 +163,9 @@ fn parse_segments(descriptors: &[u8], start: usize) -> Result<Vec<CopySegment>, 
             BLOCK_TO_BLOCK_OFFSET => BLOCK_TO_BLOCK_OFFSET_BYTES,
             _ => return Err(illegal(0x26, 0x09, place)),
         };
-        let Some(d) = descriptors.get(at..at + bytes) else { return Err(PARAMETER_LIST_LENGTH_ERROR) };
+        let Some(d) = descriptors.get(at..at + bytes) else {
+            return Err(PARAMETER_LIST_LENGTH_ERROR);
+        };
         if segments.len() == usize::from(SEGMENTS_MAX) {
             return Err(illegal(0x26, 0x08, place));
         }
@@ -232,7 +238,12 @@ pub fn vpd_third_party_copy() -> Vec<u8> {
     }
     let commands = [
         &[op::EXTENDED_COPY, 1, 0x00][..],
-        &[op::RECEIVE_COPY_RESULTS, 2, op::SA_COPY_STATUS, op::SA_OPERATING_PARAMETERS][..],
+        &[
+            op::RECEIVE_COPY_RESULTS,
+            2,
+            op::SA_COPY_STATUS,
+            op::SA_OPERATING_PARAMETERS,
+        ][..],
     ]
     .concat();
     let mut supported = vec![commands.len() as u8];
@@ -251,7 +262,10 @@ pub fn vpd_third_party_copy() -> Vec<u8> {
     [
         descriptor(0x0001, supported),
         descriptor(0x0004, parameters),
-        descriptor(0x0008, vec![3, BLOCK_TO_BLOCK, BLOCK_TO_BLOCK_OFFSET, TARGET_DESCRIPTOR]),
+        descriptor(
+            0x0008,
+            vec![3, BLOCK_TO_BLOCK, BLOCK_TO_BLOCK_OFFSET, TARGET_DESCRIPTOR],
+        ),
         descriptor(0x8001, general),
     ]
     .concat()
@@ -293,7 +307,10 @@ mod tests {
         assert_eq!((parsed.id, parsed.targets.len()), (Some(9), 2));
         assert_eq!(parsed.targets[0].block_bytes, 512);
         let s = parsed.segments[0];
-        assert_eq!((s.amount, s.source_lba, s.destination_lba), (CopyAmount::SourceBlocks(5), 6, 7));
+        assert_eq!(
+            (s.amount, s.source_lba, s.destination_lba),
+            (CopyAmount::SourceBlocks(5), 6, 7)
+        );
         for end in 0..whole.len() {
             assert_eq!(parse(&whole[..end]).unwrap_err().asc, 0x1a, "cut at {end}");
         }
@@ -304,7 +321,10 @@ mod tests {
     fn limits() {
         let check = |list: Vec<u8>, asc, ascq| {
             let sense = parse(&list).unwrap_err();
-            assert_eq!((sense.key, sense.asc, sense.ascq), (key::ILLEGAL_REQUEST, asc, ascq));
+            assert_eq!(
+                (sense.key, sense.asc, sense.ascq),
+                (key::ILLEGAL_REQUEST, asc, ascq)
+            );
         };
         check(list(9, 1), 0x26, 0x06);
         check(list(1, 65), 0x26, 0x08);

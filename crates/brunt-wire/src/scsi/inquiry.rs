@@ -114,14 +114,21 @@ const NAME_BYTES_MAX: usize = 223;
 pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     let mut descriptor = |codes: u8, kind: u8, bytes: &[u8]| {
-        let length = u8::try_from(bytes.len()).expect("a designator is cut to what its length can say");
+        let length =
+            u8::try_from(bytes.len()).expect("a designator is cut to what its length can say");
         out.extend_from_slice(&[codes, kind, 0, length]);
         out.extend_from_slice(bytes);
     };
     // The logical unit: T10 vendor id based (ASCII), NAA (binary).
     let mut t10 = Vec::new();
     push_text(&mut t10, identity.vendor, 8);
-    t10.extend(identity.serial.bytes().filter(|b| (0x20..0x7f).contains(b)).take(128));
+    t10.extend(
+        identity
+            .serial
+            .bytes()
+            .filter(|b| (0x20..0x7f).contains(b))
+            .take(128),
+    );
     descriptor(0x02, 0x01, &t10);
     descriptor(0x01, 0x03, &identity.naa);
     // The target port: relative identifier, and its iSCSI name; the target device: its iSCSI name.
@@ -136,9 +143,15 @@ pub fn device_identification(identity: &DeviceIdentification<'_>) -> Vec<u8> {
         // A designator's length is one byte: names are cut to the 223 bytes of the longest iSCSI name.
         let mut name = identity.target_name;
         while name.len() > NAME_BYTES_MAX {
-            name = name.split_at(name.char_indices().next_back().map_or(0, |(at, _)| at)).0;
+            name = name
+                .split_at(name.char_indices().next_back().map_or(0, |(at, _)| at))
+                .0;
         }
-        descriptor(0x53, 0x98, &name_string(&format!("{name},t,{:#06x}", identity.target_port)));
+        descriptor(
+            0x53,
+            0x98,
+            &name_string(&format!("{name},t,{:#06x}", identity.target_port)),
+        );
         descriptor(0x53, 0xa8, &name_string(name));
     }
     out
@@ -176,9 +189,14 @@ pub struct BlockLimits {
 impl BlockLimits {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![u8::from(self.write_same_non_zero), self.maximum_compare_and_write];
+        let mut out = vec![
+            u8::from(self.write_same_non_zero),
+            self.maximum_compare_and_write,
+        ];
         out.extend_from_slice(&self.optimal_granularity.to_be_bytes());
-        let alignment = self.unmap_alignment.map_or(0, |alignment| 1 << 31 | alignment);
+        let alignment = self
+            .unmap_alignment
+            .map_or(0, |alignment| 1 << 31 | alignment);
         for word in [
             self.maximum_transfer,
             self.optimal_transfer,
@@ -219,7 +237,11 @@ pub fn characteristics(rotational: bool, erases: bool) -> Vec<u8> {
 /// Body of the logical block provisioning page: what unmaps, whether unmapped reads zeros, thin or full.
 pub fn provisioning(thin: bool) -> Vec<u8> {
     // LBPU, LBPWS, LBPWS10, LBPRZ 001b; provisioning type 2 (thin) or 1 (resource, "full" is 0).
-    if thin { vec![0, 0xe4, 0x02, 0] } else { vec![0, 0, 0, 0] }
+    if thin {
+        vec![0, 0xe4, 0x02, 0]
+    } else {
+        vec![0, 0, 0, 0]
+    }
 }
 
 /// The REPORT LUNS answer, uncut.
@@ -299,12 +321,18 @@ mod tests {
             third_party_copy: true,
             tpgs: 0,
         });
-        assert_eq!((data.len(), usize::from(data[4]) + 5, data[1], data[5]), (96, 96, 0x80, 0x08));
+        assert_eq!(
+            (data.len(), usize::from(data[4]) + 5, data[1], data[5]),
+            (96, 96, 0x80, 0x08)
+        );
         assert_eq!(&data[8..36], b"BRUNT   memorylun with a1   ");
         assert_eq!(&data[58..62], &[0x00, 0xa0, 0x04, 0x60]);
         assert_eq!(standard_no_unit()[0], 0x7f);
         assert_eq!(BlockLimits::default().encode().len(), 0x3c);
-        assert_eq!(vpd(0xb2, &provisioning(true)), [0, 0xb2, 0, 4, 0, 0xe4, 2, 0]);
+        assert_eq!(
+            vpd(0xb2, &provisioning(true)),
+            [0, 0xb2, 0, 4, 0, 0xe4, 2, 0]
+        );
         let limits = BlockLimits {
             maximum_transfer: 7,
             maximum_write_same: 9,
@@ -312,7 +340,10 @@ mod tests {
             ..Default::default()
         };
         let page = vpd(0xb0, &limits.encode());
-        assert_eq!((be32(&page, 8), be64(&page, 36), be32(&page, 44)), (7, 9, 5));
+        assert_eq!(
+            (be32(&page, 8), be64(&page, 36), be32(&page, 44)),
+            (7, 9, 5)
+        );
     }
 
     /// Designators add up to the page, each a multiple of what its type wants.
@@ -331,12 +362,19 @@ mod tests {
             kinds.push(body[at + 1] & 0x3f);
             at += 4 + usize::from(body[at + 3]);
         }
-        assert_eq!((at, kinds), (body.len(), vec![0x01, 0x03, 0x14, 0x18, 0x28]));
+        assert_eq!(
+            (at, kinds),
+            (body.len(), vec![0x01, 0x03, 0x14, 0x18, 0x28])
+        );
     }
 
     #[test]
     fn designators_of_long_names_keep_their_lengths() {
-        for target_name in ["n".repeat(1000), "ü".repeat(223), "n".to_string() + &"ü".repeat(223)] {
+        for target_name in [
+            "n".repeat(1000),
+            "ü".repeat(223),
+            "n".to_string() + &"ü".repeat(223),
+        ] {
             let body = device_identification(&DeviceIdentification {
                 vendor: "BRUNT",
                 serial: &"s".repeat(1000),
@@ -352,7 +390,10 @@ mod tests {
             }
             assert_eq!((at, count), (body.len(), 5), "{target_name}");
             let page = vpd(0x83, &body);
-            assert_eq!(usize::from(u16::from_be_bytes([page[2], page[3]])), body.len());
+            assert_eq!(
+                usize::from(u16::from_be_bytes([page[2], page[3]])),
+                body.len()
+            );
         }
     }
 

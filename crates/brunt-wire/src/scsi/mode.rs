@@ -41,10 +41,24 @@ fn push_page(out: &mut Vec<u8>, code: u8, settings: &ModeSettings, changeable: b
     let page = &mut out[start..];
     assert!(PAGES.contains(&code), "only pages that we have are written");
     match code {
-        CACHING => page[2] = if changeable || settings.write_cache { 0x04 } else { 0 },
+        CACHING => {
+            page[2] = if changeable || settings.write_cache {
+                0x04
+            } else {
+                0
+            }
+        }
         CONTROL => {
-            page[2] = if changeable || settings.descriptor_sense { 0x04 } else { 0 };
-            page[4] = if changeable || settings.software_write_protect { 0x08 } else { 0 };
+            page[2] = if changeable || settings.descriptor_sense {
+                0x04
+            } else {
+                0
+            };
+            page[4] = if changeable || settings.software_write_protect {
+                0x08
+            } else {
+                0
+            };
             if !changeable {
                 // Queue algorithm modifier 1: commands may be reordered. No log pages: GLTSD.
                 page[2] |= 0x02;
@@ -57,7 +71,12 @@ fn push_page(out: &mut Vec<u8>, code: u8, settings: &ModeSettings, changeable: b
 }
 
 /// The pages that `code` and `subpage` name; `None`: we have no such page.
-pub fn pages(code: u8, subpage: u8, settings: &ModeSettings, control: PageControl) -> Option<Vec<u8>> {
+pub fn pages(
+    code: u8,
+    subpage: u8,
+    settings: &ModeSettings,
+    control: PageControl,
+) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let changeable = control == PageControl::Changeable;
     match (code, subpage) {
@@ -153,7 +172,11 @@ pub fn parse_select(
         return Err(bad_field(medium_type_at));
     }
     let long = ten && list[4] & 1 != 0;
-    let descriptor_bytes = if ten { usize::from(be16(list, 6)) } else { usize::from(list[3]) };
+    let descriptor_bytes = if ten {
+        usize::from(be16(list, 6))
+    } else {
+        usize::from(list[3])
+    };
     if descriptor_bytes != 0 {
         if descriptor_bytes != if long { 16 } else { 8 } {
             return Err(bad_field(header - 1));
@@ -180,7 +203,9 @@ pub fn parse_select(
         if page[1] != current[1] {
             return Err(bad_field(at + 1));
         }
-        let Some(page) = page.get(..current.len()) else { return Err(list_length_error()) };
+        let Some(page) = page.get(..current.len()) else {
+            return Err(list_length_error());
+        };
         for i in 2..page.len() {
             if (page[i] ^ current[i]) & !changeable[i] != 0 {
                 return Err(bad_field(at + i));
@@ -208,9 +233,17 @@ fn check_descriptor(
     block_bytes: u32,
 ) -> Result<(), Sense> {
     let (count, size, all_ones) = if long {
-        (super::cdb::be64(descriptor, 0), be32(descriptor, 12), u64::MAX)
+        (
+            super::cdb::be64(descriptor, 0),
+            be32(descriptor, 12),
+            u64::MAX,
+        )
     } else {
-        (u64::from(be32(descriptor, 0)), be32(descriptor, 4) & 0x00ff_ffff, u64::from(u32::MAX))
+        (
+            u64::from(be32(descriptor, 0)),
+            be32(descriptor, 4) & 0x00ff_ffff,
+            u64::from(u32::MAX),
+        )
     };
     // The size stays, and zero or all ones say "as it is".
     if count != 0 && count != all_ones && count != blocks {
@@ -226,8 +259,11 @@ fn check_descriptor(
 mod tests {
     use super::*;
 
-    const NOW: ModeSettings =
-        ModeSettings { write_cache: false, software_write_protect: false, descriptor_sense: false };
+    const NOW: ModeSettings = ModeSettings {
+        write_cache: false,
+        software_write_protect: false,
+        descriptor_sense: false,
+    };
 
     fn list(ten: bool, change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
         let pages = pages(ALL_PAGES, 0, &NOW, PageControl::Current).unwrap();
@@ -241,20 +277,30 @@ mod tests {
     fn sense_then_select() {
         for ten in [false, true] {
             let at = if ten { 16 } else { 12 };
-            assert_eq!(parse_select(ten, &list(ten, |_| ()), &NOW, 1000, 512), Ok(NOW));
+            assert_eq!(
+                parse_select(ten, &list(ten, |_| ()), &NOW, 1000, 512),
+                Ok(NOW)
+            );
             let changed = list(ten, |l| {
                 l[at + 2] |= 0x04;
                 l[at + 20 + 4] |= 0x08;
                 l[at + 20 + 2] |= 0x04;
             });
-            let every =
-                ModeSettings { write_cache: true, software_write_protect: true, descriptor_sense: true };
+            let every = ModeSettings {
+                write_cache: true,
+                software_write_protect: true,
+                descriptor_sense: true,
+            };
             assert_eq!(parse_select(ten, &changed, &NOW, 1000, 512), Ok(every));
             // GLTSD is not changeable, the block length neither, page 3F not selectable.
             for (byte, flip) in [(at + 22, 0x02), (at - 1, 0x01), (at, 0x37), (at + 1, 1)] {
                 let wrong = list(ten, |l| l[byte] ^= flip);
                 let sense = parse_select(ten, &wrong, &NOW, 1000, 512).unwrap_err();
-                assert_eq!((sense.key, sense.asc), (key::ILLEGAL_REQUEST, 0x26), "byte {byte}");
+                assert_eq!(
+                    (sense.key, sense.asc),
+                    (key::ILLEGAL_REQUEST, 0x26),
+                    "byte {byte}"
+                );
             }
         }
     }
@@ -279,6 +325,11 @@ mod tests {
         assert_eq!((changeable.len(), changeable[2]), (20, 0x04));
         assert_eq!(pages(0x01, 0, &NOW, PageControl::Current), None);
         assert_eq!(pages(CACHING, 1, &NOW, PageControl::Current), None);
-        assert_eq!(pages(ALL_PAGES, 0xff, &NOW, PageControl::Default).unwrap().len(), 20 + 12 + 12);
+        assert_eq!(
+            pages(ALL_PAGES, 0xff, &NOW, PageControl::Default)
+                .unwrap()
+                .len(),
+            20 + 12 + 12
+        );
     }
 }

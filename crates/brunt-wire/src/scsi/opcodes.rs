@@ -60,7 +60,15 @@ const fn row(
     which: Which,
     timeouts_s: (u32, u32),
 ) -> CommandDescriptor {
-    CommandDescriptor { opcode: usage[0], service_action: None, name, usage, access, which, timeouts_s }
+    CommandDescriptor {
+        opcode: usage[0],
+        service_action: None,
+        name,
+        usage,
+        access,
+        which,
+        timeouts_s,
+    }
 }
 
 const fn action(
@@ -71,7 +79,15 @@ const fn action(
     timeouts_s: (u32, u32),
 ) -> CommandDescriptor {
     let sa = usage[1] & 0x1f;
-    CommandDescriptor { opcode: usage[0], service_action: Some(sa), name, usage, access, which, timeouts_s }
+    CommandDescriptor {
+        opcode: usage[0],
+        service_action: Some(sa),
+        name,
+        usage,
+        access,
+        which,
+        timeouts_s,
+    }
 }
 
 const F: u8 = 0xff;
@@ -169,14 +185,21 @@ pub enum Lookup {
 /// Finds the row of a CDB.
 pub fn lookup(cdb: &[u8; 16], has: impl Fn(Which) -> bool) -> Lookup {
     let mut known = false;
-    for row in OPCODES.iter().filter(|row| row.opcode == cdb[0] && has(row.which)) {
+    for row in OPCODES
+        .iter()
+        .filter(|row| row.opcode == cdb[0] && has(row.which))
+    {
         match row.service_action {
             None => return Lookup::Found(row),
             Some(action) if action == cdb[1] & 0x1f => return Lookup::Found(row),
             Some(_) => known = true,
         }
     }
-    if known { Lookup::NoSuchAction } else { Lookup::NoSuchCode }
+    if known {
+        Lookup::NoSuchAction
+    } else {
+        Lookup::NoSuchCode
+    }
 }
 
 fn push_timeouts(out: &mut Vec<u8>, row: &CommandDescriptor) {
@@ -203,7 +226,9 @@ pub fn report_all(has: impl Fn(Which) -> bool, rctd: bool) -> Vec<u8> {
 
 /// The one_command parameter data (SPC-4, 6.27.3); `None`: not supported.
 pub fn report_one(row: Option<&CommandDescriptor>, rctd: bool) -> Vec<u8> {
-    let Some(row) = row else { return vec![0, 0x01, 0, 0] };
+    let Some(row) = row else {
+        return vec![0, 0x01, 0, 0];
+    };
     let mut out = vec![0, 0x03 | u8::from(rctd) << 7];
     out.extend_from_slice(&(row.usage.len() as u16).to_be_bytes());
     out.extend_from_slice(row.usage);
@@ -223,10 +248,20 @@ mod tests {
     fn table_is_sound() {
         for pair in OPCODES.windows(2) {
             let id = |row: &CommandDescriptor| (row.opcode, row.service_action);
-            assert!(id(&pair[0]) < id(&pair[1]), "{} before {}", pair[0].name, pair[1].name);
+            assert!(
+                id(&pair[0]) < id(&pair[1]),
+                "{} before {}",
+                pair[0].name,
+                pair[1].name
+            );
         }
         for row in OPCODES {
-            assert_eq!(Some(row.usage.len()), cdb::length(row.opcode).map(usize::from), "{}", row.name);
+            assert_eq!(
+                Some(row.usage.len()),
+                cdb::length(row.opcode).map(usize::from),
+                "{}",
+                row.name
+            );
         }
     }
 
@@ -236,11 +271,19 @@ mod tests {
         for row in OPCODES {
             let mut cdb = cdb::pad(row.usage);
             cdb[1] = row.service_action.unwrap_or(0);
-            assert!(matches!(lookup(&cdb, |_| true), Lookup::Found(found) if found.name == row.name));
+            assert!(
+                matches!(lookup(&cdb, |_| true), Lookup::Found(found) if found.name == row.name)
+            );
             assert_eq!(report_one(Some(row), true).len(), 4 + row.usage.len() + 12);
         }
-        assert!(matches!(lookup(&cdb::pad(&[0x48, 0x09]), |_| true), Lookup::NoSuchAction));
-        assert!(matches!(lookup(&cdb::pad(&[0x42]), |which| which == Which::All), Lookup::NoSuchCode));
+        assert!(matches!(
+            lookup(&cdb::pad(&[0x48, 0x09]), |_| true),
+            Lookup::NoSuchAction
+        ));
+        assert!(matches!(
+            lookup(&cdb::pad(&[0x42]), |which| which == Which::All),
+            Lookup::NoSuchCode
+        ));
         assert_eq!(report_all(|_| true, false).len(), 4 + 8 * OPCODES.len());
         assert_eq!(report_all(|_| true, true).len(), 4 + 20 * OPCODES.len());
     }

@@ -29,7 +29,9 @@ impl ReservationType {
 
     /// From its code; `None` for the obsolete and reserved ones.
     pub fn from_code(code: u8) -> Option<ReservationType> {
-        ReservationType::ALL.into_iter().find(|kind| *kind as u8 == code)
+        ReservationType::ALL
+            .into_iter()
+            .find(|kind| *kind as u8 == code)
     }
 
     /// Every registrant holds it.
@@ -122,12 +124,17 @@ pub const OUT_LIST_BYTES_MAX: u32 = 16 << 10;
 /// The sense data to answer with.
 pub fn parse_out(action: u8, list: &[u8]) -> Result<OutList, Sense> {
     let length_error = Sense::new(key::ILLEGAL_REQUEST, 0x1a, 0x00);
-    let bad_field =
-        |byte: usize| Sense::new(key::ILLEGAL_REQUEST, 0x26, 0x00).with_field(false, byte as u16, None);
+    let bad_field = |byte: usize| {
+        Sense::new(key::ILLEGAL_REQUEST, 0x26, 0x00).with_field(false, byte as u16, None)
+    };
     if list.len() < 24 {
         return Err(length_error);
     }
-    let mut parsed = OutList { key: be64(list, 0), service_action_key: be64(list, 8), ..OutList::default() };
+    let mut parsed = OutList {
+        key: be64(list, 0),
+        service_action_key: be64(list, 8),
+        ..OutList::default()
+    };
     if action == out::REGISTER_AND_MOVE {
         parsed.unregister = list[17] & 0x02 != 0;
         parsed.aptpl = list[17] & 0x01 != 0;
@@ -146,7 +153,11 @@ pub fn parse_out(action: u8, list: &[u8]) -> Result<OutList, Sense> {
     parsed.all_tg_pt = list[20] & 0x04 != 0;
     parsed.aptpl = list[20] & 0x01 != 0;
     if !parsed.spec_i_pt {
-        return if list.len() == 24 { Ok(parsed) } else { Err(length_error) };
+        return if list.len() == 24 {
+            Ok(parsed)
+        } else {
+            Err(length_error)
+        };
     }
     if action != out::REGISTER {
         return Err(bad_field(20));
@@ -172,12 +183,17 @@ fn counted(generation: u32, body: &[u8]) -> Vec<u8> {
 
 /// The READ KEYS answer.
 pub fn read_keys(generation: u32, keys: impl Iterator<Item = u64>) -> Vec<u8> {
-    counted(generation, &keys.flat_map(u64::to_be_bytes).collect::<Vec<u8>>())
+    counted(
+        generation,
+        &keys.flat_map(u64::to_be_bytes).collect::<Vec<u8>>(),
+    )
 }
 
 /// The READ RESERVATION answer.
 pub fn read_reservation(generation: u32, held: Option<(u64, ReservationType)>) -> Vec<u8> {
-    let Some((key, kind)) = held else { return counted(generation, &[]) };
+    let Some((key, kind)) = held else {
+        return counted(generation, &[]);
+    };
     let mut body = key.to_be_bytes().to_vec();
     // Scope 0: the logical unit.
     body.extend_from_slice(&[0, 0, 0, 0, 0, kind as u8, 0, 0]);
@@ -188,7 +204,16 @@ pub fn read_reservation(generation: u32, held: Option<(u64, ReservationType)>) -
 pub fn report_capabilities(aptpl_possible: bool, aptpl_active: bool) -> Vec<u8> {
     // CRH, SIP_C, ATP_C, PTPL_C; TMV, ALLOW COMMANDS 001b (TEST UNIT READY always), PTPL_A.
     // The type mask: all six.
-    vec![0, 8, 0x0c | u8::from(aptpl_possible), 0x90 | u8::from(aptpl_active), 0xea, 0x01, 0, 0]
+    vec![
+        0,
+        8,
+        0x0c | u8::from(aptpl_possible),
+        0x90 | u8::from(aptpl_active),
+        0xea,
+        0x01,
+        0,
+        0,
+    ]
 }
 
 /// One registration in READ FULL STATUS.
@@ -259,10 +284,17 @@ mod tests {
     fn out_lists() {
         let list = register(&[PORT, PORT]);
         let parsed = parse_out(out::REGISTER, &list).unwrap();
-        assert_eq!((parsed.key, parsed.service_action_key, parsed.ports.len()), (1, 2, 2));
+        assert_eq!(
+            (parsed.key, parsed.service_action_key, parsed.ports.len()),
+            (1, 2, 2)
+        );
         assert!(parsed.all_tg_pt && parsed.aptpl && parsed.spec_i_pt);
         for end in 0..list.len() {
-            assert_eq!(parse_out(out::REGISTER, &list[..end]).unwrap_err().asc, 0x1a, "cut at {end}");
+            assert_eq!(
+                parse_out(out::REGISTER, &list[..end]).unwrap_err().asc,
+                0x1a,
+                "cut at {end}"
+            );
         }
         assert_eq!(parse_out(out::RESERVE, &list).unwrap_err().asc, 0x26);
         let mut plain = list[..24].to_vec();
@@ -280,7 +312,10 @@ mod tests {
         list[23] = id.len() as u8;
         list.extend_from_slice(&id);
         let parsed = parse_out(out::REGISTER_AND_MOVE, &list).unwrap();
-        assert_eq!((parsed.ports, parsed.target_port, parsed.unregister), (vec![PORT.to_string()], 7, true));
+        assert_eq!(
+            (parsed.ports, parsed.target_port, parsed.unregister),
+            (vec![PORT.to_string()], 7, true)
+        );
         for end in 0..list.len() {
             assert!(parse_out(out::REGISTER_AND_MOVE, &list[..end]).is_err());
         }

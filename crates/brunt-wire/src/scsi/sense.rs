@@ -85,7 +85,14 @@ pub struct Sense {
 impl Sense {
     /// Sense without further detail.
     pub const fn new(key: u8, asc: u8, ascq: u8) -> Sense {
-        Sense { key, asc, ascq, information: None, specific: None, deferred: false }
+        Sense {
+            key,
+            asc,
+            ascq,
+            information: None,
+            specific: None,
+            deferred: false,
+        }
     }
 
     /// The same with an information field.
@@ -130,13 +137,25 @@ impl Sense {
 
     /// In the format that D_SENSE of the control mode page asks for (SPC-4, 7.5.8).
     pub fn to_bytes(&self, descriptor_sense: bool) -> Vec<u8> {
-        if descriptor_sense { self.to_descriptor() } else { self.to_fixed().to_vec() }
+        if descriptor_sense {
+            self.to_descriptor()
+        } else {
+            self.to_fixed().to_vec()
+        }
     }
 
     /// Descriptor format (SPC-4, 4.5.2): header, information, sense-key-specific.
     pub fn to_descriptor(&self) -> Vec<u8> {
-        let mut bytes =
-            vec![if self.deferred { 0x73 } else { 0x72 }, self.key & 0x0f, self.asc, self.ascq, 0, 0, 0, 0];
+        let mut bytes = vec![
+            if self.deferred { 0x73 } else { 0x72 },
+            self.key & 0x0f,
+            self.asc,
+            self.ascq,
+            0,
+            0,
+            0,
+            0,
+        ];
         if let Some(information) = self.information {
             bytes.extend_from_slice(&[0x00, 0x0a, 0x80, 0x00]);
             bytes.extend_from_slice(&information.to_be_bytes());
@@ -159,7 +178,10 @@ impl Sense {
                     .get(3..7)
                     .filter(|_| valid)
                     .map(|b| u64::from(u32::from_be_bytes(b.try_into().expect("4 bytes"))));
-                let specific = bytes.get(15..18).map(|b| [b[0], b[1], b[2]]).filter(|b| b[0] & 0x80 != 0);
+                let specific = bytes
+                    .get(15..18)
+                    .map(|b| [b[0], b[1], b[2]])
+                    .filter(|b| b[0] & 0x80 != 0);
                 Some(Sense {
                     key: bytes.get(2)? & 0x0f,
                     asc: bytes.get(12).copied().unwrap_or(0),
@@ -174,7 +196,9 @@ impl Sense {
                 sense.deferred = code == 0x73;
                 let mut rest = bytes.get(8..).unwrap_or(&[]);
                 while let [kind, length, ..] = *rest {
-                    let Some(body) = rest.get(2..2 + usize::from(length)) else { break };
+                    let Some(body) = rest.get(2..2 + usize::from(length)) else {
+                        break;
+                    };
                     match kind {
                         0 if body.len() >= 10 && body[0] & 0x80 != 0 => {
                             sense.information =
@@ -210,7 +234,11 @@ impl std::fmt::Display for Sense {
             key::MISCOMPARE => "miscompare",
             _ => "sense key",
         };
-        write!(f, "{name} (key {:#x}, asc/ascq {:02x}/{:02x}", self.key, self.asc, self.ascq)?;
+        write!(
+            f,
+            "{name} (key {:#x}, asc/ascq {:02x}/{:02x}",
+            self.key, self.asc, self.ascq
+        )?;
         if let Some(information) = self.information {
             write!(f, ", information {information}")?;
         }
@@ -225,8 +253,9 @@ mod tests {
     /// Both formats read back what was written.
     #[test]
     fn round_trip() {
-        let sense =
-            Sense::new(key::MEDIUM_ERROR, 0x11, 0).with_information(0x1234).with_field(true, 2, Some(7));
+        let sense = Sense::new(key::MEDIUM_ERROR, 0x11, 0)
+            .with_information(0x1234)
+            .with_field(true, 2, Some(7));
         assert_eq!(Sense::parse(&sense.to_fixed()), Some(sense));
         let far = sense.with_information(1 << 40);
         assert_eq!(Sense::parse(&far.to_descriptor()), Some(far));
@@ -236,7 +265,9 @@ mod tests {
     /// Truncated sense never panics.
     #[test]
     fn truncated() {
-        let sense = Sense::new(key::MISCOMPARE, 0x1d, 0).with_information(9).with_field(false, 2, None);
+        let sense = Sense::new(key::MISCOMPARE, 0x1d, 0)
+            .with_information(9)
+            .with_field(false, 2, None);
         for bytes in [sense.to_fixed().to_vec(), sense.to_descriptor()] {
             for end in 0..bytes.len() {
                 let _ = Sense::parse(&bytes[..end]);

@@ -19,11 +19,17 @@ pub struct UnmapDescriptor {
 /// Data shorter than the header.
 pub fn parse(list: &[u8]) -> Result<impl Iterator<Item = UnmapDescriptor> + '_, Malformed> {
     if list.len() < 8 {
-        return Err(Malformed::new(list.len(), "an UNMAP parameter list has a header of 8 bytes"));
+        return Err(Malformed::new(
+            list.len(),
+            "an UNMAP parameter list has a header of 8 bytes",
+        ));
     }
     let bytes = usize::from(be16(list, 2));
     let body = &list[8..list.len().min(8 + bytes)];
-    Ok(body.chunks_exact(16).map(|d| UnmapDescriptor { lba: be64(d, 0), blocks: be32(d, 8) }))
+    Ok(body.chunks_exact(16).map(|d| UnmapDescriptor {
+        lba: be64(d, 0),
+        blocks: be32(d, 8),
+    }))
 }
 
 /// The answer to GET LBA STATUS: extents with their provisioning status (0 mapped, 1 deallocated,

@@ -114,13 +114,22 @@ impl SheepdogRequest {
         put(8, &self.id.to_le_bytes());
         put(12, &self.data_len.to_le_bytes());
         match self.subject {
-            SheepdogSubject::Object { object, cow_object, copies, offset } => {
+            SheepdogSubject::Object {
+                object,
+                cow_object,
+                copies,
+                offset,
+            } => {
                 put(16, &object.to_le_bytes());
                 put(24, &cow_object.to_le_bytes());
                 put(32, &[copies]);
                 put(40, &offset.to_le_bytes());
             }
-            SheepdogSubject::Vdi { size_bytes, vdi, snapshot } => {
+            SheepdogSubject::Vdi {
+                size_bytes,
+                vdi,
+                snapshot,
+            } => {
                 put(16, &size_bytes.to_le_bytes());
                 put(24, &vdi.to_le_bytes());
                 put(32, &snapshot.to_le_bytes());
@@ -148,15 +157,31 @@ impl SheepdogRequest {
             SheepdogOpcode::LockVdi | SheepdogOpcode::ReleaseVdi | SheepdogOpcode::GetVdiInfo => {
                 let (size_bytes, vdi) = (u64_le(&mut cur)?, u32_le(&mut cur)?);
                 cur.skip(4)?;
-                SheepdogSubject::Vdi { size_bytes, vdi, snapshot: u32_le(&mut cur)? }
+                SheepdogSubject::Vdi {
+                    size_bytes,
+                    vdi,
+                    snapshot: u32_le(&mut cur)?,
+                }
             }
             _ => {
-                let (object, cow_object, copies) = (u64_le(&mut cur)?, u64_le(&mut cur)?, cur.u8()?);
+                let (object, cow_object, copies) =
+                    (u64_le(&mut cur)?, u64_le(&mut cur)?, cur.u8()?);
                 cur.skip(7)?;
-                SheepdogSubject::Object { object, cow_object, copies, offset: u32_le(&mut cur)? }
+                SheepdogSubject::Object {
+                    object,
+                    cow_object,
+                    copies,
+                    offset: u32_le(&mut cur)?,
+                }
             }
         };
-        Ok(SheepdogRequest { opcode, flags, id, data_len, subject })
+        Ok(SheepdogRequest {
+            opcode,
+            flags,
+            id,
+            data_len,
+            subject,
+        })
     }
 }
 
@@ -181,16 +206,27 @@ impl SheepdogResponse {
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<SheepdogResponse, ParseError> {
         let header = Cursor::new(bytes).take(HEADER_BYTES)?;
-        let word =
-            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        Ok(SheepdogResponse { id: word(8), data_len: word(12), result: word(16), vdi: word(24) })
+        let word = |at: usize| {
+            u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        Ok(SheepdogResponse {
+            id: word(8),
+            data_len: word(12),
+            result: word(16),
+            vdi: word(24),
+        })
     }
 
     /// What [`SheepdogResponse::parse`] reads, as a sheep sends it.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = super::PROTOCOL_VERSION;
-        for (at, value) in [(8, self.id), (12, self.data_len), (16, self.result), (24, self.vdi)] {
+        for (at, value) in [
+            (8, self.id),
+            (12, self.data_len),
+            (16, self.result),
+            (24, self.vdi),
+        ] {
             bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
         }
         bytes
@@ -224,29 +260,58 @@ mod tests {
             let opcode = SheepdogOpcode::from_wire(code);
             assert_eq!(opcode.to_wire(), code);
             let subject = match opcode {
-                SheepdogOpcode::LockVdi | SheepdogOpcode::ReleaseVdi | SheepdogOpcode::GetVdiInfo => {
-                    SheepdogSubject::Vdi { size_bytes: 1 << 40, vdi: 7, snapshot: 3 }
-                }
-                _ => SheepdogSubject::Object { object: 9 << 32, cow_object: 8 << 32, copies: 3, offset: 512 },
+                SheepdogOpcode::LockVdi
+                | SheepdogOpcode::ReleaseVdi
+                | SheepdogOpcode::GetVdiInfo => SheepdogSubject::Vdi {
+                    size_bytes: 1 << 40,
+                    vdi: 7,
+                    snapshot: 3,
+                },
+                _ => SheepdogSubject::Object {
+                    object: 9 << 32,
+                    cow_object: 8 << 32,
+                    copies: 3,
+                    offset: 512,
+                },
             };
-            let request = SheepdogRequest { opcode, flags: flag::WRITE, id: 77, data_len: 4096, subject };
+            let request = SheepdogRequest {
+                opcode,
+                flags: flag::WRITE,
+                id: 77,
+                data_len: 4096,
+                subject,
+            };
             let bytes = request.encode();
             assert_eq!(SheepdogRequest::parse(&bytes), Ok(request));
             for end in 0..bytes.len() {
-                assert!(is_cut(SheepdogRequest::parse(&bytes[..end])), "cut at {end}");
+                assert!(
+                    is_cut(SheepdogRequest::parse(&bytes[..end])),
+                    "cut at {end}"
+                );
             }
         }
-        assert!(matches!(SheepdogRequest::parse(&[2; HEADER_BYTES]), Err(ParseError::Malformed(_))));
+        assert!(matches!(
+            SheepdogRequest::parse(&[2; HEADER_BYTES]),
+            Err(ParseError::Malformed(_))
+        ));
     }
 
     /// Responses likewise.
     #[test]
     fn responses() {
-        let response = SheepdogResponse { id: 77, data_len: 4096, result: 0x1a, vdi: 0xab_cdef };
+        let response = SheepdogResponse {
+            id: 77,
+            data_len: 4096,
+            result: 0x1a,
+            vdi: 0xab_cdef,
+        };
         let bytes = response.encode();
         assert_eq!(SheepdogResponse::parse(&bytes), Ok(response));
         for end in 0..bytes.len() {
-            assert!(is_cut(SheepdogResponse::parse(&bytes[..end])), "cut at {end}");
+            assert!(
+                is_cut(SheepdogResponse::parse(&bytes[..end])),
+                "cut at {end}"
+            );
         }
     }
 }

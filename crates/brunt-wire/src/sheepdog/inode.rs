@@ -92,7 +92,9 @@ impl SheepdogInode {
 
     /// Data objects of the disk. Of a hypervolume, at most [`OBJECTS_MAX`] of them.
     pub fn objects_count(&self) -> u32 {
-        self.size_bytes.div_ceil(self.object_bytes()).min(OBJECTS_MAX.into()) as u32
+        self.size_bytes
+            .div_ceil(self.object_bytes())
+            .min(OBJECTS_MAX.into()) as u32
     }
 
     /// What [`SheepdogInode::parse`] reads.
@@ -104,7 +106,12 @@ impl SheepdogInode {
         for value in [0, u64::from(self.is_snapshot), 0, self.size_bytes, 0] {
             bytes.extend(value.to_le_bytes());
         }
-        bytes.extend([self.copy_policy, self.store_policy, self.copies, self.object_shift]);
+        bytes.extend([
+            self.copy_policy,
+            self.store_policy,
+            self.copies,
+            self.object_shift,
+        ]);
         for value in [self.snapshot, self.vdi, self.parent] {
             bytes.extend(value.to_le_bytes());
         }
@@ -118,8 +125,12 @@ impl SheepdogInode {
 /// It is cut short, or has ids that no VDI has.
 pub fn parse_map(bytes: &[u8], count: u32) -> Result<Vec<u32>, ParseError> {
     let needed = count as usize * 4;
-    let Some(bytes) = bytes.get(..needed) else { return Err(ParseError::Incomplete(needed)) };
-    let ids = bytes.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]));
+    let Some(bytes) = bytes.get(..needed) else {
+        return Err(ParseError::Incomplete(needed));
+    };
+    let ids = bytes
+        .chunks_exact(4)
+        .map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]));
     let ids: Vec<u32> = ids.collect();
     match ids.iter().position(|id| *id >= VDI_IDS) {
         Some(index) => Err(Malformed::new(4 * index, "a VDI's id has 24 bits").into()),
@@ -129,9 +140,14 @@ pub fn parse_map(bytes: &[u8], count: u32) -> Result<Vec<u32>, ParseError> {
 
 /// A name up to its NUL, as text whatever was sent.
 fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    let end = bytes
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(bytes.len());
     let text = String::from_utf8_lossy(&bytes[..end]);
-    text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect()
+    text.chars()
+        .map(|one| if one.is_control() { ' ' } else { one })
+        .collect()
 }
 
 #[cfg(test)]
@@ -161,7 +177,13 @@ mod tests {
         assert_eq!(SheepdogInode::parse(&bytes), Ok(disk()));
         assert_eq!(disk().objects_count(), 3);
         for end in 0..bytes.len() {
-            assert!(matches!(SheepdogInode::parse(&bytes[..end]), Err(ParseError::Incomplete(_))), "{end}");
+            assert!(
+                matches!(
+                    SheepdogInode::parse(&bytes[..end]),
+                    Err(ParseError::Incomplete(_))
+                ),
+                "{end}"
+            );
         }
     }
 
@@ -171,7 +193,10 @@ mod tests {
             let mut inode = disk();
             change(&mut inode);
             let parsed = SheepdogInode::parse(&inode.encode());
-            assert!(matches!(parsed, Err(ParseError::Malformed(_))), "{parsed:?}");
+            assert!(
+                matches!(parsed, Err(ParseError::Malformed(_))),
+                "{parsed:?}"
+            );
         };
         check(|inode| inode.object_shift = 9);
         check(|inode| inode.object_shift = 32);

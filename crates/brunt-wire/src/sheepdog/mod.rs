@@ -32,7 +32,10 @@ pub const VDI_IDS: u32 = 1 << 24;
 pub fn encode_names(vdi: &str, tag: &str) -> Vec<u8> {
     let mut bytes = vec![0; 2 * NAME_BYTES];
     for (name, at) in [(vdi, 0), (tag, NAME_BYTES)] {
-        assert!(name.len() < NAME_BYTES && !name.contains('\0'), "a name has at most 255 bytes and no NUL");
+        assert!(
+            name.len() < NAME_BYTES && !name.contains('\0'),
+            "a name has at most 255 bytes and no NUL"
+        );
         bytes[at..at + name.len()].copy_from_slice(name.as_bytes());
     }
     bytes

@@ -80,7 +80,10 @@ pub fn name(result: u32) -> Option<&'static str> {
 
 /// Whether the same server may do it a little later.
 pub fn is_transient(result: u32) -> bool {
-    matches!(result, STARTUP | WAIT_FOR_JOIN | HALT | NETWORK_ERROR | AGAIN | COLLECTING_CINFO)
+    matches!(
+        result,
+        STARTUP | WAIT_FOR_JOIN | HALT | NETWORK_ERROR | AGAIN | COLLECTING_CINFO
+    )
 }
 
 /// Whether the server says that it is going away.

@@ -34,14 +34,23 @@ impl super::Subcommand for Analyze {
         ("brunt analyze nfs.pcap.zst", "print a report of a capture"),
         ("brunt analyze nfs.pcap --json", "the same as JSON"),
         ("brunt analyze DIR", "report on a saved trace"),
-        ("brunt analyze nfs.pcap --html nfs.html", "write a page with charts"),
+        (
+            "brunt analyze nfs.pcap --html nfs.html",
+            "write a page with charts",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
         if self.file.is_dir() {
             return super::record::analyze(&self.file, self.html.as_deref(), output);
         }
-        report(&self.file, usize::from(self.workers), None, self.html.as_deref(), output)
+        report(
+            &self.file,
+            usize::from(self.workers),
+            None,
+            self.html.as_deref(),
+            output,
+        )
     }
 }
 
@@ -54,7 +63,9 @@ pub(super) fn report(
     html: Option<&Path>,
     output: &Output,
 ) -> Done {
-    let mut keeper = keep.map(|keep| keep.start(workers, Kind::File, output)).transpose()?;
+    let mut keeper = keep
+        .map(|keep| keep.start(workers, Kind::File, output))
+        .transpose()?;
     let tap = keeper.as_ref().and_then(Keeper::tap);
     let failed = keeper.as_ref().map(Keeper::watch);
     let stop = || output.is_interrupted() || failed.as_ref().is_some_and(|failed| failed());
@@ -62,11 +73,22 @@ pub(super) fn report(
     let recorders = keeper.as_mut().map(Keeper::recorders).unwrap_or_default();
     let (analyses, recorders, mut ledger, damage, cut_bytes) = if recorders.is_empty() {
         let sinks = (0..workers).map(|_| Analysis::new()).collect();
-        let FileShares { shares, damage, cut_bytes } = run(file, sinks, tap, stop)?;
+        let FileShares {
+            shares,
+            damage,
+            cut_bytes,
+        } = run(file, sinks, tap, stop)?;
         (shares.sinks, recorders, shares.ledger, damage, cut_bytes)
     } else {
-        let sinks = recorders.into_iter().map(|recorder| (Analysis::new(), recorder)).collect();
-        let FileShares { shares, damage, cut_bytes } = run(file, sinks, tap, stop)?;
+        let sinks = recorders
+            .into_iter()
+            .map(|recorder| (Analysis::new(), recorder))
+            .collect();
+        let FileShares {
+            shares,
+            damage,
+            cut_bytes,
+        } = run(file, sinks, tap, stop)?;
         let (analyses, recorders) = shares.sinks.into_iter().unzip();
         (analyses, recorders, shares.ledger, damage, cut_bytes)
     };
@@ -75,7 +97,9 @@ pub(super) fn report(
         None => (Vec::new(), None),
     };
     if cut_bytes > 0 {
-        output.note(format_args!("the file ends {cut_bytes} bytes into a packet: it is truncated"));
+        output.note(format_args!(
+            "the file ends {cut_bytes} bytes into a packet: it is truncated"
+        ));
     }
     if output.is_interrupted() {
         output.note("interrupted: the report covers everything read until then");
@@ -87,10 +111,14 @@ pub(super) fn report(
             trouble.push("Interrupted: this covers everything read until then.".to_string());
         }
         if cut_bytes > 0 {
-            trouble.push(format!("The file ends {cut_bytes} bytes into a packet: it is truncated."));
+            trouble.push(format!(
+                "The file ends {cut_bytes} bytes into a packet: it is truncated."
+            ));
         }
         trouble.extend(
-            damage.iter().map(|damage| format!("{damage}; this covers everything before the damage.")),
+            damage
+                .iter()
+                .map(|damage| format!("{damage}; this covers everything before the damage.")),
         );
         write_page(&report, file, trouble, html, output)?;
     }
@@ -100,7 +128,8 @@ pub(super) fn report(
     }
     match damage {
         Some(damage) => {
-            Err(Failure::usage(damage).advise("the report above covers everything before the damage"))
+            Err(Failure::usage(damage)
+                .advise("the report above covers everything before the damage"))
         }
         None => Ok(()),
     }
@@ -113,12 +142,20 @@ fn run<S: Sink + Send + 'static>(
     tap: Option<PacketTap>,
     stop: impl FnMut() -> bool,
 ) -> Result<FileShares<S>, Failure> {
-    let mistake =
-        |error: SourceError| Failure::usage(error).advise("check the file with `capinfos` or `tcpdump -r`");
+    let mistake = |error: SourceError| {
+        Failure::usage(error).advise("check the file with `capinfos` or `tcpdump -r`")
+    };
     if sinks.len() == 1 && tap.is_none() {
         let outcome = run_file(file, sinks.remove(0), Limits::default(), stop).map_err(mistake)?;
-        let shares = Shares { sinks: vec![outcome.sink], ledger: outcome.ledger };
-        return Ok(FileShares { shares, damage: outcome.damage, cut_bytes: outcome.cut_bytes });
+        let shares = Shares {
+            sinks: vec![outcome.sink],
+            ledger: outcome.ledger,
+        };
+        return Ok(FileShares {
+            shares,
+            damage: outcome.damage,
+            cut_bytes: outcome.cut_bytes,
+        });
     }
     run_file_parallel(file, sinks, Limits::default(), tap, stop).map_err(|error| match error {
         ParallelError::Source(error) => mistake(error),
@@ -143,9 +180,16 @@ pub(super) fn write_page(
     output: &Output,
 ) -> Done {
     let name = crate::cli::file_label(file);
-    let source = Source { name, version: env!("CARGO_PKG_VERSION").to_string(), trouble };
-    std::fs::write(html, brunt_report::html::render(&capture::page(report, &source)))
-        .map_err(|error| Failure::failed(format!("{}: {error}", html.display())))?;
+    let source = Source {
+        name,
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        trouble,
+    };
+    std::fs::write(
+        html,
+        brunt_report::html::render(&capture::page(report, &source)),
+    )
+    .map_err(|error| Failure::failed(format!("{}: {error}", html.display())))?;
     output.line(format_args!("\nreport in {}", html.display()));
     Ok(())
 }

@@ -59,12 +59,18 @@ pub struct Bridge {
 impl Subcommand for Bridge {
     const NAME: &'static str = "bridge";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bridge eth0 eth1", "pass everything between two interfaces, and say what that adds"),
+        (
+            "brunt bridge eth0 eth1",
+            "pass everything between two interfaces, and say what that adds",
+        ),
         (
             "brunt bridge eth0 eth1 --set delay=10ms --set loss=0.001 --back rate=100Mb/s",
             "put a long way, some loss and a slow way back into the wire",
         ),
-        ("brunt bridge eth0 eth1 --capture wire.pcapng --for 10m", "record what passes for ten minutes"),
+        (
+            "brunt bridge eth0 eth1 --capture wire.pcapng --for 10m",
+            "record what passes for ten minutes",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
@@ -73,10 +79,18 @@ impl Subcommand for Bridge {
         })?;
         let said = options.said();
         let names = [self.first.clone(), self.second.clone()];
-        let file = self.capture.as_deref().map(|path| record(path, &names, output)).transpose()?;
+        let file = self
+            .capture
+            .as_deref()
+            .map(|path| record(path, &names, output))
+            .transpose()?;
         let (recording, watcher) = file.unzip();
-        let config =
-            BridgeConfig { interfaces: names.clone(), settings: options.settings, seed: self.seed, watcher };
+        let config = BridgeConfig {
+            interfaces: names.clone(),
+            settings: options.settings,
+            seed: self.seed,
+            watcher,
+        };
         let started = WireBridge::start(config).map_err(|error| {
             let advice = error.advice();
             Failure::usage(error).advise(advice)
@@ -85,19 +99,28 @@ impl Subcommand for Bridge {
             Ok(bridge) => bridge,
             Err(failure) => {
                 // A capture of nothing is of no use.
-                self.capture.iter().for_each(|path| drop(std::fs::remove_file(path)));
+                self.capture
+                    .iter()
+                    .for_each(|path| drop(std::fs::remove_file(path)));
                 return Err(failure);
             }
         };
         bridge.notes().iter().for_each(|note| output.note(note));
-        output.note(format_args!("bridging {} and {}; Ctrl-C ends it with a report", names[0], names[1]));
+        output.note(format_args!(
+            "bridging {} and {}; Ctrl-C ends it with a report",
+            names[0], names[1]
+        ));
         let watched = watch(bridge, self.lasts, output);
         let recorded = recording.map(|recording| end_record(recording, output));
         let failed = watched.end.error.as_ref().map(|error| {
             Failure::failed(format!("an interface is gone: {error}"))
                 .advise("see `ip -br link`, and start the bridge again")
         });
-        let report = BridgeReport { names, said, watched };
+        let report = BridgeReport {
+            names,
+            said,
+            watched,
+        };
         report.lines().iter().for_each(|line| output.line(line));
         let mut object = report.object();
         let trouble = recorded.and_then(|(summary, failure)| {
@@ -117,7 +140,8 @@ fn record(path: &Path, interfaces: &[String; 2], output: &Output) -> Result<Begu
     let tell = output.clone();
     let tell = std::sync::Arc::new(move |what: &str| tell.note(what));
     BridgeCapture::start(path, interfaces, tell).map_err(|error| {
-        Failure::usage(format!("{}: {error}", path.display())).advise("choose another file with --capture")
+        Failure::usage(format!("{}: {error}", path.display()))
+            .advise("choose another file with --capture")
     })
 }
 
@@ -125,14 +149,20 @@ fn record(path: &Path, interfaces: &[String; 2], output: &Output) -> Result<Begu
 fn end_record(capture: BridgeCapture, output: &Output) -> (PcapSummary, Option<Failure>) {
     let path = capture.path().display().to_string();
     let (summary, error) = capture.finish();
-    output.note(format_args!("{path}: {} packets, {} bytes", summary.packets, summary.bytes));
+    output.note(format_args!(
+        "{path}: {} packets, {} bytes",
+        summary.packets, summary.bytes
+    ));
     if summary.packets_lost > 0 {
         output.note(format_args!(
             "{} packets are missing from {path}: the disk was full or too slow",
             summary.packets_lost
         ));
     }
-    (summary, error.map(|error| Failure::failed(format!("{path}: {error}"))))
+    (
+        summary,
+        error.map(|error| Failure::failed(format!("{path}: {error}"))),
+    )
 }
 
 /// A bridge that has ended.
@@ -146,8 +176,14 @@ struct Watched {
 /// Until it is told to end, its time is over, or an interface is gone.
 fn watch(mut bridge: WireBridge, lasts: Option<Duration>, output: &Output) -> Watched {
     let start = Instant::now();
-    let mut busiest = Busiest { since: start, seen: [0; 2], most: [0.0; 2] };
-    while !output.is_interrupted() && !bridge.has_ended() && lasts.is_none_or(|lasts| start.elapsed() < lasts)
+    let mut busiest = Busiest {
+        since: start,
+        seen: [0; 2],
+        most: [0.0; 2],
+    };
+    while !output.is_interrupted()
+        && !bridge.has_ended()
+        && lasts.is_none_or(|lasts| start.elapsed() < lasts)
     {
         std::thread::sleep(LOOK);
         if busiest.since.elapsed() >= STRETCH {
@@ -157,7 +193,11 @@ fn watch(mut bridge: WireBridge, lasts: Option<Duration>, output: &Output) -> Wa
     let end = bridge.stop();
     let lasted = start.elapsed();
     busiest.look(&end.report);
-    Watched { end, lasted, busiest: busiest.most }
+    Watched {
+        end,
+        lasted,
+        busiest: busiest.most,
+    }
 }
 
 /// Looks for the busiest stretch.
@@ -203,7 +243,11 @@ struct Way<'a> {
 
 impl BridgeReport {
     fn ways(&self) -> [Way<'_>; 2] {
-        let Watched { end, lasted, busiest } = &self.watched;
+        let Watched {
+            end,
+            lasted,
+            busiest,
+        } = &self.watched;
         let counts = [&end.report.there, &end.report.back];
         std::array::from_fn(|way| Way {
             name: format!("{} to {}", self.names[way], self.names[1 - way]),
@@ -230,10 +274,14 @@ impl BridgeReport {
                 .into(),
         );
         lines.push(
-            "  it, less the delay that was set; network cards and their drivers are not included".into(),
+            "  it, less the delay that was set; network cards and their drivers are not included"
+                .into(),
         );
         lines.extend(
-            end.report.trouble_in(SettingForm::Option).iter().map(|doubt| format!("doubtful: {doubt}")),
+            end.report
+                .trouble_in(SettingForm::Option)
+                .iter()
+                .map(|doubt| format!("doubtful: {doubt}")),
         );
         lines
     }
@@ -241,8 +289,12 @@ impl BridgeReport {
     fn object(&self) -> Value {
         let Watched { end, lasted, .. } = &self.watched;
         let [there, back] = self.ways();
-        let doubts: Vec<String> =
-            end.report.trouble_in(SettingForm::Option).iter().map(ToString::to_string).collect();
+        let doubts: Vec<String> = end
+            .report
+            .trouble_in(SettingForm::Option)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         json!({
             "interfaces": self.names,
             "seconds": lasted.as_secs_f64(),
@@ -258,7 +310,11 @@ impl BridgeReport {
 impl Way<'_> {
     fn lines(&self) -> Vec<String> {
         let counts = self.counts;
-        let set = if self.said.is_empty() { "nothing set" } else { self.said };
+        let set = if self.said.is_empty() {
+            "nothing set"
+        } else {
+            self.said
+        };
         let mut lines = vec![format!("{}: {set}", self.name)];
         lines.push(format!(
             "  came        {} packets, {} bytes; {} in the mean, {} in the busiest second",
@@ -287,9 +343,15 @@ impl Way<'_> {
                 (counts.duplicated, "sent twice"),
                 (counts.held, "held back"),
                 (counts.ecn_marked, "marked (ECN)"),
-                (counts.ecn_not_capable, "not marked, as their sender knows no ECN"),
+                (
+                    counts.ecn_not_capable,
+                    "not marked, as their sender knows no ECN",
+                ),
                 (counts.fins_held, "ends of connections held"),
-                (counts.tcp_untracked, "passed untouched: too many connections"),
+                (
+                    counts.tcp_untracked,
+                    "passed untouched: too many connections",
+                ),
             ],
         ));
         lines.extend(told(
@@ -300,7 +362,10 @@ impl Way<'_> {
                     "not read in time (receive buffer full), or not handed over by the kernel",
                 ),
                 (counts.unmeant_refused, "refused by the interface"),
-                (counts.unmeant_device, "unreadable (offloaded tunnels: switch the sender's offload off)"),
+                (
+                    counts.unmeant_device,
+                    "unreadable (offloaded tunnels: switch the sender's offload off)",
+                ),
                 (self.left, "still under way at the end"),
                 (self.ends_left, "ends of connections still held at the end"),
             ],

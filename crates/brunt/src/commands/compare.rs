@@ -34,8 +34,10 @@ pub struct Compare {
 
 impl Subcommand for Compare {
     const NAME: &'static str = "compare";
-    const EXAMPLES: &'static [(&'static str, &'static str)] =
-        &[("brunt compare before.results after.results", "show what changed and how certain that is")];
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[(
+        "brunt compare before.results after.results",
+        "show what changed and how certain that is",
+    )];
 
     fn run(self, output: &Output) -> Done {
         let read = |folder| {
@@ -47,8 +49,10 @@ impl Subcommand for Compare {
         let (a, b) = (read(&self.a)?, read(&self.b)?);
         for (summary, folder) in [(&a, &self.a), (&b, &self.b)] {
             if !summary.complete {
-                output
-                    .note(format_args!("{} is incomplete; its finished runs are compared", folder.display()));
+                output.note(format_args!(
+                    "{} is incomplete; its finished runs are compared",
+                    folder.display()
+                ));
             }
         }
         let margin = self.margin.unwrap_or_default().0;
@@ -57,7 +61,14 @@ impl Subcommand for Compare {
             return Err(Failure::usage("the two results have no point in common")
                 .advise("compare results of the same experiment"));
         }
-        output.line(row(["", "first", "second", "change (95 %)", "sees", "verdict"]));
+        output.line(row([
+            "",
+            "first",
+            "second",
+            "change (95 %)",
+            "sees",
+            "verdict",
+        ]));
         let mut label = "";
         for line in &lines {
             if line.label != label {
@@ -66,13 +77,19 @@ impl Subcommand for Compare {
             }
             output.line(describe(line, margin));
             if let Some(slower) = line.machine_slower {
-                let (share, word) = (slower.abs() * 100.0, if slower > 0.0 { "slower" } else { "faster" });
+                let (share, word) = (
+                    slower.abs() * 100.0,
+                    if slower > 0.0 { "slower" } else { "faster" },
+                );
                 output.line(format_args!(
                     "    the machine itself was {share:.1}% {word} then, which may be all of it"
                 ));
             }
         }
-        if lines.iter().any(|line| line.comparison.verdict == Verdict::TooFewRuns) {
+        if lines
+            .iter()
+            .any(|line| line.comparison.verdict == Verdict::TooFewRuns)
+        {
             output.note(format_args!(
                 "fewer than {RUNS_MIN} runs of a point give no verdict; run both again with repetitions = {RUNS_MIN} or more"
             ));
@@ -82,7 +99,9 @@ impl Subcommand for Compare {
         }
         for condition in &self.fail_if {
             if !lines.iter().any(|line| condition.is_about(line)) {
-                output.note(format_args!("--fail-if '{condition}' matches no metric that both results have"));
+                output.note(format_args!(
+                    "--fail-if '{condition}' matches no metric that both results have"
+                ));
             }
         }
         let failed: Vec<String> = lines
@@ -90,10 +109,15 @@ impl Subcommand for Compare {
             .filter(|line| self.fail_if.iter().any(|condition| condition.fails(line)))
             .map(|line| format!("{} {}", line.label, line.metric))
             .collect();
-        output.object(&json!({ "margin": margin, "lines": lines, "only_one_has": alone, "failed": failed }));
+        output.object(
+            &json!({ "margin": margin, "lines": lines, "only_one_has": alone, "failed": failed }),
+        );
         match failed.as_slice() {
             [] => Ok(()),
-            failed => Err(Failure::failed(format!("the condition holds for {}", failed.join("; ")))),
+            failed => Err(Failure::failed(format!(
+                "the condition holds for {}",
+                failed.join("; ")
+            ))),
         }
     }
 }
@@ -105,7 +129,9 @@ fn row([figure, a, b, change, sees, verdict]: [&str; 6]) -> String {
 
 fn describe(line: &Line, margin: f64) -> String {
     let comparison = &line.comparison;
-    let mean = |estimate: Option<brunt_result::statistics::Estimate>| estimate.map_or(f64::NAN, |e| e.mean);
+    let mean = |estimate: Option<brunt_result::statistics::Estimate>| {
+        estimate.map_or(f64::NAN, |e| e.mean)
+    };
     let change = comparison.effect.map_or("-".to_string(), |effect| {
         let (value, low, high) = (effect.value, effect.low, effect.high);
         match effect.scale {
@@ -114,9 +140,16 @@ fn describe(line: &Line, margin: f64) -> String {
             EffectScale::Difference => format!("{value:+.3} ({low:.3},{high:.3})"),
         }
     });
-    let sees = comparison.effect.and_then(|effect| effect.detectable).map_or("-".to_string(), |share| {
-        if share < 10.0 { format!("{:.1}%", share * 100.0) } else { ">999%".to_string() }
-    });
+    let sees = comparison
+        .effect
+        .and_then(|effect| effect.detectable)
+        .map_or("-".to_string(), |share| {
+            if share < 10.0 {
+                format!("{:.1}%", share * 100.0)
+            } else {
+                ">999%".to_string()
+            }
+        });
     let word = comparison.verdict.word();
     let verdict = match comparison.verdict {
         Verdict::Worse => word.to_uppercase(),
@@ -126,8 +159,16 @@ fn describe(line: &Line, margin: f64) -> String {
     };
     let (a, b) = (mean(comparison.a), mean(comparison.b));
     // Shares and factors are small; rates and latencies are not.
-    let digits = if matches!(line.unit, "requests/s" | "us") { 1 } else { 3 };
-    let unit = if line.unit == "requests/s" { "1/s" } else { line.unit };
+    let digits = if matches!(line.unit, "requests/s" | "us") {
+        1
+    } else {
+        3
+    };
+    let unit = if line.unit == "requests/s" {
+        "1/s"
+    } else {
+        line.unit
+    };
     row([
         &format!("{} {unit}", line.metric),
         &format!("{a:.digits$}"),

@@ -23,12 +23,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Starts the experiment that the command line names in a process that outlives the terminal; its results go to `folder`.
 pub(super) fn start(folder: &Path, output: &Output) -> Done {
     let failed = |what: &str, error: io::Error| Failure::failed(format!("{what}: {error}"));
-    std::fs::create_dir_all(folder).map_err(|error| failed(&folder.display().to_string(), error))?;
+    std::fs::create_dir_all(folder)
+        .map_err(|error| failed(&folder.display().to_string(), error))?;
     let file = |name: &str| {
         let path = folder.join(name);
         File::create(&path).map_err(|error| failed(&path.display().to_string(), error))
     };
-    let program = std::env::current_exe().map_err(|error| failed("cannot find this program", error))?;
+    let program =
+        std::env::current_exe().map_err(|error| failed("cannot find this program", error))?;
     let mut child = Command::new(program)
         .args(arguments(std::env::args_os().skip(1), folder))
         .stdin(Stdio::null())
@@ -38,7 +40,9 @@ pub(super) fn start(folder: &Path, output: &Output) -> Done {
         .map_err(|error| failed("cannot start this program again", error))?;
     wait_for_begin(&mut child, folder, output)?;
     let pid = child.id();
-    output.line(format_args!("process {pid} runs the experiment; 'kill {pid}' ends it like Ctrl-C"));
+    output.line(format_args!(
+        "process {pid} runs the experiment; 'kill {pid}' ends it like Ctrl-C"
+    ));
     output.line(format_args!(
         "results in {}; its output goes to {OUTPUT_FILE} there, progress to {PROGRESS_FILE}",
         folder.display()
@@ -61,9 +65,16 @@ pub(super) fn leave_terminal() {
 /// The same command for the other process, which writes to `folder`.
 fn arguments(given: impl Iterator<Item = OsString>, folder: &Path) -> Vec<OsString> {
     let given: Vec<OsString> = given.collect();
-    let names_folder = |word: &OsString| word.as_encoded_bytes().starts_with(b"--out=") || word == "--out";
+    let names_folder =
+        |word: &OsString| word.as_encoded_bytes().starts_with(b"--out=") || word == "--out";
     let has_folder = given.iter().any(names_folder);
-    let changed = given.into_iter().map(|word| if word == "--detach" { "--detached".into() } else { word });
+    let changed = given.into_iter().map(|word| {
+        if word == "--detach" {
+            "--detached".into()
+        } else {
+            word
+        }
+    });
     let mut arguments: Vec<OsString> = changed.collect();
     if !has_folder {
         arguments.extend(["--out".into(), folder.into()]);
@@ -82,13 +93,19 @@ fn wait_for_begin(child: &mut Child, folder: &Path, output: &Output) -> Done {
         if let Some(status) = ended {
             let said = std::fs::read_to_string(folder.join(PROGRESS_FILE)).unwrap_or_default();
             let what = format!("the experiment did not begin ({status}): {}", said.trim());
-            return Err(if status.code() == Some(2) { Failure::usage(what) } else { Failure::failed(what) });
+            return Err(if status.code() == Some(2) {
+                Failure::usage(what)
+            } else {
+                Failure::failed(what)
+            });
         }
         if output.is_interrupted() {
             if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process(pid, Signal::TERM);
             }
-            return Err(Failure::failed("interrupted before the experiment began; it was ended"));
+            return Err(Failure::failed(
+                "interrupted before the experiment began; it was ended",
+            ));
         }
         std::thread::sleep(LOOK_EVERY);
     }
@@ -102,10 +119,22 @@ mod tests {
     fn the_other_process_gets_the_same_command() {
         let check = |given: &[&str], expected: &[&str]| {
             let found = arguments(given.iter().map(OsString::from), Path::new("x.results"));
-            assert_eq!(found, expected.iter().map(OsString::from).collect::<Vec<_>>());
+            assert_eq!(
+                found,
+                expected.iter().map(OsString::from).collect::<Vec<_>>()
+            );
         };
-        check(&["run", "x.toml", "--detach"], &["run", "x.toml", "--detached", "--out", "x.results"]);
-        check(&["run", "--out", "y", "x.toml", "--detach"], &["run", "--out", "y", "x.toml", "--detached"]);
-        check(&["run", "--detach", "--out=y", "x.toml"], &["run", "--detached", "--out=y", "x.toml"]);
+        check(
+            &["run", "x.toml", "--detach"],
+            &["run", "x.toml", "--detached", "--out", "x.results"],
+        );
+        check(
+            &["run", "--out", "y", "x.toml", "--detach"],
+            &["run", "--out", "y", "x.toml", "--detached"],
+        );
+        check(
+            &["run", "--detach", "--out=y", "x.toml"],
+            &["run", "--detached", "--out=y", "x.toml"],
+        );
     }
 }

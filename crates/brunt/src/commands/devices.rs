@@ -17,8 +17,10 @@ pub struct Devices {}
 
 impl super::Subcommand for Devices {
     const NAME: &'static str = "devices";
-    const EXAMPLES: &'static [(&'static str, &'static str)] =
-        &[("brunt devices", "the list; 'brunt help devices' ends with it as well")];
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[(
+        "brunt devices",
+        "the list; 'brunt help devices' ends with it as well",
+    )];
 
     fn more_help() -> Option<String> {
         Some(help(&MORE))

@@ -35,15 +35,24 @@ impl Subcommand for ImportFio {
     const NAME: &'static str = "import-fio";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt import-fio job.fio", "print the experiment"),
-        ("brunt import-fio job.fio -o job.toml", "save it; then: brunt run job.toml"),
-        ("brunt import-fio job.fio --lossy -o job.toml", "drop options that have no equivalent"),
+        (
+            "brunt import-fio job.fio -o job.toml",
+            "save it; then: brunt run job.toml",
+        ),
+        (
+            "brunt import-fio job.fio --lossy -o job.toml",
+            "drop options that have no equivalent",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
         let import = import(&self.job, self.lossy)?;
         for remark in &import.remarks {
             let lost = if remark.loss { "lost: " } else { "" };
-            output.note(format_args!("{lost}{}: {}: {}", remark.location, remark.key, remark.why));
+            output.note(format_args!(
+                "{lost}{}: {}: {}",
+                remark.location, remark.key, remark.why
+            ));
         }
         match &self.output {
             None if output.is_json() => {}
@@ -67,7 +76,9 @@ impl Subcommand for ImportFio {
                 })
             })
             .collect();
-        output.object(&json!({ "experiment": import.experiment, "text": import.text, "remarks": remarks }));
+        output.object(
+            &json!({ "experiment": import.experiment, "text": import.text, "remarks": remarks }),
+        );
         Ok(())
     }
 }

@@ -28,7 +28,8 @@ impl super::Subcommand for Man {
             return Ok(());
         };
         let complain = |path: &Path, error| {
-            Failure::usage(format!("{}: {error}", path.display())).advise("choose a writable folder")
+            Failure::usage(format!("{}: {error}", path.display()))
+                .advise("choose a writable folder")
         };
         std::fs::create_dir_all(&dir).map_err(|error| complain(&dir, error))?;
         clap_mangen::generate_to(root, &dir).map_err(|error| complain(&dir, error))?;
@@ -38,6 +39,8 @@ impl super::Subcommand for Man {
 
 fn render(command: clap::Command) -> Vec<u8> {
     let mut page = Vec::new();
-    Page::new(command).render(&mut page).expect("a vector takes everything");
+    Page::new(command)
+        .render(&mut page)
+        .expect("a vector takes everything");
     page
 }

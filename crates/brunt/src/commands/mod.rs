@@ -108,7 +108,12 @@ impl Entry {
 }
 
 const fn entry<C: Subcommand>() -> Entry {
-    Entry { name: C::NAME, examples: C::EXAMPLES, define: define::<C>, run: run::<C> }
+    Entry {
+        name: C::NAME,
+        examples: C::EXAMPLES,
+        define: define::<C>,
+        run: run::<C>,
+    }
 }
 
 fn define<C: Subcommand>(command: clap::Command) -> clap::Command {
@@ -118,7 +123,9 @@ fn define<C: Subcommand>(command: clap::Command) -> clap::Command {
     }
     let command = C::augment_args(command);
     match C::more_help() {
-        Some(more) => command.after_long_help(format!("{examples}\n\n{more}")).after_help(examples),
+        Some(more) => command
+            .after_long_help(format!("{examples}\n\n{more}"))
+            .after_help(examples),
         None => command.after_help(examples),
     }
 }

@@ -72,27 +72,47 @@ struct ProbeEnd {
 impl super::Subcommand for Probe {
     const NAME: &'static str = "probe";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt probe ssh:node7 ssh:node8", "two hosts, each second; nothing is installed there"),
-        ("brunt probe local --interval 100ms --for 5s --only cpu,disk --json", "every figure, for a script"),
+        (
+            "brunt probe ssh:node7 ssh:node8",
+            "two hosts, each second; nothing is installed there",
+        ),
+        (
+            "brunt probe local --interval 100ms --for 5s --only cpu,disk --json",
+            "every figure, for a script",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
         let (addresses, options) = (self.reach.addresses()?, self.reach.options()?);
         let (only, processes) = (self.only.clone(), self.processes.clone());
-        let probes = Probes { interval: self.interval, only, processes, hosts: None };
-        probes.check().map_err(|error| Failure::usage(format!("--{error}")))?;
+        let probes = Probes {
+            interval: self.interval,
+            only,
+            processes,
+            hosts: None,
+        };
+        probes
+            .check()
+            .map_err(|error| Failure::usage(format!("--{error}")))?;
         if probes.only.iter().any(|name| name == DEVICE.name) {
-            let what = "--only device: a host has none; devices are those of an experiment ('brunt run')";
+            let what =
+                "--only device: a host has none; devices are those of an experiment ('brunt run')";
             return Err(Failure::usage(what));
         }
         if !probes.is_on() {
             return Err(Failure::usage("--interval 0s: write 10ms to 1h"));
         }
         if output.is_json() && self.time.is_none() {
-            return Err(Failure::usage("--json prints its object at the end: say when, with --for"));
+            return Err(Failure::usage(
+                "--json prints its object at the end: say when, with --for",
+            ));
         }
-        let plan =
-            ProbePlan { options, probes, time: self.time.map(|time| time.0), begin: Clock::Monotonic.now() };
+        let plan = ProbePlan {
+            options,
+            probes,
+            time: self.time.map(|time| time.0),
+            begin: Clock::Monotonic.now(),
+        };
         let mut samples: Vec<Vec<Value>> = vec![Vec::new(); addresses.len()];
         let mut left_out = 0;
         let ends = std::thread::scope(|scope| {
@@ -103,7 +123,9 @@ impl super::Subcommand for Probe {
                 .map(|(index, address)| {
                     let (plan, sender) = (&plan, sender.clone());
                     scope.spawn(move || {
-                        watch(address, plan, output.interrupt_flag(), &|news| tell(&sender, index, news))
+                        watch(address, plan, output.interrupt_flag(), &|news| {
+                            tell(&sender, index, news)
+                        })
                     })
                 })
                 .collect();
@@ -111,7 +133,9 @@ impl super::Subcommand for Probe {
             let mut kept = 0;
             for (index, news) in news {
                 match news {
-                    ProbeNews::Note(note) => output.note(format_args!("{}: {note}", addresses[index])),
+                    ProbeNews::Note(note) => {
+                        output.note(format_args!("{}: {note}", addresses[index]))
+                    }
                     ProbeNews::Sample(sample) if output.is_json() => {
                         kept += 1;
                         if kept <= SAMPLES_MAX {
@@ -120,7 +144,9 @@ impl super::Subcommand for Probe {
                             left_out += 1
                         }
                     }
-                    ProbeNews::Sample(sample) => print(&addresses[index], &sample, plan.begin, output),
+                    ProbeNews::Sample(sample) => {
+                        print(&addresses[index], &sample, plan.begin, output)
+                    }
                 }
             }
             threads
@@ -161,7 +187,9 @@ fn watch(
     let begin = clock.now();
     // A sample's time may pass a little before it comes.
     let grace = plan.probes.interval.0.mul_f64(0.5);
-    let end = plan.time.map_or(Nanos::MAX, |time| begin.after(time + grace));
+    let end = plan
+        .time
+        .map_or(Nanos::MAX, |time| begin.after(time + grace));
     let mut ask = begin;
     while clock.now() < end && !stop.load(Ordering::Relaxed) {
         let now = clock.now();
@@ -172,7 +200,10 @@ fn watch(
         let look = now.after(Duration::from_millis(50));
         match host.hear(ask.min(end).min(look))? {
             Some(HostNews::Sample(sample)) => {
-                let offset = host.monotonic().estimate(now).map(|estimate| estimate.offset);
+                let offset = host
+                    .monotonic()
+                    .estimate(now)
+                    .map(|estimate| estimate.offset);
                 match offset {
                     Some(offset) => tell(ProbeNews::Sample(on_our_clock(&sample, address, offset))),
                     None => tell(ProbeNews::Note(
@@ -189,8 +220,15 @@ fn watch(
             _ => {}
         }
     }
-    let clock = host.monotonic().estimate(clock.now()).map(|estimate| estimate.offset);
-    Ok(ProbeEnd { clock, counters, bytes: host.bytes() })
+    let clock = host
+        .monotonic()
+        .estimate(clock.now())
+        .map(|estimate| estimate.offset);
+    Ok(ProbeEnd {
+        clock,
+        counters,
+        bytes: host.bytes(),
+    })
 }
 
 /// The sample under the host's name, with its times on our clock.
@@ -210,9 +248,15 @@ fn seconds(at: Nanos, begin: Nanos) -> f64 {
 
 /// A sample in a line.
 fn print(address: &HostAddress, sample: &Sample, begin: Nanos, output: &Output) {
-    let values = sample.values.iter().map(|one| (&*one.probe, &*one.instance, &*one.metric, one.value));
+    let values = sample
+        .values
+        .iter()
+        .map(|one| (&*one.probe, &*one.instance, &*one.metric, one.value));
     let figures = host_figures(values).join("  ");
-    output.line(format_args!("{:9.3} s  {address}  {figures}", seconds(sample.end, begin)));
+    output.line(format_args!(
+        "{:9.3} s  {address}  {figures}",
+        seconds(sample.end, begin)
+    ));
 }
 
 fn as_json(sample: &Sample, begin: Nanos) -> Value {
@@ -238,14 +282,17 @@ fn finish(
         match end {
             Ok(end) => {
                 match end.clock {
-                    Some(clock) => output
-                        .note(format_args!("{address}: times ± {:.3} ms", clock.error().as_secs_f64() * 1e3)),
+                    Some(clock) => output.note(format_args!(
+                        "{address}: times ± {:.3} ms",
+                        clock.error().as_secs_f64() * 1e3
+                    )),
                     None => output.note(format_args!("{address}: its clock was set meanwhile")),
                 }
                 for (name, count) in &end.counters {
                     output.note(format_args!("{address}: {name} {count}"));
                 }
-                entry["clock_error_ns"] = json!(end.clock.map(|clock| clock.error().as_nanos() as u64));
+                entry["clock_error_ns"] =
+                    json!(end.clock.map(|clock| clock.error().as_nanos() as u64));
                 entry["counters"] = json!(end.counters);
                 entry["sent_bytes"] = json!(end.bytes[0]);
                 entry["received_bytes"] = json!(end.bytes[1]);
@@ -259,7 +306,9 @@ fn finish(
         list.push(entry);
     }
     if left_out > 0 {
-        output.note(format_args!("{left_out} samples are left out of the object: it would be too large"));
+        output.note(format_args!(
+            "{left_out} samples are left out of the object: it would be too large"
+        ));
     }
     output.object(&json!({ "hosts": list, "samples_left_out": left_out }));
     match lost {

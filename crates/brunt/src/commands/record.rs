@@ -45,7 +45,12 @@ pub struct KeepArgs {
 
     /// Replace names, addresses, file handles and ids with pseudonyms: hashes keyed with this file (at least 16
     /// bytes). The same key gives the same pseudonyms.
-    #[arg(long, value_name = "KEYFILE", requires = "out", conflicts_with = "pcap")]
+    #[arg(
+        long,
+        value_name = "KEYFILE",
+        requires = "out",
+        conflicts_with = "pcap"
+    )]
     anonymize: Option<PathBuf>,
 
     /// Move each part to this place in an object store once it is closed and compared there, and delete it here. The
@@ -104,7 +109,12 @@ enum MergeableTable {
 
 impl KeepArgs {
     /// Begins what is asked for, for `workers` parsers.
-    pub(super) fn start(&self, workers: usize, kind: Kind, output: &Output) -> Result<Keeper, Failure> {
+    pub(super) fn start(
+        &self,
+        workers: usize,
+        kind: Kind,
+        output: &Output,
+    ) -> Result<Keeper, Failure> {
         if self.on_full.is_some() && self.out.is_none() && self.pcap.is_none() {
             return Err(Failure::usage("--on-full needs --out or --pcap"));
         }
@@ -131,20 +141,30 @@ impl KeepArgs {
 
     /// Where the trace's parts are moved to, if they are. Asked before there is a trace.
     fn destination(&self, output: &Output) -> Result<Option<Destination>, Failure> {
-        let Some(folder) = &self.out else { return Ok(None) };
+        let Some(folder) = &self.out else {
+            return Ok(None);
+        };
         let was_moved = LakeMark::read(folder).map_err(remote::failure)?.is_some();
         if was_moved || (self.to.is_some() && is_trace(folder)) {
-            let what =
-                if was_moved { "has the mark of a trace that was moved" } else { "already contains a trace" };
+            let what = if was_moved {
+                "has the mark of a trace that was moved"
+            } else {
+                "already contains a trace"
+            };
             return Err(Failure::usage(format!("{}: {what}", folder.display()))
                 .advise("choose another folder with --out"));
         }
-        self.to.as_deref().map(|to| Destination::open(folder, to, output)).transpose()
+        self.to
+            .as_deref()
+            .map(|to| Destination::open(folder, to, output))
+            .transpose()
     }
 
     /// Begins the packet files, if they are asked for.
     fn lane(&self, kind: Kind, output: &Output) -> Result<Option<PacketLane>, Failure> {
-        let Some(path) = &self.pcap else { return Ok(None) };
+        let Some(path) = &self.pcap else {
+            return Ok(None);
+        };
         if self.pcap_keep.is_some() && self.pcap_size.is_none() && self.pcap_age.is_none() {
             return Err(Failure::usage(
                 "--pcap-keep deletes whole files: set their size with --pcap-size or their age with --pcap-age",
@@ -162,18 +182,29 @@ impl KeepArgs {
         };
         let (on_lag, parcels) = match kind {
             Kind::File => (OnLag::Wait, PARCELS_EACH),
-            Kind::Live { snap_bytes, parcels } => {
+            Kind::Live {
+                snap_bytes,
+                parcels,
+            } => {
                 options.snap_bytes = snap_bytes;
                 (OnLag::Drop, (parcels / 2).max(1))
             }
         };
-        PacketLane::start(options, on_lag, parcels).map(Some).map_err(|error| failed_pcap(path, &error))
+        PacketLane::start(options, on_lag, parcels)
+            .map(Some)
+            .map_err(|error| failed_pcap(path, &error))
     }
 
     /// Begins the trace, if one is asked for.
     fn recorders(&self, workers: usize, output: &Output) -> Result<Vec<TraceRecorder>, Failure> {
-        let Some(folder) = &self.out else { return Ok(Vec::new()) };
-        let anonymizer = self.anonymize.as_deref().map(Anonymizer::from_file).transpose();
+        let Some(folder) = &self.out else {
+            return Ok(Vec::new());
+        };
+        let anonymizer = self
+            .anonymize
+            .as_deref()
+            .map(Anonymizer::from_file)
+            .transpose();
         let (tell, stop) = (output.clone(), output.clone());
         let options = TraceOptions {
             bytes_max: usize::try_from(self.part_size.0).unwrap_or(usize::MAX),
@@ -241,7 +272,10 @@ impl Keeper {
 
     /// Says when something cannot be written any more, so that the capture ends.
     pub(super) fn watch(&self) -> impl Fn() -> bool + use<> {
-        let (status, lane) = (self.status.clone(), self.lane.as_ref().map(PacketLane::status));
+        let (status, lane) = (
+            self.status.clone(),
+            self.lane.as_ref().map(PacketLane::status),
+        );
         move || {
             status.as_ref().is_some_and(TraceStatus::has_failed)
                 || lane.as_ref().is_some_and(PcapStatus::has_failed)
@@ -339,7 +373,8 @@ fn finish_trace(
 }
 
 fn failed_pcap(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::failed(format!("{}: {error}", path.display())).advise("choose another file with --pcap")
+    Failure::failed(format!("{}: {error}", path.display()))
+        .advise("choose another file with --pcap")
 }
 
 /// What a stored trace means.
@@ -352,7 +387,8 @@ pub fn analyze(folder: &Path, html: Option<&Path>, output: &Output) -> Done {
     if let Some(html) = html {
         super::analyze::write_page(&report, folder, replayed.notes, html, output)?;
     }
-    let damaged = (!replayed.damaged.is_empty()).then(|| ("damaged_parts", replayed.damaged.into()));
+    let damaged =
+        (!replayed.damaged.is_empty()).then(|| ("damaged_parts", replayed.damaged.into()));
     print(&report, damaged.into_iter().collect(), output)
 }
 
@@ -362,12 +398,18 @@ pub(super) fn print(report: &Report, extra: Extra, output: &Output) -> Done {
     }
     let mut value = serde_json::to_value(report).map_err(Failure::failed)?;
     if let Value::Object(fields) = &mut value {
-        fields.extend(extra.into_iter().map(|(name, value)| (name.to_string(), value)));
+        fields.extend(
+            extra
+                .into_iter()
+                .map(|(name, value)| (name.to_string(), value)),
+        );
     }
     output.object(&value);
     if report.valid {
         Ok(())
     } else {
-        Err(Failure::failed("the ledger does not add up: the report is invalid"))
+        Err(Failure::failed(
+            "the ledger does not add up: the report is invalid",
+        ))
     }
 }

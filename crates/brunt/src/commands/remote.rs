@@ -46,8 +46,13 @@ pub fn failure(error: RemoteError) -> Failure {
 
 /// A bar for so many bytes; only a terminal shows it.
 pub fn progress(bytes: u64, output: &Output) -> ProgressBar {
-    let bar = if output.is_json() { ProgressBar::hidden() } else { ProgressBar::new(bytes) };
-    let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes}, {bytes_per_sec} {msg}");
+    let bar = if output.is_json() {
+        ProgressBar::hidden()
+    } else {
+        ProgressBar::new(bytes)
+    };
+    let style =
+        ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes}, {bytes_per_sec} {msg}");
     bar.set_style(style.expect("the template is right"));
     output.set_above(Some(bar.clone()));
     bar
@@ -67,9 +72,17 @@ fn move_all(
     let bar = progress(bytes, output);
     let result = loop {
         let turn = mover.turn(source);
-        mover.take_conflicts().iter().for_each(|conflict| output.note(conflict));
+        mover
+            .take_conflicts()
+            .iter()
+            .for_each(|conflict| output.note(conflict));
         bar.set_position(bytes - source.waiting().bytes);
-        bar.set_message(mover.trouble().map(|(error, _)| error.to_string()).unwrap_or_default());
+        bar.set_message(
+            mover
+                .trouble()
+                .map(|(error, _)| error.to_string())
+                .unwrap_or_default(),
+        );
         match turn {
             Ok(MoveTurn::Idle) => break Ok(()),
             Err(error) => break Err(error),
@@ -95,13 +108,18 @@ pub fn move_while_answered(
     output: &Output,
 ) -> Result<Option<String>, Failure> {
     let is_over = |mover: &Mover| {
-        output.is_interrupted() || mover.trouble().is_some_and(|(_, silent)| silent > silence_max)
+        output.is_interrupted()
+            || mover
+                .trouble()
+                .is_some_and(|(_, silent)| silent > silence_max)
     };
     match move_all(mover, source, &is_over, output) {
         Ok(()) => Ok(None),
-        Err(RemoteError::Interrupted) => {
-            Ok(Some(mover.trouble().map_or("interrupted".into(), |(error, _)| error.to_string())))
-        }
+        Err(RemoteError::Interrupted) => Ok(Some(
+            mover
+                .trouble()
+                .map_or("interrupted".into(), |(error, _)| error.to_string()),
+        )),
         Err(error) => Err(failure(error)),
     }
 }
@@ -114,16 +132,29 @@ pub fn told(counts: &MoveCounts) -> String {
         format_size(counts.bytes_moved)
     );
     if counts.parts_found > 0 {
-        told += &format!("; {} there already, {}", counts.parts_found, format_size(counts.bytes_found));
+        told += &format!(
+            "; {} there already, {}",
+            counts.parts_found,
+            format_size(counts.bytes_found)
+        );
     }
     if counts.parts_withdrawn > 0 {
-        told += &format!("; {} gone or changed here before they were moved", counts.parts_withdrawn);
+        told += &format!(
+            "; {} gone or changed here before they were moved",
+            counts.parts_withdrawn
+        );
     }
     if counts.parts_refused > 0 {
-        told += &format!("; {} refused, because other content is there", counts.parts_refused);
+        told += &format!(
+            "; {} refused, because other content is there",
+            counts.parts_refused
+        );
     }
     if counts.retries > 0 {
-        told += &format!("; {} requests without a useful answer, tried again", counts.retries);
+        told += &format!(
+            "; {} requests without a useful answer, tried again",
+            counts.retries
+        );
     }
     told
 }
@@ -148,7 +179,10 @@ pub fn left_behind(
         counts.parts_refused,
         counts.parts_withdrawn
     );
-    let advice = format!("move them later with `brunt lake push {} {address}`", folder.display());
+    let advice = format!(
+        "move them later with `brunt lake push {} {address}`",
+        folder.display()
+    );
     Some(Failure::failed(what).advise(advice))
 }
 
@@ -156,7 +190,10 @@ pub fn left_behind(
 pub fn source(folder: &Path, output: &Output) -> Result<FolderSource, Failure> {
     let (parts, odd) = folder::parts(folder).map_err(failure)?;
     for path in odd {
-        output.note(format_args!("{}: left out: a link, or a name that cannot be a key", path.display()));
+        output.note(format_args!(
+            "{}: left out: a link, or a name that cannot be a key",
+            path.display()
+        ));
     }
     Ok(FolderSource::new(parts))
 }
@@ -216,13 +253,12 @@ impl Destination {
         deadline.set(Some(Instant::now() + PROBE));
         match mover.claim_place() {
             Ok(()) => {}
-            Err(error @ (RemoteError::Unreachable { .. } | RemoteError::Interrupted)) => {
-                output.note(format_args!(
+            Err(error @ (RemoteError::Unreachable { .. } | RemoteError::Interrupted)) => output
+                .note(format_args!(
                     "{} does not answer ({error}); parts stay in {} until it does",
                     mover.address(),
                     folder.display()
-                ))
-            }
+                )),
             Err(error) => {
                 // The folder is as it was: another attempt may name another place.
                 let _ = std::fs::remove_file(folder.join(folder::MARK_NAME));
@@ -230,20 +266,39 @@ impl Destination {
             }
         }
         deadline.set(None);
-        Ok(Destination { folder: folder.to_path_buf(), mover, deadline, lock })
+        Ok(Destination {
+            folder: folder.to_path_buf(),
+            mover,
+            deadline,
+            lock,
+        })
     }
 
     /// Begins to move what the capture closes.
     pub fn start(self, parts: TraceParts, output: &Output) -> Result<Movement, Failure> {
-        let Destination { folder, mover, deadline, lock } = self;
+        let Destination {
+            folder,
+            mover,
+            deadline,
+            lock,
+        } = self;
         folder::note_moved(&folder).map_err(failure)?;
         let address = mover.address().clone();
-        let source = CaptureSource { folder: folder.clone(), parts };
+        let source = CaptureSource {
+            folder: folder.clone(),
+            parts,
+        };
         let tell = output.clone();
         let tell = Arc::new(move |what: &str| tell.note(what));
         let background = BackgroundMover::start(mover, Box::new(source), deadline.clone(), tell)
             .map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
-        Ok(Movement { folder, address, background, deadline, _lock: lock })
+        Ok(Movement {
+            folder,
+            address,
+            background,
+            deadline,
+            _lock: lock,
+        })
     }
 }
 
@@ -265,7 +320,13 @@ impl Movement {
     /// The capture is over and all parts are closed: moves what is left, for so long at most. What became of all of
     /// them, and what is wrong if some stay.
     pub fn finish(self, wait: Duration, output: &Output) -> (MoveCounts, Option<Failure>) {
-        let Movement { folder, address, background, deadline, .. } = self;
+        let Movement {
+            folder,
+            address,
+            background,
+            deadline,
+            ..
+        } = self;
         let mut mover = background.finish();
         let mut source = match source(&folder, output) {
             Ok(source) => source,
@@ -282,15 +343,18 @@ impl Movement {
         let end = Instant::now() + wait;
         let was_interrupted = output.is_interrupted();
         deadline.set(Some(end));
-        let is_over = |_: &Mover| Instant::now() >= end || (output.is_interrupted() && !was_interrupted);
+        let is_over =
+            |_: &Mover| Instant::now() >= end || (output.is_interrupted() && !was_interrupted);
         let result = move_all(&mut mover, &mut source, &is_over, output);
         let counts = mover.counts(&source);
         output.note(format_args!("{address}: {}", told(&counts)));
         let why = match result {
             Ok(()) => None,
-            Err(RemoteError::Interrupted) => {
-                Some(mover.trouble().map_or("the time is over".into(), |(error, _)| error.to_string()))
-            }
+            Err(RemoteError::Interrupted) => Some(
+                mover
+                    .trouble()
+                    .map_or("the time is over".into(), |(error, _)| error.to_string()),
+            ),
             Err(error) => Some(error.to_string()),
         };
         (counts, left_behind(&counts, why, &folder, &address))

@@ -118,8 +118,14 @@ struct DeviceRoute {
 struct NoRoute;
 
 fn route(text: &str) -> Result<DeviceRoute, NoRoute> {
-    let (device, url) = text.split_once('=').filter(|(_, url)| !url.is_empty()).ok_or(NoRoute)?;
-    Ok(DeviceRoute { device: device.into(), url: url.into() })
+    let (device, url) = text
+        .split_once('=')
+        .filter(|(_, url)| !url.is_empty())
+        .ok_or(NoRoute)?;
+    Ok(DeviceRoute {
+        device: device.into(),
+        url: url.into(),
+    })
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -157,8 +163,14 @@ enum Rule {
 impl Subcommand for Replay {
     const NAME: &'static str = "replay";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt replay requests.vscsi null:64GiB", "at the trace's times, on a device that costs nothing"),
-        ("brunt replay mysql.load.gz memory:4GiB --speed 15 --map pack", "15 times as fast, in less room"),
+        (
+            "brunt replay requests.vscsi null:64GiB",
+            "at the trace's times, on a device that costs nothing",
+        ),
+        (
+            "brunt replay mysql.load.gz memory:4GiB --speed 15 --map pack",
+            "15 times as fast, in less room",
+        ),
         (
             "brunt replay mysql.load.gz disk.img --map wrap --as-fast-as-possible --depth 32 --json",
             "as fast as possible, with JSON output",
@@ -179,18 +191,38 @@ impl Subcommand for Replay {
 
     fn run(self, output: &Output) -> Done {
         let (seed, overwrite) = (self.seed, self.overwrite);
-        let sockets = WatchSockets::listen(WatchedAt { metrics: self.metrics, live: self.serve })?;
+        let sockets = WatchSockets::listen(WatchedAt {
+            metrics: self.metrics,
+            live: self.serve,
+        })?;
         let targets = self.targets()?;
-        let target = targets.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(" + ");
+        let target = targets
+            .iter()
+            .map(|target| target.name.as_str())
+            .collect::<Vec<_>>()
+            .join(" + ");
         let workload = self.workload();
         workload.check().map_err(|error| wrong(&error))?;
         let named = !workload.devices.is_empty();
         let names: Vec<String> = targets.iter().map(|target| target.name.clone()).collect();
         let load = ReplayLoad::new(workload, if named { &names } else { &[] });
         let plan = || LivePlan::alone("replay", &load.describe(), env!("CARGO_PKG_VERSION"));
-        let live = live::open(live::Shown::default(), sockets.live, Path::new("replay"), output, plan)?;
+        let live = live::open(
+            live::Shown::default(),
+            sockets.live,
+            Path::new("replay"),
+            output,
+            plan,
+        )?;
         let (run, fidelity) = live::shown(live, |live, ending| {
-            let (run, fidelity) = replay(&load, &targets, (seed, overwrite), sockets.metrics, live, output)?;
+            let (run, fidelity) = replay(
+                &load,
+                &targets,
+                (seed, overwrite),
+                sockets.metrics,
+                live,
+                output,
+            )?;
             ending.trouble = not_a_replay(&fidelity);
             Ok((run, fidelity))
         })?;
@@ -224,8 +256,12 @@ fn replay(
     output: &Output,
 ) -> Result<(RunSummary, Box<ReplayFidelity>), Failure> {
     // What is wrong with the trace is found out before the device is opened for writing.
-    let changes = targets.iter().map(|target| load.changes_target(&target.name));
-    let changes: Vec<bool> = changes.collect::<Result<_, _>>().map_err(|error| wrong(&error))?;
+    let changes = targets
+        .iter()
+        .map(|target| load.changes_target(&target.name));
+    let changes: Vec<bool> = changes
+        .collect::<Result<_, _>>()
+        .map_err(|error| wrong(&error))?;
     let on = open(targets, &changes, overwrite)?;
     for note in load.open(&on, output.interrupt_flag()).map_err(failure)? {
         output.note(note);
@@ -235,11 +271,20 @@ fn replay(
     let page = figures.clone();
     let server = serve(metrics, output, move || page.page())?;
     let mut observers: Vec<Box<dyn Observer>> = Vec::new();
-    observers.extend(server.is_some().then(|| Box::new(figures) as Box<dyn Observer>));
+    observers.extend(
+        server
+            .is_some()
+            .then(|| Box::new(figures) as Box<dyn Observer>),
+    );
     observers.extend(live.map(|live| live.page().observer()));
     let mut watched = LoneRun::begin(load.describe(), seed, observers);
-    let recorder: &mut dyn Recorder = if watched.is_watched() { &mut watched } else { &mut NoRecorder };
-    let ran = decisions::run(load, &on, &order, output.interrupt_flag(), recorder).map_err(failure)?;
+    let recorder: &mut dyn Recorder = if watched.is_watched() {
+        &mut watched
+    } else {
+        &mut NoRecorder
+    };
+    let ran =
+        decisions::run(load, &on, &order, output.interrupt_flag(), recorder).map_err(failure)?;
     let fidelity = ran.finished.replay.expect("a replay says how true it was");
     let run = RunSummary::of(&ran.outcome, 0, 0, seed, None);
     watched.end(&run, &ran.outcome.figures);
@@ -255,7 +300,11 @@ struct ReplayTarget {
 
 /// Opens the targets, several as one: those that the trace changes for writing, the others read-only. Those that hold
 /// something that would be overwritten are refused.
-fn open(targets: &[ReplayTarget], changes: &[bool], overwrite: bool) -> Result<LoadTarget, Failure> {
+fn open(
+    targets: &[ReplayTarget],
+    changes: &[bool],
+    overwrite: bool,
+) -> Result<LoadTarget, Failure> {
     let mut members = Vec::with_capacity(targets.len());
     for (target, changes) in targets.iter().zip(changes) {
         let device = devices::open(&target.url, !changes)?;
@@ -269,28 +318,44 @@ fn open(targets: &[ReplayTarget], changes: &[bool], overwrite: bool) -> Result<L
     }
     let joined = JoinedBackend::written_at(members, |number| changes[number]);
     let joined = joined.map_err(|error| Failure::usage(format!("--device: {error}")))?;
-    Ok(LoadTarget { parts: joined.ranges(), ..LoadTarget::of(Arc::new(joined)) })
+    Ok(LoadTarget {
+        parts: joined.ranges(),
+        ..LoadTarget::of(Arc::new(joined))
+    })
 }
 
 impl Replay {
     /// Each device that is replayed on, once.
     fn targets(&self) -> Result<Vec<ReplayTarget>, Failure> {
         let mut targets: Vec<ReplayTarget> = Vec::new();
-        let urls = self.target.iter().chain(self.devices.iter().map(|route| &route.url));
+        let urls = self
+            .target
+            .iter()
+            .chain(self.devices.iter().map(|route| &route.url));
         for url in urls {
             let name = brunt_study::experiment::without_secrets(url);
             match targets.iter().find(|known| known.name == name) {
-                None => targets.push(ReplayTarget { name, url: url.clone() }),
+                None => targets.push(ReplayTarget {
+                    name,
+                    url: url.clone(),
+                }),
                 Some(known) if known.url == *url => {}
                 Some(_) => {
-                    let what = format!("--device: {name} is written with two secrets; give one of them");
+                    let what =
+                        format!("--device: {name} is written with two secrets; give one of them");
                     return Err(Failure::usage(what));
                 }
             }
         }
         for (at, route) in self.devices.iter().enumerate() {
-            if self.devices[..at].iter().any(|before| before.device == route.device) {
-                let what = format!("--device: {} is named twice; a device goes to one target", route.device);
+            if self.devices[..at]
+                .iter()
+                .any(|before| before.device == route.device)
+            {
+                let what = format!(
+                    "--device: {} is named twice; a device goes to one target",
+                    route.device
+                );
                 return Err(Failure::usage(what));
             }
         }
@@ -309,7 +374,12 @@ impl Replay {
             devices: self
                 .devices
                 .into_iter()
-                .map(|route| (route.device, brunt_study::experiment::without_secrets(&route.url)))
+                .map(|route| {
+                    (
+                        route.device,
+                        brunt_study::experiment::without_secrets(&route.url),
+                    )
+                })
                 .collect(),
             reading: (self.reading != TraceReading::default()).then_some(self.reading),
             speed: self.speed,
@@ -333,7 +403,11 @@ impl Replay {
             workers: self.workers,
             verify: self.verify.then(Default::default),
             // Nobody asks for intervals unless somebody watches.
-            interval: Span(self.metrics.or(self.serve).map_or(Duration::ZERO, |_| WATCHED_INTERVAL)),
+            interval: Span(
+                self.metrics
+                    .or(self.serve)
+                    .map_or(Duration::ZERO, |_| WATCHED_INTERVAL),
+            ),
             ..Workload::default()
         }
     }
@@ -387,7 +461,8 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
     }
     print_timing(fidelity, output);
     if let Some((depth, of_trace)) = depths(fidelity) {
-        let of_trace = of_trace.map_or("not known".to_string(), |of_trace| format!("{of_trace:.1}"));
+        let of_trace =
+            of_trace.map_or("not known".to_string(), |of_trace| format!("{of_trace:.1}"));
         output.line(format_args!(
             "depth        {depth:.1} other requests in flight on average when one is sent (trace {of_trace})"
         ));
@@ -401,12 +476,16 @@ fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, 
     ));
     if fidelity.forced.planned > 0 {
         let (sent, planned) = (count(fidelity.forced.sent), count(fidelity.forced.planned));
-        output.line(format_args!("FUA          {sent} of {planned} writes sent with it"));
+        output.line(format_args!(
+            "FUA          {sent} of {planned} writes sent with it"
+        ));
     }
     for told in &fidelity.devices {
         let name = told.device.as_deref().unwrap_or("all others");
-        let p99 =
-            told.issue_error.as_ref().map_or("-".to_string(), |error| format!("{:.1} µs", error.p99_us));
+        let p99 = told
+            .issue_error
+            .as_ref()
+            .map_or("-".to_string(), |error| format!("{:.1} µs", error.p99_us));
         output.line(format_args!(
             "device       {name}: {} of {} sent, issue error p99 {p99}, {} late",
             count(told.sent),
@@ -434,7 +513,9 @@ fn unsent(unsent: UnsentRequests) -> String {
     ];
     let count = |count: u64| format_grouped(count as f64);
     let whys = whys.into_iter().filter(|(requests, _)| *requests > 0);
-    let whys: Vec<String> = whys.map(|(requests, why)| format!("{} {why}", count(requests))).collect();
+    let whys: Vec<String> = whys
+        .map(|(requests, why)| format!("{} {why}", count(requests)))
+        .collect();
     match whys.as_slice() {
         [why] => why.clone(),
         whys => format!("{}: {}", count(unsent.total()), whys.join(", ")),
@@ -443,7 +524,11 @@ fn unsent(unsent: UnsentRequests) -> String {
 
 /// The digest of what went out, held against what was to go out; and, where it is another, against the trace's.
 fn digests(fidelity: &ReplayFidelity) -> (String, Option<String>) {
-    let ReplayDigests { trace, planned, sent } = &fidelity.digests;
+    let ReplayDigests {
+        trace,
+        planned,
+        sent,
+    } = &fidelity.digests;
     if sent == planned && sent == trace {
         return (format!("{sent}, equal to the trace's"), None);
     }
@@ -455,16 +540,24 @@ fn digests(fidelity: &ReplayFidelity) -> (String, Option<String>) {
         0 => "the rows above say what was moved, repaired or sent in pieces",
         _ => "not all of it was sent",
     };
-    (sent, (planned != trace).then(|| format!("{trace} for the trace itself: {why}")))
+    (
+        sent,
+        (planned != trace).then(|| format!("{trace} for the trace itself: {why}")),
+    )
 }
 
 /// Requests in flight that one found, on average, and the same in the trace, if that has response times.
 fn depths(fidelity: &ReplayFidelity) -> Option<(f64, Option<f64>)> {
     let moments = &fidelity.over_time;
     let all = moments.iter().map(|moment| moment.requests).sum::<u64>() as f64;
-    let of_trace: Option<f64> =
-        moments.iter().map(|moment| Some(moment.trace_depth_mean? * moment.requests as f64)).sum();
-    let sum: f64 = moments.iter().map(|moment| moment.depth_mean * moment.requests as f64).sum();
+    let of_trace: Option<f64> = moments
+        .iter()
+        .map(|moment| Some(moment.trace_depth_mean? * moment.requests as f64))
+        .sum();
+    let sum: f64 = moments
+        .iter()
+        .map(|moment| moment.depth_mean * moment.requests as f64)
+        .sum();
     (all > 0.0).then(|| (sum / all, of_trace.map(|of_trace| of_trace / all)))
 }
 
@@ -478,7 +571,10 @@ fn print_timing(fidelity: &ReplayFidelity, output: &Output) {
         ));
     }
     if let (Some(drift), Some(us)) = (fidelity.drift, fidelity.drift_us) {
-        output.line(format_args!("drift        {:.4} %, {us:.1} µs", drift * 100.0));
+        output.line(format_args!(
+            "drift        {:.4} %, {us:.1} µs",
+            drift * 100.0
+        ));
     }
     let late = &fidelity.late;
     if fidelity.issue_error.is_some() {

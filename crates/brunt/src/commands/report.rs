@@ -29,9 +29,18 @@ pub struct Report {
 impl Subcommand for Report {
     const NAME: &'static str = "report";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt report quick.results", "write quick.results/report.html"),
-        ("brunt report quick.results -o monday.html", "write it elsewhere"),
-        ("brunt report before.results after.results", "compare two results"),
+        (
+            "brunt report quick.results",
+            "write quick.results/report.html",
+        ),
+        (
+            "brunt report quick.results -o monday.html",
+            "write it elsewhere",
+        ),
+        (
+            "brunt report before.results after.results",
+            "compare two results",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
@@ -43,18 +52,26 @@ impl Subcommand for Report {
         };
         let summary = read(&self.folder)?;
         let (text, file) = match &self.other {
-            None => (experiment::text(&summary, &self.folder), self.folder.join(experiment::FILE_NAME)),
+            None => (
+                experiment::text(&summary, &self.folder),
+                self.folder.join(experiment::FILE_NAME),
+            ),
             Some(folder) => {
                 let other = read(folder)?;
-                let (a, b) = (self.folder.display().to_string(), folder.display().to_string());
+                let (a, b) = (
+                    self.folder.display().to_string(),
+                    folder.display().to_string(),
+                );
                 let page = experiment::comparison((&a, &summary), (&b, &other));
                 (html::render(&page), folder.join("comparison.html"))
             }
         };
         let file = self.output.unwrap_or(file);
-        put(&text, &file).map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?;
+        put(&text, &file)
+            .map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?;
         output.line(format_args!("report in {}", file.display()));
-        output.object(&json!({ "report": file, "bytes": text.len(), "complete": summary.complete }));
+        output
+            .object(&json!({ "report": file, "bytes": text.len(), "complete": summary.complete }));
         Ok(())
     }
 }

@@ -21,7 +21,9 @@ pub struct Role {
 impl Role {
     /// Has the kernel end this process with its parent. SIGKILL, because a frozen process takes no other.
     pub fn bind(&self) -> Done {
-        let Some(parent) = self.parent else { return Ok(()) };
+        let Some(parent) = self.parent else {
+            return Ok(());
+        };
         if !self.permit.is_empty() {
             let words = self.permit.iter().map(String::as_str);
             let allowed = AllowList::only(words, &BACKENDS).map_err(Failure::usage)?;
@@ -32,7 +34,9 @@ impl Role {
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(Failure::failed)?;
         // It may have ended before that was said.
         if getppid().map(Pid::as_raw_nonzero).map(i32::from) != Some(parent) {
-            return Err(Failure::failed(format!("process {parent}, which started this one, has ended")));
+            return Err(Failure::failed(format!(
+                "process {parent}, which started this one, has ended"
+            )));
         }
         Ok(())
     }

@@ -101,14 +101,23 @@ impl Subcommand for Run {
             "brunt run block-sizes.toml --check",
             "check the file; show the plan, its duration and what would be overwritten",
         ),
-        ("brunt run block-sizes.toml --check=open", "the same, and open the targets"),
+        (
+            "brunt run block-sizes.toml --check=open",
+            "the same, and open the targets",
+        ),
         ("brunt run block-sizes.toml --out results/monday", "run it"),
-        ("brunt run block-sizes.toml --out results/night --detach", "run it without this terminal"),
+        (
+            "brunt run block-sizes.toml --out results/night --detach",
+            "run it without this terminal",
+        ),
         (
             "brunt run block-sizes.toml --serve",
             "run it, and watch it in a browser (the address is printed first)",
         ),
-        ("brunt run block-sizes.toml --dashboard", "run it, and watch the same on this terminal"),
+        (
+            "brunt run block-sizes.toml --dashboard",
+            "run it, and watch the same on this terminal",
+        ),
         (
             "brunt run block-sizes.toml --metrics 127.0.0.1:9400",
             "run it, and serve metrics for Prometheus (docs/grafana.json is a dashboard)",
@@ -124,8 +133,10 @@ impl Subcommand for Run {
     }
 
     fn run(self, output: &Output) -> Done {
-        let (experiment, text) =
-            read_as(&self.experiment, self.served_as.as_deref().unwrap_or(&self.experiment))?;
+        let (experiment, text) = read_as(
+            &self.experiment,
+            self.served_as.as_deref().unwrap_or(&self.experiment),
+        )?;
         let mut plan = experiment.plan();
         let folder = self.out.unwrap_or_else(|| free_folder(&self.experiment));
         let taken = folder.join(summary::FILE_NAME).exists();
@@ -134,7 +145,9 @@ impl Subcommand for Run {
         }
         if taken {
             let what = format!("{} holds results already", folder.display());
-            return Err(Failure::usage(what).advise("choose another folder with --out, or move these away"));
+            return Err(
+                Failure::usage(what).advise("choose another folder with --out, or move these away")
+            );
         }
         if self.detach {
             return detach::start(&folder, output);
@@ -143,17 +156,35 @@ impl Subcommand for Run {
             detach::leave_terminal();
         }
         let hosts = experiment.hosts().map_err(Failure::usage)?;
-        let at = WatchedAt { metrics: self.metrics, live: self.serve };
+        let at = WatchedAt {
+            metrics: self.metrics,
+            live: self.serve,
+        };
         let (lab, sockets, scratch) = enter(&experiment, &hosts, at)?;
         let version = env!("CARGO_PKG_VERSION");
         let sketch = || LivePlan::of(&experiment, &plan, version, &folder);
         let on_terminal = self.dashboard && dashboard::can_draw();
-        let shown = live::Shown { for_server: self.served_as.is_some(), on_terminal };
+        let shown = live::Shown {
+            for_server: self.served_as.is_some(),
+            on_terminal,
+        };
         let live = live::open(shown, sockets.live, &folder, output, sketch)?;
         let format = self.output_format;
         let lab = lab.as_ref();
-        let ground = Ground { hosts: &hosts, lab, scratch, logs: folder.join(SERVICE_LOGS) };
-        let entered = Entered { experiment, text, plan, folder: &folder, ground, format };
+        let ground = Ground {
+            hosts: &hosts,
+            lab,
+            scratch,
+            logs: folder.join(SERVICE_LOGS),
+        };
+        let entered = Entered {
+            experiment,
+            text,
+            plan,
+            folder: &folder,
+            ground,
+            format,
+        };
         let carry_out = |live: Option<&live::Served>, ending: &mut LiveEnding| {
             entered.carry_out(sockets.metrics, live, ending, output)
         };
@@ -190,16 +221,31 @@ impl Entered<'_> {
         ending: &mut LiveEnding,
         output: &Output,
     ) -> Result<(Summary, Option<FioJson>), Failure> {
-        let Entered { experiment, text, mut plan, folder, ground, format } = self;
+        let Entered {
+            experiment,
+            text,
+            mut plan,
+            folder,
+            ground,
+            format,
+        } = self;
         let lab = ground.lab;
-        experiment.link_warnings().into_iter().for_each(|warning| output.note(warning));
+        experiment
+            .link_warnings()
+            .into_iter()
+            .for_each(|warning| output.note(warning));
         // Only what is written is opened for writing.
         plan.find_written().map_err(Failure::usage)?;
         // Through what is in the wire targets are opened.
         reach(&plan, &experiment.reached_hosts(), lab, output)?;
         let bridges = bridges(&experiment, &plan, output)?;
         let opened = open(&experiment, &plan, ground, output)?;
-        let Opened { mut targets, roles, roles_by_target, services } = opened;
+        let Opened {
+            mut targets,
+            roles,
+            roles_by_target,
+            services,
+        } = opened;
         let services_by_name = services.as_ref().map(Services::by_name).unwrap_or_default();
         // What does not fit is refused before there is a folder for results.
         run_check::fit_opened(&plan, &targets)?;
@@ -226,14 +272,22 @@ impl Entered<'_> {
         let links: Vec<_> = points.into_iter().map(|point| point.links).collect();
         hooks.extend(lab.map(|lab| brunt_study::lab::hook(lab, links.clone())));
         if !roles.is_empty() {
-            hooks.push(Box::new(Roles::new(roles.clone(), &watch, experiment.goes_on_without_hosts())));
+            hooks.push(Box::new(Roles::new(
+                roles.clone(),
+                &watch,
+                experiment.goes_on_without_hosts(),
+            )));
         }
         hooks.extend(bridges.map(|bridges| Box::new(bridges) as Box<dyn RunHook>));
         hooks.push(Box::new(NoiseWatch::default()));
         let (probing, watching) = probing(&experiment, &plan, lab, &watch)?;
         hooks.extend(probing);
         if experiment.probes.has_devices() {
-            hooks.push(Box::new(DeviceProbing::new(&experiment, &targets, &roles_by_target)));
+            hooks.push(Box::new(DeviceProbing::new(
+                &experiment,
+                &targets,
+                &roles_by_target,
+            )));
         }
         let results = Results::create(folder, &text)
             .map_err(|error| Failure::failed(format!("cannot write the results: {error}")))?;
@@ -246,13 +300,22 @@ impl Entered<'_> {
         let figures = RunMetrics::of(&experiment, &plan);
         let page = figures.clone();
         let server = metrics::serve(metrics, output, move || page.page())?;
-        observers.extend(server.is_some().then(|| Box::new(figures) as Box<dyn Observer>));
+        observers.extend(
+            server
+                .is_some()
+                .then(|| Box::new(figures) as Box<dyn Observer>),
+        );
         observers.extend(live.map(|live| live.page().observer()));
         observers.extend(fio.clone().map(|fio| Box::new(fio) as Box<dyn Observer>));
         hooks.extend(faults.map(|faults| Box::new(faults) as Box<dyn RunHook>));
         // Begun last and ended first: it counts what all others cause, and sums up what faults have cut runs into.
-        let idle = experiment.lab.as_ref().and_then(|lab| lab.idle).map(|idle| idle.0);
-        let counted = |lab| brunt_study::lab::traffic(lab, &links, idle, Arc::clone(output.interrupt_flag()));
+        let idle = experiment
+            .lab
+            .as_ref()
+            .and_then(|lab| lab.idle)
+            .map(|idle| idle.0);
+        let counted =
+            |lab| brunt_study::lab::traffic(lab, &links, idle, Arc::clone(output.interrupt_flag()));
         hooks.extend(lab.map(counted).transpose().map_err(Failure::failed)?);
         let company = Company { observers, hooks };
         let version = env!("CARGO_PKG_VERSION");
@@ -279,7 +342,9 @@ pub(super) fn enter(
     at: WatchedAt,
 ) -> Result<(Option<BuiltLab>, WatchSockets, Option<ServiceFolder>), Failure> {
     let Some(entry) = &experiment.lab else {
-        let scratch = (!experiment.services.is_empty()).then(lab::scratch).transpose()?;
+        let scratch = (!experiment.services.is_empty())
+            .then(lab::scratch)
+            .transpose()?;
         return Ok((None, WatchSockets::listen(at)?, scratch));
     };
     let (lab, sockets, scratch) = lab::enter_watched(experiment, entry, hosts, at)?;
@@ -305,7 +370,10 @@ fn probing(
         None => Prober::new(probes, watch),
         Some(lab) => {
             watching = lab.watched(watch).map_err(Failure::failed)?;
-            let agents = plan.fleet.iter().map(|fleet| LabAgents::new(Arc::clone(fleet), watch));
+            let agents = plan
+                .fleet
+                .iter()
+                .map(|fleet| LabAgents::new(Arc::clone(fleet), watch));
             hooks.extend(agents.map(|agents| Box::new(agents) as Box<dyn RunHook>));
             Prober::in_lab(probes, watch)
         }
@@ -325,7 +393,9 @@ pub(super) fn bridges(
     output: &Output,
 ) -> Result<Option<HostBridges>, Failure> {
     let wanted = experiment.bridges();
-    let Some(fleet) = plan.fleet.as_ref().filter(|_| !wanted.is_empty()) else { return Ok(None) };
+    let Some(fleet) = plan.fleet.as_ref().filter(|_| !wanted.is_empty()) else {
+        return Ok(None);
+    };
     let bridges = HostBridges::start(fleet, wanted, experiment.seed).map_err(Failure::failed)?;
     bridges.notes().iter().for_each(|note| output.note(note));
     Ok(Some(bridges))
@@ -333,14 +403,21 @@ pub(super) fn bridges(
 
 /// Reaches hosts that have more to do than workloads: those are reached when their target is opened.
 /// Those of the lab can be reached from now on.
-pub(super) fn reach(plan: &Plan, hosts: &[String], lab: Option<&BuiltLab>, output: &Output) -> Done {
+pub(super) fn reach(
+    plan: &Plan,
+    hosts: &[String],
+    lab: Option<&BuiltLab>,
+    output: &Output,
+) -> Done {
     if let (Some(fleet), Some(lab)) = (&plan.fleet, lab) {
         fleet.lab_stands(lab.hosts().to_vec());
     }
     if let Some(fleet) = plan.fleet.as_ref().filter(|_| !hosts.is_empty()) {
         let reached = fleet.connect(hosts, Lane::default(), output.interrupt_flag());
         if !reached.map_err(Failure::failed)? {
-            return Err(Failure::failed("interrupted while hosts were being reached"));
+            return Err(Failure::failed(
+                "interrupted while hosts were being reached",
+            ));
         }
     }
     Ok(())
@@ -349,9 +426,10 @@ pub(super) fn reach(plan: &Plan, hosts: &[String], lab: Option<&BuiltLab>, outpu
 /// What an error that ended a study means for the exit status.
 fn unfinished(error: StudyError) -> Failure {
     match &error {
-        StudyError::Load { source: LoadError::Workload(_) | LoadError::Join(_), .. } => {
-            Failure::usage(&error)
-        }
+        StudyError::Load {
+            source: LoadError::Workload(_) | LoadError::Join(_),
+            ..
+        } => Failure::usage(&error),
         _ => Failure::failed(&error),
     }
 }
@@ -377,8 +455,15 @@ impl<'a> Ground<'a> {
         scratch: Option<ServiceFolder>,
     ) -> Ground<'a> {
         // No service has a folder of this name: none begins with a dot.
-        let logs = scratch.as_ref().map_or_else(PathBuf::new, |scratch| scratch.path().join(".logs"));
-        Ground { hosts, lab, scratch, logs }
+        let logs = scratch
+            .as_ref()
+            .map_or_else(PathBuf::new, |scratch| scratch.path().join(".logs"));
+        Ground {
+            hosts,
+            lab,
+            scratch,
+            logs,
+        }
     }
 }
 
@@ -398,9 +483,22 @@ pub(super) fn start_services(
     fleet: Option<&Arc<Fleet>>,
     output: &Output,
 ) -> Result<Option<Services>, Failure> {
-    let Ground { hosts, lab, scratch, logs } = ground;
-    let Some(scratch) = scratch else { return Ok(None) };
-    let ground = ServiceGround { hosts, lab, fleet, scratch, logs: &logs };
+    let Ground {
+        hosts,
+        lab,
+        scratch,
+        logs,
+    } = ground;
+    let Some(scratch) = scratch else {
+        return Ok(None);
+    };
+    let ground = ServiceGround {
+        hosts,
+        lab,
+        fleet,
+        scratch,
+        logs: &logs,
+    };
     let started = Services::start(experiment, ground, output.interrupt_flag());
     started.map(Some).map_err(|error| {
         let failure = Failure::failed(&error);
@@ -426,7 +524,12 @@ pub(super) fn open(
         fleet.services_run(services.folders().to_path_buf());
     }
     let (targets, roles_by_target) = Default::default();
-    let mut opened = Opened { targets, roles: Vec::new(), roles_by_target, services };
+    let mut opened = Opened {
+        targets,
+        roles: Vec::new(),
+        roles_by_target,
+        services,
+    };
     for (name, target) in &experiment.targets {
         let is_elsewhere = plan.is_elsewhere(name);
         // Others find out now where it is.
@@ -447,7 +550,9 @@ pub(super) fn open(
             fleet.served(name, None).listens(url.clone());
         }
         if let Some(role) = role {
-            opened.roles_by_target.insert(name.clone(), Arc::clone(&role));
+            opened
+                .roles_by_target
+                .insert(name.clone(), Arc::clone(&role));
             opened.roles.push(role);
         }
         if is_elsewhere {
@@ -463,16 +568,22 @@ pub(super) fn open(
         }
         opened.targets.insert(name.clone(), backend);
     }
-    opened.roles.extend(opened.services.iter().flat_map(Services::roles));
+    opened
+        .roles
+        .extend(opened.services.iter().flat_map(Services::roles));
     Ok(opened)
 }
 
 /// Tells each client where its own target is, which services know.
 fn tell_clients(experiment: &Experiment, name: &str, plan: &Plan, services: Option<&Services>) {
-    let (Some(fleet), Some(services)) = (&plan.fleet, services) else { return };
+    let (Some(fleet), Some(services)) = (&plan.fleet, services) else {
+        return;
+    };
     for (host, target) in experiment.as_opened(name) {
         let url = services.filled(&experiment.url_of(&target, None));
-        fleet.served(name, host.as_ref().map(HostName::as_str)).listens(url);
+        fleet
+            .served(name, host.as_ref().map(HostName::as_str))
+            .listens(url);
     }
 }
 
@@ -498,7 +609,9 @@ fn print(summary: &Summary, fio: Option<FioJson>, folder: &Path, output: &Output
             output.bytes(format!("{text}\n").as_bytes());
         }
         _ => {
-            table(summary).into_iter().for_each(|line| output.line(line));
+            table(summary)
+                .into_iter()
+                .for_each(|line| output.line(line));
             output.line(format_args!("results in {}", folder.display()));
         }
     }
@@ -514,14 +627,19 @@ pub(super) fn read(file: &Path) -> Result<(Experiment, String), Failure> {
 /// The same, of a text that counts as that of the file `name`.
 fn read_as(file: &Path, name: &Path) -> Result<(Experiment, String), Failure> {
     let path = file.display().to_string();
-    let text = std::fs::read_to_string(file).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::usage(format!("{path}: {error}")))?;
     whole(&name.display().to_string(), text).map_err(Failure::from)
 }
 
 /// An experiment of this text, and its text, whole where it includes other files.
 pub(super) fn whole(name: &str, text: String) -> Result<(Experiment, String), Box<FileError>> {
     let experiment = Experiment::parse(name, &text)?;
-    let text = if experiment.include.is_some() { experiment.written_out() } else { text };
+    let text = if experiment.include.is_some() {
+        experiment.written_out()
+    } else {
+        text
+    };
     Ok((experiment, text))
 }
 
@@ -549,22 +667,37 @@ pub(super) fn serve(
     };
     let host = target.host.clone().unwrap_or_else(HostName::local);
     let known = hosts.find(&host).map_err(Failure::usage)?;
-    let is_far = experiment.served_elsewhere().iter().any(|(served, _)| served == name);
+    let is_far = experiment
+        .served_elsewhere()
+        .iter()
+        .any(|(served, _)| served == name);
     let role = match fleet.filter(|_| is_far) {
         Some(fleet) => {
             let address = known.serving_address().map_err(Failure::usage)?;
-            let at = ServingHost { name: host, address, fleet: Arc::clone(fleet) };
+            let at = ServingHost {
+                name: host,
+                address,
+                fleet: Arc::clone(fleet),
+            };
             role::start_elsewhere(name, serve, experiment.serving_congestion(), &at)
         }
         None => {
             let launcher = known.launcher(lab).map_err(Failure::failed)?;
-            role::start(name, kind.as_ref(), experiment.serving_arguments(), launcher)
+            role::start(
+                name,
+                kind.as_ref(),
+                experiment.serving_arguments(),
+                launcher,
+            )
         }
     };
     let role = role.map_err(|error| {
-        Failure::failed(format!("target {error}")).advise(format!("see what [targets.{name}] serves"))
+        Failure::failed(format!("target {error}"))
+            .advise(format!("see what [targets.{name}] serves"))
     })?;
     let url = experiment.url_of(target, Some(role.address()));
-    let url = role.login().map_or_else(|| url.clone(), |login| login.put_into(&url));
+    let url = role
+        .login()
+        .map_or_else(|| url.clone(), |login| login.put_into(&url));
     Ok((url, Some(role)))
 }

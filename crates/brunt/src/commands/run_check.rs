@@ -43,7 +43,10 @@ pub(super) fn check(
     folder: &Path,
     output: &Output,
 ) -> Done {
-    experiment.link_warnings().into_iter().for_each(|warning| output.note(warning));
+    experiment
+        .link_warnings()
+        .into_iter()
+        .for_each(|warning| output.note(warning));
     match how {
         Check::Closed => {
             let notes = check_closed(experiment, plan, Traces::Read)?;
@@ -68,10 +71,15 @@ pub(super) fn check(
             }
         }
     }
-    describe(experiment, plan).into_iter().for_each(|line| output.line(line));
+    describe(experiment, plan)
+        .into_iter()
+        .for_each(|line| output.line(line));
     let taken = folder.join(summary::FILE_NAME).exists();
     output.line(match taken {
-        true => format!("{} holds results already; choose another folder with --out", folder.display()),
+        true => format!(
+            "{} holds results already; choose another folder with --out",
+            folder.display()
+        ),
         false => format!("results would go to {}", folder.display()),
     });
     output.object(&json!({
@@ -104,7 +112,14 @@ pub(super) fn check_closed(
     traces: Traces,
 ) -> Result<Vec<String>, Failure> {
     let (infos, notes) = foreseen(experiment, plan)?;
-    fit(plan, &infos.iter().map(|(name, info)| (name.as_str(), info)).collect(), traces)?;
+    fit(
+        plan,
+        &infos
+            .iter()
+            .map(|(name, info)| (name.as_str(), info))
+            .collect(),
+        traces,
+    )?;
     Ok(notes)
 }
 
@@ -115,7 +130,11 @@ fn foreseen(
 ) -> Result<(BTreeMap<String, DeviceInfo>, Vec<String>), Failure> {
     let (mut infos, mut notes) = (BTreeMap::new(), Vec::new());
     let served_elsewhere = experiment.served_elsewhere();
-    for (name, target) in experiment.targets.iter().filter(|(_, target)| !target.is_of_service()) {
+    for (name, target) in experiment
+        .targets
+        .iter()
+        .filter(|(_, target)| !target.is_of_service())
+    {
         // Devices are of the host that opens them, which for a served target is the one that serves it.
         let elsewhere = match target.serve {
             Some(_) => served_elsewhere.iter().any(|(served, _)| served == name),
@@ -128,11 +147,17 @@ fn foreseen(
                 Err(OpenError::Os { .. }) if elsewhere => continue,
                 // Perhaps it is on the machine that the experiment is for.
                 Err(OpenError::Os { source, path, .. }) if source.kind() == ErrorKind::NotFound => {
-                    notes.push(format!("{name}: {} does not exist on this machine", path.display()));
+                    notes.push(format!(
+                        "{name}: {} does not exist on this machine",
+                        path.display()
+                    ));
                     continue;
                 }
                 Err(error) => {
-                    return Err(devices::open_failure(&error, format!("target {name}: {error}")));
+                    return Err(devices::open_failure(
+                        &error,
+                        format!("target {name}: {error}"),
+                    ));
                 }
             };
             // Of several LUNs the one that is measured.
@@ -149,7 +174,9 @@ fn foreseen(
 /// Has other hosts open what their workloads need, as before a run.
 fn open_elsewhere(plan: &Plan, output: &Output) -> Done {
     for point in plan.points.iter().filter(|point| !point.hosts().is_empty()) {
-        let notes = point.load.open(&LoadTarget::default(), output.interrupt_flag());
+        let notes = point
+            .load
+            .open(&LoadTarget::default(), output.interrupt_flag());
         let notes = notes.map_err(|error| Failure::failed(format!("{}: {error}", point.label)))?;
         notes.into_iter().for_each(|note| output.note(note));
     }
@@ -160,7 +187,12 @@ fn open_elsewhere(plan: &Plan, output: &Output) -> Done {
 fn urls(target: &Target) -> Result<Vec<String>, Failure> {
     match target.role() {
         None => Ok(vec![target.url.clone()]),
-        Some(role) => role.luns().unwrap_or_default().iter().map(|lun| target::lun_url(lun)).collect(),
+        Some(role) => role
+            .luns()
+            .unwrap_or_default()
+            .iter()
+            .map(|lun| target::lun_url(lun))
+            .collect(),
     }
 }
 
@@ -175,7 +207,10 @@ fn target_url(target: &Target) -> Result<Option<String>, Failure> {
 
 /// Whether the workloads of all points fit the targets that were opened for them.
 pub(super) fn fit_opened(plan: &Plan, targets: &BTreeMap<String, Arc<dyn Backend>>) -> Done {
-    let infos = targets.iter().map(|(name, backend)| (name.as_str(), backend.info())).collect();
+    let infos = targets
+        .iter()
+        .map(|(name, backend)| (name.as_str(), backend.info()))
+        .collect();
     fit(plan, &infos, Traces::Read)
 }
 
@@ -186,8 +221,11 @@ fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>, traces: Traces) -> Done
         let wrong = |error: &dyn Display| Failure::usage(format!("{}: {error}", point.label));
         // Several targets of one replay are driven as one device.
         let replayed = point.load.any().is::<ReplayLoad>() && point.targets.len() > 1;
-        let joined: Option<Vec<&DeviceInfo>> =
-            point.targets.iter().map(|name| infos.get(name.as_str()).copied()).collect();
+        let joined: Option<Vec<&DeviceInfo>> = point
+            .targets
+            .iter()
+            .map(|name| infos.get(name.as_str()).copied())
+            .collect();
         if let Some(joined) = joined.filter(|_| replayed) {
             JoinedBackend::check(&joined).map_err(|error| wrong(&LoadError::Join(error)))?;
         }
@@ -195,7 +233,9 @@ fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>, traces: Traces) -> Done
             if let Some(replay) = point.load.any().downcast_ref::<ReplayLoad>()
                 && traces == Traces::Read
             {
-                replay.check_target(info, name).map_err(|error| wrong(&error))?;
+                replay
+                    .check_target(info, name)
+                    .map_err(|error| wrong(&error))?;
             }
             if let Some(workload) = Point::workload(point) {
                 workload.check_device(info).map_err(|error| wrong(&error))?;

@@ -18,7 +18,8 @@ impl super::Subcommand for Schema {
     )];
 
     fn run(self, output: &Output) -> Done {
-        let mut schema = serde_json::to_vec_pretty(&Experiment::schema()).map_err(Failure::failed)?;
+        let mut schema =
+            serde_json::to_vec_pretty(&Experiment::schema()).map_err(Failure::failed)?;
         schema.push(b'\n');
         output.bytes(&schema);
         Ok(())

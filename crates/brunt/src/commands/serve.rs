@@ -43,8 +43,14 @@ pub struct Serve {
 impl Subcommand for Serve {
     const NAME: &'static str = "serve";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt serve", "serve the page for this machine; open the address that it prints"),
-        ("brunt serve 8080 --results /srv/results", "at port 8080, with another folder of results"),
+        (
+            "brunt serve",
+            "serve the page for this machine; open the address that it prints",
+        ),
+        (
+            "brunt serve 8080 --results /srv/results",
+            "at port 8080, with another folder of results",
+        ),
         ("brunt serve --no-start", "only look through results"),
     ];
 
@@ -53,8 +59,9 @@ impl Subcommand for Serve {
         let listener = bind_for("the page", Some(self.address))?.expect("an address was given");
         let address = listener.local_addr().map_err(failed)?;
         let folder = self.results.display().to_string();
-        let site = ServedSite::start(listener, &self.results, !self.no_start, Program)
-            .map_err(|error| Failure::failed(format!("cannot serve results in {folder}: {error}")))?;
+        let site = ServedSite::start(listener, &self.results, !self.no_start, Program).map_err(
+            |error| Failure::failed(format!("cannot serve results in {folder}: {error}")),
+        )?;
         let url = format!("http://{address}/#token={}", site.token().text());
         output.line(&url);
         output.object(&json!({ "url": url, "address": address, "results": self.results }));
@@ -64,7 +71,9 @@ impl Subcommand for Serve {
             std::thread::sleep(LOOK);
         }
         if let Some(id) = site.running() {
-            output.note(format_args!("run '{id}' ends with its report; Ctrl-C again does not wait for it"));
+            output.note(format_args!(
+                "run '{id}' ends with its report; Ctrl-C again does not wait for it"
+            ));
         }
         site.close();
         Ok(())
@@ -93,29 +102,53 @@ impl Workshop for Program {
                 });
             }
         }
-        if plan.points.iter().any(|point| point.load.any().is::<ReplayLoad>()) {
+        if plan
+            .points
+            .iter()
+            .any(|point| point.load.any().is::<ReplayLoad>())
+        {
             notes.push("traces are read when the experiment starts".into());
         }
-        let found = CheckedExperiment { experiment, plan, text };
-        CheckedText { notes, found: Some(found), ..CheckedText::default() }
+        let found = CheckedExperiment {
+            experiment,
+            plan,
+            text,
+        };
+        CheckedText {
+            notes,
+            found: Some(found),
+            ..CheckedText::default()
+        }
     }
 
     fn command(&self, experiment: &Path, folder: &Path) -> io::Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("run").arg(experiment).arg("--out").arg(folder).args(["--served-as", FILE]);
+        command
+            .arg("run")
+            .arg(experiment)
+            .arg("--out")
+            .arg(folder)
+            .args(["--served-as", FILE]);
         Ok(command)
     }
 }
 
 fn refused(error: TextMistake) -> CheckedText {
-    CheckedText { errors: vec![error], ..CheckedText::default() }
+    CheckedText {
+        errors: vec![error],
+        ..CheckedText::default()
+    }
 }
 
 /// A mistake with its place in the text, or said of the file that the text includes.
 fn in_text(error: &FileError) -> TextMistake {
     let advice = error.help_text().map(str::to_string);
     if error.file() != FILE {
-        return TextMistake { message: error.one_line(), advice, ..TextMistake::default() };
+        return TextMistake {
+            message: error.one_line(),
+            advice,
+            ..TextMistake::default()
+        };
     }
     let places = error.places();
     TextMistake {
@@ -138,13 +171,23 @@ mod tests {
         let check = |text: &str, place: Option<[usize; 4]>, message: &str| {
             let found = Program.check(text);
             assert!(found.found.is_none());
-            let [error] = &found.errors[..] else { panic!("{:?}", found.errors) };
+            let [error] = &found.errors[..] else {
+                panic!("{:?}", found.errors)
+            };
             let [a, b, c, d] = [error.line, error.column, error.end_line, error.end_column];
-            assert_eq!(a.zip(b).zip(c.zip(d)).map(|((a, b), (c, d))| [a, b, c, d]), place, "{error:?}");
+            assert_eq!(
+                a.zip(b).zip(c.zip(d)).map(|((a, b), (c, d))| [a, b, c, d]),
+                place,
+                "{error:?}"
+            );
             assert!(error.message.contains(message), "{error:?}");
         };
         let head = "name = \"😀\"\n";
-        check(&format!("{head}repetitions = \"x\"\n"), Some([2, 15, 2, 18]), "");
+        check(
+            &format!("{head}repetitions = \"x\"\n"),
+            Some([2, 15, 2, 18]),
+            "",
+        );
         // Two units for one character.
         check("name = \"😀\" nothing", Some([1, 13, 1, 13]), "");
         let rest = "[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\nblocks = [{ size = \"2MiB\" }]\nstop = { time = \"1s\" }\n";
@@ -158,10 +201,12 @@ mod tests {
 
     #[test]
     fn an_example_is_what_it_comes_to() {
-        let text =
-            "name = \"x\"\n[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\nstop = { time = \"1s\" }\n";
+        let text = "name = \"x\"\n[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\nstop = { time = \"1s\" }\n";
         let found = Program.check(text);
-        assert!(found.errors.is_empty() && found.notes.is_empty(), "{found:?}");
+        assert!(
+            found.errors.is_empty() && found.notes.is_empty(),
+            "{found:?}"
+        );
         assert_eq!(found.found.expect("it can be run").plan.runs.len(), 5);
     }
 }

@@ -48,19 +48,30 @@ impl super::Subcommand for Sink {
             "brunt sink --portal 127.0.0.1:0",
             "listen on a free port (first line of output); then: brunt io read tcp://127.0.0.1:PORT --bs 64k",
         ),
-        ("brunt sink --portal 0.0.0.0:5260 --receive-buffer 4MiB", "accept connections from other hosts"),
+        (
+            "brunt sink --portal 0.0.0.0:5260 --receive-buffer 4MiB",
+            "accept connections from other hosts",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
         self.role.bind()?;
-        let portal = address(&self.portal, tcp::PORT).map_err(|failure| failure.prefixed("--portal "))?;
+        let portal =
+            address(&self.portal, tcp::PORT).map_err(|failure| failure.prefixed("--portal "))?;
         let listener = {
             let output = output.clone();
             ReceptionListener::new(move |what| output.note(what))
         };
-        let sockets = SocketOptions { no_delay: !self.delay, ..self.sockets.options() };
-        let config =
-            SinkConfig { portal, sockets, connections_max: usize::from(self.max_connections), listener };
+        let sockets = SocketOptions {
+            no_delay: !self.delay,
+            ..self.sockets.options()
+        };
+        let config = SinkConfig {
+            portal,
+            sockets,
+            connections_max: usize::from(self.max_connections),
+            listener,
+        };
         let sink = Server::start(config).map_err(|error| {
             Failure::failed(format!("cannot listen on {portal}: {error}"))
                 .advise("choose another --portal; port 0 picks a free one")

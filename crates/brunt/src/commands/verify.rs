@@ -78,7 +78,9 @@ impl Subcommand for Verify {
             ));
         }
         for MissingJournal { worker, why } in &missing {
-            output.note(format_args!("the journal of worker {worker} is missing: {why}"));
+            output.note(format_args!(
+                "the journal of worker {worker} is missing: {why}"
+            ));
         }
         output.object(&json(&verdict, &missing));
         match (verdict.lost, missing.len()) {
@@ -98,7 +100,9 @@ impl Subcommand for Verify {
 /// The newest folder in this one that holds journals: the last run wrote over what those before it wrote.
 fn a_run_in(folder: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(folder).ok()?.filter_map(Result::ok);
-    let runs = entries.map(|entry| entry.path()).filter(|path| path.is_dir());
+    let runs = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir());
     let runs = runs.filter(|run| journals_in(run).is_ok_and(|journals| !journals.is_empty()));
     runs.max_by_key(|run| run.metadata().and_then(|metadata| metadata.modified()).ok())
 }

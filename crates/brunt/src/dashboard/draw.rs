@@ -38,9 +38,19 @@ impl Look {
     pub fn of_terminal(columns: u16) -> Look {
         let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         // The first that is set counts (locale(7)).
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| std::env::var(name).ok());
-        let locale = locale.into_iter().find(|value| !value.is_empty()).unwrap_or_default().to_lowercase();
-        Look { columns, colours, unicode: locale.contains("utf-8") || locale.contains("utf8") }
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+            .into_iter()
+            .filter_map(|name| std::env::var(name).ok());
+        let locale = locale
+            .into_iter()
+            .find(|value| !value.is_empty())
+            .unwrap_or_default()
+            .to_lowercase();
+        Look {
+            columns,
+            colours,
+            unicode: locale.contains("utf-8") || locale.contains("utf8"),
+        }
     }
 }
 
@@ -63,11 +73,19 @@ impl<'a> Line<'a> {
     /// Of nothing yet, for this terminal.
     pub(super) fn new(look: &'a Look) -> Line<'a> {
         let room = usize::from(look.columns).clamp(COLUMNS_MIN, COLUMNS_MAX) - 1;
-        Line { look, text: String::new(), room }
+        Line {
+            look,
+            text: String::new(),
+            room,
+        }
     }
 
     pub(super) fn put(&mut self, text: &str) {
-        let fits: String = text.chars().filter(|letter| !letter.is_control()).take(self.room).collect();
+        let fits: String = text
+            .chars()
+            .filter(|letter| !letter.is_control())
+            .take(self.room)
+            .collect();
         self.room -= fits.chars().count();
         self.text += &fits;
     }
@@ -122,7 +140,11 @@ pub(super) fn head<'a>(state: &State, now: Nanos, look: &'a Look) -> Vec<Line<'a
         None => String::new(),
     };
     let share = state.progress(now);
-    let after = format!(" {:>3.0}%  {}{left}", share * 100.0, clock(state.elapsed(now)));
+    let after = format!(
+        " {:>3.0}%  {}{left}",
+        share * 100.0,
+        clock(state.elapsed(now))
+    );
     let columns = progress.room.saturating_sub(after.len()).min(60);
     bar(&mut progress, share, columns);
     progress.put(&after);
@@ -139,7 +161,10 @@ pub(super) fn troubles<'a>(state: &State, look: &'a Look) -> Line<'a> {
     }
     for (index, (what, count)) in losses.iter().enumerate() {
         troubles.put(if index > 0 { ", " } else { "" });
-        troubles.paint(Paint::Red, &format!("{} {what}", format_grouped(*count as f64)));
+        troubles.paint(
+            Paint::Red,
+            &format!("{} {what}", format_grouped(*count as f64)),
+        );
     }
     if let Some(cpu) = state.cpu {
         troubles.put(&format!("   CPU {:.0}%", cpu * 100.0));
@@ -162,16 +187,39 @@ fn rates<'a>(state: &State, line: impl Fn() -> Line<'a>) -> Vec<Line<'a>> {
     match state.shown {
         None => {
             let mut waiting = line();
-            let what =
-                if state.started.is_some() { "ramping up, or no interval yet" } else { "getting ready" };
+            let what = if state.started.is_some() {
+                "ramping up, or no interval yet"
+            } else {
+                "getting ready"
+            };
             waiting.paint(Paint::Dim, what);
             lines.push(waiting);
         }
         Some(last) => {
-            let rates: Vec<f64> = state.history.iter().map(|stretch| stretch.requests_per_second).collect();
-            lines.push(row(line(), "requests/s", &format_grouped(last.requests_per_second), &rates, true));
-            lines.push(row(line(), "MB/s", &format!("{:.1}", last.bytes_per_second / 1e6), &[], true));
-            let tails: Vec<f64> = state.history.iter().map(|stretch| stretch.p99_us.unwrap_or(0.0)).collect();
+            let rates: Vec<f64> = state
+                .history
+                .iter()
+                .map(|stretch| stretch.requests_per_second)
+                .collect();
+            lines.push(row(
+                line(),
+                "requests/s",
+                &format_grouped(last.requests_per_second),
+                &rates,
+                true,
+            ));
+            lines.push(row(
+                line(),
+                "MB/s",
+                &format!("{:.1}", last.bytes_per_second / 1e6),
+                &[],
+                true,
+            ));
+            let tails: Vec<f64> = state
+                .history
+                .iter()
+                .map(|stretch| stretch.p99_us.unwrap_or(0.0))
+                .collect();
             let p99 = last.p99_us.map_or_else(|| "-".into(), micros);
             lines.push(row(line(), "p99", &p99, &tails, false));
             lines.extend(kinds(&state.kinds).map(|text| {
@@ -197,7 +245,11 @@ pub(super) fn row<'a>(
     line.put("  ");
     let room = line.room;
     let shown = &history[history.len().saturating_sub(room)..];
-    let paint = if more_is_better { Paint::Green } else { Paint::Dim };
+    let paint = if more_is_better {
+        Paint::Green
+    } else {
+        Paint::Dim
+    };
     if !shown.is_empty() && room > 0 {
         line.paint(paint, &sparkline(shown, line.look.unicode));
     }
@@ -222,7 +274,11 @@ fn bar(line: &mut Line<'_>, share: f64, columns: usize) {
     }
     let inner = columns - 2;
     let done = ((share * inner as f64).round() as usize).min(inner);
-    let (full, empty) = if line.look.unicode { ("━", "─") } else { ("#", "-") };
+    let (full, empty) = if line.look.unicode {
+        ("━", "─")
+    } else {
+        ("#", "-")
+    };
     line.put("[");
     line.paint(Paint::Green, &full.repeat(done));
     line.paint(Paint::Dim, &empty.repeat(inner - done));
@@ -238,7 +294,11 @@ fn sparkline(values: &[f64], unicode: bool) -> String {
     };
     let top = values.iter().copied().fold(0.0, f64::max);
     let step = |value: f64| {
-        let place = if top > 0.0 { value / top * (steps.len() - 1) as f64 } else { 0.0 };
+        let place = if top > 0.0 {
+            value / top * (steps.len() - 1) as f64
+        } else {
+            0.0
+        };
         steps[(place.round() as usize).min(steps.len() - 1)]
     };
     values.iter().map(|value| step(*value)).collect()
@@ -259,7 +319,11 @@ pub(super) fn micros(us: f64) -> String {
 pub(super) fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
+    if hours > 0 {
+        format!("{hours}:{minutes:02}:{seconds:02}")
+    } else {
+        format!("{minutes}:{seconds:02}")
+    }
 }
 
 #[cfg(test)]
@@ -269,7 +333,11 @@ mod tests {
     use brunt_study::observe::{Event, FaultRecord, Sample, SampleValue};
 
     fn plain(columns: u16) -> Look {
-        Look { columns, colours: false, unicode: true }
+        Look {
+            columns,
+            colours: false,
+            unicode: true,
+        }
     }
 
     fn fault(end: Option<Nanos>) -> FaultRecord {
@@ -294,26 +362,37 @@ mod tests {
         let mut state = state();
         state.event(&Event::RunBegins(info(0, 0).into()), at(0));
         state.event(&Event::RunStarts(at(0)), at(0));
-        for (index, reads, us) in [(0, 8000, 100), (1, 8000, 110), (2, 1000, 9000), (3, 4000, 150)] {
+        for (index, reads, us) in [
+            (0, 8000, 100),
+            (1, 8000, 110),
+            (2, 1000, 9000),
+            (3, 4000, 150),
+        ] {
             let mut interval = interval(index, 1000, reads, us);
             if index == 2 {
                 interval.figures.counts.by_status[brunt_result::RequestStatus::Os as usize] = 1234;
             }
             state.event(&Event::Interval(interval.into()), at(index * 1000 + 1000));
         }
-        let value = |probe: &'static str, instance: &str, metric: &'static str, value| SampleValue {
-            probe: probe.into(),
-            instance: instance.into(),
-            metric: metric.into(),
-            value,
-        };
+        let value =
+            |probe: &'static str, instance: &str, metric: &'static str, value| SampleValue {
+                probe: probe.into(),
+                instance: instance.into(),
+                metric: metric.into(),
+                value,
+            };
         let values = vec![
             value("cpu", "", "busy_share", 0.5),
             value("cpu", "cpu0", "busy_share", 1.0),
             value("process", "runner", "user_cpus", 0.75),
             value("process", "runner", "system_cpus", 0.25),
         ];
-        let sample = Sample { host: "local".into(), start: at(0), end: at(1000), values };
+        let sample = Sample {
+            host: "local".into(),
+            start: at(0),
+            end: at(1000),
+            values,
+        };
         state.event(&Event::Sample(sample.into()), at(4000));
         state.event(&Event::Fault(fault(None).into()), at(4000));
         state
@@ -337,7 +416,10 @@ mod tests {
         assert_eq!(lines.len(), expected.len(), "{lines:#?}");
         for (line, expected) in lines.iter().zip(expected) {
             if expected.starts_with('[') {
-                assert!(line.starts_with("[━━━━━") && line.ends_with("]  10%  0:04 0:36 left"), "{line}");
+                assert!(
+                    line.starts_with("[━━━━━") && line.ends_with("]  10%  0:04 0:36 left"),
+                    "{line}"
+                );
             } else {
                 assert_eq!(line, expected);
             }
@@ -348,8 +430,17 @@ mod tests {
     #[test]
     fn faults_come_and_go() {
         let mut state = under_way();
-        let shown = |state: &State| draw(state, at(4000), &plain(80)).iter().any(|l| l.contains("stall"));
-        assert!(shown(&state) && state.interval_line(at(4000)).ends_with(", under stall at disk"));
+        let shown = |state: &State| {
+            draw(state, at(4000), &plain(80))
+                .iter()
+                .any(|l| l.contains("stall"))
+        };
+        assert!(
+            shown(&state)
+                && state
+                    .interval_line(at(4000))
+                    .ends_with(", under stall at disk")
+        );
         state.event(&Event::Fault(fault(Some(at(4000))).into()), at(4000));
         assert!(!shown(&state));
     }
@@ -367,10 +458,29 @@ mod tests {
         for state in &states {
             for columns in 1..200u16 {
                 for unicode in [true, false] {
-                    let lines = draw(state, at(5000), &Look { columns, colours: false, unicode });
-                    let coloured = draw(state, at(5000), &Look { columns, colours: true, unicode });
+                    let lines = draw(
+                        state,
+                        at(5000),
+                        &Look {
+                            columns,
+                            colours: false,
+                            unicode,
+                        },
+                    );
+                    let coloured = draw(
+                        state,
+                        at(5000),
+                        &Look {
+                            columns,
+                            colours: true,
+                            unicode,
+                        },
+                    );
                     for (line, coloured) in lines.iter().zip(&coloured) {
-                        assert!(line.chars().count() < usize::from(columns.max(20)), "{columns}: {line}");
+                        assert!(
+                            line.chars().count() < usize::from(columns.max(20)),
+                            "{columns}: {line}"
+                        );
                         assert!(unicode || line.is_ascii(), "{line}");
                         assert!(!line.contains(['\n', '\x1b']));
                         let mut bare = coloured.clone();

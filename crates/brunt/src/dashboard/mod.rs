@@ -44,9 +44,17 @@ pub fn can_draw() -> bool {
 pub fn of(name: &str, plan: &Plan, output: &Output, live: Option<&Served>) -> Box<dyn Observer> {
     let state = State::new(name, plan, Clock::Monotonic.now());
     if can_draw() {
-        Box::new(Dashboard::new(state, output.clone(), live.and_then(Served::on_terminal)))
+        Box::new(Dashboard::new(
+            state,
+            output.clone(),
+            live.and_then(Served::on_terminal),
+        ))
     } else {
-        Box::new(Lines { state, output: output.clone(), said: Nanos(0) })
+        Box::new(Lines {
+            state,
+            output: output.clone(),
+            said: Nanos(0),
+        })
     }
 }
 
@@ -98,11 +106,20 @@ impl Dashboard {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(20));
         bar.set_style(ProgressStyle::with_template("{msg}").expect("the template is right"));
         let (state, screen) = (Mutex::new(state), page.map(|_| Mutex::default()));
-        let shared = Arc::new(Shared { state, screen, over: Mutex::new(false), ended: Condvar::new(), bar });
+        let shared = Arc::new(Shared {
+            state,
+            screen,
+            over: Mutex::new(false),
+            ended: Condvar::new(),
+            bar,
+        });
         if let Some(page) = page {
             let watcher = Arc::clone(&shared);
             page.watch(Box::new(move |frame| {
-                watcher.screen.iter().for_each(|screen| lock(screen).take(frame));
+                watcher
+                    .screen
+                    .iter()
+                    .for_each(|screen| lock(screen).take(frame));
             }));
         }
         output.set_above(Some(shared.bar.clone()));
@@ -110,7 +127,11 @@ impl Dashboard {
         let drawn = Arc::clone(&shared);
         // Without a thread there is no view, and the experiment goes on.
         let thread = thread.spawn(move || drawn.keep_drawing()).ok();
-        Dashboard { shared, thread, output }
+        Dashboard {
+            shared,
+            thread,
+            output,
+        }
     }
 
     /// Takes the view away; what is printed next stands where it was.
@@ -159,7 +180,11 @@ impl Shared {
             lines.truncate(room);
             self.bar.set_message(lines.join("\n"));
             self.bar.tick();
-            over = self.ended.wait_timeout(over, DRAW_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+            over = self
+                .ended
+                .wait_timeout(over, DRAW_EVERY)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 }

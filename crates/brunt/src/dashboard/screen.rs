@@ -64,7 +64,9 @@ impl Screen {
                 self.faults.clear();
             }
             LiveFrame::RunStarts { .. } => self.stretches.clear(),
-            LiveFrame::Stretch(stretch) => keep(&mut self.stretches, stretch.clone(), STRETCHES_MAX),
+            LiveFrame::Stretch(stretch) => {
+                keep(&mut self.stretches, stretch.clone(), STRETCHES_MAX)
+            }
             LiveFrame::Sample(sample) => {
                 let key = sample.series();
                 if self.samples.len() < LISTED_MAX || self.samples.contains_key(&key) {
@@ -103,7 +105,11 @@ impl Screen {
         ];
         // The heat map gets its least before all others, and what nobody needs afterwards.
         let [most, least] = HEAT_ROWS;
-        let has_heat = left >= least + 2 && self.stretches.iter().any(|stretch| !stretch.heat.is_empty());
+        let has_heat = left >= least + 2
+            && self
+                .stretches
+                .iter()
+                .any(|stretch| !stretch.heat.is_empty());
         let mut heat_rows = if has_heat { least } else { 0 };
         left -= if has_heat { least + 2 } else { 0 };
         for (mut part, shown) in below {
@@ -125,12 +131,17 @@ impl Screen {
     fn figures<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
         let Some(last) = self.stretches.back() else {
             let mut waiting = Line::new(look);
-            let what = if self.run.is_some() { "ramping up, or no interval yet" } else { "getting ready" };
+            let what = if self.run.is_some() {
+                "ramping up, or no interval yet"
+            } else {
+                "getting ready"
+            };
             waiting.paint(Paint::Dim, what);
             return vec![waiting];
         };
-        let series =
-            |value: fn(&LiveStretch) -> f64| -> Vec<f64> { self.stretches.iter().map(value).collect() };
+        let series = |value: fn(&LiveStretch) -> f64| -> Vec<f64> {
+            self.stretches.iter().map(value).collect()
+        };
         let line = || Line::new(look);
         let mut lines = vec![
             row(
@@ -140,8 +151,20 @@ impl Screen {
                 &series(|stretch| stretch.requests_per_second),
                 true,
             ),
-            row(line(), "MB/s", &format!("{:.1}", last.bytes_per_second / 1e6), &[], true),
-            row(line(), "in flight", &format!("{:.1}", last.depth), &series(|stretch| stretch.depth), false),
+            row(
+                line(),
+                "MB/s",
+                &format!("{:.1}", last.bytes_per_second / 1e6),
+                &[],
+                true,
+            ),
+            row(
+                line(),
+                "in flight",
+                &format!("{:.1}", last.depth),
+                &series(|stretch| stretch.depth),
+                false,
+            ),
         ];
         if let Some(at) = &last.response {
             let p99 = series(|stretch| stretch.response.map_or(0.0, |at| at.p99_us));
@@ -173,10 +196,19 @@ impl Screen {
     /// The heat map in so many rows, the slowest at the top; below it where faults were, and the time.
     fn heat<'a>(&self, look: &'a Look, rows: usize) -> Vec<Line<'a>> {
         let columns = Line::new(look).room.saturating_sub(LABEL);
-        let shown: Vec<&LiveStretch> =
-            self.stretches.iter().skip(self.stretches.len().saturating_sub(columns)).collect();
-        let used = || shown.iter().flat_map(|stretch| stretch.heat.iter().map(|(row, _)| usize::from(*row)));
-        let (Some(low), Some(high)) = (used().min(), used().max()) else { return Vec::new() };
+        let shown: Vec<&LiveStretch> = self
+            .stretches
+            .iter()
+            .skip(self.stretches.len().saturating_sub(columns))
+            .collect();
+        let used = || {
+            shown
+                .iter()
+                .flat_map(|stretch| stretch.heat.iter().map(|(row, _)| usize::from(*row)))
+        };
+        let (Some(low), Some(high)) = (used().min(), used().max()) else {
+            return Vec::new();
+        };
         // So many of the page's rows are one of these.
         let each = (high - low + 1).div_ceil(rows).max(1);
         let mut cells = vec![vec![0u64; shown.len()]; (high - low + 1).div_ceil(each)];
@@ -193,15 +225,23 @@ impl Screen {
             lines.push(labelled(
                 look,
                 &name,
-                &counts.iter().map(|count| shade(*count, top, look)).collect::<String>(),
+                &counts
+                    .iter()
+                    .map(|count| shade(*count, top, look))
+                    .collect::<String>(),
             ));
         }
         let is_under = |stretch: &&LiveStretch| {
             let over = |fault: &LiveFault| fault.end_s.is_none_or(|end| end > stretch.start_s);
-            self.faults.values().any(|fault| fault.start_s < stretch.end_s && over(fault))
+            self.faults
+                .values()
+                .any(|fault| fault.start_s < stretch.end_s && over(fault))
         };
         let mark = if look.unicode { '▓' } else { 'X' };
-        let faults: String = shown.iter().map(|one| if is_under(one) { mark } else { ' ' }).collect();
+        let faults: String = shown
+            .iter()
+            .map(|one| if is_under(one) { mark } else { ' ' })
+            .collect();
         let mut under = Line::new(look);
         under.put(&format!(
             "{:>width$} ",
@@ -214,15 +254,24 @@ impl Screen {
         let to = format!("{to:.1} s");
         let from = format!("{from:.1} s");
         let gap = shown.len().saturating_sub(from.len() + to.len()).max(1);
-        lines.push(labelled(look, "time", &format!("{from}{}{to}", " ".repeat(gap))));
+        lines.push(labelled(
+            look,
+            "time",
+            &format!("{from}{}{to}", " ".repeat(gap)),
+        ));
         lines
     }
 
     fn faults_listed<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
         let text = |fault: &LiveFault| {
             let mut line = Line::new(look);
-            let until = fault.end_s.map_or_else(|| "now".into(), |end| format!("{end:.1} s"));
-            let words = format!("{} at {}, {:.1} s to {until}", fault.name, fault.place, fault.start_s);
+            let until = fault
+                .end_s
+                .map_or_else(|| "now".into(), |end| format!("{end:.1} s"));
+            let words = format!(
+                "{} at {}, {:.1} s to {until}",
+                fault.name, fault.place, fault.start_s
+            );
             match fault.end_s {
                 None => line.paint(Paint::Red, &words),
                 Some(_) => line.put(&words),
@@ -234,12 +283,26 @@ impl Screen {
 
     fn hosts<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
         // Figures of processes and devices are on the page; here the program's own stand with the errors.
-        let machines = self.samples.iter().filter(|((_, subject), _)| *subject == LiveSubject::Machine);
+        let machines = self
+            .samples
+            .iter()
+            .filter(|((_, subject), _)| *subject == LiveSubject::Machine);
         machines
             .map(|((host, _), sample)| {
-                let values = sample.values.iter().map(|one| (&*one.0, &*one.1, &*one.2, one.3));
+                let values = sample
+                    .values
+                    .iter()
+                    .map(|one| (&*one.0, &*one.1, &*one.2, one.3));
                 let figures = host_figures(values).join("  ");
-                labelled(look, host, &if look.unicode { figures } else { figures.replace('°', "") })
+                labelled(
+                    look,
+                    host,
+                    &if look.unicode {
+                        figures
+                    } else {
+                        figures.replace('°', "")
+                    },
+                )
             })
             .collect()
     }
@@ -247,24 +310,41 @@ impl Screen {
     /// Runs that are over, and the next.
     fn runs<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
         let over = self.ended.iter().map(|run| {
-            let p99 = run.response.map_or_else(|| "-".into(), |at| micros(at.p99_us));
+            let p99 = run
+                .response
+                .map_or_else(|| "-".into(), |at| micros(at.p99_us));
             let rate = format_grouped(run.requests_per_second.round());
             let note = if run.complete { "" } else { ", not complete" };
             let what = format!("{} of {}", run.order + 1, run.runs);
-            labelled(look, &what, &format!("{rate}/s  p99 {p99}  {}{note}", run.label))
+            labelled(
+                look,
+                &what,
+                &format!("{rate}/s  p99 {p99}  {}{note}", run.label),
+            )
         });
         let next = self.run.as_ref().map_or(0, |run| run.order as usize + 1);
         let to_come = (self.plan.runs as usize).saturating_sub(next);
-        let point = self.plan.order.get(next).and_then(|point| self.plan.points.get(*point as usize));
+        let point = self
+            .plan
+            .order
+            .get(next)
+            .and_then(|point| self.plan.points.get(*point as usize));
         let next = point.map(|point| {
-            let others = if to_come > 1 { format!(", and {} more", to_come - 1) } else { String::new() };
+            let others = if to_come > 1 {
+                format!(", and {} more", to_come - 1)
+            } else {
+                String::new()
+            };
             labelled(look, "next", &format!("{}{others}", point.label))
         });
         over.chain(next).collect()
     }
 
     fn log<'a>(&self, look: &'a Look) -> Vec<Line<'a>> {
-        self.notes.iter().map(|note| labelled(look, "log", note)).collect()
+        self.notes
+            .iter()
+            .map(|note| labelled(look, "log", note))
+            .collect()
     }
 }
 
@@ -279,7 +359,11 @@ fn labelled<'a>(look: &'a Look, name: &str, text: &str) -> Line<'a> {
 
 /// How much of the most: a tenth of it is to be seen, hence the logarithm.
 fn shade(count: u64, top: u64, look: &Look) -> char {
-    let steps = if look.unicode { [' ', '░', '▒', '▓', '█'] } else { [' ', '.', ':', '+', '#'] };
+    let steps = if look.unicode {
+        [' ', '░', '▒', '▓', '█']
+    } else {
+        [' ', '.', ':', '+', '#']
+    };
     if count == 0 {
         return steps[0];
     }
@@ -295,7 +379,11 @@ mod tests {
     use brunt_web::live::{LivePoint, LiveValue};
 
     fn look(columns: u16, colours: bool, unicode: bool) -> Look {
-        Look { columns, colours, unicode }
+        Look {
+            columns,
+            colours,
+            unicode,
+        }
     }
 
     fn stretch(second: u32, row: u16) -> LiveFrame {
@@ -326,10 +414,26 @@ mod tests {
     /// A run in its tenth second, with a fault from the third to the fifth that made some requests slow.
     fn screen() -> Screen {
         let mut screen = Screen::default();
-        let points = vec![LivePoint { label: "disk w".into(), stated_s: None }];
+        let points = vec![LivePoint {
+            label: "disk w".into(),
+            stated_s: None,
+        }];
         let heat_bounds_us = (0..30).map(|row| f64::from(1u32 << row)).collect();
-        let plan = LivePlan { runs: 3, order: vec![0, 0, 0], points, heat_bounds_us, ..LivePlan::default() };
-        let run = LiveRun { order: 0, runs: 3, point: 0, label: "disk w".into(), repetition: 0, at_s: 0.0 };
+        let plan = LivePlan {
+            runs: 3,
+            order: vec![0, 0, 0],
+            points,
+            heat_bounds_us,
+            ..LivePlan::default()
+        };
+        let run = LiveRun {
+            order: 0,
+            runs: 3,
+            point: 0,
+            label: "disk w".into(),
+            repetition: 0,
+            at_s: 0.0,
+        };
         let fault = LiveFault {
             index: 0,
             name: "stall".into(),
@@ -352,37 +456,74 @@ mod tests {
         };
         screen.take(&LiveFrame::Plan(plan));
         screen.take(&LiveFrame::RunBegins(run));
-        screen.take(&LiveFrame::RunStarts { at_s: 0.0, trial: 0 });
+        screen.take(&LiveFrame::RunStarts {
+            at_s: 0.0,
+            trial: 0,
+        });
         screen.take(&LiveFrame::Fault(fault));
-        (0..10)
-            .for_each(|second| screen.take(&stretch(second, if (3..5).contains(&second) { 11 } else { 5 })));
+        (0..10).for_each(|second| {
+            screen.take(&stretch(
+                second,
+                if (3..5).contains(&second) { 11 } else { 5 },
+            ))
+        });
         screen.take(&LiveFrame::Sample(sample));
-        screen.take(&LiveFrame::Note { at_s: 1.0, text: "a line of the log".into() });
+        screen.take(&LiveFrame::Note {
+            at_s: 1.0,
+            text: "a line of the log".into(),
+        });
         screen
     }
 
     #[test]
     fn what_the_page_shows() {
         let lines = screen().draw(&state(), Nanos(0), &look(60, false, true), 30);
-        let has = |text: &str| assert!(lines.iter().any(|line| line.contains(text)), "{text}: {lines:#?}");
-        for text in ["requests/s        1,000", "in flight           3.5", "p99.9 1.50 ms", "no errors"] {
+        let has = |text: &str| {
+            assert!(
+                lines.iter().any(|line| line.contains(text)),
+                "{text}: {lines:#?}"
+            )
+        };
+        for text in [
+            "requests/s        1,000",
+            "in flight           3.5",
+            "p99.9 1.50 ms",
+            "no errors",
+        ] {
             has(text);
         }
         // Eight rows of the page, of 16 us to 2 ms, in as many: the slow ones are at the top, where the fault was.
-        let slowest = lines.iter().position(|line| line.starts_with("  2.05 ms    ▒▒"));
-        assert_eq!(slowest.map(|at| lines[at + 8].starts_with("   faults    ▓▓")), Some(true), "{lines:#?}");
+        let slowest = lines
+            .iter()
+            .position(|line| line.starts_with("  2.05 ms    ▒▒"));
+        assert_eq!(
+            slowest.map(|at| lines[at + 8].starts_with("   faults    ▓▓")),
+            Some(true),
+            "{lines:#?}"
+        );
         has("   32 us ▒▒▒  ▒▒▒▒▒");
         has("   16 us ██████████");
         has("    time 0.0 s 10.0 s");
         // In less room, neighbours are one row, and nothing is lost.
         let low = screen().draw(&state(), Nanos(0), &look(60, false, true), 20);
-        let slow = low.iter().position(|line| line.ends_with("    ▒▒     ")).expect("slow requests");
-        assert!(low.len() <= 20 && low[slow..].iter().any(|line| line.contains("faults    ▓▓")), "{low:#?}");
+        let slow = low
+            .iter()
+            .position(|line| line.ends_with("    ▒▒     "))
+            .expect("slow requests");
+        assert!(
+            low.len() <= 20 && low[slow..].iter().any(|line| line.contains("faults    ▓▓")),
+            "{low:#?}"
+        );
         has("stall at disk, 3.0 s to 5.0 s");
         has("   node7 cpu 50.0 %");
         has("    next disk w, and 1 more");
         has("     log a line of the log");
-        assert!(lines.last().is_some_and(|line| line.starts_with("Ctrl-C ends it")), "{lines:#?}");
+        assert!(
+            lines
+                .last()
+                .is_some_and(|line| line.starts_with("Ctrl-C ends it")),
+            "{lines:#?}"
+        );
     }
 
     /// Whatever the size: never more lines than the terminal has, never a line as wide; colour adds nothing but colour.
@@ -392,11 +533,16 @@ mod tests {
             for rows in 1..40 {
                 for columns in [1, 19, 20, 33, 80, 119, 200u16] {
                     for unicode in [true, false] {
-                        let lines = screen.draw(&state, Nanos(0), &look(columns, false, unicode), rows);
-                        let coloured = screen.draw(&state, Nanos(0), &look(columns, true, unicode), rows);
+                        let lines =
+                            screen.draw(&state, Nanos(0), &look(columns, false, unicode), rows);
+                        let coloured =
+                            screen.draw(&state, Nanos(0), &look(columns, true, unicode), rows);
                         assert!(lines.len() <= rows, "{rows}: {lines:#?}");
                         for (line, coloured) in lines.iter().zip(&coloured) {
-                            assert!(line.chars().count() < usize::from(columns.max(20)), "{columns}: {line}");
+                            assert!(
+                                line.chars().count() < usize::from(columns.max(20)),
+                                "{columns}: {line}"
+                            );
                             assert!(unicode || line.is_ascii(), "{line}");
                             let mut bare = coloured.clone();
                             for code in ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m"] {
@@ -416,8 +562,14 @@ mod tests {
         let mut screen = screen();
         for index in 0..10_000 {
             screen.take(&stretch(index, 5));
-            screen.take(&LiveFrame::Note { at_s: 0.0, text: index.to_string() });
+            screen.take(&LiveFrame::Note {
+                at_s: 0.0,
+                text: index.to_string(),
+            });
         }
-        assert_eq!((screen.stretches.len(), screen.notes.len()), (STRETCHES_MAX, LISTED_MAX));
+        assert_eq!(
+            (screen.stretches.len(), screen.notes.len()),
+            (STRETCHES_MAX, LISTED_MAX)
+        );
     }
 }

@@ -108,10 +108,14 @@ impl Open {
     }
 
     fn add_kind(&mut self, kind: OpKind, counts: [u64; 2], more_nanos: f64) {
-        let index = self.kinds.iter().position(|(known, ..)| *known == kind).unwrap_or_else(|| {
-            self.kinds.push((kind, [0; 2], 0.0));
-            self.kinds.len() - 1
-        });
+        let index = self
+            .kinds
+            .iter()
+            .position(|(known, ..)| *known == kind)
+            .unwrap_or_else(|| {
+                self.kinds.push((kind, [0; 2], 0.0));
+                self.kinds.len() - 1
+            });
         let (_, [done, in_time], nanos) = &mut self.kinds[index];
         *done += counts[0];
         *in_time += counts[1];
@@ -124,7 +128,10 @@ impl Open {
         self.bytes += other.bytes;
         self.length += other.length;
         self.response.merge(&other.response);
-        other.kinds.iter().for_each(|(kind, counts, nanos)| self.add_kind(*kind, *counts, *nanos));
+        other
+            .kinds
+            .iter()
+            .for_each(|(kind, counts, nanos)| self.add_kind(*kind, *counts, *nanos));
     }
 
     fn rates(&self) -> RecentRates {
@@ -132,7 +139,10 @@ impl Open {
         RecentRates {
             requests_per_second: self.requests as f64 / seconds,
             bytes_per_second: self.bytes as f64 / seconds,
-            p99_us: self.response.percentile(99.0).map(|nanos| nanos.0 as f64 / 1e3),
+            p99_us: self
+                .response
+                .percentile(99.0)
+                .map(|nanos| nanos.0 as f64 / 1e3),
         }
     }
 
@@ -143,7 +153,11 @@ impl Open {
             requests_per_second: in_time as f64 / self.length.as_secs_f64(),
             mean_us: (done > 0).then(|| nanos / done as f64 / 1e3),
         };
-        if self.kinds.len() < 2 { Vec::new() } else { self.kinds.iter().map(kind).collect() }
+        if self.kinds.len() < 2 {
+            Vec::new()
+        } else {
+            self.kinds.iter().map(kind).collect()
+        }
     }
 
     fn clear(&mut self) {
@@ -232,7 +246,12 @@ impl State {
 
     fn interval(&mut self, interval: &Interval) {
         let figures = &interval.figures;
-        for (sum, count) in self.counts.by_status.iter_mut().zip(figures.counts.by_status) {
+        for (sum, count) in self
+            .counts
+            .by_status
+            .iter_mut()
+            .zip(figures.counts.by_status)
+        {
             *sum += count;
         }
         self.retries += figures.retries();
@@ -288,8 +307,15 @@ impl State {
         let mut left = Duration::ZERO;
         for (place, point) in self.order.iter().enumerate().skip(self.done) {
             let expected = self.expected(*point)?;
-            let under_way = self.run.as_ref().is_some_and(|run| run.order as usize == place);
-            let spent = if under_way { now.since(self.run_began) } else { Duration::ZERO };
+            let under_way = self
+                .run
+                .as_ref()
+                .is_some_and(|run| run.order as usize == place);
+            let spent = if under_way {
+                now.since(self.run_began)
+            } else {
+                Duration::ZERO
+            };
             left += expected.saturating_sub(spent);
         }
         Some(left)
@@ -302,8 +328,9 @@ impl State {
         if let Some(stated) = self.stated[point] {
             return Some(stated);
         }
-        let (count, sum) =
-            self.took.values().fold((0, Duration::ZERO), |all, took| (all.0 + took.0, all.1 + took.1));
+        let (count, sum) = self.took.values().fold((0, Duration::ZERO), |all, took| {
+            (all.0 + took.0, all.1 + took.1)
+        });
         (count > 0).then(|| sum / count)
     }
 
@@ -336,13 +363,19 @@ impl State {
 
     /// A plain line of a long run.
     pub fn interval_line(&self, now: Nanos) -> String {
-        let Some(run) = &self.run else { return self.name.clone() };
+        let Some(run) = &self.run else {
+            return self.name.clone();
+        };
         let (place, all) = (run.order + 1, run.runs);
         let seconds = self.started.map_or(0, |start| now.since(start).as_secs());
         let mut line = format!("[{place}/{all}] {}: {seconds} s", run.label);
         if let Some(stretch) = self.shown {
             line += &format!(", {:.0} requests/s", stretch.requests_per_second);
-            line += &in_brackets(self.kinds.iter().map(|kind| (kind.op, kind.requests_per_second)));
+            line += &in_brackets(
+                self.kinds
+                    .iter()
+                    .map(|kind| (kind.op, kind.requests_per_second)),
+            );
             if let Some(p99) = stretch.p99_us {
                 line += &format!(", p99 {p99:.1} us");
             }
@@ -370,7 +403,11 @@ fn in_brackets(kinds: impl ExactSizeIterator<Item = (OpKind, f64)>) -> String {
 pub fn run_line(info: &RunInfo, run: &RunSummary) -> String {
     let (done, all, rate) = (info.order + 1, info.runs, run.requests_per_second);
     let mut line = format!("[{done}/{all}] {}: {rate:.0} requests/s", info.label);
-    line += &in_brackets(run.ops.iter().map(|op| (op.op, run.requests_per_second_of(op))));
+    line += &in_brackets(
+        run.ops
+            .iter()
+            .map(|op| (op.op, run.requests_per_second_of(op))),
+    );
     if let Some(response) = run.response {
         line += &format!(", p99 {:.1} us", response.p99_us);
     }
@@ -418,11 +455,20 @@ pub mod tests {
         }
         (figures.at(0).completed, figures.at(0).bytes) = (reads, reads * 4096);
         figures.counts.by_status[RequestStatus::Good as usize] = reads;
-        Interval { index, start: at(index * millis), end: at((index + 1) * millis), figures }
+        Interval {
+            index,
+            start: at(index * millis),
+            end: at((index + 1) * millis),
+            figures,
+        }
     }
 
     pub fn state() -> State {
-        State::new("block sizes", &Experiment::parse("x.toml", TEXT).unwrap().plan(), at(0))
+        State::new(
+            "block sizes",
+            &Experiment::parse("x.toml", TEXT).unwrap().plan(),
+            at(0),
+        )
     }
 
     /// Short intervals make one stretch, with the percentile of all of them.
@@ -432,7 +478,10 @@ pub mod tests {
         state.event(&Event::RunBegins(info(0, 0).into()), at(0));
         for index in 0..20 {
             let us = if index % 10 == 9 { 5000 } else { 100 };
-            state.event(&Event::Interval(interval(index, 10, 50, us).into()), at(index * 10));
+            state.event(
+                &Event::Interval(interval(index, 10, 50, us).into()),
+                at(index * 10),
+            );
         }
         assert_eq!(state.history.len(), 2);
         assert!((state.history[0].requests_per_second - 5000.0).abs() < 1.0);
@@ -449,12 +498,25 @@ pub mod tests {
         for index in 0..250 {
             // Every other stretch of 100 ms has nothing.
             let reads = if index / 10 % 2 == 0 { 50 } else { 0 };
-            state.event(&Event::Interval(interval(index, 10, reads, 100).into()), at(index * 10));
+            state.event(
+                &Event::Interval(interval(index, 10, reads, 100).into()),
+                at(index * 10),
+            );
             shown.push(state.shown.map(|rates| rates.requests_per_second.round()));
         }
-        assert_eq!((shown[8], shown[9], shown[19]), (None, Some(5000.0), Some(2500.0)));
-        assert!(shown[99..].iter().all(|rate| *rate == Some(2500.0)), "{shown:?}");
-        assert!(state.interval_line(at(2500)).contains("2500 requests/s, p99 100"));
+        assert_eq!(
+            (shown[8], shown[9], shown[19]),
+            (None, Some(5000.0), Some(2500.0))
+        );
+        assert!(
+            shown[99..].iter().all(|rate| *rate == Some(2500.0)),
+            "{shown:?}"
+        );
+        assert!(
+            state
+                .interval_line(at(2500))
+                .contains("2500 requests/s, p99 100")
+        );
     }
 
     /// Two kinds have a figure each, over the whole second; one has none beside the total.
@@ -462,7 +524,10 @@ pub mod tests {
     fn kinds_have_figures_where_there_are_several() {
         let mut state = state();
         state.event(&Event::RunBegins(info(0, 0).into()), at(0));
-        state.event(&Event::Interval(interval(0, 1000, 500, 100).into()), at(1000));
+        state.event(
+            &Event::Interval(interval(0, 1000, 500, 100).into()),
+            at(1000),
+        );
         assert_eq!(state.kinds, []);
         assert!(!state.interval_line(at(1000)).contains('('));
         for (index, us) in [(2, 100), (3, 300)] {
@@ -473,9 +538,23 @@ pub mod tests {
             both.figures.merge(&trims);
             state.event(&Event::Interval(both.into()), at(2000));
         }
-        let kind = |op, requests_per_second, us| KindRate { op, requests_per_second, mean_us: Some(us) };
-        assert_eq!(state.kinds, [kind(OpKind::Read, 1000.0, 100.0), kind(OpKind::Unmap, 200.0, 200.0)]);
-        assert!(state.interval_line(at(2000)).contains("1200 requests/s (read 1000, unmap 200)"));
+        let kind = |op, requests_per_second, us| KindRate {
+            op,
+            requests_per_second,
+            mean_us: Some(us),
+        };
+        assert_eq!(
+            state.kinds,
+            [
+                kind(OpKind::Read, 1000.0, 100.0),
+                kind(OpKind::Unmap, 200.0, 200.0)
+            ]
+        );
+        assert!(
+            state
+                .interval_line(at(2000))
+                .contains("1200 requests/s (read 1000, unmap 200)")
+        );
     }
 
     /// Time left is what is stated until runs tell better, and never runs out early.

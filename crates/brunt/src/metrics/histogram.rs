@@ -24,7 +24,11 @@ impl MetricsPage {
         let bucket = format!("{name}_bucket");
         for (bound, below) in bounds().zip(below) {
             let bound = (bound as f64 * 1e-9).to_string();
-            let labels: Vec<(&str, &str)> = labels.iter().copied().chain([("le", bound.as_str())]).collect();
+            let labels: Vec<(&str, &str)> = labels
+                .iter()
+                .copied()
+                .chain([("le", bound.as_str())])
+                .collect();
             self.sample(&bucket, &labels, below);
         }
         let all: Vec<(&str, &str)> = labels.iter().copied().chain([("le", "+Inf")]).collect();

@@ -26,7 +26,9 @@ pub fn serve(
     output: &Output,
     page: impl Fn() -> String + Send + 'static,
 ) -> Result<Option<HttpServer>, Failure> {
-    let Some(listener) = listener else { return Ok(None) };
+    let Some(listener) = listener else {
+        return Ok(None);
+    };
     let address = listener.local_addr().map_err(Failure::failed)?;
     let server = brunt_web::metrics::serve(listener, page)
         .map_err(|error| Failure::failed(format!("cannot serve metrics: {error}")))?;
@@ -65,7 +67,11 @@ pub struct MetricsPage(String);
 impl MetricsPage {
     /// Begins a metric; its samples follow.
     pub fn metric(&mut self, name: &str, kind: MetricKind, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {}", kind.name());
+        let _ = writeln!(
+            self.0,
+            "# HELP {name} {help}\n# TYPE {name} {}",
+            kind.name()
+        );
     }
 
     /// A metric with one value and no labels.
@@ -90,7 +96,11 @@ impl MetricsPage {
             }
             self.0.push('"');
         }
-        let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+        let _ = writeln!(
+            self.0,
+            "{} {value}",
+            if labels.is_empty() { "" } else { "}" }
+        );
     }
 
     /// The text.

@@ -76,11 +76,21 @@ impl Rounds {
 impl RunMetrics {
     /// Of an experiment whose runs are planned.
     pub fn of(experiment: &Experiment, plan: &Plan) -> RunMetrics {
-        let metrics =
-            RunMetrics::alone(&experiment.name, plan.points.first().map_or("", |point| &point.label));
+        let metrics = RunMetrics::alone(
+            &experiment.name,
+            plan.points.first().map_or("", |point| &point.label),
+        );
         let fault = |(index, entry): (usize, &brunt_study::fault::FaultEntry)| {
             let (name, kind) = (entry.label(), entry.kind_name().to_string());
-            (index as u32, FaultState { name, kind, place: entry.place(), active: false })
+            (
+                index as u32,
+                FaultState {
+                    name,
+                    kind,
+                    place: entry.place(),
+                    active: false,
+                },
+            )
         };
         let mut state = metrics.lock();
         state.planned = plan.runs.len() as u32;
@@ -131,12 +141,15 @@ impl Observer for RunMetrics {
             Event::RunStarts(_) => state.start(),
             Event::Interval(interval) => state.interval(interval),
             Event::Fault(record) => {
-                let fault = state.faults.entry(record.index).or_insert_with(|| FaultState {
-                    name: record.name.clone(),
-                    kind: record.kind.to_string(),
-                    place: record.place.clone(),
-                    active: false,
-                });
+                let fault = state
+                    .faults
+                    .entry(record.index)
+                    .or_insert_with(|| FaultState {
+                        name: record.name.clone(),
+                        kind: record.kind.to_string(),
+                        place: record.place.clone(),
+                        active: false,
+                    });
                 fault.active = record.end.is_none();
             }
             Event::RunEnds(_, run, _) => state.end(run.stopped),
@@ -155,7 +168,11 @@ impl RunState {
     }
 
     fn sample(&mut self, sample: &Sample) {
-        for value in sample.values.iter().filter(|value| value.probe == DEVICE.name) {
+        for value in sample
+            .values
+            .iter()
+            .filter(|value| value.probe == DEVICE.name)
+        {
             let key = [&*sample.host, &*value.instance, &*value.metric].map(str::to_string);
             self.devices.insert(key, value.value);
         }
@@ -180,7 +197,9 @@ impl RunState {
     fn end(&mut self, stopped: Stopped) {
         self.under_way = false;
         *self.ended.entry(stopped).or_default() += 1;
-        self.faults.values_mut().for_each(|fault| fault.active = false);
+        self.faults
+            .values_mut()
+            .for_each(|fault| fault.active = false);
     }
 
     fn write(&self, page: &mut MetricsPage) {
@@ -194,7 +213,11 @@ impl RunState {
 
     fn write_devices(&self, page: &mut MetricsPage) {
         for metric in DEVICE.metrics {
-            let mut values = self.devices.iter().filter(|([.., name], _)| name == metric.name).peekable();
+            let mut values = self
+                .devices
+                .iter()
+                .filter(|([.., name], _)| name == metric.name)
+                .peekable();
             if values.peek().is_none() {
                 continue;
             }
@@ -212,9 +235,22 @@ impl RunState {
             page.sample(name, labels, value);
         };
         let experiment = [&[("experiment", self.experiment.as_str())], labels].concat();
-        gauge("brunt_run_info", "The run under way, or the last one.", &experiment, 1.0);
-        gauge("brunt_runs_planned", "Runs of the experiment.", &[], f64::from(self.planned));
-        let ready = self.ready.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        gauge(
+            "brunt_run_info",
+            "The run under way, or the last one.",
+            &experiment,
+            1.0,
+        );
+        gauge(
+            "brunt_runs_planned",
+            "Runs of the experiment.",
+            &[],
+            f64::from(self.planned),
+        );
+        let ready = self
+            .ready
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
         gauge(
             "brunt_run_ready_time_seconds",
             "When the run was made ready, in seconds since 1970.",
@@ -227,20 +263,35 @@ impl RunState {
             labels,
             f64::from(u8::from(self.under_way)),
         );
-        gauge("brunt_run_measured_seconds", "Time measured so far.", labels, self.measured.as_secs_f64());
+        gauge(
+            "brunt_run_measured_seconds",
+            "Time measured so far.",
+            labels,
+            self.measured.as_secs_f64(),
+        );
         gauge(
             "brunt_run_steady",
             "1 while the rate of the last five seconds is steady (SNIA: within 20 %, its slope within 10 %).",
             labels,
             f64::from(u8::from(self.steady.is_steady)),
         );
-        let (name, help) = ("brunt_fault_active", "1 while the fault is in effect, as proven.");
+        let (name, help) = (
+            "brunt_fault_active",
+            "1 while the fault is in effect, as proven.",
+        );
         page.metric(name, MetricKind::Gauge, help);
         for fault in self.faults.values() {
-            let labels = [("fault", &*fault.name), ("kind", &*fault.kind), ("place", &*fault.place)];
+            let labels = [
+                ("fault", &*fault.name),
+                ("kind", &*fault.kind),
+                ("place", &*fault.place),
+            ];
             page.sample(name, &labels, u8::from(fault.active));
         }
-        let (name, help) = ("brunt_runs_ended_total", "Runs that are over, by what ended them.");
+        let (name, help) = (
+            "brunt_runs_ended_total",
+            "Runs that are over, by what ended them.",
+        );
         page.metric(name, MetricKind::Counter, help);
         let kinds = [
             Stopped::Done,
@@ -259,11 +310,29 @@ impl RunState {
     fn write_counts(&self, page: &mut MetricsPage, labels: Labels<'_>) {
         type Value = fn(&OpFigures) -> u64;
         let by_op: [(&str, &str, Value); 5] = [
-            ("brunt_run_requests_total", "Requests completed.", |op| op.completed),
-            ("brunt_run_bytes_total", "Bytes that completed requests name.", |op| op.bytes),
-            ("brunt_run_late_requests_total", "Requests completed after the end of measuring.", |op| op.late),
-            ("brunt_run_retries_total", "Attempts after the first.", |op| op.retries),
-            ("brunt_run_timeouts_total", "Attempts given up by the time limit.", |op| op.timeouts),
+            ("brunt_run_requests_total", "Requests completed.", |op| {
+                op.completed
+            }),
+            (
+                "brunt_run_bytes_total",
+                "Bytes that completed requests name.",
+                |op| op.bytes,
+            ),
+            (
+                "brunt_run_late_requests_total",
+                "Requests completed after the end of measuring.",
+                |op| op.late,
+            ),
+            (
+                "brunt_run_retries_total",
+                "Attempts after the first.",
+                |op| op.retries,
+            ),
+            (
+                "brunt_run_timeouts_total",
+                "Attempts given up by the time limit.",
+                |op| op.timeouts,
+            ),
         ];
         for (name, help, value) in by_op {
             page.metric(name, MetricKind::Counter, help);
@@ -272,14 +341,32 @@ impl RunState {
             }
         }
         let counts = &self.figures.counts;
-        let (name, help) = ("brunt_run_errors_total", "Requests that did not end well, by how they ended.");
+        let (name, help) = (
+            "brunt_run_errors_total",
+            "Requests that did not end well, by how they ended.",
+        );
         page.metric(name, MetricKind::Counter, help);
-        let not_errors = [RequestStatus::Good, RequestStatus::Hanging, RequestStatus::Skipped];
-        for status in RequestStatus::ALL.into_iter().filter(|status| !not_errors.contains(status)) {
-            page.sample(name, &[labels, &[("status", status.name())]].concat(), counts.of(status));
+        let not_errors = [
+            RequestStatus::Good,
+            RequestStatus::Hanging,
+            RequestStatus::Skipped,
+        ];
+        for status in RequestStatus::ALL
+            .into_iter()
+            .filter(|status| !not_errors.contains(status))
+        {
+            page.sample(
+                name,
+                &[labels, &[("status", status.name())]].concat(),
+                counts.of(status),
+            );
         }
         for (name, help, status) in [
-            ("brunt_run_hanging_requests_total", "Requests without an answer.", RequestStatus::Hanging),
+            (
+                "brunt_run_hanging_requests_total",
+                "Requests without an answer.",
+                RequestStatus::Hanging,
+            ),
             (
                 "brunt_run_skipped_requests_total",
                 "Requests that were due but not sent.",
@@ -294,8 +381,16 @@ impl RunState {
     fn write_latencies(&self, page: &mut MetricsPage, labels: Labels<'_>) {
         type Value = fn(&OpFigures) -> &Histogram;
         let kinds: [(&str, &str, Value); 2] = [
-            ("brunt_run_response_seconds", "From the intended time to the completion.", |op| &op.response),
-            ("brunt_run_service_seconds", "From the last sending to the completion.", |op| &op.service),
+            (
+                "brunt_run_response_seconds",
+                "From the intended time to the completion.",
+                |op| &op.response,
+            ),
+            (
+                "brunt_run_service_seconds",
+                "From the last sending to the completion.",
+                |op| &op.service,
+            ),
         ];
         for (name, help, value) in kinds {
             page.metric(name, MetricKind::Histogram, help);
@@ -315,7 +410,9 @@ impl RunState {
         );
         for (kind, op) in self.figures.ops() {
             for (text, percent) in PERCENTILES {
-                let Some(nanos) = op.response.percentile(percent) else { continue };
+                let Some(nanos) = op.response.percentile(percent) else {
+                    continue;
+                };
                 let labels = [labels, &[("op", kind.name()), ("percentile", text)]].concat();
                 page.sample(name, &labels, nanos.0 as f64 * 1e-9);
             }

@@ -17,13 +17,22 @@ fn second(index: u64) -> Arc<Interval> {
     op.response.record(Nanos(3_000_000));
     op.service.record(Nanos(2_000_000));
     let at = |second: u64| Nanos(second * 1_000_000_000);
-    Arc::new(Interval { index, start: at(index), end: at(index + 1), figures })
+    Arc::new(Interval {
+        index,
+        start: at(index),
+        end: at(index + 1),
+        figures,
+    })
 }
 
 /// The value of the sample that begins with `name`.
 fn value(page: &str, name: &str) -> f64 {
-    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{name} in\n{page}")).parse().expect("a number")
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name} in\n{page}"))
+        .parse()
+        .expect("a number")
 }
 
 /// What happens in a run is on the page at once; the next run begins again.
@@ -44,25 +53,71 @@ fn a_page_follows_the_run() {
     };
     let labels = |run: u32| format!("{{point=\"disk \\\"w\\\"\",run=\"{run}\"");
     metrics.event(&Event::RunBegins(info(0))).unwrap();
-    assert_eq!(value(&metrics.page(), &format!("brunt_run_under_way{}}}", labels(0))), 0.0);
+    assert_eq!(
+        value(
+            &metrics.page(),
+            &format!("brunt_run_under_way{}}}", labels(0))
+        ),
+        0.0
+    );
     metrics.event(&Event::RunStarts(Nanos(0))).unwrap();
     for index in 0..5 {
-        assert_eq!(value(&metrics.page(), &format!("brunt_run_steady{}}}", labels(0))), 0.0, "{index}");
+        assert_eq!(
+            value(&metrics.page(), &format!("brunt_run_steady{}}}", labels(0))),
+            0.0,
+            "{index}"
+        );
         metrics.event(&Event::Interval(second(index))).unwrap();
     }
     let page = metrics.page();
     let of = |name: &str, more: &str| value(&page, &format!("{name}{}{more}}}", labels(0)));
-    assert_eq!((of("brunt_run_under_way", ""), of("brunt_run_steady", "")), (1.0, 1.0));
-    assert_eq!((of("brunt_run_measured_seconds", ""), of("brunt_run_ready_time_seconds", "")), (5.0, 77.0));
+    assert_eq!(
+        (of("brunt_run_under_way", ""), of("brunt_run_steady", "")),
+        (1.0, 1.0)
+    );
+    assert_eq!(
+        (
+            of("brunt_run_measured_seconds", ""),
+            of("brunt_run_ready_time_seconds", "")
+        ),
+        (5.0, 77.0)
+    );
     let op = ",op=\"read\"";
-    assert_eq!((of("brunt_run_requests_total", op), of("brunt_run_bytes_total", op)), (5.0, 20480.0));
+    assert_eq!(
+        (
+            of("brunt_run_requests_total", op),
+            of("brunt_run_bytes_total", op)
+        ),
+        (5.0, 20480.0)
+    );
     assert_eq!(of("brunt_run_response_seconds_count", op), 5.0);
     assert!((of("brunt_run_response_seconds_sum", op) - 0.015).abs() < 1e-9);
     // 3 ms is between 2.097 and 4.194 ms.
-    assert_eq!(of("brunt_run_response_seconds_bucket", ",op=\"read\",le=\"0.002097152\""), 0.0);
-    assert_eq!(of("brunt_run_response_seconds_bucket", ",op=\"read\",le=\"0.004194304\""), 5.0);
-    assert_eq!(of("brunt_run_service_seconds_bucket", ",op=\"read\",le=\"+Inf\""), 5.0);
-    let median = of("brunt_run_response_percentile_seconds", ",op=\"read\",percentile=\"50\"");
+    assert_eq!(
+        of(
+            "brunt_run_response_seconds_bucket",
+            ",op=\"read\",le=\"0.002097152\""
+        ),
+        0.0
+    );
+    assert_eq!(
+        of(
+            "brunt_run_response_seconds_bucket",
+            ",op=\"read\",le=\"0.004194304\""
+        ),
+        5.0
+    );
+    assert_eq!(
+        of(
+            "brunt_run_service_seconds_bucket",
+            ",op=\"read\",le=\"+Inf\""
+        ),
+        5.0
+    );
+    let median = of(
+        "brunt_run_response_percentile_seconds",
+        ",op=\"read\",percentile=\"50\"",
+    );
     assert!((median - 0.003).abs() < 3e-6, "{median}");
     metrics.event(&Event::RunBegins(info(1))).unwrap();
     let page = metrics.page();
@@ -74,9 +129,13 @@ fn a_page_follows_the_run() {
 
 /// Names of metrics on a page, as samples have them: a histogram has three.
 fn exported(page: &str) -> BTreeSet<String> {
-    let kinds = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let kinds = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let names = |(name, kind): (&str, &str)| match kind {
-        "histogram" => ["_bucket", "_sum", "_count"].map(|part| format!("{name}{part}")).to_vec(),
+        "histogram" => ["_bucket", "_sum", "_count"]
+            .map(|part| format!("{name}{part}"))
+            .to_vec(),
         _ => vec![name.to_string()],
     };
     kinds.flat_map(names).collect()
@@ -90,21 +149,36 @@ fn the_dashboard_knows_the_metrics() {
     let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let mut asked = BTreeSet::new();
     let panels = dashboard["panels"].as_array().expect("panels");
-    for target in panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten() {
+    for target in panels
+        .iter()
+        .filter_map(|panel| panel["targets"].as_array())
+        .flatten()
+    {
         let query = target["expr"].as_str().expect("a query");
         for (at, _) in query.match_indices("brunt_") {
-            let name: String =
-                query[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            let name: String = query[at..]
+                .chars()
+                .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+                .collect();
             asked.insert(name);
         }
     }
     let run = exported(&RunMetrics::alone("x", "w").page());
-    let all: BTreeSet<String> =
-        run.iter().cloned().chain(exported(&crate::commands::capture_metrics())).collect();
+    let all: BTreeSet<String> = run
+        .iter()
+        .cloned()
+        .chain(exported(&crate::commands::capture_metrics()))
+        .collect();
     // A target's page needs one that serves: tests/metrics.rs holds the dashboard to it.
     let is_target = |name: &&String| name.starts_with("brunt_target_");
-    let unknown: Vec<_> = asked.difference(&all).filter(|name| !is_target(name)).collect();
-    assert!(unknown.is_empty(), "docs/grafana.json asks for {unknown:?}, which nothing exports");
+    let unknown: Vec<_> = asked
+        .difference(&all)
+        .filter(|name| !is_target(name))
+        .collect();
+    assert!(
+        unknown.is_empty(),
+        "docs/grafana.json asks for {unknown:?}, which nothing exports"
+    );
     let family = |name: &String| {
         ["_bucket", "_sum", "_count"]
             .iter()
@@ -118,5 +192,8 @@ fn the_dashboard_knows_the_metrics() {
         .map(family)
         .filter(|name| !asked.contains(name) && name != "brunt_run_ready_time_seconds")
         .collect();
-    assert!(missing.is_empty(), "docs/grafana.json does not show {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "docs/grafana.json does not show {missing:?}"
+    );
 }

@@ -19,8 +19,11 @@ struct Files {
 /// The circles among these files (path below `src`, text without comments and tests), the files of each in order.
 pub fn circles(sources: &[(String, String)]) -> Vec<Vec<String>> {
     let files = Files::new(sources);
-    let edges: BTreeMap<&Names, BTreeSet<&Names>> =
-        files.text.iter().map(|(module, text)| (module, files.reached(module, text))).collect();
+    let edges: BTreeMap<&Names, BTreeSet<&Names>> = files
+        .text
+        .iter()
+        .map(|(module, text)| (module, files.reached(module, text)))
+        .collect();
     let mut open: BTreeSet<&Names> = edges.keys().copied().collect();
     let mut found = Vec::new();
     while let Some(module) = open.pop_first() {
@@ -32,13 +35,21 @@ pub fn circles(sources: &[(String, String)]) -> Vec<Vec<String>> {
             .collect();
         open.retain(|other| !circle.contains(other));
         if !circle.is_empty() {
-            found.push(std::iter::once(module).chain(circle).map(|names| names.join("::")).collect());
+            found.push(
+                std::iter::once(module)
+                    .chain(circle)
+                    .map(|names| names.join("::"))
+                    .collect(),
+            );
         }
     }
     found
 }
 
-fn reachable<'a>(edges: &BTreeMap<&'a Names, BTreeSet<&'a Names>>, from: &'a Names) -> BTreeSet<&'a Names> {
+fn reachable<'a>(
+    edges: &BTreeMap<&'a Names, BTreeSet<&'a Names>>,
+    from: &'a Names,
+) -> BTreeSet<&'a Names> {
     let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
     while let Some(module) = open.pop() {
         for next in &edges[module] {
@@ -52,10 +63,16 @@ fn reachable<'a>(edges: &BTreeMap<&'a Names, BTreeSet<&'a Names>>, from: &'a Nam
 
 impl Files {
     fn new(sources: &[(String, String)]) -> Files {
-        let mut files = Files { text: BTreeMap::new(), handed_on: BTreeMap::new() };
+        let mut files = Files {
+            text: BTreeMap::new(),
+            handed_on: BTreeMap::new(),
+        };
         for (path, text) in sources {
-            let mut module: Names =
-                Path::new(path).with_extension("").iter().map(|part| part.to_string_lossy().into()).collect();
+            let mut module: Names = Path::new(path)
+                .with_extension("")
+                .iter()
+                .map(|part| part.to_string_lossy().into())
+                .collect();
             match module.last().map(String::as_str) {
                 Some("mod" | "lib") => drop(module.pop()),
                 Some("main") => continue,
@@ -66,10 +83,15 @@ impl Files {
                     continue;
                 }
                 let relative = !["crate", "super", "self"].contains(&leaf[0].as_str());
-                let home =
-                    if relative { Some([&module[..], &leaf].concat()) } else { absolute(&leaf, &module) };
+                let home = if relative {
+                    Some([&module[..], &leaf].concat())
+                } else {
+                    absolute(&leaf, &module)
+                };
                 if let (Some(home), Some(name)) = (home, leaf.last()) {
-                    files.handed_on.insert([&module[..], std::slice::from_ref(name)].concat(), home);
+                    files
+                        .handed_on
+                        .insert([&module[..], std::slice::from_ref(name)].concat(), home);
                 }
             }
             files.text.insert(module, text.clone());
@@ -80,8 +102,13 @@ impl Files {
     /// The files that a file leads to; itself and the crate's root are none.
     fn reached(&self, module: &Names, text: &str) -> BTreeSet<&Names> {
         let (leaves, body) = uses(text);
-        let own = leaves.into_iter().filter(|(_, handed_on)| !handed_on).map(|(leaf, _)| leaf);
-        let paths = own.chain(paths(&body)).filter_map(|path| absolute(&path, module));
+        let own = leaves
+            .into_iter()
+            .filter(|(_, handed_on)| !handed_on)
+            .map(|(leaf, _)| leaf);
+        let paths = own
+            .chain(paths(&body))
+            .filter_map(|path| absolute(&path, module));
         paths
             .filter_map(|path| self.file_of(path))
             .filter(|file| *file != module && !file.is_empty())
@@ -90,11 +117,19 @@ impl Files {
 
     fn file_of(&self, path: Names) -> Option<&Names> {
         let path = self.handed_on.get(&path).unwrap_or(&path);
-        let depth = (0..=path.len()).rev().find(|depth| self.text.contains_key(&path[..*depth]))?;
-        let home = path.get(..depth + 1).and_then(|name| self.handed_on.get(name));
+        let depth = (0..=path.len())
+            .rev()
+            .find(|depth| self.text.contains_key(&path[..*depth]))?;
+        let home = path
+            .get(..depth + 1)
+            .and_then(|name| self.handed_on.get(name));
         let path = home.unwrap_or(path);
-        let depth = (0..=path.len()).rev().find(|depth| self.text.contains_key(&path[..*depth]))?;
-        self.text.get_key_value(&path[..depth]).map(|(module, _)| module)
+        let depth = (0..=path.len())
+            .rev()
+            .find(|depth| self.text.contains_key(&path[..*depth]))?;
+        self.text
+            .get_key_value(&path[..depth])
+            .map(|(module, _)| module)
     }
 }
 
@@ -114,8 +149,9 @@ fn uses(text: &str) -> (Vec<(Names, bool)>, String) {
     let (mut leaves, mut body, mut statement) = (Vec::new(), String::new(), None);
     for line in text.lines() {
         let code = line.trim();
-        let head =
-            code.split_once("use ").filter(|(before, _)| before.is_empty() || before.starts_with("pub"));
+        let head = code
+            .split_once("use ")
+            .filter(|(before, _)| before.is_empty() || before.starts_with("pub"));
         if statement.is_none() {
             match head {
                 Some((before, rest)) => statement = Some((!before.is_empty(), rest.to_string())),
@@ -137,11 +173,19 @@ fn flatten(tree: &str, head: &[String]) -> Vec<Names> {
     let tree = tree.trim();
     let names = |text: &str| -> Names {
         let path = text.split(" as ").next().unwrap_or_default();
-        path.split("::").map(str::trim).filter(|name| !name.is_empty()).map(String::from).collect()
+        path.split("::")
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .map(String::from)
+            .collect()
     };
     let Some((before, inside)) = tree.split_once('{') else {
         let path = [head, &names(tree)].concat();
-        return if path.is_empty() { Vec::new() } else { vec![path] };
+        return if path.is_empty() {
+            Vec::new()
+        } else {
+            vec![path]
+        };
     };
     let head = [head, &names(before)].concat();
     let (mut depth, mut start, mut found) = (0, 0, Vec::new());
@@ -167,24 +211,49 @@ fn flatten(tree: &str, head: &[String]) -> Vec<Names> {
 
 /// Paths that begin with `crate`, `super` or `self`, wherever they stand.
 fn paths(text: &str) -> impl Iterator<Item = Names> {
-    let words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_' && letter != ':');
-    let paths =
-        words.filter(|word| ["crate::", "super::", "self::"].iter().any(|head| word.starts_with(head)));
-    paths.map(|path| path.split("::").filter(|name| !name.is_empty()).map(String::from).collect())
+    let words =
+        text.split(|letter: char| !letter.is_alphanumeric() && letter != '_' && letter != ':');
+    let paths = words.filter(|word| {
+        ["crate::", "super::", "self::"]
+            .iter()
+            .any(|head| word.starts_with(head))
+    });
+    paths.map(|path| {
+        path.split("::")
+            .filter(|name| !name.is_empty())
+            .map(String::from)
+            .collect()
+    })
 }
 
 #[test]
 fn a_circle_is_found_however_it_is_written() {
     let check = |files: &[(&str, &str)], expected: &[&[&str]]| {
-        let files: Vec<_> = files.iter().map(|(path, text)| (path.to_string(), text.to_string())).collect();
+        let files: Vec<_> = files
+            .iter()
+            .map(|(path, text)| (path.to_string(), text.to_string()))
+            .collect();
         assert_eq!(circles(&files), expected, "{files:?}");
     };
-    check(&[("a.rs", "use crate::b::B;\n"), ("b.rs", "fn f() { crate::a::g() }\n")], &[&["a", "b"]]);
-    check(&[("a.rs", "use crate::b::B;\n"), ("b.rs", "use std::io;\n")], &[]);
+    check(
+        &[
+            ("a.rs", "use crate::b::B;\n"),
+            ("b.rs", "fn f() { crate::a::g() }\n"),
+        ],
+        &[&["a", "b"]],
+    );
+    check(
+        &[("a.rs", "use crate::b::B;\n"), ("b.rs", "use std::io;\n")],
+        &[],
+    );
     // Through a name that a module hands on, a list over several lines, and `super`.
     let list = "use crate::{\n    m::{B, C},\n};\n";
     check(
-        &[("a.rs", list), ("m/mod.rs", "pub use inner::B;\n"), ("m/inner.rs", "use super::super::a::A;\n")],
+        &[
+            ("a.rs", list),
+            ("m/mod.rs", "pub use inner::B;\n"),
+            ("m/inner.rs", "use super::super::a::A;\n"),
+        ],
         &[&["a", "m::inner"]],
     );
 }

@@ -33,10 +33,18 @@ fn set(known: &mut Known, name: &'static str, value: Option<u64>) {
 pub fn tsharks(path: &Path, file: CaptureFile) -> Commands {
     let mut commands = Commands::new();
     for pdu in pdus(path, file) {
-        let Some(opcode) = pdu.number("iscsi.opcode") else { continue };
+        let Some(opcode) = pdu.number("iscsi.opcode") else {
+            continue;
+        };
         let [source, destination] = pdu.ports;
-        let client = if opcode & 0x20 == 0 { source } else { destination };
-        let Some(tag) = pdu.number("iscsi.initiatortasktag") else { continue };
+        let client = if opcode & 0x20 == 0 {
+            source
+        } else {
+            destination
+        };
+        let Some(tag) = pdu.number("iscsi.initiatortasktag") else {
+            continue;
+        };
         let key = (client, tag);
         match opcode {
             COMMAND | TASK_MANAGEMENT => commands.entry(key).or_default().push(of_request(&pdu)),
@@ -60,16 +68,23 @@ pub fn tsharks(path: &Path, file: CaptureFile) -> Commands {
 /// A task management function was carried out. What it means (RFC 7143, 11.5.1), was asked for before it and has no
 /// answer, it ended: known is its tag.
 fn add_ended(commands: &mut Commands, (client, tag): (u64, u64)) {
-    let by = commands[&(client, tag)].last().expect("it was answered").clone();
+    let by = commands[&(client, tag)]
+        .last()
+        .expect("it was answered")
+        .clone();
     for ((_, own), same) in commands.iter_mut().filter(|((port, _), _)| *port == client) {
-        let Some(known) = same.last_mut() else { continue };
+        let Some(known) = same.last_mut() else {
+            continue;
+        };
         let is_meant = match by.get("function") {
             Some(1) => by.get("referenced_tag") == Some(own),
             Some(2 | 4 | 5) => by.get("lun") == known.get("lun"),
             Some(6 | 7) => true,
             _ => false,
         };
-        let has_ended = ["function", "reply_first", "aborted_by"].iter().any(|name| known.contains_key(name));
+        let has_ended = ["function", "reply_first", "aborted_by"]
+            .iter()
+            .any(|name| known.contains_key(name));
         if is_meant && !has_ended && known["request_first"] < by["request_first"] {
             known.insert("aborted_by", tag);
         }
@@ -77,15 +92,36 @@ fn add_ended(commands: &mut Commands, (client, tag): (u64, u64)) {
 }
 
 fn of_request(pdu: &SeenPdu) -> Known {
-    let mut known = Known::from([("request_first", pdu.first_ns), ("request_last", pdu.last_ns)]);
+    let mut known = Known::from([
+        ("request_first", pdu.first_ns),
+        ("request_last", pdu.last_ns),
+    ]);
     let k = &mut known;
     set(k, "lun", pdu.number("scsi.lun"));
     set(k, "opcode", pdu.like("scsi", ".opcode"));
-    set(k, "lba", pdu.like("scsi_sbc.rdwr", ".lba").or_else(|| pdu.like("scsi_sbc.verify", ".lba")));
-    set(k, "blocks", pdu.like("scsi_sbc.", ".xferlen").or_else(|| pdu.like("scsi_sbc.", ".vlen")));
+    set(
+        k,
+        "lba",
+        pdu.like("scsi_sbc.rdwr", ".lba")
+            .or_else(|| pdu.like("scsi_sbc.verify", ".lba")),
+    );
+    set(
+        k,
+        "blocks",
+        pdu.like("scsi_sbc.", ".xferlen")
+            .or_else(|| pdu.like("scsi_sbc.", ".vlen")),
+    );
     set(k, "function", pdu.number("iscsi.taskmanfun.function"));
-    set(k, "referenced_tag", pdu.number("iscsi.taskmanfun.referencedtasktag"));
-    set(k, "expected_bytes", pdu.number("iscsi.scsicommand.expecteddatatransferlength"));
+    set(
+        k,
+        "referenced_tag",
+        pdu.number("iscsi.taskmanfun.referencedtasktag"),
+    );
+    set(
+        k,
+        "expected_bytes",
+        pdu.number("iscsi.scsicommand.expecteddatatransferlength"),
+    );
     known.extend([("data_out_bytes", 0), ("data_in_bytes", 0), ("r2ts", 0)]);
     let immediate = pdu.number("iscsi.datasegmentlength").unwrap_or(0);
     if immediate > 0 {
@@ -97,25 +133,36 @@ fn of_request(pdu: &SeenPdu) -> Known {
 /// What UNMAP gives back, where its list is in this PDU: how many extents, and a number that stands for them all.
 fn add_extents(known: &mut Known, extents: impl Iterator<Item = (u64, u64)>) {
     let numbers = extents.fold((0, 0u64), |(count, all), (lba, blocks)| {
-        (count + 1, all.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(lba << 32 | blocks))
+        (
+            count + 1,
+            all.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .wrapping_add(lba << 32 | blocks),
+        )
     });
     known.extend([("extents", numbers.0), ("extents_digest", numbers.1)]);
 }
 
 fn extents_of(pdu: &SeenPdu) -> impl Iterator<Item = (u64, u64)> + '_ {
-    pdu.numbers("scsi_sbc.unmap.lba").zip(pdu.numbers("scsi_sbc.unmap.num_blocks"))
+    pdu.numbers("scsi_sbc.unmap.lba")
+        .zip(pdu.numbers("scsi_sbc.unmap.num_blocks"))
 }
 
 fn add_data(known: &mut Known, name: &'static str, bytes: u64, pdu: &SeenPdu) {
     *known.entry(name).or_default() += bytes;
     known.insert("last_data", pdu.last_ns);
     // A list that goes on in another PDU tshark shows up to the end of the first, and the trace does not have it.
-    if pdu.number("scsi_sbc.unmap.block_descriptor_data_length").is_some_and(|len| 8 + len <= bytes) {
+    if pdu
+        .number("scsi_sbc.unmap.block_descriptor_data_length")
+        .is_some_and(|len| 8 + len <= bytes)
+    {
         add_extents(known, extents_of(pdu));
     }
     // Digest and padding come after the last byte of data, perhaps in a packet of their own.
     let has_tail = !bytes.is_multiple_of(4) || pdu.text("iscsi.datadigest32").is_some();
-    known.insert("last_data_since", if has_tail { pdu.first_ns } else { pdu.last_ns });
+    known.insert(
+        "last_data_since",
+        if has_tail { pdu.first_ns } else { pdu.last_ns },
+    );
 }
 
 /// What a PDU says of a command that was there before.
@@ -142,7 +189,11 @@ fn add(known: &mut Known, opcode: u64, pdu: &SeenPdu) {
     if opcode != TASK_MANAGEMENT_RESPONSE && response == Some(0) {
         set(known, "status", pdu.number("iscsi.scsiresponse.status"));
     }
-    for (name, field) in [("sense_key", "scsi.sns.key"), ("asc", "scsi.sns.asc"), ("ascq", "scsi.sns.ascq")] {
+    for (name, field) in [
+        ("sense_key", "scsi.sns.key"),
+        ("asc", "scsi.sns.asc"),
+        ("ascq", "scsi.sns.ascq"),
+    ] {
         set(known, name, pdu.number(field));
     }
 }
@@ -168,15 +219,25 @@ pub fn ours(trace: &Path) -> Commands {
                 let of = |column| int(batch, column, row);
                 let first = of("request_first").unwrap();
                 let mut known = Known::from([("request_first", first)]);
-                set(&mut known, "request_last", of("request_span_ns").map(|span| first + span));
+                set(
+                    &mut known,
+                    "request_last",
+                    of("request_span_ns").map(|span| first + span),
+                );
                 let reply = of("latency_ns").map(|latency| first + latency);
                 set(&mut known, "reply_first", reply);
                 set(
                     &mut known,
                     "reply_last",
-                    reply.zip(of("reply_span_ns")).map(|(reply, span)| reply + span),
+                    reply
+                        .zip(of("reply_span_ns"))
+                        .map(|(reply, span)| reply + span),
                 );
-                set(&mut known, "status", of("status").filter(|status| *status < 0x100));
+                set(
+                    &mut known,
+                    "status",
+                    of("status").filter(|status| *status < 0x100),
+                );
                 let port = ports[&of("flow")].expect("TCP has ports");
                 rows.insert(of("record_id").unwrap(), (port, of("tag").unwrap(), known));
             }
@@ -187,7 +248,9 @@ pub fn ours(trace: &Path) -> Commands {
         read_table(trace, &SCSI_COMMANDS, |batch| {
             for (row, cdb) in batch.texts("cdb").enumerate() {
                 let of = |column| int(batch, column, row);
-                let (_, _, known) = rows.get_mut(&of("record_id").unwrap()).expect("its operation");
+                let (_, _, known) = rows
+                    .get_mut(&of("record_id").unwrap())
+                    .expect("its operation");
                 for name in [
                     "lun",
                     "lba",
@@ -208,7 +271,11 @@ pub fn ours(trace: &Path) -> Commands {
                     set(known, name, of(name));
                 }
                 let is_command = !batch.is_null("cdb", row);
-                set(known, "opcode", is_command.then(|| u64::from_str_radix(&cdb[..2], 16).unwrap()));
+                set(
+                    known,
+                    "opcode",
+                    is_command.then(|| u64::from_str_radix(&cdb[..2], 16).unwrap()),
+                );
                 if !is_command {
                     // "Function complete" is a status in the table of all protocols.
                     known.remove("status");
@@ -217,7 +284,11 @@ pub fn ours(trace: &Path) -> Commands {
                 if known.get("status") == Some(&0) {
                     known.retain(|name, _| !matches!(*name, "sense_key" | "asc" | "ascq"));
                 }
-                set(known, "last_data", of("last_data_ns").map(|ns| known["request_first"] + ns));
+                set(
+                    known,
+                    "last_data",
+                    of("last_data_ns").map(|ns| known["request_first"] + ns),
+                );
             }
         })
         .unwrap(),
@@ -227,7 +298,10 @@ pub fn ours(trace: &Path) -> Commands {
     damaged = read_table(trace, &SCSI_EXTENTS, |batch| {
         for row in 0..batch.rows() {
             let of = |column| int(batch, column, row).unwrap();
-            extents.entry(of("record_id")).or_default().push((of("lba"), of("blocks")));
+            extents
+                .entry(of("record_id"))
+                .or_default()
+                .push((of("lba"), of("blocks")));
         }
     })
     .unwrap();

@@ -25,20 +25,37 @@ const OF_HEADERS: [&str; 11] = [
 ];
 
 fn of_headers(known: &Known) -> Known {
-    known.iter().filter(|(name, _)| OF_HEADERS.contains(name)).map(|(name, value)| (*name, *value)).collect()
+    known
+        .iter()
+        .filter(|(name, _)| OF_HEADERS.contains(name))
+        .map(|(name, value)| (*name, *value))
+        .collect()
 }
 
 /// The same command in the whole capture.
 fn in_whole<'a>(whole: &'a Commands, key: &(u64, u64), known: &Known) -> Option<&'a Known> {
-    whole.get(key)?.iter().find(|whole| whole["request_first"] == known["request_first"])
+    whole
+        .get(key)?
+        .iter()
+        .find(|whole| whole["request_first"] == known["request_first"])
 }
 
 /// Holds a cut capture against tshark's view of it, and against the whole; how many commands both found.
 fn check_cut(name: &str, whole: &Commands, path: &Path, folder: &TempDir) -> usize {
     let trace = folder.join(&format!("trace-{name}"));
-    succeed(brunt().args(["capture", "-r"]).arg(path).arg("--out").arg(&trace), 300);
+    succeed(
+        brunt()
+            .args(["capture", "-r"])
+            .arg(path)
+            .arg("--out")
+            .arg(&trace),
+        300,
+    );
     let (theirs, ours) = (tsharks(path, CaptureFile::Cut), ours(&trace));
-    for (key, known) in ours.iter().flat_map(|(key, same)| same.iter().map(move |known| (key, known))) {
+    for (key, known) in ours
+        .iter()
+        .flat_map(|(key, same)| same.iter().map(move |known| (key, known)))
+    {
         let whole = in_whole(whole, key, known);
         let whole = whole.unwrap_or_else(|| panic!("{name} {key:?}: made up: {known:?}"));
         let mut found = of_headers(known);
@@ -47,11 +64,18 @@ fn check_cut(name: &str, whole: &Commands, path: &Path, folder: &TempDir) -> usi
             found.remove("reply_first");
         }
         for (field, value) in found {
-            assert_eq!(whole.get(field), Some(&value), "{name} {key:?}: {field} of {known:?}, in {whole:?}");
+            assert_eq!(
+                whole.get(field),
+                Some(&value),
+                "{name} {key:?}: {field} of {known:?}, in {whole:?}"
+            );
         }
     }
     let mut both = 0;
-    for (key, known) in theirs.iter().flat_map(|(key, same)| same.iter().map(move |known| (key, known))) {
+    for (key, known) in theirs
+        .iter()
+        .flat_map(|(key, same)| same.iter().map(move |known| (key, known)))
+    {
         let theirs = of_headers(known);
         // What it took for a command or an answer is none where the whole capture has another one.
         let is_true = in_whole(whole, key, known).is_some_and(|whole| of_headers(whole) == theirs);
@@ -66,7 +90,11 @@ fn check_cut(name: &str, whole: &Commands, path: &Path, folder: &TempDir) -> usi
             }
             ours == theirs
         });
-        assert!(is_ours, "{name} {key:?}: tshark's, but not ours: {known:?}; ours: {:?}", ours.get(key));
+        assert!(
+            is_ours,
+            "{name} {key:?}: tshark's, but not ours: {known:?}; ours: {:?}",
+            ours.get(key)
+        );
         both += 1;
     }
     both
@@ -85,13 +113,19 @@ fn files_that_end_within_a_packet() {
     let Some(folder) = folder() else { return };
     let mut found = 0;
     for (name, path) in stored(&folder) {
-        let (bytes, whole) = (std::fs::read(&path).unwrap(), tsharks(&path, CaptureFile::Whole));
+        let (bytes, whole) = (
+            std::fs::read(&path).unwrap(),
+            tsharks(&path, CaptureFile::Whole),
+        );
         for cut in 1..=CUTS {
             let end = bytes.len() * cut / (CUTS + 1) + cut * 7 % 31;
             let path = folder.join("cut.pcapng");
             std::fs::write(&path, &bytes[..end]).unwrap();
             let both = check_cut(&format!("{name}-{end}"), &whole, &path, &folder);
-            println!("{name}, {end} of {} bytes: {both} commands are tshark's", bytes.len());
+            println!(
+                "{name}, {end} of {} bytes: {both} commands are tshark's",
+                bytes.len()
+            );
             found += both;
         }
     }
@@ -107,7 +141,13 @@ fn packets_that_are_cut() {
         let whole = tsharks(&path, CaptureFile::Whole);
         for snap in [100, 114, 118, 138, 200, 400, 1000] {
             let cut = folder.join("cut.pcapng");
-            succeed(Command::new("editcap").args(["-s", &snap.to_string()]).arg(&path).arg(&cut), 60);
+            succeed(
+                Command::new("editcap")
+                    .args(["-s", &snap.to_string()])
+                    .arg(&path)
+                    .arg(&cut),
+                60,
+            );
             let both = check_cut(&format!("{name}-{snap}"), &whole, &cut, &folder);
             println!("{name}, packets of {snap} bytes: {both} commands are tshark's");
             found += both;

@@ -8,8 +8,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use brunt_wire::iscsi::pdu::{
-    BHS_BYTES, DataIn, DataOut, LoginRequest, LoginResponse, LogoutRequest, NopOut, R2t, RESERVED_TAG,
-    ScsiCommand, ScsiResponse, TaskManagementRequest, TextRequest, U24, code, lun_field, padded,
+    BHS_BYTES, DataIn, DataOut, LoginRequest, LoginResponse, LogoutRequest, NopOut, R2t,
+    RESERVED_TAG, ScsiCommand, ScsiResponse, TaskManagementRequest, TextRequest, U24, code,
+    lun_field, padded,
 };
 use brunt_wire::iscsi::{Bhs, Opcode, text};
 use brunt_wire::scsi::sense::{ScsiStatus, Sense};
@@ -40,7 +41,10 @@ impl Pdu {
 
     /// The value of `key`.
     pub fn value(&self, key: &str) -> Option<&str> {
-        self.pairs().into_iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+        self.pairs()
+            .into_iter()
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| value)
     }
 }
 
@@ -77,7 +81,9 @@ impl Raw {
     pub fn connect(address: SocketAddr) -> Raw {
         let stream = TcpStream::connect(address).expect("the target listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a time-out");
+        stream
+            .set_write_timeout(Some(PATIENCE))
+            .expect("a time-out");
         stream.set_nodelay(true).expect("nodelay");
         Raw {
             stream,
@@ -120,7 +126,11 @@ impl Raw {
             assert_eq!(answer.kind(), Opcode::LoginResponse, "{answer:?}");
             let response = LoginResponse::view(&answer.bhs);
             let status = u16::from(response.status_class) << 8 | u16::from(response.status_detail);
-            assert_eq!(status, code::login::SUCCESS, "login was refused: {status:#06x}");
+            assert_eq!(
+                status,
+                code::login::SUCCESS,
+                "login was refused: {status:#06x}"
+            );
             if let Some(value) = answer.value("MaxRecvDataSegmentLength") {
                 self.max_recv_data_segment_length = value.parse().expect("a number");
             }
@@ -128,7 +138,8 @@ impl Raw {
                 match response.flags & 3 {
                     code::login::STAGE_FULL_FEATURE => return,
                     next => {
-                        let flags = code::login::TRANSIT | next << 2 | code::login::STAGE_FULL_FEATURE;
+                        let flags =
+                            code::login::TRANSIT | next << 2 | code::login::STAGE_FULL_FEATURE;
                         request.flags = flags;
                     }
                 }
@@ -161,7 +172,10 @@ impl Raw {
         let mut rest = vec![0; bhs.total_len(false, false) - BHS_BYTES];
         self.stream.read_exact(&mut rest)?;
         let at = bhs.ahs_len();
-        let pdu = Pdu { bhs, data: rest[at..at + bhs.data_len()].to_vec() };
+        let pdu = Pdu {
+            bhs,
+            data: rest[at..at + bhs.data_len()].to_vec(),
+        };
         let sn = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("4 bytes"));
         self.window = (sn(28), sn(32));
         let is_numbered = match pdu.kind() {
@@ -190,7 +204,13 @@ impl Raw {
     }
 
     /// A command's header with the next numbers, not sent yet.
-    pub fn command(&mut self, lun: u16, cdb: &[u8], direction: u8, expected_bytes: u32) -> ScsiCommand {
+    pub fn command(
+        &mut self,
+        lun: u16,
+        cdb: &[u8],
+        direction: u8,
+        expected_bytes: u32,
+    ) -> ScsiCommand {
         let mut command = ScsiCommand {
             flags: code::command::FINAL | direction | code::command::ATTR_SIMPLE,
             lun: lun_field(lun),
@@ -225,7 +245,9 @@ impl Raw {
     pub fn finish(&mut self, task_tag: u32, data: &[u8]) -> Ended {
         let mut arrived = Vec::new();
         loop {
-            let pdu = self.recv().unwrap_or_else(|error| panic!("task {task_tag}: {error}"));
+            let pdu = self
+                .recv()
+                .unwrap_or_else(|error| panic!("task {task_tag}: {error}"));
             match pdu.kind() {
                 Opcode::R2t => {
                     let r2t = *R2t::view(&pdu.bhs);
@@ -233,7 +255,11 @@ impl Raw {
                 }
                 Opcode::DataIn => {
                     let data_in = DataIn::view(&pdu.bhs);
-                    assert_eq!(data_in.initiator_task_tag.get(), task_tag, "data of another task");
+                    assert_eq!(
+                        data_in.initiator_task_tag.get(),
+                        task_tag,
+                        "data of another task"
+                    );
                     let at = data_in.buffer_offset.get() as usize;
                     arrived.resize(arrived.len().max(at + pdu.data.len()), 0);
                     arrived[at..at + pdu.data.len()].copy_from_slice(&pdu.data);
@@ -248,7 +274,11 @@ impl Raw {
                 }
                 Opcode::ScsiResponse => {
                     let response = ScsiResponse::view(&pdu.bhs);
-                    assert_eq!(response.initiator_task_tag.get(), task_tag, "a response to another task");
+                    assert_eq!(
+                        response.initiator_task_tag.get(),
+                        task_tag,
+                        "a response to another task"
+                    );
                     return Ended {
                         status: ScsiStatus::from_byte(response.status),
                         // RFC 7143, 11.4.7: SenseLength in two bytes, then the sense data.
@@ -332,7 +362,8 @@ impl Raw {
     /// An immediate task management request; the PDU that answers it.
     pub fn manage(&mut self, lun: u16, function: u8, referenced: u32, ref_cmd_sn: u32) -> Pdu {
         let request = TaskManagementRequest {
-            opcode: TaskManagementRequest::default().opcode | brunt_wire::iscsi::pdu::OPCODE_IMMEDIATE,
+            opcode: TaskManagementRequest::default().opcode
+                | brunt_wire::iscsi::pdu::OPCODE_IMMEDIATE,
             function: 0x80 | function,
             lun: lun_field(lun),
             initiator_task_tag: self.task_tag.into(),
@@ -372,14 +403,20 @@ impl Raw {
 }
 
 fn residual(flags: u8, count: u32) -> (bool, bool, u32) {
-    (flags & code::response::OVERFLOW != 0, flags & code::response::UNDERFLOW != 0, count)
+    (
+        flags & code::response::OVERFLOW != 0,
+        flags & code::response::UNDERFLOW != 0,
+        count,
+    )
 }
 
 /// A session's first login request, from the operational stage straight to full feature phase.
 pub fn login_request(isid: [u8; 6]) -> LoginRequest {
     LoginRequest {
         opcode: LoginRequest::default().opcode | brunt_wire::iscsi::pdu::OPCODE_IMMEDIATE,
-        flags: code::login::TRANSIT | code::login::STAGE_SECURITY << 2 | code::login::STAGE_OPERATIONAL,
+        flags: code::login::TRANSIT
+            | code::login::STAGE_SECURITY << 2
+            | code::login::STAGE_OPERATIONAL,
         isid,
         initiator_task_tag: 0x1000.into(),
         cmd_sn: 1.into(),
@@ -389,7 +426,9 @@ pub fn login_request(isid: [u8; 6]) -> LoginRequest {
 
 /// An ISID of the random format (RFC 7143, 11.12.5), the same for the same name.
 pub fn isid_of(initiator: &str) -> [u8; 6] {
-    let hash = initiator.bytes().fold(7u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    let hash = initiator.bytes().fold(7u32, |hash, byte| {
+        hash.wrapping_mul(31).wrapping_add(byte.into())
+    });
     let [a, b, c, d] = hash.to_be_bytes();
     [0x80, a, b, c, d, 0]
 }

@@ -16,7 +16,11 @@ use support::{brunt, root, succeed};
 /// Compares a reference with the file in `docs/`, or writes it.
 fn keep(name: &str, head: &str, reference: &Reference<'_>) {
     let rendered = reference.render();
-    assert!(rendered.lacking.is_empty(), "{name} lacks\n  {}", rendered.lacking.join("\n  "));
+    assert!(
+        rendered.lacking.is_empty(),
+        "{name} lacks\n  {}",
+        rendered.lacking.join("\n  ")
+    );
     let text = format!("{head}{}", rendered.text);
     let path = root().join("docs").join(name);
     if std::env::var_os("UPDATE").is_some() {
@@ -24,7 +28,10 @@ fn keep(name: &str, head: &str, reference: &Reference<'_>) {
         return;
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    let differs = written.lines().zip(text.lines()).find(|(old, new)| old != new);
+    let differs = written
+        .lines()
+        .zip(text.lines())
+        .find(|(old, new)| old != new);
     assert!(
         written == text,
         "docs/{name} is out of date; run UPDATE=1 cargo test -p brunt --test reference\nfirst difference: {differs:#?}"
@@ -33,7 +40,9 @@ fn keep(name: &str, head: &str, reference: &Reference<'_>) {
 
 /// Files of a folder with this extension, by name.
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).expect("a folder of examples").flatten();
+    let entries = std::fs::read_dir(folder)
+        .expect("a folder of examples")
+        .flatten();
     let mut files: Vec<_> = entries
         .map(|entry| entry.path())
         .filter(|path| path.extension().is_some_and(|found| found == extension))
@@ -56,7 +65,13 @@ fn experiments() {
     }
     // Those of examples/ are tried by tests/examples.rs.
     for path in own {
-        succeed(brunt().args(["--json", "run", "--check"]).arg(&path).args(["--out", "nowhere"]), 20);
+        succeed(
+            brunt()
+                .args(["--json", "run", "--check"])
+                .arg(&path)
+                .args(["--out", "nowhere"]),
+            20,
+        );
     }
     let head = std::fs::read_to_string(here.join("experiments.md")).expect("the introduction");
     let order = [
@@ -83,8 +98,12 @@ fn experiments() {
         "fault",
         "probes",
     ];
-    let reference =
-        Reference { schema: &schema, examples: &examples, notation: Notation::Toml, order: &order };
+    let reference = Reference {
+        schema: &schema,
+        examples: &examples,
+        notation: Notation::Toml,
+        order: &order,
+    };
     keep("experiments.md", &head, &reference);
 }
 
@@ -95,14 +114,22 @@ fn void_runs() {
     let text = std::fs::read_to_string(&path).expect("docs/results.md");
     let table = brunt_result::void::markdown();
     let head = table.lines().next().expect("a head");
-    let begin = text.find(head).expect("docs/results.md has the table of void runs");
-    let end = text[begin..].find("\n\n").map_or(text.len(), |end| begin + end + 1);
+    let begin = text
+        .find(head)
+        .expect("docs/results.md has the table of void runs");
+    let end = text[begin..]
+        .find("\n\n")
+        .map_or(text.len(), |end| begin + end + 1);
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, format!("{}{table}{}", &text[..begin], &text[end..]))
             .expect("it can be written");
         return;
     }
-    assert_eq!(&text[begin..end], table, "run UPDATE=1 cargo test -p brunt --test reference");
+    assert_eq!(
+        &text[begin..end],
+        table,
+        "run UPDATE=1 cargo test -p brunt --test reference"
+    );
 }
 
 /// `docs/summary.md` has every key of `summary.json`, with its meaning and an example of a file that is read.
@@ -113,11 +140,27 @@ fn summary() {
     let text = std::fs::read_to_string(here.join("summary.json")).expect("an example");
     let read: Summary = serde_json::from_str(&text).expect("an example of this format");
     let example = serde_json::to_value(&read).expect("JSON");
-    assert_eq!(example, serde_json::from_str::<Value>(&text).expect("JSON"), "keys that nobody reads");
+    assert_eq!(
+        example,
+        serde_json::from_str::<Value>(&text).expect("JSON"),
+        "keys that nobody reads"
+    );
     let head = std::fs::read_to_string(here.join("summary.md")).expect("the introduction");
-    let order = ["format", "brunt", "complete", "trouble", "experiment", "points", "indexes"];
+    let order = [
+        "format",
+        "brunt",
+        "complete",
+        "trouble",
+        "experiment",
+        "points",
+        "indexes",
+    ];
     let examples = [example];
-    let reference =
-        Reference { schema: &schema, examples: &examples, notation: Notation::Json, order: &order };
+    let reference = Reference {
+        schema: &schema,
+        examples: &examples,
+        notation: Notation::Json,
+        order: &order,
+    };
     keep("summary.md", &head, &reference);
 }

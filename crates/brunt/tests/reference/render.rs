@@ -62,21 +62,35 @@ struct Variant<'a> {
 
 impl<'a> Reference<'a> {
     pub fn render(&self) -> Rendered {
-        let mut writer = Writer { reference: self, found: BTreeMap::new(), ..Writer::default_for(self) };
+        let mut writer = Writer {
+            reference: self,
+            found: BTreeMap::new(),
+            ..Writer::default_for(self)
+        };
         for example in self.examples {
             writer.collect(ROOT, example);
         }
         writer.sections();
-        Rendered { text: writer.text, lacking: writer.lacking }
+        Rendered {
+            text: writer.text,
+            lacking: writer.lacking,
+        }
     }
 
     fn definition(&self, name: &str) -> &'a Value {
-        if name == ROOT { self.schema } else { &self.schema["$defs"][name] }
+        if name == ROOT {
+            self.schema
+        } else {
+            &self.schema["$defs"][name]
+        }
     }
 
     /// The shape of a property or of an element.
     fn shape(&self, node: &'a Value) -> Shape<'a> {
-        if let Some(name) = node["$ref"].as_str().and_then(|name| name.strip_prefix("#/$defs/")) {
+        if let Some(name) = node["$ref"]
+            .as_str()
+            .and_then(|name| name.strip_prefix("#/$defs/"))
+        {
             return self.shape_of_definition(name);
         }
         if let Some(choices) = choices(node) {
@@ -94,7 +108,8 @@ impl<'a> Reference<'a> {
 
     fn shape_of_definition(&self, name: &'a str) -> Shape<'a> {
         let node = self.definition(name);
-        let is_table = |node: &Value| type_of(node) == "object" && node["additionalProperties"].is_boolean();
+        let is_table =
+            |node: &Value| type_of(node) == "object" && node["additionalProperties"].is_boolean();
         match choices(node) {
             _ if is_unit(node) => Shape::Plain(format!("[{}](#values-with-units)", spoken(name))),
             Some(choices) if choices.iter().any(|choice| is_table(self.resolved(choice))) => {
@@ -109,7 +124,10 @@ impl<'a> Reference<'a> {
     }
 
     fn resolved(&self, node: &'a Value) -> &'a Value {
-        match node["$ref"].as_str().and_then(|name| name.strip_prefix("#/$defs/")) {
+        match node["$ref"]
+            .as_str()
+            .and_then(|name| name.strip_prefix("#/$defs/"))
+        {
             Some(name) => self.resolved(self.definition(name)),
             None => node,
         }
@@ -118,7 +136,11 @@ impl<'a> Reference<'a> {
     fn alternatives(&self, choices: &'a [Value]) -> Shape<'a> {
         let some = choices.iter().filter(|choice| choice["type"] != "null");
         let mut shapes: Vec<Shape<'_>> = some.map(|choice| self.shape(choice)).collect();
-        if shapes.len() == 1 { shapes.swap_remove(0) } else { Shape::Either(shapes) }
+        if shapes.len() == 1 {
+            shapes.swap_remove(0)
+        } else {
+            Shape::Either(shapes)
+        }
     }
 
     /// What a key's value is, in words.
@@ -127,15 +149,24 @@ impl<'a> Reference<'a> {
             Shape::Table(_) => "table".into(),
             Shape::Plain(words) => words.clone(),
             Shape::Words(name) => {
-                let words: Vec<String> =
-                    self.words(name).iter().map(|(word, _)| format!("`{}`", self.literal(word))).collect();
-                if words.len() > 4 { "one of the words below".into() } else { words.join(" or ") }
+                let words: Vec<String> = self
+                    .words(name)
+                    .iter()
+                    .map(|(word, _)| format!("`{}`", self.literal(word)))
+                    .collect();
+                if words.len() > 4 {
+                    "one of the words below".into()
+                } else {
+                    words.join(" or ")
+                }
             }
             Shape::Named(element) => format!("{}, by name", plural(&self.kind(element))),
             Shape::List(element) => format!("list of {}", plural(&self.kind(element))),
-            Shape::Either(shapes) => {
-                shapes.iter().map(|shape| self.kind(shape)).collect::<Vec<_>>().join(" or ")
-            }
+            Shape::Either(shapes) => shapes
+                .iter()
+                .map(|shape| self.kind(shape))
+                .collect::<Vec<_>>()
+                .join(" or "),
         }
     }
 
@@ -147,18 +178,32 @@ impl<'a> Reference<'a> {
                 .iter()
                 .flat_map(|choice| {
                     let told = choice["description"].as_str().unwrap_or_default();
-                    let several = choice["enum"].as_array().map(Vec::as_slice).unwrap_or_default();
-                    choice.get("const").into_iter().chain(several).map(move |word| (word, told))
+                    let several = choice["enum"]
+                        .as_array()
+                        .map(Vec::as_slice)
+                        .unwrap_or_default();
+                    choice
+                        .get("const")
+                        .into_iter()
+                        .chain(several)
+                        .map(move |word| (word, told))
                 })
                 .collect(),
-            None => node["enum"].as_array().into_iter().flatten().map(|word| (word, "")).collect(),
+            None => node["enum"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|word| (word, ""))
+                .collect(),
         }
     }
 
     /// The tables that a type may be.
     fn variants(&self, name: &str) -> Vec<Variant<'a>> {
         let node = self.definition(name);
-        let Some(choices) = choices(node) else { return vec![Variant { title: None, node }] };
+        let Some(choices) = choices(node) else {
+            return vec![Variant { title: None, node }];
+        };
         let tables: Vec<&Value> = choices
             .iter()
             .map(|choice| self.resolved(choice))
@@ -168,12 +213,18 @@ impl<'a> Reference<'a> {
             return vec![Variant { title: None, node }];
         }
         let title = |node: &'a Value| {
-            let word =
-                properties(node).find_map(|(key, value)| value.get("const").map(|word| self.pair(key, word)));
+            let word = properties(node)
+                .find_map(|(key, value)| value.get("const").map(|word| self.pair(key, word)));
             let needed = || required(node).next().map(|key| format!("with {key}"));
             word.or_else(needed).unwrap_or_else(|| "otherwise".into())
         };
-        tables.into_iter().map(|node| Variant { title: Some(title(node)), node }).collect()
+        tables
+            .into_iter()
+            .map(|node| Variant {
+                title: Some(title(node)),
+                node,
+            })
+            .collect()
     }
 
     /// The variant that a document's table is.
@@ -181,7 +232,9 @@ impl<'a> Reference<'a> {
         self.variants(name).iter().position(|variant| {
             let known = |key: &String| variant.node["properties"].get(key).is_some();
             let fits = |(key, value): (&str, &Value)| {
-                value.get("const").is_none_or(|word| table.get(key) == Some(word))
+                value
+                    .get("const")
+                    .is_none_or(|word| table.get(key) == Some(word))
             };
             required(variant.node).all(|key| table.contains_key(key))
                 && (variant.node["additionalProperties"] != false || table.keys().all(known))
@@ -198,7 +251,10 @@ impl<'a> Reference<'a> {
             }
             (Notation::Toml, Value::Object(table)) if table.is_empty() => "{}".into(),
             (Notation::Toml, Value::Object(table)) => {
-                let pairs: Vec<String> = table.iter().map(|(key, value)| self.pair(key, value)).collect();
+                let pairs: Vec<String> = table
+                    .iter()
+                    .map(|(key, value)| self.pair(key, value))
+                    .collect();
                 format!("{{ {} }}", pairs.join(", "))
             }
             // A basic string of TOML is written as one of JSON.
@@ -232,17 +288,33 @@ struct Writer<'r, 'a> {
 impl<'r, 'a> Writer<'r, 'a> {
     fn default_for(reference: &'r Reference<'a>) -> Writer<'r, 'a> {
         let (found, text, lacking) = Default::default();
-        Writer { reference, found, text, lacking, sections: BTreeMap::new(), told: BTreeSet::new() }
+        Writer {
+            reference,
+            found,
+            text,
+            lacking,
+            sections: BTreeMap::new(),
+            told: BTreeSet::new(),
+        }
     }
 
     /// Notes every key's value of a table that is of this type.
     fn collect(&mut self, name: &str, document: &Value) {
-        let Some(table) = document.as_object() else { return };
-        let Some(index) = self.reference.variant(name, table) else { return };
+        let Some(table) = document.as_object() else {
+            return;
+        };
+        let Some(index) = self.reference.variant(name, table) else {
+            return;
+        };
         let node = self.reference.variants(name).swap_remove(index).node;
         for (key, value) in table {
-            let Some(property) = node["properties"].get(key) else { continue };
-            self.found.entry((name.to_string(), index, key.clone())).or_default().push(value.clone());
+            let Some(property) = node["properties"].get(key) else {
+                continue;
+            };
+            self.found
+                .entry((name.to_string(), index, key.clone()))
+                .or_default()
+                .push(value.clone());
             let shape = self.reference.shape(property);
             self.collect_in(&shape, value);
         }
@@ -251,12 +323,18 @@ impl<'r, 'a> Writer<'r, 'a> {
     fn collect_in(&mut self, shape: &Shape<'a>, value: &Value) {
         match (shape, value) {
             (Shape::Table(name), value) => self.collect(name, value),
-            (Shape::Either(shapes), value) => shapes.iter().for_each(|shape| self.collect_in(shape, value)),
+            (Shape::Either(shapes), value) => shapes
+                .iter()
+                .for_each(|shape| self.collect_in(shape, value)),
             (Shape::Named(element), Value::Object(table)) => {
-                table.values().for_each(|value| self.collect_in(element, value));
+                table
+                    .values()
+                    .for_each(|value| self.collect_in(element, value));
             }
             (Shape::List(element), Value::Array(items)) => {
-                items.iter().for_each(|value| self.collect_in(element, value));
+                items
+                    .iter()
+                    .for_each(|value| self.collect_in(element, value));
             }
             _ => {}
         }
@@ -311,7 +389,8 @@ impl<'r, 'a> Writer<'r, 'a> {
             if let Some(title) = &variant.title {
                 let told = one_line(variant.node["description"].as_str().unwrap_or_default());
                 if told.is_empty() {
-                    self.lacking.push(format!("{heading}, {title}: no description"));
+                    self.lacking
+                        .push(format!("{heading}, {title}: no description"));
                 }
                 let _ = write!(self.text, "\n**`{title}`**: {told}\n");
             }
@@ -323,12 +402,20 @@ impl<'r, 'a> Writer<'r, 'a> {
             }
         }
         for (key, property) in self.keys_of(name) {
-            let path = if name == ROOT { "" } else { heading.trim_matches('`') };
+            let path = if name == ROOT {
+                ""
+            } else {
+                heading.trim_matches('`')
+            };
             let (table, place) = inner(&reference.shape(property), &joined(path, key));
             if let Some(table) = table
                 && self.sections[table] == place
             {
-                self.section(table, &format!("`{place}`"), if name == ROOT { 2 } else { 3 });
+                self.section(
+                    table,
+                    &format!("`{place}`"),
+                    if name == ROOT { 2 } else { 3 },
+                );
             }
         }
     }
@@ -344,13 +431,19 @@ impl<'r, 'a> Writer<'r, 'a> {
 
     fn table(&mut self, name: &str, index: usize, variant: &Variant<'a>, heading: &str) {
         let needed: BTreeSet<&str> = required(variant.node).collect();
-        let mut keys: Vec<(&str, &Value)> =
-            properties(variant.node).filter(|(_, property)| property.get("const").is_none()).collect();
+        let mut keys: Vec<(&str, &Value)> = properties(variant.node)
+            .filter(|(_, property)| property.get("const").is_none())
+            .collect();
         if keys.is_empty() {
             return;
         }
         let place = |key: &str| match name {
-            ROOT => self.reference.order.iter().position(|known| *known == key).unwrap_or(usize::MAX),
+            ROOT => self
+                .reference
+                .order
+                .iter()
+                .position(|known| *known == key)
+                .unwrap_or(usize::MAX),
             _ => usize::from(!needed.contains(key)),
         };
         keys.sort_by_key(|(key, _)| place(key));
@@ -359,8 +452,13 @@ impl<'r, 'a> Writer<'r, 'a> {
             let what = format!("{heading}: {key}");
             let shape = self.reference.shape(property);
             // The only key of a variant is what the variant says.
-            let said = property.get("description").or_else(|| variant.node.get("description"));
-            let told = said.and_then(Value::as_str).map(one_line).unwrap_or_default();
+            let said = property
+                .get("description")
+                .or_else(|| variant.node.get("description"));
+            let told = said
+                .and_then(Value::as_str)
+                .map(one_line)
+                .unwrap_or_default();
             if told.is_empty() {
                 self.lacking.push(format!("{what}: no description"));
             }
@@ -380,8 +478,8 @@ impl<'r, 'a> Writer<'r, 'a> {
             };
             let example = self.example(name, index, key, property, &shape, &what);
             let kind = self.reference.kind(&shape);
-            let cells =
-                [format!("`{key}`"), kind, default, told, example].map(|cell| cell.replace('|', "\\|"));
+            let cells = [format!("`{key}`"), kind, default, told, example]
+                .map(|cell| cell.replace('|', "\\|"));
             let _ = writeln!(self.text, "| {} |", cells.join(" | "));
         }
     }
@@ -405,14 +503,21 @@ impl<'r, 'a> Writer<'r, 'a> {
             self.lacking.push(format!("{what}: no example"));
             return leads_to.unwrap_or_default();
         };
-        let texts = values
-            .iter()
-            .map(|value| (Some(value) == property.get("default"), self.reference.pair(key, value)));
+        let texts = values.iter().map(|value| {
+            (
+                Some(value) == property.get("default"),
+                self.reference.pair(key, value),
+            )
+        });
         let best = texts.enumerate().min_by_key(|(order, (usual, text))| {
             (
                 *usual,
                 text.len() > EXAMPLE_CHARS_MAX,
-                if text.len() > EXAMPLE_CHARS_MAX { text.len() } else { *order },
+                if text.len() > EXAMPLE_CHARS_MAX {
+                    text.len()
+                } else {
+                    *order
+                },
             )
         });
         let (_, (_, text)) = best.expect("an entry has at least one value");
@@ -429,24 +534,41 @@ impl<'r, 'a> Writer<'r, 'a> {
         if !self.told.insert(name) || words.iter().all(|(_, told)| told.is_empty()) {
             return;
         }
-        let title = self.reference.definition(name)["description"].as_str().map(one_line).unwrap_or_default();
+        let title = self.reference.definition(name)["description"]
+            .as_str()
+            .map(one_line)
+            .unwrap_or_default();
         let _ = write!(self.text, "\n{}:\n\n", title.trim_end_matches('.'));
         for (word, told) in words {
-            let _ = writeln!(self.text, "- `{}`: {}", self.reference.literal(word), one_line(told));
+            let _ = writeln!(
+                self.text,
+                "- `{}`: {}",
+                self.reference.literal(word),
+                one_line(told)
+            );
         }
     }
 
     /// Types that are written as text with a unit.
     fn units(&mut self) {
         let definitions = self.reference.schema["$defs"].as_object();
-        let units: Vec<_> = definitions.into_iter().flatten().filter(|(_, node)| is_unit(node)).collect();
+        let units: Vec<_> = definitions
+            .into_iter()
+            .flatten()
+            .filter(|(_, node)| is_unit(node))
+            .collect();
         if units.is_empty() {
             return;
         }
         self.text += "\n## Values with units\n\n";
         for (name, node) in units {
             let told = one_line(node["description"].as_str().unwrap_or_default());
-            let _ = writeln!(self.text, "- **{}**: {}.", spoken(name), told.trim_end_matches('.'));
+            let _ = writeln!(
+                self.text,
+                "- **{}**: {}.",
+                spoken(name),
+                told.trim_end_matches('.')
+            );
         }
     }
 }
@@ -458,7 +580,10 @@ fn inner<'a>(shape: &Shape<'a>, path: &str) -> (Option<&'a str>, String) {
         Shape::Named(element) => inner(element, &format!("{path}.NAME")),
         Shape::List(element) => inner(element, &format!("{path}[]")),
         Shape::Either(shapes) => {
-            let found = shapes.iter().map(|shape| inner(shape, path)).find(|(table, _)| table.is_some());
+            let found = shapes
+                .iter()
+                .map(|shape| inner(shape, path))
+                .find(|(table, _)| table.is_some());
             found.unwrap_or((None, path.to_string()))
         }
         Shape::Plain(_) | Shape::Words(_) => (None, path.to_string()),
@@ -473,7 +598,11 @@ fn innermost<'s, 'a>(shape: &'s Shape<'a>) -> &'s Shape<'a> {
 }
 
 fn joined(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_string() } else { format!("{path}.{key}") }
+    if path.is_empty() {
+        key.to_string()
+    } else {
+        format!("{path}.{key}")
+    }
 }
 
 /// The anchor that a heading gets on the usual sites.
@@ -486,15 +615,25 @@ fn anchor(heading: &str) -> String {
 }
 
 fn choices(node: &Value) -> Option<&Vec<Value>> {
-    node["oneOf"].as_array().or_else(|| node["anyOf"].as_array())
+    node["oneOf"]
+        .as_array()
+        .or_else(|| node["anyOf"].as_array())
 }
 
 fn properties(node: &Value) -> impl Iterator<Item = (&str, &Value)> {
-    node["properties"].as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value))
+    node["properties"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| (key.as_str(), value))
 }
 
 fn required(node: &Value) -> impl Iterator<Item = &str> {
-    node["required"].as_array().into_iter().flatten().filter_map(Value::as_str)
+    node["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
 }
 
 fn is_word(choice: &Value) -> bool {
@@ -510,16 +649,19 @@ fn is_unit(node: &Value) -> bool {
 /// The type, without "or null".
 fn type_of(node: &Value) -> &str {
     match &node["type"] {
-        Value::Array(types) => {
-            types.iter().filter_map(Value::as_str).find(|name| *name != "null").unwrap_or("")
-        }
+        Value::Array(types) => types
+            .iter()
+            .filter_map(Value::as_str)
+            .find(|name| *name != "null")
+            .unwrap_or(""),
         other => other.as_str().unwrap_or(""),
     }
 }
 
 fn plain(name: &str, node: &Value) -> String {
-    let most =
-        node["maximum"].as_u64().map(|most| format!(", {} to {most}", node["minimum"].as_u64().unwrap_or(0)));
+    let most = node["maximum"]
+        .as_u64()
+        .map(|most| format!(", {} to {most}", node["minimum"].as_u64().unwrap_or(0)));
     match name {
         "string" => "text".into(),
         "integer" => format!("whole number{}", most.unwrap_or_default()),

@@ -10,8 +10,8 @@ fn hosts_run_phases_on_their_file_systems() {
     std::fs::create_dir(&files).unwrap();
     let identity = certificates.path().join("agent-127.0.0.1.pem");
     let agent = Listening::start(&identity, &["--allow", files.to_str().unwrap()]);
-    let hosts =
-        host_by_ssh(folder.path(), "a", 300_000_000_000) + &host_by_agent(certificates.path(), "b", &agent);
+    let hosts = host_by_ssh(folder.path(), "a", 300_000_000_000)
+        + &host_by_agent(certificates.path(), "b", &agent);
     let text = format!(
         "name = \"files\"\nrepetitions = 2\n{hosts}\n[filesystems.both]\ndirectory = \"{}\"\nhosts = [\"a\", \"b\"]\n\
          phases = [\"write-blocks\", \"read-blocks\", \"seeks\", \"create-random\", \"stat-random\"]\n\
@@ -31,22 +31,38 @@ fn hosts_run_phases_on_their_file_systems() {
     let points = summary["points"].as_array().unwrap();
     assert_eq!(points.len(), expected.len());
     for (phase, requests) in expected {
-        let point = points.iter().find(|point| point["workload"] == phase).unwrap();
+        let point = points
+            .iter()
+            .find(|point| point["workload"] == phase)
+            .unwrap();
         for run in point["runs"].as_array().unwrap() {
             let ops = run["ops"].as_array().unwrap();
             let completed: u64 = ops.iter().map(|op| op["completed"].as_u64().unwrap()).sum();
             assert_eq!(completed, requests, "{phase}: {run:#}");
-            assert!(run["page_cache"].is_object() && run["hosts"].as_array().unwrap().len() == 2, "{run:#}");
-            assert!(run["measured_s"].as_f64().unwrap() < 100.0, "clocks are 300 s apart: {run:#}");
+            assert!(
+                run["page_cache"].is_object() && run["hosts"].as_array().unwrap().len() == 2,
+                "{run:#}"
+            );
+            assert!(
+                run["measured_s"].as_f64().unwrap() < 100.0,
+                "clocks are 300 s apart: {run:#}"
+            );
         }
     }
-    assert_eq!(std::fs::read_dir(&files).unwrap().count(), 0, "nothing is left");
-    let outside =
-        text.replace(&files.display().to_string(), "/tmp").replace("name = \"files\"", "name = \"out\"");
+    assert_eq!(
+        std::fs::read_dir(&files).unwrap().count(),
+        0,
+        "nothing is left"
+    );
+    let outside = text
+        .replace(&files.display().to_string(), "/tmp")
+        .replace("name = \"files\"", "name = \"out\"");
     let (output, _) = run(folder.path(), "out", &outside);
     let said = said(&output);
     assert!(
-        !output.status.success() && said.contains("host b") && said.contains("not among what may be opened"),
+        !output.status.success()
+            && said.contains("host b")
+            && said.contains("not among what may be opened"),
         "{said}"
     );
 }

@@ -8,8 +8,8 @@ use super::*;
 fn jobs_run_at_once_on_hosts_and_here() {
     let folder = TempDir::new().unwrap();
     let disk = disk(folder.path());
-    let hosts =
-        host_by_ssh(folder.path(), "a", 400_000_000_000) + &host_by_ssh(folder.path(), "b", -7_000_000_000);
+    let hosts = host_by_ssh(folder.path(), "a", 400_000_000_000)
+        + &host_by_ssh(folder.path(), "b", -7_000_000_000);
     let text = format!(
         "name = \"at-once\"\nrepetitions = 1\n{hosts}\n[targets.disk]\nurl = \"{disk}\"\n\
          [workloads.reader]\nworkers = 2\nhosts = [\"a\", \"b\"]\nrecord_requests = true\nstop = {{ requests = 1501 }}\n\
@@ -25,14 +25,27 @@ fn jobs_run_at_once_on_hosts_and_here() {
     let summary = summary(&results);
     let point = |label: &str| {
         let points = summary["points"].as_array().unwrap();
-        points.iter().find(|point| point["label"] == label).unwrap_or_else(|| panic!("{label}: {points:#?}"))
+        points
+            .iter()
+            .find(|point| point["label"] == label)
+            .unwrap_or_else(|| panic!("{label}: {points:#?}"))
     };
     let made = |run: &Value| {
         let ops = run["ops"].as_array().unwrap();
-        ops.iter().map(|op| op["completed"].as_u64().unwrap()).sum::<u64>()
+        ops.iter()
+            .map(|op| op["completed"].as_u64().unwrap())
+            .sum::<u64>()
     };
     for (label, expected, names) in [
-        ("disk mixed", 2501, &["mixed/reader on a", "mixed/reader on b", "mixed/writer on b"][..]),
+        (
+            "disk mixed",
+            2501,
+            &[
+                "mixed/reader on a",
+                "mixed/reader on b",
+                "mixed/writer on b",
+            ][..],
+        ),
         ("disk mixed/reader", 1501, &["a", "b"]),
         ("disk mixed/writer", 700, &["b"]),
         ("disk mixed/here", 300, &[]),
@@ -40,21 +53,36 @@ fn jobs_run_at_once_on_hosts_and_here() {
         let run = &point(label)["runs"][0];
         assert_eq!(made(run), expected, "{label}");
         let hosts = run["hosts"].as_array().cloned().unwrap_or_default();
-        let found: Vec<&str> = hosts.iter().map(|host| host["name"].as_str().unwrap()).collect();
+        let found: Vec<&str> = hosts
+            .iter()
+            .map(|host| host["name"].as_str().unwrap())
+            .collect();
         assert_eq!(found, names, "{label}");
         for host in &hosts {
             // Each job's hosts begin at its own start, whatever their clocks say.
             let began = host["began_us"].as_f64().unwrap();
-            assert!((-100_000.0..5_000_000.0).contains(&began), "{label}: {host:#}");
+            assert!(
+                (-100_000.0..5_000_000.0).contains(&began),
+                "{label}: {host:#}"
+            );
         }
         let measured = run["measured_s"].as_f64().unwrap();
         assert!(measured < 100.0, "{label}: {measured}");
     }
-    assert!(point("disk mixed")["runs"][0]["measured_s"].as_f64().unwrap() >= 1.0, "the writer starts later");
+    assert!(
+        point("disk mixed")["runs"][0]["measured_s"]
+            .as_f64()
+            .unwrap()
+            >= 1.0,
+        "the writer starts later"
+    );
     assert_eq!(records::recorded(&results).len(), 1501);
     for name in ["a", "b"] {
         let pids = pids(folder.path(), name);
-        assert!(!pids.is_empty() && !pids.iter().any(|pid| is_alive(*pid)), "agents end with the experiment");
+        assert!(
+            !pids.is_empty() && !pids.iter().any(|pid| is_alive(*pid)),
+            "agents end with the experiment"
+        );
     }
 }
 
@@ -75,11 +103,23 @@ fn a_host_that_dies_in_a_job_is_marked() {
     let said = said(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     let summary = summary(&results);
-    let stopped = |point: usize| summary["points"][point]["runs"][0]["stopped"].as_str().unwrap().to_string();
-    assert_eq!([stopped(0), stopped(2)], ["host-lost", "host-lost"], "all together, and job two: {said}");
+    let stopped = |point: usize| {
+        summary["points"][point]["runs"][0]["stopped"]
+            .as_str()
+            .unwrap()
+            .to_string()
+    };
+    assert_eq!(
+        [stopped(0), stopped(2)],
+        ["host-lost", "host-lost"],
+        "all together, and job two: {said}"
+    );
     assert_ne!(stopped(1), "host-lost", "job one lost nothing");
     let all = &summary["points"][0]["runs"][0];
-    assert!(all["doubts"][0].as_str().unwrap().contains("host b"), "{all:#}");
+    assert!(
+        all["doubts"][0].as_str().unwrap().contains("host b"),
+        "{all:#}"
+    );
     let made = all["ops"][0]["completed"].as_u64().unwrap();
     assert!(made > 0, "what was measured is kept");
 }
@@ -88,7 +128,8 @@ fn a_host_that_dies_in_a_job_is_marked() {
 #[test]
 fn hosts_choose_a_ring_together() {
     let folder = TempDir::new().unwrap();
-    let hosts = host_by_ssh(folder.path(), "a", 0) + &host_by_ssh(folder.path(), "b", 5_000_000_000);
+    let hosts =
+        host_by_ssh(folder.path(), "a", 0) + &host_by_ssh(folder.path(), "b", 5_000_000_000);
     let text = format!(
         "name = \"ring\"\nrepetitions = 1\n{hosts}\n[targets.t]\nurl = \"memory:1MiB\"\n\
          [workloads.w]\nring = \"auto\"\nhosts = [\"a\", \"b\"]\nstop = {{ requests = 1000 }}\n"
@@ -99,7 +140,13 @@ fn hosts_choose_a_ring_together() {
     let ring = &point["ring"];
     assert_ne!(ring["mode"], "auto");
     let interrupt = &ring["trials"][0];
-    assert_eq!((&interrupt["mode"], ring["trials"].as_array().unwrap().len()), (&"interrupt".into(), 3));
-    assert!(interrupt["requests_per_second"].as_f64().unwrap() > 0.0, "{ring:#}");
+    assert_eq!(
+        (&interrupt["mode"], ring["trials"].as_array().unwrap().len()),
+        (&"interrupt".into(), 3)
+    );
+    assert!(
+        interrupt["requests_per_second"].as_f64().unwrap() > 0.0,
+        "{ring:#}"
+    );
     assert_eq!(point["runs"][0]["ops"][0]["completed"], 1000);
 }

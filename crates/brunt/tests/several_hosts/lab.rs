@@ -58,36 +58,68 @@ fn hosts_of_a_lab_share_a_run() {
         assert!(output.status.success(), "{}", said(&output));
         Some((recorded(&results), summary(&results), results))
     };
-    let Some((here, ..)) = record("here", "workers = 4") else { return };
-    let Some((there, summary, results)) = record("there", "workers = 2\nhosts = [\"near\", \"far\"]") else {
+    let Some((here, ..)) = record("here", "workers = 4") else {
         return;
     };
-    let asked = |of: &[(Asked, [i64; 3])]| of.iter().map(|(asked, _)| asked.clone()).collect::<Vec<_>>();
+    let Some((there, summary, results)) =
+        record("there", "workers = 2\nhosts = [\"near\", \"far\"]")
+    else {
+        return;
+    };
+    let asked = |of: &[(Asked, [i64; 3])]| {
+        of.iter()
+            .map(|(asked, _)| asked.clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(here.len(), 601);
-    assert_eq!(asked(&here), asked(&there), "the same requests, wherever their workers are");
+    assert_eq!(
+        asked(&here),
+        asked(&there),
+        "the same requests, wherever their workers are"
+    );
     let took = |is_far: bool| {
-        let of_host = there.iter().filter(move |(asked, _)| (asked.0 >= 2) == is_far);
+        let of_host = there
+            .iter()
+            .filter(move |(asked, _)| (asked.0 >= 2) == is_far);
         of_host.map(|(_, [_, sent, completed])| completed - sent)
     };
-    assert!(took(true).min().unwrap() >= FAR_NS, "workers 2 and 3 are on the far host");
-    assert!(took(false).min().unwrap() < FAR_NS, "workers 0 and 1 are on the near one");
+    assert!(
+        took(true).min().unwrap() >= FAR_NS,
+        "workers 2 and 3 are on the far host"
+    );
+    assert!(
+        took(false).min().unwrap() < FAR_NS,
+        "workers 0 and 1 are on the near one"
+    );
     let run = &summary["points"][0]["runs"][0];
     let hosts = run["hosts"].as_array().unwrap();
-    let names: Vec<&str> = hosts.iter().map(|host| host["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> = hosts
+        .iter()
+        .map(|host| host["name"].as_str().unwrap())
+        .collect();
     assert_eq!(names, ["near", "far"]);
     for host in hosts {
-        assert!(host["began_us"].is_f64() && host["clock_error_us"].as_f64().unwrap() > 0.0, "{host:#}");
+        assert!(
+            host["began_us"].is_f64() && host["clock_error_us"].as_f64().unwrap() > 0.0,
+            "{host:#}"
+        );
         assert!(host["received_bytes"].as_u64().unwrap() > 0, "{host:#}");
     }
     for link in ["lan", "wan"] {
         let there = &run["links"][link]["there"];
-        let carried: u64 = ["packets", "straight_frames"].iter().filter_map(|key| there[*key].as_u64()).sum();
+        let carried: u64 = ["packets", "straight_frames"]
+            .iter()
+            .filter_map(|key| there[*key].as_u64())
+            .sum();
         assert!(carried > 0, "{link}: {there:#}");
     }
     let probed = &run["probes"]["hosts"];
     for host in ["near", "far"] {
         let figures = probed[host].to_string();
-        assert!(figures.contains("process.agent.") && figures.contains("network."), "{host}: {probed:#}");
+        assert!(
+            figures.contains("process.agent.") && figures.contains("network."),
+            "{host}: {probed:#}"
+        );
     }
     let page = std::fs::read_to_string(results.join("report.html")).unwrap();
     assert!(page.contains("on near + far"), "the page says where it ran");
@@ -114,7 +146,9 @@ fn faults_jobs_and_files_in_a_lab_of_hosts() {
          [[fault]]\nname = \"busy\"\ntarget = \"disk\"\nstorage = \"busy,p=0.5\"\nat = \"4500ms\"\nfor = \"500ms\"\n",
         files.display()
     );
-    let Some((output, results)) = run_in_lab(folder.path(), "faults", &text) else { return };
+    let Some((output, results)) = run_in_lab(folder.path(), "faults", &text) else {
+        return;
+    };
     assert!(output.status.success(), "{}", said(&output));
     let summary = summary(&results);
     let points = summary["points"].as_array().unwrap();
@@ -123,16 +157,26 @@ fn faults_jobs_and_files_in_a_lab_of_hosts() {
         &point.unwrap_or_else(|| panic!("{label}: {points:#?}"))["runs"][0]
     };
     let faults = run("disk w")["faults"].as_array().unwrap();
-    let names: Vec<&str> = faults.iter().map(|fault| fault["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> = faults
+        .iter()
+        .map(|fault| fault["name"].as_str().unwrap())
+        .collect();
     assert_eq!(names, ["slower", "apart", "reset", "busy"]);
     let hosts = |label: &str| {
         let hosts = run(label)["hosts"].as_array().cloned().unwrap_or_default();
-        hosts.iter().map(|host| host["name"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+        hosts
+            .iter()
+            .map(|host| host["name"].as_str().unwrap().to_string())
+            .collect::<Vec<_>>()
     };
     assert_eq!(hosts("disk w"), ["near", "far"]);
     assert_eq!(hosts("other both"), ["both/short on far"]);
     assert_eq!(hosts("files write-blocks"), ["near", "far"]);
-    assert_eq!(std::fs::read_dir(&files).unwrap().count(), 0, "what the phases made is gone");
+    assert_eq!(
+        std::fs::read_dir(&files).unwrap().count(),
+        0,
+        "what the phases made is gone"
+    );
 }
 
 /// The example of clients at four sites, made short: each client is as far from the store as its site.
@@ -143,7 +187,9 @@ fn the_example_of_four_sites_runs() {
     let text = std::fs::read_to_string(file).unwrap();
     let text = text.replace("repetitions = 4", "repetitions = 1\nhost_silence = \"60s\"");
     let text = text.replace("name = \"Clients at four sites\"\n", "");
-    let Some((output, results)) = run_in_lab(folder.path(), "sites", &text) else { return };
+    let Some((output, results)) = run_in_lab(folder.path(), "sites", &text) else {
+        return;
+    };
     assert!(output.status.success(), "{}", said(&output));
     let summary = summary(&results);
     let points = summary["points"].as_array().unwrap();
@@ -154,7 +200,10 @@ fn the_example_of_four_sites_runs() {
     };
     assert!(least_us("store next-door") < 20_000.0);
     assert!(least_us("store far-away") >= 20_000.0);
-    let all = points.iter().find(|point| point["label"] == "store all-four").unwrap();
+    let all = points
+        .iter()
+        .find(|point| point["label"] == "store all-four")
+        .unwrap();
     let hosts = all["runs"][0]["hosts"].as_array().unwrap();
     let rate = |at: usize| hosts[at]["requests_per_second"].as_f64().unwrap();
     assert_eq!(hosts.len(), 4, "{hosts:#?}");
@@ -196,10 +245,15 @@ clients = [1, 2]
 link_delay = ["0", "20ms"]
 links = ["wan"]
 "#;
-    let Some((output, results)) = run_in_lab(folder.path(), "indexes", text) else { return };
+    let Some((output, results)) = run_in_lab(folder.path(), "indexes", text) else {
+        return;
+    };
     let words = said(&output);
     assert!(output.status.success(), "{words}");
-    assert!(words.contains("ParallelismImpactRatio") && words.contains("LatencyImpactRatio"), "{words}");
+    assert!(
+        words.contains("ParallelismImpactRatio") && words.contains("LatencyImpactRatio"),
+        "{words}"
+    );
     let page = std::fs::read_to_string(results.join("report.html")).unwrap();
     assert!(page.contains("LatencyImpactRatio") && page.contains("Throughput of each client"));
     let summary = summary(&results);
@@ -214,45 +268,72 @@ links = ["wan"]
         let runs = points.iter().find(is).unwrap()["runs"].as_array().unwrap();
         let rates = runs.iter().map(|run| {
             let mut hosts = run["hosts"].as_array().unwrap().iter();
-            hosts.find(|host| host["name"] == client).unwrap()["bytes_per_second"].as_f64().unwrap()
+            hosts.find(|host| host["name"] == client).unwrap()["bytes_per_second"]
+                .as_f64()
+                .unwrap()
         });
         rates.sum::<f64>() / runs.len() as f64
     };
     let impacts = summary["indexes"]["impacts"].as_array().unwrap();
     let index = |kind: &str, at_once: u64, delayed: bool| {
         let is = |index: &&serde_json::Value| {
-            let of = if kind == "latency" { &index["link_delay"] } else { &index["axes"]["link_delay"] };
+            let of = if kind == "latency" {
+                &index["link_delay"]
+            } else {
+                &index["axes"]["link_delay"]
+            };
             index["kind"] == kind
                 && index["at_once"] == at_once
                 && index["op"].is_null()
                 && (of == "20ms") == delayed
         };
-        let index = impacts.iter().find(is).unwrap_or_else(|| panic!("{kind} {at_once} in {impacts:#?}"));
-        assert_eq!((index["rounds"].as_u64(), index["rounds_left_out"].as_u64()), (Some(2), Some(0)));
+        let index = impacts
+            .iter()
+            .find(is)
+            .unwrap_or_else(|| panic!("{kind} {at_once} in {impacts:#?}"));
+        assert_eq!(
+            (index["rounds"].as_u64(), index["rounds_left_out"].as_u64()),
+            (Some(2), Some(0))
+        );
         let interval = &index["per_client"]["interval"];
-        let [low, ratio, high] = ["low", "ratio", "high"].map(|key| interval[key].as_f64().unwrap());
+        let [low, ratio, high] =
+            ["low", "ratio", "high"].map(|key| interval[key].as_f64().unwrap());
         assert!(low <= ratio && ratio <= high, "{interval}");
         ratio
     };
-    let near =
-        |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-9, "{found} {expected}");
+    let near = |found: f64, expected: f64| {
+        assert!((found / expected - 1.0).abs() < 1e-9, "{found} {expected}")
+    };
     for delayed in [false, true] {
         let together = mean("one+two", delayed, "one") + mean("one+two", delayed, "two");
         let alone = mean("one", delayed, "one") + mean("two", delayed, "two");
         near(index("parallelism", 2, delayed), together / alone);
     }
-    let alone =
-        |delayed: bool| ["one", "two", "three"].map(|name| mean(name, delayed, name)).iter().sum::<f64>();
+    let alone = |delayed: bool| {
+        ["one", "two", "three"]
+            .map(|name| mean(name, delayed, name))
+            .iter()
+            .sum::<f64>()
+    };
     near(index("latency", 1, true), alone(true) / alone(false));
     // Two at once, four requests of 4 KiB each, 40 ms under way at least.
     assert!(mean("one+two", true, "one") <= 4.0 * 4096.0 / 0.04 * 1.01);
     // Each kind of operation has a ratio of its own.
     for op in ["read", "write"] {
-        assert!(impacts.iter().any(|index| index["op"] == op), "{impacts:#?}");
+        assert!(
+            impacts.iter().any(|index| index["op"] == op),
+            "{impacts:#?}"
+        );
     }
     // 8 points with their clients, for all kinds and for each of two.
-    assert_eq!(summary["indexes"]["clients"].as_array().unwrap().len(), 2 * (3 + 2) * 3);
-    for (table, expected) in [(&indexes::TABLE, 2 * impacts.len()), (&indexes::CLIENTS, 30)] {
+    assert_eq!(
+        summary["indexes"]["clients"].as_array().unwrap().len(),
+        2 * (3 + 2) * 3
+    );
+    for (table, expected) in [
+        (&indexes::TABLE, 2 * impacts.len()),
+        (&indexes::CLIENTS, 30),
+    ] {
         let mut rows = 0;
         read_table(&results, table, |batch| rows += batch.rows()).unwrap();
         assert_eq!(rows, expected, "{}", table.name);
@@ -280,18 +361,31 @@ fn agents_in_a_lab_are_lost_and_end() {
     };
     for (ends, time) in [("agent", "5s"), ("experiment", "1h")] {
         let mark = format!("{ends}-{}", std::process::id());
-        let (file, out) = (folder.path().join(format!("{ends}.toml")), folder.path().join(ends));
+        let (file, out) = (
+            folder.path().join(format!("{ends}.toml")),
+            folder.path().join(ends),
+        );
         std::fs::write(&file, text(time)).unwrap();
         let mut command = brunt();
-        command.arg("run").arg(&file).arg("--out").arg(&out).env(MARK, &mark);
-        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        command
+            .arg("run")
+            .arg(&file)
+            .arg("--out")
+            .arg(&out)
+            .env(MARK, &mark);
+        command
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
         let mut child = command.spawn().unwrap();
         let begin = std::time::Instant::now();
         let victim = loop {
             assert!(begin.elapsed() < Duration::from_secs(120), "the run begins");
             if child.try_wait().unwrap().is_some() {
                 let words = said(&child.wait_with_output().unwrap());
-                assert!(words.contains("namespaces of a lab") || words.contains("/dev/net/tun"), "{words}");
+                assert!(
+                    words.contains("namespaces of a lab") || words.contains("/dev/net/tun"),
+                    "{words}"
+                );
                 return support::skip("user namespaces and /dev/net/tun");
             }
             // The near one, or the far one when that has worked enough; either will do.
@@ -301,21 +395,43 @@ fn agents_in_a_lab_are_lost_and_end() {
             }
         };
         assert_eq!(agents(&mark).len(), 2);
-        let victim = if ends == "agent" { victim } else { child.id() as i32 };
-        let sent = Command::new("kill").args(["-KILL", &victim.to_string()]).status();
+        let victim = if ends == "agent" {
+            victim
+        } else {
+            child.id() as i32
+        };
+        let sent = Command::new("kill")
+            .args(["-KILL", &victim.to_string()])
+            .status();
         assert!(sent.unwrap().success());
         let output = child.wait_with_output().unwrap();
         if ends == "agent" {
             let said = said(&output);
-            assert_eq!(output.status.code(), Some(1), "what lacks a host is not complete: {said}");
+            assert_eq!(
+                output.status.code(),
+                Some(1),
+                "what lacks a host is not complete: {said}"
+            );
             let summary = summary(&out);
             let run = &summary["points"][0]["runs"][0];
             assert_eq!(run["stopped"], "host-lost", "{said}");
-            assert!(run["measured_s"].as_f64().unwrap() > 4.9, "the other went on");
+            assert!(
+                run["measured_s"].as_f64().unwrap() > 4.9,
+                "the other went on"
+            );
             let hosts = run["hosts"].as_array().unwrap();
-            let lost: Vec<&Value> = hosts.iter().filter(|host| host["lost"].is_object()).collect();
-            let why = lost.first().map(|host| host["lost"]["why"].to_string()).unwrap_or_default();
-            assert!(lost.len() == 1 && why.contains("connection ended"), "{hosts:#?}");
+            let lost: Vec<&Value> = hosts
+                .iter()
+                .filter(|host| host["lost"].is_object())
+                .collect();
+            let why = lost
+                .first()
+                .map(|host| host["lost"]["why"].to_string())
+                .unwrap_or_default();
+            assert!(
+                lost.len() == 1 && why.contains("connection ended"),
+                "{hosts:#?}"
+            );
         } else {
             assert_eq!(output.status.signal(), Some(9));
         }

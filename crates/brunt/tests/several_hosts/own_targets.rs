@@ -23,31 +23,65 @@ fn clients_have_targets_of_their_own() {
          hosts = [\"one\", \"two\"]\nstop = {{ passes = 1 }}\n[sweep]\nclients = [1, 2]\n",
         file("{client}").display()
     );
-    let Some((output, results)) = run_in_lab(folder.path(), "own", &text) else { return };
+    let Some((output, results)) = run_in_lab(folder.path(), "own", &text) else {
+        return;
+    };
     assert!(output.status.success(), "{}", said(&output));
     for (client, is_written) in [("one", true), ("two", true), ("three", false)] {
         let bytes = std::fs::read(file(client)).unwrap();
-        let blocks = bytes.chunks(16 << 10).filter(|block| block.iter().any(|byte| *byte != 0));
-        let expected = if is_written { FILE_BYTES / (16 << 10) } else { 0 };
-        assert_eq!((bytes.len(), blocks.count()), (FILE_BYTES, expected), "{client}");
+        let blocks = bytes
+            .chunks(16 << 10)
+            .filter(|block| block.iter().any(|byte| *byte != 0));
+        let expected = if is_written {
+            FILE_BYTES / (16 << 10)
+        } else {
+            0
+        };
+        assert_eq!(
+            (bytes.len(), blocks.count()),
+            (FILE_BYTES, expected),
+            "{client}"
+        );
     }
     let summary = summary(&results);
     let points = summary["points"].as_array().unwrap();
-    let labels: Vec<&str> = points.iter().map(|point| point["label"].as_str().unwrap()).collect();
+    let labels: Vec<&str> = points
+        .iter()
+        .map(|point| point["label"].as_str().unwrap())
+        .collect();
     assert_eq!(
         labels,
-        ["image write clients=1 on=one", "image write clients=1 on=two", "image write clients=2 on=one+two"]
+        [
+            "image write clients=1 on=one",
+            "image write clients=1 on=two",
+            "image write clients=2 on=one+two"
+        ]
     );
-    for run in points.iter().flat_map(|point| point["runs"].as_array().unwrap()) {
+    for run in points
+        .iter()
+        .flat_map(|point| point["runs"].as_array().unwrap())
+    {
         let ops = run["ops"].as_array().unwrap();
         let written: u64 = ops.iter().map(|op| op["completed"].as_u64().unwrap()).sum();
         let clients = run["hosts"].as_array().unwrap().len();
-        assert_eq!(written, (clients * FILE_BYTES / (16 << 10)) as u64, "{run:#}");
+        assert_eq!(
+            written,
+            (clients * FILE_BYTES / (16 << 10)) as u64,
+            "{run:#}"
+        );
     }
     let indexes = &summary["indexes"];
     let impact = &indexes["impacts"][0];
-    assert_eq!((&impact["kind"], &impact["at_once"]), (&"parallelism".into(), &2.into()), "{indexes:#}");
+    assert_eq!(
+        (&impact["kind"], &impact["at_once"]),
+        (&"parallelism".into(), &2.into()),
+        "{indexes:#}"
+    );
     assert_eq!(impact["per_client"]["clients"], 2, "{indexes:#}");
     // Two bars of clients alone, two of both together.
-    assert_eq!(indexes["clients"].as_array().unwrap().len(), 4, "{indexes:#}");
+    assert_eq!(
+        indexes["clients"].as_array().unwrap().len(),
+        4,
+        "{indexes:#}"
+    );
 }

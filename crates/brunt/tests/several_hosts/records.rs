@@ -22,7 +22,10 @@ pub fn recorded(results: &Path) -> Vec<(Asked, [i64; 3])> {
                 ints("offset_bytes")[row],
                 ints("len_bytes")[row],
             );
-            found.push((asked, ["intended_ns", "sent_ns", "completed_ns"].map(|name| ints(name)[row])));
+            found.push((
+                asked,
+                ["intended_ns", "sent_ns", "completed_ns"].map(|name| ints(name)[row]),
+            ));
         }
     });
     assert_eq!(damaged.unwrap().len(), 0);
@@ -46,15 +49,22 @@ fn hosts_record_their_requests() {
         assert!(output.status.success(), "{}", said(&output));
         let summary = summary(&results);
         let run = &summary["points"][0]["runs"][0];
-        assert!(run["doubts"].as_array().is_none_or(Vec::is_empty), "{run:#}");
+        assert!(
+            run["doubts"].as_array().is_none_or(Vec::is_empty),
+            "{run:#}"
+        );
         (recorded(&results), run["measured_s"].as_f64().unwrap())
     };
     let (here, _) = record("here", "", "workers = 4");
-    let hosts =
-        host_by_ssh(folder.path(), "a", 700_000_000_000) + &host_by_ssh(folder.path(), "b", -3_000_000_000);
+    let hosts = host_by_ssh(folder.path(), "a", 700_000_000_000)
+        + &host_by_ssh(folder.path(), "b", -3_000_000_000);
     let (there, measured_s) = record("there", &hosts, "workers = 2\nhosts = [\"a\", \"b\"]");
     assert_eq!(here.len(), 9001);
-    let asked = |of: &[(Asked, [i64; 3])]| of.iter().map(|(asked, _)| asked.clone()).collect::<Vec<_>>();
+    let asked = |of: &[(Asked, [i64; 3])]| {
+        of.iter()
+            .map(|(asked, _)| asked.clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(asked(&here), asked(&there));
     for (asked, [intended, sent, completed]) in there {
         // Clocks are known to within some round trips here.
@@ -80,7 +90,11 @@ fn hosts_verify_what_they_wrote() {
     let (output, results) = run(folder.path(), "forgets", &text);
     let summary = summary(&results);
     let run = &summary["points"][0]["runs"][0];
-    assert!(run["losses"]["miscompare"].as_u64().unwrap_or(0) > 100, "{run:#} {}", said(&output));
+    assert!(
+        run["losses"]["miscompare"].as_u64().unwrap_or(0) > 100,
+        "{run:#} {}",
+        said(&output)
+    );
     let error = run["first_error"].as_str().unwrap();
     assert!(error.contains("differs from what was written"), "{error}");
 }
@@ -93,7 +107,9 @@ fn a_record_without_room_is_said() {
     std::fs::create_dir(&small).unwrap();
     let mount = format!("mount -t tmpfs -o size=1m none {}", small.display());
     let setup = format!("{mount}; export TMPDIR={}", small.display());
-    let Some(host) = host_with_mounts(folder.path(), &setup) else { return };
+    let Some(host) = host_with_mounts(folder.path(), &setup) else {
+        return;
+    };
     let text = format!(
         "name = \"full\"\nrepetitions = 1\n{host}\n[targets.t]\nurl = \"memory:1MiB\"\n\
          [workloads.w]\nrecord_requests = true\nhosts = [\"a\"]\nstop = {{ requests = 5000 }}\n"
@@ -107,7 +123,11 @@ fn a_record_without_room_is_said() {
     );
     let summary = summary(&results);
     let run = &summary["points"][0]["runs"][0];
-    assert_eq!((&run["stopped"], &run["ops"][0]["completed"]), (&"done".into(), &5000.into()), "{run:#}");
+    assert_eq!(
+        (&run["stopped"], &run["ops"][0]["completed"]),
+        (&"done".into(), &5000.into()),
+        "{run:#}"
+    );
     assert_eq!(run["hosts"][0]["requests_lost"]["count"], 5000);
     assert_eq!(recorded(&results).len(), 0);
 }

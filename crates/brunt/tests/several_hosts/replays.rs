@@ -5,7 +5,11 @@ use super::*;
 /// A real trace: 4,031 requests of a MySQL server.
 fn trace(folder: &Path) -> String {
     let trace = folder.join("mysql.load.gz");
-    std::fs::copy(support::root().join("testdata/mysql-minutes.load.gz"), &trace).unwrap();
+    std::fs::copy(
+        support::root().join("testdata/mysql-minutes.load.gz"),
+        &trace,
+    )
+    .unwrap();
     trace.display().to_string()
 }
 
@@ -29,27 +33,54 @@ fn hosts_share_a_trace() {
         run["replay"].clone()
     };
     let alone = fidelity(&output, &here);
-    let hosts =
-        host_by_ssh(folder.path(), "a", 600_000_000_000) + &host_by_ssh(folder.path(), "b", -5_000_000_000);
-    let (output, there) = replay(folder.path(), "there", &hosts, "workers = 2\nhosts = [\"a\", \"b\"]");
+    let hosts = host_by_ssh(folder.path(), "a", 600_000_000_000)
+        + &host_by_ssh(folder.path(), "b", -5_000_000_000);
+    let (output, there) = replay(
+        folder.path(),
+        "there",
+        &hosts,
+        "workers = 2\nhosts = [\"a\", \"b\"]",
+    );
     let shared = fidelity(&output, &there);
-    for key in ["planned", "sent", "pieces", "completed", "digests", "forced", "speed", "timing"] {
+    for key in [
+        "planned",
+        "sent",
+        "pieces",
+        "completed",
+        "digests",
+        "forced",
+        "speed",
+        "timing",
+    ] {
         assert_eq!(alone[key], shared[key], "{key}: {shared:#}");
     }
-    assert_eq!((&shared["sent"], &shared["digests"]["sent"]), (&4031.into(), &shared["digests"]["trace"]));
+    assert_eq!(
+        (&shared["sent"], &shared["digests"]["sent"]),
+        (&4031.into(), &shared["digests"]["trace"])
+    );
     assert_eq!(shared["unsent"], alone["unsent"]);
     // Clocks are ten minutes apart, and nothing is late by as much; a busy machine may well be late.
-    assert!(shared["issue_error"]["p50_us"].as_f64().unwrap() < 60e6, "{shared:#}");
+    assert!(
+        shared["issue_error"]["p50_us"].as_f64().unwrap() < 60e6,
+        "{shared:#}"
+    );
     let asked = |results: &Path| {
         let recorded = records::recorded(results).into_iter();
-        let mut asked: Vec<_> =
-            recorded.map(|((_, index, op, offset, len), _)| (index, op, offset, len)).collect();
+        let mut asked: Vec<_> = recorded
+            .map(|((_, index, op, offset, len), _)| (index, op, offset, len))
+            .collect();
         asked.sort_unstable();
         asked
     };
-    assert_eq!(asked(&here), asked(&there), "each once, with its place in the trace");
-    let workers: std::collections::BTreeSet<i64> =
-        records::recorded(&there).into_iter().map(|((worker, ..), _)| worker).collect();
+    assert_eq!(
+        asked(&here),
+        asked(&there),
+        "each once, with its place in the trace"
+    );
+    let workers: std::collections::BTreeSet<i64> = records::recorded(&there)
+        .into_iter()
+        .map(|((worker, ..), _)| worker)
+        .collect();
     assert!(
         workers.iter().any(|worker| *worker < 2) && workers.iter().any(|worker| *worker >= 2),
         "{workers:?}"
@@ -64,7 +95,11 @@ fn hosts_replay_on_several_targets() {
     // ASU, block, bytes, operation, seconds; 300 MiB of each.
     let rows = (0..600u64).map(|row| {
         let (device, op) = (row % 2, if row % 3 == 0 { 'W' } else { 'R' });
-        format!("{device},{},4096,{op},{:.6}\n", row * 1024, row as f64 / 1e4)
+        format!(
+            "{device},{},4096,{op},{:.6}\n",
+            row * 1024,
+            row as f64 / 1e4
+        )
     });
     std::fs::write(&trace, rows.collect::<String>()).unwrap();
     let replay = |name: &str, hosts: &str, keys: &str| {
@@ -78,21 +113,34 @@ fn hosts_replay_on_several_targets() {
         let run = summary(&results)["points"][0]["runs"][0].clone();
         assert!(run["replay"].is_object(), "{run:#} {}", said(&output));
         let recorded = records::recorded(&results).into_iter();
-        let mut asked: Vec<_> =
-            recorded.map(|((_, index, op, offset, len), _)| (index, op, offset, len)).collect();
+        let mut asked: Vec<_> = recorded
+            .map(|((_, index, op, offset, len), _)| (index, op, offset, len))
+            .collect();
         asked.sort_unstable();
         (run["replay"].clone(), asked)
     };
     let (alone, here) = replay("here", "", "workers = 2");
-    let hosts = host_by_ssh(folder.path(), "a", 60_000_000_000) + &host_by_ssh(folder.path(), "b", 0);
+    let hosts =
+        host_by_ssh(folder.path(), "a", 60_000_000_000) + &host_by_ssh(folder.path(), "b", 0);
     let (shared, there) = replay("there", &hosts, "hosts = [\"a\", \"b\"]");
     assert_eq!(here, there);
-    assert_eq!((&shared["sent"], &shared["digests"]), (&600.into(), &alone["digests"]));
+    assert_eq!(
+        (&shared["sent"], &shared["digests"]),
+        (&600.into(), &alone["digests"])
+    );
     for (own, device) in shared["devices"].as_array().unwrap().iter().zip(["0", "1"]) {
-        assert_eq!((&own["device"], &own["sent"]), (&device.into(), &300.into()), "{shared:#}");
+        assert_eq!(
+            (&own["device"], &own["sent"]),
+            (&device.into(), &300.into()),
+            "{shared:#}"
+        );
     }
-    let targets: Vec<&Value> =
-        shared["devices"].as_array().unwrap().iter().map(|own| &own["target"]).collect();
+    let targets: Vec<&Value> = shared["devices"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|own| &own["target"])
+        .collect();
     assert_eq!(targets, ["data", "log"]);
 }
 
@@ -101,11 +149,24 @@ fn hosts_replay_on_several_targets() {
 fn one_host_replays_as_this_machine_does() {
     let folder = TempDir::new().unwrap();
     let host = host_by_ssh(folder.path(), "a", 9_000_000_000);
-    let (output, results) = replay(folder.path(), "depth", &host, "hosts = [\"a\"]\ntiming = \"dependency\"");
+    let (output, results) = replay(
+        folder.path(),
+        "depth",
+        &host,
+        "hosts = [\"a\"]\ntiming = \"dependency\"",
+    );
     let run = &summary(&results)["points"][0]["runs"][0];
     let replay = &run["replay"];
-    assert_eq!(replay["digests"]["sent"], replay["digests"]["trace"], "{run:#} {}", said(&output));
-    assert_eq!((&replay["sent"], &replay["timing"]), (&4031.into(), &"dependency".into()));
+    assert_eq!(
+        replay["digests"]["sent"],
+        replay["digests"]["trace"],
+        "{run:#} {}",
+        said(&output)
+    );
+    assert_eq!(
+        (&replay["sent"], &replay["timing"]),
+        (&4031.into(), &"dependency".into())
+    );
 }
 
 /// A host on which another trace lies at the same path is refused before the first run, and so is one that may not open it.
@@ -124,10 +185,16 @@ fn another_trace_is_refused() {
     let trace = trace(folder.path());
     // The same but for its last requests.
     let shorter = folder.path().join("shorter.load");
-    let unpacked = Command::new("gzip").args(["-dc", &trace]).output().unwrap().stdout;
+    let unpacked = Command::new("gzip")
+        .args(["-dc", &trace])
+        .output()
+        .unwrap()
+        .stdout;
     std::fs::write(&shorter, &unpacked[..unpacked.len() / 2]).unwrap();
     let mount = format!("mount --bind {} {trace}", shorter.display());
-    let Some(host) = host_with_mounts(folder.path(), &mount) else { return };
+    let Some(host) = host_with_mounts(folder.path(), &mount) else {
+        return;
+    };
     let (output, _) = replay(folder.path(), "other", &host, "hosts = [\"a\"]");
     let other = said(&output);
     assert!(

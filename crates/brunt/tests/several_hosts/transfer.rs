@@ -56,13 +56,22 @@ stop = { requests = 2000 }
 fn links_carry_what_the_load_moves() {
     let folder = TempDir::new().unwrap();
     let text = TWO_SERVERS.replace("BRUNT", env!("CARGO_BIN_EXE_brunt"));
-    let Some((output, results)) = run_in_lab(folder.path(), "transfer", &text) else { return };
+    let Some((output, results)) = run_in_lab(folder.path(), "transfer", &text) else {
+        return;
+    };
     assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains("bytes on links, both ways"), "{}", said(&output));
+    assert!(
+        said(&output).contains("bytes on links, both ways"),
+        "{}",
+        said(&output)
+    );
     let summary = summary(&results);
     let point = |workload: &str| {
         let points = summary["points"].as_array().unwrap();
-        points.iter().find(|point| point["workload"] == workload).unwrap()
+        points
+            .iter()
+            .find(|point| point["workload"] == workload)
+            .unwrap()
     };
     let ratio = |carried: &Value| carried["per_useful_byte"]["mean"].as_f64().unwrap();
     let (reads, writes) = (&point("read")["transfer"], &point("write")["transfer"]);
@@ -70,22 +79,40 @@ fn links_carry_what_the_load_moves() {
     let once = 0.97..1.25;
     assert!(once.contains(&ratio(&reads["links"]["near"])), "{reads:#}");
     assert!(ratio(&reads["links"]["far"]) < 0.01, "{reads:#}");
-    assert!(once.contains(&ratio(&writes["links"]["near"])), "{writes:#}");
+    assert!(
+        once.contains(&ratio(&writes["links"]["near"])),
+        "{writes:#}"
+    );
     // A train of segments counts its headers once, where it bypasses the link's thread; this one has a delay.
     assert!(once.contains(&ratio(&writes["links"]["far"])), "{writes:#}");
     let both = ratio(&writes["links"]["near"]) + ratio(&writes["links"]["far"]);
     assert!((ratio(&writes["all"]) - both).abs() < 1e-9, "{writes:#}");
-    assert!((ratio(&writes["delayed"]) - ratio(&writes["links"]["far"])).abs() < 1e-9, "{writes:#}");
+    assert!(
+        (ratio(&writes["delayed"]) - ratio(&writes["links"]["far"])).abs() < 1e-9,
+        "{writes:#}"
+    );
     let without = writes["all"]["without_idle"]["mean"].as_f64().unwrap();
-    assert!(without <= ratio(&writes["all"]) && without > 1.9, "{writes:#}");
+    assert!(
+        without <= ratio(&writes["all"]) && without > 1.9,
+        "{writes:#}"
+    );
     for run in point("read")["runs"].as_array().unwrap() {
         let (run, near) = (&run["transfer"], &run["transfer"]["links"]["near"]);
         let useful = run["useful_bytes"].as_u64().unwrap();
         // Data comes back; the way there has requests and acknowledgements.
-        assert!(near["back_bytes"].as_u64().unwrap() > useful / 20 * 19, "{run:#}");
-        assert!(near["there_bytes"].as_u64().unwrap() < useful / 4, "{run:#}");
+        assert!(
+            near["back_bytes"].as_u64().unwrap() > useful / 20 * 19,
+            "{run:#}"
+        );
+        assert!(
+            near["there_bytes"].as_u64().unwrap() < useful / 4,
+            "{run:#}"
+        );
         let idle = near["idle_there_bytes_per_second"].as_f64().unwrap();
-        assert!(idle < useful as f64 / run["seconds"].as_f64().unwrap() / 10.0, "{run:#}");
+        assert!(
+            idle < useful as f64 / run["seconds"].as_f64().unwrap() / 10.0,
+            "{run:#}"
+        );
     }
     let mut rows = 0;
     read_table(&results, &transfer::TABLE, |batch| rows += batch.rows()).unwrap();
@@ -99,12 +126,15 @@ fn links_carry_what_the_load_moves() {
 fn parts_of_a_run_have_their_own_bytes() {
     let folder = TempDir::new().unwrap();
     let fault = "[[fault]]\nname = \"slow\"\nlink = \"far\"\nset = { delay = \"2ms\" }\nat = \"700ms\"\nfor = \"1s\"\n";
-    let text = TWO_SERVERS.replace("BRUNT", env!("CARGO_BIN_EXE_brunt")).replace("idle = \"300ms\"\n", "");
+    let text = TWO_SERVERS
+        .replace("BRUNT", env!("CARGO_BIN_EXE_brunt"))
+        .replace("idle = \"300ms\"\n", "");
     let text = text
         .replace("repetitions = 2", "repetitions = 1")
         .replace("requests = 2000", "time = \"4s\"")
         .replace("queue_depth", "interval = \"100ms\"\nqueue_depth");
-    let Some((output, results)) = run_in_lab(folder.path(), "parts", &format!("{text}{fault}")) else {
+    let Some((output, results)) = run_in_lab(folder.path(), "parts", &format!("{text}{fault}"))
+    else {
         return;
     };
     assert!(output.status.success(), "{}", said(&output));
@@ -125,15 +155,25 @@ fn parts_of_a_run_have_their_own_bytes() {
                 link.as_object()
                     .unwrap()
                     .iter()
-                    .filter(|(key, _)| ["there", "back", "there_bytes", "back_bytes"].contains(&key.as_str()))
+                    .filter(|(key, _)| {
+                        ["there", "back", "there_bytes", "back_bytes"].contains(&key.as_str())
+                    })
                     .map(|(_, bytes)| bytes.as_u64().unwrap())
                     .sum::<u64>()
             };
             links.as_object().unwrap().values().map(of).sum()
         };
         // The parts add up to the whole, but for where its last interval ends.
-        let parts: u64 = run["phases"].as_array().unwrap().iter().map(|phase| bytes(&phase["links"])).sum();
+        let parts: u64 = run["phases"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|phase| bytes(&phase["links"]))
+            .sum();
         let whole = bytes(&run["links"]);
-        assert!(parts.abs_diff(whole) < whole / 5, "{parts} of {whole}: {run:#}");
+        assert!(
+            parts.abs_diff(whole) < whole / 5,
+            "{parts} of {whole}: {run:#}"
+        );
     }
 }

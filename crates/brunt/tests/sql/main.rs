@@ -22,11 +22,18 @@ use troubled::troubled_trace;
 /// Where DuckDB is; `None` where it is not prepared.
 fn engine() -> Option<PathBuf> {
     let script = root().join("tools/duckdb.sh");
-    if !Command::new(&script).arg("--ready").status().is_ok_and(|status| status.success()) {
+    if !Command::new(&script)
+        .arg("--ready")
+        .status()
+        .is_ok_and(|status| status.success())
+    {
         skip("duckdb (tools/duckdb.sh --prepare)");
         return None;
     }
-    let found = Command::new(script).arg("--where").output().expect("the script starts");
+    let found = Command::new(script)
+        .arg("--where")
+        .output()
+        .expect("the script starts");
     Some(PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()))
 }
 
@@ -34,7 +41,10 @@ fn engine() -> Option<PathBuf> {
 fn sql(engine: &Path, folder: &Path, arguments: &[&str]) -> Command {
     let mut command = brunt();
     command.args(["--json", "sql"]).arg(folder).args(arguments);
-    command.env("PATH", folder).env("BRUNT_PYTHON", engine.join("python")).env_remove("BRUNT_DUCKDB");
+    command
+        .env("PATH", folder)
+        .env("BRUNT_PYTHON", engine.join("python"))
+        .env_remove("BRUNT_DUCKDB");
     command
 }
 
@@ -58,7 +68,9 @@ fn servers() -> Vec<(String, String)> {
 /// Two columns of an answer.
 fn array_of(rows: &[Value], text: &str, number: &str) -> Vec<(String, u64)> {
     let text = |row: &Value| row[text].as_str().expect("a text").to_string();
-    rows.iter().map(|row| (text(row), row[number].as_u64().expect("a number"))).collect()
+    rows.iter()
+        .map(|row| (text(row), row[number].as_u64().expect("a number")))
+        .collect()
 }
 
 /// Asks all of them at once.
@@ -94,11 +106,16 @@ fn rows(mut command: Command) -> Vec<Value> {
 fn trace(folder: &TempDir, capture: &str, more: &[&str]) -> (PathBuf, Value) {
     let trace = folder.join(&capture.replace('/', "-"));
     let mut record = brunt();
-    record.args(["capture", "--json", "-r"]).arg(root().join("testdata").join(capture));
+    record
+        .args(["capture", "--json", "-r"])
+        .arg(root().join("testdata").join(capture));
     // What a capture that is cut in two exits with is not the matter here.
     run_within(record.arg("--out").arg(&trace).args(more), 60);
     let out = run_within(brunt().args(["analyze", "--json"]).arg(&trace), 60);
-    (trace, serde_json::from_slice(&out.stdout).expect("a report"))
+    (
+        trace,
+        serde_json::from_slice(&out.stdout).expect("a report"),
+    )
 }
 
 /// Every analysis, of NFS of both versions, of iSCSI, and of a trace of several parsers. Other engines, where there are
@@ -125,7 +142,11 @@ fn analyses_agree_with_the_report() {
             each(servers, |server| {
                 let answer = rows(sql_at(server, &trace, &[question.name]));
                 let same = serde_json::to_string(&answer).expect("JSON") == bytes;
-                assert!(same, "{} of {capture} at {server:?}: {answer:?}, {bytes}", question.name);
+                assert!(
+                    same,
+                    "{} of {capture} at {server:?}: {answer:?}, {bytes}",
+                    question.name
+                );
                 println!("{capture} {} is the same at {}", question.name, server.0);
             });
         }
@@ -141,8 +162,10 @@ fn findings_agree_with_the_report() {
     troubled_trace(&trace);
     let out = run_within(brunt().args(["analyze", "--json"]).arg(&trace), 60);
     let report: Value = serde_json::from_slice(&out.stdout).expect("a report");
-    let kinds: Vec<_> =
-        array(&report, "findings").iter().filter_map(|finding| finding["kind"].as_str()).collect();
+    let kinds: Vec<_> = array(&report, "findings")
+        .iter()
+        .filter_map(|finding| finding["kind"].as_str())
+        .collect();
     for kind in [
         "capture-loss",
         "not-understood",
@@ -157,7 +180,10 @@ fn findings_agree_with_the_report() {
         assert!(kinds.contains(&kind), "{kind}: {kinds:?}");
     }
     let operations = Operations::new(rows(sql(&engine, &trace, &[OPERATIONS])));
-    for question in QUESTIONS.iter().filter(|question| question.name != "latency_over_time") {
+    for question in QUESTIONS
+        .iter()
+        .filter(|question| question.name != "latency_over_time")
+    {
         println!("{}", question.name);
         let answer = rows(sql(&engine, &trace, &[question.name]));
         check(question.name, &answer, &report, &operations);
@@ -178,7 +204,10 @@ fn statements_begin_with_comments() {
     let Some(engine) = engine() else { return };
     let folder = TempDir::new("sql-comments");
     let (trace, _) = trace(&folder, "nfs3-small.pcap.zst", &[]);
-    for question in QUESTIONS.iter().filter(|question| ["mix", "ledger"].contains(&question.name)) {
+    for question in QUESTIONS
+        .iter()
+        .filter(|question| ["mix", "ledger"].contains(&question.name))
+    {
         let named = rows(sql(&engine, &trace, &[question.name]));
         assert_eq!(rows(sql(&engine, &trace, &[question.sql])), named);
         for arguments in [["--explain", question.sql], [question.sql, "--explain"]] {
@@ -194,9 +223,15 @@ fn program_and_module_agree() {
     let Some(engine) = engine() else { return };
     let folder = TempDir::new("sql-program");
     let (trace, _) = trace(&folder, "nfs3-small.pcap.zst", &[]);
-    for question in QUESTIONS.iter().map(|question| question.name).chain(["select version from trace"]) {
-        let (module, program) =
-            (sql(&engine, &trace, &[question]), sql_program(&engine, &trace, &[question]));
+    for question in QUESTIONS
+        .iter()
+        .map(|question| question.name)
+        .chain(["select version from trace"])
+    {
+        let (module, program) = (
+            sql(&engine, &trace, &[question]),
+            sql_program(&engine, &trace, &[question]),
+        );
         assert_eq!(rows(program), rows(module), "{question}");
     }
 }
@@ -208,8 +243,11 @@ fn no_progress_bar_is_among_the_rows() {
     let folder = TempDir::new("sql-progress");
     let (trace, _) = trace(&folder, "nfs3-small.pcap.zst", &[]);
     for how in [sql, sql_program] {
-        let shown =
-            rows(how(&engine, &trace, &["select current_setting('enable_progress_bar') as bar from trace"]));
+        let shown = rows(how(
+            &engine,
+            &trace,
+            &["select current_setting('enable_progress_bar') as bar from trace"],
+        ));
         assert_eq!(shown, [serde_json::json!({ "bar": false })]);
     }
 }
@@ -230,15 +268,20 @@ fn parts_of_a_lake_and_captured_ones_are_one_table() {
     // The other parser's parts are away when the lake is made.
     let away = folder.join("away");
     std::fs::create_dir(&away).expect("a folder");
-    let of_the_other =
-        |part: &Path| part.file_name().is_some_and(|name| name.to_string_lossy().starts_with("part-1-"));
+    let of_the_other = |part: &Path| {
+        part.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("part-1-"))
+    };
     let mut moved = Vec::new();
     for table in std::fs::read_dir(&trace)
         .expect("tables")
         .filter_map(Result::ok)
         .filter(|entry| entry.path().is_dir())
     {
-        for part in std::fs::read_dir(table.path()).expect("parts").map(|part| part.expect("a part").path()) {
+        for part in std::fs::read_dir(table.path())
+            .expect("parts")
+            .map(|part| part.expect("a part").path())
+        {
             if of_the_other(&part) {
                 let place = away.join(moved.len().to_string());
                 std::fs::rename(&part, &place).expect("it moves");
@@ -316,10 +359,24 @@ fn explain_counts_parts_and_bytes() {
 }
 
 fn assert_explained(few: &Value, many: &Value) {
-    let number = |of: &Value, name: &str| of[name].as_u64().unwrap_or_else(|| panic!("{name}: {of}"));
-    assert_eq!((number(many, "parts"), number(many, "parts_opened"), number(many, "scans")), (2, 2, 1));
-    assert!(number(few, "bytes_read") < number(many, "bytes_read"), "{few} {many}");
-    assert!(number(many, "bytes_read") > number(many, "bytes") / 2, "{many}");
+    let number =
+        |of: &Value, name: &str| of[name].as_u64().unwrap_or_else(|| panic!("{name}: {of}"));
+    assert_eq!(
+        (
+            number(many, "parts"),
+            number(many, "parts_opened"),
+            number(many, "scans")
+        ),
+        (2, 2, 1)
+    );
+    assert!(
+        number(few, "bytes_read") < number(many, "bytes_read"),
+        "{few} {many}"
+    );
+    assert!(
+        number(many, "bytes_read") > number(many, "bytes") / 2,
+        "{many}"
+    );
     assert_eq!(many["tables"], serde_json::json!(["operations"]));
 }
 
@@ -346,28 +403,55 @@ fn mistakes_are_answered_with_advice() {
         command
     });
     std::fs::create_dir(&nothing).expect("a folder");
-    let (path, empty) = (trace.to_str().expect("plain"), nothing.to_str().expect("plain"));
+    let (path, empty) = (
+        trace.to_str().expect("plain"),
+        nothing.to_str().expect("plain"),
+    );
     let said = refused(&mut plain(&[path, "mixx"]));
-    assert!(said.contains("no analysis \"mixx\"") && said.contains("latency_over_time"), "{said}");
+    assert!(
+        said.contains("no analysis \"mixx\"") && said.contains("latency_over_time"),
+        "{said}"
+    );
     let said = refused(&mut plain(&[empty, "mix"]));
     assert!(said.contains("neither a trace nor results"), "{said}");
     let said = refused(
-        plain(&[path, "mix"]).env("PATH", &nothing).env_remove("BRUNT_PYTHON").env_remove("BRUNT_DUCKDB"),
+        plain(&[path, "mix"])
+            .env("PATH", &nothing)
+            .env_remove("BRUNT_PYTHON")
+            .env_remove("BRUNT_DUCKDB"),
     );
-    assert!(said.contains("duckdb is not installed") && said.contains("pip install duckdb"), "{said}");
+    assert!(
+        said.contains("duckdb is not installed") && said.contains("pip install duckdb"),
+        "{said}"
+    );
     let said = refused(plain(&[path, "mix"]).env("BRUNT_DUCKDB", nothing.join("duckdb")));
     assert!(said.contains("BRUNT_DUCKDB names"), "{said}");
     let said = refused(&mut plain(&[path, "mix", "--at", "127.0.0.1:1"]));
     assert!(said.contains("--engine spark"), "{said}");
-    let said = refused(&mut plain(&[path, "mix", "--engine", "spark", "--at", "127.0.0.1:1", "--explain"]));
+    let said = refused(&mut plain(&[
+        path,
+        "mix",
+        "--engine",
+        "spark",
+        "--at",
+        "127.0.0.1:1",
+        "--explain",
+    ]));
     assert!(said.contains("--explain"), "{said}");
     // No Python has a module of this name where none is looked for.
     let spark = &[path, "mix", "--engine", "spark", "--at", "127.0.0.1:1"];
     let said = refused(plain(spark).env("BRUNT_PYTHON", nothing.join("python")));
     assert!(said.contains("pip install pyspark-client"), "{said}");
     let Some(engine) = engine() else { return };
-    let said = refused(&mut sql(&engine, &trace, &["select nonsense from operations"]));
-    assert!(said.contains("duckdb refuses the statement") && said.contains("nonsense"), "{said}");
+    let said = refused(&mut sql(
+        &engine,
+        &trace,
+        &["select nonsense from operations"],
+    ));
+    assert!(
+        said.contains("duckdb refuses the statement") && said.contains("nonsense"),
+        "{said}"
+    );
 }
 
 /// A trace of another version is refused by name, and so is a folder with parts of two; a damaged part is left out and
@@ -377,23 +461,41 @@ fn versions_are_not_mixed() {
     let folder = TempDir::new("sql-versions");
     let (trace, _) = trace(&folder, "nfs3-small.pcap.zst", &[]);
     let note = |folder: &Path, series: u16| {
-        let options = WriterOptions { series, ..WriterOptions::default() };
+        let options = WriterOptions {
+            series,
+            ..WriterOptions::default()
+        };
         let mut note = TableWriter::create(folder, &tables::NOTES, options).expect("a table");
-        note.rows().row().int(3).text("brunt 0.0.9").bool(false).end();
+        note.rows()
+            .row()
+            .int(3)
+            .text("brunt 0.0.9")
+            .bool(false)
+            .end();
         note.finish().expect("a part");
     };
     let older = folder.join("older");
     note(&older, 0);
     let said = refused(brunt().args(["--json", "sql"]).arg(&older).arg("mix"));
-    assert!(said.contains("version 3") && said.contains("brunt 0.0.9"), "{said}");
+    assert!(
+        said.contains("version 3") && said.contains("brunt 0.0.9"),
+        "{said}"
+    );
     note(&trace, 1);
     for command in [&["sql"][..], &["analyze"]] {
         let mut mixed = brunt();
-        mixed.arg("--json").args(command).arg(&trace).args(command.contains(&"sql").then_some("mix"));
+        mixed
+            .arg("--json")
+            .args(command)
+            .arg(&trace)
+            .args(command.contains(&"sql").then_some("mix"));
         let run = run_within(&mut mixed, 60);
         let said = String::from_utf8_lossy(&run.stdout);
         assert_eq!(run.status.code(), Some(2), "{run:?}");
-        assert!(said.contains("version 3 (by brunt 0.0.9) and of version 4"), "{said}");
+        assert!(
+            said.contains("version 3 (by brunt 0.0.9) and of version 4"),
+            "{said}"
+        );
     }
 }
 
@@ -416,10 +518,20 @@ fn other_engines_see_the_same_tables() {
     ];
     for server in &servers {
         for question in questions {
-            assert_eq!(rows(sql_at(server, &trace, &[question])), rows(sql(&engine, &trace, &[question])));
+            assert_eq!(
+                rows(sql_at(server, &trace, &[question])),
+                rows(sql(&engine, &trace, &[question]))
+            );
         }
-        let said = refused(&mut sql_at(server, &trace, &["select nonsense from operations"]));
-        assert!(said.contains("spark refuses the statement") && said.contains("nonsense"), "{said}");
+        let said = refused(&mut sql_at(
+            server,
+            &trace,
+            &["select nonsense from operations"],
+        ));
+        assert!(
+            said.contains("spark refuses the statement") && said.contains("nonsense"),
+            "{said}"
+        );
         let nobody = ("127.0.0.1:1".to_string(), server.1.clone());
         let said = refused(&mut sql_at(&nobody, &trace, &["mix"]));
         assert!(said.contains("no Spark Connect server answers"), "{said}");
@@ -433,18 +545,31 @@ fn damaged_parts_are_left_out() {
     let folder = TempDir::new("sql-damage");
     let (trace, report) = trace(&folder, "nfs3-small.pcap.zst", &["--workers", "2"]);
     std::fs::remove_dir_all(trace.join("names")).expect("a table");
-    let none = rows(sql(&engine, &trace, &["select count(*) as n, max(name) as last from names"]));
+    let none = rows(sql(
+        &engine,
+        &trace,
+        &["select count(*) as n, max(name) as last from names"],
+    ));
     assert_eq!(none, [serde_json::json!({ "n": 0, "last": null })]);
     // Which worker has how much is chance, and one may have no operation: the larger part is the one to lose.
-    let parts =
-        ["part-000000.parquet", "part-1-000000.parquet"].map(|part| trace.join("operations").join(part));
+    let parts = ["part-000000.parquet", "part-1-000000.parquet"]
+        .map(|part| trace.join("operations").join(part));
     let size = |part: &&PathBuf| part.metadata().map_or(0, |facts| facts.len());
     let lost = parts.iter().max_by_key(size).expect("there are two");
     std::fs::write(lost, "PAR1").expect("it is written");
-    let run = run_within(&mut sql(&engine, &trace, &["select count(*) as n from operations"]), 120);
+    let run = run_within(
+        &mut sql(&engine, &trace, &["select count(*) as n from operations"]),
+        120,
+    );
     let answer: Value = serde_json::from_slice(&run.stdout).expect("one object");
-    assert!(answer["rows"][0]["n"].as_u64() < report["operations"].as_u64(), "{answer}");
+    assert!(
+        answer["rows"][0]["n"].as_u64() < report["operations"].as_u64(),
+        "{answer}"
+    );
     let said = String::from_utf8_lossy(&run.stderr);
-    let name = lost.file_name().and_then(|name| name.to_str()).expect("plain");
+    let name = lost
+        .file_name()
+        .and_then(|name| name.to_str())
+        .expect("plain");
     assert!(said.contains("left out: ") && said.contains(name), "{said}");
 }

@@ -35,21 +35,27 @@ impl From<&str> for Cell {
 fn write(folder: &Path, table: &'static Table, rows: &[Vec<(&str, Cell)>]) {
     let mut writer = TableWriter::create(folder, table, WriterOptions::default()).expect("a table");
     for values in rows {
-        let row = table.columns.iter().fold(writer.rows().row(), |row, column| {
-            let value = values.iter().find(|(name, _)| *name == column.name).map(|(_, value)| value.clone());
-            match (column.kind, value) {
-                (ColumnKind::Int | ColumnKind::Time, Some(Cell::Int(value))) => row.int(value),
-                (ColumnKind::Bool, Some(Cell::Int(value))) => row.bool(value != 0),
-                (ColumnKind::Text, Some(Cell::Text(value))) => row.text(&value),
-                (kind, Some(_)) => panic!("{} is {kind:?}", column.name),
-                (_, None) if column.nullable => row.null(),
-                (ColumnKind::Int | ColumnKind::Time, None) => row.int(0),
-                (ColumnKind::Bool, None) => row.bool(true),
-                (ColumnKind::Text, None) => row.text(""),
-                (ColumnKind::Float, None) => row.float(0.0),
-                (ColumnKind::Bytes, None) => row.bytes(&[]),
-            }
-        });
+        let row = table
+            .columns
+            .iter()
+            .fold(writer.rows().row(), |row, column| {
+                let value = values
+                    .iter()
+                    .find(|(name, _)| *name == column.name)
+                    .map(|(_, value)| value.clone());
+                match (column.kind, value) {
+                    (ColumnKind::Int | ColumnKind::Time, Some(Cell::Int(value))) => row.int(value),
+                    (ColumnKind::Bool, Some(Cell::Int(value))) => row.bool(value != 0),
+                    (ColumnKind::Text, Some(Cell::Text(value))) => row.text(&value),
+                    (kind, Some(_)) => panic!("{} is {kind:?}", column.name),
+                    (_, None) if column.nullable => row.null(),
+                    (ColumnKind::Int | ColumnKind::Time, None) => row.int(0),
+                    (ColumnKind::Bool, None) => row.bool(true),
+                    (ColumnKind::Text, None) => row.text(""),
+                    (ColumnKind::Float, None) => row.float(0.0),
+                    (ColumnKind::Bytes, None) => row.bytes(&[]),
+                }
+            });
         row.end();
     }
     writer.finish().expect("a part");
@@ -57,7 +63,14 @@ fn write(folder: &Path, table: &'static Table, rows: &[Vec<(&str, Cell)>]) {
 
 /// What makes a folder a trace of this version.
 pub fn note(folder: &Path) {
-    write(folder, &tables::NOTES, &[vec![("version", tables::VERSION.into()), ("program", "test".into())]]);
+    write(
+        folder,
+        &tables::NOTES,
+        &[vec![
+            ("version", tables::VERSION.into()),
+            ("program", "test".into()),
+        ]],
+    );
 }
 
 /// Writes it. Long because each kind of row is a list of its columns.
@@ -72,7 +85,15 @@ pub fn troubled_trace(folder: &Path) {
             ("destination", "10.0.0.1".into()),
         ]
     };
-    write(folder, &tables::FLOWS, &[flow(1, "10.0.0.2"), flow(2, "10.0.0.3"), flow(3, "2001:db8::7")]);
+    write(
+        folder,
+        &tables::FLOWS,
+        &[
+            flow(1, "10.0.0.2"),
+            flow(2, "10.0.0.3"),
+            flow(3, "2001:db8::7"),
+        ],
+    );
     let mut operations = Vec::new();
     // Kind, how many, direction, bytes; reads begin anywhere, writes one behind the other.
     for (name, count, direction, bytes) in [
@@ -84,8 +105,16 @@ pub fn troubled_trace(folder: &Path) {
     ] {
         for number in 0..count {
             let id = operations.len() as i64;
-            let slow = if number % 40 == 0 { 50_000_000 } else { 100_000 + 37 * (number % 991) };
-            let file = if number % 3 == 0 { number % 20 } else { number % 700 };
+            let slow = if number % 40 == 0 {
+                50_000_000
+            } else {
+                100_000 + 37 * (number % 991)
+            };
+            let file = if number % 3 == 0 {
+                number % 20
+            } else {
+                number % 700
+            };
             let mut row: Vec<(&str, Cell)> = vec![
                 ("record_id", (3 * id).into()),
                 ("completion_id", id.into()),
@@ -93,30 +122,54 @@ pub fn troubled_trace(folder: &Path) {
                 ("operation", name.into()),
                 ("flow", (1 + number % 3).into()),
                 ("request_first", (START_NS + id * 777_777).into()),
-                ("status", i64::from(13 * u8::from(name == "LOOKUP" && number % 2 == 0)).into()),
-                ("file", (if name == "GETATTR" { 7 } else { spread(file as u64) as i64 }).into()),
+                (
+                    "status",
+                    i64::from(13 * u8::from(name == "LOOKUP" && number % 2 == 0)).into(),
+                ),
+                (
+                    "file",
+                    (if name == "GETATTR" {
+                        7
+                    } else {
+                        spread(file as u64) as i64
+                    })
+                    .into(),
+                ),
                 ("moved_bytes", bytes.into()),
                 ("outstanding", (1 + number % 5).into()),
             ];
             row.extend((number % 50 != 3).then_some(("latency_ns", slow.into())));
             row.extend(direction.map(|direction: i64| ("direction", direction.into())));
-            row.extend(direction.map(|_| ("offset_bytes", (number / 700 * bytes + number % 2 * 512).into())));
+            row.extend(direction.map(|_| {
+                (
+                    "offset_bytes",
+                    (number / 700 * bytes + number % 2 * 512).into(),
+                )
+            }));
             operations.push(row);
         }
     }
     write(folder, &tables::OPERATIONS, &operations);
     let packets: Vec<_> = (0..100)
         .map(|number: i64| {
-            let mut row =
-                vec![("time", (START_NS + number * 50_000_000).into()), ("wire_bytes", (64 + number).into())];
-            row.extend((number % 4 == 0).then_some(("not_understood", Cell::from("EtherType 0x88b5"))));
+            let mut row = vec![
+                ("time", (START_NS + number * 50_000_000).into()),
+                ("wire_bytes", (64 + number).into()),
+            ];
+            row.extend(
+                (number % 4 == 0).then_some(("not_understood", Cell::from("EtherType 0x88b5"))),
+            );
             row
         })
         .collect();
     write(folder, &tables::PACKETS, &packets);
     let checksums: Vec<_> = (0..4000)
         .map(|number: i64| {
-            let sum = if number % 3 == 0 { 99 } else { spread(number as u64) as i64 };
+            let sum = if number % 3 == 0 {
+                99
+            } else {
+                spread(number as u64) as i64
+            };
             vec![
                 ("file", 7.into()),
                 ("offset_bytes", (512 * number).into()),
@@ -135,11 +188,17 @@ pub fn troubled_trace(folder: &Path) {
             ("replies_unmatched", 40),
         ];
         let counts = counts.into_iter().map(|(name, count)| (name, count.into()));
-        counts.chain([("time", (START_NS + time).into())]).collect::<Vec<_>>()
+        counts
+            .chain([("time", (START_NS + time).into())])
+            .collect::<Vec<_>>()
     };
     write(
         folder,
         &tables::STATISTICS,
-        &[ledger(0, 0), ledger(5_000_000_000, 100), ledger(5_000_000_000, 90)],
+        &[
+            ledger(0, 0),
+            ledger(5_000_000_000, 100),
+            ledger(5_000_000_000, 90),
+        ],
     );
 }

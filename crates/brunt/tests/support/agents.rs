@@ -12,14 +12,23 @@ use super::brunt;
 
 /// What `brunt agent init` makes for these hosts.
 pub fn init(folder: &Path, hosts: &[&str]) -> Output {
-    brunt().args(["agent", "init"]).arg(folder).args(hosts).output().unwrap()
+    brunt()
+        .args(["agent", "init"])
+        .arg(folder)
+        .args(hosts)
+        .output()
+        .unwrap()
 }
 
 /// A folder of certificates for agents on this machine.
 pub fn certificates() -> TempDir {
     let folder = TempDir::new().unwrap();
     let made = init(folder.path(), &["127.0.0.1", "localhost"]);
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
     folder
 }
 
@@ -44,7 +53,10 @@ impl Listening {
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         lines.read_line(&mut line).unwrap();
         child.stdout = Some(lines.into_inner());
-        Listening { address: line.trim().parse().expect("an address"), child }
+        Listening {
+            address: line.trim().parse().expect("an address"),
+            child,
+        }
     }
 
     /// Its last line and its notes, after SIGTERM.
@@ -52,8 +64,18 @@ impl Listening {
         let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         let (mut out, mut notes) = (String::new(), String::new());
-        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut notes).unwrap();
+        self.child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut out)
+            .unwrap();
+        self.child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut notes)
+            .unwrap();
         assert!(self.child.wait().unwrap().success(), "{notes}");
         (out.trim().to_string(), notes)
     }
@@ -93,7 +115,9 @@ pub fn host_by_ssh(folder: &Path, name: &str, shift_ns: i64) -> String {
 /// The processes of a host's agents.
 pub fn pids(folder: &Path, name: &str) -> Vec<i32> {
     let text = std::fs::read_to_string(folder.join(name).join("pids")).unwrap_or_default();
-    text.lines().map(|line| line.trim().parse().unwrap()).collect()
+    text.lines()
+        .map(|line| line.trim().parse().unwrap())
+        .collect()
 }
 
 pub fn is_alive(pid: i32) -> bool {
@@ -104,5 +128,8 @@ pub fn is_alive(pid: i32) -> bool {
 /// A host of a test: an agent that listens.
 pub fn host_by_agent(certificates: &Path, name: &str, agent: &Listening) -> String {
     let identity = certificates.join("controller.pem").display().to_string();
-    format!("[hosts.{name}]\nagent = \"{}\"\nidentity = \"{identity}\"\n", agent.address)
+    format!(
+        "[hosts.{name}]\nagent = \"{}\"\nidentity = \"{identity}\"\n",
+        agent.address
+    )
 }

@@ -33,10 +33,18 @@ impl ControlledTarget {
         let notes = notes(child.stderr.take().expect("piped"));
         let stdin = child.stdin.take().expect("piped");
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let mut target = ControlledTarget { child, stdin, stdout, notes, portals: Vec::new() };
+        let mut target = ControlledTarget {
+            child,
+            stdin,
+            stdout,
+            notes,
+            portals: Vec::new(),
+        };
         for _ in 0..portals {
             let line = target.line();
-            target.portals.push(line.parse().unwrap_or_else(|_| panic!("no portal: {line}")));
+            target
+                .portals
+                .push(line.parse().unwrap_or_else(|_| panic!("no portal: {line}")));
         }
         target
     }
@@ -45,7 +53,11 @@ impl ControlledTarget {
         let mut line = String::new();
         if self.stdout.read_line(&mut line).expect("a line") == 0 {
             let said: Vec<String> = self.notes.iter().collect();
-            panic!("the target ended: {:?}\n{}", self.child.wait(), said.join("\n"));
+            panic!(
+                "the target ended: {:?}\n{}",
+                self.child.wait(),
+                said.join("\n")
+            );
         }
         line.trim_end().to_string()
     }

@@ -13,7 +13,9 @@ pub fn ready() -> bool {
             return false;
         }
     }
-    let ready = Command::new(root().join("tools/kernel-initiator.sh")).arg("--ready").status();
+    let ready = Command::new(root().join("tools/kernel-initiator.sh"))
+        .arg("--ready")
+        .status();
     if !ready.expect("bash").success() {
         skip("a prepared guest (run tools/kernel-initiator.sh --prepare)");
         return false;
@@ -42,7 +44,11 @@ impl Guest {
             .spawn()
             .expect("bash");
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        Guest { child, lines, seen: String::new() }
+        Guest {
+            child,
+            lines,
+            seen: String::new(),
+        }
     }
 
     /// Reads on until a line that starts with `word`; what follows it.
@@ -55,7 +61,11 @@ impl Guest {
                 return rest.trim().to_string();
             }
         }
-        panic!("the guest ended without '{word}': {:?}\n{}", self.child.wait(), self.seen);
+        panic!(
+            "the guest ended without '{word}': {:?}\n{}",
+            self.child.wait(),
+            self.seen
+        );
     }
 
     /// What it has said so far.

@@ -75,8 +75,11 @@ pub struct Hosts {
 impl Hosts {
     /// Hosts h1, h2 and so on; `None`, said aloud, where they cannot be.
     pub fn start(plans: &[Plan]) -> Option<Hosts> {
-        let programs =
-            [("sshd", "openssh-server"), ("ssh", "openssh-client"), ("ssh-keygen", "openssh-client")];
+        let programs = [
+            ("sshd", "openssh-server"),
+            ("ssh", "openssh-client"),
+            ("ssh-keygen", "openssh-client"),
+        ];
         for (program, package) in programs.into_iter().chain([("ip", "iproute2")]) {
             need(program, package)?;
         }
@@ -86,9 +89,14 @@ impl Hosts {
         }
         let folder = TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let names: Vec<String> = (1..=plans.len()).map(|number| format!("h{number}")).collect();
+        let names: Vec<String> = (1..=plans.len())
+            .map(|number| format!("h{number}"))
+            .collect();
         let links = names.iter().zip(plans).map(|(name, plan)| {
-            format!("[lab.links.to-{name}]\nbetween = [\"controller\", \"{name}\"]\n{}\n", plan.link)
+            format!(
+                "[lab.links.to-{name}]\nbetween = [\"controller\", \"{name}\"]\n{}\n",
+                plan.link
+            )
         });
         let text = format!(
             "name = \"hosts\"\n[lab]\nhosts = [\"controller\", \"{}\"]\nworker = \"controller\"\n{}\
@@ -97,7 +105,11 @@ impl Hosts {
             links.collect::<String>()
         );
         std::fs::write(path("hosts.toml"), text).unwrap();
-        let up = lab(folder.path(), &["up"]).arg(path("hosts.toml")).arg("--json").output().unwrap();
+        let up = lab(folder.path(), &["up"])
+            .arg(path("hosts.toml"))
+            .arg("--json")
+            .output()
+            .unwrap();
         let words = String::from_utf8_lossy(&up.stderr).into_owned();
         if words.contains("namespaces of a lab") || words.contains("/dev/net/tun") {
             skip("user namespaces and /dev/net/tun");
@@ -106,7 +118,12 @@ impl Hosts {
         assert!(up.status.success(), "{words}");
         let state: serde_json::Value = serde_json::from_slice(&up.stdout).unwrap();
         let pid = state["lab"]["pid"].as_i64().unwrap() as i32;
-        let mut hosts = Hosts { folder, hosts: Vec::new(), controller: PathBuf::new(), pid };
+        let mut hosts = Hosts {
+            folder,
+            hosts: Vec::new(),
+            controller: PathBuf::new(),
+            pid,
+        };
         hosts.controller = hosts.namespace_of("controller");
         hosts.make_keys();
         for (index, (name, plan)) in names.iter().zip(plans).enumerate() {
@@ -146,7 +163,10 @@ impl Hosts {
     }
 
     fn namespace_of(&self, host: &str) -> PathBuf {
-        let output = self.on(host, &["readlink", "/proc/self/ns/net"]).output().unwrap();
+        let output = self
+            .on(host, &["readlink", "/proc/self/ns/net"])
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap().trim().into()
     }
@@ -154,7 +174,8 @@ impl Hosts {
     fn make_keys(&self) {
         for key in ["host-key", "user-key"] {
             let mut made = Command::new("ssh-keygen");
-            made.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(self.folder().join(key));
+            made.args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(self.folder().join(key));
             assert!(made.status().unwrap().success());
         }
         // The privilege separation folder, which Debian's service makes when it starts.
@@ -177,7 +198,11 @@ impl Hosts {
     /// Starts what a host is reached by.
     pub fn serve(&mut self, index: usize) {
         let host = &self.hosts[index];
-        let (at, name, shift) = (self.folder().display().to_string(), &host.name, host.shift_ns);
+        let (at, name, shift) = (
+            self.folder().display().to_string(),
+            &host.name,
+            host.shift_ns,
+        );
         match host.way {
             Way::Ssh => {
                 // The shift is the host's, not something that a controller asks for.
@@ -190,23 +215,37 @@ impl Hosts {
                 let file = format!("{at}/sshd-{name}");
                 std::fs::write(&file, config.replace("%%", "%")).unwrap();
                 let log = format!("{file}.log");
-                let sshd = need("sshd", "openssh-server").unwrap().display().to_string();
-                let started = self.on(name, &[&sshd, "-f", &file, "-E", &log]).output().unwrap();
+                let sshd = need("sshd", "openssh-server")
+                    .unwrap()
+                    .display()
+                    .to_string();
+                let started = self
+                    .on(name, &[&sshd, "-f", &file, "-E", &log])
+                    .output()
+                    .unwrap();
                 assert!(started.status.success(), "{started:?}");
             }
             Way::Agent => {
                 let address = &host.address;
-                let (listen, shift) = (format!("{address}:{PORT}"), format!("--clock-shift-ns={shift}"));
+                let (listen, shift) = (
+                    format!("{address}:{PORT}"),
+                    format!("--clock-shift-ns={shift}"),
+                );
                 let identity = format!("{at}/certificates/agent-{address}.pem");
                 let words = ["agent", "--listen", &listen, "--identity", &identity];
-                let mut command = self.on(name, &[&[env!("CARGO_BIN_EXE_brunt")], &words[..]].concat());
-                command.args(["--allow", "memory:", "--allow", "iscsi:", "--allow", &at, &shift]);
+                let mut command =
+                    self.on(name, &[&[env!("CARGO_BIN_EXE_brunt")], &words[..]].concat());
+                command.args([
+                    "--allow", "memory:", "--allow", "iscsi:", "--allow", &at, &shift,
+                ]);
                 command.stdin(Stdio::null()).stdout(Stdio::null());
                 let log = std::fs::File::create(format!("{at}/agent-{name}.log")).unwrap();
                 self.hosts[index].agent = Some(command.stderr(log).spawn().unwrap());
             }
         }
-        until(&format!("{} is served", self.hosts[index].name), || !self.servers(index).is_empty());
+        until(&format!("{} is served", self.hosts[index].name), || {
+            !self.servers(index).is_empty()
+        });
     }
 
     /// The hosts of an experiment file.
@@ -229,7 +268,11 @@ impl Hosts {
 
     /// `hosts = […]` of a workload on all of them.
     pub fn all(&self) -> String {
-        let names: Vec<String> = self.hosts.iter().map(|host| format!("\"{}\"", host.name)).collect();
+        let names: Vec<String> = self
+            .hosts
+            .iter()
+            .map(|host| format!("\"{}\"", host.name))
+            .collect();
         format!("hosts = [{}]", names.join(", "))
     }
 
@@ -242,8 +285,14 @@ impl Hosts {
         };
         let mut words: Vec<String> = self.hosts.iter().map(one).collect();
         words.extend(["--ssh".to_string(), format!("ssh -F {at}/ssh_config")]);
-        words.extend(["--far-program".to_string(), env!("CARGO_BIN_EXE_brunt").to_string()]);
-        words.extend(["--identity".to_string(), format!("{at}/certificates/controller.pem")]);
+        words.extend([
+            "--far-program".to_string(),
+            env!("CARGO_BIN_EXE_brunt").to_string(),
+        ]);
+        words.extend([
+            "--identity".to_string(),
+            format!("{at}/certificates/controller.pem"),
+        ]);
         words
     }
 
@@ -261,9 +310,14 @@ impl Hosts {
     pub fn servers(&self, index: usize) -> Vec<Process> {
         let is_server = |process: &Process| match self.hosts[index].way {
             Way::Ssh => process.words.contains("[listener]"),
-            Way::Agent => process.words.contains("brunt agent --listen") && is_listening(&self.hosts[index]),
+            Way::Agent => {
+                process.words.contains("brunt agent --listen") && is_listening(&self.hosts[index])
+            }
         };
-        self.processes(index).into_iter().filter(is_server).collect()
+        self.processes(index)
+            .into_iter()
+            .filter(is_server)
+            .collect()
     }
 
     /// What a host has beside: of a controller's session.
@@ -272,30 +326,60 @@ impl Hosts {
             Way::Ssh => !process.words.contains("[listener]"),
             Way::Agent => !process.words.contains("agent --listen"),
         };
-        self.processes(index).into_iter().filter(is_visitor).collect()
+        self.processes(index)
+            .into_iter()
+            .filter(is_visitor)
+            .collect()
     }
 
     /// Threads of a host's agent that work for a controller.
     pub fn threads_at_work(&self, index: usize) -> Vec<String> {
-        let agents = self.servers(index).into_iter().filter(|_| self.hosts[index].way == Way::Agent);
+        let agents = self
+            .servers(index)
+            .into_iter()
+            .filter(|_| self.hosts[index].way == Way::Agent);
         let names = agents.flat_map(|server| {
-            let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid)).into_iter().flatten();
-            tasks.flatten().map(|task| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default())
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid))
+                .into_iter()
+                .flatten();
+            tasks
+                .flatten()
+                .map(|task| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default())
         });
         let names = names.map(|name| name.trim().to_string());
         // The listener's own has the program's name.
-        names.filter(|name| !name.is_empty() && name != "brunt").collect()
+        names
+            .filter(|name| !name.is_empty() && name != "brunt")
+            .collect()
     }
 
     /// Cuts a host off, or joins it again: packets of both sides go to somebody who is not there, as behind a switch
     /// that has lost its way. Nobody is told.
     pub fn partition(&self, index: usize, cut: bool) {
-        let LabHost { name, address, device, .. } = &self.hosts[index];
-        for (side, (host, other)) in [(name.as_str(), CONTROLLER), ("controller", address)].iter().enumerate()
+        let LabHost {
+            name,
+            address,
+            device,
+            ..
+        } = &self.hosts[index];
+        for (side, (host, other)) in [(name.as_str(), CONTROLLER), ("controller", address)]
+            .iter()
+            .enumerate()
         {
             let there = format!("02:42:52:{index:02x}:00:{side:02x}");
             let to = if cut { NOBODY } else { &there };
-            let words = ["ip", "neigh", "replace", other, "lladdr", to, "dev", device, "nud", "permanent"];
+            let words = [
+                "ip",
+                "neigh",
+                "replace",
+                other,
+                "lladdr",
+                to,
+                "dev",
+                device,
+                "nud",
+                "permanent",
+            ];
             let done = self.on(host, &words).output().unwrap();
             assert!(done.status.success(), "{done:?}");
         }
@@ -303,15 +387,29 @@ impl Hosts {
 
     /// Removes the lab; what is left of it, for nothing.
     pub fn down(mut self) -> Vec<Process> {
-        let spaces: Vec<PathBuf> =
-            self.hosts.iter().map(|host| host.namespace.clone()).chain([self.controller.clone()]).collect();
+        let spaces: Vec<PathBuf> = self
+            .hosts
+            .iter()
+            .map(|host| host.namespace.clone())
+            .chain([self.controller.clone()])
+            .collect();
         let down = lab(self.folder(), &["down", "--all"]).output().unwrap();
         assert!(down.status.success(), "{down:?}");
-        self.hosts.iter_mut().filter_map(|host| host.agent.as_mut()).for_each(|agent| {
-            let _ = agent.wait();
+        self.hosts
+            .iter_mut()
+            .filter_map(|host| host.agent.as_mut())
+            .for_each(|agent| {
+                let _ = agent.wait();
+            });
+        let left = || {
+            spaces
+                .iter()
+                .flat_map(|space| processes_in(space))
+                .collect::<Vec<_>>()
+        };
+        until("the lab is gone", || {
+            left().is_empty() && !Path::new(&format!("/proc/{}", self.pid)).exists()
         });
-        let left = || spaces.iter().flat_map(|space| processes_in(space)).collect::<Vec<_>>();
-        until("the lab is gone", || left().is_empty() && !Path::new(&format!("/proc/{}", self.pid)).exists());
         left()
     }
 }
@@ -352,23 +450,33 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) -> Duration {
 
 /// What a command said.
 pub fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 fn lab(folder: &Path, words: &[&str]) -> Command {
     let mut command = brunt();
-    command.arg("lab").args(words).env("XDG_RUNTIME_DIR", folder).stdin(Stdio::null());
+    command
+        .arg("lab")
+        .args(words)
+        .env("XDG_RUNTIME_DIR", folder)
+        .stdin(Stdio::null());
     command
 }
 
 /// Whether something listens at the port of agents (/proc/PID/net/tcp: state 0A).
 fn is_listening(host: &LabHost) -> bool {
     let port = format!(":{PORT:04X} ");
-    let mut tables = processes_in(&host.namespace)
-        .into_iter()
-        .map(|process| std::fs::read_to_string(format!("/proc/{}/net/tcp", process.pid)).unwrap_or_default());
+    let mut tables = processes_in(&host.namespace).into_iter().map(|process| {
+        std::fs::read_to_string(format!("/proc/{}/net/tcp", process.pid)).unwrap_or_default()
+    });
     tables.any(|table| {
-        table.lines().any(|line| line.contains(&port) && line.split_whitespace().nth(3) == Some("0A"))
+        table
+            .lines()
+            .any(|line| line.contains(&port) && line.split_whitespace().nth(3) == Some("0A"))
     })
 }
 
@@ -376,15 +484,26 @@ fn is_listening(host: &LabHost) -> bool {
 fn processes_in(namespace: &Path) -> Vec<Process> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let in_it =
-        pids.filter(|pid| std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|it| it == namespace));
+    let in_it = pids.filter(|pid| {
+        std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|it| it == namespace)
+    });
     in_it
         .map(|pid| {
             let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            Process { pid, words: String::from_utf8_lossy(&words).replace('\0', " ").trim().to_string() }
+            Process {
+                pid,
+                words: String::from_utf8_lossy(&words)
+                    .replace('\0', " ")
+                    .trim()
+                    .to_string(),
+            }
         })
         // Whoever holds the lab, or has a command run in it, is there too.
-        .filter(|process| ![" lab exec ", " lab up "].iter().any(|lab| process.words.contains(lab)))
+        .filter(|process| {
+            ![" lab exec ", " lab up "]
+                .iter()
+                .any(|lab| process.words.contains(lab))
+        })
         .filter(|process| !process.words.is_empty())
         .collect()
 }
@@ -394,12 +513,24 @@ fn processes_in(namespace: &Path) -> Vec<Process> {
 pub fn assert_total(run: &Value, completed: u64) {
     let rate = |of: &Value| of["requests_per_second"].as_f64().expect("a rate");
     let common = &run["common"];
-    let [requests, left_out] = ["requests", "requests_left_out"].map(|key| common[key].as_u64().unwrap_or(0));
+    let [requests, left_out] =
+        ["requests", "requests_left_out"].map(|key| common[key].as_u64().unwrap_or(0));
     let expected = match common["seconds"].as_f64() {
-        None => run["hosts"].as_array().expect("hosts").iter().map(rate).sum(),
+        None => run["hosts"]
+            .as_array()
+            .expect("hosts")
+            .iter()
+            .map(rate)
+            .sum(),
         Some(0.0) => completed as f64 / run["measured_s"].as_f64().expect("a time"),
         Some(seconds) => requests as f64 / seconds,
     };
-    assert!(common.is_null() || requests + left_out == completed, "{completed} were completed: {run:#}");
-    assert!((rate(run) / expected - 1.0).abs() < 1e-9, "{expected} are expected: {run:#}");
+    assert!(
+        common.is_null() || requests + left_out == completed,
+        "{completed} were completed: {run:#}"
+    );
+    assert!(
+        (rate(run) / expected - 1.0).abs() < 1e-9,
+        "{expected} are expected: {run:#}"
+    );
 }

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{Running, TARGET_NAME, TempDir, eventually, experiment, processes_with, run_within, words_of};
+use super::{
+    Running, TARGET_NAME, TempDir, eventually, experiment, processes_with, run_within, words_of,
+};
 
 /// The lines of an experiment beside its services and targets.
 pub const LOAD: &str = "name = \"services\"\nrepetitions = 1\n[workloads.read]\nread = 1.0\n";
@@ -28,7 +30,10 @@ impl Marked {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let mark = format!("BRUNT_SERVICES_TEST={}-{number}-{what}", std::process::id());
-        Marked { folder: TempDir::new(what), mark }
+        Marked {
+            folder: TempDir::new(what),
+            mark,
+        }
     }
 
     pub fn command(&self, text: &str) -> std::process::Command {
@@ -45,12 +50,20 @@ impl Marked {
     }
 
     pub fn log(&self, service: &str) -> String {
-        fs::read_to_string(self.folder.join("results").join(format!("services/{service}.log"))).unwrap()
+        fs::read_to_string(
+            self.folder
+                .join("results")
+                .join(format!("services/{service}.log")),
+        )
+        .unwrap()
     }
 
     /// The processes that have the mark.
     pub fn processes(&self) -> Vec<String> {
-        self.pids().into_iter().map(|pid| words_of(pid).join(" ")).collect()
+        self.pids()
+            .into_iter()
+            .map(|pid| words_of(pid).join(" "))
+            .collect()
     }
 
     pub fn pids(&self) -> Vec<u32> {
@@ -71,7 +84,11 @@ impl Marked {
         let _ = fs::remove_dir_all(self.folder.join("results"));
         let output = run_within(&mut self.command(text), 60);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output.status.success(), serde_json::from_slice(&output.stdout).unwrap_or(Value::Null), said)
+        (
+            output.status.success(),
+            serde_json::from_slice(&output.stdout).unwrap_or(Value::Null),
+            said,
+        )
     }
 
     /// Interrupts an experiment while its service `slow` starts, which says a line and would be waited for much longer: it
@@ -85,7 +102,10 @@ impl Marked {
         kill_process(Pid::from_child(&run.0), Signal::INT).unwrap();
         eventually("it ends", 30, || run.0.try_wait().unwrap().is_some());
         assert!(!run.0.wait().unwrap().success());
-        assert_says(&self.said(), &["interrupted while services were being started"]);
+        assert_says(
+            &self.said(),
+            &["interrupted while services were being started"],
+        );
         self.ends();
     }
 
@@ -97,7 +117,9 @@ impl Marked {
     /// Waits until nothing of it is left, neither a process nor a folder.
     pub fn ends(&self) {
         eventually("all processes end", 30, || self.processes().is_empty());
-        eventually("the folders are removed", 30, || files_in(&self.temporary()).is_empty());
+        eventually("the folders are removed", 30, || {
+            files_in(&self.temporary()).is_empty()
+        });
     }
 
     /// It fails, with these words.
@@ -110,7 +132,9 @@ impl Marked {
 
 /// All of these words are in it.
 pub fn assert_says(said: &str, words: &[&str]) {
-    words.iter().for_each(|word| assert!(said.contains(word), "'{word}' is not in: {said}"));
+    words
+        .iter()
+        .for_each(|word| assert!(said.contains(word), "'{word}' is not in: {said}"));
 }
 
 /// What does not become ready is refused wherever it runs: `whose` is what stands before the reason.
@@ -118,9 +142,18 @@ pub fn never_ready(whose: &str, refused: &dyn Fn(&str, &[&str])) {
     let not = format!("service slow: {whose}it did not start: it is not ready within 500ms: ");
     let port_and_line = slow("ready = { port = 0, line = \"there\" }");
     let (nobody, silent) = ("nothing listens on 127.0.0.1:", "it did not say 'there'");
-    refused(&port_and_line, &[&not, nobody, silent, "log: here I am", "services/slow.log"]);
+    refused(
+        &port_and_line,
+        &[&not, nobody, silent, "log: here I am", "services/slow.log"],
+    );
     let fails = slow("prepare = \"echo no disk; exit 4\"");
-    refused(&fails, &["its prepare command ended with exit status 4", "log: no disk"]);
+    refused(
+        &fails,
+        &[
+            "its prepare command ended with exit status 4",
+            "log: no disk",
+        ],
+    );
     let missing = format!("{whose}it did not start: cannot start /no/such/program");
     let command = "[services.slow]\nwithin = \"500ms\"\ncommand = [\"/no/such/program\"]\n";
     refused(command, &[&missing, "installed"]);
@@ -135,7 +168,9 @@ pub fn slow(lines: &str) -> String {
 /// What is in a folder.
 pub fn files_in(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
 }
 
 /// A service that is a target of ours, on a free port, and a target that is opened by its address.
@@ -153,7 +188,14 @@ impl Running {
     fn spawn(marked: &Marked, text: &str) -> Running {
         let mut command = marked.command(text);
         let said = fs::File::create(marked.folder.join("said")).unwrap();
-        Running(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn().unwrap())
+        Running(
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(said)
+                .spawn()
+                .unwrap(),
+        )
     }
 
     /// Starts it, and waits until it measures.
@@ -161,7 +203,11 @@ impl Running {
         let mut run = Running::spawn(marked, text);
         let summary = marked.folder.join("results/summary.json");
         eventually("the run begins", 60, || {
-            assert!(run.0.try_wait().unwrap().is_none(), "it ended: {}", marked.said());
+            assert!(
+                run.0.try_wait().unwrap().is_none(),
+                "it ended: {}",
+                marked.said()
+            );
             summary.exists()
         });
         run

@@ -50,26 +50,40 @@ pub fn need(program: &str, package: &str) -> Option<PathBuf> {
 /// # Panics
 /// When `BRUNT_REQUIRE_ALL=1`.
 pub fn skip(what: &str) {
-    assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1"), "needs {what}");
+    assert!(
+        std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1"),
+        "needs {what}"
+    );
     println!("skipped: needs {what}");
 }
 
 /// The repository's root.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace's root")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the workspace's root")
 }
 
 /// How often a repeated test goes round: few by default, more in CI (`CI=true`).
 pub fn rounds(default: usize, ci: usize) -> usize {
-    if std::env::var_os("CI").is_some() { ci } else { default }
+    if std::env::var_os("CI").is_some() {
+        ci
+    } else {
+        default
+    }
 }
 
 /// A seed to print and to repeat a run with (`BRUNT_SEED`).
 pub fn seed() -> u64 {
-    let seed = std::env::var("BRUNT_SEED").ok().map(|text| text.parse().expect("BRUNT_SEED is a number"));
+    let seed = std::env::var("BRUNT_SEED")
+        .ok()
+        .map(|text| text.parse().expect("BRUNT_SEED is a number"));
     let seed = seed.unwrap_or_else(|| {
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_nanos()
-            as u64
+        std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .expect("after 1970")
+            .as_nanos() as u64
     });
     println!("seed {seed} (repeat with BRUNT_SEED={seed})");
     seed
@@ -115,9 +129,17 @@ impl Target {
             if stdout.read_line(&mut line).expect("a line") == 0 {
                 panic!("the target ended before it listened: {:?}", child.wait());
             }
-            portals.extend(line.split_whitespace().filter_map(|word| word.parse::<SocketAddr>().ok()));
+            portals.extend(
+                line.split_whitespace()
+                    .filter_map(|word| word.parse::<SocketAddr>().ok()),
+            );
         }
-        Target { child, _stdout: stdout, portals, credentials }
+        Target {
+            child,
+            _stdout: stdout,
+            portals,
+            credentials,
+        }
     }
 
     /// The first portal.
@@ -127,7 +149,11 @@ impl Target {
 
     /// libiscsi's form of the URL of `lun` at portal `portal`.
     pub fn url_at(&self, portal: usize, lun: u16) -> String {
-        let user = if self.credentials { format!("{}%{}@", CHAP.0, CHAP.1) } else { String::new() };
+        let user = if self.credentials {
+            format!("{}%{}@", CHAP.0, CHAP.1)
+        } else {
+            String::new()
+        };
         format!("iscsi://{user}{}/{TARGET_NAME}/{lun}", self.portals[portal])
     }
 
@@ -138,14 +164,25 @@ impl Target {
 
     /// Resident memory, in bytes.
     pub fn resident_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("alive");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
-        line.split_whitespace().nth(1).expect("kB").parse::<u64>().expect("a number") * 1024
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("alive");
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmRSS:"))
+            .expect("VmRSS");
+        line.split_whitespace()
+            .nth(1)
+            .expect("kB")
+            .parse::<u64>()
+            .expect("a number")
+            * 1024
     }
 
     /// Open file descriptors.
     pub fn descriptors_count(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("alive").count()
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))
+            .expect("alive")
+            .count()
     }
 
     /// Whether it still runs.
@@ -210,16 +247,31 @@ pub fn run_within(command: &mut Command, seconds: u64) -> Output {
     };
     let (stdout, stderr) = (stdout.join().expect("read"), stderr.join().expect("read"));
     let Some(status) = status else {
-        panic!("{command:?} took more than {seconds} s\n{}\n{}", last_lines(&stdout), last_lines(&stderr));
+        panic!(
+            "{command:?} took more than {seconds} s\n{}\n{}",
+            last_lines(&stdout),
+            last_lines(&stderr)
+        );
     };
-    Output { status, stdout, stderr }
+    Output {
+        status,
+        stdout,
+        stderr,
+    }
 }
 
 /// The same, and it has to succeed; its standard output.
 pub fn succeed(command: &mut Command, seconds: u64) -> String {
     let output = run_within(command, seconds);
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{command:?}: {}\n{out}\n{err}", output.status);
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{out}\n{err}",
+        output.status
+    );
     out.into_owned()
 }
 
@@ -264,7 +316,10 @@ pub fn processes() -> impl Iterator<Item = u32> {
 /// The words of a process's command line; none of one that has gone.
 pub fn words_of(pid: u32) -> Vec<String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&line).split_terminator('\0').map(str::to_string).collect()
+    String::from_utf8_lossy(&line)
+        .split_terminator('\0')
+        .map(str::to_string)
+        .collect()
 }
 
 /// `brunt --json run` of an experiment's text, with its results in `folder`'s "results".
@@ -272,7 +327,11 @@ pub fn experiment(folder: &TempDir, text: &str) -> Command {
     let path = folder.join("x.toml");
     std::fs::write(&path, text).expect("a file");
     let mut command = brunt();
-    command.args(["--json", "run"]).arg(&path).arg("--out").arg(folder.join("results"));
+    command
+        .args(["--json", "run"])
+        .arg(&path)
+        .arg("--out")
+        .arg(folder.join("results"));
     command
 }
 
@@ -283,7 +342,12 @@ impl TempDir {
     /// A new one, named after `what`.
     pub fn new(what: &str) -> TempDir {
         let within = env!("CARGO_TARGET_TMPDIR");
-        TempDir(tempfile::Builder::new().prefix(what).tempdir_in(within).expect("a temporary folder"))
+        TempDir(
+            tempfile::Builder::new()
+                .prefix(what)
+                .tempdir_in(within)
+                .expect("a temporary folder"),
+        )
     }
 
     /// A path in it.

@@ -34,19 +34,26 @@ impl SeenPdu {
 
     /// All of its values.
     pub fn numbers<'a>(&'a self, name: &'a str) -> impl Iterator<Item = u64> + 'a {
-        self.fields.get(name).into_iter().flatten().map(move |text| {
-            let number = match text.strip_prefix("0x") {
-                Some(digits) => u64::from_str_radix(digits, 16),
-                None if text.contains(':') => u64::from_str_radix(&text.replace(':', ""), 16),
-                None => text.parse(),
-            };
-            number.unwrap_or_else(|_| panic!("{name} = {text}"))
-        })
+        self.fields
+            .get(name)
+            .into_iter()
+            .flatten()
+            .map(move |text| {
+                let number = match text.strip_prefix("0x") {
+                    Some(digits) => u64::from_str_radix(digits, 16),
+                    None if text.contains(':') => u64::from_str_radix(&text.replace(':', ""), 16),
+                    None => text.parse(),
+                };
+                number.unwrap_or_else(|_| panic!("{name} = {text}"))
+            })
     }
 
     /// The first field whose name starts and ends so.
     pub fn like(&self, start: &str, end: &str) -> Option<u64> {
-        let name = self.fields.keys().find(|name| name.starts_with(start) && name.ends_with(end))?;
+        let name = self
+            .fields
+            .keys()
+            .find(|name| name.starts_with(start) && name.ends_with(end))?;
         self.number(name)
     }
 }
@@ -66,7 +73,12 @@ fn tshark(path: &Path, file: CaptureFile, arguments: &[&str], mut each: impl FnM
         .arg(path)
         // Whatever the other port is; and longer PDUs it takes for something else.
         .args(["-d", "tcp.port==3260,iscsi"])
-        .args(["-o", "iscsi.bogus_pdu_max_data_len:16777216", "-o", "tcp.reassemble_out_of_order:TRUE"])
+        .args([
+            "-o",
+            "iscsi.bogus_pdu_max_data_len:16777216",
+            "-o",
+            "tcp.reassemble_out_of_order:TRUE",
+        ])
         .args(arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -83,7 +95,8 @@ fn tshark(path: &Path, file: CaptureFile, arguments: &[&str], mut each: impl FnM
 /// Nanoseconds of a time in seconds with nine decimals.
 fn nanos(text: &str) -> u64 {
     let (seconds, nanos) = text.split_once('.').expect("seconds.nanoseconds");
-    seconds.parse::<u64>().expect("seconds") * 1_000_000_000 + nanos.parse::<u64>().expect("nanoseconds")
+    seconds.parse::<u64>().expect("seconds") * 1_000_000_000
+        + nanos.parse::<u64>().expect("nanoseconds")
 }
 
 /// The value of an attribute in a line of PDML.
@@ -95,7 +108,12 @@ fn attribute<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 /// When each frame was captured, in nanoseconds since 1970.
 fn frame_times(path: &Path, file: CaptureFile) -> Vec<u64> {
     let mut times = Vec::new();
-    tshark(path, file, &["-T", "fields", "-e", "frame.time_epoch"], |line| times.push(nanos(line)));
+    tshark(
+        path,
+        file,
+        &["-T", "fields", "-e", "frame.time_epoch"],
+        |line| times.push(nanos(line)),
+    );
     times
 }
 
@@ -103,7 +121,11 @@ fn frame_times(path: &Path, file: CaptureFile) -> Vec<u64> {
 /// processor, as in `tools/iscsi-captures.sh`, only the clock makes one.
 pub fn set_back_ns(path: &Path) -> u64 {
     let times = frame_times(path, CaptureFile::Whole);
-    times.windows(2).map(|pair| pair[0].saturating_sub(pair[1])).max().unwrap_or(0)
+    times
+        .windows(2)
+        .map(|pair| pair[0].saturating_sub(pair[1]))
+        .max()
+        .unwrap_or(0)
 }
 
 /// All PDUs of a capture, in the order of their ends.
@@ -112,41 +134,58 @@ pub fn pdus(path: &Path, file: CaptureFile) -> Vec<SeenPdu> {
     let time = |frame: u64| times[frame as usize - 1];
     let (mut all, mut current): (Vec<SeenPdu>, Option<SeenPdu>) = (Vec::new(), None);
     let (mut frame, mut ports, mut begins) = (0, [0; 2], VecDeque::new());
-    tshark(path, file, &["-Y", "iscsi", "-J", "frame tcp iscsi scsi", "-T", "pdml"], |line| {
-        let tag = line.trim_start();
-        if tag.starts_with("</packet>") {
-            all.extend(current.take());
-        }
-        let (Some(name), Some(show)) = (attribute(tag, "field name=\""), attribute(tag, " show=\"")) else {
-            return;
-        };
-        let number = || show.parse::<u64>().expect("a number");
-        match name {
-            "frame.number" => {
-                frame = number();
-                begins.clear();
-            }
-            "tcp.srcport" => ports[0] = number(),
-            "tcp.dstport" => ports[1] = number(),
-            // A PDU out of several frames: "3 Reassembled TCP Segments (2096 bytes): #96(48), #97(1448), #99(600)".
-            "tcp.segments" => {
-                let list = attribute(tag, "showname=\"").and_then(|text| text.split_once(": #"));
-                let first = list.and_then(|(_, list)| list.split('(').next()?.parse().ok());
-                begins.push_back(first.expect("the number of a frame"));
-            }
-            "iscsi.opcode" => {
+    tshark(
+        path,
+        file,
+        &["-Y", "iscsi", "-J", "frame tcp iscsi scsi", "-T", "pdml"],
+        |line| {
+            let tag = line.trim_start();
+            if tag.starts_with("</packet>") {
                 all.extend(current.take());
-                // What is put together out of several frames has no place in its own.
-                let begins_before = begins.is_empty() && attribute(tag, " pos=\"") == Some("0");
-                let first = begins.pop_front().unwrap_or(frame);
-                let (first_ns, last_ns) = (time(first), time(frame));
-                current = Some(SeenPdu { ports, first_ns, last_ns, begins_before, fields: BTreeMap::new() });
             }
-            _ => {}
-        }
-        if let Some(pdu) = &mut current {
-            pdu.fields.entry(name.to_string()).or_default().push(show.to_string());
-        }
-    });
+            let (Some(name), Some(show)) =
+                (attribute(tag, "field name=\""), attribute(tag, " show=\""))
+            else {
+                return;
+            };
+            let number = || show.parse::<u64>().expect("a number");
+            match name {
+                "frame.number" => {
+                    frame = number();
+                    begins.clear();
+                }
+                "tcp.srcport" => ports[0] = number(),
+                "tcp.dstport" => ports[1] = number(),
+                // A PDU out of several frames: "3 Reassembled TCP Segments (2096 bytes): #96(48), #97(1448), #99(600)".
+                "tcp.segments" => {
+                    let list =
+                        attribute(tag, "showname=\"").and_then(|text| text.split_once(": #"));
+                    let first = list.and_then(|(_, list)| list.split('(').next()?.parse().ok());
+                    begins.push_back(first.expect("the number of a frame"));
+                }
+                "iscsi.opcode" => {
+                    all.extend(current.take());
+                    // What is put together out of several frames has no place in its own.
+                    let begins_before = begins.is_empty() && attribute(tag, " pos=\"") == Some("0");
+                    let first = begins.pop_front().unwrap_or(frame);
+                    let (first_ns, last_ns) = (time(first), time(frame));
+                    current = Some(SeenPdu {
+                        ports,
+                        first_ns,
+                        last_ns,
+                        begins_before,
+                        fields: BTreeMap::new(),
+                    });
+                }
+                _ => {}
+            }
+            if let Some(pdu) = &mut current {
+                pdu.fields
+                    .entry(name.to_string())
+                    .or_default()
+                    .push(show.to_string());
+            }
+        },
+    );
     all
 }

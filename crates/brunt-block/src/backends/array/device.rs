@@ -18,7 +18,8 @@ use super::xor::xor;
 use crate::backends::in_range;
 use crate::open::OpenError;
 use crate::{
-    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, RefusalKind, Request, Ring,
+    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, RefusalKind, Request,
+    Ring,
 };
 
 /// Between tries for locks that another thread has.
@@ -51,7 +52,11 @@ struct Task {
 
 impl Task {
     fn is_cut_up(&self) -> bool {
-        if self.op == Some(Op::Flush) { self.flushed } else { self.cursor >= self.len }
+        if self.op == Some(Op::Flush) {
+            self.flushed
+        } else {
+            self.cursor >= self.len
+        }
     }
 }
 
@@ -138,14 +143,19 @@ impl ArrayDevice {
     ) -> Result<ArrayDevice, OpenError> {
         let parts = depth.max(WINDOW) + 8;
         // Each part has one request at a member at a time.
-        let members =
-            backends.iter().map(|backend| backend.open(ring, parts)).collect::<Result<Vec<_>, _>>()?;
+        let members = backends
+            .iter()
+            .map(|backend| backend.open(ring, parts))
+            .collect::<Result<Vec<_>, _>>()?;
         Ok(ArrayDevice {
             control: Arc::clone(control),
             layout,
             info: info.clone(),
             ring: ring.clone(),
-            queues: members.iter().map(|_| VecDeque::with_capacity(parts as usize)).collect(),
+            queues: members
+                .iter()
+                .map(|_| VecDeque::with_capacity(parts as usize))
+                .collect(),
             members,
             generation: control.generation(),
             view: control.view(),
@@ -169,10 +179,25 @@ impl Device for ArrayDevice {
 
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
         while !batch.is_empty() && (self.outstanding() as usize) < self.tasks.len() {
-            let Some(index) = self.free_tasks.pop() else { break };
-            let Request { tag, op, offset, len, buf, force_unit_access } =
-                batch.pop_front().expect("the batch is not empty");
-            let request = Request { tag, op, offset, len, buf, force_unit_access };
+            let Some(index) = self.free_tasks.pop() else {
+                break;
+            };
+            let Request {
+                tag,
+                op,
+                offset,
+                len,
+                buf,
+                force_unit_access,
+            } = batch.pop_front().expect("the batch is not empty");
+            let request = Request {
+                tag,
+                op,
+                offset,
+                len,
+                buf,
+                force_unit_access,
+            };
             let wrong = in_range(&self.info, &request).err();
             let task = Task {
                 tag,
@@ -208,7 +233,12 @@ impl Device for ArrayDevice {
         if !self.done.is_empty() || self.queues.iter().any(|queue| !queue.is_empty()) {
             return Nanos(0);
         }
-        let mut deadline = self.members.iter().map(|member| member.deadline()).min().unwrap_or(Nanos::MAX);
+        let mut deadline = self
+            .members
+            .iter()
+            .map(|member| member.deadline())
+            .min()
+            .unwrap_or(Nanos::MAX);
         if !self.blocked.is_empty() {
             deadline = deadline.min(Clock::Monotonic.now().after(LOCK_LOOK));
         }
@@ -216,7 +246,11 @@ impl Device for ArrayDevice {
     }
 
     fn cancel(&mut self, tag: u64) {
-        let Some(index) = self.tasks.iter().position(|task| task.op.is_some() && task.tag == tag) else {
+        let Some(index) = self
+            .tasks
+            .iter()
+            .position(|task| task.op.is_some() && task.tag == tag)
+        else {
             return;
         };
         self.tasks[index].cancelled = true;
@@ -242,7 +276,9 @@ impl Device for ArrayDevice {
             health.trouble = health.trouble.or(of.trouble);
         }
         let status = self.control.status();
-        let array = status.trouble.map(|trouble| format!("array {}: {trouble}", status.state));
+        let array = status
+            .trouble
+            .map(|trouble| format!("array {}: {trouble}", status.state));
         health.trouble = array.or(health.trouble);
         health
     }
@@ -285,9 +321,13 @@ impl ArrayDevice {
     /// Cuts tasks into parts as long as there is room for them.
     fn pump(&mut self) {
         while !self.free_parts.is_empty() {
-            let Some(index) = self.pending.pop_front() else { return };
+            let Some(index) = self.pending.pop_front() else {
+                return;
+            };
             self.tasks[index as usize].queued = false;
-            while self.tasks[index as usize].active < WINDOW && !self.tasks[index as usize].is_cut_up() {
+            while self.tasks[index as usize].active < WINDOW
+                && !self.tasks[index as usize].is_cut_up()
+            {
                 let Some(part) = self.free_parts.pop() else {
                     self.tasks[index as usize].queued = true;
                     self.pending.push_front(index);
@@ -304,20 +344,37 @@ impl ArrayDevice {
         let task = &mut self.tasks[index as usize];
         let part = &mut self.parts[number as usize];
         let bufs = std::mem::take(&mut part.bufs);
-        *part = Part { task: index, op: task.op, at: task.cursor, bufs, ..Part::default() };
+        *part = Part {
+            task: index,
+            op: task.op,
+            at: task.cursor,
+            bufs,
+            ..Part::default()
+        };
         task.active += 1;
         if task.op == Some(Op::Flush) {
             task.flushed = true;
             return;
         }
         let (offset, left) = (task.offset + task.cursor, task.len - task.cursor);
-        let ChunkExtent { stripe, slot, member_offset, len } = self.layout.place(offset, left);
+        let ChunkExtent {
+            stripe,
+            slot,
+            member_offset,
+            len,
+        } = self.layout.place(offset, left);
         let whole = self.layout.stripe_bytes();
         let writes = task.op != Some(Op::Read);
-        part.full =
-            self.layout.level == Level::Raid5 && writes && offset.is_multiple_of(whole) && left >= whole;
+        part.full = self.layout.level == Level::Raid5
+            && writes
+            && offset.is_multiple_of(whole)
+            && left >= whole;
         (part.stripe, part.slot, part.member_offset) = (stripe, slot, member_offset);
-        part.len = if part.full { self.layout.chunk_bytes } else { len };
+        part.len = if part.full {
+            self.layout.chunk_bytes
+        } else {
+            len
+        };
         let taken = if part.full { whole } else { len };
         part.direct = taken == task.len && (!writes || self.layout.level != Level::Raid5);
         task.cursor += taken;
@@ -342,7 +399,11 @@ impl ArrayDevice {
     fn readable(&mut self, number: u32, slot: usize) -> Option<usize> {
         let part = &self.parts[number as usize];
         let (stripe, avoided) = (part.stripe, part.avoid >> slot & 1 != 0);
-        if avoided { None } else { self.holder(slot, stripe) }
+        if avoided {
+            None
+        } else {
+            self.holder(slot, stripe)
+        }
     }
 
     /// Gets a part's lock, or has it try again.
@@ -362,7 +423,10 @@ impl ArrayDevice {
 
     /// Takes a part's first step, or its first again.
     fn start(&mut self, number: u32) {
-        match (self.parts[number as usize].op.expect("a part of a task"), self.layout.level) {
+        match (
+            self.parts[number as usize].op.expect("a part of a task"),
+            self.layout.level,
+        ) {
             (Op::Read, _) => self.start_read(number),
             (Op::Flush, _) => self.start_flush(number),
             (op, Level::Raid0) => {
@@ -378,13 +442,16 @@ impl ArrayDevice {
                 }
                 let stripe = self.parts[number as usize].stripe;
                 let slots = self.layout.slots;
-                let holders: Vec<_> =
-                    (0..slots).filter_map(|slot| Some((slot, self.holder(slot, stripe)?))).collect();
+                let holders: Vec<_> = (0..slots)
+                    .filter_map(|slot| Some((slot, self.holder(slot, stripe)?)))
+                    .collect();
                 if holders.is_empty() {
                     return self.fail_part(number);
                 }
                 if holders.len() < slots {
-                    self.control.degraded_requests.fetch_add(1, Ordering::Relaxed);
+                    self.control
+                        .degraded_requests
+                        .fetch_add(1, Ordering::Relaxed);
                 }
                 self.write_through(number, op, &holders);
             }
@@ -422,8 +489,12 @@ impl ArrayDevice {
         if let Some(device) = self.readable(number, slot) {
             return self.read_one(number, slot, device);
         }
-        self.control.degraded_requests.fetch_add(1, Ordering::Relaxed);
-        let others: Vec<usize> = (0..self.layout.slots).filter(|other| *other != slot).collect();
+        self.control
+            .degraded_requests
+            .fetch_add(1, Ordering::Relaxed);
+        let others: Vec<usize> = (0..self.layout.slots)
+            .filter(|other| *other != slot)
+            .collect();
         self.read_all(number, &others, Step::Reconstruct);
     }
 
@@ -449,7 +520,10 @@ impl ArrayDevice {
         }
         self.parts[number as usize].step = step;
         for (slot, device) in devices {
-            let buf = self.ring.pool().take(self.parts[number as usize].len as usize);
+            let buf = self
+                .ring
+                .pool()
+                .take(self.parts[number as usize].len as usize);
             self.send(number, slot, device, Op::Read, buf);
         }
     }
@@ -457,7 +531,9 @@ impl ArrayDevice {
     fn start_flush(&mut self, number: u32) {
         let slots = self.layout.slots;
         // The device that is rebuilt is flushed as well: what it has so far is to be stable.
-        let holders: Vec<_> = (0..slots).filter_map(|slot| Some((slot, self.holder(slot, 0)?))).collect();
+        let holders: Vec<_> = (0..slots)
+            .filter_map(|slot| Some((slot, self.holder(slot, 0)?)))
+            .collect();
         if slots - holders.len() > self.control.tolerated() {
             return self.fail_part(number);
         }
@@ -493,7 +569,9 @@ impl ArrayDevice {
         let mut buf = self.ring.pool().take(part.len as usize);
         if part.op == Some(Op::Write) {
             let from = (part.at + index * self.layout.chunk_bytes) as usize;
-            buf.copy_from_slice(&self.tasks[part.task as usize].buf[from..from + part.len as usize]);
+            buf.copy_from_slice(
+                &self.tasks[part.task as usize].buf[from..from + part.len as usize],
+            );
         } else {
             buf.fill(0);
         }
@@ -514,8 +592,12 @@ impl ArrayDevice {
         let holds_data = self.holder(slot, stripe);
         if holds_parity.is_none() {
             // Parity that nobody has needs no care.
-            let Some(device) = holds_data else { return self.fail_part(number) };
-            self.control.degraded_requests.fetch_add(1, Ordering::Relaxed);
+            let Some(device) = holds_data else {
+                return self.fail_part(number);
+            };
+            self.control
+                .degraded_requests
+                .fetch_add(1, Ordering::Relaxed);
             let data = self.data_of(number);
             self.parts[number as usize].step = Step::Write;
             return self.send(number, slot, device, Op::Write, data);
@@ -524,9 +606,12 @@ impl ArrayDevice {
         if both {
             return self.read_all(number, &[slot, parity], Step::Modify);
         }
-        self.control.degraded_requests.fetch_add(1, Ordering::Relaxed);
-        let others: Vec<usize> =
-            (0..self.layout.slots).filter(|other| *other != slot && *other != parity).collect();
+        self.control
+            .degraded_requests
+            .fetch_add(1, Ordering::Relaxed);
+        let others: Vec<usize> = (0..self.layout.slots)
+            .filter(|other| *other != slot && *other != parity)
+            .collect();
         self.read_all(number, &others, Step::Replace);
     }
 
@@ -553,7 +638,9 @@ impl ArrayDevice {
             return self.fail_part(number);
         }
         if missing > 0 {
-            self.control.degraded_requests.fetch_add(1, Ordering::Relaxed);
+            self.control
+                .degraded_requests
+                .fetch_add(1, Ordering::Relaxed);
         }
         self.parts[number as usize].step = Step::Write;
         for (slot, device, buf) in writes {
@@ -565,7 +652,11 @@ impl ArrayDevice {
         let part = &mut self.parts[number as usize];
         let task = &self.tasks[part.task as usize];
         part.waits += 1;
-        let (offset, len) = if op == Op::Flush { (0, 0) } else { (part.member_offset, part.len) };
+        let (offset, len) = if op == Op::Flush {
+            (0, 0)
+        } else {
+            (part.member_offset, part.len)
+        };
         self.queues[device].push_back(Request {
             tag: u64::from(number) << SLOT_BITS | slot as u64,
             op,
@@ -578,8 +669,17 @@ impl ArrayDevice {
 
     /// A member answered.
     fn came_up(&mut self, device: usize, one: Completion) {
-        let (number, slot) = ((one.tag >> SLOT_BITS) as u32, (one.tag & ((1 << SLOT_BITS) - 1)) as usize);
-        let result = one.result.or_else(|error| if error.is_recovered() { Ok(()) } else { Err(error) });
+        let (number, slot) = (
+            (one.tag >> SLOT_BITS) as u32,
+            (one.tag & ((1 << SLOT_BITS) - 1)) as usize,
+        );
+        let result = one.result.or_else(|error| {
+            if error.is_recovered() {
+                Ok(())
+            } else {
+                Err(error)
+            }
+        });
         let redundant = self.layout.level != Level::Raid0;
         let part = &mut self.parts[number as usize];
         let task = &mut self.tasks[part.task as usize];
@@ -589,7 +689,9 @@ impl ArrayDevice {
             Ok(()) if writing => part.written += 1,
             Ok(()) => {}
             // That it does not do this is no failure of a member.
-            Err(error @ (DeviceError::Unsupported | DeviceError::OutOfRange)) => task.error = Some(error),
+            Err(error @ (DeviceError::Unsupported | DeviceError::OutOfRange)) => {
+                task.error = Some(error)
+            }
             Err(error) => {
                 part.error = Some(error);
                 if !writing {
@@ -696,7 +798,9 @@ impl ArrayDevice {
             (part.stripe, part.written, part.error, self.layout.level)
         };
         if let Some(error) = error {
-            let missing = (0..self.layout.slots).filter(|slot| self.holder(*slot, stripe).is_none()).count();
+            let missing = (0..self.layout.slots)
+                .filter(|slot| self.holder(*slot, stripe).is_none())
+                .count();
             let kept = match level {
                 Level::Raid0 => false,
                 Level::Raid1 => written > 0,
@@ -753,7 +857,11 @@ impl ArrayDevice {
     fn complete(&mut self, index: u32) {
         let task = std::mem::take(&mut self.tasks[index as usize]);
         let result = task.error.map_or(Ok(()), Err);
-        self.done.push(Completion { tag: task.tag, buf: task.buf, result });
+        self.done.push(Completion {
+            tag: task.tag,
+            buf: task.buf,
+            result,
+        });
         self.free_tasks.push(index);
     }
 }

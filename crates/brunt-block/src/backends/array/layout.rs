@@ -104,7 +104,10 @@ impl Layout {
     pub fn place(&self, offset: u64, len: u64) -> ChunkExtent {
         let chunk = offset / self.chunk_bytes;
         let within = offset % self.chunk_bytes;
-        let (stripe, index) = (chunk / self.data_slots() as u64, chunk % self.data_slots() as u64);
+        let (stripe, index) = (
+            chunk / self.data_slots() as u64,
+            chunk % self.data_slots() as u64,
+        );
         ChunkExtent {
             stripe,
             slot: self.data_slot(stripe, index as usize),
@@ -122,25 +125,48 @@ mod tests {
     #[test]
     fn places_are_apart() {
         for (level, slots) in [(Level::Raid0, 3), (Level::Raid5, 3), (Level::Raid5, 5)] {
-            let layout = Layout { level, slots, chunk_bytes: 4096, stripes: 10 };
+            let layout = Layout {
+                level,
+                slots,
+                chunk_bytes: 4096,
+                stripes: 10,
+            };
             let mut taken = std::collections::HashSet::new();
             let mut offset = 0;
             while offset < layout.size_bytes() {
                 let place = layout.place(offset, 1 << 20);
-                assert_eq!((place.len, place.member_offset), (4096, place.stripe * 4096));
+                assert_eq!(
+                    (place.len, place.member_offset),
+                    (4096, place.stripe * 4096)
+                );
                 assert!(taken.insert((place.stripe, place.slot)));
                 assert!(level != Level::Raid5 || place.slot != layout.parity_slot(place.stripe));
                 offset += place.len;
             }
             assert_eq!(taken.len() as u64, 10 * layout.data_slots() as u64);
         }
-        let layout = Layout { level: Level::Raid5, slots: 4, chunk_bytes: 4096, stripes: 10 };
-        assert_eq!((0..5).map(|stripe| layout.parity_slot(stripe)).collect::<Vec<_>>(), [3, 2, 1, 0, 3]);
+        let layout = Layout {
+            level: Level::Raid5,
+            slots: 4,
+            chunk_bytes: 4096,
+            stripes: 10,
+        };
+        assert_eq!(
+            (0..5)
+                .map(|stripe| layout.parity_slot(stripe))
+                .collect::<Vec<_>>(),
+            [3, 2, 1, 0, 3]
+        );
         // Left-symmetric: the first data chunk follows the parity.
         assert_eq!(layout.data_slot(1, 0), 3);
         assert_eq!(
             layout.place(5000, 9000),
-            ChunkExtent { stripe: 0, slot: 1, member_offset: 904, len: 3192 }
+            ChunkExtent {
+                stripe: 0,
+                slot: 1,
+                member_offset: 904,
+                len: 3192
+            }
         );
     }
 }

@@ -34,11 +34,14 @@ use brunt_core::units::{format_size, parse_size};
 
 pub use layout::Level;
 pub use state::{
-    ArrayControl, ArrayError, ArrayState, ArrayStatus, MemberState, REBUILD_DEPTH, REBUILD_DEPTH_MAX,
+    ArrayControl, ArrayError, ArrayState, ArrayStatus, MemberState, REBUILD_DEPTH,
+    REBUILD_DEPTH_MAX,
 };
 
 use crate::control::{Controllable, Handles};
-use crate::open::{BackendEntry, NESTING_MAX, OpenError, Opened, UrlOptions, bad_value, split_options};
+use crate::open::{
+    BackendEntry, NESTING_MAX, OpenError, Opened, UrlOptions, bad_value, split_options,
+};
 use crate::{Backend, Device, DeviceInfo, Ring};
 use layout::Layout;
 
@@ -82,8 +85,16 @@ pub fn named_in(url: &str) -> Vec<(String, ArrayShape)> {
 
 fn find_named(url: &str, within: &str, nesting_left: u32, found: &mut Vec<(String, ArrayShape)>) {
     let (place, _) = split_options(url.trim());
-    let Some(mut words) = place.strip_prefix("array:").and_then(split).map(Vec::into_iter) else { return };
-    let Some(level) = words.next().and_then(Level::parse) else { return };
+    let Some(mut words) = place
+        .strip_prefix("array:")
+        .and_then(split)
+        .map(Vec::into_iter)
+    else {
+        return;
+    };
+    let Some(level) = words.next().and_then(Level::parse) else {
+        return;
+    };
     let (mut members, mut spares, mut name) = (Vec::new(), Vec::new(), "array");
     for word in words {
         match word.split_once('=') {
@@ -93,7 +104,13 @@ fn find_named(url: &str, within: &str, nesting_left: u32, found: &mut Vec<(Strin
             _ => {}
         }
     }
-    found.push((format!("{within}{name}"), ArrayShape { level, members: members.len() }));
+    found.push((
+        format!("{within}{name}"),
+        ArrayShape {
+            level,
+            members: members.len(),
+        },
+    ));
     if let Some(nesting_left) = nesting_left.checked_sub(1) {
         for (index, device) in members.into_iter().chain(spares).enumerate() {
             find_named(device, &format!("{within}{index}/"), nesting_left, found);
@@ -103,8 +120,13 @@ fn find_named(url: &str, within: &str, nesting_left: u32, found: &mut Vec<(Strin
 
 fn open(text: &str, options: &mut UrlOptions) -> Opened {
     let wrong = |what: &str| bad_value("array", text, what);
-    let mut words = split(text).ok_or_else(|| wrong("a bracket is not closed"))?.into_iter();
-    let level = words.next().and_then(Level::parse).ok_or_else(|| wrong(FORMS))?;
+    let mut words = split(text)
+        .ok_or_else(|| wrong("a bracket is not closed"))?
+        .into_iter();
+    let level = words
+        .next()
+        .and_then(Level::parse)
+        .ok_or_else(|| wrong(FORMS))?;
     let (mut members, mut spares) = (Vec::new(), Vec::new());
     let (mut chunk_bytes, mut rate, mut automatic, mut name) =
         (CHUNK_BYTES, REBUILD_BYTES_PER_SECOND, true, "array");
@@ -121,7 +143,11 @@ fn open(text: &str, options: &mut UrlOptions) -> Opened {
                 Some(("rebuild_rate" | "rebuild", size)) => rate = parse_size(size)?,
                 Some(("rebuild_depth", stripes)) => match stripes.parse() {
                     Ok(stripes) if (1..=REBUILD_DEPTH_MAX).contains(&stripes) => depth = stripes,
-                    _ => return Err(wrong("rebuild_depth is how many stripes at a time, 1 to 256")),
+                    _ => {
+                        return Err(wrong(
+                            "rebuild_depth is how many stripes at a time, 1 to 256",
+                        ));
+                    }
                 },
                 Some(("auto", "yes")) => automatic = true,
                 Some(("auto", "no")) => automatic = false,
@@ -172,14 +198,25 @@ fn info_of(layout: &Layout, infos: &[&DeviceInfo]) -> DeviceInfo {
         facts.extend(info.facts.iter().map(of));
         notes.extend(info.notes.iter().map(of));
     }
-    let names: Vec<&str> = infos[..slots].iter().map(|info| info.name.as_str()).collect();
+    let names: Vec<&str> = infos[..slots]
+        .iter()
+        .map(|info| info.name.as_str())
+        .collect();
     let block_bytes = infos[0].block_bytes;
     DeviceInfo {
         name: format!("array:{} of {}", level.name(), names.join(", ")),
         block_bytes,
         size_bytes: layout.size_bytes(),
-        physical_block_bytes: infos.iter().map(|info| info.physical_block_bytes).max().unwrap_or(block_bytes),
-        buffer_align: infos.iter().map(|info| info.buffer_align).max().unwrap_or(1),
+        physical_block_bytes: infos
+            .iter()
+            .map(|info| info.physical_block_bytes)
+            .max()
+            .unwrap_or(block_bytes),
+        buffer_align: infos
+            .iter()
+            .map(|info| info.buffer_align)
+            .max()
+            .unwrap_or(1),
         transfer_bytes_max: super::TRANSFER_BYTES_MAX,
         read_only: infos.iter().any(|info| info.read_only),
         volatile_cache: infos.iter().any(|info| info.volatile_cache),
@@ -226,7 +263,11 @@ impl ArrayBackend {
         let slots = members.len();
         let all: Vec<Arc<dyn Backend>> = members.into_iter().chain(spares).collect();
         if all.len() > state::DEVICES_MAX {
-            return refused(format!("{} members and spares; at most {} work", all.len(), state::DEVICES_MAX));
+            return refused(format!(
+                "{} members and spares; at most {} work",
+                all.len(),
+                state::DEVICES_MAX
+            ));
         }
         let infos: Vec<&DeviceInfo> = all.iter().map(|member| member.info()).collect();
         let block_bytes = infos[0].block_bytes;
@@ -236,7 +277,10 @@ impl ArrayBackend {
                 other.name, other.block_bytes, infos[0].name
             ));
         }
-        if let Some(read_only) = infos.iter().find(|info| info.read_only && level != Level::Raid0) {
+        if let Some(read_only) = infos
+            .iter()
+            .find(|info| info.read_only && level != Level::Raid0)
+        {
             return refused(format!("{} is read-only", read_only.name));
         }
         if !chunk_bytes.is_power_of_two()
@@ -244,8 +288,17 @@ impl ArrayBackend {
         {
             return refused("a chunk is a power of two, from a block to 4MiB".to_string());
         }
-        let stripes = infos.iter().map(|info| info.size_bytes / chunk_bytes).min().unwrap_or(0);
-        let layout = Layout { level, slots, chunk_bytes, stripes };
+        let stripes = infos
+            .iter()
+            .map(|info| info.size_bytes / chunk_bytes)
+            .min()
+            .unwrap_or(0);
+        let layout = Layout {
+            level,
+            slots,
+            chunk_bytes,
+            stripes,
+        };
         if stripes == 0 {
             return refused("the smallest member has less than a chunk".to_string());
         }
@@ -255,9 +308,11 @@ impl ArrayBackend {
         let rebuilder = {
             let (control, members) = (Arc::clone(&control), all.clone());
             let thread = std::thread::Builder::new().name("rebuild".to_string());
-            thread.spawn(move || rebuild::run(&control, layout, &members)).map_err(|error| {
-                OpenError::Failed(format!("array: no thread for rebuilds: {error}").into())
-            })?
+            thread
+                .spawn(move || rebuild::run(&control, layout, &members))
+                .map_err(|error| {
+                    OpenError::Failed(format!("array: no thread for rebuilds: {error}").into())
+                })?
         };
         Ok(ArrayBackend {
             members: all,
@@ -281,8 +336,14 @@ impl Backend for ArrayBackend {
     }
 
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {
-        let device =
-            device::ArrayDevice::open(&self.members, &self.control, self.layout, &self.info, ring, depth)?;
+        let device = device::ArrayDevice::open(
+            &self.members,
+            &self.control,
+            self.layout,
+            &self.info,
+            ring,
+            depth,
+        )?;
         Ok(Box::new(device))
     }
 
@@ -291,7 +352,10 @@ impl Backend for ArrayBackend {
         let mut handles = vec![(self.name.clone(), own)];
         for (index, member) in self.members.iter().enumerate() {
             handles.extend(
-                member.handles().into_iter().map(|(name, handle)| (format!("{index}/{name}"), handle)),
+                member
+                    .handles()
+                    .into_iter()
+                    .map(|(name, handle)| (format!("{index}/{name}"), handle)),
             );
         }
         handles

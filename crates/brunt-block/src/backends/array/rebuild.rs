@@ -16,7 +16,9 @@ use brunt_core::{Clock, Nanos};
 use super::layout::{Layout, Level};
 use super::state::{ArrayControl, Work};
 use super::xor::xor;
-use crate::{Backend, Buf, Completion, Device, DeviceError, Op, OpenError, Request, Ring, RingConfig};
+use crate::{
+    Backend, Buf, Completion, Device, DeviceError, Op, OpenError, Request, Ring, RingConfig,
+};
 
 /// How often it looks whether it is still wanted. What a rate has missed is made up for, up to so much.
 const LOOK: Duration = Duration::from_millis(20);
@@ -60,9 +62,15 @@ fn rebuild(
     let depth = control.rebuild_depth().min(layout.stripes as u32).max(1);
     // Every source's chunk is there until they are summed up.
     let arena_bytes = layout.chunk_bytes as usize * layout.slots * depth as usize;
-    let config = RingConfig { arena_bytes: arena_bytes.min(ARENA_BYTES_MAX), ..RingConfig::default() };
+    let config = RingConfig {
+        arena_bytes: arena_bytes.min(ARENA_BYTES_MAX),
+        ..RingConfig::default()
+    };
     let ring = Ring::new(config)?;
-    let devices: Result<Vec<_>, _> = members.iter().map(|member| member.open(&ring, depth)).collect();
+    let devices: Result<Vec<_>, _> = members
+        .iter()
+        .map(|member| member.open(&ring, depth))
+        .collect();
     let devices = devices.map_err(RebuildError::Open)?;
     let mut rebuild = Rebuild {
         control,
@@ -158,7 +166,9 @@ impl Rebuild<'_> {
             self.next += 1;
             *self.lane(stripe) = Lane::default();
             self.read(stripe)?;
-            if let Some(nanos) = (self.layout.chunk_bytes * 1_000_000_000).checked_div(self.control.rate()) {
+            if let Some(nanos) =
+                (self.layout.chunk_bytes * 1_000_000_000).checked_div(self.control.rate())
+            {
                 // What was missed is not made up for in a burst.
                 let due = self.due.0.max(now.0.saturating_sub(LOOK.as_nanos() as u64));
                 self.due = Nanos(due).after(Duration::from_nanos(nanos));
@@ -176,8 +186,9 @@ impl Rebuild<'_> {
     fn read(&mut self, stripe: u64) -> Result<(), RebuildError> {
         let view = self.control.view();
         let others = (0..self.layout.slots).filter(|slot| *slot != self.work.slot);
-        let mut sources: Vec<usize> =
-            others.filter_map(|slot| self.control.holder(&view, slot, stripe)).collect();
+        let mut sources: Vec<usize> = others
+            .filter_map(|slot| self.control.holder(&view, slot, stripe))
+            .collect();
         let needed = match self.layout.level {
             Level::Raid1 => 1,
             _ => self.layout.slots - 1,
@@ -199,7 +210,14 @@ impl Rebuild<'_> {
     fn send(&mut self, device: usize, op: Op, stripe: u64, buf: Option<Buf>) {
         let len = self.layout.chunk_bytes;
         let buf = buf.unwrap_or_else(|| self.ring.pool().take(len as usize));
-        let request = Request { tag: stripe, op, offset: stripe * len, len, buf, force_unit_access: false };
+        let request = Request {
+            tag: stripe,
+            op,
+            offset: stripe * len,
+            len,
+            buf,
+            force_unit_access: false,
+        };
         self.queues[device].push_back(request);
     }
 
@@ -210,7 +228,9 @@ impl Rebuild<'_> {
             }
             let mut above = std::mem::take(&mut self.above);
             self.devices[device].poll(&mut above);
-            let answered = above.drain(..).try_for_each(|one| self.came_up(device, one));
+            let answered = above
+                .drain(..)
+                .try_for_each(|one| self.came_up(device, one));
             self.above = above;
             answered?;
         }
@@ -226,7 +246,13 @@ impl Rebuild<'_> {
     fn came_up(&mut self, device: usize, one: Completion) -> Result<(), RebuildError> {
         let stripe = one.tag;
         let spare = self.work.device;
-        let result = one.result.or_else(|error| if error.is_recovered() { Ok(()) } else { Err(error) });
+        let result = one.result.or_else(|error| {
+            if error.is_recovered() {
+                Ok(())
+            } else {
+                Err(error)
+            }
+        });
         if device == spare {
             match result {
                 Ok(()) => self.lane(stripe).done = true,
@@ -257,15 +283,27 @@ impl Rebuild<'_> {
     }
 
     /// A source could not be read: another one, if this is a mirror, or the same once more.
-    fn try_again(&mut self, stripe: u64, device: usize, error: DeviceError) -> Result<(), RebuildError> {
+    fn try_again(
+        &mut self,
+        stripe: u64,
+        device: usize,
+        error: DeviceError,
+    ) -> Result<(), RebuildError> {
         let view = self.control.view();
         let holds = |slot: usize| self.control.holder(&view, slot, stripe);
-        let there = (0..self.layout.slots).filter(|slot| *slot != self.work.slot).filter_map(holds).count();
+        let there = (0..self.layout.slots)
+            .filter(|slot| *slot != self.work.slot)
+            .filter_map(holds)
+            .count();
         let lane = self.lane(stripe);
         lane.avoid |= 1 << device;
         lane.tries += 1;
         let others = self.layout.level == Level::Raid1 && there > 1;
-        let tries_max = if others { READ_TRIES * there as u32 } else { READ_TRIES };
+        let tries_max = if others {
+            READ_TRIES * there as u32
+        } else {
+            READ_TRIES
+        };
         if self.lane(stripe).tries >= tries_max {
             let member = self.devices[device].info().name.clone();
             return Err(RebuildError::Unreadable { member, error });
@@ -284,18 +322,26 @@ impl Rebuild<'_> {
         self.queues.iter_mut().for_each(VecDeque::clear);
         for cancels in [false, true] {
             let until = Clock::Monotonic.now().after(DRAIN);
-            let busy = |devices: &[Box<dyn Device>]| devices.iter().any(|device| device.outstanding() > 0);
+            let busy =
+                |devices: &[Box<dyn Device>]| devices.iter().any(|device| device.outstanding() > 0);
             if cancels {
                 let tags = self.first..self.next;
-                self.devices.iter_mut().for_each(|device| tags.clone().for_each(|tag| device.cancel(tag)));
+                self.devices
+                    .iter_mut()
+                    .for_each(|device| tags.clone().for_each(|tag| device.cancel(tag)));
             }
             while busy(&self.devices) && Clock::Monotonic.now() < until {
                 let devices = self.devices.iter().map(|device| device.deadline());
-                let look = devices.min().unwrap_or(Nanos::MAX).min(Clock::Monotonic.now().after(LOOK));
+                let look = devices
+                    .min()
+                    .unwrap_or(Nanos::MAX)
+                    .min(Clock::Monotonic.now().after(LOOK));
                 if self.ring.enter(look.min(until)).is_err() {
                     return;
                 }
-                self.devices.iter_mut().for_each(|device| device.poll(&mut self.above));
+                self.devices
+                    .iter_mut()
+                    .for_each(|device| device.poll(&mut self.above));
                 self.above.clear();
             }
         }

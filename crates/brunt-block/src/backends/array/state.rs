@@ -201,7 +201,12 @@ struct State {
 }
 
 impl ArrayControl {
-    pub(super) fn new(layout: Layout, names: Vec<String>, rate: u64, automatic: bool) -> Arc<ArrayControl> {
+    pub(super) fn new(
+        layout: Layout,
+        names: Vec<String>,
+        rate: u64,
+        automatic: bool,
+    ) -> Arc<ArrayControl> {
         let (slots, devices) = (layout.slots, names.len());
         let state = State {
             slots: (0..slots).map(ArraySlot::Good).collect(),
@@ -239,7 +244,10 @@ impl ArrayControl {
     pub fn fail(&self, slot: usize) -> Result<(), ArrayError> {
         let mut state = self.lock();
         match state.slots.get(slot) {
-            None => Err(ArrayError::NoMember { member: slot, last: self.layout.slots - 1 }),
+            None => Err(ArrayError::NoMember {
+                member: slot,
+                last: self.layout.slots - 1,
+            }),
             Some(ArraySlot::Failed) => Err(ArrayError::FailedAlready { member: slot }),
             Some(_) => {
                 self.drop_out(&mut state, slot, "failed on request");
@@ -267,7 +275,9 @@ impl ArrayControl {
                     .iter()
                     .any(|slot| matches!(slot, ArraySlot::Good(d) | ArraySlot::Rebuilding(d) if *d == device))
         };
-        let free: Vec<usize> = (0..self.names.len()).filter(|device| !used(&state, *device)).collect();
+        let free: Vec<usize> = (0..self.names.len())
+            .filter(|device| !used(&state, *device))
+            .collect();
         for device in &free {
             state.errors[*device] = 0;
             state.spares.push(*device);
@@ -287,7 +297,8 @@ impl ArrayControl {
 
     /// Sets how many stripes the next rebuild has under way at a time, 1 to [`REBUILD_DEPTH_MAX`].
     pub fn set_rebuild_depth(&self, stripes: u32) {
-        self.depth.store(stripes.clamp(1, REBUILD_DEPTH_MAX), Ordering::Relaxed);
+        self.depth
+            .store(stripes.clamp(1, REBUILD_DEPTH_MAX), Ordering::Relaxed);
     }
 
     /// As [`ArrayControl::set_rebuild_depth`].
@@ -304,8 +315,15 @@ impl ArrayControl {
             ArraySlot::Failed => (String::new(), MemberState::Failed),
             ArraySlot::Rebuilding(device) => (name(*device), MemberState::Rebuilding),
         };
-        let missing = state.slots.iter().filter(|slot| !matches!(slot, ArraySlot::Good(_))).count();
-        let rebuilding = state.slots.iter().any(|slot| matches!(slot, ArraySlot::Rebuilding(_)));
+        let missing = state
+            .slots
+            .iter()
+            .filter(|slot| !matches!(slot, ArraySlot::Good(_)))
+            .count();
+        let rebuilding = state
+            .slots
+            .iter()
+            .any(|slot| matches!(slot, ArraySlot::Rebuilding(_)));
         let done = self.watermark.load(Ordering::Relaxed) * self.layout.chunk_bytes;
         ArrayStatus {
             level: self.layout.level.name(),
@@ -317,7 +335,8 @@ impl ArrayControl {
             },
             slots: state.slots.iter().map(word).collect(),
             spares: state.spares.iter().map(|device| name(*device)).collect(),
-            rebuilt_bytes: rebuilding.then_some((done, self.layout.stripes * self.layout.chunk_bytes)),
+            rebuilt_bytes: rebuilding
+                .then_some((done, self.layout.stripes * self.layout.chunk_bytes)),
             rebuilds: state.rebuilds,
             last_rebuild: state.last_rebuild,
             degraded_requests: self.degraded_requests.load(Ordering::Relaxed),
@@ -339,7 +358,9 @@ impl ArrayControl {
     pub(super) fn try_lock(&self, stripe: u64, exclusive: bool) -> bool {
         let lock = &self.locks[(stripe % LOCKS) as usize];
         if exclusive {
-            return lock.compare_exchange(0, EXCLUSIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+            return lock
+                .compare_exchange(0, EXCLUSIVE, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok();
         }
         if lock.fetch_add(1, Ordering::AcqRel) & EXCLUSIVE != 0 {
             lock.fetch_sub(1, Ordering::AcqRel);
@@ -365,7 +386,9 @@ impl ArrayControl {
     }
 
     pub(super) fn view(&self) -> ArrayView {
-        ArrayView { slots: self.lock().slots.clone() }
+        ArrayView {
+            slots: self.lock().slots.clone(),
+        }
     }
 
     /// The device that holds a slot's part of a stripe now, in step.
@@ -387,11 +410,11 @@ impl ArrayControl {
         if !writing {
             self.read_errors.fetch_add(1, Ordering::Relaxed);
         }
-        let grave = writing || matches!(error, DeviceError::Gone) || state.errors[device] > READ_ERRORS_MAX;
-        let slot = state
-            .slots
-            .iter()
-            .position(|slot| matches!(slot, ArraySlot::Good(d) | ArraySlot::Rebuilding(d) if *d == device));
+        let grave =
+            writing || matches!(error, DeviceError::Gone) || state.errors[device] > READ_ERRORS_MAX;
+        let slot = state.slots.iter().position(
+            |slot| matches!(slot, ArraySlot::Good(d) | ArraySlot::Rebuilding(d) if *d == device),
+        );
         if let (true, Some(slot)) = (grave, slot) {
             self.drop_out(&mut state, slot, &error.to_string());
         }
@@ -403,7 +426,10 @@ impl ArrayControl {
             ArraySlot::Failed => return,
         };
         state.slots[slot] = ArraySlot::Failed;
-        state.trouble = Some(format!("member {slot} ({}) failed: {why}", self.names[device]));
+        state.trouble = Some(format!(
+            "member {slot} ({}) failed: {why}",
+            self.names[device]
+        ));
         self.generation.fetch_add(1, Ordering::Release);
         if state.automatic {
             let _ = self.begin_rebuild(state);
@@ -411,11 +437,23 @@ impl ArrayControl {
     }
 
     fn begin_rebuild(&self, state: &mut State) -> Result<(), ArrayError> {
-        let missing = state.slots.iter().filter(|slot| !matches!(slot, ArraySlot::Good(_))).count();
-        if state.slots.iter().any(|slot| matches!(slot, ArraySlot::Rebuilding(_))) {
+        let missing = state
+            .slots
+            .iter()
+            .filter(|slot| !matches!(slot, ArraySlot::Good(_)))
+            .count();
+        if state
+            .slots
+            .iter()
+            .any(|slot| matches!(slot, ArraySlot::Rebuilding(_)))
+        {
             return Err(ArrayError::Rebuilding);
         }
-        let Some(slot) = state.slots.iter().position(|slot| *slot == ArraySlot::Failed) else {
+        let Some(slot) = state
+            .slots
+            .iter()
+            .position(|slot| *slot == ArraySlot::Failed)
+        else {
             return Err(ArrayError::NothingFailed);
         };
         if missing > self.tolerated() {
@@ -445,15 +483,27 @@ impl ArrayControl {
             }
             if std::mem::replace(&mut state.wanted, false) {
                 let epoch = state.epoch;
-                let found = state.slots.iter().enumerate().find_map(|(slot, filled)| match filled {
-                    ArraySlot::Rebuilding(device) => Some(Work { slot, device: *device, epoch }),
-                    _ => None,
-                });
+                let found =
+                    state
+                        .slots
+                        .iter()
+                        .enumerate()
+                        .find_map(|(slot, filled)| match filled {
+                            ArraySlot::Rebuilding(device) => Some(Work {
+                                slot,
+                                device: *device,
+                                epoch,
+                            }),
+                            _ => None,
+                        });
                 if found.is_some() {
                     return found;
                 }
             }
-            state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .news
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -474,7 +524,8 @@ impl ArrayControl {
     /// A stripe is in step on the device that is rebuilt. While the stripe is locked.
     pub(super) fn rebuilt(&self, work: Work, stripe: u64) {
         let state = self.lock();
-        if state.epoch == work.epoch && state.slots[work.slot] == ArraySlot::Rebuilding(work.device) {
+        if state.epoch == work.epoch && state.slots[work.slot] == ArraySlot::Rebuilding(work.device)
+        {
             self.watermark.store(stripe + 1, Ordering::Release);
         }
     }
@@ -482,7 +533,8 @@ impl ArrayControl {
     /// All stripes are.
     pub(super) fn rebuild_done(&self, work: Work) {
         let mut state = self.lock();
-        if state.epoch == work.epoch && state.slots[work.slot] == ArraySlot::Rebuilding(work.device) {
+        if state.epoch == work.epoch && state.slots[work.slot] == ArraySlot::Rebuilding(work.device)
+        {
             state.slots[work.slot] = ArraySlot::Good(work.device);
             state.rebuilds += 1;
             let took = Clock::Monotonic.now().since(state.began);
@@ -497,10 +549,14 @@ impl ArrayControl {
     /// It cannot go on: a source cannot be read.
     pub(super) fn rebuild_stopped(&self, work: Work, why: &str) {
         let mut state = self.lock();
-        if state.epoch == work.epoch && state.slots[work.slot] == ArraySlot::Rebuilding(work.device) {
+        if state.epoch == work.epoch && state.slots[work.slot] == ArraySlot::Rebuilding(work.device)
+        {
             state.slots[work.slot] = ArraySlot::Failed;
             state.spares.push(work.device);
-            state.trouble = Some(format!("the rebuild of member {} stopped: {why}", work.slot));
+            state.trouble = Some(format!(
+                "the rebuild of member {} stopped: {why}",
+                work.slot
+            ));
             self.generation.fetch_add(1, Ordering::Release);
         }
     }

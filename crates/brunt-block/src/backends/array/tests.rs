@@ -27,7 +27,11 @@ struct Bench {
 impl Bench {
     fn new(url: &str, seed: u64) -> Bench {
         let backend = open_url(url).unwrap_or_else(|error| panic!("{url}: {error}"));
-        let control = find(&backend.handles(), "array").cloned().unwrap().downcast::<ArrayControl>().unwrap();
+        let control = find(&backend.handles(), "array")
+            .cloned()
+            .unwrap()
+            .downcast::<ArrayControl>()
+            .unwrap();
         let ring = Ring::new(RingConfig::default()).unwrap();
         let device = backend.open(&ring, 8).unwrap();
         let medium = vec![0; backend.info().size_bytes as usize];
@@ -44,7 +48,11 @@ impl Bench {
     }
 
     fn faults(&self, name: &str) -> Arc<FaultSwitch> {
-        find(&self.backend.handles(), name).cloned().unwrap().downcast().expect("a fault layer")
+        find(&self.backend.handles(), name)
+            .cloned()
+            .unwrap()
+            .downcast()
+            .expect("a fault layer")
     }
 
     fn run(&mut self, requests: Vec<Request>) -> Vec<Completion> {
@@ -62,8 +70,19 @@ impl Bench {
 
     fn request(&self, tag: u64, op: Op, offset: u64, len: u64) -> Request {
         let moves = matches!(op, Op::Read | Op::Write);
-        let buf = if moves { self.ring.pool().take(len as usize) } else { Buf::empty() };
-        Request { tag, op, offset, len, buf, force_unit_access: false }
+        let buf = if moves {
+            self.ring.pool().take(len as usize)
+        } else {
+            Buf::empty()
+        };
+        Request {
+            tag,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access: false,
+        }
     }
 
     /// Some random requests that do not overlap, checked against the medium. How many failed.
@@ -77,7 +96,10 @@ impl Bench {
                 let blocks = 1 + self.random.below(longest);
                 let offset = self.random.below(size / 512) * 512;
                 let len = (blocks * 512).min(size - offset);
-                if ranges.iter().any(|(from, to)| offset < *to && *from < offset + len) {
+                if ranges
+                    .iter()
+                    .any(|(from, to)| offset < *to && *from < offset + len)
+                {
                     continue;
                 }
                 ranges.push((offset, offset + len));
@@ -95,17 +117,30 @@ impl Bench {
             }
             let wanted: Vec<_> = requests
                 .iter()
-                .map(|one| (one.tag, one.op, one.offset as usize, one.len as usize, one.buf.to_vec()))
+                .map(|one| {
+                    (
+                        one.tag,
+                        one.op,
+                        one.offset as usize,
+                        one.len as usize,
+                        one.buf.to_vec(),
+                    )
+                })
                 .collect();
             for one in self.run(requests) {
-                let (_, op, offset, len, data) = wanted.iter().find(|(tag, ..)| *tag == one.tag).unwrap();
+                let (_, op, offset, len, data) =
+                    wanted.iter().find(|(tag, ..)| *tag == one.tag).unwrap();
                 let there = &mut self.medium[*offset..offset + len];
                 if one.result.is_err() {
                     failed += 1;
                     continue;
                 }
                 match op {
-                    Op::Read => assert!(one.buf[..] == *there, "{}: {len} bytes at {offset}", self.name),
+                    Op::Read => assert!(
+                        one.buf[..] == *there,
+                        "{}: {len} bytes at {offset}",
+                        self.name
+                    ),
                     Op::Write => there.copy_from_slice(data),
                     _ => there.fill(0),
                 }
@@ -119,7 +154,11 @@ impl Bench {
         let request = self.request(1, Op::Read, 0, self.medium.len() as u64);
         let one = self.run(vec![request]).pop().unwrap();
         assert_eq!(one.result, Ok(()), "{}", self.name);
-        let wrong = one.buf.chunks(512).zip(self.medium.chunks(512)).position(|(a, b)| a != b);
+        let wrong = one
+            .buf
+            .chunks(512)
+            .zip(self.medium.chunks(512))
+            .position(|(a, b)| a != b);
         assert_eq!(wrong, None, "{}: block", self.name);
     }
 
@@ -128,7 +167,12 @@ impl Bench {
         let (begin, mut failed) = (Instant::now(), 0);
         while self.control.status().state != ArrayState::Optimal {
             failed += self.work(1);
-            assert!(begin.elapsed() < PATIENCE, "{}: {:?}", self.name, self.control.status());
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "{}: {:?}",
+                self.name,
+                self.control.status()
+            );
         }
         failed
     }
@@ -159,10 +203,18 @@ fn fail_and_rebuild() {
             bench.check_all();
             assert_eq!(bench.work_until_whole(), 0, "{level}");
             bench.check_all();
-            assert_eq!(bench.control.replace(), 1, "the failed one is the next spare");
+            assert_eq!(
+                bench.control.replace(),
+                1,
+                "the failed one is the next spare"
+            );
         }
         let status = bench.control.status();
-        assert_eq!((status.rebuilds, status.spares.len()), (members as u64, 1), "{status:?}");
+        assert_eq!(
+            (status.rebuilds, status.spares.len()),
+            (members as u64, 1),
+            "{status:?}"
+        );
         assert!(status.degraded_requests > 0);
     }
 }
@@ -183,8 +235,14 @@ fn too_many_failures() {
         assert_eq!(bench.control.status().state, ArrayState::Failed);
         let request = bench.request(1, Op::Read, 0, bench.medium.len() as u64);
         assert!(bench.run(vec![request])[0].result.is_err());
-        assert_eq!(bench.control.fail(0), Err(ArrayError::FailedAlready { member: 0 }));
-        assert!(matches!(bench.control.fail(9), Err(ArrayError::NoMember { member: 9, .. })));
+        assert_eq!(
+            bench.control.fail(0),
+            Err(ArrayError::FailedAlready { member: 0 })
+        );
+        assert!(matches!(
+            bench.control.fail(9),
+            Err(ArrayError::NoMember { member: 9, .. })
+        ));
     }
     let mut striped = Bench::new(&url("raid0", 3, 0, ""), 3);
     assert_eq!(striped.work(30), 0);
@@ -202,15 +260,27 @@ fn members_with_errors() {
     for level in ["raid1", "raid5"] {
         let mut bench = Bench::new(&url(level, 3, 0, ""), 11);
         assert_eq!(bench.work(20), 0);
-        bench.faults("d1").arm(DeviceFault::parse("medium-error,op=read,times=5").unwrap());
+        bench
+            .faults("d1")
+            .arm(DeviceFault::parse("medium-error,op=read,times=5").unwrap());
         assert_eq!(bench.work(50), 0);
         let status = bench.control.status();
-        assert_eq!((status.state, status.read_errors), (ArrayState::Optimal, 5), "{level}");
+        assert_eq!(
+            (status.state, status.read_errors),
+            (ArrayState::Optimal, 5),
+            "{level}"
+        );
         bench.check_all();
-        bench.faults("d2").arm(DeviceFault::parse("hardware-error,op=write,times=1").unwrap());
+        bench
+            .faults("d2")
+            .arm(DeviceFault::parse("hardware-error,op=write,times=1").unwrap());
         assert_eq!(bench.work(50), 0);
         let status = bench.control.status();
-        assert_eq!((status.state, status.slots[2].1), (ArrayState::Degraded, MemberState::Failed), "{level}");
+        assert_eq!(
+            (status.state, status.slots[2].1),
+            (ArrayState::Degraded, MemberState::Failed),
+            "{level}"
+        );
         assert!(status.trouble.unwrap().contains("hardware error"));
         bench.check_all();
     }
@@ -220,7 +290,8 @@ fn members_with_errors() {
 #[test]
 fn random_trouble() {
     for seed in 0..12 {
-        let (level, members) = [("raid1", 2), ("raid1", 3), ("raid5", 3), ("raid5", 4)][seed as usize % 4];
+        let (level, members) =
+            [("raid1", 2), ("raid1", 3), ("raid5", 3), ("raid5", 4)][seed as usize % 4];
         let mut bench = Bench::new(&url(level, members, 1, ",rebuild=0"), seed);
         for _ in 0..6 {
             let victim = bench.random.below(members as u64) as usize;
@@ -232,7 +303,10 @@ fn random_trouble() {
             ];
             let trouble = trouble[bench.random.below(4) as usize];
             let switch = bench.faults(&format!("d{victim}"));
-            let fault = DeviceFault { seed, ..DeviceFault::parse(trouble).unwrap() };
+            let fault = DeviceFault {
+                seed,
+                ..DeviceFault::parse(trouble).unwrap()
+            };
             let armed = switch.arm(fault).unwrap();
             assert_eq!(bench.work(8), 0, "{} {trouble}", bench.name);
             switch.disarm(armed.id);
@@ -257,8 +331,14 @@ fn random_trouble() {
 fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32 {
     let mut url = format!("array:{level},chunk={CHUNK},rebuild_rate=0,rebuild_depth={depth}");
     for index in 0..members + 2 {
-        let member = format!("[memory:256KiB?delay=uniform:50us-250us,seed={index}&fault=off;name=d{index}]");
-        url += &if index < members { format!(",{member}") } else { format!(",spare={member}") };
+        let member = format!(
+            "[memory:256KiB?delay=uniform:50us-250us,seed={index}&fault=off;name=d{index}]"
+        );
+        url += &if index < members {
+            format!(",{member}")
+        } else {
+            format!(",spare={member}")
+        };
     }
     let mut bench = Bench::new(&url, seed);
     assert_eq!(bench.work(10), 0);
@@ -268,18 +348,28 @@ fn rebuild_under_load(level: &str, members: usize, depth: u32, seed: u64) -> u32
         // from the start.
         if round == 1 {
             let switch = bench.faults(&format!("d{}", members + 1));
-            switch.arm(DeviceFault::parse("hardware-error,op=write,every=7,times=1").unwrap()).unwrap();
+            switch
+                .arm(DeviceFault::parse("hardware-error,op=write,every=7,times=1").unwrap())
+                .unwrap();
         }
         let victim = bench.random.below(members as u64) as usize;
         // Reads of a source fail for a while; the rebuild and the requests find another one.
         if level == "raid1" && members > 2 {
             let other = (victim + 1) % members;
             let switch = bench.faults(&format!("d{other}"));
-            switch.arm(DeviceFault::parse("busy,op=read,times=5").unwrap()).unwrap();
+            switch
+                .arm(DeviceFault::parse("busy,op=read,times=5").unwrap())
+                .unwrap();
         }
         bench.control.fail(victim).unwrap();
         while bench.control.status().state != ArrayState::Optimal {
-            seen += u32::from(bench.control.status().rebuilt_bytes.is_some_and(|(done, _)| done > 0));
+            seen += u32::from(
+                bench
+                    .control
+                    .status()
+                    .rebuilt_bytes
+                    .is_some_and(|(done, _)| done > 0),
+            );
             assert_eq!(bench.work(1), 0, "{}", bench.name);
             if bench.control.status().state == ArrayState::Degraded {
                 bench.control.replace();
@@ -322,7 +412,9 @@ fn rebuilds_of_many_stripes() {
 fn depth_is_used() {
     let took = |depth: u32| {
         let member = "[memory:256KiB?delay=const:2ms]";
-        let url = format!("array:raid1,chunk={CHUNK},rebuild_depth={depth},{member},{member},spare={member}");
+        let url = format!(
+            "array:raid1,chunk={CHUNK},rebuild_depth={depth},{member},{member},spare={member}"
+        );
         let bench = Bench::new(&url, 1);
         bench.control.fail(0).unwrap();
         let begin = Instant::now();
@@ -336,8 +428,13 @@ fn depth_is_used() {
     // then, and not fifty times.
     let one = took(1);
     assert!(one >= Duration::from_millis(256), "{one:?}");
-    let quick = (0..50).map(|_| took(16)).find(|many| *many < Duration::from_millis(128));
-    assert!(quick.is_some(), "{one:?} one after the other, and never half of that");
+    let quick = (0..50)
+        .map(|_| took(16))
+        .find(|many| *many < Duration::from_millis(128));
+    assert!(
+        quick.is_some(),
+        "{one:?} one after the other, and never half of that"
+    );
 }
 
 /// What happens when another member fails during a rebuild is what the level stands: a mirror of
@@ -346,7 +443,10 @@ fn depth_is_used() {
 #[test]
 fn second_failures() {
     let slow = |level: &str, members: usize| {
-        let mut bench = Bench::new(&url(level, members, 1, ",rebuild_rate=100kB,rebuild_depth=8"), 5);
+        let mut bench = Bench::new(
+            &url(level, members, 1, ",rebuild_rate=100kB,rebuild_depth=8"),
+            5,
+        );
         assert_eq!(bench.work(40), 0);
         bench.control.fail(0).unwrap();
         assert_eq!(bench.control.status().state, ArrayState::Rebuilding);
@@ -369,14 +469,28 @@ fn second_failures() {
         bench.control.set_rate(0);
         let begin = Instant::now();
         while bench.control.status().spares.is_empty() {
-            assert!(begin.elapsed() < PATIENCE, "{level}: {:?}", bench.control.status());
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "{level}: {:?}",
+                bench.control.status()
+            );
             // What is answered is checked against what was written; what is not has failed.
             bench.work(1);
         }
         let status = bench.control.status();
-        assert_eq!((status.state, status.rebuilds), (ArrayState::Failed, 0), "{level}");
-        assert!(status.trouble.unwrap().contains("too few members"), "{level}");
-        assert!(matches!(bench.control.rebuild(), Err(ArrayError::NothingLeft { .. })), "{level}");
+        assert_eq!(
+            (status.state, status.rebuilds),
+            (ArrayState::Failed, 0),
+            "{level}"
+        );
+        assert!(
+            status.trouble.unwrap().contains("too few members"),
+            "{level}"
+        );
+        assert!(
+            matches!(bench.control.rebuild(), Err(ArrayError::NothingLeft { .. })),
+            "{level}"
+        );
     }
 }
 
@@ -386,7 +500,11 @@ fn second_failures() {
 fn two_threads_and_a_rebuild() {
     for level in ["raid1", "raid5"] {
         let backend = open_url(&url(level, 3, 1, ",rebuild=5MB")).unwrap();
-        let control = find(&backend.handles(), "array").cloned().unwrap().downcast::<ArrayControl>().unwrap();
+        let control = find(&backend.handles(), "array")
+            .cloned()
+            .unwrap()
+            .downcast::<ArrayControl>()
+            .unwrap();
         let half = backend.info().size_bytes / 2;
         let write = |backend: Arc<dyn Backend>, part: u64, rounds: u8| {
             std::thread::spawn(move || {
@@ -418,7 +536,10 @@ fn two_threads_and_a_rebuild() {
             })
         };
         let rounds = 12;
-        let threads = [write(Arc::clone(&backend), 0, rounds), write(Arc::clone(&backend), 1, rounds)];
+        let threads = [
+            write(Arc::clone(&backend), 0, rounds),
+            write(Arc::clone(&backend), 1, rounds),
+        ];
         std::thread::sleep(Duration::from_millis(5));
         control.fail(0).unwrap();
         for thread in threads {
@@ -426,7 +547,11 @@ fn two_threads_and_a_rebuild() {
         }
         let begin = Instant::now();
         while control.status().state != ArrayState::Optimal {
-            assert!(begin.elapsed() < PATIENCE, "{level}: {:?}", control.status());
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "{level}: {:?}",
+                control.status()
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
         for failed in [None, Some(1)] {
@@ -452,7 +577,10 @@ fn two_threads_and_a_rebuild() {
 #[test]
 fn mistakes() {
     let check = |text: &str, said: &str| {
-        let error = open_url(text).err().unwrap_or_else(|| panic!("{text} opened")).to_string();
+        let error = open_url(text)
+            .err()
+            .unwrap_or_else(|| panic!("{text} opened"))
+            .to_string();
         assert!(error.contains(said), "{text}: {error}");
     };
     check("array:", "names nothing");
@@ -461,23 +589,54 @@ fn mistakes() {
     check("array:raid5,[null:1MiB],[null:1MiB]", "at least 3");
     check("array:raid1,[null:1MiB],[null:1MiB", "not closed");
     check("array:raid1,[null:1MiB],[null:1MiB?block=4096]", "block=");
-    check("array:raid1,chunk=5k,[null:1MiB],[null:1MiB]", "power of two");
-    check("array:raid1,chunk=64k,[null:32k],[null:1MiB]", "less than a chunk");
-    check("array:raid1,fast=yes,[null:1MiB],[null:1MiB]", "rebuild_rate=");
-    check("array:raid1,rebuild_depth=0,[null:1MiB],[null:1MiB]", "1 to 256");
-    check("array:raid1,rebuild_depth=257,[null:1MiB],[null:1MiB]", "1 to 256");
-    check("array:raid1,[nul:1MiB],[null:1MiB]", "unknown backend 'nul'");
-    check("array:raid1,[null:1MiB],[null:1MiB]?speed=9", "no option 'speed'");
+    check(
+        "array:raid1,chunk=5k,[null:1MiB],[null:1MiB]",
+        "power of two",
+    );
+    check(
+        "array:raid1,chunk=64k,[null:32k],[null:1MiB]",
+        "less than a chunk",
+    );
+    check(
+        "array:raid1,fast=yes,[null:1MiB],[null:1MiB]",
+        "rebuild_rate=",
+    );
+    check(
+        "array:raid1,rebuild_depth=0,[null:1MiB],[null:1MiB]",
+        "1 to 256",
+    );
+    check(
+        "array:raid1,rebuild_depth=257,[null:1MiB],[null:1MiB]",
+        "1 to 256",
+    );
+    check(
+        "array:raid1,[nul:1MiB],[null:1MiB]",
+        "unknown backend 'nul'",
+    );
+    check(
+        "array:raid1,[null:1MiB],[null:1MiB]?speed=9",
+        "no option 'speed'",
+    );
     let nested = "array:raid0,[array:raid1,[memory:1MiB?fault=off],[memory:1MiB]],[memory:1MiB?delay=const:1us]?retry=3";
-    let names: Vec<String> = open_url(nested).unwrap().handles().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> = open_url(nested)
+        .unwrap()
+        .handles()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     assert_eq!(names, ["retry", "array", "0/array", "0/0/fault"]);
     let within = |depth: usize| {
-        (1..depth).fold("memory:1MiB".to_string(), |url, _| format!("array:raid0,[{url}],[memory:1MiB]"))
+        (1..depth).fold("memory:1MiB".to_string(), |url, _| {
+            format!("array:raid0,[{url}],[memory:1MiB]")
+        })
     };
     assert!(open_url(&within(8)).is_ok());
     check(&within(9), "more than 8 devices within each other");
     check(&"array:raid0,[".repeat(10_000), "not closed");
-    check(&format!("{}{}", "array:raid0,[".repeat(10_000), "]".repeat(10_000)), "more than 8");
+    check(
+        &format!("{}{}", "array:raid0,[".repeat(10_000), "]".repeat(10_000)),
+        "more than 8",
+    );
 }
 
 /// What a URL says of its arrays is what opening it gives, by the same names.
@@ -489,27 +648,59 @@ fn named_in_a_url() {
     };
     let check = |url: &str, expected: &[(&str, Level, usize)]| {
         let found = named_in(url);
-        let found: Vec<_> =
-            found.iter().map(|(name, array)| (name.as_str(), array.level, array.members)).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|(name, array)| (name.as_str(), array.level, array.members))
+            .collect();
         assert_eq!(found, expected, "{url}");
         let Ok(backend) = open_url(url) else { return };
         let opened: Vec<_> = backend.handles().into_iter().filter_map(of_array).collect();
-        let named: Vec<_> =
-            found.iter().map(|(name, level, members)| (name.to_string(), level.name(), *members)).collect();
+        let named: Vec<_> = found
+            .iter()
+            .map(|(name, level, members)| (name.to_string(), level.name(), *members))
+            .collect();
         assert_eq!(named, opened, "{url}");
     };
     let m = "[memory:1MiB?fault=off]";
-    check(&format!("array:raid0,{m},{m}"), &[("array", Level::Raid0, 2)]);
-    check(&format!(" array:raid5,spare={m},name=a,{m},{m},{m}?retry=3"), &[("a", Level::Raid5, 3)]);
+    check(
+        &format!("array:raid0,{m},{m}"),
+        &[("array", Level::Raid0, 2)],
+    );
+    check(
+        &format!(" array:raid5,spare={m},name=a,{m},{m},{m}?retry=3"),
+        &[("a", Level::Raid5, 3)],
+    );
     let stripe = format!("array:raid0,{m},{m}?delay=exp:1ms,servers=1");
     check(
         &format!("array:raid1,spare=[{stripe}],{m},[{stripe}]"),
-        &[("array", Level::Raid1, 2), ("1/array", Level::Raid0, 2), ("2/array", Level::Raid0, 2)],
+        &[
+            ("array", Level::Raid1, 2),
+            ("1/array", Level::Raid0, 2),
+            ("2/array", Level::Raid0, 2),
+        ],
     );
     // With options of a LUN behind it, which are no device's.
-    check(&format!("array:raid1,{m},{m},thin,block=512"), &[("array", Level::Raid1, 2)]);
-    for url in ["memory:1MiB", "", "array:", "array:raid6,[a],[b]", "array:raid0,[a]],[b]", "ftp://a/b/0"] {
+    check(
+        &format!("array:raid1,{m},{m},thin,block=512"),
+        &[("array", Level::Raid1, 2)],
+    );
+    for url in [
+        "memory:1MiB",
+        "",
+        "array:",
+        "array:raid6,[a],[b]",
+        "array:raid0,[a]],[b]",
+        "ftp://a/b/0",
+    ] {
         check(url, &[]);
     }
-    assert_eq!(named_in(&format!("{}{}", "array:raid0,[".repeat(10_000), "]".repeat(10_000))).len(), 8);
+    assert_eq!(
+        named_in(&format!(
+            "{}{}",
+            "array:raid0,[".repeat(10_000),
+            "]".repeat(10_000)
+        ))
+        .len(),
+        8
+    );
 }

@@ -23,14 +23,20 @@ pub(super) enum ConnectError {
     Socket(io::Error),
     #[error("the connection broke before the greeting: {0}")]
     Broken(io::Error),
-    #[error("it closed the connection before the greeting: no brunt sink listens there, or it is full")]
+    #[error(
+        "it closed the connection before the greeting: no brunt sink listens there, or it is full"
+    )]
     Closed,
     #[error("no brunt sink answers there: no greeting within {}", seconds(*.0))]
     Silent(Duration),
     #[error("the peer is not a brunt sink of this version")]
     Stranger,
     #[error("{last}; {attempts} attempts in {}", seconds(*.time))]
-    GaveUp { attempts: u32, time: Duration, last: Box<ConnectError> },
+    GaveUp {
+        attempts: u32,
+        time: Duration,
+        last: Box<ConnectError>,
+    },
 }
 
 fn seconds(time: Duration) -> String {
@@ -66,14 +72,31 @@ pub(super) struct Connected {
 /// Connects within the configuration's timeout, in as many attempts as fit.
 pub(super) fn connect(config: &TcpConfig) -> Result<Connected, ConnectError> {
     let deadline = Instant::now() + config.timeout;
-    let addresses = dial::resolve(&config.host, config.port, deadline).map_err(ConnectError::Resolve)?;
+    let addresses =
+        dial::resolve(&config.host, config.port, deadline).map_err(ConnectError::Resolve)?;
     let once = |time| attempt(config, &addresses, Instant::now() + time);
     match in_attempts(dial::left(deadline), ConnectError::is_transient, once) {
-        Ok(Attempted { value: socket, retries, trouble }) => Ok(Connected { socket, retries, trouble }),
-        Err(GaveUp { last, attempts: 1, .. }) => Err(last),
-        Err(GaveUp { last, attempts, time }) => {
-            Err(ConnectError::GaveUp { attempts, time, last: Box::new(last) })
-        }
+        Ok(Attempted {
+            value: socket,
+            retries,
+            trouble,
+        }) => Ok(Connected {
+            socket,
+            retries,
+            trouble,
+        }),
+        Err(GaveUp {
+            last, attempts: 1, ..
+        }) => Err(last),
+        Err(GaveUp {
+            last,
+            attempts,
+            time,
+        }) => Err(ConnectError::GaveUp {
+            attempts,
+            time,
+            last: Box::new(last),
+        }),
     }
 }
 
@@ -85,14 +108,23 @@ fn attempt(
     let start = Instant::now();
     let left = || dial::left(deadline);
     let mut socket = dial::tcp_to(addresses, deadline).map_err(ConnectError::Connect)?;
-    config.sockets.apply(&socket).map_err(ConnectError::Socket)?;
-    socket.set_write_timeout(Some(left())).map_err(ConnectError::Socket)?;
-    socket.write_all(&Header::hello().encode()).map_err(ConnectError::Broken)?;
+    config
+        .sockets
+        .apply(&socket)
+        .map_err(ConnectError::Socket)?;
+    socket
+        .set_write_timeout(Some(left()))
+        .map_err(ConnectError::Socket)?;
+    socket
+        .write_all(&Header::hello().encode())
+        .map_err(ConnectError::Broken)?;
     let mut bytes = [0; HEADER_BYTES];
     let mut at = 0;
     while at < bytes.len() {
         // Anew for each piece: who trickles bytes does not get more time for it.
-        socket.set_read_timeout(Some(left())).map_err(ConnectError::Socket)?;
+        socket
+            .set_read_timeout(Some(left()))
+            .map_err(ConnectError::Socket)?;
         match socket.read(&mut bytes[at..]) {
             Ok(0) => return Err(ConnectError::Closed),
             Ok(count) => at += count,
@@ -104,10 +136,18 @@ fn attempt(
         }
     }
     match Header::parse(&bytes) {
-        Ok(Header { kind: FrameKind::Hello, len: TRANSFER_BYTES_MAX, .. }) => {}
+        Ok(Header {
+            kind: FrameKind::Hello,
+            len: TRANSFER_BYTES_MAX,
+            ..
+        }) => {}
         _ => return Err(ConnectError::Stranger),
     }
-    socket.set_read_timeout(None).map_err(ConnectError::Socket)?;
-    socket.set_write_timeout(None).map_err(ConnectError::Socket)?;
+    socket
+        .set_read_timeout(None)
+        .map_err(ConnectError::Socket)?;
+    socket
+        .set_write_timeout(None)
+        .map_err(ConnectError::Socket)?;
     Ok(socket)
 }

@@ -51,7 +51,10 @@ impl FrameKind {
     ];
 
     fn number(self) -> u8 {
-        FrameKind::ALL.iter().position(|kind| *kind == self).expect("all kinds are in the table") as u8
+        FrameKind::ALL
+            .iter()
+            .position(|kind| *kind == self)
+            .expect("all kinds are in the table") as u8
     }
 }
 
@@ -85,7 +88,11 @@ pub struct Header {
 impl Header {
     /// The first message of either side.
     pub fn hello() -> Header {
-        Header { kind: FrameKind::Hello, len: TRANSFER_BYTES_MAX, tag: MAGIC }
+        Header {
+            kind: FrameKind::Hello,
+            len: TRANSFER_BYTES_MAX,
+            tag: MAGIC,
+        }
     }
 
     /// The header at the front of `bytes`.
@@ -94,9 +101,14 @@ impl Header {
     /// There are less than 16 bytes, or they are not what this version allows.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Header, HeaderError> {
-        let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else { return Err(HeaderError::Incomplete) };
+        let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else {
+            return Err(HeaderError::Incomplete);
+        };
         let [kind, reserved, v0, v1, l0, l1, l2, l3, tag @ ..] = *bytes;
-        let (version, len) = (u16::from_be_bytes([v0, v1]), u32::from_be_bytes([l0, l1, l2, l3]));
+        let (version, len) = (
+            u16::from_be_bytes([v0, v1]),
+            u32::from_be_bytes([l0, l1, l2, l3]),
+        );
         let tag = u64::from_be_bytes(tag);
         let malformed = |offset, wanted| Err(HeaderError::Malformed { offset, wanted });
         let Some(&kind) = FrameKind::ALL.get(usize::from(kind)) else {
@@ -130,7 +142,11 @@ impl Header {
 
     /// How many bytes follow this header.
     pub fn payload_len(&self) -> usize {
-        if matches!(self.kind, FrameKind::Write | FrameKind::Data) { self.len as usize } else { 0 }
+        if matches!(self.kind, FrameKind::Write | FrameKind::Data) {
+            self.len as usize
+        } else {
+            0
+        }
     }
 
     /// The answer that this request gets; `None` for what is no request.
@@ -140,7 +156,11 @@ impl Header {
             FrameKind::Write | FrameKind::Touch => (FrameKind::Done, 0),
             FrameKind::Hello | FrameKind::Data | FrameKind::Done => return None,
         };
-        Some(Header { kind, len, tag: self.tag })
+        Some(Header {
+            kind,
+            len,
+            tag: self.tag,
+        })
     }
 }
 
@@ -149,7 +169,11 @@ mod tests {
     use super::*;
 
     fn all() -> Vec<Header> {
-        let header = |kind, len| Header { kind, len, tag: 0x0102_0304_0506_0708 };
+        let header = |kind, len| Header {
+            kind,
+            len,
+            tag: 0x0102_0304_0506_0708,
+        };
         vec![
             Header::hello(),
             header(FrameKind::Read, 4096),
@@ -175,8 +199,15 @@ mod tests {
     /// The bytes on the wire stay what they are.
     #[test]
     fn golden() {
-        let write = Header { kind: FrameKind::Write, len: 0x1000, tag: 7 };
-        assert_eq!(write.encode(), [2, 0, 0, 1, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
+        let write = Header {
+            kind: FrameKind::Write,
+            len: 0x1000,
+            tag: 7,
+        };
+        assert_eq!(
+            write.encode(),
+            [2, 0, 0, 1, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 7]
+        );
     }
 
     /// What this version does not allow is refused where it stands.
@@ -186,7 +217,9 @@ mod tests {
             let mut bytes = header.encode();
             bytes[at] = byte;
             match Header::parse(&bytes) {
-                Err(HeaderError::Malformed { offset: found, .. }) => assert_eq!(found, offset, "{bytes:?}"),
+                Err(HeaderError::Malformed { offset: found, .. }) => {
+                    assert_eq!(found, offset, "{bytes:?}")
+                }
                 other => panic!("{bytes:?}: {other:?}"),
             }
         };
@@ -195,14 +228,26 @@ mod tests {
         check(Header::hello(), 3, 2, 1);
         check(Header::hello(), 4, 0x80, 4);
         check(Header::hello(), 15, 0, 8);
-        check(Header { kind: FrameKind::Touch, len: 0, tag: 0 }, 7, 1, 4);
+        check(
+            Header {
+                kind: FrameKind::Touch,
+                len: 0,
+                tag: 0,
+            },
+            7,
+            1,
+            4,
+        );
     }
 
     /// Every request has its answer, and no answer has one.
     #[test]
     fn answers() {
         for header in all() {
-            let is_request = matches!(header.kind, FrameKind::Read | FrameKind::Write | FrameKind::Touch);
+            let is_request = matches!(
+                header.kind,
+                FrameKind::Read | FrameKind::Write | FrameKind::Touch
+            );
             assert_eq!(header.answer().is_some(), is_request, "{header:?}");
             if let Some(answer) = header.answer() {
                 assert_eq!((answer.tag, answer.answer()), (header.tag, None));

@@ -26,8 +26,8 @@ use super::in_range;
 use crate::open::{BackendEntry, Foreseen, OpenError, Opened, UrlOptions, host_and_port};
 use crate::socket::SocketOptions;
 use crate::{
-    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Lent, Op, PayloadPlace, Request, Ring,
-    Stream,
+    Backend, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Lent, Op, PayloadPlace,
+    Request, Ring, Stream,
 };
 
 /// Where a sink listens when it is not told otherwise.
@@ -47,18 +47,48 @@ pub const ENTRY: BackendEntry = BackendEntry {
     example: "tcp://127.0.0.1:5260",
     options: &[
         ("size", "nominal size of the device; default 1TiB"),
-        ("block", "logical block size in bytes, 512 (default) or 4096"),
+        (
+            "block",
+            "logical block size in bytes, 512 (default) or 4096",
+        ),
         ("connections", "connections per thread, 1 to 16; default 1"),
-        ("timeout", "time limit for connecting and for each request; default 30s"),
-        ("send_buffer", "socket send buffer; default: chosen by the kernel"),
-        ("receive_buffer", "socket receive buffer; default: chosen by the kernel"),
-        ("no_delay", "yes (default): set TCP_NODELAY; no: leave Nagle's algorithm on"),
-        ("congestion", "TCP congestion control, such as cubic; default: chosen by the kernel"),
+        (
+            "timeout",
+            "time limit for connecting and for each request; default 30s",
+        ),
+        (
+            "send_buffer",
+            "socket send buffer; default: chosen by the kernel",
+        ),
+        (
+            "receive_buffer",
+            "socket receive buffer; default: chosen by the kernel",
+        ),
+        (
+            "no_delay",
+            "yes (default): set TCP_NODELAY; no: leave Nagle's algorithm on",
+        ),
+        (
+            "congestion",
+            "TCP congestion control, such as cubic; default: chosen by the kernel",
+        ),
     ],
-    open: |place, options| -> Opened { Ok(Arc::new(TcpBackend::open(TcpConfig::take(place, options)?)?)) },
+    open: |place, options| -> Opened {
+        Ok(Arc::new(TcpBackend::open(TcpConfig::take(
+            place, options,
+        )?)?))
+    },
     foresee: |place, options| {
-        let TcpConfig { size_bytes, block_bytes, .. } = TcpConfig::take(place, options)?;
-        Ok(Some(Foreseen { size_bytes, block_bytes, read_only: false }))
+        let TcpConfig {
+            size_bytes,
+            block_bytes,
+            ..
+        } = TcpConfig::take(place, options)?;
+        Ok(Some(Foreseen {
+            size_bytes,
+            block_bytes,
+            read_only: false,
+        }))
     },
 };
 
@@ -89,9 +119,13 @@ impl TcpConfig {
                 ENTRY.example
             ))
         };
-        let rest = place.strip_prefix("//").ok_or_else(refuse)?.trim_end_matches('/');
-        let (host, port) =
-            host_and_port(rest, PORT).filter(|(host, _)| !host.contains('/')).ok_or_else(refuse)?;
+        let rest = place
+            .strip_prefix("//")
+            .ok_or_else(refuse)?
+            .trim_end_matches('/');
+        let (host, port) = host_and_port(rest, PORT)
+            .filter(|(host, _)| !host.contains('/'))
+            .ok_or_else(refuse)?;
         let block_bytes = options.block()?.unwrap_or(512);
         let size = options.take("size").unwrap_or_else(|| "1TiB".to_string());
         let connections = options.number("connections", 1, 1, CONNECTIONS_MAX.into())? as u32;
@@ -134,15 +168,22 @@ impl TcpBackend {
             OpenError::Failed(format!("{name}: {error}; start one with 'brunt sink'").into())
         })?;
         let socket = &connected.socket;
-        let mut info =
-            DeviceInfo { name, unmap: true, ..super::inline_info(config.size_bytes, config.block_bytes) };
+        let mut info = DeviceInfo {
+            name,
+            unmap: true,
+            ..super::inline_info(config.size_bytes, config.block_bytes)
+        };
         info.transfer_bytes_max = TRANSFER_BYTES_MAX;
         info.notes.push(format!(
             "the network alone: {HEADER_BYTES} bytes of header each way, nothing is stored, reads are zeros"
         ));
         info.notes.extend(config.sockets.complaint(socket));
         info.facts.extend(config.sockets.congestion_fact(socket));
-        Ok(TcpBackend { config, info, spare: Mutex::new(Some(connected)) })
+        Ok(TcpBackend {
+            config,
+            info,
+            spare: Mutex::new(Some(connected)),
+        })
     }
 }
 
@@ -158,17 +199,29 @@ impl Backend for TcpBackend {
         let failed = |error: io::Error| OpenError::Failed(error.into());
         let (mut links, mut health) = (Vec::new(), Health::default());
         for _ in 0..self.config.connections {
-            let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let Connected { socket, retries, trouble } = match spare {
+            let spare = self
+                .spare
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            let Connected {
+                socket,
+                retries,
+                trouble,
+            } = match spare {
                 Some(connected) => connected,
-                None => connect::connect(&self.config).map_err(|error| OpenError::Failed(error.into()))?,
+                None => connect::connect(&self.config)
+                    .map_err(|error| OpenError::Failed(error.into()))?,
             };
             health.connect_retries += u64::from(retries);
             if let Some(trouble) = trouble {
                 health.trouble = Some(format!("{}: {trouble}", self.info.name));
             }
             let mut stream = Stream::new(ring, socket, RX_BYTES).map_err(failed)?;
-            stream.socket().set_nodelay(self.config.sockets.no_delay).map_err(failed)?;
+            stream
+                .socket()
+                .set_nodelay(self.config.sockets.no_delay)
+                .map_err(failed)?;
             stream.arm();
             links.push(Link {
                 stream: Some(stream),
@@ -268,7 +321,9 @@ impl Device for TcpDevice {
         done.append(&mut self.refused);
         let now = self.clock.now();
         for link in &mut self.links {
-            let Some(stream) = &mut link.stream else { continue };
+            let Some(stream) = &mut link.stream else {
+                continue;
+            };
             let event = stream.poll();
             let mut end = None;
             if event.received
@@ -295,14 +350,22 @@ impl Device for TcpDevice {
     }
 
     fn outstanding(&self) -> u32 {
-        (self.refused.len() + self.links.iter().map(|link| link.tasks.len()).sum::<usize>()) as u32
+        (self.refused.len()
+            + self
+                .links
+                .iter()
+                .map(|link| link.tasks.len())
+                .sum::<usize>()) as u32
     }
 
     fn deadline(&self) -> Nanos {
         if !self.refused.is_empty() {
             return Nanos(0);
         }
-        let dues = self.links.iter().filter_map(|link| Some(link.tasks.get(link.answered)?.due));
+        let dues = self
+            .links
+            .iter()
+            .filter_map(|link| Some(link.tasks.get(link.answered)?.due));
         dues.min().unwrap_or(Nanos::MAX)
     }
 
@@ -319,11 +382,21 @@ impl Link {
             Op::Write => (FrameKind::Write, request.len as u32),
             Op::Flush | Op::Unmap | Op::WriteZeroes => (FrameKind::Touch, 0),
         };
-        let header = Header { kind, len, tag: self.next_tag };
+        let header = Header {
+            kind,
+            len,
+            tag: self.next_tag,
+        };
         self.next_tag = self.next_tag.wrapping_add(1);
         stream.push_bytes(&header.encode());
         let answer = header.answer().expect("a request has an answer");
-        let mut task = Task { tag: request.tag, answer, buf: request.buf, lent: None, due };
+        let mut task = Task {
+            tag: request.tag,
+            answer,
+            buf: request.buf,
+            lent: None,
+            due,
+        };
         if kind == FrameKind::Write && len > 0 {
             let lent = stream.lend(std::mem::take(&mut task.buf));
             stream.push_lent(lent, 0, len as usize);
@@ -341,10 +414,14 @@ impl Link {
 
     /// Takes every answer that is there.
     fn receive(&mut self) -> Result<(), &'static str> {
-        let Some(stream) = &mut self.stream else { return Ok(()) };
+        let Some(stream) = &mut self.stream else {
+            return Ok(());
+        };
         loop {
             if self.placing {
-                let Some(PayloadPlace::Buf(buf)) = stream.take_placed() else { return Ok(()) };
+                let Some(PayloadPlace::Buf(buf)) = stream.take_placed() else {
+                    return Ok(());
+                };
                 self.tasks[self.answered].buf = buf;
                 self.placing = false;
                 self.answered += 1;
@@ -356,7 +433,10 @@ impl Link {
                 Err(HeaderError::Incomplete) => return Ok(()),
                 Err(HeaderError::Malformed { wanted, .. }) => return Err(wanted),
             };
-            let task = self.tasks.get_mut(self.answered).ok_or("the sink sent an unexpected answer")?;
+            let task = self
+                .tasks
+                .get_mut(self.answered)
+                .ok_or("the sink sent an unexpected answer")?;
             if header != task.answer {
                 return Err("the sink answered another request than the next one");
             }
@@ -377,23 +457,35 @@ impl Link {
 
     /// Completes what was answered and has its buffer back.
     fn complete(&mut self, done: &mut Vec<Completion>) {
-        let Some(stream) = &mut self.stream else { return };
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
         while self.answered > 0 {
             let front = self.tasks.front_mut().expect("answered tasks are tasks");
             if let Some(lent) = front.lent {
                 // Answered, but the end of its sending was not told yet: a moment later, then.
-                let Some(buf) = stream.reclaim(lent) else { return };
+                let Some(buf) = stream.reclaim(lent) else {
+                    return;
+                };
                 front.buf = buf;
             }
-            let Some(Task { tag, buf, .. }) = self.tasks.pop_front() else { return };
+            let Some(Task { tag, buf, .. }) = self.tasks.pop_front() else {
+                return;
+            };
             self.answered -= 1;
-            done.push(Completion { tag, buf, result: Ok(()) });
+            done.push(Completion {
+                tag,
+                buf,
+                result: Ok(()),
+            });
         }
     }
 
     /// The connection is over: everything comes back, with `error` unless it was answered.
     fn end(&mut self, error: DeviceError, done: &mut Vec<Completion>) {
-        let Some(mut stream) = self.stream.take() else { return };
+        let Some(mut stream) = self.stream.take() else {
+            return;
+        };
         if let Some(PayloadPlace::Buf(buf)) = stream.abort()
             && let Some(task) = self.tasks.get_mut(self.answered)
         {
@@ -401,11 +493,21 @@ impl Link {
         }
         for (index, task) in self.tasks.drain(..).enumerate() {
             let buf = match task.lent {
-                Some(lent) => stream.reclaim(lent).expect("an aborted stream gives everything back"),
+                Some(lent) => stream
+                    .reclaim(lent)
+                    .expect("an aborted stream gives everything back"),
                 None => task.buf,
             };
-            let result = if index < self.answered { Ok(()) } else { Err(error) };
-            done.push(Completion { tag: task.tag, buf, result });
+            let result = if index < self.answered {
+                Ok(())
+            } else {
+                Err(error)
+            };
+            done.push(Completion {
+                tag: task.tag,
+                buf,
+                result,
+            });
         }
         (self.answered, self.placing) = (0, false);
     }
@@ -423,8 +525,14 @@ mod tests {
     #[test]
     fn urls() {
         let check = |url: &str, words: &str| {
-            let error = open_url(url).err().unwrap_or_else(|| panic!("{url} opened")).to_string();
-            assert!(error.contains(words), "{url}: '{error}' does not say '{words}'");
+            let error = open_url(url)
+                .err()
+                .unwrap_or_else(|| panic!("{url} opened"))
+                .to_string();
+            assert!(
+                error.contains(words),
+                "{url}: '{error}' does not say '{words}'"
+            );
         };
         check("tcp:host:1", "tcp://host:port");
         check("tcp://:1", "tcp://host:port");
@@ -490,9 +598,15 @@ mod tests {
             tags.sort_unstable();
             assert_eq!(tags, [0, 1], "{words}");
             assert!(done.iter().all(|one| one.buf.len() == 4096), "{words}");
-            assert!(done.iter().any(|one| one.result == Err(DeviceError::Gone)), "{words}");
+            assert!(
+                done.iter().any(|one| one.result == Err(DeviceError::Gone)),
+                "{words}"
+            );
             let trouble = device.health().trouble.unwrap();
-            assert!(trouble.contains(words), "'{trouble}' does not say '{words}'");
+            assert!(
+                trouble.contains(words),
+                "'{trouble}' does not say '{words}'"
+            );
             // A device that lost its path says so at once.
             batch.push_back(request(2));
             device.submit(&mut batch);
@@ -510,10 +624,18 @@ mod tests {
         long[4] = 0xff;
         check(long, "at most 16 MiB");
         // The first answer is whole, the second is cut off.
-        let cut = [answer(FrameKind::Data, 4096, 0), vec![0; 4096], answer(FrameKind::Done, 0, 1)].concat();
+        let cut = [
+            answer(FrameKind::Data, 4096, 0),
+            vec![0; 4096],
+            answer(FrameKind::Done, 0, 1),
+        ]
+        .concat();
         check(cut[..cut.len() - 8].to_vec(), "the connection was lost");
         // Nor is a payload that ends in the middle, short or long enough to be placed.
-        check(cut[..HEADER_BYTES + 100].to_vec(), "the connection was lost");
+        check(
+            cut[..HEADER_BYTES + 100].to_vec(),
+            "the connection was lost",
+        );
     }
 
     /// A connection that breaks before its greeting, as under losses, is attempted again, and that is counted; where
@@ -546,10 +668,20 @@ mod tests {
         assert_eq!(first.health(), Health::default());
         let second = backend.open(&ring, 1).unwrap();
         let note = second.health().note().unwrap();
-        assert!(note.starts_with("attempts to connect repeated: 1, last: tcp://"), "{note}");
+        assert!(
+            note.starts_with("attempts to connect repeated: 1, last: tcp://"),
+            "{note}"
+        );
         assert!(note.contains("before the greeting"), "{note}");
-        let error = backend.open(&ring, 1).err().expect("nobody greets any more").to_string();
-        assert!(error.contains("cannot connect") && error.contains("refused"), "{error}");
+        let error = backend
+            .open(&ring, 1)
+            .err()
+            .expect("nobody greets any more")
+            .to_string();
+        assert!(
+            error.contains("cannot connect") && error.contains("refused"),
+            "{error}"
+        );
         drop((first, second, thread.join().unwrap()));
     }
 
@@ -569,7 +701,10 @@ mod tests {
         });
         let error = |url: &str| open_url(url).err().expect("no sink").to_string();
         let stranger = error(&url("60s"));
-        assert!(stranger.contains("not a brunt sink of this version"), "{stranger}");
+        assert!(
+            stranger.contains("not a brunt sink of this version"),
+            "{stranger}"
+        );
         let silent = error(&url("200ms"));
         assert!(silent.contains("answers"), "{silent}");
         thread.join().unwrap();

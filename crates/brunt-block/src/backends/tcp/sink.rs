@@ -21,7 +21,10 @@ use crate::{PayloadPlace, Ring, RingConfig, Stream};
 /// A connection that has not said hello after this is closed. Longer than a client waits by default: after a lost
 /// SYN and a lost hello, TCP itself takes 6 s and more.
 const HELLO_TIME: Duration = Duration::from_secs(60);
-const _: () = assert!(HELLO_TIME.as_secs() > TIMEOUT.as_secs(), "who loses packets is not hung up on");
+const _: () = assert!(
+    HELLO_TIME.as_secs() > TIMEOUT.as_secs(),
+    "who loses packets is not hung up on"
+);
 /// Answers queued, in bytes, beyond which no further request is looked at.
 const ANSWERS_BYTES_MAX: usize = 4 << 20;
 
@@ -104,7 +107,11 @@ impl TcpSink {
         let reception = Reception::open("sink", door, connections_max, listener, move |socket| {
             serve(socket, &of_connection)
         })?;
-        Ok(TcpSink { state, address, reception })
+        Ok(TcpSink {
+            state,
+            address,
+            reception,
+        })
     }
 
     /// Where it listens.
@@ -116,7 +123,11 @@ impl TcpSink {
     pub fn stats(&self) -> SinkStats {
         let state = &self.state;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let ReceptionCounts { connections, refused, broken } = self.reception.counts();
+        let ReceptionCounts {
+            connections,
+            refused,
+            broken,
+        } = self.reception.counts();
         SinkStats {
             connections,
             refused,
@@ -157,21 +168,35 @@ struct Batch {
 }
 
 fn serve(socket: Socket, state: &State) -> Result<(), SinkConnectionError> {
-    let ring = Ring::new(RingConfig { entries: 64, ..RingConfig::default() })?;
+    let ring = Ring::new(RingConfig {
+        entries: 64,
+        ..RingConfig::default()
+    })?;
     socket.set_nonblocking(false)?;
     state.config.sockets.apply(&socket)?;
     let stream = Stream::new(&ring, socket, RX_BYTES)?;
     stream.socket().set_nodelay(state.config.sockets.no_delay)?;
-    let mut connection = Connection { stream, greeted: false, swallowing: None, batch: Batch::default() };
+    let mut connection = Connection {
+        stream,
+        greeted: false,
+        swallowing: None,
+        batch: Batch::default(),
+    };
     let hello_until = Clock::Monotonic.now().after(HELLO_TIME);
     let mut calls = 0;
     loop {
         let done = connection.read();
         connection.stream.flush();
-        let Batch { requests, received_bytes, sent_bytes } = std::mem::take(&mut connection.batch);
+        let Batch {
+            requests,
+            received_bytes,
+            sent_bytes,
+        } = std::mem::take(&mut connection.batch);
         if requests > 0 {
             state.requests.fetch_add(requests, Ordering::Relaxed);
-            state.received_bytes.fetch_add(received_bytes, Ordering::Relaxed);
+            state
+                .received_bytes
+                .fetch_add(received_bytes, Ordering::Relaxed);
             state.sent_bytes.fetch_add(sent_bytes, Ordering::Relaxed);
         }
         let now = ring.stats().system_calls;
@@ -181,7 +206,11 @@ fn serve(socket: Socket, state: &State) -> Result<(), SinkConnectionError> {
         if !connection.is_full() {
             connection.stream.arm();
         }
-        let until = if connection.greeted { Nanos::MAX } else { hello_until };
+        let until = if connection.greeted {
+            Nanos::MAX
+        } else {
+            hello_until
+        };
         ring.enter(until)?;
         // What came before the end was asked by somebody who is gone: nobody waits for the answers.
         if connection.stream.poll().ended {
@@ -235,7 +264,9 @@ impl Connection {
                 self.greeted = true;
                 continue;
             }
-            let answer = header.answer().ok_or(SinkConnectionError::Unexpected(header.kind))?;
+            let answer = header
+                .answer()
+                .ok_or(SinkConnectionError::Unexpected(header.kind))?;
             let (len, have) = (header.payload_len(), bytes.len() - HEADER_BYTES);
             if have >= len {
                 self.stream.consume(HEADER_BYTES + len);
@@ -269,7 +300,11 @@ mod tests {
     use std::net::TcpStream;
 
     fn start(connections_max: usize) -> TcpSink {
-        TcpSink::start(SinkConfig { connections_max, ..SinkConfig::default() }).unwrap()
+        TcpSink::start(SinkConfig {
+            connections_max,
+            ..SinkConfig::default()
+        })
+        .unwrap()
     }
 
     fn header(kind: FrameKind, len: u32, tag: u64) -> Vec<u8> {
@@ -279,7 +314,9 @@ mod tests {
     /// What a sink sends until it closes, or until `wanted` bytes are there.
     fn talk(sink: &TcpSink, bytes: &[u8], wanted: usize) -> (TcpStream, Vec<u8>) {
         let mut socket = TcpStream::connect(sink.address()).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
         let _ = socket.write_all(bytes);
         let mut got = vec![0; wanted];
         let mut at = 0;
@@ -342,8 +379,11 @@ mod tests {
             let (_, got) = talk(&sink, &case, 1 << 10);
             assert!(got.len() <= HEADER_BYTES, "{case:?}: {got:?}");
         }
-        let (_, still) =
-            talk(&sink, &[hello.clone(), header(FrameKind::Touch, 0, 9)].concat(), 2 * HEADER_BYTES);
+        let (_, still) = talk(
+            &sink,
+            &[hello.clone(), header(FrameKind::Touch, 0, 9)].concat(),
+            2 * HEADER_BYTES,
+        );
         assert_eq!(still, [hello, header(FrameKind::Done, 0, 9)].concat());
         assert_eq!(sink.shutdown().broken, count);
     }

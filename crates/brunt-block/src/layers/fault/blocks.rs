@@ -73,7 +73,11 @@ pub(super) struct BlockSet {
 impl BlockSet {
     /// None of `count` blocks.
     pub fn new(count: u64) -> BlockSet {
-        BlockSet { chunks: (0..count.div_ceil(CHUNK_BLOCKS)).map(|_| OnceLock::new()).collect() }
+        BlockSet {
+            chunks: (0..count.div_ceil(CHUNK_BLOCKS))
+                .map(|_| OnceLock::new())
+                .collect(),
+        }
     }
 
     /// Whether a block is in it.
@@ -81,7 +85,8 @@ impl BlockSet {
     pub fn has(&self, block: u64) -> bool {
         let bits = self.chunks[(block / CHUNK_BLOCKS) as usize].get();
         bits.is_some_and(|bits| {
-            bits[(block % CHUNK_BLOCKS / 64) as usize].load(Ordering::Relaxed) >> (block % 64) & 1 != 0
+            bits[(block % CHUNK_BLOCKS / 64) as usize].load(Ordering::Relaxed) >> (block % 64) & 1
+                != 0
         })
     }
 
@@ -106,8 +111,9 @@ mod tests {
 
     #[test]
     fn lists_are_read_in_any_order_and_written_in_theirs() {
-        let check =
-            |text: &str, expected: &str| assert_eq!(BlockRanges::parse(text).unwrap().to_string(), expected);
+        let check = |text: &str, expected: &str| {
+            assert_eq!(BlockRanges::parse(text).unwrap().to_string(), expected)
+        };
         check("7", "7");
         check("20-29+3+30-31", "3+20-31");
         check("0-9+5-20", "0-20");

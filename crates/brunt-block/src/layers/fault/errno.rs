@@ -33,8 +33,15 @@ const ERRNO_MAX: i32 = 4095;
 
 /// An errno by its name, or as a number.
 pub(super) fn parse(text: &str) -> Option<i32> {
-    let named = NAMES.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
-    named.or_else(|| text.parse().ok().filter(|number| (1..=ERRNO_MAX).contains(number)))
+    let named = NAMES
+        .iter()
+        .find(|(name, _)| *name == text)
+        .map(|(_, number)| *number);
+    named.or_else(|| {
+        text.parse()
+            .ok()
+            .filter(|number| (1..=ERRNO_MAX).contains(number))
+    })
 }
 
 /// Its name, or the number.
@@ -49,9 +56,19 @@ mod tests {
 
     #[test]
     fn names_and_numbers() {
-        assert!(NAMES.iter().all(|(text, number)| parse(text) == Some(*number) && name(*number) == *text));
-        assert_eq!((parse("28"), name(libc::ENOSPC)), (Some(libc::ENOSPC), "ENOSPC".to_string()));
-        assert_eq!((parse("0"), parse("4096"), parse("enospc"), parse("-5")), (None, None, None, None));
+        assert!(
+            NAMES
+                .iter()
+                .all(|(text, number)| parse(text) == Some(*number) && name(*number) == *text)
+        );
+        assert_eq!(
+            (parse("28"), name(libc::ENOSPC)),
+            (Some(libc::ENOSPC), "ENOSPC".to_string())
+        );
+        assert_eq!(
+            (parse("0"), parse("4096"), parse("enospc"), parse("-5")),
+            (None, None, None, None)
+        );
         assert_eq!(name(4095), "4095");
     }
 }

@@ -150,12 +150,20 @@ impl FaultEffect {
             _ => return Ok(None),
         };
         let (up, down) = (parse_duration(up)?, parse_duration(down)?);
-        Ok((!up.is_zero() && !down.is_zero()).then_some(FaultEffect::Flaky { up, down, drops_writes }))
+        Ok(
+            (!up.is_zero() && !down.is_zero()).then_some(FaultEffect::Flaky {
+                up,
+                down,
+                drops_writes,
+            }),
+        )
     }
 }
 
 fn sense(text: &str) -> Option<[u8; 3]> {
-    let mut numbers = text.split('/').map(|word| u8::from_str_radix(word, 16).ok());
+    let mut numbers = text
+        .split('/')
+        .map(|word| u8::from_str_radix(word, 16).ok());
     let [key, code, qualifier] = [numbers.next()??, numbers.next()??, numbers.next()??];
     (numbers.next().is_none() && key <= 0xf).then_some([key, code, qualifier])
 }
@@ -184,11 +192,24 @@ impl std::fmt::Display for FaultEffect {
                 write!(f, "sense:{key:x}/{code:02x}/{qualifier:02x}")
             }
             FaultEffect::Errno(number) => write!(f, "errno:{}", errno::name(*number)),
-            FaultEffect::Misdirect { blocks: Some(blocks) } => write!(f, "misdirect:{blocks}"),
-            FaultEffect::BadBlocks { percent } if *percent < 100.0 => write!(f, "bad-blocks:{percent}%"),
-            FaultEffect::Flaky { up, down, drops_writes } => {
+            FaultEffect::Misdirect {
+                blocks: Some(blocks),
+            } => write!(f, "misdirect:{blocks}"),
+            FaultEffect::BadBlocks { percent } if *percent < 100.0 => {
+                write!(f, "bad-blocks:{percent}%")
+            }
+            FaultEffect::Flaky {
+                up,
+                down,
+                drops_writes,
+            } => {
                 let drop = if *drops_writes { "/drop" } else { "" };
-                write!(f, "flaky:{}/{}{drop}", format_duration(*up), format_duration(*down))
+                write!(
+                    f,
+                    "flaky:{}/{}{drop}",
+                    format_duration(*up),
+                    format_duration(*down)
+                )
             }
             plain => {
                 let found = PLAIN.iter().find(|(_, kind)| kind == plain);

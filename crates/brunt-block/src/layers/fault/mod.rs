@@ -30,7 +30,8 @@ use crate::control::{Controllable, Handles};
 use crate::open::{LayerEntry, OpenError, bad_value};
 use crate::sparse::Allocation;
 use crate::{
-    Backend, Completion, Device, DeviceError, DeviceInfo, Health, MediumLook, Op, RefusalKind, Request, Ring,
+    Backend, Completion, Device, DeviceError, DeviceInfo, Health, MediumLook, Op, RefusalKind,
+    Request, Ring,
 };
 
 /// How soon a request that hangs is let go when its fault is taken away.
@@ -62,7 +63,11 @@ fn parse(inner: Arc<dyn Backend>, text: &str) -> Result<FaultBackend, OpenError>
         }
     }
     if off != faults.is_empty() || faults.len() > switch::ARMED_MAX {
-        return Err(bad_value("fault", text, "write off, or one to 64 faults with ; between them"));
+        return Err(bad_value(
+            "fault",
+            text,
+            "write off, or one to 64 faults with ; between them",
+        ));
     }
     let switch = FaultSwitch::new(name);
     for fault in faults {
@@ -87,7 +92,13 @@ impl FaultBackend {
         for armed in switch.armed() {
             info.notes.push(format!("injected fault: {}", armed.fault));
         }
-        FaultBackend { inner, info, switch, clock, opened: AtomicU64::new(0) }
+        FaultBackend {
+            inner,
+            info,
+            switch,
+            clock,
+            opened: AtomicU64::new(0),
+        }
     }
 }
 
@@ -161,7 +172,8 @@ impl Active {
                 }
             }
             FaultEffect::Misdirect { blocks }
-                if places(request, info).is_none_or(|all| blocks.is_some_and(|by| by % all == 0)) =>
+                if places(request, info)
+                    .is_none_or(|all| blocks.is_some_and(|by| by % all == 0)) =>
             {
                 return false;
             }
@@ -211,7 +223,11 @@ enum Effect {
     /// Held back until it took so many times as long.
     Stretch { start: Nanos, factor: f64 },
     /// If it went well, bad blocks from the first to the last are good from now on.
-    Cure { armed: Arc<Armed>, first: u64, last: u64 },
+    Cure {
+        armed: Arc<Armed>,
+        first: u64,
+        last: u64,
+    },
     /// This bit is turned. For a read it is the damage; for a write the caller gets back what it gave.
     Flip { bit: u64 },
 }
@@ -292,7 +308,10 @@ impl Device for FaultDevice {
             Until::Gone(_) => self.clock.now().after(HANG_LOOK),
         });
         let late = self.late.iter().map(|(due, _)| *due);
-        held.chain(late).min().unwrap_or(Nanos::MAX).min(self.inner.deadline())
+        held.chain(late)
+            .min()
+            .unwrap_or(Nanos::MAX)
+            .min(self.inner.deadline())
     }
 
     fn cancel(&mut self, tag: u64) {
@@ -301,7 +320,11 @@ impl Device for FaultDevice {
         };
         let buf = self.held.swap_remove(index).request.buf;
         let aborted = DeviceError::refused(RefusalKind::Cancelled);
-        self.ready.push(Completion { tag, buf, result: Err(aborted) });
+        self.ready.push(Completion {
+            tag,
+            buf,
+            result: Err(aborted),
+        });
     }
 
     fn health(&self) -> Health {
@@ -335,7 +358,11 @@ impl FaultDevice {
                 // Faults of one seed do not toss the same coins.
                 None => {
                     let seed = armed.fault.seed ^ armed.id.rotate_left(32);
-                    Active { random: Random::for_part(seed, self.part), armed, told: false }
+                    Active {
+                        random: Random::for_part(seed, self.part),
+                        armed,
+                        told: false,
+                    }
                 }
             });
         }
@@ -343,7 +370,9 @@ impl FaultDevice {
 
     /// The fault that hits a request, if one does.
     fn hit(&mut self, request: &Request) -> Option<usize> {
-        self.active.iter_mut().position(|active| active.hits(request, &self.info, &self.clock))
+        self.active
+            .iter_mut()
+            .position(|active| active.hits(request, &self.info, &self.clock))
     }
 
     #[cold]
@@ -355,24 +384,41 @@ impl FaultDevice {
             self.marked.iter().all(|mark| mark.tag != tag),
             "tags of outstanding requests are unique"
         );
-        let answer = |request: Request, result| Completion { tag: request.tag, buf: request.buf, result };
+        let answer = |request: Request, result| Completion {
+            tag: request.tag,
+            buf: request.buf,
+            result,
+        };
         if let Some(error) = armed.error(&request, &self.info) {
             if !error.is_recovered() {
                 return self.ready.push(answer(request, Err(error)));
             }
-            self.marked.push(Mark { tag, effect: Effect::Report(error) });
+            self.marked.push(Mark {
+                tag,
+                effect: Effect::Report(error),
+            });
             return self.below.push_back(request);
         }
         match armed.fault.kind {
-            FaultEffect::Drop | FaultEffect::Flaky { .. } => return self.ready.push(answer(request, Ok(()))),
-            FaultEffect::Hang => return self.held.push(Held { until: Until::Gone(armed.id), request }),
+            FaultEffect::Drop | FaultEffect::Flaky { .. } => {
+                return self.ready.push(answer(request, Ok(())));
+            }
+            FaultEffect::Hang => {
+                return self.held.push(Held {
+                    until: Until::Gone(armed.id),
+                    request,
+                });
+            }
             FaultEffect::Slow(by) => {
                 let until = Until::Time(self.clock.now().after(by));
                 return self.held.push(Held { until, request });
             }
             FaultEffect::SlowBy(factor) => {
                 let start = self.clock.now();
-                self.marked.push(Mark { tag, effect: Effect::Stretch { start, factor } });
+                self.marked.push(Mark {
+                    tag,
+                    effect: Effect::Stretch { start, factor },
+                });
             }
             FaultEffect::Torn { blocks } => request.len = u64::from(blocks) * block_bytes,
             FaultEffect::Corrupt => {
@@ -380,7 +426,10 @@ impl FaultDevice {
                 if request.op == Op::Write {
                     flip(&mut request.buf, bit);
                 }
-                self.marked.push(Mark { tag, effect: Effect::Flip { bit } });
+                self.marked.push(Mark {
+                    tag,
+                    effect: Effect::Flip { bit },
+                });
             }
             FaultEffect::Misdirect { blocks } => {
                 let all = places(&request, &self.info).expect("there is another place");
@@ -392,7 +441,10 @@ impl FaultDevice {
             FaultEffect::BadBlocks { .. } => {
                 let (first, last) = touched(&request, self.info.block_bytes);
                 let armed = Arc::clone(armed);
-                self.marked.push(Mark { tag, effect: Effect::Cure { armed, first, last } });
+                self.marked.push(Mark {
+                    tag,
+                    effect: Effect::Cure { armed, first, last },
+                });
             }
             kind => unreachable!("{kind} is an error, and answered above"),
         }
@@ -419,7 +471,10 @@ impl FaultDevice {
         }
         if !self.below.is_empty() {
             self.inner.submit(&mut self.below);
-            assert!(self.below.is_empty(), "the device below has room for what was admitted");
+            assert!(
+                self.below.is_empty(),
+                "the device below has room for what was admitted"
+            );
         }
     }
 
@@ -444,7 +499,9 @@ impl FaultDevice {
                 Effect::Stretch { start, factor } => {
                     let took = self.clock.now().since(start);
                     // A float that is too large ends at the end of the time line.
-                    let due = start.0.saturating_add((took.as_nanos() as f64 * factor) as u64);
+                    let due = start
+                        .0
+                        .saturating_add((took.as_nanos() as f64 * factor) as u64);
                     self.late.push((Nanos(due), one));
                     continue;
                 }

@@ -73,7 +73,15 @@ pub struct DeviceFault {
 impl DeviceFault {
     /// A fault that hits every request it can hit.
     pub fn of(kind: FaultEffect) -> DeviceFault {
-        DeviceFault { kind, probability: 1.0, ops: Ops::ALL, blocks: None, every: 1, times: None, seed: 0 }
+        DeviceFault {
+            kind,
+            probability: 1.0,
+            ops: Ops::ALL,
+            blocks: None,
+            every: 1,
+            times: None,
+            seed: 0,
+        }
     }
 
     /// Reads one fault.
@@ -95,32 +103,51 @@ impl DeviceFault {
                     }
                 }
                 "op" => {
-                    fault.ops = Ops::parse(value)
-                        .ok_or_else(|| wrong("op is read, write, flush, unmap, or several with +"))?;
+                    fault.ops = Ops::parse(value).ok_or_else(|| {
+                        wrong("op is read, write, flush, unmap, or several with +")
+                    })?;
                 }
                 "lba" => {
                     let blocks = BlockRanges::parse(value);
                     fault.blocks = Some(blocks.ok_or_else(|| {
-                        wrong("lba is a block, or FIRST-LAST with both of them in, or several with +")
+                        wrong(
+                            "lba is a block, or FIRST-LAST with both of them in, or several with +",
+                        )
                     })?);
                 }
                 "every" | "times" => match (key, value.parse::<u64>()) {
-                    (_, Err(_) | Ok(0)) => return Err(wrong("every and times are whole numbers from 1 on")),
+                    (_, Err(_) | Ok(0)) => {
+                        return Err(wrong("every and times are whole numbers from 1 on"));
+                    }
                     ("every", Ok(count)) => fault.every = count,
                     (_, Ok(count)) => fault.times = Some(count),
                 },
-                "seed" => fault.seed = value.parse().map_err(|_| wrong("a seed is a whole number"))?,
+                "seed" => {
+                    fault.seed = value
+                        .parse()
+                        .map_err(|_| wrong("a seed is a whole number"))?
+                }
                 _ => return Err(wrong(FORMS)),
             }
         }
         if matches!(kind, FaultEffect::BadBlocks { .. })
-            && (fault.probability < 1.0 || fault.every > 1 || fault.times.is_some() || fault.ops != Ops::ALL)
+            && (fault.probability < 1.0
+                || fault.every > 1
+                || fault.times.is_some()
+                || fault.ops != Ops::ALL)
         {
-            return Err(wrong("blocks are bad until they are written: only lba and seed go with bad-blocks"));
+            return Err(wrong(
+                "blocks are bad until they are written: only lba and seed go with bad-blocks",
+            ));
         }
         let can = fault.possible();
-        if !Ops::NAMES.iter().any(|(_, bits)| can.0 & fault.ops.0 & bits != 0) {
-            return Err(wrong("this kind of fault cannot happen to these operations"));
+        if !Ops::NAMES
+            .iter()
+            .any(|(_, bits)| can.0 & fault.ops.0 & bits != 0)
+        {
+            return Err(wrong(
+                "this kind of fault cannot happen to these operations",
+            ));
         }
         fault.ops = Ops(fault.ops.0 & can.0);
         Ok(fault)
@@ -157,9 +184,9 @@ impl DeviceFault {
             FaultEffect::BadBlocks { .. } => {
                 Ops(1 << Op::Read as u8 | 1 << Op::Write as u8 | 1 << Op::WriteZeroes as u8)
             }
-            FaultEffect::Flaky { drops_writes: true, .. } => {
-                Ops(1 << Op::Write as u8 | 1 << Op::Unmap as u8 | 1 << Op::WriteZeroes as u8)
-            }
+            FaultEffect::Flaky {
+                drops_writes: true, ..
+            } => Ops(1 << Op::Write as u8 | 1 << Op::Unmap as u8 | 1 << Op::WriteZeroes as u8),
             _ => Ops::ALL,
         }
     }
@@ -178,7 +205,9 @@ impl DeviceFault {
         if request.len == 0 && matches!(request.op, Op::Read | Op::Write) {
             return false;
         }
-        let Some(blocks) = &self.blocks else { return true };
+        let Some(blocks) = &self.blocks else {
+            return true;
+        };
         if request.len == 0 {
             return request.op == Op::Flush;
         }
@@ -188,14 +217,21 @@ impl DeviceFault {
 
     /// Whether a block is bad as long as nobody has written it.
     pub(super) fn is_bad(&self, block: u64) -> bool {
-        let FaultEffect::BadBlocks { percent } = self.kind else { return false };
-        let listed = self.blocks.as_ref().is_none_or(|blocks| blocks.first_in(block, block).is_some());
+        let FaultEffect::BadBlocks { percent } = self.kind else {
+            return false;
+        };
+        let listed = self
+            .blocks
+            .as_ref()
+            .is_none_or(|blocks| blocks.first_in(block, block).is_some());
         listed && (percent >= 100.0 || Random::for_part(self.seed, block).chance(percent / 100.0))
     }
 
     /// Whether the fault is at work: always, but for a flaky device's, which has been so since `since`.
     pub(super) fn is_down(&self, since: Nanos, now: Nanos) -> bool {
-        let FaultEffect::Flaky { up, down, .. } = self.kind else { return true };
+        let FaultEffect::Flaky { up, down, .. } = self.kind else {
+            return true;
+        };
         now.since(since).as_nanos() % (up + down).as_nanos() >= up.as_nanos()
     }
 
@@ -213,20 +249,33 @@ impl DeviceFault {
             FaultEffect::UnitAttention => return Some(refused(RefusalKind::Attention)),
             FaultEffect::TaskSetFull => return Some(refused(RefusalKind::QueueFull)),
             FaultEffect::Sense(code) => {
-                return Some(DeviceError::Refused { kind: kind_of(code[0]), said: Said::Code(code) });
+                return Some(DeviceError::Refused {
+                    kind: kind_of(code[0]),
+                    said: Said::Code(code),
+                });
             }
             FaultEffect::Errno(number) => return Some(DeviceError::Os(number)),
-            FaultEffect::Flaky { drops_writes: false, .. } => return Some(DeviceError::Os(libc::EIO)),
+            FaultEffect::Flaky {
+                drops_writes: false,
+                ..
+            } => return Some(DeviceError::Os(libc::EIO)),
             _ => return None,
         };
         // Where it is wrong: the first block of the request that the fault is about.
         let block = request.offset / u64::from(block_bytes);
-        let listed = self.blocks.as_ref().and_then(|blocks| blocks.first_in(block, u64::MAX));
+        let listed = self
+            .blocks
+            .as_ref()
+            .and_then(|blocks| blocks.first_in(block, u64::MAX));
         let block = listed.unwrap_or(block);
         let tells_where = request.len > 0;
         Some(DeviceError::Refused {
             kind,
-            said: if tells_where { Said::Block(block) } else { Said::Nothing },
+            said: if tells_where {
+                Said::Block(block)
+            } else {
+                Said::Nothing
+            },
         })
     }
 }
@@ -250,7 +299,10 @@ fn kind_of(key: u8) -> RefusalKind {
 /// The first and the last block that a request touches; of one with a length.
 pub(super) fn touched(request: &Request, block_bytes: u32) -> (u64, u64) {
     let block = u64::from(block_bytes);
-    (request.offset / block, request.offset.saturating_add(request.len - 1) / block)
+    (
+        request.offset / block,
+        request.offset.saturating_add(request.len - 1) / block,
+    )
 }
 
 impl std::fmt::Display for DeviceFault {
@@ -260,7 +312,10 @@ impl std::fmt::Display for DeviceFault {
             write!(f, ",p={}", self.probability)?;
         }
         if self.ops != self.possible() {
-            let names = Ops::NAMES.iter().filter(|(_, bits)| self.ops.0 & bits != 0).map(|(name, _)| *name);
+            let names = Ops::NAMES
+                .iter()
+                .filter(|(_, bits)| self.ops.0 & bits != 0)
+                .map(|(name, _)| *name);
             write!(f, ",op={}", names.collect::<Vec<_>>().join("+"))?;
         }
         if let Some(blocks) = &self.blocks {
@@ -316,8 +371,14 @@ mod tests {
             let fault = DeviceFault::parse(text).unwrap();
             assert_eq!(fault.to_string(), text);
         }
-        assert_eq!(DeviceFault::parse("torn").unwrap().kind, FaultEffect::Torn { blocks: 1 });
-        assert_eq!(DeviceFault::parse("busy,lba=5").unwrap().blocks, BlockRanges::parse("5"));
+        assert_eq!(
+            DeviceFault::parse("torn").unwrap().kind,
+            FaultEffect::Torn { blocks: 1 }
+        );
+        assert_eq!(
+            DeviceFault::parse("busy,lba=5").unwrap().blocks,
+            BlockRanges::parse("5")
+        );
     }
 
     /// What cannot be meant is refused.

@@ -73,7 +73,9 @@ impl Armed {
     pub(super) fn cure(&self, first: u64, last: u64, info: &DeviceInfo) {
         let blocks = info.size_bytes / u64::from(info.block_bytes);
         let written = self.written.get_or_init(|| BlockSet::new(blocks));
-        let cured = (first..=last).filter(|block| self.fault.is_bad(*block) && written.add(*block)).count();
+        let cured = (first..=last)
+            .filter(|block| self.fault.is_bad(*block) && written.add(*block))
+            .count();
         self.cured.fetch_add(cured as u64, Ordering::Relaxed);
     }
 
@@ -85,7 +87,10 @@ impl Armed {
         // Cured by another thread since it was looked at, it is bad for this request all the same.
         let block = self.first_bad(request, info);
         let said = block.map_or(Said::Nothing, Said::Block);
-        Some(DeviceError::Refused { kind: RefusalKind::MediumError, said })
+        Some(DeviceError::Refused {
+            kind: RefusalKind::MediumError,
+            said,
+        })
     }
 
     /// Whether the request that is about to be counted is one of those: the n-th, and not one too many.
@@ -103,7 +108,9 @@ impl Armed {
             return true;
         };
         self.injected
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < times).then_some(count + 1))
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                (count < times).then_some(count + 1)
+            })
             .is_ok()
     }
 }
@@ -151,7 +158,15 @@ impl FaultSwitch {
         let id = table.last_id;
         let (seen, injected, cured) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let (written, since) = (OnceLock::new(), OnceLock::new());
-        let armed = Arc::new(Armed { id, fault, seen, injected, cured, written, since });
+        let armed = Arc::new(Armed {
+            id,
+            fault,
+            seen,
+            injected,
+            cured,
+            written,
+            since,
+        });
         table.armed.push(Arc::clone(&armed));
         self.generation.fetch_add(1, Ordering::Release);
         Some(armed)
@@ -160,7 +175,9 @@ impl FaultSwitch {
     /// Takes a fault away, with the requests that hang on it. Whether it was armed.
     pub fn disarm(&self, id: u64) -> bool {
         let mut table = self.lock();
-        let Some(index) = table.armed.iter().position(|armed| armed.id == id) else { return false };
+        let Some(index) = table.armed.iter().position(|armed| armed.id == id) else {
+            return false;
+        };
         let gone = table.armed.remove(index);
         table.injected_before += gone.injected();
         table.cured_before += gone.cured();
@@ -186,7 +203,12 @@ impl FaultSwitch {
     /// Requests hit so far, by any fault.
     pub fn injected(&self) -> u64 {
         let table = self.lock();
-        table.injected_before + table.armed.iter().map(|armed| armed.injected()).sum::<u64>()
+        table.injected_before
+            + table
+                .armed
+                .iter()
+                .map(|armed| armed.injected())
+                .sum::<u64>()
     }
 
     /// Bad blocks that writes made good so far, of any fault.
@@ -206,7 +228,12 @@ impl FaultSwitch {
     /// # Errors
     /// None of that number is armed.
     pub fn find(&self, id: u64) -> Result<Arc<Armed>, CommandError> {
-        let found = self.lock().armed.iter().find(|armed| armed.id == id).cloned();
+        let found = self
+            .lock()
+            .armed
+            .iter()
+            .find(|armed| armed.id == id)
+            .cloned();
         found.ok_or_else(|| CommandError::NotThere(format!("no fault {id} is armed")))
     }
 
@@ -229,9 +256,21 @@ impl Controllable for FaultSwitch {
                 help: "arms a fault; returns its number",
                 arguments: &[("fault", "the fault, written as in the fault= option")],
             },
-            CommandEntry { name: "look", help: "returns a fault's counters", arguments: &[ID] },
-            CommandEntry { name: "disarm", help: "disarms a fault; returns its counters", arguments: &[ID] },
-            CommandEntry { name: "clear", help: "disarms all faults", arguments: &[] },
+            CommandEntry {
+                name: "look",
+                help: "returns a fault's counters",
+                arguments: &[ID],
+            },
+            CommandEntry {
+                name: "disarm",
+                help: "disarms a fault; returns its counters",
+                arguments: &[ID],
+            },
+            CommandEntry {
+                name: "clear",
+                help: "disarms all faults",
+                arguments: &[],
+            },
         ]
     }
 
@@ -241,7 +280,9 @@ impl Controllable for FaultSwitch {
                 let fault = DeviceFault::parse(arguments.text("fault")?)
                     .map_err(|error| CommandError::argument("fault", &error.to_string()))?;
                 let armed = self.arm(fault).ok_or_else(|| {
-                    CommandError::NotNow(format!("{ARMED_MAX} faults are armed; take some away first"))
+                    CommandError::NotNow(format!(
+                        "{ARMED_MAX} faults are armed; take some away first"
+                    ))
                 })?;
                 Ok(vec![("id", Value::Count(armed.id))])
             }
@@ -266,7 +307,10 @@ impl Controllable for FaultSwitch {
     fn status(&self) -> Fields {
         let armed = self.armed();
         vec![
-            ("armed", Value::texts(armed.iter().map(|armed| armed.fault.to_string()))),
+            (
+                "armed",
+                Value::texts(armed.iter().map(|armed| armed.fault.to_string())),
+            ),
             ("injected", Value::Count(self.injected())),
             ("cured", Value::Count(self.cured())),
         ]

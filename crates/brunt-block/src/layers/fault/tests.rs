@@ -20,7 +20,12 @@ impl Bench {
         let memory = Arc::new(MemoryBackend::new(1 << 20, 512).unwrap());
         let backend = FaultBackend::new(memory, Arc::clone(&switch), clock.clone());
         let ring = Ring::new(RingConfig::default()).unwrap();
-        Bench { device: backend.open(&ring, 16).unwrap(), switch, clock, ring }
+        Bench {
+            device: backend.open(&ring, 16).unwrap(),
+            switch,
+            clock,
+            ring,
+        }
     }
 
     fn submit(&mut self, tag: u64, op: Op, lba: u64, blocks: u64, fill: u8) {
@@ -31,7 +36,14 @@ impl Bench {
             Buf::empty()
         };
         buf.fill(fill);
-        let request = Request { tag, op, offset: lba * 512, len, buf, force_unit_access: false };
+        let request = Request {
+            tag,
+            op,
+            offset: lba * 512,
+            len,
+            buf,
+            force_unit_access: false,
+        };
         self.device.submit(&mut VecDeque::from([request]));
     }
 
@@ -57,7 +69,9 @@ impl Bench {
 
     /// Which of 100 reads fail.
     fn failures(&mut self) -> Vec<usize> {
-        (0..100).filter(|_| self.one(Op::Read, 0, 1, 0).result.is_err()).collect()
+        (0..100)
+            .filter(|_| self.one(Op::Read, 0, 1, 0).result.is_err())
+            .collect()
     }
 }
 
@@ -67,22 +81,58 @@ fn errors_say_kind_and_place() {
     let check = |fault: &str, op: Op, kind: RefusalKind, said: Said| {
         let mut bench = Bench::new(&[]);
         bench.one(Op::Write, 0, 64, 0x11).result.unwrap();
-        let armed = bench.switch.arm(DeviceFault::parse(fault).unwrap()).unwrap();
+        let armed = bench
+            .switch
+            .arm(DeviceFault::parse(fault).unwrap())
+            .unwrap();
         let expected = Err(DeviceError::Refused { kind, said });
         assert_eq!(bench.one(op, 8, 8, 0x22).result, expected, "{fault} {op:?}");
         assert_eq!((armed.injected(), bench.switch.injected()), (1, 1));
         assert!(bench.switch.disarm(armed.id) && !bench.switch.disarm(armed.id));
         let read = bench.one(Op::Read, 0, 64, 0);
-        assert!(read.result.is_ok() && read.buf.iter().all(|byte| *byte == 0x11), "{fault} {op:?}");
+        assert!(
+            read.result.is_ok() && read.buf.iter().all(|byte| *byte == 0x11),
+            "{fault} {op:?}"
+        );
         assert_eq!(bench.switch.injected(), 1);
     };
-    check("medium-error", Op::Read, RefusalKind::MediumError, Said::Block(8));
-    check("medium-error,lba=10-20", Op::Write, RefusalKind::MediumError, Said::Block(10));
-    check("medium-error,op=unmap", Op::WriteZeroes, RefusalKind::MediumError, Said::Block(8));
-    check("hardware-error", Op::Flush, RefusalKind::HardwareError, Said::Nothing);
-    check("aborted-command", Op::Write, RefusalKind::Aborted, Said::Nothing);
+    check(
+        "medium-error",
+        Op::Read,
+        RefusalKind::MediumError,
+        Said::Block(8),
+    );
+    check(
+        "medium-error,lba=10-20",
+        Op::Write,
+        RefusalKind::MediumError,
+        Said::Block(10),
+    );
+    check(
+        "medium-error,op=unmap",
+        Op::WriteZeroes,
+        RefusalKind::MediumError,
+        Said::Block(8),
+    );
+    check(
+        "hardware-error",
+        Op::Flush,
+        RefusalKind::HardwareError,
+        Said::Nothing,
+    );
+    check(
+        "aborted-command",
+        Op::Write,
+        RefusalKind::Aborted,
+        Said::Nothing,
+    );
     check("busy", Op::Read, RefusalKind::Busy, Said::Nothing);
-    check("reservation-conflict", Op::Unmap, RefusalKind::Conflict, Said::Nothing);
+    check(
+        "reservation-conflict",
+        Op::Unmap,
+        RefusalKind::Conflict,
+        Said::Nothing,
+    );
 }
 
 /// A recovered error is told, and done.
@@ -115,7 +165,10 @@ fn conditions() {
     assert_eq!(Bench::new(&["busy,every=30,times=2"]).failures(), [29, 59]);
     assert_eq!(Bench::new(&["busy,times=3"]).failures(), [0, 1, 2]);
     // The older one first, then what it leaves.
-    assert_eq!(Bench::new(&["busy,times=1", "medium-error,times=1"]).failures(), [0, 1]);
+    assert_eq!(
+        Bench::new(&["busy,times=1", "medium-error,times=1"]).failures(),
+        [0, 1]
+    );
 }
 
 /// The same seed hits the same requests, another one others, and as many as were asked for.
@@ -154,17 +207,32 @@ fn hang_and_release() {
     bench.submit(1, Op::Write, 0, 8, 0x44);
     bench.submit(2, Op::Write, 8, 8, 0x55);
     bench.submit(3, Op::Read, 0, 1, 0);
-    assert_eq!(bench.poll().iter().map(|one| one.tag).collect::<Vec<_>>(), [3]);
+    assert_eq!(
+        bench.poll().iter().map(|one| one.tag).collect::<Vec<_>>(),
+        [3]
+    );
     bench.clock.advance(Duration::from_secs(3600));
     assert!(bench.poll().is_empty());
     assert_eq!(bench.device.outstanding(), 2);
     bench.device.cancel(2);
     let aborted = Err(DeviceError::refused(RefusalKind::Cancelled));
-    assert_eq!(bench.poll().iter().map(|one| (one.tag, one.result)).collect::<Vec<_>>(), [(2, aborted)]);
+    assert_eq!(
+        bench
+            .poll()
+            .iter()
+            .map(|one| (one.tag, one.result))
+            .collect::<Vec<_>>(),
+        [(2, aborted)]
+    );
     bench.switch.clear();
     let mut done = bench.poll();
     done.extend(bench.poll());
-    assert_eq!(done.iter().map(|one| (one.tag, one.result)).collect::<Vec<_>>(), [(1, Ok(()))]);
+    assert_eq!(
+        done.iter()
+            .map(|one| (one.tag, one.result))
+            .collect::<Vec<_>>(),
+        [(1, Ok(()))]
+    );
     let read = bench.one(Op::Read, 0, 16, 0);
     assert!(read.buf[..4096].iter().all(|byte| *byte == 0x44));
     assert!(read.buf[4096..].iter().all(|byte| *byte == 0));
@@ -179,15 +247,29 @@ fn lies() {
         bench.one(Op::Write, 0, 8, 0x11).result.unwrap();
         bench.switch.arm(DeviceFault::parse(fault).unwrap());
         let write = bench.one(Op::Write, 0, 8, 0x22);
-        assert!(write.result.is_ok() && write.buf.iter().all(|byte| *byte == 0x22), "{fault}");
+        assert!(
+            write.result.is_ok() && write.buf.iter().all(|byte| *byte == 0x22),
+            "{fault}"
+        );
         bench.switch.clear();
         bench.one(Op::Read, 0, 8, 0).buf.to_vec()
     };
     assert!(lie("drop").iter().all(|byte| *byte == 0x11));
     let torn = lie("torn:3");
-    assert!(torn[..1536].iter().all(|byte| *byte == 0x22) && torn[1536..].iter().all(|byte| *byte == 0x11));
-    assert!(lie("torn:8").iter().all(|byte| *byte == 0x22), "eight of eight is whole");
-    let wrong_bits = |bytes: &[u8]| bytes.iter().map(|byte| (byte ^ 0x22).count_ones()).sum::<u32>();
+    assert!(
+        torn[..1536].iter().all(|byte| *byte == 0x22)
+            && torn[1536..].iter().all(|byte| *byte == 0x11)
+    );
+    assert!(
+        lie("torn:8").iter().all(|byte| *byte == 0x22),
+        "eight of eight is whole"
+    );
+    let wrong_bits = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .map(|byte| (byte ^ 0x22).count_ones())
+            .sum::<u32>()
+    };
     assert_eq!(wrong_bits(&lie("corrupt,op=write")), 1);
     let mut bench = Bench::new(&["corrupt,op=read"]);
     bench.one(Op::Write, 0, 8, 0x22).result.unwrap();
@@ -201,22 +283,66 @@ fn lies() {
 fn answers_of_a_users_choice() {
     let check = |fault: &str, expected: DeviceError| {
         let mut bench = Bench::new(&[fault]);
-        assert_eq!(bench.one(Op::Write, 8, 8, 0x22).result, Err(expected), "{fault}");
+        assert_eq!(
+            bench.one(Op::Write, 8, 8, 0x22).result,
+            Err(expected),
+            "{fault}"
+        );
         bench.switch.clear();
-        assert!(bench.one(Op::Read, 8, 8, 0).buf.iter().all(|byte| *byte == 0), "{fault} did something");
+        assert!(
+            bench
+                .one(Op::Read, 8, 8, 0)
+                .buf
+                .iter()
+                .all(|byte| *byte == 0),
+            "{fault} did something"
+        );
     };
     check("not-ready", DeviceError::refused(RefusalKind::NotReady));
-    check("task-set-full", DeviceError::refused(RefusalKind::QueueFull));
+    check(
+        "task-set-full",
+        DeviceError::refused(RefusalKind::QueueFull),
+    );
     check("errno:ENOSPC", DeviceError::Os(libc::ENOSPC));
     let said = |code: [u8; 3]| Said::Code(code);
-    check("sense:2/04/01", DeviceError::Refused { kind: RefusalKind::NotReady, said: said([2, 4, 1]) });
-    check("sense:b/4b/04", DeviceError::Refused { kind: RefusalKind::Aborted, said: said([0xb, 0x4b, 4]) });
-    check("sense:9/80/00", DeviceError::Refused { kind: RefusalKind::Other, said: said([9, 0x80, 0]) });
+    check(
+        "sense:2/04/01",
+        DeviceError::Refused {
+            kind: RefusalKind::NotReady,
+            said: said([2, 4, 1]),
+        },
+    );
+    check(
+        "sense:b/4b/04",
+        DeviceError::Refused {
+            kind: RefusalKind::Aborted,
+            said: said([0xb, 0x4b, 4]),
+        },
+    );
+    check(
+        "sense:9/80/00",
+        DeviceError::Refused {
+            kind: RefusalKind::Other,
+            said: said([9, 0x80, 0]),
+        },
+    );
     // A recovered error is done, whoever words it.
     let mut bench = Bench::new(&["sense:1/17/06"]);
-    assert!(bench.one(Op::Write, 0, 8, 0x33).result.unwrap_err().is_recovered());
+    assert!(
+        bench
+            .one(Op::Write, 0, 8, 0x33)
+            .result
+            .unwrap_err()
+            .is_recovered()
+    );
     bench.switch.clear();
-    assert!(bench.one(Op::Read, 0, 8, 0).buf.iter().all(|byte| *byte == 0x33));
+    assert!(
+        bench
+            .one(Op::Read, 0, 8, 0)
+            .buf
+            .iter()
+            .all(|byte| *byte == 0x33)
+    );
 }
 
 /// Each open device gets its unit attention once, on its first request that it is about.
@@ -228,7 +354,9 @@ fn a_unit_attention_comes_once() {
     assert_eq!(bench.switch.injected(), 1);
     bench.switch.clear();
     assert!(bench.failures().is_empty());
-    bench.switch.arm(DeviceFault::parse("unit-attention").unwrap());
+    bench
+        .switch
+        .arm(DeviceFault::parse("unit-attention").unwrap());
     assert_eq!(bench.failures(), [0], "armed again it comes again");
 }
 
@@ -236,7 +364,12 @@ fn a_unit_attention_comes_once() {
 #[test]
 fn writes_cure_bad_blocks() {
     let mut bench = Bench::new(&["bad-blocks,lba=4+10-11"]);
-    let bad = |block| Err(DeviceError::Refused { kind: RefusalKind::MediumError, said: Said::Block(block) });
+    let bad = |block| {
+        Err(DeviceError::Refused {
+            kind: RefusalKind::MediumError,
+            said: Said::Block(block),
+        })
+    };
     assert_eq!(bench.one(Op::Read, 0, 16, 0).result, bad(4));
     assert_eq!(bench.one(Op::Read, 5, 5, 0).result, Ok(()));
     bench.one(Op::Write, 3, 2, 0x44).result.unwrap();
@@ -259,13 +392,19 @@ fn writes_cure_bad_blocks() {
 fn a_share_of_blocks_is_bad() {
     let bad = |fault: &str| {
         let mut bench = Bench::new(&[fault]);
-        (0..2048).filter(|block| bench.one(Op::Read, *block, 1, 0).result.is_err()).collect::<Vec<_>>()
+        (0..2048)
+            .filter(|block| bench.one(Op::Read, *block, 1, 0).result.is_err())
+            .collect::<Vec<_>>()
     };
     let blocks = bad("bad-blocks:10%,seed=1");
     assert!((150..=260).contains(&blocks.len()), "{}", blocks.len());
     assert_eq!(blocks, bad("bad-blocks:10%,seed=1"));
     assert_ne!(blocks, bad("bad-blocks:10%,seed=2"));
-    assert!(bad("bad-blocks:10%,seed=1,lba=0-99").iter().all(|block| *block < 100 && blocks.contains(block)));
+    assert!(
+        bad("bad-blocks:10%,seed=1,lba=0-99")
+            .iter()
+            .all(|block| *block < 100 && blocks.contains(block))
+    );
 }
 
 /// A flaky device is up and down by the clock; down, it fails all, or loses writes and says nothing.
@@ -279,16 +418,32 @@ fn flaky_by_the_clock() {
     }
     let (up, down) = (Ok(()), Err(DeviceError::Os(libc::EIO)));
     let cycle = [up, up, up, up, up, down, down];
-    assert_eq!(ups, cycle.iter().cycle().take(16).copied().collect::<Vec<_>>());
+    assert_eq!(
+        ups,
+        cycle.iter().cycle().take(16).copied().collect::<Vec<_>>()
+    );
     let mut bench = Bench::new(&["flaky:5s/2s/drop"]);
     bench.one(Op::Write, 0, 1, 0x11).result.unwrap();
     bench.clock.advance(Duration::from_secs(6));
     bench.one(Op::Write, 0, 1, 0x22).result.unwrap();
-    assert!(bench.one(Op::Read, 0, 1, 0).buf.iter().all(|byte| *byte == 0x11), "the write was not lost");
+    assert!(
+        bench
+            .one(Op::Read, 0, 1, 0)
+            .buf
+            .iter()
+            .all(|byte| *byte == 0x11),
+        "the write was not lost"
+    );
     assert_eq!(bench.switch.injected(), 1);
     bench.clock.advance(Duration::from_secs(1));
     bench.one(Op::Write, 0, 1, 0x33).result.unwrap();
-    assert!(bench.one(Op::Read, 0, 1, 0).buf.iter().all(|byte| *byte == 0x33));
+    assert!(
+        bench
+            .one(Op::Read, 0, 1, 0)
+            .buf
+            .iter()
+            .all(|byte| *byte == 0x33)
+    );
 }
 
 /// A misdirected write lands in one other place, whole, and the place that was meant keeps what it had.
@@ -297,18 +452,29 @@ fn misdirected_writes_land_elsewhere() {
     let check = |fault: &str, lands: Option<u64>| {
         let mut bench = Bench::new(&[fault]);
         let write = bench.one(Op::Write, 100, 8, 0x22);
-        assert!(write.result.is_ok() && write.buf.iter().all(|byte| *byte == 0x22), "{fault}");
+        assert!(
+            write.result.is_ok() && write.buf.iter().all(|byte| *byte == 0x22),
+            "{fault}"
+        );
         bench.switch.clear();
         let medium = bench.one(Op::Read, 0, 2048, 0).buf;
-        let hit: Vec<u64> = (0..2048).filter(|block| medium[*block as usize * 512] != 0).collect();
+        let hit: Vec<u64> = (0..2048)
+            .filter(|block| medium[*block as usize * 512] != 0)
+            .collect();
         assert_eq!(hit.len(), 8, "{fault}: {hit:?}");
         assert_eq!(hit[7] - hit[0], 7, "{fault}: {hit:?}");
-        assert!(lands.is_none_or(|first| hit[0] == first) && hit[0] != 100, "{fault}: {hit:?}");
+        assert!(
+            lands.is_none_or(|first| hit[0] == first) && hit[0] != 100,
+            "{fault}: {hit:?}"
+        );
         hit
     };
     check("misdirect:8", Some(108));
     check("misdirect:1950", Some((100 + 1950) % 2041));
-    assert_eq!(check("misdirect,seed=5", None), check("misdirect,seed=5", None));
+    assert_eq!(
+        check("misdirect,seed=5", None),
+        check("misdirect,seed=5", None)
+    );
     // Where there is no other place it is left alone.
     let mut bench = Bench::new(&["misdirect"]);
     bench.one(Op::Write, 0, 2048, 0x77).result.unwrap();
@@ -319,9 +485,18 @@ fn misdirected_writes_land_elsewhere() {
 #[test]
 fn limits() {
     let mut bench = Bench::new(&["hang"]);
-    assert_eq!(bench.one(Op::Read, 5000, 1, 0).result, Err(DeviceError::OutOfRange));
-    let request =
-        |tag| Request { tag, op: Op::Flush, offset: 0, len: 0, buf: Buf::empty(), force_unit_access: false };
+    assert_eq!(
+        bench.one(Op::Read, 5000, 1, 0).result,
+        Err(DeviceError::OutOfRange)
+    );
+    let request = |tag| Request {
+        tag,
+        op: Op::Flush,
+        offset: 0,
+        len: 0,
+        buf: Buf::empty(),
+        force_unit_access: false,
+    };
     let mut batch: VecDeque<_> = (0..20).map(request).collect();
     bench.device.submit(&mut batch);
     assert_eq!((bench.device.outstanding(), batch.len()), (16, 4));
@@ -339,14 +514,34 @@ fn limits() {
 /// Names, several faults, and several layers come out of a URL; what cannot be meant does not.
 #[test]
 fn urls() {
-    let backend = open_url("null:1MiB?fault=busy,p=0.1;slow:1ms;name=low&retry=3&fault=off").unwrap();
+    let backend =
+        open_url("null:1MiB?fault=busy,p=0.1;slow:1ms;name=low&retry=3&fault=off").unwrap();
     let handles = backend.handles();
     let names: Vec<_> = handles.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["fault", "retry", "low"]);
-    let low = crate::control::find(&handles, "low").unwrap().downcast_ref::<FaultSwitch>().unwrap();
+    let low = crate::control::find(&handles, "low")
+        .unwrap()
+        .downcast_ref::<FaultSwitch>()
+        .unwrap();
     assert_eq!(low.armed().len(), 2);
-    assert!(backend.info().notes.iter().any(|note| note.contains("slow:1ms")));
-    for text in ["", "off;busy", "name=x", "busy;name=", "busy;name=a/b", "nonsense"] {
-        assert!(open_url(&format!("null:1MiB?fault={text}")).is_err(), "'{text}' was taken");
+    assert!(
+        backend
+            .info()
+            .notes
+            .iter()
+            .any(|note| note.contains("slow:1ms"))
+    );
+    for text in [
+        "",
+        "off;busy",
+        "name=x",
+        "busy;name=",
+        "busy;name=a/b",
+        "nonsense",
+    ] {
+        assert!(
+            open_url(&format!("null:1MiB?fault={text}")).is_err(),
+            "'{text}' was taken"
+        );
     }
 }

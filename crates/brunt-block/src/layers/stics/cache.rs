@@ -157,7 +157,10 @@ impl Cache {
 
     /// Takes a record that a log held when it was opened; in their order, before any write.
     pub(super) fn replay(&mut self, header: &RecordHeader, now: Nanos) {
-        assert!(header.place == self.head && self.written == self.head, "records follow each other");
+        assert!(
+            header.place == self.head && self.written == self.head,
+            "records follow each other"
+        );
         let end = header.place.at + header.record_bytes();
         self.begin_record(now);
         let mut at = header.place.at + BLOCK;
@@ -172,14 +175,26 @@ impl Cache {
     }
 
     /// Takes a write; the number of its record. `data` is as long as `entry` says where it has some.
-    pub(super) fn append(&mut self, entry: LogEntry, data: &[u8], now: Nanos) -> Result<u64, NoRoom> {
+    pub(super) fn append(
+        &mut self,
+        entry: LogEntry,
+        data: &[u8],
+        now: Nanos,
+    ) -> Result<u64, NoRoom> {
         let bytes = entry.data_bytes();
-        assert!(entry.len > 0 && data.len() as u64 == bytes, "a write comes with its data");
+        assert!(
+            entry.len > 0 && data.len() as u64 == bytes,
+            "a write comes with its data"
+        );
         let joins = self.records.back().is_some_and(|last| {
             let data = self.head.at - (last.place.at + BLOCK);
             last.open && last.entries < ENTRIES_MAX && (data == 0 || data + bytes <= RECORD_BYTES)
         });
-        let begin = if joins { self.head.at } else { self.head.at.next_multiple_of(BLOCK) + BLOCK };
+        let begin = if joins {
+            self.head.at
+        } else {
+            self.head.at.next_multiple_of(BLOCK) + BLOCK
+        };
         let end = (begin + bytes).next_multiple_of(BLOCK);
         if end - self.tail.at > self.capacity {
             self.room_wanted = true;
@@ -199,7 +214,12 @@ impl Cache {
         self.head.at += bytes;
         self.add(entry, at);
         self.last_write = now;
-        Ok(self.records.back().expect("there is an open record").place.sequence)
+        Ok(self
+            .records
+            .back()
+            .expect("there is an open record")
+            .place
+            .sequence)
     }
 
     fn begin_record(&mut self, now: Nanos) {
@@ -207,15 +227,33 @@ impl Cache {
         assert!(place.at.is_multiple_of(BLOCK), "records begin at blocks");
         let first_entry = self.first_entry + self.entries.len() as u64;
         let end = place.at + BLOCK;
-        self.records.push_back(Record { place, end, first_entry, entries: 0, open: true, since: now });
-        self.head = LogPlace { at: end, sequence: place.sequence + 1 };
+        self.records.push_back(Record {
+            place,
+            end,
+            first_entry,
+            entries: 0,
+            open: true,
+            since: now,
+        });
+        self.head = LogPlace {
+            at: end,
+            sequence: place.sequence + 1,
+        };
     }
 
     fn add(&mut self, entry: LogEntry, at: u64) {
         let id = self.first_entry + self.entries.len() as u64;
-        let Cache { index, entries, first_entry, dirty_bytes, absorbed_bytes, .. } = self;
+        let Cache {
+            index,
+            entries,
+            first_entry,
+            dirty_bytes,
+            absorbed_bytes,
+            ..
+        } = self;
         index.insert(entry.offset, entry.offset + entry.len, id, |len, extent| {
-            let data = entries[(extent.entry - *first_entry) as usize].entry.kind == EntryKind::Data;
+            let data =
+                entries[(extent.entry - *first_entry) as usize].entry.kind == EntryKind::Data;
             if extent.dirty && data {
                 *dirty_bytes -= len;
                 *absorbed_bytes += len;
@@ -246,10 +284,17 @@ impl Cache {
         while let Some(record) = self.records.front()
             && record.place.at < oldest
         {
-            assert!(record.end <= self.tail.at, "only what has reached the device is overwritten");
+            assert!(
+                record.end <= self.tail.at,
+                "only what has reached the device is overwritten"
+            );
             for id in record.first_entry..record.first_entry + record.entries as u64 {
-                let Placed { entry, .. } = self.entries.pop_front().expect("a record's entries are there");
-                self.index.forget(entry.offset, entry.offset + entry.len, id);
+                let Placed { entry, .. } = self
+                    .entries
+                    .pop_front()
+                    .expect("a record's entries are there");
+                self.index
+                    .forget(entry.offset, entry.offset + entry.len, id);
                 self.first_entry += 1;
             }
             self.records.pop_front();
@@ -275,7 +320,8 @@ impl Cache {
 
     /// Whether a place, and all that follows in its record, is in memory.
     pub(super) fn is_in_memory(&self, at: u64) -> bool {
-        at >= self.memory_begin && at + self.memory.len() as u64 >= self.head.at.next_multiple_of(BLOCK)
+        at >= self.memory_begin
+            && at + self.memory.len() as u64 >= self.head.at.next_multiple_of(BLOCK)
     }
 
     /// Whether the file still holds what was at this place.
@@ -285,17 +331,18 @@ impl Cache {
 
     /// Where each part of a stretch is, in order.
     pub(super) fn look_up(&self, offset: u64, len: u64, mut f: impl FnMut(u64, u64, Source)) {
-        self.index.visit(offset, offset + len, |start, end, extent| {
-            let source = match extent.map(|extent| self.placed(extent.entry)) {
-                None => Source::Far,
-                Some(placed) if placed.entry.kind != EntryKind::Data => Source::Zeroes,
-                Some(placed) => match placed.at + (start - placed.entry.offset) {
-                    at if self.is_in_memory(at) => Source::Memory(at),
-                    at => Source::Log(at),
-                },
-            };
-            f(start, end - start, source);
-        });
+        self.index
+            .visit(offset, offset + len, |start, end, extent| {
+                let source = match extent.map(|extent| self.placed(extent.entry)) {
+                    None => Source::Far,
+                    Some(placed) if placed.entry.kind != EntryKind::Data => Source::Zeroes,
+                    Some(placed) => match placed.at + (start - placed.entry.offset) {
+                        at if self.is_in_memory(at) => Source::Memory(at),
+                        at => Source::Log(at),
+                    },
+                };
+                f(start, end - start, source);
+            });
     }
 
     fn placed(&self, entry: u64) -> &Placed {
@@ -304,7 +351,10 @@ impl Cache {
 
     fn record(&self, sequence: u64) -> Option<usize> {
         let first = self.records.front()?.place.sequence;
-        sequence.checked_sub(first).map(|index| index as usize).filter(|index| *index < self.records.len())
+        sequence
+            .checked_sub(first)
+            .map(|index| index as usize)
+            .filter(|index| *index < self.records.len())
     }
 
     /// The next record for the file; it takes no more entries.
@@ -315,9 +365,21 @@ impl Cache {
         }
         let record = &self.records[index];
         let first = (record.first_entry - self.first_entry) as usize;
-        let entries = self.entries.range(first..first + record.entries).map(|placed| placed.entry).collect();
-        let header = RecordHeader { place: record.place, epoch: self.epoch, data_crc: 0, entries };
-        Some(Job { header, end: record.end })
+        let entries = self
+            .entries
+            .range(first..first + record.entries)
+            .map(|placed| placed.entry)
+            .collect();
+        let header = RecordHeader {
+            place: record.place,
+            epoch: self.epoch,
+            data_crc: 0,
+            entries,
+        };
+        Some(Job {
+            header,
+            end: record.end,
+        })
     }
 
     /// Copies a job's data, which is in memory until it is in the file.
@@ -327,8 +389,14 @@ impl Cache {
 
     /// A job's record is in the file.
     pub(super) fn wrote(&mut self, job: &Job) {
-        assert_eq!(job.header.place, self.written, "records are written in order");
-        self.written = LogPlace { at: job.end, sequence: self.written.sequence + 1 };
+        assert_eq!(
+            job.header.place, self.written,
+            "records are written in order"
+        );
+        self.written = LogPlace {
+            at: job.end,
+            sequence: self.written.sequence + 1,
+        };
     }
 
     /// When to destage, if `forced` is not all there is to say.
@@ -351,12 +419,21 @@ impl Cache {
 
     /// The next stretch of the log to destage: what is still valid of the oldest records, about `bytes` of them. Its
     /// end, or `None` when no record is ready. With `unwritten` also records that are not in the file.
-    pub(super) fn batch(&mut self, bytes: u64, unwritten: bool, pieces: &mut Vec<Piece>) -> Option<LogPlace> {
+    pub(super) fn batch(
+        &mut self,
+        bytes: u64,
+        unwritten: bool,
+        pieces: &mut Vec<Piece>,
+    ) -> Option<LogPlace> {
         pieces.clear();
         if unwritten {
             self.seal();
         }
-        let limit = if unwritten { self.head.sequence } else { self.written.sequence };
+        let limit = if unwritten {
+            self.head.sequence
+        } else {
+            self.written.sequence
+        };
         let first = self.record(self.tail.sequence)?;
         let mut end = None;
         for record in self.records.range(first..) {
@@ -366,21 +443,35 @@ impl Cache {
             }
             for id in record.first_entry..record.first_entry + record.entries as u64 {
                 let Placed { entry, at } = *self.placed(id);
-                self.index.visit(entry.offset, entry.offset + entry.len, |start, stop, extent| {
-                    if extent.is_some_and(|extent| extent.entry == id && extent.dirty) {
-                        let at = at + (start - entry.offset);
-                        pieces.push(Piece { offset: start, len: stop - start, kind: entry.kind, at });
-                    }
-                });
+                self.index.visit(
+                    entry.offset,
+                    entry.offset + entry.len,
+                    |start, stop, extent| {
+                        if extent.is_some_and(|extent| extent.entry == id && extent.dirty) {
+                            let at = at + (start - entry.offset);
+                            pieces.push(Piece {
+                                offset: start,
+                                len: stop - start,
+                                kind: entry.kind,
+                                at,
+                            });
+                        }
+                    },
+                );
             }
-            end = Some(LogPlace { at: record.end, sequence: record.place.sequence + 1 });
+            end = Some(LogPlace {
+                at: record.end,
+                sequence: record.place.sequence + 1,
+            });
         }
         end
     }
 
     /// A batch has reached the device. Its place in the log is still taken.
     pub(super) fn destaged(&mut self, end: LogPlace) {
-        let Some(first) = self.record(self.tail.sequence) else { return };
+        let Some(first) = self.record(self.tail.sequence) else {
+            return;
+        };
         for record in self.records.range(first..) {
             if record.place.sequence >= end.sequence {
                 break;
@@ -397,7 +488,10 @@ impl Cache {
 
     /// The log says that everything before `end` has reached the device: its place can be used again.
     pub(super) fn release(&mut self, end: LogPlace) {
-        assert!(self.tail.at <= end.at && end.at <= self.head.at, "the tail goes forward");
+        assert!(
+            self.tail.at <= end.at && end.at <= self.head.at,
+            "the tail goes forward"
+        );
         self.tail = end;
     }
 
@@ -424,7 +518,10 @@ impl Cache {
 
     /// Where the next record begins.
     pub(super) fn head(&self) -> LogPlace {
-        LogPlace { at: self.head.at.next_multiple_of(BLOCK), sequence: self.head.sequence }
+        LogPlace {
+            at: self.head.at.next_multiple_of(BLOCK),
+            sequence: self.head.sequence,
+        }
     }
 
     /// Bytes of the log that have not reached the device, headers included.
@@ -444,7 +541,9 @@ impl Cache {
 
     /// How long the oldest record that has not reached the device is there.
     pub(super) fn lag(&self, now: Nanos) -> Duration {
-        let oldest = self.record(self.tail.sequence).map(|index| &self.records[index]);
+        let oldest = self
+            .record(self.tail.sequence)
+            .map(|index| &self.records[index]);
         oldest.map_or(Duration::ZERO, |record| now.since(record.since))
     }
 
@@ -459,7 +558,12 @@ mod tests {
     use super::*;
     use brunt_core::random::Random;
 
-    const POLICY: Policy = Policy { always: true, idle: Duration::ZERO, high_bytes: u64::MAX, low_bytes: 0 };
+    const POLICY: Policy = Policy {
+        always: true,
+        idle: Duration::ZERO,
+        high_bytes: u64::MAX,
+        low_bytes: 0,
+    };
     const SECTOR: u64 = 512;
 
     /// A file and a device as plain bytes, driven by hand.
@@ -474,7 +578,10 @@ mod tests {
     impl Model {
         fn new(seed: u64) -> Model {
             let (memory, capacity, device) = (64 << 10, 160 << 10, 96 << 10);
-            let head = LogPlace { at: 8 * BLOCK, sequence: 3 };
+            let head = LogPlace {
+                at: 8 * BLOCK,
+                sequence: 3,
+            };
             Model {
                 cache: Cache::new(memory, capacity, head, 1, POLICY, Nanos(0)),
                 log: vec![0; capacity as usize],
@@ -488,24 +595,41 @@ mod tests {
             let sectors = self.truth.len() as u64 / SECTOR;
             let offset = self.random.below(sectors);
             let len = 1 + self.random.below((sectors - offset).min(24));
-            let kind = [EntryKind::Data, EntryKind::Data, EntryKind::Zeroes, EntryKind::Unmap]
-                [self.random.below(4) as usize];
-            let entry = LogEntry { offset: offset * SECTOR, len: len * SECTOR, kind };
+            let kind = [
+                EntryKind::Data,
+                EntryKind::Data,
+                EntryKind::Zeroes,
+                EntryKind::Unmap,
+            ][self.random.below(4) as usize];
+            let entry = LogEntry {
+                offset: offset * SECTOR,
+                len: len * SECTOR,
+                kind,
+            };
             let mut data = vec![0; entry.len as usize];
             if kind == EntryKind::Data {
                 self.random.fill(&mut data);
             }
-            if self.cache.append(entry, &data[..entry.data_bytes() as usize], Nanos(0)).is_ok() {
-                self.truth[entry.offset as usize..(entry.offset + entry.len) as usize].copy_from_slice(&data);
+            if self
+                .cache
+                .append(entry, &data[..entry.data_bytes() as usize], Nanos(0))
+                .is_ok()
+            {
+                self.truth[entry.offset as usize..(entry.offset + entry.len) as usize]
+                    .copy_from_slice(&data);
             }
         }
 
         fn log_at(&self, at: u64, len: u64) -> Vec<u8> {
-            (at..at + len).map(|at| self.log[at as usize % self.log.len()]).collect()
+            (at..at + len)
+                .map(|at| self.log[at as usize % self.log.len()])
+                .collect()
         }
 
         fn write_log(&mut self) {
-            let Some(job) = self.cache.next_job() else { return };
+            let Some(job) = self.cache.next_job() else {
+                return;
+            };
             let mut data = vec![0; (job.end - job.header.place.at - BLOCK) as usize];
             self.cache.copy_data(&job, &mut data);
             for (index, byte) in data.iter().enumerate() {
@@ -518,7 +642,9 @@ mod tests {
 
         fn destage(&mut self) {
             let mut pieces = Vec::new();
-            let Some(end) = self.cache.batch(20 << 10, false, &mut pieces) else { return };
+            let Some(end) = self.cache.batch(20 << 10, false, &mut pieces) else {
+                return;
+            };
             for piece in pieces {
                 let mut data = vec![0; piece.len as usize];
                 match piece.kind {
@@ -542,24 +668,33 @@ mod tests {
         fn check(&self) {
             let mut at = 0;
             let mut dirty = 0;
-            self.cache.look_up(0, self.truth.len() as u64, |offset, len, source| {
-                assert_eq!(offset, at);
-                at += len;
-                let mut data = vec![0; len as usize];
-                match source {
-                    Source::Far => data.copy_from_slice(&self.device[offset as usize..at as usize]),
-                    Source::Zeroes => {}
-                    Source::Memory(at) => self.cache.get(at, &mut data),
-                    Source::Log(at) => {
-                        assert!(self.cache.is_in_log(at));
-                        data = self.log_at(at, len);
+            self.cache
+                .look_up(0, self.truth.len() as u64, |offset, len, source| {
+                    assert_eq!(offset, at);
+                    at += len;
+                    let mut data = vec![0; len as usize];
+                    match source {
+                        Source::Far => {
+                            data.copy_from_slice(&self.device[offset as usize..at as usize])
+                        }
+                        Source::Zeroes => {}
+                        Source::Memory(at) => self.cache.get(at, &mut data),
+                        Source::Log(at) => {
+                            assert!(self.cache.is_in_log(at));
+                            data = self.log_at(at, len);
+                        }
                     }
-                }
-                assert!(data == self.truth[offset as usize..at as usize], "{source:?} at {offset}");
-                dirty += u64::from(data != self.device[offset as usize..at as usize]);
-            });
+                    assert!(
+                        data == self.truth[offset as usize..at as usize],
+                        "{source:?} at {offset}"
+                    );
+                    dirty += u64::from(data != self.device[offset as usize..at as usize]);
+                });
             assert_eq!(at, self.truth.len() as u64);
-            assert!(dirty == 0 || self.cache.backlog_bytes() > 0, "what differs is in the log");
+            assert!(
+                dirty == 0 || self.cache.backlog_bytes() > 0,
+                "what differs is in the log"
+            );
         }
     }
 
@@ -592,7 +727,11 @@ mod tests {
     fn a_full_log_waits_for_the_device() {
         let mut cache = Cache::new(1 << 20, 8 * BLOCK, LogPlace::default(), 1, POLICY, Nanos(0));
         let data = vec![1; 3 * BLOCK as usize];
-        let entry = |block| LogEntry { offset: block * BLOCK, len: 3 * BLOCK, kind: EntryKind::Data };
+        let entry = |block| LogEntry {
+            offset: block * BLOCK,
+            len: 3 * BLOCK,
+            kind: EntryKind::Data,
+        };
         let write = |cache: &mut Cache, block| {
             let outcome = cache.append(entry(block), &data, Nanos(0));
             while let Some(job) = cache.next_job() {
@@ -604,9 +743,21 @@ mod tests {
         assert_eq!(write(&mut cache, 18), Err(NoRoom));
         let mut pieces = Vec::new();
         let end = cache.batch(1, false, &mut pieces).unwrap();
-        assert_eq!(pieces, [Piece { offset: 0, len: 3 * BLOCK, kind: EntryKind::Data, at: BLOCK }]);
+        assert_eq!(
+            pieces,
+            [Piece {
+                offset: 0,
+                len: 3 * BLOCK,
+                kind: EntryKind::Data,
+                at: BLOCK
+            }]
+        );
         cache.destaged(end);
-        assert_eq!(write(&mut cache, 18), Err(NoRoom), "the superblock does not say so yet");
+        assert_eq!(
+            write(&mut cache, 18),
+            Err(NoRoom),
+            "the superblock does not say so yet"
+        );
         cache.release(end);
         assert_eq!(write(&mut cache, 18), Ok(2));
     }
@@ -621,7 +772,11 @@ mod tests {
             low_bytes: 2 * BLOCK,
         };
         let mut cache = Cache::new(1 << 20, 1 << 20, LogPlace::default(), 1, policy, Nanos(0));
-        let entry = LogEntry { offset: 0, len: BLOCK, kind: EntryKind::Data };
+        let entry = LogEntry {
+            offset: 0,
+            len: BLOCK,
+            kind: EntryKind::Data,
+        };
         let data = vec![1; BLOCK as usize];
         assert_eq!(cache.due(true, Nanos(0)), Due::Never);
         let mut pieces = Vec::new();
@@ -630,7 +785,14 @@ mod tests {
             let job = cache.next_job().unwrap();
             cache.wrote(&job);
             let due = cache.due(false, Nanos(count));
-            assert_eq!(due, if count < 3 { Due::At(Nanos(1_000_000_000 + count)) } else { Due::Now });
+            assert_eq!(
+                due,
+                if count < 3 {
+                    Due::At(Nanos(1_000_000_000 + count))
+                } else {
+                    Due::Now
+                }
+            );
         }
         assert_eq!(cache.absorbed_bytes(), 2 * BLOCK);
         for due in [Due::Now, Due::At(Nanos(1_000_000_003)), Due::Never] {
@@ -640,7 +802,11 @@ mod tests {
             assert_eq!(cache.due(false, Nanos(9)), due);
         }
         cache.append(entry, &data, Nanos(10)).unwrap();
-        assert_eq!(cache.due(false, Nanos(1_000_000_010)), Due::Now, "idle for long enough");
+        assert_eq!(
+            cache.due(false, Nanos(1_000_000_010)),
+            Due::Now,
+            "idle for long enough"
+        );
         assert_eq!(cache.due(true, Nanos(11)), Due::Now, "asked for");
     }
 }

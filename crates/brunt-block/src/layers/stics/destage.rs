@@ -49,7 +49,12 @@ enum DestageError {
     #[error("cannot read the log: {0}")]
     Log(io::Error),
     #[error("{op:?} of {len} bytes at {offset}: {error}")]
-    Request { op: Op, offset: u64, len: u64, error: DeviceError },
+    Request {
+        op: Op,
+        offset: u64,
+        len: u64,
+        error: DeviceError,
+    },
     #[error("it was closed")]
     Stopped,
 }
@@ -76,10 +81,23 @@ pub(super) struct Destager {
 }
 
 impl Destager {
-    pub(super) fn new(shared: Arc<Shared>, inner: Arc<dyn Backend>, options: BatchOptions) -> Destager {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        inner: Arc<dyn Backend>,
+        options: BatchOptions,
+    ) -> Destager {
         let sent = vec![None; options.depth as usize];
         let (pieces, cursor) = (Vec::new(), (0, 0));
-        Destager { shared, inner, options, far: None, pieces, cursor, sent, zeroes_are_written: false }
+        Destager {
+            shared,
+            inner,
+            options,
+            far: None,
+            pieces,
+            cursor,
+            sent,
+            zeroes_are_written: false,
+        }
     }
 
     /// Runs until the device is closed.
@@ -98,7 +116,10 @@ impl Destager {
                     }
                     let mut state = self.shared.lock();
                     state.counts.destage_retries += 1;
-                    state.trouble = Some(format!("cannot destage to {}: {error}", self.inner.info().name));
+                    state.trouble = Some(format!(
+                        "cannot destage to {}: {error}",
+                        self.inner.info().name
+                    ));
                     self.rest(state, backoff);
                     backoff = (backoff * 2).min(BACKOFF_MAX);
                 }
@@ -136,7 +157,10 @@ impl Destager {
             let forced = failing || state.far_wanted > state.cache.released_before();
             let now = shared.clock.now();
             let wait = match state.cache.due(forced, now) {
-                Due::Now => match state.cache.batch(self.options.bytes, failing, &mut self.pieces) {
+                Due::Now => match state
+                    .cache
+                    .batch(self.options.bytes, failing, &mut self.pieces)
+                {
                     Some(end) => return Some(end),
                     // The writer says when there is one.
                     None => Duration::MAX,
@@ -145,7 +169,10 @@ impl Destager {
                 Due::Never => Duration::MAX,
             };
             state = match wait {
-                Duration::MAX => shared.destage_work.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Duration::MAX => shared
+                    .destage_work
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner),
                 time => {
                     let wait = shared.destage_work.wait_timeout(state, time);
                     wait.unwrap_or_else(PoisonError::into_inner).0
@@ -184,7 +211,10 @@ impl Destager {
             Some(far) => far,
             None => {
                 let ring = Ring::new(RingConfig::default())?;
-                Far { device: self.inner.open(&ring, self.options.depth)?, ring }
+                Far {
+                    device: self.inner.open(&ring, self.options.depth)?,
+                    ring,
+                }
             }
         };
         self.cursor = (0, 0);
@@ -227,7 +257,12 @@ impl Destager {
                 if let Err(error) = one.result
                     && !error.is_recovered()
                 {
-                    failed = Some(DestageError::Request { op, offset, len, error });
+                    failed = Some(DestageError::Request {
+                        op,
+                        offset,
+                        len,
+                        error,
+                    });
                     break;
                 }
                 under_way -= 1;
@@ -258,9 +293,12 @@ impl Destager {
             self.turn(far, &mut batch, &mut done)?;
         }
         match done[0].result {
-            Err(error) if !error.is_recovered() => {
-                Err(DestageError::Request { op: Op::Flush, offset: 0, len: 0, error })
-            }
+            Err(error) if !error.is_recovered() => Err(DestageError::Request {
+                op: Op::Flush,
+                offset: 0,
+                len: 0,
+                error,
+            }),
             _ => Ok(()),
         }
     }
@@ -281,10 +319,16 @@ impl Destager {
     /// The next request of the batch.
     fn next_request(&mut self, ring: &Ring) -> Result<Option<Request>, DestageError> {
         let (index, skip) = self.cursor;
-        let Some(piece) = self.pieces.get(index).copied() else { return Ok(None) };
+        let Some(piece) = self.pieces.get(index).copied() else {
+            return Ok(None);
+        };
         let offset = piece.offset + skip;
         let as_data = piece.kind == EntryKind::Data || self.zeroes_are_written;
-        let most = if as_data { self.options.merge_bytes } else { ZEROES_BYTES_MAX };
+        let most = if as_data {
+            self.options.merge_bytes
+        } else {
+            ZEROES_BYTES_MAX
+        };
         // How far it goes: over all neighbours of its kind.
         let mut len = 0;
         let (mut next, mut into) = (index, skip);
@@ -320,10 +364,21 @@ impl Destager {
             EntryKind::Unmap => Op::Unmap,
             EntryKind::Zeroes | EntryKind::Data => Op::WriteZeroes,
         };
-        let tag = self.sent.iter().position(Option::is_none).expect("as many as are sent");
+        let tag = self
+            .sent
+            .iter()
+            .position(Option::is_none)
+            .expect("as many as are sent");
         self.sent[tag] = Some((op, offset, len));
         let force_unit_access = false;
-        Ok(Some(Request { tag: tag as u64, op, offset, len, buf, force_unit_access }))
+        Ok(Some(Request {
+            tag: tag as u64,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access,
+        }))
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<(), DestageError> {
@@ -340,7 +395,21 @@ impl Destager {
 impl DestageError {
     /// The device does not know an operation that has no data.
     fn is_unsupported(&self) -> bool {
-        let DestageError::Request { op: Op::Unmap | Op::WriteZeroes, error, .. } = self else { return false };
-        matches!(error, DeviceError::Unsupported | DeviceError::Refused { kind: RefusalKind::BadRequest, .. })
+        let DestageError::Request {
+            op: Op::Unmap | Op::WriteZeroes,
+            error,
+            ..
+        } = self
+        else {
+            return false;
+        };
+        matches!(
+            error,
+            DeviceError::Unsupported
+                | DeviceError::Refused {
+                    kind: RefusalKind::BadRequest,
+                    ..
+                }
+        )
     }
 }

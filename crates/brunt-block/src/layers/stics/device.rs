@@ -15,7 +15,9 @@ use super::cache::Source;
 use super::format::{EntryKind, LogEntry};
 use super::shared::{Mode, Shared, State};
 use crate::backends::in_range;
-use crate::{Bell, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, RefusalKind, Request, Ring};
+use crate::{
+    Bell, Buf, Completion, Device, DeviceError, DeviceInfo, Health, Op, RefusalKind, Request, Ring,
+};
 
 /// How far a write or a flush has to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +144,11 @@ impl CachedDevice {
 
     fn complete(&mut self, slot: u32, result: Result<(), DeviceError>) {
         let Slot { tag, buf, .. } = &mut self.slots[slot as usize];
-        self.ready.push(Completion { tag: *tag, buf: std::mem::take(buf), result });
+        self.ready.push(Completion {
+            tag: *tag,
+            buf: std::mem::take(buf),
+            result,
+        });
         self.free.push(slot);
     }
 
@@ -166,7 +172,11 @@ impl CachedDevice {
                         state.sync_wanted = state.sync_wanted.max(before);
                         self.shared.write_work.notify_one();
                     }
-                    let need = if self.flush_far { Need::Far } else { Need::Synced };
+                    let need = if self.flush_far {
+                        Need::Far
+                    } else {
+                        Need::Synced
+                    };
                     self.await_log(slot, before, need, state);
                 }
             },
@@ -185,7 +195,14 @@ impl CachedDevice {
 
     /// Takes a write to where writes go now; whether there was room.
     fn write(&mut self, slot: u32, state: &mut State) -> bool {
-        let Slot { op, offset, len, force_unit_access, ref buf, .. } = self.slots[slot as usize];
+        let Slot {
+            op,
+            offset,
+            len,
+            force_unit_access,
+            ref buf,
+            ..
+        } = self.slots[slot as usize];
         match state.mode {
             Mode::Logging => {}
             Mode::Failing => return false,
@@ -232,7 +249,16 @@ impl CachedDevice {
 
     /// Fills a stretch of a read, or sends for it.
     fn read(&mut self, slot: u32, offset: u64, len: u64, state: &mut State) {
-        let CachedDevice { slots, parts, free_parts, to_inner, to_log, ring, shared, .. } = self;
+        let CachedDevice {
+            slots,
+            parts,
+            free_parts,
+            to_inner,
+            to_log,
+            ring,
+            shared,
+            ..
+        } = self;
         let own = &mut slots[slot as usize];
         let (begin, all) = (own.offset, (own.offset, own.len));
         let capacity = shared.log.capacity();
@@ -240,14 +266,34 @@ impl CachedDevice {
         cache.look_up(offset, len, |start, bytes, source| {
             let mut send = |start: u64, bytes: u64, log_at: Option<u64>| {
                 let whole = log_at.is_none() && (start, bytes) == all;
-                let buf = if whole { std::mem::take(&mut own.buf) } else { ring.pool().take(bytes as usize) };
-                let part = Part { slot, offset: start, len: bytes, log_at, whole };
+                let buf = if whole {
+                    std::mem::take(&mut own.buf)
+                } else {
+                    ring.pool().take(bytes as usize)
+                };
+                let part = Part {
+                    slot,
+                    offset: start,
+                    len: bytes,
+                    log_at,
+                    whole,
+                };
                 let tag = add_part(parts, free_parts, part);
                 own.parts += 1;
                 let offset = log_at.map_or(start, |at| shared.log.file_offset(at, capacity));
-                let request =
-                    Request { tag, op: Op::Read, offset, len: bytes, buf, force_unit_access: false };
-                if log_at.is_some() { to_log.push_back(request) } else { to_inner.push_back(request) }
+                let request = Request {
+                    tag,
+                    op: Op::Read,
+                    offset,
+                    len: bytes,
+                    buf,
+                    force_unit_access: false,
+                };
+                if log_at.is_some() {
+                    to_log.push_back(request)
+                } else {
+                    to_inner.push_back(request)
+                }
             };
             let within = (start - begin) as usize..(start - begin + bytes) as usize;
             match source {
@@ -274,12 +320,31 @@ impl CachedDevice {
     /// Sends a request on as it is.
     fn send_whole(&mut self, slot: u32) {
         let own = &mut self.slots[slot as usize];
-        let Slot { op, offset, len, force_unit_access, .. } = *own;
+        let Slot {
+            op,
+            offset,
+            len,
+            force_unit_access,
+            ..
+        } = *own;
         own.parts += 1;
-        let part = Part { slot, offset, len, log_at: None, whole: true };
+        let part = Part {
+            slot,
+            offset,
+            len,
+            log_at: None,
+            whole: true,
+        };
         let tag = add_part(&mut self.parts, &mut self.free_parts, part);
         let buf = std::mem::take(&mut own.buf);
-        self.to_inner.push_back(Request { tag, op, offset, len, buf, force_unit_access });
+        self.to_inner.push_back(Request {
+            tag,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access,
+        });
     }
 
     /// A part came back.
@@ -304,7 +369,8 @@ impl CachedDevice {
             Ok(()) if part.whole || one.buf.is_empty() => {}
             Ok(()) => {
                 let from = (part.offset - own.offset) as usize;
-                own.buf[from..from + part.len as usize].copy_from_slice(&one.buf[..part.len as usize]);
+                own.buf[from..from + part.len as usize]
+                    .copy_from_slice(&one.buf[..part.len as usize]);
             }
         }
         if part.whole {
@@ -390,17 +456,42 @@ impl Device for CachedDevice {
             let shared = Arc::clone(&self.shared);
             let mut state = shared.lock();
             while self.free.len() > self.ready.len() {
-                let Some(request) = batch.pop_front() else { break };
+                let Some(request) = batch.pop_front() else {
+                    break;
+                };
                 let checked = self.check(&request);
-                let Request { tag, op, offset, len, buf, force_unit_access } = request;
+                let Request {
+                    tag,
+                    op,
+                    offset,
+                    len,
+                    buf,
+                    force_unit_access,
+                } = request;
                 if checked.is_err() || (len == 0 && op != Op::Flush) {
-                    self.ready.push(Completion { tag, buf, result: checked });
+                    self.ready.push(Completion {
+                        tag,
+                        buf,
+                        result: checked,
+                    });
                     continue;
                 }
-                let slot = self.free.pop().expect("more slots are free than completions are ready");
+                let slot = self
+                    .free
+                    .pop()
+                    .expect("more slots are free than completions are ready");
                 let (parts, error, since) = (0, None, Nanos(0));
-                self.slots[slot as usize] =
-                    Slot { tag, op, offset, len, force_unit_access, buf, parts, error, since };
+                self.slots[slot as usize] = Slot {
+                    tag,
+                    op,
+                    offset,
+                    len,
+                    force_unit_access,
+                    buf,
+                    parts,
+                    error,
+                    since,
+                };
                 self.start(slot, &mut state);
             }
         }

@@ -103,7 +103,11 @@ pub(super) struct LogEntry {
 impl LogEntry {
     /// How many bytes of data it has in the log.
     pub(super) fn data_bytes(&self) -> u64 {
-        if self.kind == EntryKind::Data { self.len } else { 0 }
+        if self.kind == EntryKind::Data {
+            self.len
+        } else {
+            0
+        }
     }
 }
 
@@ -157,7 +161,9 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take<const N: usize>(&mut self) -> [u8; N] {
-        let bytes = self.block[self.at..self.at + N].try_into().expect("N bytes");
+        let bytes = self.block[self.at..self.at + N]
+            .try_into()
+            .expect("N bytes");
         self.at += N;
         bytes
     }
@@ -171,7 +177,10 @@ impl<'a> Reader<'a> {
     }
 
     fn place(&mut self) -> LogPlace {
-        LogPlace { at: self.u64(), sequence: self.u64() }
+        LogPlace {
+            at: self.u64(),
+            sequence: self.u64(),
+        }
     }
 }
 
@@ -190,7 +199,10 @@ impl Superblock {
     pub(super) fn encode(&self) -> LogBlock {
         assert!(self.identity.len() <= IDENTITY_BYTES_MAX, "the name fits");
         let mut block = [0; BLOCK as usize];
-        let mut out = Writer { block: &mut block, at: 0 };
+        let mut out = Writer {
+            block: &mut block,
+            at: 0,
+        };
         out.put(&SUPER_MAGIC);
         out.put(&VERSION.to_le_bytes());
         out.put(&self.block_bytes.to_le_bytes());
@@ -229,7 +241,8 @@ impl Superblock {
         let (generation, capacity, device_bytes) = (from.u64(), from.u64(), from.u64());
         let (epoch, epoch_begin, tail) = (from.u64(), from.u64(), from.place());
         let len = from.u64();
-        let aligned = capacity > 0 && capacity.is_multiple_of(BLOCK) && tail.at.is_multiple_of(BLOCK);
+        let aligned =
+            capacity > 0 && capacity.is_multiple_of(BLOCK) && tail.at.is_multiple_of(BLOCK);
         if len > IDENTITY_BYTES_MAX as u64 || !aligned || tail.at.checked_add(capacity).is_none() {
             return Err(SuperblockFault::Damaged);
         }
@@ -253,10 +266,18 @@ impl RecordHeader {
     pub(super) fn encode(&self, id: &[u8; 16]) -> LogBlock {
         assert!(self.entries.len() <= ENTRIES_MAX, "the entries fit");
         let mut block = [0; BLOCK as usize];
-        let mut out = Writer { block: &mut block, at: 0 };
+        let mut out = Writer {
+            block: &mut block,
+            at: 0,
+        };
         out.put(&RECORD_MAGIC);
         out.put(id);
-        for number in [self.place.at, self.place.sequence, self.epoch, self.data_bytes()] {
+        for number in [
+            self.place.at,
+            self.place.sequence,
+            self.epoch,
+            self.data_bytes(),
+        ] {
             out.put(&number.to_le_bytes());
         }
         out.put(&self.data_crc.to_le_bytes());
@@ -300,16 +321,32 @@ impl RecordHeader {
                 3 => EntryKind::Unmap,
                 _ => return Err(HeaderFault::Damaged),
             };
-            if len == 0 || offset.checked_add(len).is_none_or(|end| end > log.device_bytes) {
+            if len == 0
+                || offset
+                    .checked_add(len)
+                    .is_none_or(|end| end > log.device_bytes)
+            {
                 return Err(HeaderFault::Damaged);
             }
             entries.push(LogEntry { offset, len, kind });
         }
-        let header = RecordHeader { place, epoch, data_crc, entries };
-        let sum = header.entries.iter().try_fold(0u64, |sum, entry| sum.checked_add(entry.data_bytes()));
+        let header = RecordHeader {
+            place,
+            epoch,
+            data_crc,
+            entries,
+        };
+        let sum = header
+            .entries
+            .iter()
+            .try_fold(0u64, |sum, entry| sum.checked_add(entry.data_bytes()));
         // A record is shorter than the log that it is in.
         let fits = sum == Some(data_bytes) && data_bytes <= log.capacity.saturating_sub(2 * BLOCK);
-        if fits { Ok(header) } else { Err(HeaderFault::Damaged) }
+        if fits {
+            Ok(header)
+        } else {
+            Err(HeaderFault::Damaged)
+        }
     }
 }
 
@@ -342,7 +379,10 @@ pub fn fuzz(bytes: &[u8]) {
     seal(&mut block);
     if let Ok(parsed) = RecordHeader::parse(&block, &log) {
         assert!(parsed.record_bytes() <= log.capacity);
-        assert_eq!(RecordHeader::parse(&parsed.encode(&log.id), &log).as_ref(), Ok(&parsed));
+        assert_eq!(
+            RecordHeader::parse(&parsed.encode(&log.id), &log).as_ref(),
+            Ok(&parsed)
+        );
     }
 }
 
@@ -361,15 +401,33 @@ mod tests {
             identity: "memory:1MiB".into(),
             epoch: 3,
             epoch_begin: 40,
-            tail: LogPlace { at: 8192, sequence: 38 },
+            tail: LogPlace {
+                at: 8192,
+                sequence: 38,
+            },
         }
     }
 
     fn header() -> RecordHeader {
-        let entry = |offset, kind| LogEntry { offset, len: 4096, kind };
-        let entries =
-            vec![entry(0, EntryKind::Data), entry(4096, EntryKind::Zeroes), entry(8192, EntryKind::Unmap)];
-        RecordHeader { place: LogPlace { at: 12288, sequence: 41 }, epoch: 3, data_crc: 5, entries }
+        let entry = |offset, kind| LogEntry {
+            offset,
+            len: 4096,
+            kind,
+        };
+        let entries = vec![
+            entry(0, EntryKind::Data),
+            entry(4096, EntryKind::Zeroes),
+            entry(8192, EntryKind::Unmap),
+        ];
+        RecordHeader {
+            place: LogPlace {
+                at: 12288,
+                sequence: 41,
+            },
+            epoch: 3,
+            data_crc: 5,
+            entries,
+        }
     }
 
     #[test]
@@ -386,7 +444,10 @@ mod tests {
         for at in 0..block.len() {
             let mut changed = block;
             changed[at] ^= 0x10;
-            assert!(RecordHeader::parse(&changed, &superblock()).is_err(), "byte {at}");
+            assert!(
+                RecordHeader::parse(&changed, &superblock()).is_err(),
+                "byte {at}"
+            );
             let mut changed = superblock().encode();
             changed[at] ^= 0x10;
             assert!(Superblock::parse(&changed).is_err(), "byte {at}");
@@ -398,12 +459,25 @@ mod tests {
         let mut other = superblock().encode();
         other[8] = 9;
         assert_eq!(Superblock::parse(&other), Err(SuperblockFault::Version(9)));
-        assert_eq!(Superblock::parse(&[0; BLOCK as usize]), Err(SuperblockFault::Foreign));
+        assert_eq!(
+            Superblock::parse(&[0; BLOCK as usize]),
+            Err(SuperblockFault::Foreign)
+        );
         let block = header().encode(b"another log's id");
-        assert_eq!(RecordHeader::parse(&block, &superblock()), Err(HeaderFault::Foreign));
-        let small = Superblock { device_bytes: 8192, ..superblock() };
+        assert_eq!(
+            RecordHeader::parse(&block, &superblock()),
+            Err(HeaderFault::Foreign)
+        );
+        let small = Superblock {
+            device_bytes: 8192,
+            ..superblock()
+        };
         let block = header().encode(&small.id);
-        assert_eq!(RecordHeader::parse(&block, &small), Err(HeaderFault::Damaged), "beyond the device");
+        assert_eq!(
+            RecordHeader::parse(&block, &small),
+            Err(HeaderFault::Damaged),
+            "beyond the device"
+        );
     }
 
     /// Any bytes at all are parsed or refused.

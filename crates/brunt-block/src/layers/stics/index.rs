@@ -23,7 +23,13 @@ pub(super) struct Index {
 
 impl Index {
     /// Puts a dirty entry in; `removed` gets the length of each piece whose place it took.
-    pub(super) fn insert(&mut self, start: u64, end: u64, entry: u64, mut removed: impl FnMut(u64, Extent)) {
+    pub(super) fn insert(
+        &mut self,
+        start: u64,
+        end: u64,
+        entry: u64,
+        mut removed: impl FnMut(u64, Extent),
+    ) {
         assert!(start < end, "an entry has a length");
         if let Some((_, extent)) = self.extents.range_mut(..start).next_back()
             && extent.end > start
@@ -42,12 +48,23 @@ impl Index {
                 self.extents.insert(end, extent);
             }
         }
-        self.extents.insert(start, Extent { end, entry, dirty: true });
+        self.extents.insert(
+            start,
+            Extent {
+                end,
+                entry,
+                dirty: true,
+            },
+        );
     }
 
     /// All of a stretch in order: what the log holds, and `None` for what it does not.
     pub(super) fn visit(&self, start: u64, end: u64, mut f: impl FnMut(u64, u64, Option<Extent>)) {
-        let before = self.extents.range(..start).next_back().filter(|(_, extent)| extent.end > start);
+        let before = self
+            .extents
+            .range(..start)
+            .next_back()
+            .filter(|(_, extent)| extent.end > start);
         let mut at = start;
         for (&from, &extent) in before.into_iter().chain(self.extents.range(start..end)) {
             let from = from.max(start);
@@ -110,20 +127,27 @@ mod tests {
         const BYTES: u64 = 200;
         for seed in 0..200 {
             let mut random = Random::new(seed);
-            let (mut index, mut map) = (Index::default(), vec![None::<(u64, bool)>; BYTES as usize]);
+            let (mut index, mut map) =
+                (Index::default(), vec![None::<(u64, bool)>; BYTES as usize]);
             let mut entries = Vec::new();
             for entry in 0..60 {
                 let start = random.below(BYTES);
                 let end = start + 1 + random.below((BYTES - start).min(60));
                 let mut gone = 0;
                 index.insert(start, end, entry, |len, _| gone += len);
-                let there = map[start as usize..end as usize].iter().filter(|byte| byte.is_some()).count();
+                let there = map[start as usize..end as usize]
+                    .iter()
+                    .filter(|byte| byte.is_some())
+                    .count();
                 assert_eq!(gone, there as u64);
                 map[start as usize..end as usize].fill(Some((entry, true)));
                 entries.push((start, end, entry));
                 if random.chance(0.3) {
                     let (start, end, entry) = entries[random.below(entries.len() as u64) as usize];
-                    let dirty = map.iter().filter(|byte| **byte == Some((entry, true))).count();
+                    let dirty = map
+                        .iter()
+                        .filter(|byte| **byte == Some((entry, true)))
+                        .count();
                     assert_eq!(index.clean(start, end, entry), dirty as u64);
                     for byte in map.iter_mut().filter(|byte| **byte == Some((entry, true))) {
                         *byte = Some((entry, false));
@@ -135,12 +159,19 @@ mod tests {
                         }
                     }
                 }
-                let (from, to) = (random.below(BYTES / 2), BYTES / 2 + random.below(BYTES / 2) + 1);
+                let (from, to) = (
+                    random.below(BYTES / 2),
+                    BYTES / 2 + random.below(BYTES / 2) + 1,
+                );
                 let mut at = from;
                 index.visit(from, to, |start, end, extent| {
                     assert!(start == at && end > start);
                     let expected = extent.map(|extent| (extent.entry, extent.dirty));
-                    assert!(map[start as usize..end as usize].iter().all(|byte| *byte == expected));
+                    assert!(
+                        map[start as usize..end as usize]
+                            .iter()
+                            .all(|byte| *byte == expected)
+                    );
                     at = end;
                 });
                 assert_eq!(at, to);

@@ -18,8 +18,8 @@ use brunt_core::FileLock;
 use brunt_core::units::format_size;
 
 use super::format::{
-    BLOCK, DATA_BEGIN, HeaderFault, IDENTITY_BYTES_MAX, LogBlock, LogPlace, RecordHeader, Superblock,
-    SuperblockFault,
+    BLOCK, DATA_BEGIN, HeaderFault, IDENTITY_BYTES_MAX, LogBlock, LogPlace, RecordHeader,
+    Superblock, SuperblockFault,
 };
 use crate::DeviceInfo;
 
@@ -164,24 +164,43 @@ impl Log {
             tail: LogPlace { at: 0, sequence: 1 },
         };
         let superblock = Mutex::new(ours.clone());
-        let log = Log { file, path: path.clone(), superblock, broken: AtomicBool::new(false) };
-        let fresh = Replay { records: Vec::new(), torn: None };
+        let log = Log {
+            file,
+            path: path.clone(),
+            superblock,
+            broken: AtomicBool::new(false),
+        };
+        let fresh = Replay {
+            records: Vec::new(),
+            torn: None,
+        };
         if is_new {
             log.begin(ours).map_err(failed("cannot write"))?;
             return Ok((log, fresh));
         }
         let theirs = log.read_superblock()?;
         *log.lock() = theirs.clone();
-        if options.capacity.is_some_and(|wanted| wanted / BLOCK * BLOCK != theirs.capacity) {
+        if options
+            .capacity
+            .is_some_and(|wanted| wanted / BLOCK * BLOCK != theirs.capacity)
+        {
             let wanted = options.capacity.unwrap_or_default();
-            return Err(LogError::Size { path, found: theirs.capacity, wanted });
+            return Err(LogError::Size {
+                path,
+                found: theirs.capacity,
+                wanted,
+            });
         }
         let replay = log.replay(options.drop_damaged)?;
         let same = (theirs.device_bytes, theirs.block_bytes, &theirs.identity)
             == (ours.device_bytes, ours.block_bytes, &ours.identity);
         if !same && replay.records.is_empty() {
             // It has nothing for anybody.
-            log.begin(Superblock { capacity: theirs.capacity, ..ours }).map_err(failed("cannot write"))?;
+            log.begin(Superblock {
+                capacity: theirs.capacity,
+                ..ours
+            })
+            .map_err(failed("cannot write"))?;
             return Ok((log, fresh));
         }
         if !same {
@@ -193,15 +212,27 @@ impl Log {
                 our_bytes: ours.device_bytes,
             });
         }
-        let next = replay.records.last().map_or(theirs.tail.sequence, |last| last.place.sequence + 1);
-        let epoch = Superblock { epoch: theirs.epoch + 1, epoch_begin: next, ..theirs };
-        log.write_superblock(epoch).map_err(failed("cannot write"))?;
+        let next = replay
+            .records
+            .last()
+            .map_or(theirs.tail.sequence, |last| last.place.sequence + 1);
+        let epoch = Superblock {
+            epoch: theirs.epoch + 1,
+            epoch_begin: next,
+            ..theirs
+        };
+        log.write_superblock(epoch)
+            .map_err(failed("cannot write"))?;
         Ok((log, replay))
     }
 
     /// Removes the name of a temporary one; the file goes with the last who has it open.
     pub(super) fn remove(&self) -> Result<(), LogError> {
-        let failed = |source| LogError::Io { what: "cannot remove", path: self.path.clone(), source };
+        let failed = |source| LogError::Io {
+            what: "cannot remove",
+            path: self.path.clone(),
+            source,
+        };
         std::fs::remove_file(&self.path).map_err(failed)
     }
 
@@ -213,7 +244,9 @@ impl Log {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Superblock> {
-        self.superblock.lock().unwrap_or_else(PoisonError::into_inner)
+        self.superblock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What it is, as it was last written.
@@ -239,7 +272,10 @@ impl Log {
     /// Everything before `tail` has reached the device; stable when this returns.
     pub(super) fn move_tail(&self, tail: LogPlace) -> io::Result<()> {
         self.check()?;
-        let superblock = Superblock { tail, ..self.superblock() };
+        let superblock = Superblock {
+            tail,
+            ..self.superblock()
+        };
         self.write_superblock(superblock)
     }
 
@@ -254,7 +290,8 @@ impl Log {
     fn write_superblock(&self, mut superblock: Superblock) -> io::Result<()> {
         let mut current = self.lock();
         superblock.generation = current.generation + 1;
-        self.file.write_all_at(&superblock.encode(), superblock.generation % 2 * BLOCK)?;
+        self.file
+            .write_all_at(&superblock.encode(), superblock.generation % 2 * BLOCK)?;
         self.file.sync_data()?;
         *current = superblock;
         Ok(())
@@ -267,7 +304,11 @@ impl Log {
             if let Err(source) = self.file.read_exact_at(&mut block, at)
                 && source.kind() != io::ErrorKind::UnexpectedEof
             {
-                return Err(LogError::Io { what: "cannot read", path: self.path.clone(), source });
+                return Err(LogError::Io {
+                    what: "cannot read",
+                    path: self.path.clone(),
+                    source,
+                });
             }
             newest = match (newest, Superblock::parse(&block)) {
                 (Ok(before), Ok(found)) if before.generation > found.generation => Ok(before),
@@ -278,7 +319,10 @@ impl Log {
         }
         let fault = match newest {
             Ok(found) => {
-                let long = self.file.metadata().is_ok_and(|file| file.len() >= DATA_BEGIN + found.capacity);
+                let long = self
+                    .file
+                    .metadata()
+                    .is_ok_and(|file| file.len() >= DATA_BEGIN + found.capacity);
                 if long {
                     return Ok(found);
                 }
@@ -286,7 +330,10 @@ impl Log {
             }
             Err(fault) => fault,
         };
-        Err(LogError::Superblock { path: self.path.clone(), fault })
+        Err(LogError::Superblock {
+            path: self.path.clone(),
+            fault,
+        })
     }
 
     /// Where a place is in the file.
@@ -299,7 +346,8 @@ impl Log {
         self.check()?;
         let capacity = self.lock().capacity;
         let first = bytes.len().min((capacity - at % capacity) as usize);
-        self.file.write_all_at(&bytes[..first], self.file_offset(at, capacity))?;
+        self.file
+            .write_all_at(&bytes[..first], self.file_offset(at, capacity))?;
         match &bytes[first..] {
             [] => Ok(()),
             rest => self.file.write_all_at(rest, DATA_BEGIN),
@@ -324,7 +372,8 @@ impl Log {
         let capacity = self.lock().capacity;
         let first = out.len().min((capacity - at % capacity) as usize);
         let (head, rest) = out.split_at_mut(first);
-        self.file.read_exact_at(head, self.file_offset(at, capacity))?;
+        self.file
+            .read_exact_at(head, self.file_offset(at, capacity))?;
         match rest {
             [] => Ok(()),
             rest => self.file.read_exact_at(rest, DATA_BEGIN),
@@ -333,7 +382,11 @@ impl Log {
 
     /// Finds the records from the tail on.
     fn replay(&self, drop_damaged: bool) -> Result<Replay, LogError> {
-        let failed = |source| LogError::Io { what: "cannot read", path: self.path.clone(), source };
+        let failed = |source| LogError::Io {
+            what: "cannot read",
+            path: self.path.clone(),
+            source,
+        };
         let log = self.superblock();
         let end = log.tail.at + log.capacity;
         let (mut place, mut epoch) = (log.tail, 0);
@@ -343,7 +396,9 @@ impl Log {
             self.read(place.at, &mut block).map_err(failed)?;
             let header = match RecordHeader::parse(&block, &log) {
                 Ok(header)
-                    if header.place == place && header.epoch >= epoch && is_of_its_epoch(&header, &log) =>
+                    if header.place == place
+                        && header.epoch >= epoch
+                        && is_of_its_epoch(&header, &log) =>
                 {
                     header
                 }
@@ -365,11 +420,18 @@ impl Log {
                 break;
             }
             epoch = header.epoch;
-            place = LogPlace { at: place.at + header.record_bytes(), sequence: place.sequence + 1 };
+            place = LogPlace {
+                at: place.at + header.record_bytes(),
+                sequence: place.sequence + 1,
+            };
             records.push(header);
         }
         if !drop_damaged && let Some(later) = self.later_record(place, end, &log).map_err(failed)? {
-            return Err(LogError::Damaged { path: self.path.clone(), sequence: place.sequence, later });
+            return Err(LogError::Damaged {
+                path: self.path.clone(),
+                sequence: place.sequence,
+                later,
+            });
         }
         Ok(Replay { records, torn })
     }
@@ -399,17 +461,32 @@ impl Log {
 
 /// Opens or makes the file, and keeps others off it; whether it has nothing.
 fn open_file(path: &Path, is_new: bool) -> Result<(FileLock, bool), LogError> {
-    let failed = |what| move |source| LogError::Io { what, path: path.to_path_buf(), source };
+    let failed = |what| {
+        move |source| LogError::Io {
+            what,
+            path: path.to_path_buf(),
+            source,
+        }
+    };
     let mut options = OpenOptions::new();
-    let options = options.read(true).write(true).create(true).create_new(is_new).truncate(false);
+    let options = options
+        .read(true)
+        .write(true)
+        .create(true)
+        .create_new(is_new)
+        .truncate(false);
     let file = options.open(path).map_err(failed("cannot open"))?;
     let metadata = file.metadata().map_err(failed("cannot look at"))?;
     if !metadata.is_file() {
-        return Err(LogError::NotAFile { path: path.to_path_buf() });
+        return Err(LogError::NotAFile {
+            path: path.to_path_buf(),
+        });
     }
     match FileLock::try_exclusive(file) {
         Ok(file) => Ok((file, metadata.len() == 0)),
-        Err(TryLockError::WouldBlock) => Err(LogError::InUse { path: path.to_path_buf() }),
+        Err(TryLockError::WouldBlock) => Err(LogError::InUse {
+            path: path.to_path_buf(),
+        }),
         Err(TryLockError::Error(source)) => Err(failed("cannot lock")(source)),
     }
 }

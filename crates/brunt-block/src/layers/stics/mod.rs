@@ -72,7 +72,12 @@ pub const ENTRY: LayerEntry = LayerEntry {
            ,merge=1MiB ,depth=16 ,flush=log or far ,sync=flush or always ,identity=NAME of the device ,damaged=drop \
            ,temporary=yes (a log that goes with the process) ,name=NAME",
     example: "/tmp/stics.log,size=256MiB,memory=16MiB",
-    wrap: |inner, value| Ok(Arc::new(SticsBackend::open(inner, &SticsOptions::parse(value)?)?)),
+    wrap: |inner, value| {
+        Ok(Arc::new(SticsBackend::open(
+            inner,
+            &SticsOptions::parse(value)?,
+        )?))
+    },
     // The log is neither made nor opened.
     foresee: Some(|inner, value| SticsOptions::parse(value).map(|_| inner)),
     file: Some(|value| value.split(',').next().unwrap_or_default()),
@@ -100,7 +105,10 @@ impl SticsOptions {
     fn parse(text: &str) -> Result<SticsOptions, OpenError> {
         let wrong = || bad_value("stics", text, FORMS);
         let mut words = text.split(',');
-        let path = words.next().filter(|path| !path.is_empty() && !path.contains('=')).ok_or_else(wrong)?;
+        let path = words
+            .next()
+            .filter(|path| !path.is_empty() && !path.contains('='))
+            .ok_or_else(wrong)?;
         let batch = BatchOptions {
             bytes: BATCH_BYTES,
             depth: DEPTH,
@@ -124,8 +132,10 @@ impl SticsOptions {
             name: "stics".to_string(),
         };
         for word in words {
-            let (key, value) =
-                word.split_once('=').filter(|(_, value)| !value.is_empty()).ok_or_else(wrong)?;
+            let (key, value) = word
+                .split_once('=')
+                .filter(|(_, value)| !value.is_empty())
+                .ok_or_else(wrong)?;
             if !options.set(key, value)? {
                 return Err(wrong());
             }
@@ -189,7 +199,10 @@ impl SticsBackend {
         let log_options = LogOptions {
             path: options.path.clone(),
             capacity: options.capacity,
-            identity: options.identity.clone().unwrap_or_else(|| info.name.clone()),
+            identity: options
+                .identity
+                .clone()
+                .unwrap_or_else(|| info.name.clone()),
             drop_damaged: options.drop_damaged,
             temporary: options.temporary,
         };
@@ -205,7 +218,14 @@ impl SticsBackend {
         };
         let now = clock.now();
         let memory = options.memory_bytes.min(capacity);
-        let mut cache = Cache::new(memory, capacity, superblock.tail, superblock.epoch, policy, now);
+        let mut cache = Cache::new(
+            memory,
+            capacity,
+            superblock.tail,
+            superblock.epoch,
+            policy,
+            now,
+        );
         for record in &replay.records {
             cache.replay(record, now);
         }
@@ -213,15 +233,26 @@ impl SticsBackend {
         info.transfer_bytes_max = info.transfer_bytes_max.min((memory / 4) as u32);
         info.volatile_cache = !options.sync_always;
         info.physical_block_bytes = info.block_bytes.max(info.physical_block_bytes);
-        info.notes.extend(notes(&options.path, &replay, &cache, capacity));
-        let file_options =
-            FileOptions { block_bytes: Some(512), direct: false, read_only: true, ..FileOptions::default() };
+        info.notes
+            .extend(notes(&options.path, &replay, &cache, capacity));
+        let file_options = FileOptions {
+            block_bytes: Some(512),
+            direct: false,
+            read_only: true,
+            ..FileOptions::default()
+        };
         let log_file = FileBackend::open(log.path(), &file_options);
         if options.temporary {
             log.remove().map_err(log_failed)?;
         }
         let log_file = log_file?;
-        let shared = Shared::new(&options.name, cache, log, replay.records.len() as u64, clock);
+        let shared = Shared::new(
+            &options.name,
+            cache,
+            log,
+            replay.records.len() as u64,
+            clock,
+        );
         let shared = Arc::new(shared);
         let mut backend = SticsBackend {
             inner: Arc::clone(&inner),
@@ -238,14 +269,21 @@ impl SticsBackend {
             let merge = u64::from(inner.info().transfer_bytes_max).min(options.batch.merge_bytes);
             let block = u64::from(inner.info().block_bytes);
             let merge_bytes = (merge / block * block).max(block);
-            let batch = BatchOptions { merge_bytes, ..options.batch };
-            backend.spawn("stics destage", move || Destager::new(shared, inner, batch).run())?;
+            let batch = BatchOptions {
+                merge_bytes,
+                ..options.batch
+            };
+            backend.spawn("stics destage", move || {
+                Destager::new(shared, inner, batch).run()
+            })?;
         }
         Ok(backend)
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), OpenError> {
-        let thread = std::thread::Builder::new().name(name.to_string()).spawn(run);
+        let thread = std::thread::Builder::new()
+            .name(name.to_string())
+            .spawn(run);
         let failed = |error| OpenError::Failed(format!("stics: no thread: {error}").into());
         self.threads.push(thread.map_err(failed)?);
         Ok(())
@@ -255,10 +293,15 @@ impl SticsBackend {
 /// What the user has to know of a log.
 fn notes(path: &Path, replay: &Replay, cache: &Cache, capacity: u64) -> Vec<String> {
     let size = format_size(capacity);
-    let mut notes = vec![format!("writes are acknowledged from the log {} ({size})", path.display())];
+    let mut notes = vec![format!(
+        "writes are acknowledged from the log {} ({size})",
+        path.display()
+    )];
     if !replay.records.is_empty() {
         let (count, bytes) = (replay.records.len(), format_size(cache.dirty_bytes()));
-        notes.push(format!("the log had {count} records for the device, {bytes} of data"));
+        notes.push(format!(
+            "the log had {count} records for the device, {bytes} of data"
+        ));
     }
     if let Some(torn) = replay.torn {
         notes.push(format!(
@@ -281,14 +324,27 @@ impl Backend for SticsBackend {
             ));
         }
         let bell = Bell::new(ring).map_err(|error| OpenError::Failed(Box::new(error)))?;
-        let (inner, log) = (self.inner.open(ring, depth)?, self.log_file.open(ring, depth)?);
+        let (inner, log) = (
+            self.inner.open(ring, depth)?,
+            self.log_file.open(ring, depth)?,
+        );
         let below = Below { inner, log, bell };
         let shared = Arc::clone(&self.shared);
-        Ok(Box::new(CachedDevice::new(below, ring, self.info.clone(), shared, depth, self.flush_far)))
+        Ok(Box::new(CachedDevice::new(
+            below,
+            ring,
+            self.info.clone(),
+            shared,
+            depth,
+            self.flush_far,
+        )))
     }
 
     fn look(&self) -> MediumLook {
-        MediumLook { size_bytes: self.info.size_bytes, ..self.inner.look() }
+        MediumLook {
+            size_bytes: self.info.size_bytes,
+            ..self.inner.look()
+        }
     }
 
     fn handles(&self) -> Handles {

@@ -103,12 +103,21 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(name: &str, cache: Cache, log: Log, replayed_records: u64, clock: Clock) -> Shared {
+    pub(super) fn new(
+        name: &str,
+        cache: Cache,
+        log: Log,
+        replayed_records: u64,
+        clock: Clock,
+    ) -> Shared {
         let before = cache.written_before();
         let state = State {
             cache,
             mode: Mode::Logging,
-            counts: Counts { replayed_records, ..Counts::default() },
+            counts: Counts {
+                replayed_records,
+                ..Counts::default()
+            },
             // What was found after a restart may still be in the page cache only.
             synced_before: 0,
             sync_wanted: 0,
@@ -173,7 +182,9 @@ impl Shared {
         if state.mode == Mode::Logging {
             state.mode = Mode::Failing;
             let path = self.log.path().display();
-            state.trouble = Some(format!("cannot {what} the log {path}: {error}; writes bypass it"));
+            state.trouble = Some(format!(
+                "cannot {what} the log {path}: {error}; writes bypass it"
+            ));
         }
         self.destage_work.notify_all();
     }
@@ -181,7 +192,10 @@ impl Shared {
     /// Someone who has to be woken.
     pub(super) fn join(&self, waker: Waker) -> usize {
         let mut state = self.lock();
-        let client = Some(Client { waker, waiting: false });
+        let client = Some(Client {
+            waker,
+            waiting: false,
+        });
         match state.clients.iter().position(Option::is_none) {
             Some(free) => {
                 state.clients[free] = client;
@@ -202,7 +216,10 @@ impl Shared {
 impl State {
     /// This client is to be woken.
     pub(super) fn wait(&mut self, client: usize) {
-        self.clients[client].as_mut().expect("a client that joined").waiting = true;
+        self.clients[client]
+            .as_mut()
+            .expect("a client that joined")
+            .waiting = true;
     }
 
     /// Whether records before this number survive the process.
@@ -228,7 +245,10 @@ impl State {
             ("dirty_bytes", Value::Count(self.cache.dirty_bytes())),
             ("log_bytes", Value::Count(self.cache.backlog_bytes())),
             ("log_capacity_bytes", Value::Count(shared.log.capacity())),
-            ("destage_lag_ms", Value::Count(self.cache.lag(now).as_millis() as u64)),
+            (
+                "destage_lag_ms",
+                Value::Count(self.cache.lag(now).as_millis() as u64),
+            ),
             ("hit_bytes", Value::Count(counts.hit_bytes)),
             ("miss_bytes", Value::Count(counts.miss_bytes)),
             ("logged_bytes", Value::Count(counts.logged_bytes)),
@@ -246,9 +266,16 @@ impl State {
             ("extents", Value::Count(self.cache.extents() as u64)),
         ];
         if read > 0 {
-            fields.push(("hit_rate", Value::Number(counts.hit_bytes as f64 / read as f64)));
+            fields.push((
+                "hit_rate",
+                Value::Number(counts.hit_bytes as f64 / read as f64),
+            ));
         }
-        fields.extend(self.trouble.iter().map(|trouble| ("trouble", Value::Text(trouble.clone()))));
+        fields.extend(
+            self.trouble
+                .iter()
+                .map(|trouble| ("trouble", Value::Text(trouble.clone()))),
+        );
         fields
     }
 }
@@ -287,7 +314,10 @@ impl Controllable for Shared {
         let mut state = self.lock();
         state.far_wanted = state.cache.head().sequence;
         self.destage_work.notify_all();
-        Ok(vec![("log_bytes", Value::Count(state.cache.backlog_bytes()))])
+        Ok(vec![(
+            "log_bytes",
+            Value::Count(state.cache.backlog_bytes()),
+        )])
     }
 
     fn status(&self) -> Fields {
@@ -300,14 +330,32 @@ impl Controllable for Shared {
         let taken = state.cache.backlog_bytes();
         let lag = state.cache.lag(self.clock.now());
         vec![
-            ("dirty_bytes", PartFigure::Gauge(state.cache.dirty_bytes() as f64)),
+            (
+                "dirty_bytes",
+                PartFigure::Gauge(state.cache.dirty_bytes() as f64),
+            ),
             ("log_bytes", PartFigure::Gauge(taken as f64)),
-            ("log_room_bytes", PartFigure::Gauge(self.log.capacity().saturating_sub(taken) as f64)),
+            (
+                "log_room_bytes",
+                PartFigure::Gauge(self.log.capacity().saturating_sub(taken) as f64),
+            ),
             ("destage_lag_ms", PartFigure::Gauge(lag.as_secs_f64() * 1e3)),
-            ("hit_share", PartFigure::Share(counts.hit_bytes, counts.hit_bytes + counts.miss_bytes)),
-            ("logged_bytes_per_s", PartFigure::Counter(counts.logged_bytes)),
-            ("destaged_bytes_per_s", PartFigure::Counter(counts.destaged_bytes)),
-            ("destage_retries_per_s", PartFigure::Counter(counts.destage_retries)),
+            (
+                "hit_share",
+                PartFigure::Share(counts.hit_bytes, counts.hit_bytes + counts.miss_bytes),
+            ),
+            (
+                "logged_bytes_per_s",
+                PartFigure::Counter(counts.logged_bytes),
+            ),
+            (
+                "destaged_bytes_per_s",
+                PartFigure::Counter(counts.destaged_bytes),
+            ),
+            (
+                "destage_retries_per_s",
+                PartFigure::Counter(counts.destage_retries),
+            ),
             ("waits_per_s", PartFigure::Counter(counts.waits)),
             ("waiting_requests", PartFigure::Gauge(counts.waiting as f64)),
         ]

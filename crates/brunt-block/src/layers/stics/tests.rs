@@ -43,7 +43,10 @@ fn stand_of(stand: &AtomicU8) -> Stand {
 
 impl Gate {
     fn new() -> Arc<Gate> {
-        Arc::new(Gate { memory: MemoryBackend::new(BYTES, 512).unwrap(), stand: Arc::default() })
+        Arc::new(Gate {
+            memory: MemoryBackend::new(BYTES, 512).unwrap(),
+            stand: Arc::default(),
+        })
     }
 
     fn set(&self, stand: Stand) {
@@ -67,7 +70,11 @@ impl Backend for Gate {
             return Err(OpenError::Refused("out of reach".into()));
         }
         let (inner, stand) = (self.memory.open(ring, depth)?, Arc::clone(&self.stand));
-        Ok(Box::new(GateDevice { inner, stand, held: VecDeque::new() }))
+        Ok(Box::new(GateDevice {
+            inner,
+            stand,
+            held: VecDeque::new(),
+        }))
     }
 }
 
@@ -88,8 +95,11 @@ impl Device for GateDevice {
             }
             Stand::Silent => {}
             Stand::Gone => {
-                let fail =
-                    |one: Request| Completion { tag: one.tag, buf: one.buf, result: Err(DeviceError::Gone) };
+                let fail = |one: Request| Completion {
+                    tag: one.tag,
+                    buf: one.buf,
+                    result: Err(DeviceError::Gone),
+                };
                 done.extend(self.held.drain(..).map(fail));
             }
         }
@@ -123,7 +133,10 @@ fn open(far: &Arc<Gate>, log: &Path, more: &str) -> Result<SticsBackend, OpenErr
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "waited in vain: {what}"
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -131,15 +144,34 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 impl Bench {
     fn new(far: &Arc<Gate>, log: &Path, more: &str) -> Bench {
         let backend = open(far, log, more).unwrap();
-        let ring = Ring::new(RingConfig { arena_bytes: 0, ..RingConfig::default() }).unwrap();
+        let ring = Ring::new(RingConfig {
+            arena_bytes: 0,
+            ..RingConfig::default()
+        })
+        .unwrap();
         let device = backend.open(&ring, 16).unwrap();
-        Bench { device, backend, ring }
+        Bench {
+            device,
+            backend,
+            ring,
+        }
     }
 
     fn request(&self, tag: u64, op: Op, offset: u64, len: u64) -> Request {
         let data = matches!(op, Op::Read | Op::Write);
-        let buf = if data { self.ring.pool().take(len as usize) } else { Buf::empty() };
-        Request { tag, op, offset, len, buf, force_unit_access: false }
+        let buf = if data {
+            self.ring.pool().take(len as usize)
+        } else {
+            Buf::empty()
+        };
+        Request {
+            tag,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access: false,
+        }
     }
 
     fn one(&mut self, request: Request) -> Completion {
@@ -167,9 +199,19 @@ impl Bench {
     ) {
         let begin = Instant::now();
         while !holds(self, done) {
-            assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+            assert!(
+                begin.elapsed() < Duration::from_secs(60),
+                "waited in vain: {what}"
+            );
             let until = Clock::Monotonic.now().after(Duration::from_millis(1));
-            turn::turn_until(&self.ring, &mut *self.device, &mut VecDeque::new(), done, until).unwrap();
+            turn::turn_until(
+                &self.ring,
+                &mut *self.device,
+                &mut VecDeque::new(),
+                done,
+                until,
+            )
+            .unwrap();
         }
     }
 
@@ -248,8 +290,15 @@ fn several(bench: &mut Bench, random: &mut Random, truth: &mut [u8]) {
         let within = random.below(reach);
         let len = 512 * (1 + random.below((sectors - within).min(128)));
         let offset = tag * (stretch / 512) * 512 + within * 512;
-        let op = [Op::Read, Op::Write, Op::Write, Op::Write, Op::WriteZeroes, Op::Unmap, Op::Flush]
-            [random.below(7) as usize];
+        let op = [
+            Op::Read,
+            Op::Write,
+            Op::Write,
+            Op::Write,
+            Op::WriteZeroes,
+            Op::Unmap,
+            Op::Flush,
+        ][random.below(7) as usize];
         let mut request = match op {
             Op::Flush => bench.request(tag, op, 0, 0),
             _ => bench.request(tag, op, offset, len),
@@ -266,7 +315,10 @@ fn several(bench: &mut Bench, random: &mut Random, truth: &mut [u8]) {
         }
         batch.push_back(request);
     }
-    let expected: Vec<(Op, u64, u64)> = batch.iter().map(|one| (one.op, one.offset, one.len)).collect();
+    let expected: Vec<(Op, u64, u64)> = batch
+        .iter()
+        .map(|one| (one.op, one.offset, one.len))
+        .collect();
     let mut done = Vec::new();
     while done.len() < expected.len() {
         turn::turn(&bench.ring, &mut *bench.device, &mut batch, &mut done).unwrap();
@@ -276,7 +328,10 @@ fn several(bench: &mut Bench, random: &mut Random, truth: &mut [u8]) {
         let (op, offset, len) = expected[one.tag as usize];
         if op == Op::Read {
             let place = offset as usize..(offset + len) as usize;
-            assert!(one.buf[..len as usize] == truth[place], "{len} bytes at {offset}");
+            assert!(
+                one.buf[..len as usize] == truth[place],
+                "{len} bytes at {offset}"
+            );
         }
     }
 }
@@ -293,11 +348,19 @@ fn reads_come_from_the_log() {
         }
         for part in (0..10).rev() {
             let data = bench.read(part * (256 << 10), 256 << 10);
-            assert!(data.iter().all(|byte| *byte == lap * 10 + part as u8), "lap {lap}, part {part}");
+            assert!(
+                data.iter().all(|byte| *byte == lap * 10 + part as u8),
+                "lap {lap}, part {part}"
+            );
         }
         bench.destage();
         // What was destaged is still here.
-        assert!(bench.read(5 * (256 << 10), 4096).iter().all(|byte| *byte == lap * 10 + 5));
+        assert!(
+            bench
+                .read(5 * (256 << 10), 4096)
+                .iter()
+                .all(|byte| *byte == lap * 10 + 5)
+        );
         assert_eq!(bench.count("miss_bytes"), 0);
     }
 }
@@ -324,9 +387,17 @@ fn the_far_side_goes_and_comes_back() {
         bench.turn_until(&mut done, "what there is room for", |bench, done| {
             done.len() as u64 + bench.count("waiting") == 14 && bench.count("waiting") > 0
         });
-        assert!(done.len() >= 8 && done.iter().all(|one| one.result.is_ok()), "{} were taken", done.len());
+        assert!(
+            done.len() >= 8 && done.iter().all(|one| one.result.is_ok()),
+            "{} were taken",
+            done.len()
+        );
         let answered: Vec<u64> = done.iter().map(|one| one.tag).collect();
-        assert_eq!(answered.iter().max(), Some(&(answered.len() as u64 - 1)), "in order");
+        assert_eq!(
+            answered.iter().max(),
+            Some(&(answered.len() as u64 - 1)),
+            "in order"
+        );
         if stand == Stand::Gone {
             until("it tries again", || bench.count("destage_retries") > 1);
         }
@@ -358,16 +429,24 @@ fn a_waiting_write_is_cancelled() {
     let (far, log) = (Gate::new(), folder.path().join("log"));
     far.set(Stand::Silent);
     let mut bench = Bench::new(&far, &log, ",size=1MiB,memory=1MiB,destage=always");
-    let mut batch: VecDeque<_> = (0..5).map(|tag| bench.request(tag, Op::Write, 0, 256 << 10)).collect();
+    let mut batch: VecDeque<_> = (0..5)
+        .map(|tag| bench.request(tag, Op::Write, 0, 256 << 10))
+        .collect();
     bench.device.submit(&mut batch);
     let mut done = Vec::new();
-    bench.turn_until(&mut done, "a write waits", |bench, _| bench.count("waiting") > 0);
+    bench.turn_until(&mut done, "a write waits", |bench, _| {
+        bench.count("waiting") > 0
+    });
     bench.device.cancel(4);
-    bench.turn_until(&mut done, "it is answered", |_, done| done.iter().any(|one| one.tag == 4));
+    bench.turn_until(&mut done, "it is answered", |_, done| {
+        done.iter().any(|one| one.tag == 4)
+    });
     let cancelled = done.iter().find(|one| one.tag == 4).unwrap();
     assert!(cancelled.result.is_err(), "{:?}", cancelled.result);
     far.set(Stand::Open);
-    bench.turn_until(&mut done, "the others", |bench, _| bench.device.outstanding() == 0);
+    bench.turn_until(&mut done, "the others", |bench, _| {
+        bench.device.outstanding() == 0
+    });
 }
 
 /// The log fails: everything in it goes to the device, then writes do; and when it works again after a restart,
@@ -382,14 +461,22 @@ fn a_broken_log_is_bypassed() {
     bench.command("break-log");
     assert_eq!(far.read(0, 1), [0], "nothing was destaged");
     bench.write(4096, 4096, 3);
-    assert_eq!(bench.read(0, 12288), [vec![1; 4096], vec![3; 4096], vec![1; 4096]].concat());
-    until("writes bypass it", || bench.mode() == Value::Text("bypass".into()));
+    assert_eq!(
+        bench.read(0, 12288),
+        [vec![1; 4096], vec![3; 4096], vec![1; 4096]].concat()
+    );
+    until("writes bypass it", || {
+        bench.mode() == Value::Text("bypass".into())
+    });
     assert!(bench.device.health().trouble.is_some());
     bench.write(0, 4096, 4);
     assert!(bench.count("bypassed") > 0);
     let flush = bench.request(3, Op::Flush, 0, 0);
     bench.one(flush).result.unwrap();
-    assert_eq!((far.read(0, 1), far.read(4096, 1), far.read(8192, 1)), (vec![4], vec![3], vec![1]));
+    assert_eq!(
+        (far.read(0, 1), far.read(4096, 1), far.read(8192, 1)),
+        (vec![4], vec![3], vec![1])
+    );
     drop(bench);
     let mut bench = Bench::new(&far, &log, ",idle=1h");
     assert_eq!(bench.count("replayed_records"), 0);
@@ -424,11 +511,22 @@ fn threads_share_the_cache() {
         let backend = &bench.backend;
         let data = std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
-                let ring = Ring::new(RingConfig { arena_bytes: 0, ..RingConfig::default() }).unwrap();
+                let ring = Ring::new(RingConfig {
+                    arena_bytes: 0,
+                    ..RingConfig::default()
+                })
+                .unwrap();
                 let mut device = backend.open(&ring, 1).unwrap();
                 let (op, offset, len) = (Op::Read, u64::from(round) * BLOCK, BLOCK);
                 let buf = ring.pool().take(BLOCK as usize);
-                let request = Request { tag: 1, op, offset, len, buf, force_unit_access: false };
+                let request = Request {
+                    tag: 1,
+                    op,
+                    offset,
+                    len,
+                    buf,
+                    force_unit_access: false,
+                };
                 turn::one(&ring, &mut *device, request).unwrap().buf[..BLOCK as usize].to_vec()
             });
             reader.join().unwrap()
@@ -439,7 +537,9 @@ fn threads_share_the_cache() {
 
 fn refused(far: &Arc<Gate>, log: &Path, more: &str) -> LogError {
     match open(far, log, more) {
-        Err(OpenError::Failed(error)) => *error.downcast::<LogError>().expect("the log's own error"),
+        Err(OpenError::Failed(error)) => {
+            *error.downcast::<LogError>().expect("the log's own error")
+        }
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it was opened"),
     }
@@ -455,7 +555,11 @@ fn three_records(far: &Arc<Gate>, log: &Path) {
 }
 
 fn change(log: &Path, at: u64) {
-    let file = std::fs::File::options().read(true).write(true).open(log).unwrap();
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(log)
+        .unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).unwrap();
     file.write_all_at(&[byte[0] ^ 1], at).unwrap();
@@ -477,14 +581,25 @@ fn a_torn_end_is_said() {
         change(&log, record_at(2) + at);
         let mut bench = Bench::new(&far, &log, ",idle=1h");
         // A record without its first byte is none at all.
-        let said = bench.device.info().notes.iter().any(|note| note.contains("number 3, is torn"));
+        let said = bench
+            .device
+            .info()
+            .notes
+            .iter()
+            .any(|note| note.contains("number 3, is torn"));
         assert_eq!(said, at > 0, "{:?}", bench.device.info().notes);
         assert_eq!(bench.count("replayed_records"), 2);
-        assert_eq!(bench.read(0, 3 * BLOCK), [vec![1; 4096], vec![2; 4096], vec![0; 4096]].concat());
+        assert_eq!(
+            bench.read(0, 3 * BLOCK),
+            [vec![1; 4096], vec![2; 4096], vec![0; 4096]].concat()
+        );
         bench.write(BLOCK, BLOCK, 9);
         drop(bench);
         let mut bench = Bench::new(&far, &log, ",idle=1h");
-        assert_eq!((bench.count("replayed_records"), bench.read(BLOCK, 1 << 9)), (3, vec![9; 512]));
+        assert_eq!(
+            (bench.count("replayed_records"), bench.read(BLOCK, 1 << 9)),
+            (3, vec![9; 512])
+        );
     }
 }
 
@@ -497,13 +612,29 @@ fn damage_in_the_middle_is_refused() {
         three_records(&far, &log);
         change(&log, record_at(1) + at);
         let error = refused(&far, &log, ",idle=1h");
-        assert!(matches!(error, LogError::Damaged { sequence: 2, later: 3, .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                LogError::Damaged {
+                    sequence: 2,
+                    later: 3,
+                    ..
+                }
+            ),
+            "{error}"
+        );
         let mut bench = Bench::new(&far, &log, ",idle=1h,damaged=drop");
-        assert_eq!(bench.read(0, 3 * BLOCK), [vec![1; 4096], vec![0; 8192]].concat());
+        assert_eq!(
+            bench.read(0, 3 * BLOCK),
+            [vec![1; 4096], vec![0; 8192]].concat()
+        );
         bench.write(BLOCK, BLOCK, 9);
         drop(bench);
         let mut bench = Bench::new(&far, &log, ",idle=1h");
-        assert_eq!(bench.read(0, 3 * BLOCK), [vec![1; 4096], vec![9; 4096], vec![0; 4096]].concat());
+        assert_eq!(
+            bench.read(0, 3 * BLOCK),
+            [vec![1; 4096], vec![9; 4096], vec![0; 4096]].concat()
+        );
     }
 }
 
@@ -513,12 +644,18 @@ fn a_temporary_log_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (far, log) = (Gate::new(), folder.path().join("log"));
     let more = ",size=2MiB,memory=1MiB,idle=1h,temporary=yes";
-    let (mut bench, mut other) = (Bench::new(&far, &log, more), Bench::new(&Gate::new(), &log, more));
+    let (mut bench, mut other) = (
+        Bench::new(&far, &log, more),
+        Bench::new(&Gate::new(), &log, more),
+    );
     for part in 0..6 {
         bench.write(part * (256 << 10), 256 << 10, 7);
         other.write(part * (256 << 10), 256 << 10, 8);
     }
-    assert_eq!((bench.read(0, 512), other.read(0, 512)), (vec![7; 512], vec![8; 512]));
+    assert_eq!(
+        (bench.read(0, 512), other.read(0, 512)),
+        (vec![7; 512], vec![8; 512])
+    );
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     drop(bench);
     assert_eq!(Bench::new(&far, &log, more).count("replayed_records"), 0);
@@ -531,11 +668,26 @@ fn other_logs_are_refused() {
     let (far, log) = (Gate::new(), folder.path().join("log"));
     three_records(&far, &log);
     let whole = std::fs::read(&log).unwrap();
-    let other = Arc::new(Gate { memory: MemoryBackend::new(BYTES / 2, 512).unwrap(), stand: Arc::default() });
-    assert!(matches!(refused(&other, &log, ""), LogError::AnotherDevice { .. }));
-    assert!(matches!(refused(&far, &log, ",identity=other"), LogError::AnotherDevice { .. }));
-    assert!(matches!(refused(&far, &log, ",size=2MiB"), LogError::Size { .. }));
-    assert!(matches!(refused(&far, folder.path(), ""), LogError::Io { .. }));
+    let other = Arc::new(Gate {
+        memory: MemoryBackend::new(BYTES / 2, 512).unwrap(),
+        stand: Arc::default(),
+    });
+    assert!(matches!(
+        refused(&other, &log, ""),
+        LogError::AnotherDevice { .. }
+    ));
+    assert!(matches!(
+        refused(&far, &log, ",identity=other"),
+        LogError::AnotherDevice { .. }
+    ));
+    assert!(matches!(
+        refused(&far, &log, ",size=2MiB"),
+        LogError::Size { .. }
+    ));
+    assert!(matches!(
+        refused(&far, folder.path(), ""),
+        LogError::Io { .. }
+    ));
     let bench = Bench::new(&far, &log, ",idle=1h");
     assert!(matches!(refused(&far, &log, ""), LogError::InUse { .. }));
     drop(bench);
@@ -585,7 +737,15 @@ fn mistakes() {
         assert!(SticsOptions::parse(text).is_err(), "'{text}' was taken");
     }
     let options =
-        SticsOptions::parse("a/log,high=90,low=10,memory=2MiB,destage=always,order=log,flush=far").unwrap();
-    assert_eq!((options.high_percent, options.low_percent, options.memory_bytes), (90, 10, 2 << 20));
+        SticsOptions::parse("a/log,high=90,low=10,memory=2MiB,destage=always,order=log,flush=far")
+            .unwrap();
+    assert_eq!(
+        (
+            options.high_percent,
+            options.low_percent,
+            options.memory_bytes
+        ),
+        (90, 10, 2 << 20)
+    );
     assert!(options.always && options.batch.flush && !options.batch.by_offset);
 }

@@ -25,12 +25,23 @@ pub(super) fn run(shared: &Shared, always: bool) {
                 header.data_crc = crc32c::crc32c(&bytes[BLOCK as usize..][..data]);
                 bytes[..BLOCK as usize].copy_from_slice(&header.encode(&id));
                 let written = shared.log.write(header.place.at, &bytes);
-                if always { written.and_then(|()| shared.log.sync()) } else { written }
+                if always {
+                    written.and_then(|()| shared.log.sync())
+                } else {
+                    written
+                }
             }
             Work::Sync(_) => shared.log.sync(),
         };
         if let Err(error) = outcome {
-            shared.log_failed(if matches!(work, Work::Sync(_)) { "sync" } else { "write" }, &error);
+            shared.log_failed(
+                if matches!(work, Work::Sync(_)) {
+                    "sync"
+                } else {
+                    "write"
+                },
+                &error,
+            );
             continue;
         }
         let mut state = shared.lock();
@@ -68,7 +79,9 @@ fn next(shared: &Shared, bytes: &mut Vec<u8>) -> Option<Work> {
             if let Some(job) = state.cache.next_job() {
                 let (data, all) = (job.header.data_bytes(), job.header.record_bytes());
                 bytes.resize(all as usize, 0);
-                state.cache.copy_data(&job, &mut bytes[BLOCK as usize..][..data as usize]);
+                state
+                    .cache
+                    .copy_data(&job, &mut bytes[BLOCK as usize..][..data as usize]);
                 bytes[(BLOCK + data) as usize..].fill(0);
                 return Some(Work::Record(job));
             }
@@ -76,6 +89,9 @@ fn next(shared: &Shared, bytes: &mut Vec<u8>) -> Option<Work> {
         if shared.is_stopping() {
             return None;
         }
-        state = shared.write_work.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        state = shared
+            .write_work
+            .wait(state)
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
     }
 }

@@ -8,11 +8,17 @@ use crate::dissect::rpc::{COMMIT, WRITE};
 use crate::ledger::Ledger;
 
 /// The rule.
-pub(super) const RULE: Rule = Rule { find, needs_operations: true };
+pub(super) const RULE: Rule = Rule {
+    find,
+    needs_operations: true,
+};
 
 fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     for (write, commit) in [(WRITE, COMMIT), (SCSI_WRITE, SCSI_SYNCHRONIZE_CACHE)] {
-        let (writes, commits) = (analysis.all.mix.of(write).calls, analysis.all.mix.of(commit).calls);
+        let (writes, commits) = (
+            analysis.all.mix.of(write).calls,
+            analysis.all.mix.of(commit).calls,
+        );
         if writes >= 100 && commits * 2 >= writes {
             findings.push(Finding {
                 kind: "commits".into(),

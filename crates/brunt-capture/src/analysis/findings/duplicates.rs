@@ -6,11 +6,17 @@ use crate::analysis::report::Finding;
 use crate::ledger::Ledger;
 
 /// The rule.
-pub(super) const RULE: Rule = Rule { find, needs_operations: true };
+pub(super) const RULE: Rule = Rule {
+    find,
+    needs_operations: true,
+};
 
 fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     let [read, written] = analysis.all.duplicates.blocks();
-    let (share, zeros) = (analysis.all.duplicates.duplicate_share(), analysis.all.duplicates.zero_share());
+    let (share, zeros) = (
+        analysis.all.duplicates.duplicate_share(),
+        analysis.all.duplicates.zero_share(),
+    );
     if read + written >= 2048 && share >= 0.2 {
         findings.push(Finding {
             kind: "duplicates".into(),

@@ -13,7 +13,10 @@ use crate::dissect::iscsi::SCSI;
 use crate::ledger::Ledger;
 
 /// The rule.
-pub(super) const RULE: Rule = Rule { find, needs_operations: true };
+pub(super) const RULE: Rule = Rule {
+    find,
+    needs_operations: true,
+};
 
 fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     let calls = analysis.all.mix.calls();
@@ -22,7 +25,10 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
         let of_these = percent(storm.count, analysis.all.mix.of(storm.operation).calls);
         let name = storm.operation.name();
         // Looking for names that are not there is how programs search their paths.
-        let ordinary = matches!((name, storm.status.status), ("LOOKUP" | "ACCESS" | "OPEN", 2));
+        let ordinary = matches!(
+            (name, storm.status.status),
+            ("LOOKUP" | "ACCESS" | "OPEN", 2)
+        );
         let threshold = if ordinary { 20.0 } else { 1.0 };
         if of_all < threshold || storm.count < 50 {
             continue;
@@ -65,6 +71,8 @@ fn scsi_advice(status: u32) -> &'static str {
         Ok(ScsiStatus::TaskAborted) => {
             "Another initiator's reset or a time-out ended these commands: look for task management in the capture."
         }
-        _ => "An operation that keeps failing the same way costs the target as much as one that works.",
+        _ => {
+            "An operation that keeps failing the same way costs the target as much as one that works."
+        }
     }
 }

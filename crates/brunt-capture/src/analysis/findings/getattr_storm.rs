@@ -7,12 +7,23 @@ use crate::dissect::rpc::GETATTR;
 use crate::ledger::Ledger;
 
 /// The rule.
-pub(super) const RULE: Rule = Rule { find, needs_operations: true };
+pub(super) const RULE: Rule = Rule {
+    find,
+    needs_operations: true,
+};
 
 fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     let (calls, getattrs) = (analysis.all.mix.calls(), analysis.all.mix.of(GETATTR).calls);
     let seconds = analysis.all.rates.duration_s().max(1e-9);
-    let Some((_, top)) = analysis.all.hot.pairs.iter().max_by_key(|(_, pair)| pair.getattrs) else { return };
+    let Some((_, top)) = analysis
+        .all
+        .hot
+        .pairs
+        .iter()
+        .max_by_key(|(_, pair)| pair.getattrs)
+    else {
+        return;
+    };
     let top_rate = f64::from(top.getattrs) / seconds;
     // Attribute caches hold for three seconds at least: more than one GETATTR a second for
     // one file by one client means that the cache is off.

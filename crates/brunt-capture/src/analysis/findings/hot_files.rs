@@ -7,17 +7,27 @@ use crate::ledger::Ledger;
 use crate::operation::FileKey;
 
 /// The rule.
-pub(super) const RULE: Rule = Rule { find, needs_operations: true };
+pub(super) const RULE: Rule = Rule {
+    find,
+    needs_operations: true,
+};
 
 fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
-    let mut files: Vec<_> = analysis.all.hot.files.iter().filter(|(_, f)| f.load.operations > 0).collect();
+    let mut files: Vec<_> = analysis
+        .all
+        .hot
+        .files
+        .iter()
+        .filter(|(_, f)| f.load.operations > 0)
+        .collect();
     if files.len() < 250 {
         return;
     }
     let count = files.len();
     // The first 25 are enough, and the first of all.
-    let order =
-        |(key, f): &(u64, &crate::analysis::hot::FileEntry)| (std::cmp::Reverse(f.load.operations), *key);
+    let order = |(key, f): &(u64, &crate::analysis::hot::FileEntry)| {
+        (std::cmp::Reverse(f.load.operations), *key)
+    };
     files.select_nth_unstable_by_key(25, order);
     files.truncate(25);
     files.sort_unstable_by_key(order);

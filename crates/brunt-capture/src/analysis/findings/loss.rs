@@ -11,7 +11,10 @@ use crate::analysis::report::Finding;
 use crate::ledger::Ledger;
 
 /// The rule.
-pub(super) const RULE: Rule = Rule { find, needs_operations: false };
+pub(super) const RULE: Rule = Rule {
+    find,
+    needs_operations: false,
+};
 
 fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
     let lost = ledger.replies_unmatched + ledger.records_lost;

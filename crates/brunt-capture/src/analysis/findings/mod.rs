@@ -68,11 +68,27 @@ mod tests {
     fn something_else() {
         let mut analysis = Analysis::new();
         (0..12).for_each(|_| analysis.on_not_understood(NextHeader::EtherType(0x88b5), 64));
-        let found = |packets| find(&analysis, &Ledger { packets, ..Ledger::default() });
+        let found = |packets| {
+            find(
+                &analysis,
+                &Ledger {
+                    packets,
+                    ..Ledger::default()
+                },
+            )
+        };
         let finding = &found(20)[0];
         assert_eq!(finding.kind, "not-understood");
-        assert!(finding.text.contains("12 of 20 packets (60 %)"), "{}", finding.text);
-        assert!(finding.text.contains("12 of EtherType 0x88b5"), "{}", finding.text);
+        assert!(
+            finding.text.contains("12 of 20 packets (60 %)"),
+            "{}",
+            finding.text
+        );
+        assert!(
+            finding.text.contains("12 of EtherType 0x88b5"),
+            "{}",
+            finding.text
+        );
         assert!(found(1000).is_empty());
     }
 
@@ -82,27 +98,80 @@ mod tests {
     fn what_is_missing_is_said() {
         let check = |ledger: Ledger, expected: Option<(&str, &str)>| {
             let found = find(&Analysis::new(), &ledger);
-            let found = found.first().map(|finding| (&*finding.kind, &*finding.advice));
-            assert_eq!(found.map(|(kind, _)| kind), expected.map(|(kind, _)| kind), "{ledger:?}");
+            let found = found
+                .first()
+                .map(|finding| (&*finding.kind, &*finding.advice));
+            assert_eq!(
+                found.map(|(kind, _)| kind),
+                expected.map(|(kind, _)| kind),
+                "{ledger:?}"
+            );
             if let (Some((_, advice)), Some((_, cause))) = (found, expected) {
                 assert!(advice.contains(cause), "{advice}");
             }
         };
-        let seen = Ledger { packets: 1000, calls: 50, replies: 50, ..Ledger::default() };
+        let seen = Ledger {
+            packets: 1000,
+            calls: 50,
+            replies: 50,
+            ..Ledger::default()
+        };
         check(seen.clone(), None);
-        check(Ledger { replies_unmatched: 2, records_damaged: 2, ..seen.clone() }, None);
+        check(
+            Ledger {
+                replies_unmatched: 2,
+                records_damaged: 2,
+                ..seen.clone()
+            },
+            None,
+        );
         // Most calls lost: too few are left for any other finding.
-        let lost = Ledger { calls: 8, replies: 419, replies_unmatched: 411, ..seen.clone() };
+        let lost = Ledger {
+            calls: 8,
+            replies: 419,
+            replies_unmatched: 411,
+            ..seen.clone()
+        };
         check(lost.clone(), Some(("capture-loss", "drops packets")));
-        check(Ledger { packets_cut: 600, ..lost }, Some(("capture-loss", "snap length")));
+        check(
+            Ledger {
+                packets_cut: 600,
+                ..lost
+            },
+            Some(("capture-loss", "snap length")),
+        );
         // So short that no message is whole.
-        let cut = Ledger { packets: 600, packets_cut: 600, records_lost: 200, ..Ledger::default() };
+        let cut = Ledger {
+            packets: 600,
+            packets_cut: 600,
+            records_lost: 200,
+            ..Ledger::default()
+        };
         check(cut, Some(("capture-loss", "snap length")));
-        check(Ledger { packets_dropped: 1, ..seen.clone() }, Some(("capture-loss", "--ring")));
+        check(
+            Ledger {
+                packets_dropped: 1,
+                ..seen.clone()
+            },
+            Some(("capture-loss", "--ring")),
+        );
         // Every header seen, and two thirds of the data not.
-        let damaged =
-            Ledger { records_damaged: 49, data_bytes: 1 << 20, data_bytes_missing: 2 << 20, ..seen };
-        check(damaged.clone(), Some(("capture-incomplete", "drops packets")));
-        check(Ledger { packets_cut: 600, ..damaged }, Some(("capture-incomplete", "snap length")));
+        let damaged = Ledger {
+            records_damaged: 49,
+            data_bytes: 1 << 20,
+            data_bytes_missing: 2 << 20,
+            ..seen
+        };
+        check(
+            damaged.clone(),
+            Some(("capture-incomplete", "drops packets")),
+        );
+        check(
+            Ledger {
+                packets_cut: 600,
+                ..damaged
+            },
+            Some(("capture-incomplete", "snap length")),
+        );
     }
 }

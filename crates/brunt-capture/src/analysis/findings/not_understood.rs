@@ -6,7 +6,10 @@ use crate::analysis::report::Finding;
 use crate::ledger::Ledger;
 
 /// The rule.
-pub(super) const RULE: Rule = Rule { find, needs_operations: false };
+pub(super) const RULE: Rule = Rule {
+    find,
+    needs_operations: false,
+};
 
 /// ARP, ICMP and the like are never that much of a capture of storage.
 const SHARE_MIN_PERCENT: f64 = 20.0;
@@ -15,12 +18,18 @@ const PACKETS_MIN: u64 = 10;
 fn find(analysis: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
     let amounts = analysis.all.not_understood.amounts();
     let too_deep = ledger.packets_tunneled_too_deep;
-    let packets: u64 = too_deep + amounts.iter().map(|(_, amount)| amount.packets).sum::<u64>();
+    let packets: u64 = too_deep
+        + amounts
+            .iter()
+            .map(|(_, amount)| amount.packets)
+            .sum::<u64>();
     if packets < PACKETS_MIN || percent(packets, ledger.packets) < SHARE_MIN_PERCENT {
         return;
     }
     let most = match amounts.first() {
-        Some((name, amount)) if amount.packets >= too_deep => format!("{} of {name}", amount.packets),
+        Some((name, amount)) if amount.packets >= too_deep => {
+            format!("{} of {name}", amount.packets)
+        }
         _ => format!("{too_deep} in too many tunnels"),
     };
     findings.push(Finding {

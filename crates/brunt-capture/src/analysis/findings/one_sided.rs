@@ -7,14 +7,20 @@ use crate::analysis::report::Finding;
 use crate::ledger::Ledger;
 
 /// The rule.
-pub(super) const RULE: Rule = Rule { find, needs_operations: false };
+pub(super) const RULE: Rule = Rule {
+    find,
+    needs_operations: false,
+};
 
 /// Fewer are what a capture's start leaves of a connection.
 const MESSAGES_MIN: u64 = 10;
 
 fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
     // RPC counts replies that name no operation apart; those of iSCSI are answers without their commands.
-    let alone = ledger.named().find(|(name, _)| *name == "replies_alone").map_or(0, |(_, count)| count);
+    let alone = ledger
+        .named()
+        .find(|(name, _)| *name == "replies_alone")
+        .map_or(0, |(_, count)| count);
     let alone = alone.max(ledger.replies_unmatched);
     let (text, advice) = if ledger.calls == 0 && alone >= MESSAGES_MIN {
         (
@@ -25,11 +31,18 @@ fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
         )
     } else if ledger.calls >= MESSAGES_MIN && ledger.replies == 0 {
         (
-            format!("Only packets from clients were captured: {} calls and no replies.", ledger.calls),
+            format!(
+                "Only packets from clients were captured: {} calls and no replies.",
+                ledger.calls
+            ),
             "Without replies, latencies, errors and attributes are missing: capture the other direction, too.",
         )
     } else {
         return;
     };
-    findings.push(Finding { kind: "one-sided".into(), text, advice: advice.into() });
+    findings.push(Finding {
+        kind: "one-sided".into(),
+        text,
+        advice: advice.into(),
+    });
 }

@@ -6,7 +6,10 @@ use crate::analysis::{Analysis, Quantiles};
 use crate::ledger::Ledger;
 
 /// The rule.
-pub(super) const RULE: Rule = Rule { find, needs_operations: true };
+pub(super) const RULE: Rule = Rule {
+    find,
+    needs_operations: true,
+};
 
 fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     for (name, operations) in analysis.all.mix.iter() {

@@ -104,12 +104,28 @@ impl Analysis {
     pub fn report(&self, ledger: &Ledger) -> Report {
         let (all, hot) = (&self.all, &self.all.hot);
         let used = hot.files.iter().filter(|(_, f)| f.load.operations > 0);
-        let files = used.map(|(key, f)| (FileKey(key), f.load, f.latency.as_ref())).collect();
-        let clients = hot.clients.iter().map(|(_, c)| (c.address, c.load, Some(&c.latency))).collect();
-        let pairs = hot.pairs.iter().map(|(_, p)| ((p.client(), p.file), p.load, None)).collect();
+        let files = used
+            .map(|(key, f)| (FileKey(key), f.load, f.latency.as_ref()))
+            .collect();
+        let clients = hot
+            .clients
+            .iter()
+            .map(|(_, c)| (c.address, c.load, Some(&c.latency)))
+            .collect();
+        let pairs = hot
+            .pairs
+            .iter()
+            .map(|(_, p)| ((p.client(), p.file), p.load, None))
+            .collect();
         let duration_s = all.rates.duration_s();
         let operations = all.mix.calls();
-        let per_second = |amount: f64| if duration_s > 0.0 { amount / duration_s } else { 0.0 };
+        let per_second = |amount: f64| {
+            if duration_s > 0.0 {
+                amount / duration_s
+            } else {
+                0.0
+            }
+        };
         Report {
             start_ns: all.rates.start_ns(),
             duration_s,
@@ -121,12 +137,19 @@ impl Analysis {
             by_operation: operation_rows(&all.mix),
             profile: profile_row(&all.profile.figures(), duration_s),
             duplicates: duplicate_row(&all.duplicates),
-            files: rank(files, &hot.total, hot.files.evicted().0, |key| hot.path(key)),
-            directories: rank(directories(hot), &hot.total, 0, |key| hot.path(key)),
-            clients: rank(clients, &hot.total, hot.clients.evicted().0, |address| address.to_string()),
-            pairs: rank(pairs, &hot.total, hot.pairs.evicted().0, |(client, file)| {
-                format!("{client} {}", hot.path(file))
+            files: rank(files, &hot.total, hot.files.evicted().0, |key| {
+                hot.path(key)
             }),
+            directories: rank(directories(hot), &hot.total, 0, |key| hot.path(key)),
+            clients: rank(clients, &hot.total, hot.clients.evicted().0, |address| {
+                address.to_string()
+            }),
+            pairs: rank(
+                pairs,
+                &hot.total,
+                hot.pairs.evicted().0,
+                |(client, file)| format!("{client} {}", hot.path(file)),
+            ),
             misaligned: misaligned_rows(hot),
             intervals: interval_rows(&all.rates),
             not_understood: not_understood_rows(&all.not_understood),
@@ -145,7 +168,10 @@ fn directories(hot: &Hot) -> Vec<(FileKey, HotLoad, Option<&Latency>)> {
         }
     }
     directories.retain(|_, load| load.operations > 0);
-    let mut directories: Vec<_> = directories.into_iter().map(|(key, load)| (key, load, None)).collect();
+    let mut directories: Vec<_> = directories
+        .into_iter()
+        .map(|(key, load)| (key, load, None))
+        .collect();
     directories.sort_by_key(|(key, ..)| *key);
     directories
 }
@@ -186,11 +212,21 @@ fn profile_row(profile: &ProfileFigures, duration_s: f64) -> ProfileRow {
 fn duplicate_row(duplicates: &Duplicates) -> DuplicateRow {
     let [blocks_read, blocks_written] = duplicates.blocks();
     let (duplicate_share, zero_share) = (duplicates.duplicate_share(), duplicates.zero_share());
-    DuplicateRow { blocks_read, blocks_written, duplicate_share, zero_share }
+    DuplicateRow {
+        blocks_read,
+        blocks_written,
+        duplicate_share,
+        zero_share,
+    }
 }
 
 fn misaligned_rows(hot: &Hot) -> Vec<MisalignedRow> {
-    let mut misaligned: Vec<_> = hot.clients.iter().map(|(_, c)| c).filter(|c| c.misaligned > 0).collect();
+    let mut misaligned: Vec<_> = hot
+        .clients
+        .iter()
+        .map(|(_, c)| c)
+        .filter(|c| c.misaligned > 0)
+        .collect();
     misaligned.sort_by_key(|c| (Reverse(c.misaligned), c.address));
     let row = |c: &&ClientEntry| MisalignedRow {
         client: c.address.to_string(),
@@ -201,7 +237,11 @@ fn misaligned_rows(hot: &Hot) -> Vec<MisalignedRow> {
 }
 
 fn not_understood_rows(not_understood: &NotUnderstood) -> Vec<NotUnderstoodRow> {
-    let row = |(name, Amount { packets, bytes }): (String, Amount)| NotUnderstoodRow { name, packets, bytes };
+    let row = |(name, Amount { packets, bytes }): (String, Amount)| NotUnderstoodRow {
+        name,
+        packets,
+        bytes,
+    };
     not_understood.amounts().into_iter().map(row).collect()
 }
 

@@ -33,7 +33,11 @@ pub(in crate::analysis) fn time(ns: u64) -> String {
         1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),
         _ => (ns as f64 / 1e9, "s"),
     };
-    let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    let decimals = if value < 10.0 {
+        2
+    } else {
+        usize::from(value < 100.0)
+    };
     format!("{value:.decimals$} {unit}")
 }
 
@@ -69,7 +73,10 @@ pub fn text(report: &Report) -> String {
     let mut out = String::new();
     let o = &mut out;
     if !report.valid {
-        let _ = writeln!(o, "INVALID: the ledger does not add up; this is a defect of brunt.\n");
+        let _ = writeln!(
+            o,
+            "INVALID: the ledger does not add up; this is a defect of brunt.\n"
+        );
     }
     let _ = writeln!(
         o,
@@ -88,7 +95,10 @@ pub fn text(report: &Report) -> String {
     write_profile(report, o);
     for (title, ranking) in [
         ("files", &report.files),
-        ("directories (with the files directly in them)", &report.directories),
+        (
+            "directories (with the files directly in them)",
+            &report.directories,
+        ),
         ("clients", &report.clients),
         ("pairs of client and file", &report.pairs),
     ] {
@@ -100,7 +110,13 @@ pub fn text(report: &Report) -> String {
 
 fn write_operations(report: &Report, o: &mut String) {
     // NFSv4 has names of up to 20 letters.
-    let width = report.by_operation.iter().map(|row| row.name.len()).max().unwrap_or(0).max(12);
+    let width = report
+        .by_operation
+        .iter()
+        .map(|row| row.name.len())
+        .max()
+        .unwrap_or(0)
+        .max(12);
     let _ = writeln!(
         o,
         "\n{:<width$}{:>10}{:>7}{:>9}{:>10}{:>10}{:>10}{:>10}",
@@ -110,7 +126,13 @@ fn write_operations(report: &Report, o: &mut String) {
     rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
     for row in rows {
         // Without a reply nothing is known of errors and latencies: no zeros.
-        let known = |text: String| if row.replies > 0 { text } else { "-".to_string() };
+        let known = |text: String| {
+            if row.replies > 0 {
+                text
+            } else {
+                "-".to_string()
+            }
+        };
         let latency = |ns| known(time(ns));
         let _ = writeln!(
             o,
@@ -149,7 +171,11 @@ fn write_profile(report: &Report, o: &mut String) {
         format_size(p.random_read_working_set_bytes)
     );
     let _ = match report.is_answered() {
-        true => writeln!(o, "; {:.1} calls at a time, {} at most", p.outstanding_mean, p.outstanding_max),
+        true => writeln!(
+            o,
+            "; {:.1} calls at a time, {} at most",
+            p.outstanding_mean, p.outstanding_max
+        ),
         false => writeln!(o),
     };
     let d = &report.duplicates;
@@ -220,13 +246,26 @@ fn write_ledger(report: &Report, o: &mut String) {
         l.of("calls_repeated")
     );
     if l.of("calls_aborted") > 0 {
-        let _ = writeln!(o, "  aborted {} calls, by task management", l.of("calls_aborted"));
+        let _ = writeln!(
+            o,
+            "  aborted {} calls, by task management",
+            l.of("calls_aborted")
+        );
     }
-    let _ =
-        writeln!(o, "  replies {} seen, {} without their call", l.of("replies"), l.of("replies_unmatched"));
+    let _ = writeln!(
+        o,
+        "  replies {} seen, {} without their call",
+        l.of("replies"),
+        l.of("replies_unmatched")
+    );
     for (dissector, counter) in OWN_COUNTERS {
         if l.of(counter.name) > 0 {
-            let _ = writeln!(o, "  {dissector:<7} {} {}", l.of(counter.name), counter.told);
+            let _ = writeln!(
+                o,
+                "  {dissector:<7} {} {}",
+                l.of(counter.name),
+                counter.told
+            );
         }
     }
     write_tunnels(report, o);
@@ -256,11 +295,18 @@ fn write_not_understood(report: &Report, o: &mut String) {
 
 fn write_tunnels(report: &Report, o: &mut String) {
     let l = &report.ledger;
-    let kinds = TUNNELS.iter().map(|(counter, name)| (l.of(counter), name)).filter(|(count, _)| *count > 0);
-    let mut kinds: Vec<String> = kinds.map(|(count, name)| format!("{count} {name}")).collect();
+    let kinds = TUNNELS
+        .iter()
+        .map(|(counter, name)| (l.of(counter), name))
+        .filter(|(count, _)| *count > 0);
+    let mut kinds: Vec<String> = kinds
+        .map(|(count, name)| format!("{count} {name}"))
+        .collect();
     match l.of("packets_tunneled_too_deep") {
         0 => {}
-        count => kinds.push(format!("{count} packets nested more than {TUNNELS_MAX} deep")),
+        count => kinds.push(format!(
+            "{count} packets nested more than {TUNNELS_MAX} deep"
+        )),
     }
     if !kinds.is_empty() {
         wrap(o, "  tunnels", &kinds.join(", "));
@@ -285,7 +331,11 @@ fn write_ranking(o: &mut String, title: &str, ranking: &Ranking, is_answered: bo
             shorten(&row.name, 45),
             row.operations,
             format_size(row.bytes),
-            if is_answered { time(row.time_ns) } else { "-".to_string() }
+            if is_answered {
+                time(row.time_ns)
+            } else {
+                "-".to_string()
+            }
         );
     }
 }

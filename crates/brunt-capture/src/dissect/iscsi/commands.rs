@@ -13,21 +13,66 @@ use crate::operation::{OperationKind, TransferDirection};
 pub const KINDS: [OperationInfo; 17] = [
     OperationInfo::of("SCSI READ", OpKind::Read),
     OperationInfo::of("SCSI WRITE", OpKind::Write),
-    OperationInfo { name: "SCSI SYNCHRONIZE CACHE", op: None },
-    OperationInfo { name: "SCSI UNMAP", op: None },
-    OperationInfo { name: "SCSI WRITE SAME", op: None },
-    OperationInfo { name: "SCSI COMPARE AND WRITE", op: None },
-    OperationInfo { name: "SCSI VERIFY", op: None },
-    OperationInfo { name: "SCSI TEST UNIT READY", op: None },
-    OperationInfo { name: "SCSI INQUIRY", op: None },
-    OperationInfo { name: "SCSI READ CAPACITY", op: None },
-    OperationInfo { name: "SCSI REPORT LUNS", op: None },
-    OperationInfo { name: "SCSI MODE SENSE", op: None },
-    OperationInfo { name: "SCSI REQUEST SENSE", op: None },
-    OperationInfo { name: "SCSI PERSISTENT RESERVE", op: None },
-    OperationInfo { name: "SCSI EXTENDED COPY", op: None },
-    OperationInfo { name: "SCSI OTHER", op: None },
-    OperationInfo { name: "iSCSI TASK MANAGEMENT", op: None },
+    OperationInfo {
+        name: "SCSI SYNCHRONIZE CACHE",
+        op: None,
+    },
+    OperationInfo {
+        name: "SCSI UNMAP",
+        op: None,
+    },
+    OperationInfo {
+        name: "SCSI WRITE SAME",
+        op: None,
+    },
+    OperationInfo {
+        name: "SCSI COMPARE AND WRITE",
+        op: None,
+    },
+    OperationInfo {
+        name: "SCSI VERIFY",
+        op: None,
+    },
+    OperationInfo {
+        name: "SCSI TEST UNIT READY",
+        op: None,
+    },
+    OperationInfo {
+        name: "SCSI INQUIRY",
+        op: None,
+    },
+    OperationInfo {
+        name: "SCSI READ CAPACITY",
+        op: None,
+    },
+    OperationInfo {
+        name: "SCSI REPORT LUNS",
+        op: None,
+    },
+    OperationInfo {
+        name: "SCSI MODE SENSE",
+        op: None,
+    },
+    OperationInfo {
+        name: "SCSI REQUEST SENSE",
+        op: None,
+    },
+    OperationInfo {
+        name: "SCSI PERSISTENT RESERVE",
+        op: None,
+    },
+    OperationInfo {
+        name: "SCSI EXTENDED COPY",
+        op: None,
+    },
+    OperationInfo {
+        name: "SCSI OTHER",
+        op: None,
+    },
+    OperationInfo {
+        name: "iSCSI TASK MANAGEMENT",
+        op: None,
+    },
 ];
 /// Data to a logical unit.
 pub const SCSI_WRITE: OperationKind = OperationKind::of::<Iscsi>(1);
@@ -95,7 +140,11 @@ pub fn capacity_block_bytes(cdb: &Cdb, data: &[u8]) -> Option<u32> {
         (9, _) => 8,
         _ => return None,
     };
-    let bytes = data.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)?;
+    let bytes = data
+        .get(at..at + 4)?
+        .try_into()
+        .ok()
+        .map(u32::from_be_bytes)?;
     (512..=1 << 20).contains(&bytes).then_some(bytes)
 }
 

@@ -18,7 +18,11 @@ pub struct Digests {
 
 impl Digests {
     /// None at all, as during a login.
-    pub const NONE: Digests = Digests { header: Some(false), data: Some(false), agreed: true };
+    pub const NONE: Digests = Digests {
+        header: Some(false),
+        data: Some(false),
+        agreed: true,
+    };
 
     /// Whether both are known.
     pub fn are_known(self) -> bool {
@@ -70,13 +74,18 @@ pub struct OpenDigest {
 impl OpenDigest {
     /// Of a part, all of which was seen if `sum` is there.
     pub fn new(part: Part, sum: Option<[u8; DIGEST_BYTES]>) -> OpenDigest {
-        OpenDigest { part, expected: sum.map_or(Expected::Unknown, Expected::Sum) }
+        OpenDigest {
+            part,
+            expected: sum.map_or(Expected::Unknown, Expected::Sum),
+        }
     }
 
     /// Takes the digest out of `rest`, which begins at its place, and settles that there are some; `false` if it is not
     /// there. Fewer bytes than a digest has say nothing. One that cannot be computed is there when others are.
     pub fn take(&mut self, rest: &mut &[u8], digests: &mut Digests) -> bool {
-        let Some((found, behind)) = rest.split_first_chunk::<DIGEST_BYTES>() else { return false };
+        let Some((found, behind)) = rest.split_first_chunk::<DIGEST_BYTES>() else {
+            return false;
+        };
         let is_there = match self.expected {
             Expected::Sum(sum) => *found == sum,
             Expected::Unknown => *digests.of(self.part) == Some(true),

@@ -106,7 +106,15 @@ impl Default for Half {
             phase: Phase::Header,
             window: [0; BHS_BYTES],
             have: 0,
-            pdu: Pdu { bhs, first_ns: 0, last_ns: 0, at: 0, whole: false, counts: false, len: 0 },
+            pdu: Pdu {
+                bhs,
+                first_ns: 0,
+                last_ns: 0,
+                at: 0,
+                whole: false,
+                counts: false,
+                len: 0,
+            },
             before_data: 0,
             data: 0,
             after_data: 0,
@@ -240,7 +248,9 @@ impl Half {
         if rest.is_empty() {
             return;
         }
-        let Some(mut open) = self.open.take() else { return };
+        let Some(mut open) = self.open.take() else {
+            return;
+        };
         if open.take(rest, digests) {
             self.pdu.len += DIGEST_BYTES as u32;
         } else if open.is_refuted() && self.pdu.counts {
@@ -264,7 +274,11 @@ impl Half {
         let skipped = self.skip.min(rest.len());
         let place = headers::find(&rest[skipped..], self.step()) + skipped;
         let passed = place.min(rest.len());
-        self.skip = if skipped < self.skip { self.skip - skipped } else { place - passed };
+        self.skip = if skipped < self.skip {
+            self.skip - skipped
+        } else {
+            place - passed
+        };
         self.count_searched(passed);
         *rest = &rest[passed..];
     }
@@ -329,11 +343,22 @@ impl Half {
         let bhs = *Bhs::peek(&self.window).expect("48 bytes");
         let is_due = self.phase == Phase::Header && !self.doubtful && digests.are_known();
         // Where digests were only found out, what is due has to look like a header too.
-        let is_due = is_due && if digests.agreed { is_possible(&bhs) } else { is_credible_but_for_cdb(&bhs) };
-        let is_likely = is_credible(&bhs) && (self.phase == Phase::Header || is_search_worthy(&bhs));
+        let is_due = is_due
+            && if digests.agreed {
+                is_possible(&bhs)
+            } else {
+                is_credible_but_for_cdb(&bhs)
+            };
+        let is_likely =
+            is_credible(&bhs) && (self.phase == Phase::Header || is_search_worthy(&bhs));
         // Where digests follow headers, what a search has found is none without one that fits.
-        let is_judged = digests.header.is_none() || digests.header == Some(true) && !self.is_framed();
-        let has_digest = if is_likely && is_judged { header_digest(&self.window, &bhs, rest) } else { None };
+        let is_judged =
+            digests.header.is_none() || digests.header == Some(true) && !self.is_framed();
+        let has_digest = if is_likely && is_judged {
+            header_digest(&self.window, &bhs, rest)
+        } else {
+            None
+        };
         let is_refuted = has_digest == Some(false) && digests.header == Some(true);
         if is_refuted || !(is_likely || is_due) {
             self.refuse(digests);
@@ -360,13 +385,16 @@ impl Half {
         let ends_here = left == rest.len()
             || may_have_digest && left + DIGEST_BYTES == rest.len()
             || self.pdu.at == 0 && self.before_data == rest.len();
-        let known =
-            matches!(bhs.kind(), Opcode::DataIn | Opcode::DataOut | Opcode::R2t | Opcode::ScsiResponse)
-                && waits(bhs.initiator_task_tag.get());
+        let known = matches!(
+            bhs.kind(),
+            Opcode::DataIn | Opcode::DataOut | Opcode::R2t | Opcode::ScsiResponse
+        ) && waits(bhs.initiator_task_tag.get());
         // A command that begins with its segment, and asks for as many bytes as it has blocks of.
-        let begins_here = self.pdu.at == 0 && bhs.kind() == Opcode::ScsiCommand && is_consistent(&bhs);
+        let begins_here =
+            self.pdu.at == 0 && bhs.kind() == Opcode::ScsiCommand && is_consistent(&bhs);
         let fits_digest = has_digest == Some(true) || is_behind_digest;
-        let counts = self.phase == Phase::Header || fits_digest || known || ends_here || begins_here;
+        let counts =
+            self.phase == Phase::Header || fits_digest || known || ends_here || begins_here;
         if has_digest.is_some_and(|has| has || counts) {
             digests.header = digests.header.or(has_digest);
         }
@@ -375,7 +403,13 @@ impl Half {
         }
         // Of data whose beginning is not certain no digest can be computed.
         self.sum = (may_have_digest && digests.header.is_some()).then(RunningDigest::default);
-        self.pdu = Pdu { bhs, whole: true, counts, len: (BHS_BYTES + left) as u32, ..self.pdu };
+        self.pdu = Pdu {
+            bhs,
+            whole: true,
+            counts,
+            len: (BHS_BYTES + left) as u32,
+            ..self.pdu
+        };
         self.doubtful = !counts;
         self.aligned |= self.phase == Phase::Header;
         self.phase = Phase::Body;
@@ -420,14 +454,24 @@ impl Half {
                 self.data_at += data as u32;
                 self.after_data -= len - before - data;
                 self.pdu.whole = false;
-                GapInPdu { data_missing: data as u32, begins, ended: false }
+                GapInPdu {
+                    data_missing: data as u32,
+                    begins,
+                    ended: false,
+                }
             }
             len => {
                 let (under_way, data) = (self.phase == Phase::Body, self.data as u32);
                 // The next place behind the gap that is words away from where a PDU begins.
-                let ahead = if under_way { left } else { self.skip.wrapping_sub(self.have) };
+                let ahead = if under_way {
+                    left
+                } else {
+                    self.skip.wrapping_sub(self.have)
+                };
                 self.aligned &= len.is_some();
-                let behind = len.filter(|_| self.aligned).map(|len| ahead.wrapping_sub(len) % WORD_BYTES);
+                let behind = len
+                    .filter(|_| self.aligned)
+                    .map(|len| ahead.wrapping_sub(len) % WORD_BYTES);
                 self.skip = behind.unwrap_or(0);
                 self.phase = Phase::Search;
                 self.doubtful = true;
@@ -435,7 +479,11 @@ impl Half {
                 (self.have, self.searched) = (0, 0);
                 self.pdu.whole = false;
                 let data_missing = if under_way { data } else { 0 };
-                GapInPdu { data_missing, begins: false, ended: under_way && self.pdu.counts }
+                GapInPdu {
+                    data_missing,
+                    begins: false,
+                    ended: under_way && self.pdu.counts,
+                }
             }
         }
     }
@@ -484,13 +532,20 @@ mod tests {
 
     fn feed(half: &mut Half, digests: &mut Digests, segment: &[u8], waits: bool) {
         let mut rest = segment;
-        while half.next(segment, &mut rest, 0, digests, |_| waits).is_some() {}
+        while half
+            .next(segment, &mut rest, 0, digests, |_| waits)
+            .is_some()
+        {}
     }
 
     const ALL: [[bool; 2]; 4] = [[false, false], [false, true], [true, false], [true, true]];
 
     fn told([header, data]: [bool; 2]) -> Digests {
-        Digests { header: Some(header), data: Some(data), agreed: false }
+        Digests {
+            header: Some(header),
+            data: Some(data),
+            agreed: false,
+        }
     }
 
     /// Wherever a capture begins and however its segments are cut, also behind each header: both digests are found out,
@@ -501,17 +556,26 @@ mod tests {
         for round in 0..400 {
             let truth = ALL[round % 4];
             let (stream, ends) = stream(&mut random, truth, 24, |random, data| random.fill(data));
-            let begin = if round < 40 { 0 } else { random.below(ends[6] as u64) as usize };
+            let begin = if round < 40 {
+                0
+            } else {
+                random.below(ends[6] as u64) as usize
+            };
             let (mut half, mut digests) = (Half::default(), Digests::default());
             let segment_max = [1, 5, 53, 400, 1448, 9000][round / 4 % 6];
             let (mut at, waits, by_headers) = (begin, round % 3 == 0, round % 5 == 0);
             while at < stream.len() {
                 let end = at + 1 + random.below(segment_max) as usize;
-                let cut = ends.iter().copied().find(|end| *end > at).filter(|_| by_headers);
+                let cut = ends
+                    .iter()
+                    .copied()
+                    .find(|end| *end > at)
+                    .filter(|_| by_headers);
                 let end = cut.unwrap_or(end).min(stream.len());
                 feed(&mut half, &mut digests, &stream[at..end], waits);
                 at = end;
-                let is_so = |found: Option<bool>, truth: bool| found.is_none_or(|found| found == truth);
+                let is_so =
+                    |found: Option<bool>, truth: bool| found.is_none_or(|found| found == truth);
                 assert!(
                     is_so(digests.header, truth[0]) && is_so(digests.data, truth[1]),
                     "round {round}: {digests:?} at {at}, but {truth:?}"
@@ -529,7 +593,9 @@ mod tests {
         for round in 0..64 {
             let truth = ALL[1 + round % 3];
             // The data of a PDU that was under way.
-            let (held, ends) = stream(&mut random, [false; 2], 40, |random, data| random.fill(data));
+            let (held, ends) = stream(&mut random, [false; 2], 40, |random, data| {
+                random.fill(data)
+            });
             let begin = ends[3 + round % 20] - BHS_BYTES;
             let mut bytes = held[begin..].to_vec();
             if truth[1] {
@@ -537,7 +603,9 @@ mod tests {
             }
             bytes.extend(stream(&mut random, truth, 40, |random, data| random.fill(data)).0);
             let (mut half, mut digests) = (Half::default(), Digests::default());
-            bytes.chunks(1448).for_each(|segment| feed(&mut half, &mut digests, segment, true));
+            bytes
+                .chunks(1448)
+                .for_each(|segment| feed(&mut half, &mut digests, segment, true));
             assert_eq!(digests, told(truth), "round {round}");
         }
     }
@@ -545,7 +613,11 @@ mod tests {
     /// What a login agreed on holds, also where no header follows.
     #[test]
     fn agreed_digests_hold() {
-        let mut digests = Digests { header: Some(true), data: Some(false), agreed: true };
+        let mut digests = Digests {
+            header: Some(true),
+            data: Some(false),
+            agreed: true,
+        };
         let agreed = digests;
         let mut half = Half::default();
         feed(&mut half, &mut digests, &[0xff; 5000], false);

@@ -125,8 +125,10 @@ const AHEAD_BYTES: usize = 4;
 /// compiler compares several words at once.
 #[inline]
 fn any_word_may_begin(block: &[u8; BLOCK_BYTES + AHEAD_BYTES]) -> bool {
-    let (firsts, seconds) =
-        (block[..BLOCK_BYTES].as_chunks::<4>().0, block[AHEAD_BYTES..].as_chunks::<4>().0);
+    let (firsts, seconds) = (
+        block[..BLOCK_BYTES].as_chunks::<4>().0,
+        block[AHEAD_BYTES..].as_chunks::<4>().0,
+    );
     let mut any = 0;
     for (first, second) in firsts.iter().zip(seconds) {
         // The opcode is the lowest byte, the flags are the next.
@@ -172,14 +174,21 @@ pub fn find(bytes: &[u8], step: usize) -> usize {
     while at < bytes.len() {
         // Of random data one block in 32 is looked at closely: 1.4 instructions a byte, all that is searched together.
         if let Some(block) = bytes[at..].first_chunk() {
-            let any = if step == 4 { any_word_may_begin(block) } else { any_byte_may_begin(block) };
+            let any = if step == 4 {
+                any_word_may_begin(block)
+            } else {
+                any_byte_may_begin(block)
+            };
             if !any {
                 at += BLOCK_BYTES;
                 continue;
             }
         }
         let end = bytes.len().min(at + BLOCK_BYTES);
-        if let Some(found) = (at..end).step_by(step).find(|place| may_begin(&bytes[*place..])) {
+        if let Some(found) = (at..end)
+            .step_by(step)
+            .find(|place| may_begin(&bytes[*place..]))
+        {
             return found;
         }
         at += BLOCK_BYTES;
@@ -198,12 +207,15 @@ mod tests {
     fn header(parts: &[(usize, &[u8])]) -> [u8; BHS_BYTES] {
         let mut bytes = [0; BHS_BYTES];
         bytes[16..20].copy_from_slice(&[0, 0, 1, 2]);
-        parts.iter().for_each(|(at, part)| bytes[*at..*at + part.len()].copy_from_slice(part));
+        parts
+            .iter()
+            .for_each(|(at, part)| bytes[*at..*at + part.len()].copy_from_slice(part));
         bytes
     }
 
     fn credible() -> Vec<[u8; BHS_BYTES]> {
-        let read: &[(usize, &[u8])] = &[(22, &[2, 0]), (32, &[op::READ_10, 0, 0, 0, 0, 0, 0, 0, 1])];
+        let read: &[(usize, &[u8])] =
+            &[(22, &[2, 0]), (32, &[op::READ_10, 0, 0, 0, 0, 0, 0, 0, 1])];
         vec![
             header(&[&[(0, &[0x01, 0xc1][..])], read].concat()),
             header(&[&[(0, &[0x41, 0xc4][..])], read].concat()),
@@ -239,7 +251,10 @@ mod tests {
                     let mut at = 0;
                     loop {
                         at += find(&bytes[at..], step);
-                        assert!(at <= place, "{step} {kind}: {place} was passed over for {at}");
+                        assert!(
+                            at <= place,
+                            "{step} {kind}: {place} was passed over for {at}"
+                        );
                         assert!(may_begin(&bytes[at..]));
                         if at == place {
                             break;
@@ -259,10 +274,17 @@ mod tests {
             let mut bytes = vec![0; random.below(300) as usize];
             random.fill(&mut bytes);
             // Bytes that headers have, so that some are found.
-            bytes.iter_mut().for_each(|byte| *byte &= [0xff, 0x3f, 0x81, 0x47][round % 4]);
+            bytes
+                .iter_mut()
+                .for_each(|byte| *byte &= [0xff, 0x3f, 0x81, 0x47][round % 4]);
             for step in [1, 4] {
-                let expected = (0..bytes.len()).step_by(step).find(|at| may_begin(&bytes[*at..]));
-                assert_eq!(find(&bytes, step), expected.unwrap_or(bytes.len().next_multiple_of(step)));
+                let expected = (0..bytes.len())
+                    .step_by(step)
+                    .find(|at| may_begin(&bytes[*at..]));
+                assert_eq!(
+                    find(&bytes, step),
+                    expected.unwrap_or(bytes.len().next_multiple_of(step))
+                );
             }
         }
     }

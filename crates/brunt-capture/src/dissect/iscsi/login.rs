@@ -67,7 +67,9 @@ impl CapturedLogin {
 
     fn read(&mut self, side: usize) {
         let said = std::mem::take(&mut self.said[side]);
-        let Ok(pairs) = parse_pairs(&said) else { return };
+        let Ok(pairs) = parse_pairs(&said) else {
+            return;
+        };
         for (key, value) in pairs {
             // Of an offer the first is wanted most; what is agreed on is one.
             let crc = || Some(value.split(',').next() == Some("CRC32C"));
@@ -93,15 +95,31 @@ mod tests {
             let mut login = CapturedLogin::default();
             login.on_text(0, b"InitiatorName=iqn.a\0TargetName=iqn.b\0");
             login.on_text(0, offers.as_bytes());
-            login.on_request(&LoginRequest { flags: 0x87, ..LoginRequest::default() });
+            login.on_request(&LoginRequest {
+                flags: 0x87,
+                ..LoginRequest::default()
+            });
             login.on_text(1, chosen.as_bytes());
-            let under_way = LoginResponse { flags: 0x04, ..LoginResponse::default() };
+            let under_way = LoginResponse {
+                flags: 0x04,
+                ..LoginResponse::default()
+            };
             assert_eq!(login.on_response(&under_way), None);
-            assert_eq!(login.on_response(&LoginResponse { flags: 0x87, ..under_way }), Some(expected));
+            assert_eq!(
+                login.on_response(&LoginResponse {
+                    flags: 0x87,
+                    ..under_way
+                }),
+                Some(expected)
+            );
             assert_eq!(login.target.as_deref(), Some("iqn.b"));
             assert!(login.session.is_some());
         };
-        let digests = |header, data| Digests { header: Some(header), data: Some(data), agreed: true };
+        let digests = |header, data| Digests {
+            header: Some(header),
+            data: Some(data),
+            agreed: true,
+        };
         check(
             "HeaderDigest=CRC32C,None\0DataDigest=None\0",
             "HeaderDigest=CRC32C\0DataDigest=None\0",

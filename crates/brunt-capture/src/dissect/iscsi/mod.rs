@@ -21,7 +21,9 @@ use brunt_wire::iscsi::pdu::{self, Opcode, code};
 use brunt_wire::scsi::sense::Sense;
 use brunt_wire::scsi::unmap;
 
-use super::{Claim, Counter, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, ProtocolInfo, Standing};
+use super::{
+    Claim, Counter, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, ProtocolInfo, Standing,
+};
 use crate::checksum::{BLOCK_BYTES, BlockSums};
 use crate::limits::Limits;
 use crate::operation::{ChecksumRun, FileKey, Message, MessagePlace, Operation, Protocol, Sink};
@@ -58,9 +60,17 @@ pub struct Scsi<'a> {
 }
 
 impl OwnPart for Scsi<'_> {
-    fn each_name(&self, operation: &Operation<'_>, tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) {
+    fn each_name(
+        &self,
+        operation: &Operation<'_>,
+        tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
+    ) {
         if let (true, Some(file)) = (self.task.tells_name, operation.summary.file) {
-            tell(file, None, name_of(self.task.lun, self.session.target).as_bytes());
+            tell(
+                file,
+                None,
+                name_of(self.task.lun, self.session.target).as_bytes(),
+            );
         }
     }
 }
@@ -83,11 +93,17 @@ pub struct IscsiConnection {
 
 impl IscsiConnection {
     fn session(&self) -> ScsiSession<'_> {
-        ScsiSession { number: self.login.session, target: self.login.target.as_deref() }
+        ScsiSession {
+            number: self.login.session,
+            target: self.login.target.as_deref(),
+        }
     }
 
     fn block_bytes_of(&self, lun: [u8; 8]) -> Option<u32> {
-        self.block_bytes.iter().find(|(unit, _)| *unit == lun).map(|(_, bytes)| *bytes)
+        self.block_bytes
+            .iter()
+            .find(|(unit, _)| *unit == lun)
+            .map(|(_, bytes)| *bytes)
     }
 
     /// A command or a capacity has shown how long a block is.
@@ -120,20 +136,31 @@ impl Iscsi {
             PduEvent::Begin => self.on_begin(connection, flow, out),
             PduEvent::Data(at, bytes) => self.on_data(connection, flow, at, bytes, time_ns, out),
             PduEvent::End => {
-                let end_ns = connection.halves[usize::from(flow.direction & 1)].pdu().last_ns;
+                let end_ns = connection.halves[usize::from(flow.direction & 1)]
+                    .pdu()
+                    .last_ns;
                 self.on_pdu_end(connection, flow, Some(end_ns), out)
             }
         }
     }
 
     /// A header was read.
-    fn on_begin<S: Sink>(&mut self, connection: &mut IscsiConnection, flow: &Flow, out: &mut Out<'_, S>) {
+    fn on_begin<S: Sink>(
+        &mut self,
+        connection: &mut IscsiConnection,
+        flow: &Flow,
+        out: &mut Out<'_, S>,
+    ) {
         let side = usize::from(flow.direction & 1);
         connection.kept[side].clear();
         let pdu = *connection.halves[side].pdu();
         let bhs = &pdu.bhs;
         let opcode = bhs.kind();
-        connection.initiator = Some(if bhs.opcode & 0x20 == 0 { flow.direction } else { flow.direction ^ 1 });
+        connection.initiator = Some(if bhs.opcode & 0x20 == 0 {
+            flow.direction
+        } else {
+            flow.direction ^ 1
+        });
         let tag = bhs.initiator_task_tag.get();
         match opcode {
             Opcode::ScsiCommand => {
@@ -174,8 +201,16 @@ impl Iscsi {
     ) {
         let pdu = connection.halves[usize::from(flow.direction & 1)].pdu();
         let (lun, target) = (pdu.bhs.lun, connection.login.target.as_deref());
-        let place = MessagePlace { at: pdu.at, len: pdu.len };
-        let request = Message { first_ns: pdu.first_ns, last_ns: None, whole: false, place };
+        let place = MessagePlace {
+            at: pdu.at,
+            len: pdu.len,
+        };
+        let request = Message {
+            first_ns: pdu.first_ns,
+            last_ns: None,
+            whole: false,
+            place,
+        };
         let tells_name = connection.named.len() < NAMED_MAX && !connection.named.contains(&lun);
         let peers = flow.forward;
         let task = ScsiTask {
@@ -198,9 +233,14 @@ impl Iscsi {
             session: connection.login.session,
             aborted_by: None,
         };
-        let session = ScsiSession { number: connection.login.session, target };
-        let shown =
-            task.offset().and(task.block_bytes()).filter(|bytes| task.unit_block_bytes != Some(*bytes));
+        let session = ScsiSession {
+            number: connection.login.session,
+            target,
+        };
+        let shown = task
+            .offset()
+            .and(task.block_bytes())
+            .filter(|bytes| task.unit_block_bytes != Some(*bytes));
         self.tasks.begin(flow.connection, task, &session, out);
         if let Some(bytes) = shown {
             connection.set_block_bytes(lun, bytes);
@@ -235,7 +275,9 @@ impl Iscsi {
             Opcode::LoginResponse => return connection.login.on_text(1, bytes),
             _ => return,
         };
-        let Some(task) = self.tasks.of(flow.connection, tag) else { return };
+        let Some(task) = self.tasks.of(flow.connection, tag) else {
+            return;
+        };
         let is_read = pdu.bhs.kind() == Opcode::DataIn;
         if is_read {
             task.into.add(bytes.len(), time_ns)
@@ -243,18 +285,31 @@ impl Iscsi {
             task.out.add(bytes.len(), time_ns)
         }
         out.ledger.data_bytes += bytes.len() as u64;
-        if task.command.is_some_and(|command| commands::is_told_by_data(&command.cdb)) {
+        if task
+            .command
+            .is_some_and(|command| commands::is_told_by_data(&command.cdb))
+        {
             let room = LIST_BYTES_MAX.saturating_sub(connection.kept[side].len());
             connection.kept[side].extend_from_slice(&bytes[..bytes.len().min(room)]);
         }
-        let place = task.offset().map(|begin| begin + u64::from(offset) + u64::from(at));
-        let Some(place) = place.filter(|_| bytes.len() >= BLOCK_BYTES) else { return };
+        let place = task
+            .offset()
+            .map(|begin| begin + u64::from(offset) + u64::from(at));
+        let Some(place) = place.filter(|_| bytes.len() >= BLOCK_BYTES) else {
+            return;
+        };
         // A block that lies in two segments of the stream is not summed: tasks take turns within a stream.
         let (record_id, file) = (task.record_id, task.file);
         let Out { sink, ledger, .. } = out;
         let mut emit = |offset: u64, sums: &[u64]| {
             ledger.blocks_summed += sums.len() as u64;
-            sink.on_checksums(&ChecksumRun { record_id, file, write: !is_read, offset, sums });
+            sink.on_checksums(&ChecksumRun {
+                record_id,
+                file,
+                write: !is_read,
+                offset,
+                sums,
+            });
         };
         self.sums.start(place);
         self.sums.update(bytes, &mut emit);
@@ -273,8 +328,16 @@ impl Iscsi {
         let pdu = *connection.halves[side].pdu();
         let (bhs, tag) = (&pdu.bhs, pdu.bhs.initiator_task_tag.get());
         let whole = pdu.whole && end_ns.is_some();
-        let place = MessagePlace { at: pdu.at, len: pdu.len };
-        let message = Message { first_ns: pdu.first_ns, last_ns: end_ns, whole, place };
+        let place = MessagePlace {
+            at: pdu.at,
+            len: pdu.len,
+        };
+        let message = Message {
+            first_ns: pdu.first_ns,
+            last_ns: end_ns,
+            whole,
+            place,
+        };
         if whole && !connection.kept[side].is_empty() {
             self.on_told(connection, flow);
         }
@@ -287,9 +350,14 @@ impl Iscsi {
             Opcode::DataIn if bhs.flags & code::response::STATUS != 0 => {
                 let data = pdu::DataIn::view(bhs);
                 let residual = residual(data.flags, data.residual_count.get());
-                let answer =
-                    TaskAnswer { message, status: Some(data.status), residual, ..TaskAnswer::default() };
-                self.tasks.answer(flow.connection, tag, &answer, &connection.session(), out);
+                let answer = TaskAnswer {
+                    message,
+                    status: Some(data.status),
+                    residual,
+                    ..TaskAnswer::default()
+                };
+                self.tasks
+                    .answer(flow.connection, tag, &answer, &connection.session(), out);
             }
             Opcode::ScsiResponse => {
                 let response = pdu::ScsiResponse::view(bhs);
@@ -302,13 +370,20 @@ impl Iscsi {
                     sense,
                     residual: residual(response.flags, response.residual_count.get()),
                 };
-                self.tasks.answer(flow.connection, tag, &answer, &connection.session(), out);
+                self.tasks
+                    .answer(flow.connection, tag, &answer, &connection.session(), out);
             }
             Opcode::TaskManagementResponse => {
                 let response = pdu::TaskManagementResponse::view(bhs).response;
                 let status = (response == 0).then_some(0);
-                let answer = TaskAnswer { message, status, response, ..TaskAnswer::default() };
-                self.tasks.answer(flow.connection, tag, &answer, &connection.session(), out);
+                let answer = TaskAnswer {
+                    message,
+                    status,
+                    response,
+                    ..TaskAnswer::default()
+                };
+                self.tasks
+                    .answer(flow.connection, tag, &answer, &connection.session(), out);
             }
             Opcode::LoginRequest => connection.login.on_request(pdu::LoginRequest::view(bhs)),
             Opcode::LoginResponse => {
@@ -335,13 +410,21 @@ impl Iscsi {
             return;
         }
         // A list that goes on in another PDU, or is too long to keep, is not known.
-        let len = data.get(2..4).and_then(|len| len.try_into().ok()).map(u16::from_be_bytes);
+        let len = data
+            .get(2..4)
+            .and_then(|len| len.try_into().ok())
+            .map(u16::from_be_bytes);
         let is_whole = len.is_some_and(|len| 8 + usize::from(len) <= data.len());
-        if let (true, Ok(extents)) = (is_whole && bhs.kind() != Opcode::DataIn, unmap::parse(data)) {
+        if let (true, Ok(extents)) = (is_whole && bhs.kind() != Opcode::DataIn, unmap::parse(data))
+        {
             return self.tasks.unmaps(flow.connection, tag, extents);
         }
-        let Some(task) = self.tasks.of(flow.connection, tag) else { return };
-        let bytes = task.command.and_then(|command| commands::capacity_block_bytes(&command.cdb, data));
+        let Some(task) = self.tasks.of(flow.connection, tag) else {
+            return;
+        };
+        let bytes = task
+            .command
+            .and_then(|command| commands::capacity_block_bytes(&command.cdb, data));
         if let (Opcode::DataIn, Some(bytes)) = (bhs.kind(), bytes) {
             let lun = task.lun;
             connection.set_block_bytes(lun, bytes);
@@ -362,17 +445,34 @@ impl Iscsi {
         };
         let side = usize::from(flow.direction & 1);
         let was_framed = connection.halves[side].is_framed();
-        let GapInPdu { data_missing: missing, begins, ended } = connection.halves[side].on_gap(len);
+        let GapInPdu {
+            data_missing: missing,
+            begins,
+            ended,
+        } = connection.halves[side].on_gap(len);
         if begins {
             self.on_begin(connection, flow, out);
         }
         let pdu = connection.halves[side].pdu();
-        out.ledger.slow_mode_entries += u64::from(was_framed && !connection.halves[side].is_framed());
-        if missing > 0 && matches!(pdu.bhs.kind(), Opcode::DataIn | Opcode::DataOut | Opcode::ScsiCommand) {
+        out.ledger.slow_mode_entries +=
+            u64::from(was_framed && !connection.halves[side].is_framed());
+        if missing > 0
+            && matches!(
+                pdu.bhs.kind(),
+                Opcode::DataIn | Opcode::DataOut | Opcode::ScsiCommand
+            )
+        {
             out.ledger.data_bytes_missing += u64::from(missing);
             let is_read = pdu.bhs.kind() == Opcode::DataIn;
-            if let Some(task) = self.tasks.of(flow.connection, pdu.bhs.initiator_task_tag.get()) {
-                let moved = if is_read { &mut task.into } else { &mut task.out };
+            if let Some(task) = self
+                .tasks
+                .of(flow.connection, pdu.bhs.initiator_task_tag.get())
+            {
+                let moved = if is_read {
+                    &mut task.into
+                } else {
+                    &mut task.out
+                };
                 moved.missing = moved.missing.saturating_add(missing);
             }
         }
@@ -386,7 +486,10 @@ impl Iscsi {
 
 /// What did not move, or would have beyond what was asked for (RFC 7143, 11.4.5).
 fn residual(flags: u8, count: u32) -> Option<i64> {
-    match (flags & code::response::UNDERFLOW != 0, flags & code::response::OVERFLOW != 0) {
+    match (
+        flags & code::response::UNDERFLOW != 0,
+        flags & code::response::OVERFLOW != 0,
+    ) {
         (true, _) => Some(count.into()),
         (false, true) => Some(-i64::from(count)),
         (false, false) => None,
@@ -400,8 +503,10 @@ impl Dissector for Iscsi {
     const NAME: &'static str = "iscsi";
     const HELP: &'static str = "iSCSI on any port: SCSI commands and task management";
     const KINDS: &'static [OperationInfo] = &commands::KINDS;
-    const PROTOCOLS: &'static [ProtocolInfo] =
-        &[ProtocolInfo { name: "SCSI", status_name: commands::status_name }];
+    const PROTOCOLS: &'static [ProtocolInfo] = &[ProtocolInfo {
+        name: "SCSI",
+        status_name: commands::status_name,
+    }];
     const COUNTERS: &'static [Counter] = &[
         Counter {
             name: "iscsi_pdus_rejected",
@@ -417,17 +522,23 @@ impl Dissector for Iscsi {
 
     fn new(limits: &Limits) -> Iscsi {
         let tasks = ScsiTasks::new(limits.calls_waiting, limits.call_timeout_ns);
-        Iscsi { tasks, sums: BlockSums::default() }
+        Iscsi {
+            tasks,
+            sums: BlockSums::default(),
+        }
     }
 
     /// A login is certain, and so is a credible header on iSCSI's port; anything else there may begin in the middle
     /// of a PDU.
     fn claim(&self, flow: &Flow, bytes: &[u8]) -> Claim {
         let bhs = pdu::Bhs::peek(bytes).filter(|bhs| headers::is_credible(bhs));
-        let is_login = bhs.is_some_and(|bhs| bhs.kind() == Opcode::LoginRequest && bhs.data_len() > 0);
+        let is_login =
+            bhs.is_some_and(|bhs| bhs.kind() == Opcode::LoginRequest && bhs.data_len() > 0);
         match (bhs, flow.has_port(PORT)) {
             (Some(_), true) => Claim::Bytes,
-            (Some(bhs), false) if is_login && bhs.total_len(false, false) <= bytes.len() => Claim::Bytes,
+            (Some(bhs), false) if is_login && bhs.total_len(false, false) <= bytes.len() => {
+                Claim::Bytes
+            }
             (_, true) => Claim::Port,
             _ => Claim::No,
         }
@@ -443,12 +554,18 @@ impl Dissector for Iscsi {
     ) {
         let side = usize::from(flow.direction & 1);
         let mut rest = bytes;
-        let (searched, was_framed) =
-            (connection.halves[side].searched_all(), connection.halves[side].is_framed());
+        let (searched, was_framed) = (
+            connection.halves[side].searched_all(),
+            connection.halves[side].is_framed(),
+        );
         loop {
-            let IscsiConnection { halves, digests, .. } = connection;
+            let IscsiConnection {
+                halves, digests, ..
+            } = connection;
             let waits = |tag| self.tasks.waits(flow.connection, tag);
-            let Some(event) = halves[side].next(bytes, &mut rest, time_ns, digests, waits) else { break };
+            let Some(event) = halves[side].next(bytes, &mut rest, time_ns, digests, waits) else {
+                break;
+            };
             self.on_event(connection, flow, event, time_ns, out);
         }
         let half = &connection.halves[side];
@@ -476,7 +593,12 @@ impl Dissector for Iscsi {
         }
     }
 
-    fn on_end<S: Sink>(&mut self, connection: &mut IscsiConnection, flow: &Flow, out: &mut Out<'_, S>) {
+    fn on_end<S: Sink>(
+        &mut self,
+        connection: &mut IscsiConnection,
+        flow: &Flow,
+        out: &mut Out<'_, S>,
+    ) {
         let side = usize::from(flow.direction & 1);
         if connection.halves[side].on_gap(None).ended {
             out.ledger.records_damaged += 1;

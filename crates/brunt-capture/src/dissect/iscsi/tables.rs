@@ -98,11 +98,24 @@ pub struct IscsiTables {
 
 impl OwnTables<Iscsi> for IscsiTables {
     fn register(registry: &mut Registry) -> IscsiTables {
-        IscsiTables { commands: registry.add(), extents: registry.add() }
+        IscsiTables {
+            commands: registry.add(),
+            extents: registry.add(),
+        }
     }
 
-    fn record(&mut self, operation: &Operation<'_>, own: &Scsi<'_>, files: &mut Files, common: &mut Common) {
-        let Scsi { task, answer, session } = own;
+    fn record(
+        &mut self,
+        operation: &Operation<'_>,
+        own: &Scsi<'_>,
+        files: &mut Files,
+        common: &mut Common,
+    ) {
+        let Scsi {
+            task,
+            answer,
+            session,
+        } = own;
         let id = common.number(operation.record_id);
         let aborted_by = task.aborted_by.map(|record_id| common.number(record_id));
         let handle = handle_of(task.lun, session.target);
@@ -110,7 +123,12 @@ impl OwnTables<Iscsi> for IscsiTables {
         let file = files.handle_of(task.file, server, FileHandle(&handle), common);
         if task.tells_name {
             let name = name_of(task.lun, session.target);
-            let named = Named { id, name: Some(name.as_bytes()), leads_to: Some(file), ..Named::default() };
+            let named = Named {
+                id,
+                name: Some(name.as_bytes()),
+                leads_to: Some(file),
+                ..Named::default()
+            };
             files.name(&named, common);
         }
         let command = task.command.as_ref();
@@ -160,7 +178,13 @@ impl OwnTables<Iscsi> for IscsiTables {
             .int_or_null(answer.and_then(|answer| answer.residual))
             .end();
         for extent in task.extents.iter().flatten() {
-            common.rows.line(self.extents).int(id).int(extent.lba as i64).int(extent.blocks.into()).end();
+            common
+                .rows
+                .line(self.extents)
+                .int(id)
+                .int(extent.lba as i64)
+                .int(extent.blocks.into())
+                .end();
         }
     }
 }

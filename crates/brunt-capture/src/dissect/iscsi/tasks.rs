@@ -101,7 +101,9 @@ impl AbortScope {
             function_code::ABORT_TASK_SET
             | function_code::CLEAR_TASK_SET
             | function_code::LOGICAL_UNIT_RESET => Some(AbortScope::Unit(lun)),
-            function_code::TARGET_WARM_RESET | function_code::TARGET_COLD_RESET => Some(AbortScope::Target),
+            function_code::TARGET_WARM_RESET | function_code::TARGET_COLD_RESET => {
+                Some(AbortScope::Target)
+            }
             _ => None,
         }
     }
@@ -117,11 +119,15 @@ impl ScsiTask {
             return self.unit_block_bytes;
         }
         if commands::is_write_same(&command.cdb) {
-            return self.unit_block_bytes.or(Some(bytes).filter(|bytes| *bytes >= 512));
+            return self
+                .unit_block_bytes
+                .or(Some(bytes).filter(|bytes| *bytes >= 512));
         }
         commands::direction(&command.cdb)?;
         let (_, blocks) = commands::blocks(&command.cdb)?;
-        (blocks > 0 && bytes % blocks == 0).then(|| bytes / blocks).filter(|bytes| *bytes >= 512)
+        (blocks > 0 && bytes % blocks == 0)
+            .then(|| bytes / blocks)
+            .filter(|bytes| *bytes >= 512)
     }
 
     /// Where its data begins on the logical unit, in bytes.
@@ -187,10 +193,21 @@ impl ScsiTasks {
     }
 
     /// What the UNMAP with that tag gives back.
-    pub fn unmaps(&mut self, connection: u32, tag: u32, extents: impl Iterator<Item = UnmapDescriptor>) {
+    pub fn unmaps(
+        &mut self,
+        connection: u32,
+        tag: u32,
+        extents: impl Iterator<Item = UnmapDescriptor>,
+    ) {
         let room = EXTENTS_MAX.saturating_sub(self.extents);
-        let Some(task) = self.waiting.get_mut(&key(connection, tag)) else { return };
-        if !task.command.is_some_and(|command| commands::is_unmap(&command.cdb)) || task.extents.is_some() {
+        let Some(task) = self.waiting.get_mut(&key(connection, tag)) else {
+            return;
+        };
+        if !task
+            .command
+            .is_some_and(|command| commands::is_unmap(&command.cdb))
+            || task.extents.is_some()
+        {
             return;
         }
         let extents: Vec<UnmapDescriptor> = extents.take(room + 1).collect();
@@ -261,7 +278,9 @@ impl ScsiTasks {
         out.ledger.calls_answered += 1;
         hand_on(&task, Some(answer), session, out);
         let is_complete = answer.response == code::task_management::FUNCTION_COMPLETE;
-        let scope = task.function.and_then(|(function, tag)| AbortScope::of(function, tag, task.lun));
+        let scope = task
+            .function
+            .and_then(|(function, tag)| AbortScope::of(function, tag, task.lun));
         if let Some(scope) = scope.filter(|_| is_complete) {
             self.abort(connection, &task, scope, session, out);
         }
@@ -279,8 +298,8 @@ impl ScsiTasks {
         out: &mut Out<'_, S>,
     ) {
         let is_ended = |key: u64, task: &ScsiTask| {
-            let is_same =
-                key >> 32 == u64::from(connection) || by.session.is_some() && task.session == by.session;
+            let is_same = key >> 32 == u64::from(connection)
+                || by.session.is_some() && task.session == by.session;
             let is_in_scope = match scope {
                 AbortScope::Task(_) => true,
                 AbortScope::Unit(lun) => task.lun == lun,
@@ -291,8 +310,14 @@ impl ScsiTasks {
         let mut ended: Vec<ScsiTask> = match scope {
             AbortScope::Task(tag) => {
                 let key = key(connection, tag);
-                let ends = self.waiting.get(&key).is_some_and(|task| is_ended(key, task));
-                ends.then(|| self.waiting.remove(&key)).flatten().into_iter().collect()
+                let ends = self
+                    .waiting
+                    .get(&key)
+                    .is_some_and(|task| is_ended(key, task));
+                ends.then(|| self.waiting.remove(&key))
+                    .flatten()
+                    .into_iter()
+                    .collect()
             }
             AbortScope::Unit(_) | AbortScope::Target => {
                 // Empty places are passed over 16 at a time.
@@ -301,7 +326,10 @@ impl ScsiTasks {
                     return;
                 }
                 self.looks_left -= looks;
-                self.waiting.extract_if(|key, task| is_ended(*key, task)).map(|(_, task)| task).collect()
+                self.waiting
+                    .extract_if(|key, task| is_ended(*key, task))
+                    .map(|(_, task)| task)
+                    .collect()
             }
         };
         ended.sort_unstable_by_key(|task| task.record_id);
@@ -320,12 +348,16 @@ impl ScsiTasks {
         }
         self.expired_ns = now_ns;
         let due = now_ns.saturating_sub(self.timeout_ns);
-        let mut late: Vec<ScsiTask> =
-            self.waiting.extract_if(|_, task| task.request.first_ns < due).map(|(_, task)| task).collect();
+        let mut late: Vec<ScsiTask> = self
+            .waiting
+            .extract_if(|_, task| task.request.first_ns < due)
+            .map(|(_, task)| task)
+            .collect();
         late.sort_unstable_by_key(|task| task.record_id);
         out.ledger.calls_timed_out += late.len() as u64;
         late.iter().for_each(|task| self.left(task));
-        late.iter().for_each(|task| give_up(task, &ScsiSession::default(), out));
+        late.iter()
+            .for_each(|task| give_up(task, &ScsiSession::default(), out));
     }
 
     /// The capture is over.
@@ -334,7 +366,8 @@ impl ScsiTasks {
         left.sort_unstable_by_key(|task| task.record_id);
         self.extents = 0;
         out.ledger.calls_open_at_end += left.len() as u64;
-        left.iter().for_each(|task| give_up(task, &ScsiSession::default(), out));
+        left.iter()
+            .for_each(|task| give_up(task, &ScsiSession::default(), out));
     }
 }
 
@@ -395,7 +428,10 @@ fn hand_on<S: Sink>(
         file: Some(task.file),
         direction: cdb.and_then(commands::direction),
         offset: task.offset(),
-        asked_bytes: task.command.as_ref().map(|command| command.expected_data_transfer_length.get()),
+        asked_bytes: task
+            .command
+            .as_ref()
+            .map(|command| command.expected_data_transfer_length.get()),
         moved_bytes: moved.bytes + moved.missing,
     };
     out.sink.on_operation(&Operation {
@@ -407,6 +443,10 @@ fn hand_on<S: Sink>(
         reply: answer.map(|answer| answer.message),
         outstanding: task.outstanding,
         data_missing: moved.missing,
-        detail: &Detail::Iscsi(Scsi { task, answer, session: *session }),
+        detail: &Detail::Iscsi(Scsi {
+            task,
+            answer,
+            session: *session,
+        }),
     });
 }

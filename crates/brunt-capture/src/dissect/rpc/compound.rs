@@ -20,7 +20,9 @@ pub struct MovedData<'a> {
 /// Whether a call is one of NFSv4's COMPOUND.
 #[inline]
 pub fn is_compound(call: &rpc::RpcCall<'_>) -> bool {
-    call.program == rpc::PROGRAM_NFS && call.version == 4 && call.procedure == v4::PROCEDURE_COMPOUND
+    call.program == rpc::PROGRAM_NFS
+        && call.version == 4
+        && call.procedure == v4::PROCEDURE_COMPOUND
 }
 
 /// Whether a call may be a server's to its client: the client chose the program's number.
@@ -40,7 +42,11 @@ pub fn written<'a>(mut cur: Cursor<'a>) -> Result<Option<MovedData<'a>>, ParseEr
     let mut walk = v4::Walk::new(&call, None);
     for step in walk.by_ref() {
         if let v4::Args::Write { offset, data, .. } = step.args {
-            return Ok(Some(MovedData { file: step.current.handle(), offset, data }));
+            return Ok(Some(MovedData {
+                file: step.current.handle(),
+                offset,
+                data,
+            }));
         }
     }
     match walk.call_end() {
@@ -58,8 +64,13 @@ pub fn answered<'a>(
     mut call: Cursor<'a>,
     mut reply: Cursor<'a>,
 ) -> Result<Option<MovedData<'a>>, ParseError> {
-    let Ok(call) = v4::CompoundArgs::parse(&mut call) else { return Ok(None) };
-    if !call.operations().any(|args| matches!(args, Ok(v4::Args::Read { .. }))) {
+    let Ok(call) = v4::CompoundArgs::parse(&mut call) else {
+        return Ok(None);
+    };
+    if !call
+        .operations()
+        .any(|args| matches!(args, Ok(v4::Args::Read { .. })))
+    {
         return Ok(None);
     }
     let reply = v4::CompoundResults::parse(&mut reply)?;
@@ -78,9 +89,17 @@ pub fn answered<'a>(
 /// The data that a step read, if it is a READ that went well.
 #[inline]
 pub fn read_step<'a>(step: &v4::CompoundStep<'a>) -> Option<MovedData<'a>> {
-    let v4::Args::Read { offset, .. } = step.args else { return None };
-    let v4::ResultBody::Read { data, .. } = step.result?.body else { return None };
-    Some(MovedData { file: step.current.handle(), offset, data })
+    let v4::Args::Read { offset, .. } = step.args else {
+        return None;
+    };
+    let v4::ResultBody::Read { data, .. } = step.result?.body else {
+        return None;
+    };
+    Some(MovedData {
+        file: step.current.handle(),
+        offset,
+        data,
+    })
 }
 
 /// A compound reduced to the operation that it is about.
@@ -180,9 +199,18 @@ mod tests {
         check(&[&sequence], v4::Op::Sequence);
         check(&[&sequence, &putfh, &getattr], v4::Op::Getattr);
         check(&[&sequence, &putfh, &[3, 31], &getattr], v4::Op::Access);
-        check(&[&sequence, &putfh, &[15, 1, 0x6100_0000], &[10], &getattr], v4::Op::Lookup);
-        check(&[&sequence, &putfh, &[25, 0, 0, 0, 0, 0, 4096, 512], &getattr], v4::Op::Read);
-        check(&[&putfh, &[38, 0, 0, 0, 0, 0, 8, 2, 4, 7], &getattr], v4::Op::Write);
+        check(
+            &[&sequence, &putfh, &[15, 1, 0x6100_0000], &[10], &getattr],
+            v4::Op::Lookup,
+        );
+        check(
+            &[&sequence, &putfh, &[25, 0, 0, 0, 0, 0, 4096, 512], &getattr],
+            v4::Op::Read,
+        );
+        check(
+            &[&putfh, &[38, 0, 0, 0, 0, 0, 8, 2, 4, 7], &getattr],
+            v4::Op::Write,
+        );
         check(&[&sequence, &putfh, &[4, 0, 0, 0, 0, 0]], v4::Op::Close);
     }
 }

@@ -20,19 +20,42 @@ pub struct DataTarget {
 }
 
 impl DataTarget {
-    pub(super) fn new(record_id: u64, peers: &Peers, moved: &MovedData<'_>, write: bool) -> DataTarget {
-        DataTarget { write, ..DataTarget::at(record_id, peers, moved.file, moved.offset) }
+    pub(super) fn new(
+        record_id: u64,
+        peers: &Peers,
+        moved: &MovedData<'_>,
+        write: bool,
+    ) -> DataTarget {
+        DataTarget {
+            write,
+            ..DataTarget::at(record_id, peers, moved.file, moved.offset)
+        }
     }
 
     /// Data that was read. What belongs to no known file has no place.
-    pub(super) fn at(record_id: u64, peers: &Peers, file: Option<FileHandle<'_>>, offset: u64) -> DataTarget {
+    pub(super) fn at(
+        record_id: u64,
+        peers: &Peers,
+        file: Option<FileHandle<'_>>,
+        offset: u64,
+    ) -> DataTarget {
         let file = file.map_or(FileKey(0), |file| FileKey::new(peers.server.address, file));
-        DataTarget { record_id, file, offset, write: false }
+        DataTarget {
+            record_id,
+            file,
+            offset,
+            write: false,
+        }
     }
 }
 
 /// Sums data that is there as a whole.
-pub fn sum_whole<S: Sink>(sums: &mut BlockSums, target: &DataTarget, bytes: &[u8], out: &mut Out<'_, S>) {
+pub fn sum_whole<S: Sink>(
+    sums: &mut BlockSums,
+    target: &DataTarget,
+    bytes: &[u8],
+    out: &mut Out<'_, S>,
+) {
     out.ledger.data_bytes += bytes.len() as u64;
     if bytes.len() < BLOCK_BYTES {
         return;
@@ -45,7 +68,13 @@ pub fn sum_whole<S: Sink>(sums: &mut BlockSums, target: &DataTarget, bytes: &[u8
 
 /// Hands sums of blocks on.
 #[inline]
-pub fn emit_run<S: Sink>(sink: &mut S, ledger: &mut Ledger, target: &DataTarget, offset: u64, sums: &[u64]) {
+pub fn emit_run<S: Sink>(
+    sink: &mut S,
+    ledger: &mut Ledger,
+    target: &DataTarget,
+    offset: u64,
+    sums: &[u64],
+) {
     // An unknown place: no block of it is anybody's.
     if target.file == FileKey(0) {
         return;

@@ -121,7 +121,11 @@ const fn numbered(name: &str) -> u16 {
 
 const fn place(op: v4::Op) -> usize {
     let number = op as usize;
-    if number < V4_NUMBERS { number } else { V4_NUMBERS - 1 }
+    if number < V4_NUMBERS {
+        number
+    } else {
+        V4_NUMBERS - 1
+    }
 }
 
 /// NFSv4's operations by their numbers.
@@ -178,7 +182,10 @@ mod tests {
         for op in v4::Op::ALL {
             assert_eq!(of_v4(*op).name(), op.name());
         }
-        assert_eq!((WRITE.name(), CALLBACK.name(), OTHER.name()), ("WRITE", "CALLBACK", "other RPC"));
+        assert_eq!(
+            (WRITE.name(), CALLBACK.name(), OTHER.name()),
+            ("WRITE", "CALLBACK", "other RPC")
+        );
         assert_eq!(of_v3(v3::Procedure::Read), of_v4(v4::Op::Read));
     }
 }

@@ -150,11 +150,16 @@ fn cursor(bytes: &[u8], at: usize, elided_at: Option<usize>) -> Cursor<'_> {
 
 /// The data that a call carries; its place counts from the start of the message.
 #[inline]
-fn written<'a>(call: &rpc::RpcCall<'_>, message: &'a [u8]) -> Result<Option<MovedData<'a>>, ParseError> {
+fn written<'a>(
+    call: &rpc::RpcCall<'_>,
+    message: &'a [u8],
+) -> Result<Option<MovedData<'a>>, ParseError> {
     if !programs::moves_data(call) {
         return Ok(None);
     }
-    let Some(at) = body_at(call, call.body_at) else { return Ok(None) };
+    let Some(at) = body_at(call, call.body_at) else {
+        return Ok(None);
+    };
     place(programs::written(call, cursor(message, at, None)), at)
 }
 
@@ -185,7 +190,8 @@ fn read(
     if reply.status != rpc::ReplyStatus::Success || !programs::moves_data(call) {
         return Ok(None);
     }
-    let (Some(at), Some(asked_at)) = (body_at(call, reply.body_at), body_at(call, call.body_at)) else {
+    let (Some(at), Some(asked_at)) = (body_at(call, reply.body_at), body_at(call, call.body_at))
+    else {
         return Ok(None);
     };
     let asked = cursor(&slot.message, asked_at, slot.elided_at);
@@ -214,7 +220,8 @@ impl Matcher {
 
     /// Whether a call with this xid waits for a reply that would come on `flow`.
     pub fn awaits(&self, flow: &Flow, xid: rpc::Xid) -> bool {
-        self.by_key.contains_key(&key(flow, flow.direction ^ 1, xid))
+        self.by_key
+            .contains_key(&key(flow, flow.direction ^ 1, xid))
     }
 
     /// Looks at the first bytes of a message that is not yet there as a whole.
@@ -242,7 +249,11 @@ impl Matcher {
                             Some(token)
                         }
                         None => {
-                            let seen = Seen { first_ns, last_ns: None, place: MessagePlace::default() };
+                            let seen = Seen {
+                                first_ns,
+                                last_ns: None,
+                                place: MessagePlace::default(),
+                            };
                             self.register(flow, &call, bytes, elided_at, true, &seen, out)
                         }
                     }
@@ -253,7 +264,12 @@ impl Matcher {
                         let token = register(Some(data_at), data_at);
                         let record_id = token.map_or(u64::MAX, |token| token.record_id);
                         let target = DataTarget::new(record_id, &flow.forward, &moved, true);
-                        Begun::Data { token, at: data_at, len: moved.data.len, target }
+                        Begun::Data {
+                            token,
+                            at: data_at,
+                            len: moved.data.len,
+                            target,
+                        }
                     }
                     Err(ParseError::Incomplete(need)) => Begun::Need(need),
                     _ => Begun::Whole(register(None, prefix.len())),
@@ -261,11 +277,20 @@ impl Matcher {
             }
             rpc::RpcMessage::Reply(reply) => {
                 let key = key(flow, flow.direction ^ 1, reply.xid);
-                let Some(&slot) = self.by_key.get(&key) else { return Begun::Skip };
+                let Some(&slot) = self.by_key.get(&key) else {
+                    return Begun::Skip;
+                };
                 let slot = &self.slots[slot as usize];
-                let Some(call) = slot.header.of(&slot.message) else { return Begun::Whole(None) };
+                let Some(call) = slot.header.of(&slot.message) else {
+                    return Begun::Whole(None);
+                };
                 match read(slot, &call, &reply, prefix) {
-                    Ok(Some((target, at, len))) => Begun::Data { token: None, at, len, target },
+                    Ok(Some((target, at, len))) => Begun::Data {
+                        token: None,
+                        at,
+                        len,
+                        target,
+                    },
                     Err(ParseError::Incomplete(need)) => Begun::Need(need),
                     _ => Begun::Whole(None),
                 }
@@ -274,7 +299,12 @@ impl Matcher {
     }
 
     /// A message is over. `false`: it is no RPC message.
-    pub fn end<S: Sink>(&mut self, flow: &Flow, message: &MessageEnd<'_>, out: &mut Out<'_, S>) -> bool {
+    pub fn end<S: Sink>(
+        &mut self,
+        flow: &Flow,
+        message: &MessageEnd<'_>,
+        out: &mut Out<'_, S>,
+    ) -> bool {
         if let Some(call) = rpc::plain_call(message.bytes) {
             self.end_call(flow, message, &call, out);
         } else if let Some(reply) = rpc::plain_reply(message.bytes) {
@@ -286,7 +316,12 @@ impl Matcher {
     }
 
     #[cold]
-    fn end_other<S: Sink>(&mut self, flow: &Flow, message: &MessageEnd<'_>, out: &mut Out<'_, S>) -> bool {
+    fn end_other<S: Sink>(
+        &mut self,
+        flow: &Flow,
+        message: &MessageEnd<'_>,
+        out: &mut Out<'_, S>,
+    ) -> bool {
         match rpc::parse(message.bytes) {
             Ok(rpc::RpcMessage::Call(call)) => self.end_call(flow, message, &call, out),
             Ok(rpc::RpcMessage::Reply(reply)) => self.end_reply(flow, message, &reply, out),
@@ -319,13 +354,21 @@ impl Matcher {
         };
         let (bytes, behind) = match &found {
             Some(moved) => {
-                let data_end = moved.data.at + moved.data.bytes.len() + padding(moved.data.bytes.len());
-                (&message.bytes[..moved.data.at], message.bytes.get(data_end..).unwrap_or(&[]))
+                let data_end =
+                    moved.data.at + moved.data.bytes.len() + padding(moved.data.bytes.len());
+                (
+                    &message.bytes[..moved.data.at],
+                    message.bytes.get(data_end..).unwrap_or(&[]),
+                )
             }
             None => (message.bytes, &[][..]),
         };
         let elided_at = found.map(|moved| moved.data.at).or(message.elided_at);
-        let seen = Seen { first_ns: message.first_ns, last_ns: message.last_ns, place: message.place };
+        let seen = Seen {
+            first_ns: message.first_ns,
+            last_ns: message.last_ns,
+            place: message.place,
+        };
         let token = self.register(flow, call, bytes, elided_at, message.damaged, &seen, out);
         if let Some(moved) = found {
             if let Some(slot) = token.and_then(|token| self.slot_of(token)) {
@@ -347,7 +390,10 @@ impl Matcher {
         out: &mut Out<'_, S>,
     ) {
         out.ledger.replies += 1;
-        let Some(index) = self.by_key.remove(&key(flow, flow.direction ^ 1, reply.xid)) else {
+        let Some(index) = self
+            .by_key
+            .remove(&key(flow, flow.direction ^ 1, reply.xid))
+        else {
             out.ledger.replies_unmatched += 1;
             return;
         };
@@ -367,15 +413,33 @@ impl Matcher {
     ) {
         let Matcher { slots, sums, .. } = self;
         let slot = &slots[index as usize];
-        let call = slot.header.of(&slot.message).expect("only calls with a whole header are registered");
+        let call = slot
+            .header
+            .of(&slot.message)
+            .expect("only calls with a whole header are registered");
         let args_at = body_at(&call, call.body_at);
         let args = args_at.map(|at| cursor(&slot.message, at, slot.elided_at));
         let answered = reply.filter(|(_, header)| header.status == rpc::ReplyStatus::Success);
         let results = answered
             .zip(args_at)
             .and_then(|((message, header), _)| Some((message, body_at(&call, header.body_at)?)))
-            .map(|(message, at)| (cursor(message.bytes, at, message.elided_at), message.damaged));
-        programs::complete(Received { slot, call: &call, args, results, reply }, sums, out);
+            .map(|(message, at)| {
+                (
+                    cursor(message.bytes, at, message.elided_at),
+                    message.damaged,
+                )
+            });
+        programs::complete(
+            Received {
+                slot,
+                call: &call,
+                args,
+                results,
+                reply,
+            },
+            sums,
+            out,
+        );
     }
 
     /// Sums for data that comes in pieces.
@@ -408,7 +472,9 @@ impl Matcher {
         out: &mut Out<'_, S>,
     ) {
         out.ledger.data_bytes_missing += u64::from(len);
-        sums.hole(u64::from(len), |at, run| emit_run(out.sink, out.ledger, target, at, run));
+        sums.hole(u64::from(len), |at, run| {
+            emit_run(out.sink, out.ledger, target, at, run)
+        });
     }
 
     /// The data is over.
@@ -488,18 +554,26 @@ impl Matcher {
             previous => self.slots[previous as usize].next = index,
         }
         self.newest = index;
-        Some(Token { slot: index, record_id })
+        Some(Token {
+            slot: index,
+            record_id,
+        })
     }
 
     /// The slot that the next call will have.
     fn next_free(&self) -> u32 {
-        if self.free == NONE { self.slots.len() as u32 } else { self.free }
+        if self.free == NONE {
+            self.slots.len() as u32
+        } else {
+            self.free
+        }
     }
 
     fn slot_of(&mut self, token: Token) -> Option<&mut Slot> {
         // Answered, given up, and perhaps used for another call by now.
         let slot = self.slots.get_mut(token.slot as usize)?;
-        (slot.record_id == token.record_id && self.by_key.get(&slot.key) == Some(&token.slot)).then_some(slot)
+        (slot.record_id == token.record_id && self.by_key.get(&slot.key) == Some(&token.slot))
+            .then_some(slot)
     }
 
     fn update(&mut self, token: Token, bytes: &[u8], elided_at: Option<usize>, damaged: bool) {
@@ -513,7 +587,10 @@ impl Matcher {
     }
 
     fn unlink(&mut self, index: u32) {
-        let (previous, next) = (self.slots[index as usize].previous, self.slots[index as usize].next);
+        let (previous, next) = (
+            self.slots[index as usize].previous,
+            self.slots[index as usize].next,
+        );
         match previous {
             NONE => self.oldest = next,
             previous => self.slots[previous as usize].next = next,

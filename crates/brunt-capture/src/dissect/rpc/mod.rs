@@ -24,7 +24,8 @@ pub use programs::Body;
 pub(crate) use programs::OTHER as RPC;
 
 use super::{
-    Claim, Counter, Datagram, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, ProtocolInfo, Standing,
+    Claim, Counter, Datagram, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, ProtocolInfo,
+    Standing,
 };
 use crate::limits::Limits;
 use crate::operation::{FileKey, MessagePlace, Operation, Sink};
@@ -44,7 +45,11 @@ pub struct Exchange<'a> {
 
 impl OwnPart for Exchange<'_> {
     #[inline]
-    fn each_name(&self, operation: &Operation<'_>, tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) {
+    fn each_name(
+        &self,
+        operation: &Operation<'_>,
+        tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
+    ) {
         names::each_name(operation, self.body, tell);
     }
 }
@@ -101,7 +106,9 @@ impl Dissector for Rpc {
     ];
 
     fn new(limits: &Limits) -> Rpc {
-        Rpc { matcher: Matcher::new(limits.calls_waiting, limits.call_timeout_ns) }
+        Rpc {
+            matcher: Matcher::new(limits.calls_waiting, limits.call_timeout_ns),
+        }
     }
 
     /// RPC is recognised on any port, and what begins in the middle of a record is searched.
@@ -122,7 +129,15 @@ impl Dissector for Rpc {
         out: &mut Out<'_, S>,
     ) {
         let records = &mut connection.records[usize::from(flow.direction & 1)];
-        records.on_data(bytes, time_ns, &mut RecordContext { matcher: &mut self.matcher, flow, out });
+        records.on_data(
+            bytes,
+            time_ns,
+            &mut RecordContext {
+                matcher: &mut self.matcher,
+                flow,
+                out,
+            },
+        );
     }
 
     fn on_gap<S: Sink>(
@@ -133,7 +148,14 @@ impl Dissector for Rpc {
         out: &mut Out<'_, S>,
     ) {
         let records = &mut connection.records[usize::from(flow.direction & 1)];
-        records.on_gap(gap, &mut RecordContext { matcher: &mut self.matcher, flow, out });
+        records.on_gap(
+            gap,
+            &mut RecordContext {
+                matcher: &mut self.matcher,
+                flow,
+                out,
+            },
+        );
     }
 
     #[inline]
@@ -145,16 +167,30 @@ impl Dissector for Rpc {
         }
     }
 
-    fn on_end<S: Sink>(&mut self, connection: &mut RpcConnection, flow: &Flow, out: &mut Out<'_, S>) {
+    fn on_end<S: Sink>(
+        &mut self,
+        connection: &mut RpcConnection,
+        flow: &Flow,
+        out: &mut Out<'_, S>,
+    ) {
         let records = &mut connection.records[usize::from(flow.direction & 1)];
-        records.finish(&mut RecordContext { matcher: &mut self.matcher, flow, out });
+        records.finish(&mut RecordContext {
+            matcher: &mut self.matcher,
+            flow,
+            out,
+        });
     }
 
     fn claims_datagram(&self, _: &Flow, bytes: &[u8]) -> bool {
         rpc::parse(bytes).is_ok()
     }
 
-    fn on_datagram<S: Sink>(&mut self, flow: &Flow, datagram: &Datagram<'_>, out: &mut Out<'_, S>) -> bool {
+    fn on_datagram<S: Sink>(
+        &mut self,
+        flow: &Flow,
+        datagram: &Datagram<'_>,
+        out: &mut Out<'_, S>,
+    ) -> bool {
         let message = MessageEnd {
             bytes: datagram.bytes,
             elided_at: None,
@@ -162,7 +198,10 @@ impl Dissector for Rpc {
             data_missing: 0,
             first_ns: datagram.time_ns,
             last_ns: Some(datagram.time_ns),
-            place: MessagePlace { at: 0, len: datagram.wire_len },
+            place: MessagePlace {
+                at: 0,
+                len: datagram.wire_len,
+            },
             token: None,
         };
         self.matcher.end(flow, &message, out)

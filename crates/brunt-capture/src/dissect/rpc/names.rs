@@ -27,12 +27,19 @@ pub fn each_name(
 ) {
     let server = operation.peers.server.address;
     match body {
-        Body::Nfs3 { args: Some(args), results: Some(results), .. } => {
+        Body::Nfs3 {
+            args: Some(args),
+            results: Some(results),
+            ..
+        } => {
             if let Some(file) = operation.summary.file {
                 each_nfs3(server, file, args, &results.body, tell);
             }
         }
-        Body::Nfs4 { call: Some(call), reply: Some(reply) } => each_nfs4(server, call, reply, tell),
+        Body::Nfs4 {
+            call: Some(call),
+            reply: Some(reply),
+        } => each_nfs4(server, call, reply, tell),
         Body::Mount {
             args: Some(mount::Args::Mount(path)),
             results: Some(mount::Results::Mounted(root)),
@@ -52,7 +59,9 @@ fn each_nfs3(
 ) {
     let key = |handle: FileHandle<'_>| FileKey::new(server, handle);
     match (args, results) {
-        (v3::Args::Lookup { what }, v3::ResultBody::Lookup { object, .. }) if leads_on(what.name) => {
+        (v3::Args::Lookup { what }, v3::ResultBody::Lookup { object, .. })
+            if leads_on(what.name) =>
+        {
             tell(key(*object), Some(dir), what.name);
         }
         (
@@ -60,7 +69,10 @@ fn each_nfs3(
             | v3::Args::Mkdir { place, .. }
             | v3::Args::Symlink { place, .. }
             | v3::Args::Mknod { place, .. },
-            v3::ResultBody::Created { object: Some(object), .. },
+            v3::ResultBody::Created {
+                object: Some(object),
+                ..
+            },
         ) => tell(key(*object), Some(dir), place.name),
         (v3::Args::Readdirplus { .. }, v3::ResultBody::Readdir { entries, .. }) => {
             for entry in entries.iter() {
@@ -87,14 +99,18 @@ fn each_nfs4(
     let root = key(FileHandle(b""));
     let (mut at, mut saved) = (At::Nowhere, At::Nowhere);
     for step in v4::Walk::new(call, Some(reply)) {
-        let Some(result) = step.result.filter(|result| result.status == v4::Status::OK) else { return };
+        let Some(result) = step.result.filter(|result| result.status == v4::Status::OK) else {
+            return;
+        };
         match (step.args, result.body) {
             (v4::Args::Putfh { object }, _) => at = At::File(key(object)),
             (v4::Args::Putrootfh | v4::Args::Putpubfh, _) => at = At::File(root),
             (v4::Args::Savefh, _) => saved = at,
             (v4::Args::Restorefh, _) => at = saved,
             (v4::Args::Lookupp, _) => at = At::Nowhere,
-            (v4::Args::Lookup { name } | v4::Args::Create { name, .. }, _) => at = down(at, name, tell),
+            (v4::Args::Lookup { name } | v4::Args::Create { name, .. }, _) => {
+                at = down(at, name, tell)
+            }
             (v4::Args::Open { claim, .. }, _) => {
                 if let Some(name) = claim.name() {
                     at = down(at, name, tell);
@@ -113,7 +129,9 @@ fn each_nfs4(
                 at = At::File(key(object));
             }
             (v4::Args::Readdir { .. }, v4::ResultBody::Readdir { entries, .. }) => {
-                let Some(parent) = place(at, tell) else { continue };
+                let Some(parent) = place(at, tell) else {
+                    continue;
+                };
                 for entry in entries.iter() {
                     if let Some(handle) = entry.attributes.parse().handle {
                         tell(key(handle), Some(parent), entry.name);
@@ -125,7 +143,11 @@ fn each_nfs4(
     }
 }
 
-fn down<'n>(at: At<'n>, name: &'n [u8], tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) -> At<'n> {
+fn down<'n>(
+    at: At<'n>,
+    name: &'n [u8],
+    tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
+) -> At<'n> {
     place(at, tell).map_or(At::Nowhere, |parent| At::Below(parent, name))
 }
 

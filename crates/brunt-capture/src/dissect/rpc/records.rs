@@ -134,12 +134,21 @@ impl Records {
         if self.found && matches!(self.state, State::Mark | State::Fragment) {
             return Standing::Framed;
         }
-        if self.state == State::Ignored { Standing::GaveUp } else { Standing::Searching }
+        if self.state == State::Ignored {
+            Standing::GaveUp
+        } else {
+            Standing::Searching
+        }
     }
 
     /// The next bytes.
     #[inline]
-    pub fn on_data<S: Sink>(&mut self, mut bytes: &[u8], time_ns: u64, step: &mut RecordContext<'_, '_, S>) {
+    pub fn on_data<S: Sink>(
+        &mut self,
+        mut bytes: &[u8],
+        time_ns: u64,
+        step: &mut RecordContext<'_, '_, S>,
+    ) {
         self.piece_len = bytes.len();
         self.piece_ns = time_ns;
         while !bytes.is_empty() {
@@ -189,7 +198,10 @@ impl Records {
             (RecordMark::from_bytes(self.mark), &bytes[taken..])
         };
         let first = self.open.phase == Phase::Closed;
-        let place = MessagePlace { at: self.piece_len.saturating_sub(rest.len()) as u32, len: mark.len };
+        let place = MessagePlace {
+            at: self.piece_len.saturating_sub(rest.len()) as u32,
+            len: mark.len,
+        };
         if mark.len > FRAGMENT_BYTES_MAX || (first && mark.last && mark.len < REPLY_BYTES_MIN - 4) {
             self.lose(step);
             return rest;
@@ -233,7 +245,11 @@ impl Records {
 
     /// Takes the bytes of the fragment; gives back what follows it.
     #[inline]
-    fn in_fragment<'a, S: Sink>(&mut self, bytes: &'a [u8], step: &mut RecordContext<'_, '_, S>) -> &'a [u8] {
+    fn in_fragment<'a, S: Sink>(
+        &mut self,
+        bytes: &'a [u8],
+        step: &mut RecordContext<'_, '_, S>,
+    ) -> &'a [u8] {
         let (mut mine, after) = bytes.split_at(bytes.len().min(self.fragment_left as usize));
         self.fragment_left -= mine.len() as u32;
         while !mine.is_empty() {
@@ -263,12 +279,17 @@ impl Records {
         }
     }
 
-    fn in_opening<'a, S: Sink>(&mut self, bytes: &'a [u8], step: &mut RecordContext<'_, '_, S>) -> &'a [u8] {
+    fn in_opening<'a, S: Sink>(
+        &mut self,
+        bytes: &'a [u8],
+        step: &mut RecordContext<'_, '_, S>,
+    ) -> &'a [u8] {
         let open = &mut self.open;
         let had = open.head.len();
         // Looked at where it lies as long as nothing was gathered before.
         let begun = if had == 0 {
-            step.matcher.begin(step.flow, bytes, open.first_ns, open.token, step.out)
+            step.matcher
+                .begin(step.flow, bytes, open.first_ns, open.token, step.out)
         } else {
             let taken = open.want.saturating_sub(had).min(bytes.len());
             if !step.out.memory.append(&mut open.head, &bytes[..taken]) {
@@ -277,7 +298,10 @@ impl Records {
             if open.head.len() < open.want {
                 return &[];
             }
-            match step.matcher.begin(step.flow, &open.head, open.first_ns, open.token, step.out) {
+            match step
+                .matcher
+                .begin(step.flow, &open.head, open.first_ns, open.token, step.out)
+            {
                 Begun::Need(need) => {
                     open.want = need;
                     return &bytes[taken..];
@@ -285,7 +309,11 @@ impl Records {
                 other => other,
             }
         };
-        let available = if had == 0 { bytes } else { &bytes[(open.head.len() - had)..] };
+        let available = if had == 0 {
+            bytes
+        } else {
+            &bytes[(open.head.len() - had)..]
+        };
         match begun {
             Begun::Need(need) => {
                 open.want = need;
@@ -310,7 +338,12 @@ impl Records {
                 self.open.phase = Phase::Skipping;
                 &[]
             }
-            Begun::Data { token, at, len, target } => {
+            Begun::Data {
+                token,
+                at,
+                len,
+                target,
+            } => {
                 self.found = true;
                 let from_available = at - if had == 0 { 0 } else { open.head.len() };
                 let (head, data) = available.split_at(from_available);
@@ -329,7 +362,11 @@ impl Records {
     }
 
     #[inline]
-    fn in_data<'a, S: Sink>(&mut self, bytes: &'a [u8], step: &mut RecordContext<'_, '_, S>) -> &'a [u8] {
+    fn in_data<'a, S: Sink>(
+        &mut self,
+        bytes: &'a [u8],
+        step: &mut RecordContext<'_, '_, S>,
+    ) -> &'a [u8] {
         let open = &mut self.open;
         let (data, rest) = bytes.split_at(bytes.len().min(open.data_left as usize));
         open.data_left -= data.len() as u32;
@@ -346,7 +383,9 @@ impl Records {
 
     fn gather<S: Sink>(&mut self, bytes: &[u8], step: &mut RecordContext<'_, '_, S>) {
         let open = &mut self.open;
-        if open.head.len() + bytes.len() > HEAD_BYTES_MAX || !step.out.memory.append(&mut open.head, bytes) {
+        if open.head.len() + bytes.len() > HEAD_BYTES_MAX
+            || !step.out.memory.append(&mut open.head, bytes)
+        {
             self.skip_rest(step);
         }
     }
@@ -406,7 +445,11 @@ impl Records {
     }
 
     /// The message is over, seen as a whole or not. `false`: it was no RPC.
-    fn end_message<S: Sink>(&mut self, last_ns: Option<u64>, step: &mut RecordContext<'_, '_, S>) -> bool {
+    fn end_message<S: Sink>(
+        &mut self,
+        last_ns: Option<u64>,
+        step: &mut RecordContext<'_, '_, S>,
+    ) -> bool {
         let open = std::mem::take(&mut self.open);
         if let Some((target, sums)) = open.data {
             step.matcher.finish_sums(&target, sums, step.out);
@@ -487,7 +530,8 @@ impl Records {
             self.state = State::Mark;
             return &bytes[at..];
         }
-        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(EVIDENCE_BYTES - 1)..]);
+        self.tail
+            .extend_from_slice(&bytes[bytes.len().saturating_sub(EVIDENCE_BYTES - 1)..]);
         if !self.found && self.searched > SEARCH_BYTES_MAX {
             self.reset(State::Ignored);
             self.tail = Vec::new();
@@ -522,12 +566,25 @@ fn find<S: Sink>(bytes: &[u8], end: usize, step: &RecordContext<'_, '_, S>) -> O
 /// Whether these bytes are the head of a reply, whoever asked: a whole record, accepted, with an empty verifier.
 #[cold]
 fn is_like_a_reply(bytes: &[u8]) -> bool {
-    let word =
-        |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map(|word| u32::from_be_bytes(*word));
-    let Some(mark) = bytes.first_chunk().map(|mark| RecordMark::from_bytes(*mark)) else { return false };
+    let word = |at: usize| {
+        bytes
+            .get(at..)
+            .and_then(|rest| rest.first_chunk())
+            .map(|word| u32::from_be_bytes(*word))
+    };
+    let Some(mark) = bytes
+        .first_chunk()
+        .map(|mark| RecordMark::from_bytes(*mark))
+    else {
+        return false;
+    };
     let is_long_enough = mark.last && (REPLY_BYTES_MIN..=FRAGMENT_BYTES_MAX).contains(&mark.len);
     let verifier_is_empty = word(16) == Some(0) && word(20) == Some(0);
-    is_long_enough && word(8) == Some(1) && word(12) == Some(0) && verifier_is_empty && word(24) <= Some(5)
+    is_long_enough
+        && word(8) == Some(1)
+        && word(12) == Some(0)
+        && verifier_is_empty
+        && word(24) <= Some(5)
 }
 
 /// Whether a record starts here; `None` when there are too few bytes to say.
@@ -558,7 +615,9 @@ pub fn credible(bytes: &[u8], matcher: &Matcher, flow: &Flow) -> Option<bool> {
                 | rpc::PROGRAM_NLM
                 | rpc::PROGRAM_NSM
                 | rpc::PROGRAM_NFS_ACL => version <= 4 && procedure <= 32,
-                rpc::PROGRAM_TRANSIENT_FIRST..=rpc::PROGRAM_TRANSIENT_LAST => version <= 1 && procedure <= 1,
+                rpc::PROGRAM_TRANSIENT_FIRST..=rpc::PROGRAM_TRANSIENT_LAST => {
+                    version <= 1 && procedure <= 1
+                }
                 _ => false,
             };
             word(12)? == 2 && mark.len >= CALL_BYTES_MIN && known && flavor_and_length(28)?

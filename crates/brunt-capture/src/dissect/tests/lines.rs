@@ -9,13 +9,14 @@ use brunt_lake::{Column, Table};
 use brunt_result::OpKind;
 
 use super::{
-    Claim, Counter, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, OwnTables, ProtocolInfo, Standing,
+    Claim, Counter, Dissector, Flow, Gap, OperationInfo, Out, OwnPart, OwnTables, ProtocolInfo,
+    Standing,
 };
 use crate::dissect::Detail;
 use crate::limits::Limits;
 use crate::operation::{
-    FileKey, Message, MessagePlace, Operation, OperationKind, OperationSummary, Peers, Protocol, Sink,
-    TransferDirection,
+    FileKey, Message, MessagePlace, Operation, OperationKind, OperationSummary, Peers, Protocol,
+    Sink, TransferDirection,
 };
 use crate::trace::common::{Common, RECORD};
 use crate::trace::files::Files;
@@ -43,7 +44,11 @@ pub struct Asked<'a> {
 }
 
 impl OwnPart for Asked<'_> {
-    fn each_name(&self, operation: &Operation<'_>, tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) {
+    fn each_name(
+        &self,
+        operation: &Operation<'_>,
+        tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
+    ) {
         if let Some(file) = operation.summary.file {
             tell(file, None, self.name.as_bytes());
         }
@@ -70,7 +75,13 @@ impl OwnTables<Lines> for Names {
         Names(registry.add())
     }
 
-    fn record(&mut self, operation: &Operation<'_>, own: &Asked<'_>, _: &mut Files, common: &mut Common) {
+    fn record(
+        &mut self,
+        operation: &Operation<'_>,
+        own: &Asked<'_>,
+        _: &mut Files,
+        common: &mut Common,
+    ) {
         let id = common.number(operation.record_id);
         common.rows.row(self.0).int(id).text(own.name).end();
     }
@@ -129,7 +140,11 @@ fn hand_on<S: Sink>(
             protocol: LINES,
             status: answer.map(|answer| answer.err().unwrap_or(0)),
             file: Some(file),
-            direction: Some(if is_put { TransferDirection::Write } else { TransferDirection::Read }),
+            direction: Some(if is_put {
+                TransferDirection::Write
+            } else {
+                TransferDirection::Read
+            }),
             offset: Some(0),
             asked_bytes: is_put.then_some(request.bytes),
             moved_bytes: answer.and_then(Result::ok).unwrap_or(0),
@@ -140,7 +155,9 @@ fn hand_on<S: Sink>(
         reply,
         outstanding: request.outstanding,
         data_missing: 0,
-        detail: &Detail::Lines(Asked { name: &request.name }),
+        detail: &Detail::Lines(Asked {
+            name: &request.name,
+        }),
     });
 }
 
@@ -211,10 +228,14 @@ impl Dissector for Lines {
     type Tables = Names;
     const NAME: &'static str = "lines";
     const HELP: &'static str = "A toy protocol of lines, for tests";
-    const KINDS: &'static [OperationInfo] =
-        &[OperationInfo::of("get", OpKind::Read), OperationInfo::of("put", OpKind::Write)];
-    const PROTOCOLS: &'static [ProtocolInfo] =
-        &[ProtocolInfo { name: "LINES", status_name: |status| (status == 2).then_some("not there") }];
+    const KINDS: &'static [OperationInfo] = &[
+        OperationInfo::of("get", OpKind::Read),
+        OperationInfo::of("put", OpKind::Write),
+    ];
+    const PROTOCOLS: &'static [ProtocolInfo] = &[ProtocolInfo {
+        name: "LINES",
+        status_name: |status| (status == 2).then_some("not there"),
+    }];
     const COUNTERS: &'static [Counter] = &[Counter {
         name: "lines_cut",
         told: "lines cut in two by a gap",
@@ -226,8 +247,14 @@ impl Dissector for Lines {
     }
 
     fn claim(&self, flow: &Flow, bytes: &[u8]) -> Claim {
-        let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        match (read(first).is_some() && first.len() < bytes.len(), flow.has_port(PORT)) {
+        let first = bytes
+            .split(|byte| *byte == b'\n')
+            .next()
+            .unwrap_or_default();
+        match (
+            read(first).is_some() && first.len() < bytes.len(),
+            flow.has_port(PORT),
+        ) {
             (true, _) => Claim::Bytes,
             (false, true) => Claim::Port,
             (false, false) => Claim::No,
@@ -262,8 +289,16 @@ impl Dissector for Lines {
                 *out.ledger.own::<Lines>(0) += 1;
                 continue;
             }
-            let place = MessagePlace { at, len: line.len() as u32 };
-            let message = Message { first_ns: half.first_ns, last_ns: Some(time_ns), whole: true, place };
+            let place = MessagePlace {
+                at,
+                len: line.len() as u32,
+            };
+            let message = Message {
+                first_ns: half.first_ns,
+                last_ns: Some(time_ns),
+                whole: true,
+                place,
+            };
             self.on_line(connection, flow, message, &line[..line.len() - 1], out);
         }
     }
@@ -292,7 +327,12 @@ impl Dissector for Lines {
         }
     }
 
-    fn on_end<S: Sink>(&mut self, connection: &mut LinesConnection, _: &Flow, out: &mut Out<'_, S>) {
+    fn on_end<S: Sink>(
+        &mut self,
+        connection: &mut LinesConnection,
+        _: &Flow,
+        out: &mut Out<'_, S>,
+    ) {
         connection.give_up(out);
     }
 }
@@ -317,8 +357,11 @@ mod tests {
 
     impl Sink for Collect {
         fn on_operation(&mut self, operation: &Operation<'_>) {
-            let Detail::Lines(asked) = operation.detail else { panic!("{operation:?}") };
-            let times = |message: &Message| (message.first_ns / 1000, message.last_ns.map(|ns| ns / 1000));
+            let Detail::Lines(asked) = operation.detail else {
+                panic!("{operation:?}")
+            };
+            let times =
+                |message: &Message| (message.first_ns / 1000, message.last_ns.map(|ns| ns / 1000));
             self.operations.push(format!(
                 "{} {} {:?} {:?} {:?} {}",
                 operation.summary.kind.name(),
@@ -373,7 +416,13 @@ mod tests {
         for (index, bytes) in segments.iter().enumerate() {
             let Some(bytes) = bytes else { continue };
             let (time_ns, wire_len) = (index as u64 * 1000, bytes.len() as u32);
-            let packet = CapturedPacket { time_ns, wire_len, interface: 0, link: LinkType::Raw, bytes };
+            let packet = CapturedPacket {
+                time_ns,
+                wire_len,
+                interface: 0,
+                link: LinkType::Raw,
+                bytes,
+            };
             pipeline.on_packet(&packet);
         }
         let (collect, ledger) = pipeline.finish();
@@ -398,7 +447,10 @@ mod tests {
                 "get c (0, Some(1)) Some((3, Some(3))) Some(2) 0",
             ]
         );
-        assert_eq!((found.framed, ledger.calls, ledger.calls_answered), (4, 3, 3));
+        assert_eq!(
+            (found.framed, ledger.calls, ledger.calls_answered),
+            (4, 3, 3)
+        );
         assert_eq!(
             (LINES.name(), LINES.status_name(2), LINES.status_name(3)),
             ("LINES", "not there".to_string(), "3".to_string())
@@ -415,14 +467,25 @@ mod tests {
             let bytes = segment(999, PORT, back, 1, line.as_bytes());
             let (time_ns, wire_len) = (5_000_000_000, bytes.len() as u32);
             let link = LinkType::Raw;
-            pipeline.on_packet(&CapturedPacket { time_ns, wire_len, interface: 0, link, bytes: &bytes });
+            pipeline.on_packet(&CapturedPacket {
+                time_ns,
+                wire_len,
+                interface: 0,
+                link,
+                bytes: &bytes,
+            });
         }
         let (recorder, mut ledger) = pipeline.finish();
         let (_, error) = recorder.finish(&mut ledger);
         assert!(error.is_none(), "{error:?}");
         let mut seen = Vec::new();
         read_table(folder.path(), &tables::OPERATIONS, |batch| {
-            seen.extend(batch.texts("protocol").chain(batch.texts("operation")).map(str::to_string));
+            seen.extend(
+                batch
+                    .texts("protocol")
+                    .chain(batch.texts("operation"))
+                    .map(str::to_string),
+            );
         })
         .unwrap();
         read_table(folder.path(), &NAMES_ASKED, |batch| {
@@ -432,7 +495,10 @@ mod tests {
         assert_eq!(seen, ["LINES", "put", "name"]);
         let replayed = replay(folder.path()).unwrap();
         let report = replayed.analysis.report(&replayed.ledger);
-        assert_eq!((&*report.by_operation[0].name, report.by_operation[0].errors), ("put", 1));
+        assert_eq!(
+            (&*report.by_operation[0].name, report.by_operation[0].errors),
+            ("put", 1)
+        );
     }
 
     /// Its bytes are enough on another port, and nothing of RPC's is claimed.
@@ -444,7 +510,13 @@ mod tests {
         let nonsense = segment(999, 2049, false, 1, &[0xff; 64]);
         let wire_len = nonsense.len() as u32;
         let link = LinkType::Raw;
-        pipeline.on_packet(&CapturedPacket { time_ns: 0, wire_len, interface: 0, link, bytes: &nonsense });
+        pipeline.on_packet(&CapturedPacket {
+            time_ns: 0,
+            wire_len,
+            interface: 0,
+            link,
+            bytes: &nonsense,
+        });
         let (_, ledger) = pipeline.finish();
         assert_eq!((ledger.slow_mode_entries, ledger.calls), (1, 0));
     }
@@ -478,9 +550,18 @@ mod tests {
         let mut whole = Vec::new();
         let (mut asked, mut answered) = (1u32, 1u32);
         for number in 0..400 {
-            let (request, answer) = (format!("put name{number} {number}\n"), format!("ok {number}\n"));
+            let (request, answer) = (
+                format!("put name{number} {number}\n"),
+                format!("ok {number}\n"),
+            );
             for (cut, byte) in [0, 5, request.len()].windows(2).map(|cut| (cut[0], cut[1])) {
-                whole.push(segment(999, PORT, false, asked + cut as u32, &request.as_bytes()[cut..byte]));
+                whole.push(segment(
+                    999,
+                    PORT,
+                    false,
+                    asked + cut as u32,
+                    &request.as_bytes()[cut..byte],
+                ));
             }
             whole.push(segment(999, PORT, true, answered, answer.as_bytes()));
             asked += request.len() as u32;
@@ -491,22 +572,45 @@ mod tests {
         for seed in 0..20 {
             let mut random = Random::new(seed);
             // Two in a hundred, and never the last: acknowledgements tell what is missing.
-            let some: Vec<_> =
-                whole.iter().map(|bytes| (!random.chance(0.02)).then(|| bytes.clone())).collect();
+            let some: Vec<_> = whole
+                .iter()
+                .map(|bytes| (!random.chance(0.02)).then(|| bytes.clone()))
+                .collect();
             let (found, ledger) = run(&some);
-            assert!(ledger.holes > 0 && ledger.slow_mode_entries > 0, "seed {seed}: {ledger:?}");
+            assert!(
+                ledger.holes > 0 && ledger.slow_mode_entries > 0,
+                "seed {seed}: {ledger:?}"
+            );
             // Its own counter is a line of the report, and a column of the trace.
-            let (_, cut) = ledger.named().find(|(name, _)| *name == "lines_cut").unwrap();
+            let (_, cut) = ledger
+                .named()
+                .find(|(name, _)| *name == "lines_cut")
+                .unwrap();
             let report = text(&crate::Analysis::new().report(&ledger));
             let line = format!("lines   {cut} lines cut in two by a gap");
             assert!(cut > 0 && report.contains(&line), "seed {seed}: {report}");
-            assert!(tables::STATISTICS.columns.iter().any(|column| column.name == "lines_cut"));
+            assert!(
+                tables::STATISTICS
+                    .columns
+                    .iter()
+                    .any(|column| column.name == "lines_cut")
+            );
             assert_eq!(Ledger::from_counters(ledger.counters()), ledger);
             for operation in &found.operations {
                 let name = operation.split(' ').nth(1).unwrap();
-                assert!(truth.operations.iter().any(|line| line.split(' ').nth(1) == Some(name)), "{name}");
+                assert!(
+                    truth
+                        .operations
+                        .iter()
+                        .any(|line| line.split(' ').nth(1) == Some(name)),
+                    "{name}"
+                );
             }
-            assert!(found.operations.len() > 100, "seed {seed}: {} found", found.operations.len());
+            assert!(
+                found.operations.len() > 100,
+                "seed {seed}: {} found",
+                found.operations.len()
+            );
         }
     }
 }

@@ -37,7 +37,13 @@ pub(super) fn begin(into: &mut Vec<u8>, link: LinkType, snap_bytes: u32, interfa
 }
 
 /// Adds a packet.
-pub(super) fn packet(into: &mut Vec<u8>, interface: u32, time_ns: u64, wire_len: u32, bytes: &[u8]) {
+pub(super) fn packet(
+    into: &mut Vec<u8>,
+    interface: u32,
+    time_ns: u64,
+    wire_len: u32,
+    bytes: &[u8],
+) {
     block(into, ENHANCED_PACKET, |into| {
         let (high, low) = ((time_ns >> 32) as u32, time_ns as u32);
         words(into, [interface, high, low, bytes.len() as u32, wire_len]);
@@ -67,7 +73,9 @@ fn padded(into: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 fn words<const N: usize>(into: &mut Vec<u8>, words: [u32; N]) {
-    words.iter().for_each(|word| into.extend_from_slice(&word.to_ne_bytes()));
+    words
+        .iter()
+        .for_each(|word| into.extend_from_slice(&word.to_ne_bytes()));
 }
 
 #[cfg(test)]

@@ -47,16 +47,32 @@ impl PacketFeed {
         let (pool, router) = (Pool::new(PIECES, 1, PIECE_BYTES), Router::default());
         let piece = Some((pool.take(), 0));
         let reserved = (0..RESERVED).map(|_| pool.take()).collect();
-        PacketFeed { tap, pool, reserved, router, piece }
+        PacketFeed {
+            tap,
+            pool,
+            reserved,
+            router,
+            piece,
+        }
     }
 
     /// Takes a packet of Ethernet that came at a time since 1970.
     pub fn put(&mut self, since_1970: Duration, interface: u32, packet: &[u8]) {
-        if self.piece.as_ref().is_some_and(|(_, filled)| filled + packet.len() > PIECE_BYTES) {
-            let next = self.pool.take_within(Duration::ZERO).or_else(|| self.reserved.pop());
+        if self
+            .piece
+            .as_ref()
+            .is_some_and(|(_, filled)| filled + packet.len() > PIECE_BYTES)
+        {
+            let next = self
+                .pool
+                .take_within(Duration::ZERO)
+                .or_else(|| self.reserved.pop());
             self.hand_over(next);
         }
-        let room = self.piece.as_mut().filter(|(_, filled)| filled + packet.len() <= PIECE_BYTES);
+        let room = self
+            .piece
+            .as_mut()
+            .filter(|(_, filled)| filled + packet.len() <= PIECE_BYTES);
         let Some((parcel, filled)) = room else {
             self.tap.state.packets_lost.fetch_add(1, Ordering::Relaxed);
             return;
@@ -66,8 +82,15 @@ impl PacketFeed {
         let (at, len) = (*filled as u32, packet.len() as u32);
         *filled += packet.len();
         let time_ns = since_1970.as_nanos() as u64;
-        let packet =
-            PacketRef { time_ns, at, len, wire_len: len, interface, region: 0, link: LinkType::Ethernet };
+        let packet = PacketRef {
+            time_ns,
+            at,
+            len,
+            wire_len: len,
+            interface,
+            region: 0,
+            link: LinkType::Ethernet,
+        };
         parcel.route(&mut self.router, packet);
     }
 
@@ -113,7 +136,11 @@ mod tests {
     #[test]
     fn pauses_use_up_no_room() {
         let (to, from) = std::sync::mpsc::sync_channel(PIECES);
-        let tap = PacketTap { to, state: Arc::default(), on_lag: OnLag::Drop };
+        let tap = PacketTap {
+            to,
+            state: Arc::default(),
+            on_lag: OnLag::Drop,
+        };
         let state = tap.state.clone();
         let mut feed = PacketFeed::new(tap);
         let mut put = |packets: usize, bytes: usize, pauses: bool| {
@@ -127,7 +154,10 @@ mod tests {
         };
         assert_eq!(put(10 * PIECES, 60, true), 0);
         assert_eq!(put(RESERVED - 1, PIECE_BYTES, false), 0);
-        assert!(put(PIECES, PIECE_BYTES, false) > 0, "what finds no room is counted");
+        assert!(
+            put(PIECES, PIECE_BYTES, false) > 0,
+            "what finds no room is counted"
+        );
         drop(from);
     }
 
@@ -138,10 +168,16 @@ mod tests {
         let path = folder.path().join("fed.pcap");
         let (lane, mut feed) = PacketLane::with_feed(PcapOptions::new(path.clone())).unwrap();
         let packet = |number: usize| -> Vec<u8> {
-            (0..60 + number * 37 % 9000).map(|at| (at / 251 + at + number) as u8).collect()
+            (0..60 + number * 37 % 9000)
+                .map(|at| (at / 251 + at + number) as u8)
+                .collect()
         };
         for number in 0..500 {
-            feed.put(Duration::from_nanos(1_000_000_007 * number as u64), 0, &packet(number));
+            feed.put(
+                Duration::from_nanos(1_000_000_007 * number as u64),
+                0,
+                &packet(number),
+            );
             // Far more often than there are pieces: the lane's thread may have to get a core first.
             feed.pass_on();
             while feed.piece.as_ref().is_some_and(|(_, filled)| *filled > 0) {
@@ -152,7 +188,10 @@ mod tests {
         drop(feed);
         let (summary, error) = lane.finish(&mut Ledger::default());
         assert!(error.is_none());
-        assert_eq!((summary.packets + summary.packets_lost, summary.packets_lost), (500, 0));
+        assert_eq!(
+            (summary.packets + summary.packets_lost, summary.packets_lost),
+            (500, 0)
+        );
         let mut source = FileSource::open(&path).unwrap();
         let (mut batch, mut seen) = (crate::source::PacketBatch::default(), 0);
         while source.fill(&mut batch).unwrap() {

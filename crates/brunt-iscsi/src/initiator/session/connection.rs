@@ -43,6 +43,13 @@ pub(super) struct SessionConnection {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Queued {
     Command(u16),
-    DataOut { task: u16, itt: u32, ttt: u32, at: u32, end: u32, data_sn: u32 },
+    DataOut {
+        task: u16,
+        itt: u32,
+        ttt: u32,
+        at: u32,
+        end: u32,
+        data_sn: u32,
+    },
     Bhs(Bhs),
 }

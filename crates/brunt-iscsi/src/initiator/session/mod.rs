@@ -145,7 +145,11 @@ impl InitiatorSession {
     /// # Panics
     /// When the depth is 0 or over [`DEPTH_MAX`].
     pub fn new(config: SessionConfig, facts: Facts, pool: BufPool) -> InitiatorSession {
-        assert!((1..=DEPTH_MAX).contains(&config.depth), "a depth of {} is not possible", config.depth);
+        assert!(
+            (1..=DEPTH_MAX).contains(&config.depth),
+            "a depth of {} is not possible",
+            config.depth
+        );
         let depth = config.depth as u16;
         InitiatorSession {
             facts,
@@ -231,11 +235,15 @@ impl InitiatorSession {
         self.phase = SessionPhase::Running;
         self.hold_until = Nanos(0);
         let tasks = &mut self.tasks;
-        self.waiting.make_contiguous().sort_by_key(|index| tasks[usize::from(*index)].sequence);
+        self.waiting
+            .make_contiguous()
+            .sort_by_key(|index| tasks[usize::from(*index)].sequence);
         for index in &self.waiting {
             tasks[usize::from(*index)].deadline = now.after(self.config.timeout);
         }
-        self.next_check = now.after(self.config.timeout).min(now.after(self.config.keepalive));
+        self.next_check = now
+            .after(self.config.timeout)
+            .min(now.after(self.config.keepalive));
     }
 
     /// The connections are gone: what was on its way waits again, in the order it was submitted. The
@@ -257,12 +265,17 @@ impl InitiatorSession {
             }
         }
         let tasks = &self.tasks;
-        self.answered.make_contiguous().sort_by_key(|index| tasks[usize::from(*index)].sequence);
+        self.answered
+            .make_contiguous()
+            .sort_by_key(|index| tasks[usize::from(*index)].sequence);
     }
 
     /// There will be no new connections: everything ends with this error.
     pub fn fail_all(&mut self, error: DeviceError) {
-        assert!(self.phase == SessionPhase::Detached, "nothing is under way when everything fails");
+        assert!(
+            self.phase == SessionPhase::Detached,
+            "nothing is under way when everything fails"
+        );
         while let Some(index) = self.waiting.pop_front() {
             self.answer(index, TaskOutcome::Failed(error));
         }

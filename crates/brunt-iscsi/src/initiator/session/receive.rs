@@ -7,8 +7,8 @@ use std::time::Duration;
 use brunt_block::DeviceError;
 use brunt_core::Nanos;
 use brunt_wire::iscsi::pdu::{
-    self, AsyncMessage, Bhs, DataIn, LogoutResponse, NopIn, NopOut, Opcode, R2t, RESERVED_TAG, Reject,
-    ScsiResponse, TaskManagementResponse, code, serial_before,
+    self, AsyncMessage, Bhs, DataIn, LogoutResponse, NopIn, NopOut, Opcode, R2t, RESERVED_TAG,
+    Reject, ScsiResponse, TaskManagementResponse, code, serial_before,
 };
 use brunt_wire::scsi::sense::{ScsiStatus, Sense};
 
@@ -49,7 +49,9 @@ impl InitiatorSession {
             };
         }
         if len > connection.params.max_recv_data_segment_length as usize {
-            return Err(Violation("a Data-In longer than our MaxRecvDataSegmentLength"));
+            return Err(Violation(
+                "a Data-In longer than our MaxRecvDataSegmentLength",
+            ));
         }
         let pdu = DataIn::view(bhs);
         let index = self.task_of(number, pdu.initiator_task_tag.get())?;
@@ -67,7 +69,11 @@ impl InitiatorSession {
         if pdu.data_sn.get() != task.exp_data_sn {
             return Err(Violation("a DataSN out of sequence"));
         }
-        Ok(DataDestination::Task(DataRange { task: index, start: offset as usize, len }))
+        Ok(DataDestination::Task(DataRange {
+            task: index,
+            start: offset as usize,
+            len,
+        }))
     }
 
     /// Takes a PDU whose digests are right and whose data is where it belongs; `data` is that of
@@ -75,7 +81,13 @@ impl InitiatorSession {
     ///
     /// # Errors
     /// The connection has to be dropped.
-    pub fn on_pdu(&mut self, number: usize, bhs: &Bhs, data: &[u8], now: Nanos) -> Result<(), Violation> {
+    pub fn on_pdu(
+        &mut self,
+        number: usize,
+        bhs: &Bhs,
+        data: &[u8],
+        now: Nanos,
+    ) -> Result<(), Violation> {
         let connection = &mut self.connections[number];
         connection.last_heard = now;
         connection.pinged = None;
@@ -101,7 +113,10 @@ impl InitiatorSession {
         task.exp_data_sn = task.exp_data_sn.wrapping_add(1);
         task.received += pdu.data_segment_length.get();
         // The driver asked on_header first, which holds offset and length against the command.
-        assert!(task.received <= task.command.data_len, "data came that on_header did not let through");
+        assert!(
+            task.received <= task.command.data_len,
+            "data came that on_header did not let through"
+        );
         if pdu.flags & code::response::STATUS == 0 {
             return Ok(());
         }
@@ -112,7 +127,12 @@ impl InitiatorSession {
         self.finish(index, pdu.status, pdu.flags, pdu.residual_count.get(), &[])
     }
 
-    fn on_response(&mut self, number: usize, pdu: &ScsiResponse, data: &[u8]) -> Result<(), Violation> {
+    fn on_response(
+        &mut self,
+        number: usize,
+        pdu: &ScsiResponse,
+        data: &[u8],
+    ) -> Result<(), Violation> {
         let index = self.task_of(number, pdu.initiator_task_tag.get())?;
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
         self.status_sn(number, pdu.stat_sn.get())?;
@@ -125,11 +145,18 @@ impl InitiatorSession {
             [] => &data[..0],
             [high, low, ref rest @ ..] => {
                 let len = usize::from(u16::from_be_bytes([high, low]));
-                rest.get(..len).ok_or(Violation("a SenseLength past the data segment"))?
+                rest.get(..len)
+                    .ok_or(Violation("a SenseLength past the data segment"))?
             }
             _ => return Err(Violation("a data segment too short for a SenseLength")),
         };
-        self.finish(index, pdu.status, pdu.flags, pdu.residual_count.get(), sense)
+        self.finish(
+            index,
+            pdu.status,
+            pdu.flags,
+            pdu.residual_count.get(),
+            sense,
+        )
     }
 
     /// A command has its status.
@@ -144,11 +171,16 @@ impl InitiatorSession {
         let status = ScsiStatus::from_byte(status);
         let task = &self.tasks[usize::from(index)];
         let (expected, received) = (task.command.data_len, task.received);
-        let underflow = if flags & code::response::UNDERFLOW != 0 { residual } else { 0 };
+        let underflow = if flags & code::response::UNDERFLOW != 0 {
+            residual
+        } else {
+            0
+        };
         if underflow > expected {
             return Err(Violation("a residual larger than the transfer"));
         }
-        let all_data = task.command.direction != DataDirection::In || received == expected - underflow;
+        let all_data =
+            task.command.direction != DataDirection::In || received == expected - underflow;
         let sense = Sense::parse(sense);
         // A recovered error is a success that left a note; its data follows all the same (SPC-4, 4.5.6).
         let recovered = said::is_recovered(status, sense.as_ref()) && all_data;
@@ -164,7 +196,8 @@ impl InitiatorSession {
         }
         let short = underflow > 0 || flags & code::response::OVERFLOW != 0;
         let is_request = matches!(task.work, TaskWork::Request { .. });
-        let outcome = if is_good && short && is_request && task.command.data == CommandData::Caller {
+        let outcome = if is_good && short && is_request && task.command.data == CommandData::Caller
+        {
             // GOOD, and yet not all blocks were moved: nothing a caller could use. (Targets count the
             // residual of a parameter list or of WRITE SAME in various ways; tgt is one.)
             TaskOutcome::Failed(DeviceError::Os(EIO))
@@ -190,7 +223,9 @@ impl InitiatorSession {
             return Err(Violation("an R2TSN out of sequence"));
         }
         if len == 0 || len > connection.params.max_burst_length {
-            return Err(Violation("an R2T for nothing, or for more than MaxBurstLength"));
+            return Err(Violation(
+                "an R2T for nothing, or for more than MaxBurstLength",
+            ));
         }
         if u64::from(offset) + u64::from(len) > u64::from(task.command.data_len) {
             return Err(Violation("an R2T past the end of the command's data"));
@@ -258,11 +293,16 @@ impl InitiatorSession {
                 }
             }
             code::async_event::CONNECTION_DROP => {
-                self.phase =
-                    SessionPhase::Lost(SessionLoss { why: "the target dropped the connection", wait });
+                self.phase = SessionPhase::Lost(SessionLoss {
+                    why: "the target dropped the connection",
+                    wait,
+                });
             }
             code::async_event::SESSION_DROP => {
-                self.phase = SessionPhase::Lost(SessionLoss { why: "the target dropped the session", wait });
+                self.phase = SessionPhase::Lost(SessionLoss {
+                    why: "the target dropped the session",
+                    wait,
+                });
             }
             // A SCSI event comes again as a unit attention; the rest does not concern us.
             _ => {}
@@ -288,7 +328,9 @@ impl InitiatorSession {
                 Ok(())
             }
             Opcode::NopOut => Ok(()),
-            _ => Err(Violation("it rejected a PDU of ours that has no answer otherwise")),
+            _ => Err(Violation(
+                "it rejected a PDU of ours that has no answer otherwise",
+            )),
         }
     }
 
@@ -299,7 +341,10 @@ impl InitiatorSession {
             return Err(Violation("an answer to a logout that was not sent"));
         }
         let wait = Duration::from_secs(u64::from(pdu.time2wait.get()));
-        self.phase = SessionPhase::Lost(SessionLoss { why: "the target asked for a logout", wait });
+        self.phase = SessionPhase::Lost(SessionLoss {
+            why: "the target asked for a logout",
+            wait,
+        });
         Ok(())
     }
 

@@ -35,12 +35,32 @@ impl InitiatorSession {
     /// # Errors
     /// The request itself when there is no room.
     pub fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request> {
-        let Request { tag, op, offset, len, buf, force_unit_access } = request;
+        let Request {
+            tag,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access,
+        } = request;
         let Some(index) = self.free.pop() else {
-            return Err(Request { tag, op, offset, len, buf, force_unit_access });
+            return Err(Request {
+                tag,
+                op,
+                offset,
+                len,
+                buf,
+                force_unit_access,
+            });
         };
         let valid = self.check(op, offset, len, buf.len());
-        let work = TaskWork::Request { op, offset, len, force_unit_access, progress: Progress::default() };
+        let work = TaskWork::Request {
+            op,
+            offset,
+            len,
+            force_unit_access,
+            progress: Progress::default(),
+        };
         self.begin(index, tag, work, buf, now);
         match valid {
             Err(error) => self.answer(index, TaskOutcome::Failed(error)),
@@ -54,19 +74,33 @@ impl InitiatorSession {
     /// # Panics
     /// When there is no room.
     pub fn submit_control(&mut self, cdb: [u8; 16], buf: Buf, now: Nanos) {
-        let index = self.free.pop().expect("the prober sends one command at a time");
+        let index = self
+            .free
+            .pop()
+            .expect("the prober sends one command at a time");
         let data_len = buf.len() as u32;
-        let direction = if data_len > 0 { DataDirection::In } else { DataDirection::None };
+        let direction = if data_len > 0 {
+            DataDirection::In
+        } else {
+            DataDirection::None
+        };
         self.begin(index, 0, TaskWork::Control, buf, now);
-        self.tasks[usize::from(index)].command =
-            PlannedCommand { cdb, direction, data_len, data: CommandData::Caller, covers: 0 };
+        self.tasks[usize::from(index)].command = PlannedCommand {
+            cdb,
+            direction,
+            data_len,
+            data: CommandData::Caller,
+            covers: 0,
+        };
         self.waiting.push_back(index);
     }
 
     fn check(&self, op: Op, offset: u64, len: u64, buf_len: usize) -> Result<(), DeviceError> {
         let facts = &self.facts;
         let block = u64::from(facts.block_bytes);
-        let inside = offset.checked_add(len).is_some_and(|end| end <= facts.size_bytes);
+        let inside = offset
+            .checked_add(len)
+            .is_some_and(|end| end <= facts.size_bytes);
         let whole = offset.is_multiple_of(block) && len.is_multiple_of(block);
         let moves_data = matches!(op, Op::Read | Op::Write);
         if !inside || !whole || (len == 0 && op != Op::Flush) {
@@ -99,12 +133,32 @@ impl InitiatorSession {
     /// Queues the next command of a request, or ends it.
     fn plan(&mut self, index: u16, now: Nanos) {
         let task = &mut self.tasks[usize::from(index)];
-        let TaskWork::Request { op, offset, len, force_unit_access, progress } = task.work else {
-            self.answer(index, TaskOutcome::Scsi { status: ScsiStatus::Good, sense: None });
+        let TaskWork::Request {
+            op,
+            offset,
+            len,
+            force_unit_access,
+            progress,
+        } = task.work
+        else {
+            self.answer(
+                index,
+                TaskOutcome::Scsi {
+                    status: ScsiStatus::Good,
+                    sense: None,
+                },
+            );
             return;
         };
-        let Some(next) = command::next(&self.facts, op, offset, len, force_unit_access, progress) else {
-            self.answer(index, TaskOutcome::Scsi { status: ScsiStatus::Good, sense: None });
+        let Some(next) = command::next(&self.facts, op, offset, len, force_unit_access, progress)
+        else {
+            self.answer(
+                index,
+                TaskOutcome::Scsi {
+                    status: ScsiStatus::Good,
+                    sense: None,
+                },
+            );
             return;
         };
         task.command = next;
@@ -116,7 +170,8 @@ impl InitiatorSession {
             }
             CommandData::UnmapList { lba, count } => {
                 task.parameter = self.pool.0.take(next.data_len as usize);
-                task.parameter.copy_from_slice(&command::unmap_list(lba, count));
+                task.parameter
+                    .copy_from_slice(&command::unmap_list(lba, count));
             }
         }
         task.state = TaskState::Waiting;
@@ -128,7 +183,11 @@ impl InitiatorSession {
     /// The data of a task's command, for the driver to send from or receive into.
     pub fn data(&mut self, task: u16) -> &mut Buf {
         let task = &mut self.tasks[usize::from(task)];
-        if task.command.data == CommandData::Caller { &mut task.buf } else { &mut task.parameter }
+        if task.command.data == CommandData::Caller {
+            &mut task.buf
+        } else {
+            &mut task.parameter
+        }
     }
 
     /// The next task that was answered; retire it once its data is back.
@@ -148,12 +207,25 @@ impl InitiatorSession {
             panic!("only answered tasks are retired");
         };
         let is_control = matches!(task.work, TaskWork::Control);
-        let may_try_again = !is_control && task.abort_reason.is_none() && task.tries < self.config.tries;
+        let may_try_again =
+            !is_control && task.abort_reason.is_none() && task.tries < self.config.tries;
         let result = match outcome {
             TaskOutcome::Failed(error) => Err(error),
-            TaskOutcome::Scsi { status: ScsiStatus::Good, .. } if is_control => Ok(()),
-            TaskOutcome::Scsi { status: ScsiStatus::Good, .. } => {
-                let TaskWork::Request { op, offset, len, force_unit_access, progress } = &mut task.work
+            TaskOutcome::Scsi {
+                status: ScsiStatus::Good,
+                ..
+            } if is_control => Ok(()),
+            TaskOutcome::Scsi {
+                status: ScsiStatus::Good,
+                ..
+            } => {
+                let TaskWork::Request {
+                    op,
+                    offset,
+                    len,
+                    force_unit_access,
+                    progress,
+                } = &mut task.work
                 else {
                     unreachable!("control commands were told apart above")
                 };
@@ -161,7 +233,15 @@ impl InitiatorSession {
                     // What was answered by a command, as opposed to refused at once.
                     progress.done += task.command.covers;
                     progress.flushed |= task.command.covers == 0;
-                    if command::next(&self.facts, *op, *offset, *len, *force_unit_access, *progress).is_some()
+                    if command::next(
+                        &self.facts,
+                        *op,
+                        *offset,
+                        *len,
+                        *force_unit_access,
+                        *progress,
+                    )
+                    .is_some()
                     {
                         task.tries = 0;
                         self.plan(index, now);
@@ -175,19 +255,23 @@ impl InitiatorSession {
                 self.try_again(index, now);
                 return None;
             }
-            TaskOutcome::Again => Err(task.abort_reason.map_or(DeviceError::Gone, AbortReason::error)),
-            TaskOutcome::Scsi { status: ScsiStatus::CheckCondition, sense: Some(sense) }
-                if sense.key == key::UNIT_ATTENTION && may_try_again =>
-            {
+            TaskOutcome::Again => Err(task
+                .abort_reason
+                .map_or(DeviceError::Gone, AbortReason::error)),
+            TaskOutcome::Scsi {
+                status: ScsiStatus::CheckCondition,
+                sense: Some(sense),
+            } if sense.key == key::UNIT_ATTENTION && may_try_again => {
                 self.counts.unit_attentions += 1;
                 self.counts.last = Some((ScsiStatus::CheckCondition, Some(sense)));
                 self.try_again(index, now);
                 return None;
             }
             // Held back and sent again as long as one time-out, however often.
-            TaskOutcome::Scsi { status: status @ (ScsiStatus::Busy | ScsiStatus::TaskSetFull), .. }
-                if !is_control && task.abort_reason.is_none() && now < task.deadline =>
-            {
+            TaskOutcome::Scsi {
+                status: status @ (ScsiStatus::Busy | ScsiStatus::TaskSetFull),
+                ..
+            } if !is_control && task.abort_reason.is_none() && now < task.deadline => {
                 self.counts.busy += 1;
                 self.counts.last = Some((status, None));
                 self.hold_until = now.after(BUSY_WAIT);
@@ -195,9 +279,17 @@ impl InitiatorSession {
                 self.waiting.push_back(index);
                 return None;
             }
-            TaskOutcome::Scsi { status: ScsiStatus::CheckCondition, sense: Some(sense) }
-                if (sense.key, sense.asc, sense.ascq) == (key::ILLEGAL_REQUEST, 0x20, 0)
-                    && matches!(task.work, TaskWork::Request { op: Op::Unmap | Op::WriteZeroes, .. }) =>
+            TaskOutcome::Scsi {
+                status: ScsiStatus::CheckCondition,
+                sense: Some(sense),
+            } if (sense.key, sense.asc, sense.ascq) == (key::ILLEGAL_REQUEST, 0x20, 0)
+                && matches!(
+                    task.work,
+                    TaskWork::Request {
+                        op: Op::Unmap | Op::WriteZeroes,
+                        ..
+                    }
+                ) =>
             {
                 Err(DeviceError::Unsupported) // INVALID COMMAND OPERATION CODE
             }
@@ -206,8 +298,12 @@ impl InitiatorSession {
         let task = &mut self.tasks[usize::from(index)];
         task.state = TaskState::Free;
         task.parameter = Buf::empty();
-        let retired =
-            Retired { tag: task.tag, buf: std::mem::take(&mut task.buf), result, received: task.received };
+        let retired = Retired {
+            tag: task.tag,
+            buf: std::mem::take(&mut task.buf),
+            result,
+            received: task.received,
+        };
         self.free.push(index);
         Some(retired)
     }
@@ -230,7 +326,10 @@ impl InitiatorSession {
         if let TaskState::Issued { connection } = task.state
             && let Some(connection) = self.connections.get_mut(connection)
         {
-            assert!(connection.outstanding > 0, "an issued task is outstanding on its connection");
+            assert!(
+                connection.outstanding > 0,
+                "an issued task is outstanding on its connection"
+            );
             connection.outstanding -= 1;
         }
         task.state = TaskState::Answered(outcome);
@@ -243,10 +342,13 @@ impl InitiatorSession {
             task.tag == tag && !matches!(task.state, TaskState::Free | TaskState::Answered(_))
         });
         let Some(index) = found else { return };
-        let abort_reason = *self.tasks[index].abort_reason.get_or_insert(AbortReason::Cancelled);
+        let abort_reason = *self.tasks[index]
+            .abort_reason
+            .get_or_insert(AbortReason::Cancelled);
         if self.tasks[index].state == TaskState::Waiting {
             // Never sent, or not since the loss: nobody has to be asked.
-            self.waiting.retain(|waiting| usize::from(*waiting) != index);
+            self.waiting
+                .retain(|waiting| usize::from(*waiting) != index);
             self.answer(index as u16, TaskOutcome::Failed(abort_reason.error()));
         } else {
             self.next_check = now;

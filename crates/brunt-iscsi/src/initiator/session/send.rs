@@ -3,7 +3,9 @@
 //! nor asked for by an R2T.
 
 use brunt_core::Nanos;
-use brunt_wire::iscsi::pdu::{self, Bhs, DataOut, RESERVED_TAG, ScsiCommand, U24, code, serial_before};
+use brunt_wire::iscsi::pdu::{
+    self, Bhs, DataOut, RESERVED_TAG, ScsiCommand, U24, code, serial_before,
+};
 
 use super::connection::{DataRange, Outgoing, Queued, SessionConnection};
 use super::task::{InitiatorTask, TaskState, itt_of};
@@ -22,7 +24,9 @@ impl InitiatorSession {
             return;
         }
         while self.window_is_open() {
-            let Some(index) = self.waiting.pop_front() else { break };
+            let Some(index) = self.waiting.pop_front() else {
+                break;
+            };
             let (number, connection) = self
                 .connections
                 .iter_mut()
@@ -30,7 +34,10 @@ impl InitiatorSession {
                 .min_by_key(|(_, connection)| connection.outstanding)
                 .expect("a running session has a connection");
             let task = &mut self.tasks[usize::from(index)];
-            assert!(task.state == TaskState::Waiting, "only waiting tasks are issued");
+            assert!(
+                task.state == TaskState::Waiting,
+                "only waiting tasks are issued"
+            );
             task.state = TaskState::Issued { connection: number };
             task.generation = task.generation.wrapping_add(1);
             task.tries += 1;
@@ -58,7 +65,14 @@ impl InitiatorSession {
                     let task = &mut self.tasks[usize::from(index)];
                     return Some(command_pdu(&self.config.lun, connection, index, task));
                 }
-                Queued::DataOut { task: index, itt, ttt, at, end, data_sn } => {
+                Queued::DataOut {
+                    task: index,
+                    itt,
+                    ttt,
+                    at,
+                    end,
+                    data_sn,
+                } => {
                     let task = &self.tasks[usize::from(index)];
                     // The target may have answered before it had all data: the rest is not sent.
                     let wanted = matches!(task.state, TaskState::Issued { .. })
@@ -67,12 +81,19 @@ impl InitiatorSession {
                         continue;
                     }
                     let len = (end - at).min(connection.params.peer_max_recv_data_segment_length);
-                    assert!(len > 0 && end <= task.command.data_len, "Data-Out stays within its command");
+                    assert!(
+                        len > 0 && end <= task.command.data_len,
+                        "Data-Out stays within its command"
+                    );
                     let last = at + len == end;
                     let bhs = DataOut {
                         flags: if last { pdu::FLAG_FINAL } else { 0 },
                         data_segment_length: U24::new(len),
-                        lun: if ttt == RESERVED_TAG { [0; 8] } else { self.config.lun },
+                        lun: if ttt == RESERVED_TAG {
+                            [0; 8]
+                        } else {
+                            self.config.lun
+                        },
                         initiator_task_tag: itt.into(),
                         target_transfer_tag: ttt.into(),
                         exp_stat_sn: connection.exp_stat_sn.into(),
@@ -91,8 +112,15 @@ impl InitiatorSession {
                             data_sn,
                         });
                     }
-                    let data = DataRange { task: index, start: at as usize, len: len as usize };
-                    return Some(Outgoing { bhs: bhs.into(), data: Some(data) });
+                    let data = DataRange {
+                        task: index,
+                        start: at as usize,
+                        len: len as usize,
+                    };
+                    return Some(Outgoing {
+                        bhs: bhs.into(),
+                        data: Some(data),
+                    });
                 }
             }
         }
@@ -137,7 +165,11 @@ fn command_pdu(
             };
             if immediate > 0 {
                 pdu.data_segment_length = U24::new(immediate);
-                data = Some(DataRange { task: index, start: 0, len: immediate as usize });
+                data = Some(DataRange {
+                    task: index,
+                    start: 0,
+                    len: immediate as usize,
+                });
             }
             task.solicited = immediate;
             if !params.initial_r2t && immediate < first_burst {
@@ -154,5 +186,8 @@ fn command_pdu(
             }
         }
     }
-    Outgoing { bhs: pdu.into(), data }
+    Outgoing {
+        bhs: pdu.into(),
+        data,
+    }
 }

@@ -2,8 +2,9 @@
 
 use brunt_block::{Buf, Op, RefusalKind, Request};
 use brunt_wire::iscsi::pdu::{
-    self, AsyncMessage, Bhs, DataIn, DataOut, LogoutResponse, NopIn, NopOut, Opcode, R2t, RESERVED_TAG,
-    Reject, ScsiCommand, ScsiResponse, TaskManagementRequest, TaskManagementResponse, U24, code,
+    self, AsyncMessage, Bhs, DataIn, DataOut, LogoutResponse, NopIn, NopOut, Opcode, R2t,
+    RESERVED_TAG, Reject, ScsiCommand, ScsiResponse, TaskManagementRequest, TaskManagementResponse,
+    U24, code,
 };
 use brunt_wire::scsi::sense::key;
 
@@ -53,13 +54,28 @@ fn session() -> InitiatorSession {
 }
 
 fn attach(session: &mut InitiatorSession) {
-    let attachment = Attachment { cmd_sn: 10, max_cmd_sn: 13, connections: vec![(0, params(), 100)] };
+    let attachment = Attachment {
+        cmd_sn: 10,
+        max_cmd_sn: 13,
+        connections: vec![(0, params(), 100)],
+    };
     session.attach(attachment, facts(), NOW);
 }
 
 fn request(tag: u64, op: Op, len: u64) -> Request {
-    let buf = if matches!(op, Op::Read | Op::Write) { Buf::zeroed(len as usize) } else { Buf::empty() };
-    Request { tag, op, offset: 4096, len, buf, force_unit_access: false }
+    let buf = if matches!(op, Op::Read | Op::Write) {
+        Buf::zeroed(len as usize)
+    } else {
+        Buf::empty()
+    };
+    Request {
+        tag,
+        op,
+        offset: 4096,
+        len,
+        buf,
+        force_unit_access: false,
+    }
 }
 
 /// Submits and gives what goes out.
@@ -110,7 +126,11 @@ fn data_in(itt: u32) -> DataIn {
 
 fn last_data_in(itt: u32) -> DataIn {
     let flags = pdu::FLAG_FINAL | code::response::STATUS;
-    DataIn { flags, stat_sn: 100.into(), ..data_in(itt) }
+    DataIn {
+        flags,
+        stat_sn: 100.into(),
+        ..data_in(itt)
+    }
 }
 
 fn response(itt: u32, status: ScsiStatus) -> ScsiResponse {
@@ -157,12 +177,19 @@ fn read() {
     let sent = issue(&mut session, Op::Read, 1536);
     assert_eq!(sent.len(), 1);
     let command = ScsiCommand::view(&sent[0].bhs);
-    assert_eq!(command.flags, 0x80 | code::command::READ | code::command::ATTR_SIMPLE);
+    assert_eq!(
+        command.flags,
+        0x80 | code::command::READ | code::command::ATTR_SIMPLE
+    );
     assert_eq!((command.cmd_sn.get(), command.exp_stat_sn.get()), (10, 100));
     assert_eq!(command.expected_data_transfer_length.get(), 1536);
     let itt = tag_of(&sent[0]);
     hear(&mut session, data_in(itt), &[1; 1024]).unwrap();
-    let second = DataIn { data_sn: 1.into(), buffer_offset: 1024.into(), ..last_data_in(itt) };
+    let second = DataIn {
+        data_sn: 1.into(),
+        buffer_offset: 1024.into(),
+        ..last_data_in(itt)
+    };
     hear(&mut session, second, &[2; 512]).unwrap();
     let retired = retire(&mut session, NOW).unwrap();
     assert_eq!((retired.tag, retired.result), (7, Ok(())));
@@ -176,11 +203,22 @@ fn write() {
     let mut session = session();
     let sent = issue(&mut session, Op::Write, 20_480);
     let pieces = |sent: &[Outgoing]| -> Vec<(usize, usize, u8)> {
-        sent.iter().map(|o| (o.data.unwrap().start, o.data.unwrap().len, o.bhs.flags & 0x80)).collect()
+        sent.iter()
+            .map(|o| {
+                (
+                    o.data.unwrap().start,
+                    o.data.unwrap().len,
+                    o.bhs.flags & 0x80,
+                )
+            })
+            .collect()
     };
     // FirstBurstLength 8192 in segments of 4096: half with the command, half behind it.
     assert_eq!(pieces(&sent), [(0, 4096, 0), (4096, 4096, 0x80)]);
-    assert_eq!(DataOut::view(&sent[1].bhs).target_transfer_tag.get(), RESERVED_TAG);
+    assert_eq!(
+        DataOut::view(&sent[1].bhs).target_transfer_tag.get(),
+        RESERVED_TAG
+    );
     let itt = tag_of(&sent[0]);
     hear(&mut session, r2t(itt), &[]).unwrap();
     let rest = R2t {
@@ -191,8 +229,14 @@ fn write() {
     };
     hear(&mut session, rest, &[]).unwrap();
     let sent = outgoing(&mut session);
-    assert_eq!(pieces(&sent), [(8192, 4096, 0), (12_288, 4096, 0x80), (16_384, 4096, 0x80)]);
-    let data_sns: Vec<u32> = sent.iter().map(|o| DataOut::view(&o.bhs).data_sn.get()).collect();
+    assert_eq!(
+        pieces(&sent),
+        [(8192, 4096, 0), (12_288, 4096, 0x80), (16_384, 4096, 0x80)]
+    );
+    let data_sns: Vec<u32> = sent
+        .iter()
+        .map(|o| DataOut::view(&o.bhs).data_sn.get())
+        .collect();
     assert_eq!(data_sns, [0, 1, 0]);
     hear(&mut session, response(itt, ScsiStatus::Good), &[]).unwrap();
     assert_eq!(retire(&mut session, NOW).unwrap().result, Ok(()));
@@ -205,9 +249,17 @@ fn early_answer_stops_the_data() {
     let itt = tag_of(&issue(&mut session, Op::Write, 20_480)[0]);
     hear(&mut session, r2t(itt), &[]).unwrap();
     let full = sense(key::DATA_PROTECT, 0x27, 0);
-    hear(&mut session, response(itt, ScsiStatus::CheckCondition), &full).unwrap();
+    hear(
+        &mut session,
+        response(itt, ScsiStatus::CheckCondition),
+        &full,
+    )
+    .unwrap();
     assert!(outgoing(&mut session).is_empty());
-    let expected = said::refused(ScsiStatus::CheckCondition, Some(Sense::new(key::DATA_PROTECT, 0x27, 0)));
+    let expected = said::refused(
+        ScsiStatus::CheckCondition,
+        Some(Sense::new(key::DATA_PROTECT, 0x27, 0)),
+    );
     assert_eq!(retire(&mut session, NOW).unwrap().result, Err(expected));
 }
 
@@ -222,10 +274,18 @@ fn command_window() {
     assert!(session.submit(request(9, Op::Read, 512), NOW).is_err());
     let sent = outgoing(&mut session);
     assert_eq!(sent.len(), 4);
-    let nonsense = DataIn { max_cmd_sn: 5.into(), exp_cmd_sn: 14.into(), ..data_in(tag_of(&sent[0])) };
+    let nonsense = DataIn {
+        max_cmd_sn: 5.into(),
+        exp_cmd_sn: 14.into(),
+        ..data_in(tag_of(&sent[0]))
+    };
     hear(&mut session, nonsense, &[]).unwrap();
     assert_eq!(outgoing(&mut session).len(), 0);
-    let wider = DataIn { max_cmd_sn: 15.into(), data_sn: 1.into(), ..data_in(tag_of(&sent[0])) };
+    let wider = DataIn {
+        max_cmd_sn: 15.into(),
+        data_sn: 1.into(),
+        ..data_in(tag_of(&sent[0]))
+    };
     hear(&mut session, wider, &[]).unwrap();
     assert_eq!(outgoing(&mut session).len(), 2);
 }
@@ -238,7 +298,10 @@ fn hostile_replies() {
         let mut session = session();
         let itt = tag_of(&issue(&mut session, op, 20_480)[0]);
         let violation = hear(&mut session, reply(itt), data).expect_err(what);
-        assert!(violation.0.contains(what), "'{violation}' does not say '{what}'");
+        assert!(
+            violation.0.contains(what),
+            "'{violation}' does not say '{what}'"
+        );
         session.detach();
         assert_eq!(session.outstanding(), 1, "the request is not lost");
     }
@@ -250,60 +313,169 @@ fn hostile_replies() {
     read("no task", &|itt| data_in(itt ^ 0x10000), &block);
     read("no task", &|_| data_in(RESERVED_TAG), &block);
     read("longer than our", &|itt| data_in(itt), &[0; 8196]);
-    read("past the end", &|itt| DataIn { buffer_offset: 20_000.into(), ..data_in(itt) }, &block);
-    read("past the end", &|itt| DataIn { buffer_offset: u32::MAX.into(), ..data_in(itt) }, &block);
-    read("out of order", &|itt| DataIn { buffer_offset: 512.into(), ..data_in(itt) }, &block);
-    read("DataSN", &|itt| DataIn { data_sn: 1.into(), ..data_in(itt) }, &block);
-    read("StatSN", &|itt| DataIn { stat_sn: 99.into(), ..last_data_in(itt) }, &block);
+    read(
+        "past the end",
+        &|itt| DataIn {
+            buffer_offset: 20_000.into(),
+            ..data_in(itt)
+        },
+        &block,
+    );
+    read(
+        "past the end",
+        &|itt| DataIn {
+            buffer_offset: u32::MAX.into(),
+            ..data_in(itt)
+        },
+        &block,
+    );
+    read(
+        "out of order",
+        &|itt| DataIn {
+            buffer_offset: 512.into(),
+            ..data_in(itt)
+        },
+        &block,
+    );
+    read(
+        "DataSN",
+        &|itt| DataIn {
+            data_sn: 1.into(),
+            ..data_in(itt)
+        },
+        &block,
+    );
+    read(
+        "StatSN",
+        &|itt| DataIn {
+            stat_sn: 99.into(),
+            ..last_data_in(itt)
+        },
+        &block,
+    );
     read("before all data", &last_data_in, &block);
-    read("not the last", &|itt| DataIn { flags: code::response::STATUS, ..last_data_in(itt) }, &block);
-    check(Op::Write, "does not read", |itt| data_in(itt).into(), &block);
-    let write = |what: &str, reply: &dyn Fn(u32) -> R2t| check(Op::Write, what, |itt| reply(itt).into(), &[]);
+    read(
+        "not the last",
+        &|itt| DataIn {
+            flags: code::response::STATUS,
+            ..last_data_in(itt)
+        },
+        &block,
+    );
+    check(
+        Op::Write,
+        "does not read",
+        |itt| data_in(itt).into(),
+        &block,
+    );
+    let write = |what: &str, reply: &dyn Fn(u32) -> R2t| {
+        check(Op::Write, what, |itt| reply(itt).into(), &[])
+    };
     write("no task", &|itt| r2t(itt + 1));
-    write("R2TSN", &|itt| R2t { r2t_sn: 1.into(), ..r2t(itt) });
-    write("for nothing", &|itt| R2t { desired_data_transfer_length: 0.into(), ..r2t(itt) });
-    write("MaxBurstLength", &|itt| R2t { desired_data_transfer_length: 16_385.into(), ..r2t(itt) });
-    write("past the end", &|itt| R2t { buffer_offset: 16_384.into(), ..r2t(itt) });
-    write("past the end", &|itt| R2t { buffer_offset: u32::MAX.into(), ..r2t(itt) });
-    write("out of order", &|itt| R2t { buffer_offset: 0.into(), ..r2t(itt) });
-    write("transfer tag", &|itt| R2t { target_transfer_tag: RESERVED_TAG.into(), ..r2t(itt) });
+    write("R2TSN", &|itt| R2t {
+        r2t_sn: 1.into(),
+        ..r2t(itt)
+    });
+    write("for nothing", &|itt| R2t {
+        desired_data_transfer_length: 0.into(),
+        ..r2t(itt)
+    });
+    write("MaxBurstLength", &|itt| R2t {
+        desired_data_transfer_length: 16_385.into(),
+        ..r2t(itt)
+    });
+    write("past the end", &|itt| R2t {
+        buffer_offset: 16_384.into(),
+        ..r2t(itt)
+    });
+    write("past the end", &|itt| R2t {
+        buffer_offset: u32::MAX.into(),
+        ..r2t(itt)
+    });
+    write("out of order", &|itt| R2t {
+        buffer_offset: 0.into(),
+        ..r2t(itt)
+    });
+    write("transfer tag", &|itt| R2t {
+        target_transfer_tag: RESERVED_TAG.into(),
+        ..r2t(itt)
+    });
     check(Op::Read, "does not write", |itt| r2t(itt).into(), &[]);
     let good = |itt| response(itt, ScsiStatus::Good);
     check(Op::Read, "before all data", |itt| good(itt).into(), &[]);
     check(Op::Write, "too short", |itt| good(itt).into(), &[0]);
-    check(Op::Write, "SenseLength", |itt| good(itt).into(), &[0, 9, 0x70]);
+    check(
+        Op::Write,
+        "SenseLength",
+        |itt| good(itt).into(),
+        &[0, 9, 0x70],
+    );
     check(
         Op::Write,
         "residual",
         |itt| {
             let flags = pdu::FLAG_FINAL | code::response::UNDERFLOW;
-            ScsiResponse { flags, residual_count: 20_481.into(), ..good(itt) }.into()
+            ScsiResponse {
+                flags,
+                residual_count: 20_481.into(),
+                ..good(itt)
+            }
+            .into()
         },
         &[],
     );
-    check(Op::Read, "too long", |itt| good(itt).into(), &vec![0; SHORT_DATA_BYTES_MAX + 1]);
+    check(
+        Op::Read,
+        "too long",
+        |itt| good(itt).into(),
+        &vec![0; SHORT_DATA_BYTES_MAX + 1],
+    );
     check(
         Op::Read,
         "not sent",
-        |_| LogoutResponse { stat_sn: 100.into(), ..LogoutResponse::default() }.into(),
+        |_| {
+            LogoutResponse {
+                stat_sn: 100.into(),
+                ..LogoutResponse::default()
+            }
+            .into()
+        },
         &[],
     );
     check(
         Op::Read,
         "not sent",
-        |_| TaskManagementResponse { stat_sn: 100.into(), ..TaskManagementResponse::default() }.into(),
+        |_| {
+            TaskManagementResponse {
+                stat_sn: 100.into(),
+                ..TaskManagementResponse::default()
+            }
+            .into()
+        },
         &[],
     );
     check(
         Op::Read,
         "not sent",
-        |itt| NopIn { initiator_task_tag: itt.into(), ..NopIn::default() }.into(),
+        |itt| {
+            NopIn {
+                initiator_task_tag: itt.into(),
+                ..NopIn::default()
+            }
+            .into()
+        },
         &[],
     );
     check(
         Op::Read,
         "without the header",
-        |_| Reject { stat_sn: 100.into(), ..Reject::default() }.into(),
+        |_| {
+            Reject {
+                stat_sn: 100.into(),
+                ..Reject::default()
+            }
+            .into()
+        },
         &[1],
     );
     for byte in [0x00, 0x01, 0x05, 0x23, 0x24, 0x1c, 0x33, 0x3e] {
@@ -332,10 +504,16 @@ fn unit_attention_and_busy() {
             Some(retired) => assert!(number == 2 && retired.result.is_err()),
         }
     }
-    assert_eq!((session.outstanding(), session.counts().unit_attentions), (0, 2));
+    assert_eq!(
+        (session.outstanding(), session.counts().unit_attentions),
+        (0, 2)
+    );
 
     let sent = issue(&mut session, Op::Write, 512);
-    let busy = ScsiResponse { stat_sn: 103.into(), ..response(tag_of(&sent[0]), ScsiStatus::TaskSetFull) };
+    let busy = ScsiResponse {
+        stat_sn: 103.into(),
+        ..response(tag_of(&sent[0]), ScsiStatus::TaskSetFull)
+    };
     hear(&mut session, busy, &[]).unwrap();
     assert!(retire(&mut session, NOW).is_none());
     assert!(outgoing(&mut session).is_empty());
@@ -350,7 +528,12 @@ fn unit_attention_and_busy() {
 fn timeouts_escalate() {
     let mut session = session();
     let sent = issue(&mut session, Op::Read, 512);
-    session.submit(request(8, Op::Read, 512), NOW.after(Duration::from_secs(10))).unwrap();
+    session
+        .submit(
+            request(8, Op::Read, 512),
+            NOW.after(Duration::from_secs(10)),
+        )
+        .unwrap();
     outgoing(&mut session);
     let late = NOW.after(Duration::from_secs(30));
     assert_eq!(session.deadline(), late);
@@ -359,7 +542,10 @@ fn timeouts_escalate() {
     let pdu = TaskManagementRequest::view(&abort[0].bhs);
     assert_eq!(pdu.function, 0x80 | code::task_management::ABORT_TASK);
     assert_eq!(pdu.referenced_task_tag.get(), tag_of(&sent[0]));
-    assert_eq!((pdu.ref_cmd_sn.get(), abort[0].bhs.is_immediate()), (10, true));
+    assert_eq!(
+        (pdu.ref_cmd_sn.get(), abort[0].bhs.is_immediate()),
+        (10, true)
+    );
     let answer = |itt: u32, response, stat_sn: u32| TaskManagementResponse {
         response,
         initiator_task_tag: itt.into(),
@@ -367,7 +553,10 @@ fn timeouts_escalate() {
         ..TaskManagementResponse::default()
     };
     hear_at(&mut session, answer(tag_of(&abort[0]), 0, 100), &[], late).unwrap();
-    assert_eq!(retire(&mut session, late).unwrap().result, Err(DeviceError::TimedOut));
+    assert_eq!(
+        retire(&mut session, late).unwrap().result,
+        Err(DeviceError::TimedOut)
+    );
 
     // The second request: the abort is refused, the reset not answered.
     let later = NOW.after(Duration::from_secs(40));
@@ -381,8 +570,18 @@ fn timeouts_escalate() {
     session.on_time(NOW.after(Duration::from_secs(60)));
     assert!(session.lost().is_some());
     session.detach();
-    assert_eq!(retire(&mut session, later).unwrap().result, Err(DeviceError::TimedOut));
-    assert_eq!((session.outstanding(), session.counts().timeouts, session.counts().resets), (0, 2, 1));
+    assert_eq!(
+        retire(&mut session, later).unwrap().result,
+        Err(DeviceError::TimedOut)
+    );
+    assert_eq!(
+        (
+            session.outstanding(),
+            session.counts().timeouts,
+            session.counts().resets
+        ),
+        (0, 2, 1)
+    );
 }
 
 /// After a loss what was not answered is sent again in order, a bounded number of times, with
@@ -391,7 +590,9 @@ fn timeouts_escalate() {
 fn loss_and_return() {
     let mut session = session();
     for tag in 0..6 {
-        session.submit(request(tag, Op::Write, 512 * (tag + 1)), NOW).unwrap();
+        session
+            .submit(request(tag, Op::Write, 512 * (tag + 1)), NOW)
+            .unwrap();
     }
     let before = outgoing(&mut session);
     assert_eq!(before.len(), 4);
@@ -406,7 +607,11 @@ fn loss_and_return() {
         }
         attach(&mut session);
         let again = outgoing(&mut session);
-        assert!(again.iter().all(|o| before.iter().all(|old| tag_of(old) != tag_of(o))));
+        assert!(
+            again
+                .iter()
+                .all(|o| before.iter().all(|old| tag_of(old) != tag_of(o)))
+        );
         let old = tag_of(&before[0]);
         assert!(hear(&mut session, response(old, ScsiStatus::Good), &[]).is_err());
         assert!(ScsiCommand::view(&again[0].bhs).cmd_sn.get() == 10);
@@ -417,7 +622,10 @@ fn loss_and_return() {
     session.detach();
     session.fail_all(DeviceError::Gone);
     while session.has_answered() {
-        assert_eq!(retire(&mut session, NOW).unwrap().result, Err(DeviceError::Gone));
+        assert_eq!(
+            retire(&mut session, NOW).unwrap().result,
+            Err(DeviceError::Gone)
+        );
     }
     assert_eq!(session.outstanding(), 0);
 }
@@ -435,7 +643,10 @@ fn pings() {
     hear(&mut session, ping, &[]).unwrap();
     let pong = outgoing(&mut session);
     let pdu = NopOut::view(&pong[0].bhs);
-    assert_eq!((pdu.target_transfer_tag.get(), pdu.initiator_task_tag.get()), (0x55, RESERVED_TAG));
+    assert_eq!(
+        (pdu.target_transfer_tag.get(), pdu.initiator_task_tag.get()),
+        (0x55, RESERVED_TAG)
+    );
     assert_eq!(session.exp_stat_sn(0), 100);
 
     let silent = NOW.after(Duration::from_secs(3600));
@@ -470,20 +681,37 @@ fn asynchronous_messages() {
         parameter3: 10.into(),
         ..AsyncMessage::default()
     };
-    hear(&mut session, message(code::async_event::LOGOUT_REQUEST, 100), &[]).unwrap();
+    hear(
+        &mut session,
+        message(code::async_event::LOGOUT_REQUEST, 100),
+        &[],
+    )
+    .unwrap();
     assert!(issue(&mut session, Op::Write, 512).is_empty());
     session.on_time(NOW);
-    let answer = ScsiResponse { stat_sn: 101.into(), ..response(itt, ScsiStatus::Good) };
+    let answer = ScsiResponse {
+        stat_sn: 101.into(),
+        ..response(itt, ScsiStatus::Good)
+    };
     hear(&mut session, answer, &[]).unwrap();
     session.on_time(NOW.after(Duration::from_millis(10)));
     let logout = outgoing(&mut session);
     assert_eq!(logout[0].bhs.kind(), Opcode::LogoutRequest);
-    let answer = LogoutResponse { stat_sn: 102.into(), time2wait: 3.into(), ..LogoutResponse::default() };
+    let answer = LogoutResponse {
+        stat_sn: 102.into(),
+        time2wait: 3.into(),
+        ..LogoutResponse::default()
+    };
     hear(&mut session, answer, &[]).unwrap();
     assert_eq!(session.lost().unwrap().wait, Duration::from_secs(3));
 
     let mut dropped = self::session();
-    hear(&mut dropped, message(code::async_event::SESSION_DROP, 100), &[]).unwrap();
+    hear(
+        &mut dropped,
+        message(code::async_event::SESSION_DROP, 100),
+        &[],
+    )
+    .unwrap();
     assert_eq!(dropped.lost().unwrap().wait, Duration::from_secs(2));
 }
 
@@ -493,7 +721,10 @@ fn asynchronous_messages() {
 fn refused_and_pieced_requests() {
     let mut session = session();
     let mut check = |op, offset, len, error| {
-        let request = Request { offset, ..request(1, op, len) };
+        let request = Request {
+            offset,
+            ..request(1, op, len)
+        };
         session.submit(request, NOW).unwrap();
         assert_eq!(retire(&mut session, NOW).unwrap().result, Err(error));
     };
@@ -537,7 +768,12 @@ fn cancel() {
     session.cancel(0, NOW);
     session.on_time(NOW);
     let abort = outgoing(&mut session);
-    assert_eq!(TaskManagementRequest::view(&abort[0].bhs).referenced_task_tag.get(), tag_of(&sent[0]));
+    assert_eq!(
+        TaskManagementRequest::view(&abort[0].bhs)
+            .referenced_task_tag
+            .get(),
+        tag_of(&sent[0])
+    );
     // The answer was faster than the abort.
     hear(&mut session, last_data_in(tag_of(&sent[0])), &[0; 512]).unwrap();
     assert_eq!(retire(&mut session, NOW).unwrap().result, Ok(()));

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use brunt_core::Nanos;
 use brunt_wire::iscsi::pdu::{
-    self, Bhs, LogoutRequest, NopOut, RESERVED_TAG, TaskManagementRequest, TaskManagementResponse, code,
+    self, Bhs, LogoutRequest, NopOut, RESERVED_TAG, TaskManagementRequest, TaskManagementResponse,
+    code,
 };
 
 use super::connection::Queued;
 use super::receive::Violation;
 use super::send::set_exp_stat_sn;
 use super::task::{
-    AbortReason, INDEX_LOGOUT, INDEX_PING, INDEX_TASK_MANAGEMENT, TaskManagement, TaskOutcome, TaskState,
-    itt_of,
+    AbortReason, INDEX_LOGOUT, INDEX_PING, INDEX_TASK_MANAGEMENT, TaskManagement, TaskOutcome,
+    TaskState, itt_of,
 };
 use super::{InitiatorSession, SessionLoss, SessionPhase};
 
@@ -30,16 +31,23 @@ impl InitiatorSession {
         if matches!(self.phase, SessionPhase::Detached | SessionPhase::Lost(_)) {
             return Nanos::MAX;
         }
-        let held =
-            self.hold_until > Nanos(0) && !self.waiting.is_empty() && self.phase == SessionPhase::Running;
+        let held = self.hold_until > Nanos(0)
+            && !self.waiting.is_empty()
+            && self.phase == SessionPhase::Running;
         // A wait that is over, with a closed window, has nothing to wait for but the target.
-        if held && self.window_is_open() { self.next_check.min(self.hold_until) } else { self.next_check }
+        if held && self.window_is_open() {
+            self.next_check.min(self.hold_until)
+        } else {
+            self.next_check
+        }
     }
 
     /// Looks at what is overdue: commands, task management, silent connections, logouts. Cheap when
     /// it is not yet time.
     pub fn on_time(&mut self, now: Nanos) {
-        if now < self.next_check || matches!(self.phase, SessionPhase::Detached | SessionPhase::Lost(_)) {
+        if now < self.next_check
+            || matches!(self.phase, SessionPhase::Detached | SessionPhase::Lost(_))
+        {
             return;
         }
         let mut next = Nanos::MAX;
@@ -58,7 +66,8 @@ impl InitiatorSession {
                 (None, _) => next = next.min(task.deadline),
                 (Some(abort_reason), TaskState::Waiting) => {
                     // Never sent: nobody has to be asked.
-                    self.waiting.retain(|waiting| usize::from(*waiting) != index);
+                    self.waiting
+                        .retain(|waiting| usize::from(*waiting) != index);
                     self.answer(index as u16, TaskOutcome::Failed(abort_reason.error()));
                 }
                 (Some(_), _) => to_abort = to_abort.or(Some(index as u16)),
@@ -66,7 +75,9 @@ impl InitiatorSession {
         }
         match (self.task_management, to_abort) {
             (Some(function), _) if now >= function.deadline => self.escalate(),
-            (None, Some(index)) => self.send_task_management(code::task_management::ABORT_TASK, index, now),
+            (None, Some(index)) => {
+                self.send_task_management(code::task_management::ABORT_TASK, index, now)
+            }
             _ => {}
         }
         if let Some(function) = self.task_management {
@@ -83,7 +94,10 @@ impl InitiatorSession {
             match connection.pinged {
                 Some(pinged) if now >= pinged.after(keepalive) => {
                     let why = "the target does not answer pings";
-                    self.phase = SessionPhase::Lost(SessionLoss { why, wait: Duration::ZERO });
+                    self.phase = SessionPhase::Lost(SessionLoss {
+                        why,
+                        wait: Duration::ZERO,
+                    });
                 }
                 Some(pinged) => *next = (*next).min(pinged.after(keepalive)),
                 None if now >= connection.last_heard.after(keepalive) => {
@@ -91,7 +105,8 @@ impl InitiatorSession {
                     let mut ping = NopOut {
                         flags: pdu::FLAG_FINAL,
                         lun: self.config.lun,
-                        initiator_task_tag: (u32::from(self.side_sequence) << 16 | INDEX_PING).into(),
+                        initiator_task_tag: (u32::from(self.side_sequence) << 16 | INDEX_PING)
+                            .into(),
                         target_transfer_tag: RESERVED_TAG.into(),
                         cmd_sn: self.cmd_sn.into(),
                         ..NopOut::default()
@@ -109,7 +124,10 @@ impl InitiatorSession {
     fn drain(&mut self, now: Nanos, next: &mut Nanos) {
         match self.phase {
             SessionPhase::Draining { until } => {
-                let idle = self.connections.iter().all(|connection| connection.outstanding == 0);
+                let idle = self
+                    .connections
+                    .iter()
+                    .all(|connection| connection.outstanding == 0);
                 if idle || now >= until {
                     let logout = self.logout_pdu();
                     self.connections[0].out.push_back(Queued::Bhs(logout));
@@ -123,7 +141,10 @@ impl InitiatorSession {
             }
             SessionPhase::LoggingOut { until } if now >= until => {
                 let why = "the target asked for a logout and did not answer it";
-                self.phase = SessionPhase::Lost(SessionLoss { why, wait: Duration::ZERO });
+                self.phase = SessionPhase::Lost(SessionLoss {
+                    why,
+                    wait: Duration::ZERO,
+                });
             }
             SessionPhase::LoggingOut { until } => *next = (*next).min(until),
             _ => {}
@@ -135,20 +156,34 @@ impl InitiatorSession {
         let mut logout = LogoutRequest {
             reason: pdu::FLAG_FINAL | code::logout::CLOSE_SESSION,
             initiator_task_tag: INDEX_LOGOUT.into(),
-            cid: self.connections.first().map_or(0, |connection| connection.cid).into(),
+            cid: self
+                .connections
+                .first()
+                .map_or(0, |connection| connection.cid)
+                .into(),
             cmd_sn: self.cmd_sn.into(),
             ..LogoutRequest::default()
         };
         logout.opcode |= pdu::OPCODE_IMMEDIATE;
         let mut bhs = logout.into();
-        set_exp_stat_sn(&mut bhs, self.connections.first().map_or(0, |connection| connection.exp_stat_sn));
+        set_exp_stat_sn(
+            &mut bhs,
+            self.connections
+                .first()
+                .map_or(0, |connection| connection.exp_stat_sn),
+        );
         bhs
     }
 
     fn send_task_management(&mut self, function: u8, index: u16, now: Nanos) {
         let task = &self.tasks[usize::from(index)];
-        let TaskState::Issued { connection } = task.state else { return };
-        assert!(self.task_management.is_none(), "one task management function at a time");
+        let TaskState::Issued { connection } = task.state else {
+            return;
+        };
+        assert!(
+            self.task_management.is_none(),
+            "one task management function at a time"
+        );
         self.side_sequence = self.side_sequence.wrapping_add(1);
         let itt = u32::from(self.side_sequence) << 16 | INDEX_TASK_MANAGEMENT;
         let aborts_one = function == code::task_management::ABORT_TASK;
@@ -156,8 +191,12 @@ impl InitiatorSession {
             function: pdu::FLAG_FINAL | function,
             lun: self.config.lun,
             initiator_task_tag: itt.into(),
-            referenced_task_tag: if aborts_one { itt_of(index, task.generation) } else { RESERVED_TAG }
-                .into(),
+            referenced_task_tag: if aborts_one {
+                itt_of(index, task.generation)
+            } else {
+                RESERVED_TAG
+            }
+            .into(),
             cmd_sn: self.cmd_sn.into(),
             ref_cmd_sn: if aborts_one { task.cmd_sn } else { 0 }.into(),
             ..TaskManagementRequest::default()
@@ -165,23 +204,42 @@ impl InitiatorSession {
         request.opcode |= pdu::OPCODE_IMMEDIATE;
         // A reset that is answered faster than the connection it came on carries is no use; an
         // abort has to go where its task went (RFC 7143, 4.2.5.2).
-        self.connections[connection].out.push_back(Queued::Bhs(request.into()));
+        self.connections[connection]
+            .out
+            .push_back(Queued::Bhs(request.into()));
         let deadline = now.after(self.config.timeout.min(TASK_MANAGEMENT_WAIT));
-        self.task_management = Some(TaskManagement { function, task: index, itt, deadline });
+        self.task_management = Some(TaskManagement {
+            function,
+            task: index,
+            itt,
+            deadline,
+        });
     }
 
     /// The function was not answered in time, or not done: the next harder one.
     pub(super) fn escalate(&mut self) {
-        let Some(TaskManagement { function, task, deadline, .. }) = self.task_management.take() else {
+        let Some(TaskManagement {
+            function,
+            task,
+            deadline,
+            ..
+        }) = self.task_management.take()
+        else {
             return;
         };
-        let still_there = matches!(self.tasks[usize::from(task)].state, TaskState::Issued { .. });
+        let still_there = matches!(
+            self.tasks[usize::from(task)].state,
+            TaskState::Issued { .. }
+        );
         if function == code::task_management::ABORT_TASK && still_there {
             self.counts.resets += 1;
             self.send_task_management(code::task_management::LOGICAL_UNIT_RESET, task, deadline);
         } else if still_there {
             let why = "the target neither aborts a command nor resets the LUN";
-            self.phase = SessionPhase::Lost(SessionLoss { why, wait: Duration::ZERO });
+            self.phase = SessionPhase::Lost(SessionLoss {
+                why,
+                wait: Duration::ZERO,
+            });
         }
         self.next_check = Nanos(0);
     }
@@ -203,11 +261,14 @@ impl InitiatorSession {
         }
         let is_abort = function.function == code::task_management::ABORT_TASK;
         match pdu.response {
-            code::task_management::FUNCTION_COMPLETE | code::task_management::TASK_DOES_NOT_EXIST
+            code::task_management::FUNCTION_COMPLETE
+            | code::task_management::TASK_DOES_NOT_EXIST
                 if is_abort =>
             {
                 let task = &self.tasks[usize::from(function.task)];
-                if let (TaskState::Issued { .. }, Some(abort_reason)) = (task.state, task.abort_reason) {
+                if let (TaskState::Issued { .. }, Some(abort_reason)) =
+                    (task.state, task.abort_reason)
+                {
                     self.answer(function.task, TaskOutcome::Failed(abort_reason.error()));
                 }
                 self.task_management = None;

@@ -73,7 +73,12 @@ impl LogicalUnit {
     /// There is no such group.
     pub fn set_access(&self, group: u16, state: AccessState) -> Result<AccessState, NoSuchGroup> {
         let mut unit = self.state();
-        let before = unit.groups.iter().find(|one| one.id == group).ok_or(NoSuchGroup(group))?.state;
+        let before = unit
+            .groups
+            .iter()
+            .find(|one| one.id == group)
+            .ok_or(NoSuchGroup(group))?
+            .state;
         self.change_access(&mut unit, &[(group, state)], StatusCode::Implicit, None);
         Ok(before)
     }
@@ -85,7 +90,11 @@ impl LogicalUnit {
     /// There is no such group.
     pub fn set_preferred(&self, group: u16, preferred: bool) -> Result<(), NoSuchGroup> {
         let mut unit = self.state();
-        let found = unit.groups.iter_mut().find(|one| one.id == group).ok_or(NoSuchGroup(group))?;
+        let found = unit
+            .groups
+            .iter_mut()
+            .find(|one| one.id == group)
+            .ok_or(NoSuchGroup(group))?;
         if found.preferred != preferred {
             found.preferred = preferred;
             self.tell_access(&mut unit, None);
@@ -97,12 +106,21 @@ impl LogicalUnit {
     /// `renewed` ones, which are as they are given.
     pub fn renew_groups(&self, groups: &[PortGroup], renewed: &[u16]) {
         let mut unit = self.state();
-        let next = groups.iter().map(|group| match unit.groups.iter().find(|old| old.id == group.id) {
-            Some(old) if !renewed.contains(&group.id) => *old,
-            Some(old) if old.state != group.state => PortGroup { status: StatusCode::Implicit, ..*group },
-            Some(old) => PortGroup { status: old.status, ..*group },
-            None => *group,
-        });
+        let next =
+            groups.iter().map(
+                |group| match unit.groups.iter().find(|old| old.id == group.id) {
+                    Some(old) if !renewed.contains(&group.id) => *old,
+                    Some(old) if old.state != group.state => PortGroup {
+                        status: StatusCode::Implicit,
+                        ..*group
+                    },
+                    Some(old) => PortGroup {
+                        status: old.status,
+                        ..*group
+                    },
+                    None => *group,
+                },
+            );
         let next: Vec<PortGroup> = next.collect();
         if next != unit.groups {
             unit.groups = next;
@@ -114,7 +132,11 @@ impl LogicalUnit {
     pub fn access(&self) -> AccessReport {
         let groups = self.state().groups.clone();
         let refused = self.access_refused.load(Ordering::Relaxed);
-        AccessReport { groups, refused, told: self.access_told.load(Ordering::Relaxed) }
+        AccessReport {
+            groups,
+            refused,
+            told: self.access_told.load(Ordering::Relaxed),
+        }
     }
 
     fn change_access(
@@ -126,7 +148,11 @@ impl LogicalUnit {
     ) {
         let mut changed = false;
         for (id, state) in states {
-            for group in unit.groups.iter_mut().filter(|group| group.id == *id && group.state != *state) {
+            for group in unit
+                .groups
+                .iter_mut()
+                .filter(|group| group.id == *id && group.state != *state)
+            {
                 (group.state, group.status) = (*state, status);
                 changed = true;
             }
@@ -138,8 +164,14 @@ impl LogicalUnit {
 
     /// To all but who did it.
     fn tell_access(&self, unit: &mut UnitState, by: Option<u64>) {
-        for entry in unit.nexuses.iter_mut().filter(|entry| Some(entry.shared.nexus.id) != by) {
-            entry.attentions.push(Attention::AsymmetricAccessStateChanged);
+        for entry in unit
+            .nexuses
+            .iter_mut()
+            .filter(|entry| Some(entry.shared.nexus.id) != by)
+        {
+            entry
+                .attentions
+                .push(Attention::AsymmetricAccessStateChanged);
         }
         self.refresh(unit);
     }
@@ -151,7 +183,10 @@ impl LogicalUnit {
             1 => true,
             _ => return Err(Refused::field(1)),
         };
-        Ok(answers::cut(alua::report(&self.state().groups, extended), cdb::be32(cdb, 6)))
+        Ok(answers::cut(
+            alua::report(&self.state().groups, extended),
+            cdb::be32(cdb, 6),
+        ))
     }
 
     /// SET TARGET PORT GROUPS.

@@ -35,7 +35,9 @@ impl LogicalUnit {
         if flags & flag::UNREACHABLE != 0 {
             self.reachable(&nexus.nexus, cdb)?;
         }
-        if flags & (flag::DENY_READ | flag::DENY_WRITE | flag::DENY_ALL) != 0 && conflicts(flags, row, cdb) {
+        if flags & (flag::DENY_READ | flag::DENY_WRITE | flag::DENY_ALL) != 0
+            && conflicts(flags, row, cdb)
+        {
             return Err(Refused::Conflict);
         }
         let gate = self.gate();
@@ -72,7 +74,10 @@ impl LogicalUnit {
 
     pub(super) fn take_attention(&self, nexus: u64) -> Option<Attention> {
         let mut state = self.state();
-        let entry = state.nexuses.iter_mut().find(|entry| entry.shared.nexus.id == nexus)?;
+        let entry = state
+            .nexuses
+            .iter_mut()
+            .find(|entry| entry.shared.nexus.id == nexus)?;
         let attention = entry.attentions.pop();
         if attention == Some(Attention::AsymmetricAccessStateChanged) {
             self.access_told.fetch_add(1, Ordering::Relaxed);
@@ -85,7 +90,10 @@ impl LogicalUnit {
     pub(in crate::scsi) fn allowed(&self, nexus: &Nexus) -> Allowed {
         let state = self.state();
         if state.reserved_by.is_some_and(|id| id != nexus.id) {
-            return Allowed { read: false, write: false };
+            return Allowed {
+                read: false,
+                write: false,
+            };
         }
         let mut allowed = state.reservations.allowed(&pair_of(nexus));
         let gate = self.gate();
@@ -157,5 +165,8 @@ pub(in crate::scsi) fn needs_medium(opcode: u8) -> bool {
 
 /// Commands that go on beside SANITIZE (SBC-3, 4.11.2), INQUIRY and its like apart.
 fn allowed_in_sanitize(opcode: u8) -> bool {
-    matches!(opcode, op::MAINTENANCE_IN | op::PERSISTENT_RESERVE_IN | op::READ_CAPACITY_10)
+    matches!(
+        opcode,
+        op::MAINTENANCE_IN | op::PERSISTENT_RESERVE_IN | op::READ_CAPACITY_10
+    )
 }

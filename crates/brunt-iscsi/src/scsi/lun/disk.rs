@@ -60,15 +60,33 @@ pub enum DiskEvent {
 impl fmt::Display for DiskEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DiskEvent::Resized { medium, before, now } => {
+            DiskEvent::Resized {
+                medium,
+                before,
+                now,
+            } => {
                 let how = if now > before { "grew" } else { "shrank" };
-                write!(f, "{medium} {how} from {} to {}", format_size(*before), format_size(*now))
+                write!(
+                    f,
+                    "{medium} {how} from {} to {}",
+                    format_size(*before),
+                    format_size(*now)
+                )
             }
             DiskEvent::Lost { medium } => {
-                write!(f, "{medium} was deleted or emptied; commands are refused as not ready")
+                write!(
+                    f,
+                    "{medium} was deleted or emptied; commands are refused as not ready"
+                )
             }
             DiskEvent::Found { medium } => write!(f, "{medium} can be used again"),
-            DiskEvent::Failed { medium, op, error, count, offset } => {
+            DiskEvent::Failed {
+                medium,
+                op,
+                error,
+                count,
+                offset,
+            } => {
                 let what = match (op, count) {
                     (Some(Op::Read), 1) => "read",
                     (Some(Op::Read), _) => "reads",
@@ -77,7 +95,10 @@ impl fmt::Display for DiskEvent {
                     (None, 1) => "request",
                     (None, _) => "requests",
                 };
-                write!(f, "{medium}: {count} {what} failed, the first at {offset}: {error}")
+                write!(
+                    f,
+                    "{medium}: {count} {what} failed, the first at {offset}: {error}"
+                )
             }
         }
     }
@@ -107,7 +128,10 @@ struct Failure {
 impl Pending {
     fn count(&mut self, op: Option<Op>, offset: u64, error: &DeviceError) {
         let is_full = self.failures.len() >= KINDS_MAX;
-        let known = self.failures.iter().position(|one| one.op == op && one.error == *error);
+        let known = self
+            .failures
+            .iter()
+            .position(|one| one.op == op && one.error == *error);
         match known.or(is_full.then_some(KINDS_MAX - 1)) {
             Some(index) => {
                 let one = &mut self.failures[index];
@@ -116,7 +140,13 @@ impl Pending {
                 }
                 one.count += 1;
             }
-            None => self.failures.push(Failure { op, error: *error, count: 1, offset, reported: None }),
+            None => self.failures.push(Failure {
+                op,
+                error: *error,
+                count: 1,
+                offset,
+                reported: None,
+            }),
         }
     }
 
@@ -128,12 +158,19 @@ impl Pending {
                 one.reported = Some(now);
                 let (op, error, offset) = (one.op, one.error, one.offset);
                 let count = std::mem::take(&mut one.count);
-                events.push(DiskEvent::Failed { medium: medium.to_string(), op, error, count, offset });
+                events.push(DiskEvent::Failed {
+                    medium: medium.to_string(),
+                    op,
+                    error,
+                    count,
+                    offset,
+                });
             }
         }
         // What has been quiet for so long begins anew.
-        self.failures
-            .retain(|one| one.count > 0 || one.reported.is_some_and(|at| now.since(at) < REPORT_EVERY));
+        self.failures.retain(|one| {
+            one.count > 0 || one.reported.is_some_and(|at| now.since(at) < REPORT_EVERY)
+        });
         events
     }
 }
@@ -153,7 +190,9 @@ impl LogicalUnit {
         let is_trouble = match error {
             DeviceError::Os(code) => *code != libc::EOPNOTSUPP,
             DeviceError::TimedOut | DeviceError::Gone => true,
-            DeviceError::Refused { .. } | DeviceError::OutOfRange | DeviceError::Unsupported => false,
+            DeviceError::Refused { .. } | DeviceError::OutOfRange | DeviceError::Unsupported => {
+                false
+            }
         };
         if is_trouble {
             self.watch().count(op, offset, error);
@@ -186,7 +225,11 @@ impl LogicalUnit {
             }
             let bytes = |blocks| blocks * u64::from(self.shape.block_bytes);
             let (before, now) = (bytes(before), bytes(blocks));
-            watch.changes.push(DiskEvent::Resized { medium: medium(), before, now });
+            watch.changes.push(DiskEvent::Resized {
+                medium: medium(),
+                before,
+                now,
+            });
         }
         if lost != state.medium_lost {
             state.medium_lost = lost;
@@ -216,20 +259,34 @@ mod tests {
         let full = DeviceError::Os(libc::ENOSPC);
         let seconds = |seconds: u64| Nanos(seconds * 1_000_000_000);
         let said = |pending: &mut Pending, at| -> Vec<String> {
-            pending.due("disk", seconds(at)).iter().map(ToString::to_string).collect()
+            pending
+                .due("disk", seconds(at))
+                .iter()
+                .map(ToString::to_string)
+                .collect()
         };
         pending.count(Some(Op::Write), 4096, &full);
         let full_text = "No space left on device (os error 28)";
-        assert_eq!(said(&mut pending, 1), [format!("disk: 1 write failed, the first at 4096: {full_text}")]);
+        assert_eq!(
+            said(&mut pending, 1),
+            [format!(
+                "disk: 1 write failed, the first at 4096: {full_text}"
+            )]
+        );
         for offset in 0..1000 {
             pending.count(Some(Op::Write), 8192 + offset, &full);
         }
         assert!(said(&mut pending, 2).is_empty());
         pending.count(None, 0, &DeviceError::Gone);
-        assert_eq!(said(&mut pending, 3), ["disk: 1 request failed, the first at 0: the device is gone"]);
+        assert_eq!(
+            said(&mut pending, 3),
+            ["disk: 1 request failed, the first at 0: the device is gone"]
+        );
         assert_eq!(
             said(&mut pending, 11),
-            [format!("disk: 1000 writes failed, the first at 8192: {full_text}")]
+            [format!(
+                "disk: 1000 writes failed, the first at 8192: {full_text}"
+            )]
         );
         assert!(said(&mut pending, 30).is_empty() && pending.failures.is_empty());
         for code in 1..100 {

@@ -100,7 +100,10 @@ impl NexusEntry {
 }
 
 fn pair_of(nexus: &Nexus) -> PortPair {
-    PortPair { initiator_port: nexus.initiator_port.clone(), target_port: nexus.target_port }
+    PortPair {
+        initiator_port: nexus.initiator_port.clone(),
+        target_port: nexus.target_port,
+    }
 }
 
 struct CopyRecord {
@@ -156,21 +159,31 @@ impl LogicalUnit {
     ///
     /// # Errors
     /// The backend does not do what the options promise, or the reservation store fails.
-    pub fn new(backend: Arc<dyn Backend>, options: LunOptions) -> Result<Arc<LogicalUnit>, LunError> {
+    pub fn new(
+        backend: Arc<dyn Backend>,
+        options: LunOptions,
+    ) -> Result<Arc<LogicalUnit>, LunError> {
         let info = backend.info();
         let name = || info.name.clone();
         let blocks = info.size_bytes / u64::from(info.block_bytes.max(1));
         let sound = info.block_bytes.is_power_of_two() && (512..=65536).contains(&info.block_bytes);
         if blocks == 0 || !sound {
             let (size_bytes, block_bytes) = (info.size_bytes, info.block_bytes);
-            return Err(LunError::BadShape { name: name(), size_bytes, block_bytes });
+            return Err(LunError::BadShape {
+                name: name(),
+                size_bytes,
+                block_bytes,
+            });
         }
         if options.thin && !info.unmap {
             return Err(LunError::NotThin(name()));
         }
         let mut reservations = Reservations::default();
         if let Some(store) = &options.store {
-            let text = store.load().map_err(|source| LunError::Store { name: name(), source })?;
+            let text = store.load().map_err(|source| LunError::Store {
+                name: name(),
+                source,
+            })?;
             reservations = Reservations::from_text(&text)
                 .map_err(|line| LunError::StoreDamaged { name: name(), line })?;
         }
@@ -257,7 +270,11 @@ impl LogicalUnit {
     /// The locally assigned NAA identifier (SPC-4, 7.8.6.6.4): 3h and 60 bits of the names.
     pub(super) fn naa(&self) -> [u8; 8] {
         // FNV-1a: any spread of the names over 60 bits does, as long as it stays the same for good.
-        let names = [self.options.vendor.as_str(), &self.options.target_name, &self.options.serial];
+        let names = [
+            self.options.vendor.as_str(),
+            &self.options.target_name,
+            &self.options.serial,
+        ];
         let mut hash = 0xcbf2_9ce4_8422_2325u64;
         for byte in names.iter().flat_map(|name| name.bytes().chain([0])) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -268,7 +285,9 @@ impl LogicalUnit {
     /// Whether a designation descriptor (code set, type, reserved, length, designator) of page 83h
     /// means this unit.
     pub(super) fn is_named(&self, designator: &[u8]) -> bool {
-        let (Some(kind), Some(value)) = (designator.get(1), designator.get(4..)) else { return false };
+        let (Some(kind), Some(value)) = (designator.get(1), designator.get(4..)) else {
+            return false;
+        };
         match kind & 0x3f {
             0x03 => value == self.naa(),
             // A copy target descriptor has room for 20 bytes of it.
@@ -308,7 +327,9 @@ impl LogicalUnit {
     }
 
     fn state(&self) -> MutexGuard<'_, UnitState> {
-        self.state.lock().expect("no thread panics while it holds a logical unit's state")
+        self.state
+            .lock()
+            .expect("no thread panics while it holds a logical unit's state")
     }
 
     /// Brings the atomics in line with the state.
@@ -327,7 +348,9 @@ impl LogicalUnit {
             let mut bits = 0;
             let mut set = |bit, on: bool| bits |= if on { bit } else { 0 };
             let allowed = state.reservations.allowed(&entry.pair());
-            let reserved = state.reserved_by.is_some_and(|id| id != entry.shared.nexus.id);
+            let reserved = state
+                .reserved_by
+                .is_some_and(|id| id != entry.shared.nexus.id);
             set(flag::ATTENTION, !entry.attentions.is_empty());
             set(flag::DENY_READ, !allowed.read || reserved);
             set(flag::DENY_WRITE, !allowed.write || reserved);
@@ -343,12 +366,18 @@ impl LogicalUnit {
         let mut state = self.state();
         state.mailboxes.retain(|mailbox| mailbox.strong_count() > 0);
         state.mailboxes.push(Arc::downgrade(mailbox));
-        let known = state.nexuses.iter_mut().find(|entry| entry.shared.nexus.id == nexus.id);
+        let known = state
+            .nexuses
+            .iter_mut()
+            .find(|entry| entry.shared.nexus.id == nexus.id);
         if let Some(entry) = known {
             entry.task_sets += 1;
             return Arc::clone(&entry.shared);
         }
-        let shared = Arc::new(NexusShared { nexus: nexus.clone(), flags: AtomicU32::new(0) });
+        let shared = Arc::new(NexusShared {
+            nexus: nexus.clone(),
+            flags: AtomicU32::new(0),
+        });
         let mut attentions = Attentions::default();
         attentions.push(Attention::PowerOnOrReset);
         state.nexuses.push(NexusEntry {
@@ -364,7 +393,11 @@ impl LogicalUnit {
     /// A connection leaves; with the last one of a nexus, the nexus is lost (SAM-5, 6.3.4).
     pub(super) fn detach(&self, nexus: u64) {
         let mut state = self.state();
-        let Some(index) = state.nexuses.iter().position(|entry| entry.shared.nexus.id == nexus) else {
+        let Some(index) = state
+            .nexuses
+            .iter()
+            .position(|entry| entry.shared.nexus.id == nexus)
+        else {
             return;
         };
         state.nexuses[index].task_sets -= 1;
@@ -430,8 +463,13 @@ impl LogicalUnit {
 
     fn prevent_allow(&self, nexus: &Nexus, cdb: &Cdb) -> Result<DataIn, Refused> {
         let mut state = self.state();
-        let entry = state.nexuses.iter_mut().find(|entry| entry.shared.nexus.id == nexus.id);
-        entry.expect("a command comes from an attached nexus").prevents_removal = match cdb[4] & 3 {
+        let entry = state
+            .nexuses
+            .iter_mut()
+            .find(|entry| entry.shared.nexus.id == nexus.id);
+        entry
+            .expect("a command comes from an attached nexus")
+            .prevents_removal = match cdb[4] & 3 {
             0 => false,
             1 => true,
             _ => return Err(Refused::field(4)),
@@ -461,7 +499,11 @@ impl LogicalUnit {
             if changes {
                 state.medium_loaded = start;
                 if start {
-                    for entry in state.nexuses.iter_mut().filter(|entry| entry.shared.nexus.id != nexus.id) {
+                    for entry in state
+                        .nexuses
+                        .iter_mut()
+                        .filter(|entry| entry.shared.nexus.id != nexus.id)
+                    {
                         entry.attentions.push(Attention::MediumMayHaveChanged);
                     }
                 }
@@ -472,7 +514,12 @@ impl LogicalUnit {
     }
 
     /// MODE SELECT. Whether the cache has to be flushed before the answer.
-    pub(super) fn mode_select(&self, nexus: &Nexus, cdb: &Cdb, list: &[u8]) -> Result<bool, Refused> {
+    pub(super) fn mode_select(
+        &self,
+        nexus: &Nexus,
+        cdb: &Cdb,
+        list: &[u8],
+    ) -> Result<bool, Refused> {
         let mut state = self.state();
         let before = state.settings;
         let ten = cdb[0] == op::MODE_SELECT_10;
@@ -480,7 +527,11 @@ impl LogicalUnit {
             .map_err(Refused::Check)?;
         if after != before {
             state.settings = after;
-            for entry in state.nexuses.iter_mut().filter(|entry| entry.shared.nexus.id != nexus.id) {
+            for entry in state
+                .nexuses
+                .iter_mut()
+                .filter(|entry| entry.shared.nexus.id != nexus.id)
+            {
                 entry.attentions.push(Attention::ModeParametersChanged);
             }
             self.refresh(&state);
@@ -494,19 +545,41 @@ impl LogicalUnit {
             return Ok(answers::cut(copy::operating_parameters(), allocation));
         }
         let state = self.state();
-        let copy = state.copies.iter().rev().find(|copy| copy.nexus == nexus.id && copy.list == cdb[2]);
+        let copy = state
+            .copies
+            .iter()
+            .rev()
+            .find(|copy| copy.nexus == nexus.id && copy.list == cdb[2]);
         let copy = copy.ok_or(Refused::field(2))?;
-        Ok(answers::cut(copy::copy_status(copy.failed, copy.segments, copy.bytes), allocation))
+        Ok(answers::cut(
+            copy::copy_status(copy.failed, copy.segments, copy.bytes),
+            allocation,
+        ))
     }
 
     /// Keeps the end of an EXTENDED COPY for RECEIVE COPY RESULTS.
-    pub(super) fn record_copy(&self, nexus: u64, list: u8, failed: bool, segments: u16, bytes: u64) {
+    pub(super) fn record_copy(
+        &self,
+        nexus: u64,
+        list: u8,
+        failed: bool,
+        segments: u16,
+        bytes: u64,
+    ) {
         let mut state = self.state();
-        state.copies.retain(|copy| copy.nexus != nexus || copy.list != list);
+        state
+            .copies
+            .retain(|copy| copy.nexus != nexus || copy.list != list);
         if state.copies.len() == COPIES_MAX {
             state.copies.pop_front();
         }
-        state.copies.push_back(CopyRecord { nexus, list, failed, segments, bytes });
+        state.copies.push_back(CopyRecord {
+            nexus,
+            list,
+            failed,
+            segments,
+            bytes,
+        });
     }
 
     /// SANITIZE begins; false when one is at work.
@@ -552,15 +625,25 @@ impl LogicalUnit {
     /// An I_T nexus knows which units there are.
     pub(super) fn luns_reported_to(&self, nexus: u64) {
         let mut state = self.state();
-        if let Some(entry) = state.nexuses.iter_mut().find(|entry| entry.shared.nexus.id == nexus) {
-            entry.attentions.forget(Attention::ReportedLunsDataHasChanged);
+        if let Some(entry) = state
+            .nexuses
+            .iter_mut()
+            .find(|entry| entry.shared.nexus.id == nexus)
+        {
+            entry
+                .attentions
+                .forget(Attention::ReportedLunsDataHasChanged);
         }
         self.refresh(&state);
     }
 
     /// Has every connection look at what it has to do.
     pub(super) fn wake_connections(&self) {
-        self.state().mailboxes.iter().filter_map(Weak::upgrade).for_each(|mailbox| mailbox.wake());
+        self.state()
+            .mailboxes
+            .iter()
+            .filter_map(Weak::upgrade)
+            .for_each(|mailbox| mailbox.wake());
     }
 
     /// Whether connections have it open.
@@ -587,8 +670,14 @@ impl LogicalUnit {
             return;
         }
         let mut state = self.state();
-        if let Some(entry) = state.nexuses.iter_mut().find(|entry| entry.shared.nexus.id == of) {
-            entry.attentions.push(Attention::CommandsClearedByAnotherInitiator);
+        if let Some(entry) = state
+            .nexuses
+            .iter_mut()
+            .find(|entry| entry.shared.nexus.id == of)
+        {
+            entry
+                .attentions
+                .push(Attention::CommandsClearedByAnotherInitiator);
         }
         self.refresh(&state);
     }
@@ -611,10 +700,19 @@ impl LogicalUnit {
 
 impl std::fmt::Debug for LogicalUnit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "LogicalUnit({}, {} blocks)", self.backend.info().name, self.blocks())
+        write!(
+            f,
+            "LogicalUnit({}, {} blocks)",
+            self.backend.info().name,
+            self.blocks()
+        )
     }
 }
 
 fn default_settings(options: &LunOptions) -> ModeSettings {
-    ModeSettings { write_cache: options.write_cache, software_write_protect: false, descriptor_sense: false }
+    ModeSettings {
+        write_cache: options.write_cache,
+        software_write_protect: false,
+        descriptor_sense: false,
+    }
 }

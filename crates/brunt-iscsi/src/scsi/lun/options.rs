@@ -127,7 +127,9 @@ pub(in crate::scsi) struct Shape {
 
 impl Shape {
     pub(super) fn of(info: &DeviceInfo) -> Shape {
-        let longest = info.transfer_bytes_max.clamp(info.block_bytes, TRANSFER_BYTES_MAX);
+        let longest = info
+            .transfer_bytes_max
+            .clamp(info.block_bytes, TRANSFER_BYTES_MAX);
         Shape {
             block_bytes: info.block_bytes,
             physical_bytes: info.physical_block_bytes.max(info.block_bytes),
@@ -147,9 +149,16 @@ impl Shape {
     }
 
     pub fn atomic_blocks_max(&self) -> u32 {
-        let blocks = self.transfer_blocks_max.min(ATOMIC_BYTES_MAX / self.block_bytes).max(1);
+        let blocks = self
+            .transfer_blocks_max
+            .min(ATOMIC_BYTES_MAX / self.block_bytes)
+            .max(1);
         let physical = self.physical_blocks();
-        if blocks < physical { blocks } else { blocks / physical * physical }
+        if blocks < physical {
+            blocks
+        } else {
+            blocks / physical * physical
+        }
     }
 }
 

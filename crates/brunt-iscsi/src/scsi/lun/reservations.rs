@@ -17,7 +17,11 @@ impl LogicalUnit {
         if state.reservations.any_registered() {
             // SPC-4, 5.12.3 (CRH): nothing for registrants, a conflict for others.
             let registered = state.reservations.is_registered(&pair_of(nexus));
-            return if registered { Ok(DataIn::None) } else { Err(Refused::Conflict) };
+            return if registered {
+                Ok(DataIn::None)
+            } else {
+                Err(Refused::Conflict)
+            };
         }
         if state.reserved_by.is_some_and(|id| id != nexus.id) {
             return Err(Refused::Conflict);
@@ -31,7 +35,11 @@ impl LogicalUnit {
         let mut state = self.state();
         if state.reservations.any_registered() {
             let registered = state.reservations.is_registered(&pair_of(nexus));
-            return if registered { Ok(DataIn::None) } else { Err(Refused::Conflict) };
+            return if registered {
+                Ok(DataIn::None)
+            } else {
+                Err(Refused::Conflict)
+            };
         }
         if state.reserved_by == Some(nexus.id) {
             state.reserved_by = None;
@@ -45,7 +53,10 @@ impl LogicalUnit {
         let answer = match cdb[1] & 0x1f {
             0 => state.reservations.keys(),
             1 => state.reservations.reservation(),
-            2 => persistent::report_capabilities(self.options.store.is_some(), state.reservations.aptpl()),
+            2 => persistent::report_capabilities(
+                self.options.store.is_some(),
+                state.reservations.aptpl(),
+            ),
             _ => state.reservations.full_status(),
         };
         Ok(answers::cut(answer, cdb::list_length(cdb)))
@@ -67,8 +78,9 @@ impl LogicalUnit {
         let mut next = state.reservations.clone();
         let ports: Vec<u16> = state.groups.iter().map(|port| port.id).collect();
         let ports = &ports;
-        let effects =
-            next.out(&pair_of(nexus), action, cdb[2], &list, ports).map_err(|refusal| match refusal {
+        let effects = next
+            .out(&pair_of(nexus), action, cdb[2], &list, ports)
+            .map_err(|refusal| match refusal {
                 ReservationRefusal::Conflict => Refused::Conflict,
                 ReservationRefusal::Check(sense) => Refused::Check(sense),
             })?;
@@ -87,7 +99,11 @@ impl LogicalUnit {
             }
         }
         for who in &effects.aborted {
-            self.post(&state, &AbortRequest::new(AbortScope::Ports(who.clone())), None);
+            self.post(
+                &state,
+                &AbortRequest::new(AbortScope::Ports(who.clone())),
+                None,
+            );
         }
         self.refresh(&state);
         Ok(())

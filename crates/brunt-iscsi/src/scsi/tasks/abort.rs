@@ -12,7 +12,9 @@ impl TaskSet {
     /// ABORT TASK: false when there is no such task. It ends with an outcome from
     /// [`TaskSet::poll`], after which the function may be answered.
     pub fn abort_task(&mut self, tag: u64) -> bool {
-        let Some(&slot) = self.by_tag.get(&tag) else { return false };
+        let Some(&slot) = self.by_tag.get(&tag) else {
+            return false;
+        };
         self.abort(slot);
         true
     }
@@ -41,7 +43,11 @@ impl TaskSet {
 
     fn manage(&mut self, scope: AbortScope, cleared_by: Option<u64>) -> Ticket {
         let ticket = Ticket::new(self.ring.waker());
-        let request = AbortRequest { scope, ticket: Some(ticket.clone()), cleared_by };
+        let request = AbortRequest {
+            scope,
+            ticket: Some(ticket.clone()),
+            cleared_by,
+        };
         self.unit.broadcast(&request, &self.mailbox);
         ticket.add();
         self.obey(&request);
@@ -66,7 +72,12 @@ impl TaskSet {
                 }
             }
         }
-        waits.retain(|sequence| self.tasks.iter().flatten().any(|task| task.sequence == *sequence));
+        waits.retain(|sequence| {
+            self.tasks
+                .iter()
+                .flatten()
+                .any(|task| task.sequence == *sequence)
+        });
         if let (Some(by), false) = (request.cleared_by, waits.is_empty()) {
             self.unit.commands_cleared(by, self.nexus.nexus.id);
         }

@@ -22,7 +22,9 @@ impl TaskSet {
     pub fn begin(&mut self, command: &TransportCommand<'_>) -> Begin {
         let cdb = cdb::pad(command.cdb);
         match cdb[0] {
-            op::READ_10 | op::READ_16 | op::READ_12 | op::READ_6 => self.begin_transfer(command, &cdb, false),
+            op::READ_10 | op::READ_16 | op::READ_12 | op::READ_6 => {
+                self.begin_transfer(command, &cdb, false)
+            }
             op::WRITE_10 | op::WRITE_16 | op::WRITE_12 | op::WRITE_6 => {
                 self.begin_transfer(command, &cdb, true)
             }
@@ -35,9 +37,15 @@ impl TaskSet {
         let gate = self.unit.gate();
         let flags = self.nexus.flags.load(Ordering::Acquire);
         let (refusing_flags, refusing_gate) = if write {
-            (flag::ATTENTION | flag::DENY_WRITE | flag::UNREACHABLE, gate::CLOSED | gate::PROTECTED)
+            (
+                flag::ATTENTION | flag::DENY_WRITE | flag::UNREACHABLE,
+                gate::CLOSED | gate::PROTECTED,
+            )
         } else {
-            (flag::ATTENTION | flag::DENY_READ | flag::UNREACHABLE, gate::CLOSED)
+            (
+                flag::ATTENTION | flag::DENY_READ | flag::UNREACHABLE,
+                gate::CLOSED,
+            )
         };
         if (flags & refusing_flags != 0 || gate & refusing_gate != 0)
             && let Err(refused) = self.admit(cdb)
@@ -57,11 +65,20 @@ impl TaskSet {
             }
             let inline = !matches!(self.unit.inline(), Inline::No);
             if inline && runs_now && self.unit.locks.is_free(range.offset, range.len) {
-                let data = DataIn::Inline { offset: range.offset, len };
+                let data = DataIn::Inline {
+                    offset: range.offset,
+                    len,
+                };
                 return Begin::Done(CommandOutcome::new(command.tag, Ok(data), 0));
             }
-            let Some(slot) = self.add(command, TaskWork::Read, TaskStage::Parked, range, LockMode::Share, 0)
-            else {
+            let Some(slot) = self.add(
+                command,
+                TaskWork::Read,
+                TaskStage::Parked,
+                range,
+                LockMode::Share,
+                0,
+            ) else {
                 return Begin::Done(task_set_full(command.tag));
             };
             self.run(slot);
@@ -72,7 +89,14 @@ impl TaskSet {
         }
         let force = transfer.fua || gate & gate::FORCE != 0;
         let work = TaskWork::Write { force };
-        let Some(slot) = self.add(command, work, TaskStage::Collecting, range, LockMode::Share, len) else {
+        let Some(slot) = self.add(
+            command,
+            work,
+            TaskStage::Collecting,
+            range,
+            LockMode::Share,
+            len,
+        ) else {
             return Begin::Done(task_set_full(command.tag));
         };
         let whole = command.data_out_len >= len;
@@ -111,13 +135,27 @@ impl TaskSet {
         match plan {
             CommandPlan::Answer(data) => Begin::Done(CommandOutcome::new(command.tag, Ok(data), 0)),
             CommandPlan::Collect { len, range, lock } => {
-                match self.add(command, TaskWork::Collect(*cdb), TaskStage::Collecting, range, lock, len) {
+                match self.add(
+                    command,
+                    TaskWork::Collect(*cdb),
+                    TaskStage::Collecting,
+                    range,
+                    lock,
+                    len,
+                ) {
                     Some(_) => Begin::Wants { len, direct: None },
                     None => Begin::Done(task_set_full(command.tag)),
                 }
             }
             CommandPlan::Job { job, range, lock } => {
-                match self.add(command, TaskWork::Job(job), TaskStage::Parked, range, lock, 0) {
+                match self.add(
+                    command,
+                    TaskWork::Job(job),
+                    TaskStage::Parked,
+                    range,
+                    lock,
+                    0,
+                ) {
                     Some(slot) => {
                         self.run(slot);
                         Begin::Pending
@@ -142,7 +180,9 @@ impl TaskSet {
             return Err(Refused::field(1));
         }
         if naca(cdb) {
-            return Err(Refused::field(u16::from(cdb::length(cdb[0]).unwrap_or(16)) - 1));
+            return Err(Refused::field(
+                u16::from(cdb::length(cdb[0]).unwrap_or(16)) - 1,
+            ));
         }
         let range = self.checked(transfer.lba, u64::from(transfer.blocks))?;
         if transfer.blocks > self.unit.shape().transfer_blocks_max {
@@ -159,7 +199,10 @@ impl TaskSet {
             return Err(Refused::OUT_OF_RANGE);
         }
         let block_bytes = u64::from(self.unit.block_bytes());
-        Ok(ByteRange { offset: lba * block_bytes, len: blocks * block_bytes })
+        Ok(ByteRange {
+            offset: lba * block_bytes,
+            len: blocks * block_bytes,
+        })
     }
 }
 

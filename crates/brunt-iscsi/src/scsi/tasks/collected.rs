@@ -9,7 +9,9 @@ use brunt_wire::scsi::unmap;
 use super::TaskSet;
 use super::task::{CollectedPlan, CommandPlan, LockMode, TaskStage, TaskWork};
 use crate::scsi::command::Refused;
-use crate::scsi::jobs::{Against, ByteRange, How, Job, ReadModifyWrite, Verify, WriteAndVerify, WriteOnce};
+use crate::scsi::jobs::{
+    Against, ByteRange, How, Job, ReadModifyWrite, Verify, WriteAndVerify, WriteOnce,
+};
 use crate::scsi::lun::{self, gate};
 use crate::scsi::{CommandOutcome, DataIn, TaskAttribute, sanitize};
 
@@ -56,7 +58,9 @@ impl TaskSet {
                 self.tasks[slot].as_mut().expect("still there").data = data;
             }
             TaskWork::Collect(cdb) => match self.job_for(&cdb, slot, data) {
-                Ok(CollectedPlan::Answer(answer)) => return Some(self.finish_now(slot, Ok(answer))),
+                Ok(CollectedPlan::Answer(answer)) => {
+                    return Some(self.finish_now(slot, Ok(answer)));
+                }
                 Err(refused) => return Some(self.finish_now(slot, Err(refused))),
                 Ok(CollectedPlan::Job { job, range, lock }) => {
                     let task = self.tasks[slot].as_mut().expect("still there");
@@ -79,7 +83,10 @@ impl TaskSet {
     pub fn start_direct(&mut self, tag: u64, got: u32) -> Option<CommandOutcome> {
         let slot = *self.by_tag.get(&tag)?;
         let task = self.tasks[slot].as_ref().expect("tags name living tasks");
-        assert!(task.has_lock && got <= task.wants, "not a task that was placed directly");
+        assert!(
+            task.has_lock && got <= task.wants,
+            "not a task that was placed directly"
+        );
         if let Inline::Memory(memory) = self.unit.inline() {
             memory.mark(task.range.offset, u64::from(got));
         }
@@ -99,7 +106,8 @@ impl TaskSet {
                 Ok(self.answer_after_flush(flush))
             }
             op::PERSISTENT_RESERVE_OUT => {
-                self.unit.persistent_reserve_out(&self.nexus.nexus, cdb, &data)?;
+                self.unit
+                    .persistent_reserve_out(&self.nexus.nexus, cdb, &data)?;
                 Ok(CollectedPlan::Answer(DataIn::None))
             }
             op::MAINTENANCE_OUT => {
@@ -112,19 +120,29 @@ impl TaskSet {
                 let method = sanitize::parse_overwrite(&data, self.unit.block_bytes())?;
                 match self.sanitize(cdb, method)? {
                     CommandPlan::Answer(data) => Ok(CollectedPlan::Answer(data)),
-                    CommandPlan::Job { job, range, lock } => Ok(CollectedPlan::Job { job, range, lock }),
+                    CommandPlan::Job { job, range, lock } => {
+                        Ok(CollectedPlan::Job { job, range, lock })
+                    }
                     CommandPlan::Collect { .. } => unreachable!("it was collected"),
                 }
             }
             op::VERIFY_10 | op::VERIFY_12 | op::VERIFY_16 => {
                 let block = Transfer::decode(cdb).byte_check == 3;
                 if block && data.len() == self.unit.block_bytes() as usize {
-                    return ready(Box::new(Verify { range, against: Against::Block(data), at: 0 }));
+                    return ready(Box::new(Verify {
+                        range,
+                        against: Against::Block(data),
+                        at: 0,
+                    }));
                 }
                 if block || !whole {
                     return Err(Refused::DATA_MISMATCH);
                 }
-                ready(Box::new(Verify { range, against: Against::Data(data), at: 0 }))
+                ready(Box::new(Verify {
+                    range,
+                    against: Against::Data(data),
+                    at: 0,
+                }))
             }
             op::WRITE_AND_VERIFY_10 | op::WRITE_AND_VERIFY_12 | op::WRITE_AND_VERIFY_16 => {
                 let range = self.cut(range, &data)?;
@@ -132,23 +150,48 @@ impl TaskSet {
                     return Ok(CollectedPlan::Answer(DataIn::None));
                 }
                 let compare = Transfer::decode(cdb).byte_check == 1;
-                let job = Box::new(WriteAndVerify { range, data: Some(data), compare, verify: None });
+                let job = Box::new(WriteAndVerify {
+                    range,
+                    data: Some(data),
+                    compare,
+                    verify: None,
+                });
                 Ok(CollectedPlan::Job { job, range, lock })
             }
             op::ORWRITE_16 => {
                 if !whole {
                     return Err(Refused::DATA_MISMATCH);
                 }
-                ready(Box::new(ReadModifyWrite { range, data, compare: false, force, at: 0, writing: false }))
+                ready(Box::new(ReadModifyWrite {
+                    range,
+                    data,
+                    compare: false,
+                    force,
+                    at: 0,
+                    writing: false,
+                }))
             }
             op::COMPARE_AND_WRITE => {
                 if data.len() as u64 != 2 * range.len {
                     return Err(Refused::DATA_MISMATCH);
                 }
-                ready(Box::new(ReadModifyWrite { range, data, compare: true, force, at: 0, writing: false }))
+                ready(Box::new(ReadModifyWrite {
+                    range,
+                    data,
+                    compare: true,
+                    force,
+                    at: 0,
+                    writing: false,
+                }))
             }
-            op::WRITE_ATOMIC_16 if whole => ready(Box::new(WriteOnce { range, data: Some(data), force })),
-            op::WRITE_SAME_10 | op::WRITE_SAME_16 if data.len() == self.unit.block_bytes() as usize => {
+            op::WRITE_ATOMIC_16 if whole => ready(Box::new(WriteOnce {
+                range,
+                data: Some(data),
+                force,
+            })),
+            op::WRITE_SAME_10 | op::WRITE_SAME_16
+                if data.len() == self.unit.block_bytes() as usize =>
+            {
                 let zeros = data.iter().all(|byte| *byte == 0);
                 let how = match (zeros, cdb[1] & 0x08 != 0) {
                     // Unmapped blocks read as zeros, so only zeros can be unmapped.
@@ -167,12 +210,17 @@ impl TaskSet {
         if !data.len().is_multiple_of(self.unit.block_bytes() as usize) {
             return Err(Refused::DATA_LENGTH);
         }
-        Ok(ByteRange { len: range.len.min(data.len() as u64), ..range })
+        Ok(ByteRange {
+            len: range.len.min(data.len() as u64),
+            ..range
+        })
     }
 
     fn answer_after_flush(&self, flush: bool) -> CollectedPlan {
         match self.flush_all() {
-            CommandPlan::Job { job, range, lock } if flush => CollectedPlan::Job { job, range, lock },
+            CommandPlan::Job { job, range, lock } if flush => {
+                CollectedPlan::Job { job, range, lock }
+            }
             _ => CollectedPlan::Answer(DataIn::None),
         }
     }
@@ -195,8 +243,15 @@ impl TaskSet {
         ) else {
             return Ok(CollectedPlan::Answer(DataIn::None));
         };
-        let range = ByteRange { offset: first, len: last - first };
+        let range = ByteRange {
+            offset: first,
+            len: last - first,
+        };
         let job = self.fill(ranges, How::Unmap, Buf::empty());
-        Ok(CollectedPlan::Job { job, range, lock: LockMode::Exclude })
+        Ok(CollectedPlan::Job {
+            job,
+            range,
+            lock: LockMode::Exclude,
+        })
     }
 }

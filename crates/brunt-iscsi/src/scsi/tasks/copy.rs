@@ -55,7 +55,13 @@ impl TaskSet {
             chunk: jobs::CHUNK_BYTES,
         });
         let (range, lock) = if low < high {
-            (ByteRange { offset: low, len: high - low }, LockMode::Share)
+            (
+                ByteRange {
+                    offset: low,
+                    len: high - low,
+                },
+                LockMode::Share,
+            )
         } else {
             (ByteRange { offset: 0, len: 0 }, LockMode::None)
         };
@@ -63,16 +69,35 @@ impl TaskSet {
     }
 
     /// Where a segment copies from and to.
-    fn extent(&mut self, segment: &CopySegment, units: &[Arc<LogicalUnit>]) -> Result<CopyExtent, Refused> {
-        let source = units.get(usize::from(segment.source)).ok_or(UNREACHABLE)?.clone();
-        let destination = units.get(usize::from(segment.destination)).ok_or(UNREACHABLE)?.clone();
-        let (from, to) = (u64::from(source.block_bytes()), u64::from(destination.block_bytes()));
+    fn extent(
+        &mut self,
+        segment: &CopySegment,
+        units: &[Arc<LogicalUnit>],
+    ) -> Result<CopyExtent, Refused> {
+        let source = units
+            .get(usize::from(segment.source))
+            .ok_or(UNREACHABLE)?
+            .clone();
+        let destination = units
+            .get(usize::from(segment.destination))
+            .ok_or(UNREACHABLE)?
+            .clone();
+        let (from, to) = (
+            u64::from(source.block_bytes()),
+            u64::from(destination.block_bytes()),
+        );
         let (len, source_extra, destination_extra) = match segment.amount {
             CopyAmount::SourceBlocks(blocks) => (u64::from(blocks) * from, 0, 0),
             CopyAmount::DestinationBlocks(blocks) => (u64::from(blocks) * to, 0, 0),
-            CopyAmount::Bytes { bytes, source_offset, destination_offset } => {
-                (u64::from(bytes), u64::from(source_offset), u64::from(destination_offset))
-            }
+            CopyAmount::Bytes {
+                bytes,
+                source_offset,
+                destination_offset,
+            } => (
+                u64::from(bytes),
+                u64::from(source_offset),
+                u64::from(destination_offset),
+            ),
         };
         if len > u64::from(copy::SEGMENT_BYTES_MAX) {
             return Err(Refused::parameter(16));
@@ -83,9 +108,11 @@ impl TaskSet {
             (end <= unit.blocks() * block).then_some(offset)
         };
         // COPY TARGET DEVICE DATA OVERRUN would be for streams; the blocks are not there.
-        let source_offset = place(segment.source_lba, from, source_extra, &source).ok_or(UNREACHABLE)?;
+        let source_offset =
+            place(segment.source_lba, from, source_extra, &source).ok_or(UNREACHABLE)?;
         let destination_offset =
-            place(segment.destination_lba, to, destination_extra, &destination).ok_or(UNREACHABLE)?;
+            place(segment.destination_lba, to, destination_extra, &destination)
+                .ok_or(UNREACHABLE)?;
         let whole = source_offset.is_multiple_of(from)
             && destination_offset.is_multiple_of(to)
             && len.is_multiple_of(from)
@@ -113,7 +140,10 @@ impl TaskSet {
             return Some(Arc::clone(&self.unit));
         }
         let map = self.unit.map()?;
-        map.units().into_iter().map(|(_, unit)| unit).find(|unit| names(unit))
+        map.units()
+            .into_iter()
+            .map(|(_, unit)| unit)
+            .find(|unit| names(unit))
     }
 
     /// As in [`Io::device`]; opened when first needed.
@@ -121,7 +151,11 @@ impl TaskSet {
         if Arc::ptr_eq(unit, &self.unit) {
             return Ok(0);
         }
-        if let Some(index) = self.others.iter().position(|(other, _)| Arc::ptr_eq(other, unit)) {
+        if let Some(index) = self
+            .others
+            .iter()
+            .position(|(other, _)| Arc::ptr_eq(other, unit))
+        {
             return Ok(index + 1);
         }
         let device = unit.backend().open(&self.ring, self.depth)?;

@@ -193,8 +193,12 @@ impl TaskSet {
     fn wake_sleepers(&mut self) {
         let now = self.unit.options().clock.now();
         for slot in 0..self.tasks.len() {
-            let Some(task) = &mut self.tasks[slot] else { continue };
-            let TaskStage::Sleeping(until) = task.stage else { continue };
+            let Some(task) = &mut self.tasks[slot] else {
+                continue;
+            };
+            let TaskStage::Sleeping(until) = task.stage else {
+                continue;
+            };
             if until > now {
                 continue;
             }
@@ -276,7 +280,11 @@ impl TaskSet {
 
     fn finish_now(&mut self, slot: usize, result: Result<DataIn, Refused>) -> CommandOutcome {
         let task = self.remove(slot);
-        if task.aborted { aborted(task.tag) } else { CommandOutcome::new(task.tag, result, task.wants) }
+        if task.aborted {
+            aborted(task.tag)
+        } else {
+            CommandOutcome::new(task.tag, result, task.wants)
+        }
     }
 
     fn finish(&mut self, slot: usize, result: Result<DataIn, Refused>) {
@@ -295,7 +303,8 @@ impl TaskSet {
             TaskAttribute::HeadOfQueue => true,
             attribute => !self.tasks.iter().flatten().any(|other| {
                 other.sequence < task.sequence
-                    && (attribute == TaskAttribute::Ordered || other.attribute == TaskAttribute::Ordered)
+                    && (attribute == TaskAttribute::Ordered
+                        || other.attribute == TaskAttribute::Ordered)
             }),
         }
     }
@@ -309,7 +318,12 @@ impl TaskSet {
         let ByteRange { offset, len } = task.range;
         task.has_lock = match task.lock {
             LockMode::None => true,
-            LockMode::Share => self.unit.locks.share(offset, len).map(|hold| task.hold = hold).is_some(),
+            LockMode::Share => self
+                .unit
+                .locks
+                .share(offset, len)
+                .map(|hold| task.hold = hold)
+                .is_some(),
             LockMode::Exclude => match self.unit.locks.exclude(offset, len, task.hold) {
                 Ok(hold) => {
                     task.hold = hold;
@@ -332,7 +346,10 @@ impl TaskSet {
         }
         let pool = self.ring.pool().clone();
         let task = self.tasks[slot].as_mut().expect("run is for a living task");
-        assert!(task.stage == TaskStage::Parked, "a task runs once it has its data and its lock");
+        assert!(
+            task.stage == TaskStage::Parked,
+            "a task runs once it has its data and its lock"
+        );
         task.stage = TaskStage::Running;
         let ByteRange { offset, len } = task.range;
         let (op, buf, force) = match &mut task.work {
@@ -345,13 +362,34 @@ impl TaskSet {
             }
             TaskWork::Collect(_) => unreachable!("its data was collected"),
         };
-        self.batch.push_back(Request { tag: slot as u64, op, offset, len, buf, force_unit_access: force });
+        self.batch.push_back(Request {
+            tag: slot as u64,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access: force,
+        });
     }
 
     fn follow(&mut self, slot: usize, step: JobStep) {
         match step {
-            JobStep::Submit(DeviceIo { device, op, offset, len, buf, force }) => {
-                let request = Request { tag: slot as u64, op, offset, len, buf, force_unit_access: force };
+            JobStep::Submit(DeviceIo {
+                device,
+                op,
+                offset,
+                len,
+                buf,
+                force,
+            }) => {
+                let request = Request {
+                    tag: slot as u64,
+                    op,
+                    offset,
+                    len,
+                    buf,
+                    force_unit_access: force,
+                };
                 match device {
                     0 => self.batch.push_back(request),
                     other => self.other_batches[other - 1].push_back(request),
@@ -368,8 +406,13 @@ impl TaskSet {
     fn completed(&mut self, completion: Completion) {
         let slot = completion.tag as usize;
         let Completion { buf, result, .. } = completion;
-        let task = self.tasks[slot].as_mut().expect("a completion is for a living task");
-        assert!(task.stage == TaskStage::Running, "a completion is for a task that the device has");
+        let task = self.tasks[slot]
+            .as_mut()
+            .expect("a completion is for a living task");
+        assert!(
+            task.stage == TaskStage::Running,
+            "a completion is for a task that the device has"
+        );
         if task.aborted {
             self.finish(slot, Ok(DataIn::None));
             return;
@@ -403,7 +446,13 @@ impl TaskSet {
             }
             TaskWork::Job(job) => {
                 // Of several steps, one that was recovered ends none of them.
-                let result = result.or_else(|error| if error.is_recovered() { Ok(()) } else { Err(error) });
+                let result = result.or_else(|error| {
+                    if error.is_recovered() {
+                        Ok(())
+                    } else {
+                        Err(error)
+                    }
+                });
                 let step = job.step(Some(IoDone { buf, result }), self.ring.pool());
                 self.follow(slot, step);
             }

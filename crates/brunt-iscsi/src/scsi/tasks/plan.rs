@@ -24,7 +24,11 @@ impl TaskSet {
             if len > lun::parameter_bytes_max(cdb[0]) {
                 return Err(Refused::LIST_LENGTH);
             }
-            Ok(CommandPlan::Collect { len, range: nowhere, lock: LockMode::None })
+            Ok(CommandPlan::Collect {
+                len,
+                range: nowhere,
+                lock: LockMode::None,
+            })
         };
         match cdb[0] {
             op::MODE_SELECT_6 | op::MODE_SELECT_10 => {
@@ -57,7 +61,11 @@ impl TaskSet {
             op::SANITIZE => self.plan_sanitize(cdb),
             op::START_STOP_UNIT => {
                 let flush = self.unit.start_stop(&self.nexus.nexus, cdb)?;
-                Ok(if flush { self.flush_all() } else { CommandPlan::Answer(DataIn::None) })
+                Ok(if flush {
+                    self.flush_all()
+                } else {
+                    CommandPlan::Answer(DataIn::None)
+                })
             }
             op::SYNCHRONIZE_CACHE_10 | op::SYNCHRONIZE_CACHE_16 => {
                 let transfer = Transfer::decode(cdb);
@@ -66,7 +74,11 @@ impl TaskSet {
                     // To the end of the medium; for the device, nothing given means all.
                     range.offset = 0;
                 }
-                Ok(CommandPlan::Job { job: Box::new(Flush { range }), range, lock: LockMode::None })
+                Ok(CommandPlan::Job {
+                    job: Box::new(Flush { range }),
+                    range,
+                    lock: LockMode::None,
+                })
             }
             op::PRE_FETCH_10 | op::PRE_FETCH_16 => {
                 // We keep no cache of our own to fetch into; GOOD says that not all of it is in one.
@@ -98,11 +110,18 @@ impl TaskSet {
             }
             op::WRITE_ATOMIC_16 => self.plan_write_atomic(cdb, data_out_len),
             op::WRITE_SAME_10 | op::WRITE_SAME_16 => self.plan_write_same(cdb, data_out_len),
-            _ => Ok(CommandPlan::Answer(self.unit.answer(&self.nexus.nexus, cdb)?)),
+            _ => Ok(CommandPlan::Answer(
+                self.unit.answer(&self.nexus.nexus, cdb)?,
+            )),
         }
     }
 
-    fn collect_or_nothing(&self, len: u32, range: ByteRange, lock: LockMode) -> Result<CommandPlan, Refused> {
+    fn collect_or_nothing(
+        &self,
+        len: u32,
+        range: ByteRange,
+        lock: LockMode,
+    ) -> Result<CommandPlan, Refused> {
         if range.len == 0 {
             return Ok(CommandPlan::Answer(DataIn::None));
         }
@@ -118,8 +137,16 @@ impl TaskSet {
         let len = match transfer.byte_check {
             0 if range.len == 0 => return Ok(CommandPlan::Answer(DataIn::None)),
             0 => {
-                let job = Box::new(Verify { range, against: Against::Nothing, at: 0 });
-                return Ok(CommandPlan::Job { job, range, lock: LockMode::Share });
+                let job = Box::new(Verify {
+                    range,
+                    against: Against::Nothing,
+                    at: 0,
+                });
+                return Ok(CommandPlan::Job {
+                    job,
+                    range,
+                    lock: LockMode::Share,
+                });
             }
             1 => range.len as u32,
             _ => self.unit.block_bytes(),
@@ -137,7 +164,8 @@ impl TaskSet {
         }
         let shape = self.unit.shape();
         let physical = shape.physical_blocks();
-        if transfer.blocks > shape.atomic_blocks_max() || !transfer.blocks.is_multiple_of(physical) {
+        if transfer.blocks > shape.atomic_blocks_max() || !transfer.blocks.is_multiple_of(physical)
+        {
             return Err(Refused::field(12));
         }
         if !transfer.lba.is_multiple_of(u64::from(physical)) {
@@ -160,30 +188,58 @@ impl TaskSet {
         }
         let mut range = self.checked(transfer.lba, u64::from(transfer.blocks))?;
         if transfer.blocks == 0 {
-            range = self.checked(transfer.lba, self.unit.blocks().saturating_sub(transfer.lba))?;
+            range = self.checked(
+                transfer.lba,
+                self.unit.blocks().saturating_sub(transfer.lba),
+            )?;
         }
         let block_bytes = self.unit.block_bytes();
         if range.len / u64::from(block_bytes) > self.unit.shape().write_same_blocks_max() {
-            return Err(Refused::field(if cdb[0] == op::WRITE_SAME_16 { 10 } else { 7 }));
+            return Err(Refused::field(if cdb[0] == op::WRITE_SAME_16 {
+                10
+            } else {
+                7
+            }));
         }
         if no_data {
             let how = if unmap { How::Unmap } else { How::Zeroes };
             let job = self.fill(vec![range], how, Buf::empty());
-            return Ok(CommandPlan::Job { job, range, lock: LockMode::Exclude });
+            return Ok(CommandPlan::Job {
+                job,
+                range,
+                lock: LockMode::Exclude,
+            });
         }
         exactly(block_bytes, data_out_len)?;
-        Ok(CommandPlan::Collect { len: block_bytes, range, lock: LockMode::Exclude })
+        Ok(CommandPlan::Collect {
+            len: block_bytes,
+            range,
+            lock: LockMode::Exclude,
+        })
     }
 
     pub(super) fn fill(&self, ranges: Vec<ByteRange>, how: How, block: Buf) -> Box<Fill> {
         let block_bytes = self.unit.block_bytes() as usize;
         let force = self.unit.gate() & gate::FORCE != 0;
-        Box::new(Fill { ranges, how, block, block_bytes, force, index: 0, at: 0, pattern: Buf::empty() })
+        Box::new(Fill {
+            ranges,
+            how,
+            block,
+            block_bytes,
+            force,
+            index: 0,
+            at: 0,
+            pattern: Buf::empty(),
+        })
     }
 
     pub(super) fn flush_all(&self) -> CommandPlan {
         let range = ByteRange { offset: 0, len: 0 };
-        CommandPlan::Job { job: Box::new(Flush { range }), range, lock: LockMode::None }
+        CommandPlan::Job {
+            job: Box::new(Flush { range }),
+            range,
+            lock: LockMode::None,
+        }
     }
 
     fn plan_sanitize(&self, cdb: &Cdb) -> Result<CommandPlan, Refused> {
@@ -227,8 +283,15 @@ impl TaskSet {
             return Ok(CommandPlan::Answer(DataIn::None));
         }
         let clock = self.unit.options().clock.clone();
-        let job = Box::new(AwaitSanitize { unit: Arc::clone(&self.unit), clock });
-        Ok(CommandPlan::Job { job, range: ByteRange { offset: 0, len: 0 }, lock: LockMode::None })
+        let job = Box::new(AwaitSanitize {
+            unit: Arc::clone(&self.unit),
+            clock,
+        });
+        Ok(CommandPlan::Job {
+            job,
+            range: ByteRange { offset: 0, len: 0 },
+            lock: LockMode::None,
+        })
     }
 }
 
@@ -237,5 +300,9 @@ impl TaskSet {
 /// as one, a length that differs means that initiator and target disagree about what is compared
 /// (or combined, …) with what. Any part of it that was done would be a guess: nothing is.
 fn exactly(described: u32, data_out_len: u32) -> Result<(), Refused> {
-    if described == data_out_len { Ok(()) } else { Err(Refused::DATA_MISMATCH) }
+    if described == data_out_len {
+        Ok(())
+    } else {
+        Err(Refused::DATA_MISMATCH)
+    }
 }

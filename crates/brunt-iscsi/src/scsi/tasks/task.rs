@@ -61,12 +61,24 @@ pub(super) struct ScsiTask {
 /// What a command needs, by its CDB alone.
 pub(super) enum CommandPlan {
     Answer(DataIn),
-    Collect { len: u32, range: ByteRange, lock: LockMode },
-    Job { job: Box<dyn Job>, range: ByteRange, lock: LockMode },
+    Collect {
+        len: u32,
+        range: ByteRange,
+        lock: LockMode,
+    },
+    Job {
+        job: Box<dyn Job>,
+        range: ByteRange,
+        lock: LockMode,
+    },
 }
 
 /// And what a command is once it has its data.
 pub(super) enum CollectedPlan {
     Answer(DataIn),
-    Job { job: Box<dyn Job>, range: ByteRange, lock: LockMode },
+    Job {
+        job: Box<dyn Job>,
+        range: ByteRange,
+        lock: LockMode,
+    },
 }

@@ -9,9 +9,18 @@ const CHANGED: (u8, u8, u8) = (key::UNIT_ATTENTION, 0x2a, 0x06);
 
 fn two_ports(alua: Alua) -> Arc<LogicalUnit> {
     let group = PortGroup::new;
-    let target_ports =
-        vec![group(1, AccessState::ActiveOptimized), group(2, AccessState::ActiveNonOptimized)];
-    unit(true, LunOptions { target_ports, alua, ..LunOptions::default() })
+    let target_ports = vec![
+        group(1, AccessState::ActiveOptimized),
+        group(2, AccessState::ActiveNonOptimized),
+    ];
+    unit(
+        true,
+        LunOptions {
+            target_ports,
+            alua,
+            ..LunOptions::default()
+        },
+    )
 }
 
 fn not_ready(qualifier: u8) -> (u8, u8, u8) {
@@ -25,10 +34,18 @@ fn report_groups() -> [u8; 12] {
 /// What a unit with two groups says of them, in INQUIRY, page 83h and REPORT TARGET PORT GROUPS.
 #[test]
 fn ports_are_told() {
-    for (alua, tpgs) in [(Alua::Off, 0), (Alua::Implicit, 1), (Alua::Explicit, 2), (Alua::Both, 3)] {
+    for (alua, tpgs) in [
+        (Alua::Off, 0),
+        (Alua::Implicit, 1),
+        (Alua::Explicit, 2),
+        (Alua::Both, 3),
+    ] {
         let unit = two_ports(alua);
         let mut c = Client::through(&unit, "a", 2);
-        assert_eq!(c.good(&[op::INQUIRY, 0, 0, 0, 96, 0], &[])[5] >> 4 & 3, tpgs);
+        assert_eq!(
+            c.good(&[op::INQUIRY, 0, 0, 0, 96, 0], &[])[5] >> 4 & 3,
+            tpgs
+        );
         let page = c.good(&[op::INQUIRY, 1, 0x83, 4, 0, 0], &[]);
         let designator = |kind: u8| -> Option<Vec<u8>> {
             let mut at = 4;
@@ -41,15 +58,25 @@ fn ports_are_told() {
             }
             None
         };
-        assert_eq!(designator(0x14), Some(vec![0, 0, 0, 2]), "relative target port");
-        assert_eq!(designator(0x15), (tpgs > 0).then(|| vec![0, 0, 0, 2]), "target port group");
+        assert_eq!(
+            designator(0x14),
+            Some(vec![0, 0, 0, 2]),
+            "relative target port"
+        );
+        assert_eq!(
+            designator(0x15),
+            (tpgs > 0).then(|| vec![0, 0, 0, 2]),
+            "target port group"
+        );
         if tpgs == 0 {
             assert_eq!(c.code(&report_groups()), FIELD);
             continue;
         }
         let groups = c.good(&report_groups(), &[]);
-        let expected =
-            [0, 0, 0, 24, 0, 0xcf, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0xcf, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2];
+        let expected = [
+            0, 0, 0, 24, 0, 0xcf, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0xcf, 0, 2, 0, 0, 0, 1, 0, 0, 0,
+            2,
+        ];
         assert_eq!(groups, expected);
         let mut extended = report_groups();
         extended[1] |= 0x20;
@@ -80,9 +107,16 @@ fn states() {
     ];
     for (state, qualifier) in states {
         unit.set_access(1, state).unwrap();
-        assert_eq!((here.code(&[0; 6]), there.code(&[0; 6])), (CHANGED, CHANGED));
+        assert_eq!(
+            (here.code(&[0; 6]), there.code(&[0; 6])),
+            (CHANGED, CHANGED)
+        );
         for cdb in [&[0; 6][..], &read, &unmap] {
-            assert_eq!((here.code(cdb), there.code(cdb)), (not_ready(qualifier), GOOD), "{state:?} {cdb:?}");
+            assert_eq!(
+                (here.code(cdb), there.code(cdb)),
+                (not_ready(qualifier), GOOD),
+                "{state:?} {cdb:?}"
+            );
         }
         assert_eq!(here.code_with(&write, &[1; 512]), not_ready(qualifier));
         assert_eq!(there.code_with(&write, &[1; 512]), GOOD);
@@ -105,7 +139,10 @@ fn states() {
     }
     let told = unit.access();
     assert_eq!((told.refused, told.told), (refused, 8));
-    assert_eq!(unit.set_access(1, AccessState::ActiveNonOptimized).unwrap(), AccessState::Transitioning);
+    assert_eq!(
+        unit.set_access(1, AccessState::ActiveNonOptimized).unwrap(),
+        AccessState::Transitioning
+    );
     assert_eq!((here.code(&read), here.code(&read)), (CHANGED, GOOD));
     // No change is none to tell of.
     assert_eq!(there.code(&read), CHANGED);
@@ -123,40 +160,84 @@ fn groups_come_and_go() {
     assert_eq!(client.code(&[0; 6]), CHANGED);
     let given = [2, 3, 1].map(|id| PortGroup::new(id, AccessState::ActiveOptimized));
     unit.renew_groups(&given, &[]);
-    assert_eq!((client.code(&[0; 6]), client.code(&[0; 6])), (CHANGED, GOOD));
+    assert_eq!(
+        (client.code(&[0; 6]), client.code(&[0; 6])),
+        (CHANGED, GOOD)
+    );
     let states = |unit: &LogicalUnit| -> Vec<(u16, u8)> {
-        unit.access().groups.iter().map(|group| (group.id, group.state.code())).collect()
+        unit.access()
+            .groups
+            .iter()
+            .map(|group| (group.id, group.state.code()))
+            .collect()
     };
     assert_eq!(states(&unit), [(2, 2), (3, 0), (1, 0)]);
     unit.renew_groups(&given, &[]);
     assert_eq!(client.code(&[0; 6]), GOOD, "no change");
     unit.renew_groups(&given[..2], &[2]);
-    assert_eq!((client.code(&[0; 6]), states(&unit)), (CHANGED, vec![(2, 0), (3, 0)]));
+    assert_eq!(
+        (client.code(&[0; 6]), states(&unit)),
+        (CHANGED, vec![(2, 0), (3, 0)])
+    );
 }
 
 /// An initiator changes states where it may, with a whole list or not at all; the others are told.
 #[test]
 fn set_by_initiators() {
-    let set = |len: u8| cdb12(op::MAINTENANCE_OUT, op::SA_SET_TARGET_PORT_GROUPS, 0, u32::from(len));
+    let set = |len: u8| {
+        cdb12(
+            op::MAINTENANCE_OUT,
+            op::SA_SET_TARGET_PORT_GROUPS,
+            0,
+            u32::from(len),
+        )
+    };
     let mut refusing = Client::through(&two_ports(Alua::Implicit), "a", 1);
-    assert_eq!(refusing.code_with(&set(8), &[0; 8]), (key::ILLEGAL_REQUEST, 0x20, 0));
+    assert_eq!(
+        refusing.code_with(&set(8), &[0; 8]),
+        (key::ILLEGAL_REQUEST, 0x20, 0)
+    );
     let unit = two_ports(Alua::Both);
     let mut here = Client::through(&unit, "a", 1);
     let mut there = Client::through(&unit, "b", 2);
     let swap = [0, 0, 0, 0, 2, 0, 0, 1, 0, 0, 0, 2];
     assert_eq!(there.code_with(&set(12), &swap), GOOD);
-    assert_eq!((here.code(&[0; 6]), here.code(&[0; 6])), (CHANGED, not_ready(0x0b)));
+    assert_eq!(
+        (here.code(&[0; 6]), here.code(&[0; 6])),
+        (CHANGED, not_ready(0x0b))
+    );
     assert_eq!(there.code(&[0; 6]), GOOD);
     let groups = there.good(&report_groups(), &[]);
     // State and status code: by SET TARGET PORT GROUPS.
     assert_eq!((groups[4], groups[9], groups[16], groups[21]), (2, 1, 0, 1));
     let parameter = (key::ILLEGAL_REQUEST, 0x26, 0);
-    assert_eq!(there.code_with(&set(8), &[0, 0, 0, 0, 0xf, 0, 0, 1]), parameter, "transitioning");
-    assert_eq!(there.code_with(&set(8), &[0, 0, 0, 0, 0, 0, 0, 9]), parameter, "no such group");
-    assert_eq!(there.code_with(&set(10), &[0; 10]), (key::ILLEGAL_REQUEST, 0x1a, 0));
-    assert_eq!((unit.access().groups[0].id, unit.access().groups[0].state), (1, AccessState::Standby));
-    assert_eq!(there.code_with(&set(8), &[0, 0, 0, 0, 0xe, 0, 0, 1]), GOOD, "a port's relative identifier");
-    assert_eq!((here.code(&[0; 6]), here.code(&[0; 6])), (CHANGED, not_ready(0x12)));
+    assert_eq!(
+        there.code_with(&set(8), &[0, 0, 0, 0, 0xf, 0, 0, 1]),
+        parameter,
+        "transitioning"
+    );
+    assert_eq!(
+        there.code_with(&set(8), &[0, 0, 0, 0, 0, 0, 0, 9]),
+        parameter,
+        "no such group"
+    );
+    assert_eq!(
+        there.code_with(&set(10), &[0; 10]),
+        (key::ILLEGAL_REQUEST, 0x1a, 0)
+    );
+    assert_eq!(
+        (unit.access().groups[0].id, unit.access().groups[0].state),
+        (1, AccessState::Standby)
+    );
+    assert_eq!(
+        there.code_with(&set(8), &[0, 0, 0, 0, 0xe, 0, 0, 1]),
+        GOOD,
+        "a port's relative identifier"
+    );
+    assert_eq!(
+        (here.code(&[0; 6]), here.code(&[0; 6])),
+        (CHANGED, not_ready(0x12))
+    );
 }
 
 /// Initiators hear which group they should prefer, and that this changed; a state leaves it as it is.
@@ -165,7 +246,10 @@ fn preferred() {
     let unit = two_ports(Alua::Implicit);
     let mut client = Client::through(&unit, "a", 1);
     unit.set_preferred(2, true).unwrap();
-    assert_eq!((client.code(&[0; 6]), client.code(&[0; 6])), (CHANGED, GOOD));
+    assert_eq!(
+        (client.code(&[0; 6]), client.code(&[0; 6])),
+        (CHANGED, GOOD)
+    );
     unit.set_preferred(2, true).unwrap();
     assert_eq!(client.code(&[0; 6]), GOOD, "no change");
     unit.set_access(2, AccessState::Standby).unwrap();

@@ -10,25 +10,44 @@ fn task_management() {
     let (mut a, mut b) = (Client::new(&unit, "a"), Client::new(&unit, "b"));
     let write = cdb10(op::WRITE_10, 0, 0, 1);
     let (tag, begun) = a.begin(&write, BLOCK, TaskAttribute::Simple);
-    assert!(matches!(begun, Begin::Wants { len: 512, direct: None }));
+    assert!(matches!(
+        begun,
+        Begin::Wants {
+            len: 512,
+            direct: None
+        }
+    ));
     assert!(a.set.abort_task(tag) && !a.set.abort_task(tag + 1));
     let done = a.wait();
-    assert_eq!((done[0].tag, done[0].status, done.len()), (tag, ScsiStatus::TaskAborted, 1));
+    assert_eq!(
+        (done[0].tag, done[0].status, done.len()),
+        (tag, ScsiStatus::TaskAborted, 1)
+    );
     assert!(a.set.start(tag, Buf::zeroed(BLOCK), BLOCK as u32).is_none());
 
     for clear in [false, true] {
         let _ = a.begin(&write, BLOCK, TaskAttribute::Simple);
         let _ = a.begin(&cdb10(op::READ_10, 0, 0, 1), 0, TaskAttribute::Simple);
-        let ticket = if clear { b.set.clear_task_set() } else { b.set.reset(Reset::LogicalUnit) };
+        let ticket = if clear {
+            b.set.clear_task_set()
+        } else {
+            b.set.reset(Reset::LogicalUnit)
+        };
         assert!(!ticket.is_done());
         let mut done = a.wait();
         while done.len() < 2 {
             done.extend(a.wait());
         }
-        assert!(done.iter().all(|outcome| outcome.status == ScsiStatus::TaskAborted));
+        assert!(
+            done.iter()
+                .all(|outcome| outcome.status == ScsiStatus::TaskAborted)
+        );
         assert!(ticket.is_done());
         let expected = if clear { (0x2f, 0x00) } else { (0x29, 0x03) };
-        assert_eq!(a.code(&[0; 6]), (key::UNIT_ATTENTION, expected.0, expected.1));
+        assert_eq!(
+            a.code(&[0; 6]),
+            (key::UNIT_ATTENTION, expected.0, expected.1)
+        );
         assert_eq!(a.code(&[0; 6]), GOOD);
         if !clear {
             assert_eq!(b.code(&[0; 6]).1, 0x29);
@@ -64,7 +83,10 @@ fn ordered() {
         while done.len() < 3 {
             done.extend(c.wait());
         }
-        assert_eq!(done.iter().map(|outcome| outcome.tag).collect::<Vec<_>>(), [w1, w2, read]);
+        assert_eq!(
+            done.iter().map(|outcome| outcome.tag).collect::<Vec<_>>(),
+            [w1, w2, read]
+        );
         assert!(matches!(&done[2].data_in, DataIn::Buf(buf, 512) if buf[0] == 2));
         assert_eq!(c.set.outstanding(), 0);
     }
@@ -76,7 +98,13 @@ fn locks_between_connections() {
     let unit = unit(true, LunOptions::default());
     let (mut a, mut b) = (Client::new(&unit, "a"), Client::new(&unit, "b"));
     let (tag, begun) = a.begin(&cdb10(op::WRITE_10, 0, 0, 1), BLOCK, TaskAttribute::Simple);
-    assert!(matches!(begun, Begin::Wants { len: 512, direct: Some(0) }));
+    assert!(matches!(
+        begun,
+        Begin::Wants {
+            len: 512,
+            direct: Some(0)
+        }
+    ));
     let mut caw = cdb16(op::COMPARE_AND_WRITE, 0, 0, 0);
     caw[13] = 1;
     let (caw_tag, begun) = b.begin(&caw, 2 * BLOCK, TaskAttribute::Simple);
@@ -91,7 +119,10 @@ fn locks_between_connections() {
     if let Inline::Memory(memory) = unit.inline() {
         memory.write(0, &[7; BLOCK]);
     }
-    assert_eq!(a.set.start_direct(tag, BLOCK as u32).unwrap().status, ScsiStatus::Good);
+    assert_eq!(
+        a.set.start_direct(tag, BLOCK as u32).unwrap().status,
+        ScsiStatus::Good
+    );
     assert_eq!(b.wait()[0].status, ScsiStatus::Good);
     assert_eq!(a.read(0, 1), [8; BLOCK]);
 }
@@ -101,8 +132,13 @@ fn locks_between_connections() {
 fn full() {
     let mut c = Client::new(&unit(false, LunOptions::default()), "a");
     let write = cdb10(op::WRITE_10, 0, 0, 1);
-    let tags: Vec<u64> = (0..64).map(|_| c.begin(&write, BLOCK, TaskAttribute::Simple).0).collect();
-    assert_eq!(c.code(&cdb10(op::READ_10, 0, 0, 1)), (0xff, ScsiStatus::TaskSetFull.to_byte(), 0));
+    let tags: Vec<u64> = (0..64)
+        .map(|_| c.begin(&write, BLOCK, TaskAttribute::Simple).0)
+        .collect();
+    assert_eq!(
+        c.code(&cdb10(op::READ_10, 0, 0, 1)),
+        (0xff, ScsiStatus::TaskSetFull.to_byte(), 0)
+    );
     for tag in tags {
         assert!(c.set.start(tag, Buf::zeroed(BLOCK), BLOCK as u32).is_none());
     }
@@ -117,7 +153,10 @@ fn full() {
 #[test]
 fn nonsense() {
     let mut random = brunt_core::random::Random::new(20_261_121);
-    let options = LunOptions { removable: true, ..thin() };
+    let options = LunOptions {
+        removable: true,
+        ..thin()
+    };
     let mut c = Client::new(&unit(true, options), "a");
     for round in 0..20_000u32 {
         let row = &OPCODES[random.below(OPCODES.len() as u64) as usize];

@@ -46,11 +46,18 @@ fn memory() -> MemoryBackend {
 }
 
 fn thin() -> LunOptions {
-    LunOptions { thin: true, ..LunOptions::default() }
+    LunOptions {
+        thin: true,
+        ..LunOptions::default()
+    }
 }
 
 fn unit(inline: bool, options: LunOptions) -> Arc<LogicalUnit> {
-    let backend: Arc<dyn Backend> = if inline { Arc::new(memory()) } else { Arc::new(Requests(memory())) };
+    let backend: Arc<dyn Backend> = if inline {
+        Arc::new(memory())
+    } else {
+        Arc::new(Requests(memory()))
+    };
     LogicalUnit::new(backend, options).expect("a good unit")
 }
 
@@ -81,7 +88,11 @@ impl Client {
     }
 
     fn attached(unit: &Arc<LogicalUnit>, name: &str, target_port: u16) -> Client {
-        let ring = Ring::new(RingConfig { arena_bytes: 0, ..RingConfig::default() }).expect("a ring");
+        let ring = Ring::new(RingConfig {
+            arena_bytes: 0,
+            ..RingConfig::default()
+        })
+        .expect("a ring");
         let nexus = Nexus {
             id: u64::from(NEXUS.fetch_add(1, Ordering::Relaxed)),
             initiator_port: format!("iqn.2026-11.io.brunt:{name},i,0x00023d000001"),
@@ -151,7 +162,11 @@ impl Client {
     #[track_caller]
     fn good(&mut self, cdb: &[u8], data: &[u8]) -> Vec<u8> {
         let outcome = self.send(cdb, data);
-        assert_eq!((outcome.status, outcome.sense), (ScsiStatus::Good, None), "{cdb:02x?}");
+        assert_eq!(
+            (outcome.status, outcome.sense),
+            (ScsiStatus::Good, None),
+            "{cdb:02x?}"
+        );
         match outcome.data_in {
             DataIn::None => Vec::new(),
             DataIn::Bytes(bytes) => bytes,
@@ -174,7 +189,10 @@ impl Client {
 
     #[track_caller]
     fn write(&mut self, lba: u64, data: &[u8]) {
-        self.good(&cdb16(op::WRITE_16, 0, lba, (data.len() / BLOCK) as u32), data);
+        self.good(
+            &cdb16(op::WRITE_16, 0, lba, (data.len() / BLOCK) as u32),
+            data,
+        );
     }
 }
 
@@ -206,7 +224,9 @@ fn cdb12(opcode: u8, flags: u8, lba: u32, blocks: u32) -> [u8; 12] {
 }
 
 fn bytes(blocks: usize, seed: u8) -> Vec<u8> {
-    (0..blocks * BLOCK).map(|i| (i % 251) as u8 ^ seed).collect()
+    (0..blocks * BLOCK)
+        .map(|i| (i % 251) as u8 ^ seed)
+        .collect()
 }
 
 const GOOD: (u8, u8, u8) = (0xff, 0, 0);

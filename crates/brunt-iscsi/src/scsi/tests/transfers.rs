@@ -32,9 +32,20 @@ fn lengths_that_disagree() {
         let check = |c: &mut Client, cdb: &[u8], blocks: usize| {
             // The first of them would compare equal and be written.
             let data = [bytes(2, 1), bytes(6, 9)].concat();
-            for len in [0, 200, BLOCK * (blocks - 1), BLOCK * blocks - 1, BLOCK * (blocks + 1)] {
+            for len in [
+                0,
+                200,
+                BLOCK * (blocks - 1),
+                BLOCK * blocks - 1,
+                BLOCK * (blocks + 1),
+            ] {
                 if len != blocks * BLOCK {
-                    assert_eq!(c.code_with(cdb, &data[..len]), FIELD, "{:#x}, {len} bytes", cdb[0]);
+                    assert_eq!(
+                        c.code_with(cdb, &data[..len]),
+                        FIELD,
+                        "{:#x}, {len} bytes",
+                        cdb[0]
+                    );
                 }
             }
             assert_eq!(c.read(0, 8), bytes(8, 1), "{:#x}", cdb[0]);
@@ -54,7 +65,13 @@ fn lengths_that_disagree() {
 fn bounds() {
     both(&thin(), |c| {
         let last = BLOCKS as u32 - 1;
-        for code in [op::READ_10, op::WRITE_10, op::VERIFY_10, op::WRITE_AND_VERIFY_10, op::PRE_FETCH_10] {
+        for code in [
+            op::READ_10,
+            op::WRITE_10,
+            op::VERIFY_10,
+            op::WRITE_AND_VERIFY_10,
+            op::PRE_FETCH_10,
+        ] {
             assert_eq!(c.code(&cdb10(code, 0, last, 2)), RANGE, "{code:#x}");
             assert_eq!(c.code(&cdb10(code, 0, last + 2, 0)), RANGE, "{code:#x}");
             assert_eq!(c.code(&cdb10(code, 0, last + 1, 0)), GOOD, "{code:#x}");
@@ -62,7 +79,13 @@ fn bounds() {
                 assert_eq!(c.code(&cdb10(code, 0x20, 0, 1)), FIELD, "{code:#x}");
             }
         }
-        for code in [op::READ_16, op::WRITE_16, op::VERIFY_16, op::ORWRITE_16, op::WRITE_SAME_16] {
+        for code in [
+            op::READ_16,
+            op::WRITE_16,
+            op::VERIFY_16,
+            op::ORWRITE_16,
+            op::WRITE_SAME_16,
+        ] {
             assert_eq!(c.code(&cdb16(code, 0, u64::MAX, 1)), RANGE, "{code:#x}");
             assert_eq!(c.code(&cdb16(code, 0, BLOCKS, 1)), RANGE, "{code:#x}");
             assert_eq!(c.code(&cdb16(code, 0xe0, 0, 1)), FIELD, "{code:#x}");
@@ -82,11 +105,20 @@ fn short_data() {
     both(&LunOptions::default(), |c| {
         c.write(0, &bytes(2, 9));
         c.good(&cdb10(op::WRITE_10, 0, 0, 2), &bytes(1, 7));
-        assert_eq!(c.read(0, 2), [&bytes(1, 7)[..], &bytes(2, 9)[BLOCK..]].concat());
-        assert_eq!(c.code_with(&cdb10(op::WRITE_10, 0, 0, 1), &[1; 200]), LENGTH);
+        assert_eq!(
+            c.read(0, 2),
+            [&bytes(1, 7)[..], &bytes(2, 9)[BLOCK..]].concat()
+        );
+        assert_eq!(
+            c.code_with(&cdb10(op::WRITE_10, 0, 0, 1), &[1; 200]),
+            LENGTH
+        );
         assert_eq!(c.code_with(&cdb10(op::WRITE_10, 0, 0, 1), &[]), GOOD);
         assert_eq!(c.code_with(&cdb10(op::WRITE_10, 0, 0, 1), &[8; 1024]), GOOD);
-        assert_eq!(c.read(0, 2), [&[8; BLOCK][..], &bytes(2, 9)[BLOCK..]].concat());
+        assert_eq!(
+            c.read(0, 2),
+            [&[8; BLOCK][..], &bytes(2, 9)[BLOCK..]].concat()
+        );
         let outcome = c.send(&cdb10(op::WRITE_10, 0, 0, 2), &[8; BLOCK]);
         assert_eq!(outcome.data_out_len, 1024);
     });
@@ -101,20 +133,35 @@ fn verify() {
         c.write(8, &data[..2000 * BLOCK]);
         c.write(2008, &data[2000 * BLOCK..]);
         assert_eq!(c.code(&cdb16(op::VERIFY_16, 0, 8, 4000)), GOOD);
-        assert_eq!(c.code_with(&cdb16(op::VERIFY_16, 0x02, 8, 4000), &data), GOOD);
+        assert_eq!(
+            c.code_with(&cdb16(op::VERIFY_16, 0x02, 8, 4000), &data),
+            GOOD
+        );
         let mut wrong = data.clone();
         wrong[1_500_000] ^= 1;
         let outcome = c.send(&cdb16(op::VERIFY_16, 0x02, 8, 4000), &wrong);
         let sense = outcome.sense.unwrap();
-        assert_eq!((sense.key, sense.asc, sense.information), (key::MISCOMPARE, 0x1d, Some(1_500_000)));
+        assert_eq!(
+            (sense.key, sense.asc, sense.information),
+            (key::MISCOMPARE, 0x1d, Some(1_500_000))
+        );
         assert_eq!(c.code_with(&cdb16(op::VERIFY_16, 0x04, 8, 1), &data), FIELD);
         c.write(0, &[5; 4 * BLOCK]);
-        assert_eq!(c.code_with(&cdb10(op::VERIFY_10, 0x06, 0, 4), &[5; BLOCK]), GOOD);
+        assert_eq!(
+            c.code_with(&cdb10(op::VERIFY_10, 0x06, 0, 4), &[5; BLOCK]),
+            GOOD
+        );
         c.write(3, &[6; BLOCK]);
         let outcome = c.send(&cdb10(op::VERIFY_10, 0x06, 0, 4), &[5; BLOCK]);
         assert_eq!(outcome.sense.unwrap().information, Some(3 * BLOCK as u64));
-        assert_eq!(c.code_with(&cdb12(op::WRITE_AND_VERIFY_12, 0x02, 0, 2), &bytes(2, 1)), GOOD);
-        assert_eq!(c.code_with(&cdb10(op::WRITE_AND_VERIFY_10, 0x04, 0, 2), &bytes(2, 1)), FIELD);
+        assert_eq!(
+            c.code_with(&cdb12(op::WRITE_AND_VERIFY_12, 0x02, 0, 2), &bytes(2, 1)),
+            GOOD
+        );
+        assert_eq!(
+            c.code_with(&cdb10(op::WRITE_AND_VERIFY_10, 0x04, 0, 2), &bytes(2, 1)),
+            FIELD
+        );
         assert_eq!(c.read(0, 2), bytes(2, 1));
     });
 }
@@ -126,13 +173,19 @@ fn read_modify_write() {
         let mut caw = cdb16(op::COMPARE_AND_WRITE, 0, 4, 0);
         caw[13] = 2;
         c.write(4, &bytes(2, 1));
-        assert_eq!(c.code_with(&caw, &[bytes(2, 1), bytes(2, 2)].concat()), GOOD);
+        assert_eq!(
+            c.code_with(&caw, &[bytes(2, 1), bytes(2, 2)].concat()),
+            GOOD
+        );
         assert_eq!(c.read(4, 2), bytes(2, 2));
         let mut compare = bytes(2, 2);
         compare[700] ^= 0xff;
         let outcome = c.send(&caw, &[compare, bytes(2, 3)].concat());
         let sense = outcome.sense.unwrap();
-        assert_eq!((sense.key, sense.asc, sense.information), (key::MISCOMPARE, 0x1d, Some(700)));
+        assert_eq!(
+            (sense.key, sense.asc, sense.information),
+            (key::MISCOMPARE, 0x1d, Some(700))
+        );
         assert_eq!(c.read(4, 2), bytes(2, 2));
         assert_eq!(c.code_with(&caw, &bytes(3, 2)), FIELD);
         assert_eq!(c.code_with(&caw, &bytes(5, 2)), FIELD);
@@ -162,13 +215,28 @@ fn fill_and_unmap() {
     both(&thin(), |c| {
         c.write(0, &[1; 64 * BLOCK]);
         c.good(&cdb10(op::WRITE_SAME_10, 0, 8, 4), &bytes(1, 5));
-        assert_eq!(c.read(7, 6), [vec![1; BLOCK], bytes(1, 5).repeat(4), vec![1; BLOCK]].concat());
-        assert_eq!(c.code_with(&cdb10(op::WRITE_SAME_10, 0, 8, 4), &bytes(2, 5)), FIELD);
-        assert_eq!(c.code_with(&cdb10(op::WRITE_SAME_10, 0x18, 8, 4), &bytes(1, 5)), FIELD);
-        assert_eq!(c.code_with(&cdb10(op::WRITE_SAME_10, 0x01, 8, 4), &[]), FIELD);
+        assert_eq!(
+            c.read(7, 6),
+            [vec![1; BLOCK], bytes(1, 5).repeat(4), vec![1; BLOCK]].concat()
+        );
+        assert_eq!(
+            c.code_with(&cdb10(op::WRITE_SAME_10, 0, 8, 4), &bytes(2, 5)),
+            FIELD
+        );
+        assert_eq!(
+            c.code_with(&cdb10(op::WRITE_SAME_10, 0x18, 8, 4), &bytes(1, 5)),
+            FIELD
+        );
+        assert_eq!(
+            c.code_with(&cdb10(op::WRITE_SAME_10, 0x01, 8, 4), &[]),
+            FIELD
+        );
         // Unaligned unmapping leaves the neighbours alone.
         c.good(&cdb16(op::WRITE_SAME_16, 0x08, 9, 2), &[0; BLOCK]);
-        assert_eq!(c.read(8, 4), [bytes(1, 5), vec![0; 2 * BLOCK], bytes(1, 5)].concat());
+        assert_eq!(
+            c.read(8, 4),
+            [bytes(1, 5), vec![0; 2 * BLOCK], bytes(1, 5)].concat()
+        );
         // What is not zeros cannot be unmapped, so it is written.
         c.good(&cdb16(op::WRITE_SAME_16, 0x08, 9, 2), &bytes(1, 6));
         assert_eq!(c.read(9, 2), bytes(1, 6).repeat(2));
@@ -197,7 +265,10 @@ fn fill_and_unmap() {
         check(c, &[(u64::MAX, 2)], RANGE);
         assert_eq!(c.read(0, 9), [vec![0; 8 * BLOCK], bytes(1, 5)].concat());
         assert_eq!(c.code(&[op::UNMAP, 1, 0, 0, 0, 0, 0, 0, 24, 0]), FIELD);
-        assert_eq!(c.code_with(&unmap(&[]).0, &[0; 4]), (key::ILLEGAL_REQUEST, 0x1a, 0));
+        assert_eq!(
+            c.code_with(&unmap(&[]).0, &[0; 4]),
+            (key::ILLEGAL_REQUEST, 0x1a, 0)
+        );
 
         let status = |lba: u64, length: u32| {
             let mut cdb = cdb16(op::SERVICE_ACTION_IN_16, op::SA_GET_LBA_STATUS, lba, length);
@@ -205,15 +276,20 @@ fn fill_and_unmap() {
             cdb
         };
         let list = c.good(&status(2, 8 + 3 * 16), &[]);
-        let runs: Vec<(u64, u32, u8)> =
-            list[8..].chunks(16).map(|d| (be64(d, 0), be32(d, 8), d[12])).collect();
+        let runs: Vec<(u64, u32, u8)> = list[8..]
+            .chunks(16)
+            .map(|d| (be64(d, 0), be32(d, 8), d[12]))
+            .collect();
         assert_eq!(runs, [(2, 6, 1), (8, 8, 0), (16, 8, 1)]);
         assert_eq!(c.good(&status(2, 24), &[]).len(), 24);
         assert_eq!(c.code(&status(BLOCKS, 24)), RANGE);
     });
     both(&LunOptions::default(), |c| {
         assert_eq!(c.code(&[op::UNMAP, 0, 0, 0, 0, 0, 0, 0, 24, 0]), OPCODE);
-        assert_eq!(c.code_with(&cdb16(op::WRITE_SAME_16, 0x08, 0, 1), &[0; BLOCK]), FIELD);
+        assert_eq!(
+            c.code_with(&cdb16(op::WRITE_SAME_16, 0x08, 0, 1), &[0; BLOCK]),
+            FIELD
+        );
         c.write(0, &[1; 2 * BLOCK]);
         c.good(&cdb16(op::WRITE_SAME_16, 0, 0, 0), &[0; BLOCK]);
         assert_eq!(c.read(0, 2), [0; 2 * BLOCK]);
@@ -223,8 +299,14 @@ fn fill_and_unmap() {
 /// EXTENDED COPY within a unit and between two; its results; each of its complaints.
 #[test]
 fn extended_copy() {
-    let named = |serial: &str| LunOptions { serial: serial.to_string(), ..LunOptions::default() };
-    let map = LunMap::new(vec![(0, unit(true, named("one"))), (1, unit(false, named("two")))]);
+    let named = |serial: &str| LunOptions {
+        serial: serial.to_string(),
+        ..LunOptions::default()
+    };
+    let map = LunMap::new(vec![
+        (0, unit(true, named("one"))),
+        (1, unit(false, named("two"))),
+    ]);
     let mut c = Client::new(&map.get(0).unwrap(), "a");
     let mut other = Client::new(&map.get(1).unwrap(), "a");
     let target = |unit: u16| {
@@ -255,7 +337,10 @@ fn extended_copy() {
         c.code_with(&cdb, list)
     };
     c.write(0, &bytes(3000, 1));
-    let copy = list(&[target(0), target(1)], &[segment(0, 0, 3000, 0, 4000), segment(0, 1, 10, 0, 7)]);
+    let copy = list(
+        &[target(0), target(1)],
+        &[segment(0, 0, 3000, 0, 4000), segment(0, 1, 10, 0, 7)],
+    );
     assert_eq!(send(&mut c, &copy), GOOD);
     assert_eq!(c.read(4000, 3000), bytes(3000, 1));
     assert_eq!(other.read(7, 10), bytes(3000, 1)[..10 * BLOCK]);
@@ -265,23 +350,50 @@ fn extended_copy() {
         cdb
     };
     let status = c.good(&results(5), &[]);
-    assert_eq!((status[4], be16(&status, 5), be32(&status, 8)), (1, 2, 3010 * 512));
+    assert_eq!(
+        (status[4], be16(&status, 5), be32(&status, 8)),
+        (1, 2, 3010 * 512)
+    );
     assert_eq!(c.code(&results(6)), FIELD);
     // By bytes, with offsets.
     let mut by_bytes = vec![0x0a, 0, 0, 28, 0, 0, 0, 0, 0, 0, 4, 0];
-    by_bytes.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x1c, 0, 2, 0, 0, 0]);
+    by_bytes.extend_from_slice(&[
+        0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x1c, 0, 2, 0, 0, 0,
+    ]);
     assert_eq!(send(&mut c, &list(&[target(0)], &[by_bytes])), GOOD);
     assert_eq!(c.read(0x1c00, 2), bytes(3000, 1)[2 * BLOCK..4 * BLOCK]);
 
     let aborted = (key::COPY_ABORTED, 0x0d, 0x02);
-    assert_eq!(send(&mut c, &list(&[target(0)], &[segment(0, 1, 1, 0, 1)])), aborted);
-    assert_eq!(send(&mut c, &list(&[target(0)], &[segment(0, 0, 2, 0, BLOCKS - 1)])), aborted);
-    assert_eq!(send(&mut c, &list(&[target(0)], &[segment(0, 0, 2, u64::MAX, 1)])), aborted);
+    assert_eq!(
+        send(&mut c, &list(&[target(0)], &[segment(0, 1, 1, 0, 1)])),
+        aborted
+    );
+    assert_eq!(
+        send(
+            &mut c,
+            &list(&[target(0)], &[segment(0, 0, 2, 0, BLOCKS - 1)])
+        ),
+        aborted
+    );
+    assert_eq!(
+        send(
+            &mut c,
+            &list(&[target(0)], &[segment(0, 0, 2, u64::MAX, 1)])
+        ),
+        aborted
+    );
     let mut stranger = target(0);
     stranger[15] ^= 1;
-    assert_eq!(send(&mut c, &list(&[stranger], &[segment(0, 0, 1, 0, 1)])), aborted);
+    assert_eq!(
+        send(&mut c, &list(&[stranger], &[segment(0, 0, 1, 0, 1)])),
+        aborted
+    );
     assert_eq!(send(&mut c, &[]), GOOD);
     for end in 1..copy.len() {
-        assert_eq!(send(&mut c, &copy[..end]), (key::ILLEGAL_REQUEST, 0x1a, 0x00), "cut at {end}");
+        assert_eq!(
+            send(&mut c, &copy[..end]),
+            (key::ILLEGAL_REQUEST, 0x1a, 0x00),
+            "cut at {end}"
+        );
     }
 }

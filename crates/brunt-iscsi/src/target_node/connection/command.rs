@@ -36,7 +36,8 @@ impl TargetConnection {
         }
         let ahs = match ahs {
             [] => Ahs::default(),
-            bytes => Ahs::parse(bytes).map_err(|_| Broken("an additional header segment is malformed"))?,
+            bytes => Ahs::parse(bytes)
+                .map_err(|_| Broken("an additional header segment is malformed"))?,
         };
         let mut turn = Turn::Now;
         if !bhs.is_immediate() {
@@ -67,7 +68,10 @@ impl TargetConnection {
             self.advance(slot, cx);
             return Ok(Destination::None);
         }
-        self.current = Current::Command { tag: self.tasks.tag(slot), len: immediate };
+        self.current = Current::Command {
+            tag: self.tasks.tag(slot),
+            len: immediate,
+        };
         Ok(self.destination(slot, 0, immediate, cx.io))
     }
 
@@ -98,7 +102,12 @@ impl TargetConnection {
         }
         if !is_final {
             let end = first_burst.max(immediate);
-            task.unsolicited = Some(DataOutBurst { ttt: RESERVED_TAG, at: immediate, end, data_sn: 0 });
+            task.unsolicited = Some(DataOutBurst {
+                ttt: RESERVED_TAG,
+                at: immediate,
+                end,
+                data_sn: 0,
+            });
         }
     }
 
@@ -112,7 +121,8 @@ impl TargetConnection {
     ) {
         self.tasks[slot].phase = TaskPhase::Held;
         self.tasks.keep_cdb(slot, pdu, ahs);
-        self.held.insert(pdu.cmd_sn.get(), Held::Task(self.tasks.tag(slot)));
+        self.held
+            .insert(pdu.cmd_sn.get(), Held::Task(self.tasks.tag(slot)));
         self.tasks.enter(slot);
         cx.window.delivered();
     }
@@ -139,7 +149,13 @@ impl TargetConnection {
             None => cx.io.begin(task.lun, command),
             Some(rest) => {
                 let cdb = [&pdu.cdb[..], rest].concat();
-                cx.io.begin(task.lun, TransportCommand { cdb: &cdb, ..command })
+                cx.io.begin(
+                    task.lun,
+                    TransportCommand {
+                        cdb: &cdb,
+                        ..command
+                    },
+                )
             }
         };
         let brings_data = pdu.data_segment_length.get() > 0 || task.unsolicited.is_some();
@@ -206,7 +222,9 @@ impl TargetConnection {
         while let Some(cmd_sn) = cx.window.next_held(self.id) {
             match self.held.remove(&cmd_sn) {
                 Some(Held::Task(tag)) => {
-                    let Some(slot) = self.tasks.slot(tag) else { continue };
+                    let Some(slot) = self.tasks.slot(tag) else {
+                        continue;
+                    };
                     self.deliver(slot, cx.io);
                     let coming = matches!(self.current, Current::Command { tag: current, .. }
                         | Current::DataOut { tag: current, .. } if current == tag);

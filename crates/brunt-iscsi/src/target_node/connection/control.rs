@@ -3,8 +3,8 @@
 //! are marked immediate.
 
 use brunt_wire::iscsi::pdu::{
-    BHS_BYTES, Bhs, FLAG_FINAL, LogoutRequest, LogoutResponse, NopIn, NopOut, Opcode, RESERVED_TAG, Reject,
-    TaskManagementRequest, TextRequest, U24, code,
+    BHS_BYTES, Bhs, FLAG_FINAL, LogoutRequest, LogoutResponse, NopIn, NopOut, Opcode, RESERVED_TAG,
+    Reject, TaskManagementRequest, TextRequest, U24, code,
 };
 use zerocopy::IntoBytes;
 
@@ -52,14 +52,24 @@ impl TargetConnection {
         }
     }
 
-    fn nop(&mut self, pdu: &NopOut, data: &[u8], cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
+    fn nop(
+        &mut self,
+        pdu: &NopOut,
+        data: &[u8],
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
+    ) {
         if pdu.initiator_task_tag.get() == RESERVED_TAG {
-            if self.ping.is_some_and(|(ttt, _)| ttt == pdu.target_transfer_tag.get()) {
+            if self
+                .ping
+                .is_some_and(|(ttt, _)| ttt == pdu.target_transfer_tag.get())
+            {
                 self.ping = None;
             }
             return;
         }
-        let data = &data[..data.len().min(self.params.peer_max_recv_data_segment_length as usize)];
+        let data = &data[..data
+            .len()
+            .min(self.params.peer_max_recv_data_segment_length as usize)];
         let answer = NopIn {
             flags: FLAG_FINAL,
             data_segment_length: U24::new(data.len() as u32),
@@ -77,7 +87,10 @@ impl TargetConnection {
     fn text(&mut self, bhs: &Bhs, data: &[u8], cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
         let request = TextRequest::view(bhs);
         let ttt = self.take_ttt();
-        match self.text.on_request(request, data, ttt, self.discovery, &mut self.params, cx.io) {
+        match self
+            .text
+            .on_request(request, data, ttt, self.discovery, &mut self.params, cx.io)
+        {
             Ok((mut response, data)) => {
                 response.stat_sn = self.take_stat_sn().into();
                 response.exp_cmd_sn = cx.window.exp_cmd_sn().into();

@@ -49,7 +49,12 @@ impl TargetConnection {
             task.failed.get_or_insert(INCORRECT_AMOUNT);
         }
         let tag = self.tasks.tag(slot);
-        self.current = Current::DataOut { tag, ttt, len, is_final };
+        self.current = Current::DataOut {
+            tag,
+            ttt,
+            len,
+            is_final,
+        };
         self.destination(slot, offset, len, cx.io)
     }
 
@@ -132,7 +137,11 @@ impl TargetConnection {
     }
 
     /// Moves a task on: asks for more data, starts it, or answers it.
-    pub(super) fn advance(&mut self, slot: usize, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
+    pub(super) fn advance(
+        &mut self,
+        slot: usize,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
+    ) {
         let tag = self.tasks.tag(slot);
         let task = &mut self.tasks[slot];
         if task.unsolicited.is_some() {
@@ -140,7 +149,10 @@ impl TargetConnection {
         }
         match task.phase {
             TaskPhase::Answered => {
-                let outcome = task.outcome.take().expect("an answered task has its outcome");
+                let outcome = task
+                    .outcome
+                    .take()
+                    .expect("an answered task has its outcome");
                 let failed = task.failed.take();
                 let outcome = failed.map_or(outcome, |sense| failure(tag, sense));
                 self.respond(slot, outcome, cx);
@@ -186,7 +198,10 @@ impl TargetConnection {
             DataOut::Buf(task.buf.take().unwrap_or_else(Buf::empty), task.want)
         };
         if let DataOut::Buf(buf, len) = &data {
-            assert!(buf.len() >= *len as usize, "a command starts when its data is there");
+            assert!(
+                buf.len() >= *len as usize,
+                "a command starts when its data is there"
+            );
         }
         task.phase = TaskPhase::Running;
         let lun = task.lun;
@@ -203,7 +218,10 @@ impl TargetConnection {
             let ttt = self.take_ttt();
             let task = &mut self.tasks[slot];
             let len = self.params.max_burst_length.min(task.want - task.next_r2t);
-            assert!(len > 0 && task.want <= task.write_len, "an R2T asks for data that was announced");
+            assert!(
+                len > 0 && task.want <= task.write_len,
+                "an R2T asks for data that was announced"
+            );
             let r2t = R2t {
                 flags: FLAG_FINAL,
                 lun: task.lun_field,

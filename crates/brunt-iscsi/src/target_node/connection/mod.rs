@@ -18,12 +18,14 @@ mod tasks;
 use std::collections::{BTreeMap, VecDeque};
 
 use brunt_core::Nanos;
-use brunt_wire::iscsi::pdu::{AsyncMessage, Bhs, FLAG_FINAL, NopIn, NopOut, Opcode, RESERVED_TAG, code};
+use brunt_wire::iscsi::pdu::{
+    AsyncMessage, Bhs, FLAG_FINAL, NopIn, NopOut, Opcode, RESERVED_TAG, code,
+};
 use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 
 pub use io::{
-    Broken, CommandBegun, ConnectionContext, ConnectionCounters, ConnectionIo, DataOut, Destination, IsDone,
-    KeepAlive, Received,
+    Broken, CommandBegun, ConnectionContext, ConnectionCounters, ConnectionIo, DataOut,
+    Destination, IsDone, KeepAlive, Received,
 };
 
 use self::tasks::{PendingFunction, RECENT_MAX, TaskPhase, TaskTable};
@@ -64,9 +66,20 @@ pub struct TargetConnection {
 enum Current {
     None,
     Discard,
-    Control { bhs: Bhs, turn: Turn },
-    Command { tag: u64, len: u32 },
-    DataOut { tag: u64, ttt: u32, len: u32, is_final: bool },
+    Control {
+        bhs: Bhs,
+        turn: Turn,
+    },
+    Command {
+        tag: u64,
+        len: u32,
+    },
+    DataOut {
+        tag: u64,
+        ttt: u32,
+        len: u32,
+        is_final: bool,
+    },
 }
 
 /// A numbered command ahead of its turn.
@@ -157,10 +170,16 @@ impl TargetConnection {
     ) -> Result<Destination, Broken> {
         let len = bhs.data_len();
         if len > self.params.max_recv_data_segment_length as usize {
-            return Err(Broken("a data segment is longer than MaxRecvDataSegmentLength"));
+            return Err(Broken(
+                "a data segment is longer than MaxRecvDataSegmentLength",
+            ));
         }
         if self.closing {
-            return Ok(if len > 0 { Destination::Discard } else { Destination::None });
+            return Ok(if len > 0 {
+                Destination::Discard
+            } else {
+                Destination::None
+            });
         }
         assert!(
             matches!(self.current, Current::None | Current::Discard),
@@ -170,9 +189,10 @@ impl TargetConnection {
         let destination = match bhs.kind() {
             Opcode::ScsiCommand => self.on_command(bhs, ahs, cx)?,
             Opcode::DataOut => self.on_data_out(bhs, cx),
-            Opcode::NopOut | Opcode::TaskManagementRequest | Opcode::TextRequest | Opcode::LogoutRequest => {
-                self.on_control(bhs, cx)
-            }
+            Opcode::NopOut
+            | Opcode::TaskManagementRequest
+            | Opcode::TextRequest
+            | Opcode::LogoutRequest => self.on_control(bhs, cx),
             Opcode::SnackRequest => self.reject(bhs, code::reject::SNACK_REJECT, cx),
             Opcode::LoginRequest => self.reject(bhs, code::reject::PROTOCOL_ERROR, cx),
             _ => self.reject(bhs, code::reject::COMMAND_NOT_SUPPORTED, cx),
@@ -215,14 +235,19 @@ impl TargetConnection {
                 if !digest_ok {
                     self.reject(&bhs, code::reject::DATA_DIGEST_ERROR, cx);
                 } else if turn == Turn::Later {
-                    self.held.insert(NopOut::view(&bhs).cmd_sn.get(), Held::Pdu(bhs, data.to_vec()));
+                    self.held.insert(
+                        NopOut::view(&bhs).cmd_sn.get(),
+                        Held::Pdu(bhs, data.to_vec()),
+                    );
                 } else {
                     self.control(&bhs, data, cx);
                 }
             }
             Current::Command { tag, len } => {
                 self.counters.data_out_bytes += u64::from(len);
-                let Some(slot) = self.tasks.slot(tag) else { return };
+                let Some(slot) = self.tasks.slot(tag) else {
+                    return;
+                };
                 self.put_buf(slot, buf(received));
                 let task = &mut self.tasks[slot];
                 task.got += len;
@@ -233,9 +258,16 @@ impl TargetConnection {
                 }
                 self.advance(slot, cx);
             }
-            Current::DataOut { tag, ttt, len, is_final } => {
+            Current::DataOut {
+                tag,
+                ttt,
+                len,
+                is_final,
+            } => {
                 self.counters.data_out_bytes += u64::from(len);
-                let Some(slot) = self.tasks.slot(tag) else { return };
+                let Some(slot) = self.tasks.slot(tag) else {
+                    return;
+                };
                 self.put_buf(slot, buf(received));
                 if !digest_ok {
                     self.tasks[slot].failed = Some(CRC_ERROR);
@@ -250,9 +282,15 @@ impl TargetConnection {
     }
 
     /// A logical unit has finished a command.
-    pub fn on_outcome(&mut self, outcome: CommandOutcome, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
+    pub fn on_outcome(
+        &mut self,
+        outcome: CommandOutcome,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
+    ) {
         let tag = outcome.tag;
-        let Some(slot) = self.tasks.slot(tag) else { return };
+        let Some(slot) = self.tasks.slot(tag) else {
+            return;
+        };
         let aborted = outcome.status == ScsiStatus::TaskAborted;
         if aborted || self.tasks[slot].phase == TaskPhase::Aborting {
             // Nothing is answered to a task that was aborted (RFC 7143, 11.5).
@@ -315,7 +353,11 @@ impl TargetConnection {
             }
         }
         assert_eq!(
-            (self.tasks.outstanding(), self.tasks.buffered_bytes(), self.tasks.reading_bytes()),
+            (
+                self.tasks.outstanding(),
+                self.tasks.buffered_bytes(),
+                self.tasks.reading_bytes()
+            ),
             (0, 0, 0),
             "a connection leaves no task behind"
         );

@@ -2,7 +2,9 @@
 //! an outcome is there. The one rule: a command is answered by exactly one PDU with a status, whose
 //! StatSN is the connection's next.
 
-use brunt_wire::iscsi::pdu::{DataIn as DataInPdu, FLAG_FINAL, RESERVED_TAG, ScsiResponse, U24, code};
+use brunt_wire::iscsi::pdu::{
+    DataIn as DataInPdu, FLAG_FINAL, RESERVED_TAG, ScsiResponse, U24, code,
+};
 use brunt_wire::scsi::sense::{ScsiStatus, Sense};
 
 use super::TargetConnection;
@@ -30,7 +32,11 @@ impl Residuals {
         } else {
             (read_flag, read_count, 0)
         };
-        Residuals { flags, count, bidirectional_read_count }
+        Residuals {
+            flags,
+            count,
+            bidirectional_read_count,
+        }
     }
 }
 
@@ -70,7 +76,8 @@ impl TargetConnection {
         if length > 0 {
             self.counters.data_in_bytes += u64::from(length);
             self.cut_data_in(slot, length, numbers, rides.then_some(&residuals));
-            cx.io.send_data_in(self.tasks[slot].lun, outcome.data_in, &self.pdus);
+            cx.io
+                .send_data_in(self.tasks[slot].lun, outcome.data_in, &self.pdus);
             if rides {
                 self.take_stat_sn();
                 return;
@@ -98,7 +105,10 @@ impl TargetConnection {
                 let sense = sense.to_bytes(cx.io.wants_descriptor_sense(task.lun));
                 let mut data = (sense.len() as u16).to_be_bytes().to_vec();
                 data.extend_from_slice(&sense);
-                let response = ScsiResponse { data_segment_length: U24::new(data.len() as u32), ..response };
+                let response = ScsiResponse {
+                    data_segment_length: U24::new(data.len() as u32),
+                    ..response
+                };
                 cx.io.send(response.bhs(), &data);
             }
         }
@@ -107,10 +117,19 @@ impl TargetConnection {
     /// Makes the Data-In PDUs of a command: no segment over what the initiator takes, no sequence over
     /// MaxBurstLength. With `status`, GOOD and the residuals go with the last.
     #[inline]
-    fn cut_data_in(&mut self, slot: usize, length: u32, numbers: (u32, u32), status: Option<&Residuals>) {
+    fn cut_data_in(
+        &mut self,
+        slot: usize,
+        length: u32,
+        numbers: (u32, u32),
+        status: Option<&Residuals>,
+    ) {
         let segment = self.params.peer_max_recv_data_segment_length;
         let burst = self.params.max_burst_length;
-        assert!(segment > 0 && burst > 0, "login lets through no less than 512 bytes (RFC 7143, 13)");
+        assert!(
+            segment > 0 && burst > 0,
+            "login lets through no less than 512 bytes (RFC 7143, 13)"
+        );
         let (exp_cmd_sn, max_cmd_sn) = numbers;
         let itt = self.tasks[slot].itt;
         let mut at = 0;

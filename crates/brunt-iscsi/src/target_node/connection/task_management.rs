@@ -2,7 +2,9 @@
 //! answered when the tasks that they mean are gone. The one rule: nothing is answered to a task that
 //! was aborted, and its function is answered after its last PDU.
 
-use brunt_wire::iscsi::pdu::{FLAG_FINAL, TaskManagementRequest, TaskManagementResponse, code, lun_number};
+use brunt_wire::iscsi::pdu::{
+    FLAG_FINAL, TaskManagementRequest, TaskManagementResponse, code, lun_number,
+};
 
 use super::io::{ConnectionContext, ConnectionIo};
 use super::tasks::{PendingFunction, RECENT_MAX, TaskPhase};
@@ -56,7 +58,12 @@ impl TargetConnection {
             }
             _ => return self.manage_response(itt, tm::NOT_SUPPORTED, cx),
         }
-        self.functions.push(PendingFunction { function, itt, tag, pending });
+        self.functions.push(PendingFunction {
+            function,
+            itt,
+            tag,
+            pending,
+        });
         self.finish_functions(cx);
     }
 
@@ -79,7 +86,12 @@ impl TargetConnection {
         }
     }
 
-    fn manage_response(&mut self, itt: u32, response: u8, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
+    fn manage_response(
+        &mut self,
+        itt: u32,
+        response: u8,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
+    ) {
         let pdu = TaskManagementResponse {
             flags: FLAG_FINAL,
             response,
@@ -94,7 +106,11 @@ impl TargetConnection {
 
     /// Gives up the tasks that no logical unit has: ahead of their turn, or answered and waiting for
     /// the end of their data.
-    fn abort_undelivered(&mut self, lun: Option<u16>, cx: &mut ConnectionContext<'_, impl ConnectionIo>) {
+    fn abort_undelivered(
+        &mut self,
+        lun: Option<u16>,
+        cx: &mut ConnectionContext<'_, impl ConnectionIo>,
+    ) {
         for slot in 0..self.tasks.len() {
             let task = &self.tasks[slot];
             let undelivered = matches!(task.phase, TaskPhase::Held | TaskPhase::Answered);

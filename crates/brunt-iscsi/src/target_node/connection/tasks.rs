@@ -219,8 +219,12 @@ impl TaskTable {
     /// A header that names the task, for a Reject whose PDU is gone.
     pub fn bhs_of(&self, slot: usize) -> Bhs {
         let task = &self.tasks[slot];
-        DataOutPdu { lun: task.lun_field, initiator_task_tag: task.itt.into(), ..DataOutPdu::default() }
-            .into()
+        DataOutPdu {
+            lun: task.lun_field,
+            initiator_task_tag: task.itt.into(),
+            ..DataOutPdu::default()
+        }
+        .into()
     }
 
     /// Counts the data that the task's command will send.

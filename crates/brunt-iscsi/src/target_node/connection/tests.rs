@@ -7,9 +7,9 @@ use std::time::Duration;
 use brunt_block::Buf;
 use brunt_core::random::Random;
 use brunt_wire::iscsi::pdu::{
-    BHS_BYTES, DataIn as DataInPdu, DataOut as DataOutPdu, LogoutRequest, LogoutResponse, OPCODE_IMMEDIATE,
-    R2t, Reject, ScsiCommand, ScsiResponse, SnackRequest, TaskManagementRequest, TaskManagementResponse,
-    TextRequest, U24, lun_field,
+    BHS_BYTES, DataIn as DataInPdu, DataOut as DataOutPdu, LogoutRequest, LogoutResponse,
+    OPCODE_IMMEDIATE, R2t, Reject, ScsiCommand, ScsiResponse, SnackRequest, TaskManagementRequest,
+    TaskManagementResponse, TextRequest, U24, lun_field,
 };
 use brunt_wire::iscsi::text::push_pair;
 use zerocopy::IntoBytes;
@@ -49,7 +49,13 @@ impl Fake {
     }
 
     fn done(tag: u64, data_in: DataIn, data_out_len: u32) -> CommandOutcome {
-        CommandOutcome { tag, status: ScsiStatus::Good, sense: None, data_in, data_out_len }
+        CommandOutcome {
+            tag,
+            status: ScsiStatus::Good,
+            sense: None,
+            data_in,
+            data_out_len,
+        }
     }
 }
 
@@ -68,7 +74,10 @@ impl ConnectionIo for Fake {
                 CommandBegun::Wants { len, inline }
             }
             0x00 => CommandBegun::Done(Fake::done(command.tag, DataIn::None, 0)),
-            _ => CommandBegun::Done(failure(command.tag, Sense::new(key::ILLEGAL_REQUEST, 0x20, 0))),
+            _ => CommandBegun::Done(failure(
+                command.tag,
+                Sense::new(key::ILLEGAL_REQUEST, 0x20, 0),
+            )),
         }
     }
 
@@ -113,7 +122,9 @@ impl ConnectionIo for Fake {
     }
 
     fn send_data_in(&mut self, _lun: Option<u16>, data: DataIn, pdus: &[(Bhs, u32, u32)]) {
-        let DataIn::Bytes(bytes) = data else { panic!("the fake answers with bytes") };
+        let DataIn::Bytes(bytes) = data else {
+            panic!("the fake answers with bytes")
+        };
         for (bhs, start, len) in pdus {
             self.send(bhs, &bytes[*start as usize..(*start + *len) as usize]);
         }
@@ -128,7 +139,10 @@ impl ConnectionIo for Fake {
     }
 
     fn describe_targets(&self) -> Vec<(String, Vec<String>)> {
-        vec![("iqn.t".into(), vec!["127.0.0.1:3260,1".into(), "[::1]:3260,1".into()])]
+        vec![(
+            "iqn.t".into(),
+            vec!["127.0.0.1:3260,1".into(), "[::1]:3260,1".into()],
+        )]
     }
 }
 
@@ -165,7 +179,12 @@ impl Bench {
     fn pdu(&mut self, bhs: impl Into<Bhs>, data: &[u8], digest_ok: bool) -> Vec<(Bhs, Vec<u8>)> {
         let mut bhs = bhs.into();
         bhs.data_segment_length = U24::new(data.len() as u32);
-        let Bench { connection: c, window, io, .. } = self;
+        let Bench {
+            connection: c,
+            window,
+            io,
+            ..
+        } = self;
         let cx = &mut ConnectionContext { window, io };
         match c.on_header(&bhs, &[], cx).expect("the connection goes on") {
             Destination::None => assert!(data.is_empty()),
@@ -242,7 +261,10 @@ const WRITE: u8 = 0xa0;
 const WRITE_MORE: u8 = 0x20;
 
 fn response(pdus: &[(Bhs, Vec<u8>)]) -> ScsiResponse {
-    assert_eq!(pdus.last().expect("something was sent").0.kind(), Opcode::ScsiResponse);
+    assert_eq!(
+        pdus.last().expect("something was sent").0.kind(),
+        Opcode::ScsiResponse
+    );
     *ScsiResponse::view(&pdus.last().unwrap().0)
 }
 
@@ -266,7 +288,11 @@ fn read_in_segments() {
         assert_eq!(pdu.buffer_offset.get() as usize, data.len());
         // 4096, 4096 | 4096, 4096 | 3616 with status: F ends each burst.
         let last = index == 4;
-        assert_eq!(pdu.flags & FLAG_FINAL != 0, last || index % 2 == 1, "{index}");
+        assert_eq!(
+            pdu.flags & FLAG_FINAL != 0,
+            last || index % 2 == 1,
+            "{index}"
+        );
         assert_eq!(pdu.flags & code::response::STATUS != 0, last);
         data.extend_from_slice(bytes);
         if last {
@@ -289,7 +315,11 @@ fn residuals() {
             Opcode::DataIn => (bhs.flags, DataInPdu::view(bhs).residual_count.get()),
             _ => (bhs.flags, ScsiResponse::view(bhs).residual_count.get()),
         };
-        assert_eq!((flags & 0x06, count), (flag, residual), "{op:#x} {expected} {len}");
+        assert_eq!(
+            (flags & 0x06, count),
+            (flag, residual),
+            "{op:#x} {expected} {len}"
+        );
     };
     use code::response::{OVERFLOW, UNDERFLOW};
     check(0x28, READ, 512, 512, 0, 0);
@@ -331,7 +361,9 @@ fn write_all_kinds_of_data() {
                 let ttt = r2t.target_transfer_tag.get();
                 last = bench.data_out(itt, ttt, sn, at, &data[at as usize..to as usize], to == end);
                 queue.extend(
-                    last.iter().filter(|(bhs, _)| bhs.kind() == Opcode::R2t).map(|(bhs, _)| *R2t::view(bhs)),
+                    last.iter()
+                        .filter(|(bhs, _)| bhs.kind() == Opcode::R2t)
+                        .map(|(bhs, _)| *R2t::view(bhs)),
                 );
                 sn += 1;
                 at = to;
@@ -361,10 +393,30 @@ fn unsolicited_data_rules() {
         assert_eq!(sense_of(&sent), Some(sense));
         assert_eq!(bench.connection.outstanding(), 0);
     };
-    check(|p| p.immediate_data = false, WRITE, 512, UNEXPECTED_UNSOLICITED);
-    check(|p| p.initial_r2t = true, WRITE_MORE, 512, UNEXPECTED_UNSOLICITED);
-    check(|p| p.first_burst_length = 1024, WRITE, 2048, INCORRECT_AMOUNT);
-    check(|p| p.first_burst_length = 1024, WRITE_MORE, 1000, INCORRECT_AMOUNT);
+    check(
+        |p| p.immediate_data = false,
+        WRITE,
+        512,
+        UNEXPECTED_UNSOLICITED,
+    );
+    check(
+        |p| p.initial_r2t = true,
+        WRITE_MORE,
+        512,
+        UNEXPECTED_UNSOLICITED,
+    );
+    check(
+        |p| p.first_burst_length = 1024,
+        WRITE,
+        2048,
+        INCORRECT_AMOUNT,
+    );
+    check(
+        |p| p.first_burst_length = 1024,
+        WRITE_MORE,
+        1000,
+        INCORRECT_AMOUNT,
+    );
 }
 
 /// Holes, repeats and shortfalls in solicited data end the command, once its sequence
@@ -390,7 +442,10 @@ fn solicited_data_rules() {
     check(0, 0, 4096, INCORRECT_AMOUNT);
     let mut bench = Bench::new(|_| ());
     let sent = bench.data_out(77, 5, 0, 0, &[1; 64], true);
-    assert_eq!(Reject::view(&sent[0].0).reason, code::reject::INVALID_PDU_FIELD);
+    assert_eq!(
+        Reject::view(&sent[0].0).reason,
+        code::reject::INVALID_PDU_FIELD
+    );
     assert_eq!(sent[0].1.len(), BHS_BYTES);
 }
 
@@ -400,7 +455,10 @@ fn data_digest_error() {
     let mut bench = Bench::new(|_| ());
     let command = bench.command(0x2a, WRITE, 512, 512, 0);
     let sent = bench.pdu(command, &[3; 512], false);
-    assert_eq!(Reject::view(&sent[0].0).reason, code::reject::DATA_DIGEST_ERROR);
+    assert_eq!(
+        Reject::view(&sent[0].0).reason,
+        code::reject::DATA_DIGEST_ERROR
+    );
     assert_eq!(sense_of(&sent), Some(CRC_ERROR));
     assert_eq!(bench.connection.counters().digest_errors, 1);
     assert_eq!(bench.io.medium[0..2], [0, 1]);
@@ -419,7 +477,10 @@ fn order_of_commands() {
     assert!(bench.pdu(write, &[8; 512], true).is_empty(), "a duplicate");
     let sent = bench.pdu(first, &[], true);
     let kinds: Vec<Opcode> = sent.iter().map(|(bhs, _)| bhs.kind()).collect();
-    assert_eq!(kinds, [Opcode::ScsiResponse, Opcode::ScsiResponse, Opcode::DataIn]);
+    assert_eq!(
+        kinds,
+        [Opcode::ScsiResponse, Opcode::ScsiResponse, Opcode::DataIn]
+    );
     assert_eq!(sent[2].1, [7; 512]);
     for cmd_sn in [99, 103 + super::super::session::WINDOW_COMMANDS_MAX] {
         let mut command = bench.command(0x00, 0x80, 0, 0, 0);
@@ -440,7 +501,10 @@ fn rejects() {
         assert_eq!(sent[0].1, bhs.as_bytes());
     };
     check(SnackRequest::default().into(), code::reject::SNACK_REJECT);
-    check(brunt_wire::iscsi::pdu::LoginRequest::default().into(), code::reject::PROTOCOL_ERROR);
+    check(
+        brunt_wire::iscsi::pdu::LoginRequest::default().into(),
+        code::reject::PROTOCOL_ERROR,
+    );
     check(NopIn::default().into(), code::reject::COMMAND_NOT_SUPPORTED);
     let mut bench = Bench::new(|_| ());
     let command = bench.command(0x2a, WRITE, 512, 512, 0);
@@ -448,7 +512,10 @@ fn rejects() {
     let mut again = bench.command(0x00, 0x80, 0, 0, 0);
     again.initiator_task_tag = command.initiator_task_tag;
     let sent = bench.pdu(again, &[], true);
-    assert_eq!(Reject::view(&sent[0].0).reason, code::reject::TASK_IN_PROGRESS);
+    assert_eq!(
+        Reject::view(&sent[0].0).reason,
+        code::reject::TASK_IN_PROGRESS
+    );
 }
 
 /// Task management answers as 11.6.1 says, ends what it should, and waits for what the
@@ -458,25 +525,51 @@ fn task_management() {
     use code::task_management as tm;
     let code_of = |sent: &[(Bhs, Vec<u8>)]| TaskManagementResponse::view(&sent[0].0).response;
     let mut bench = Bench::new(|_| ());
-    assert_eq!(code_of(&bench.manage(tm::ABORT_TASK, 55, 0)), tm::TASK_DOES_NOT_EXIST);
-    assert_eq!(code_of(&bench.manage(tm::LOGICAL_UNIT_RESET, 0, 9)), tm::LUN_DOES_NOT_EXIST);
-    assert_eq!(code_of(&bench.manage(tm::TASK_REASSIGN, 0, 0)), tm::REASSIGNMENT_NOT_SUPPORTED);
-    assert_eq!(code_of(&bench.manage(tm::CLEAR_ACA, 0, 0)), tm::NOT_SUPPORTED);
+    assert_eq!(
+        code_of(&bench.manage(tm::ABORT_TASK, 55, 0)),
+        tm::TASK_DOES_NOT_EXIST
+    );
+    assert_eq!(
+        code_of(&bench.manage(tm::LOGICAL_UNIT_RESET, 0, 9)),
+        tm::LUN_DOES_NOT_EXIST
+    );
+    assert_eq!(
+        code_of(&bench.manage(tm::TASK_REASSIGN, 0, 0)),
+        tm::REASSIGNMENT_NOT_SUPPORTED
+    );
+    assert_eq!(
+        code_of(&bench.manage(tm::CLEAR_ACA, 0, 0)),
+        tm::NOT_SUPPORTED
+    );
     assert_eq!(code_of(&bench.manage(99, 0, 0)), tm::NOT_SUPPORTED);
     // A write that waits for its data.
     let command = bench.command(0x2a, WRITE, 16_384, 16_384, 0);
     let itt = command.initiator_task_tag.get();
     let sent = bench.pdu(command, &[], true);
     let ttt = R2t::view(&sent[0].0).target_transfer_tag.get();
-    assert_eq!(code_of(&bench.manage(tm::ABORT_TASK, itt, 0)), tm::FUNCTION_COMPLETE);
-    assert!(bench.data_out(itt, ttt, 0, 0, &[1; 8192], false).is_empty(), "late data is dropped");
+    assert_eq!(
+        code_of(&bench.manage(tm::ABORT_TASK, itt, 0)),
+        tm::FUNCTION_COMPLETE
+    );
+    assert!(
+        bench.data_out(itt, ttt, 0, 0, &[1; 8192], false).is_empty(),
+        "late data is dropped"
+    );
     // One that the device has.
     let command = bench.command(0x2b, WRITE, 512, 512, 0);
     assert!(bench.pdu(command, &[1; 512], true).is_empty());
     let itt = command.initiator_task_tag.get();
-    assert!(bench.manage(tm::ABORT_TASK, itt, 0).is_empty(), "the task is not gone");
+    assert!(
+        bench.manage(tm::ABORT_TASK, itt, 0).is_empty(),
+        "the task is not gone"
+    );
     let tag = bench.io.stuck[0];
-    let Bench { connection: c, window, io, .. } = &mut bench;
+    let Bench {
+        connection: c,
+        window,
+        io,
+        ..
+    } = &mut bench;
     let cx = &mut ConnectionContext { window, io };
     c.on_outcome(Fake::done(tag, DataIn::None, 512), cx);
     c.look_at_functions(cx);
@@ -490,15 +583,26 @@ fn task_management() {
     bench.io.is_managed.set(false);
     assert!(bench.manage(tm::LOGICAL_UNIT_RESET, 0, 0).is_empty());
     let tag = *bench.io.wants.keys().next().unwrap();
-    let Bench { connection: c, window, io, .. } = &mut bench;
+    let Bench {
+        connection: c,
+        window,
+        io,
+        ..
+    } = &mut bench;
     let cx = &mut ConnectionContext { window, io };
-    let aborted = CommandOutcome { status: ScsiStatus::TaskAborted, ..Fake::done(tag, DataIn::None, 0) };
+    let aborted = CommandOutcome {
+        status: ScsiStatus::TaskAborted,
+        ..Fake::done(tag, DataIn::None, 0)
+    };
     c.on_outcome(aborted, cx);
     c.look_at_functions(cx);
     assert!(cx.io.sent.is_empty());
     cx.io.is_managed.set(true);
     c.look_at_functions(cx);
-    assert_eq!(code_of(&std::mem::take(&mut bench.io.sent)), tm::FUNCTION_COMPLETE);
+    assert_eq!(
+        code_of(&std::mem::take(&mut bench.io.sent)),
+        tm::FUNCTION_COMPLETE
+    );
     assert_eq!(bench.io.managed, [tm::LOGICAL_UNIT_RESET]);
     assert_eq!(bench.connection.outstanding(), 0);
     let sent = bench.manage(tm::TARGET_COLD_RESET, 0, 0);
@@ -537,10 +641,21 @@ fn pings() {
         ..NopOut::default()
     };
     let sent = bench.pdu(ping, b"hello", true);
-    assert_eq!((sent[0].0.kind(), &sent[0].1[..]), (Opcode::NopIn, &b"hello"[..]));
-    let keep_alive = KeepAlive { idle: Duration::from_secs(10), patience: Duration::from_secs(5) };
+    assert_eq!(
+        (sent[0].0.kind(), &sent[0].1[..]),
+        (Opcode::NopIn, &b"hello"[..])
+    );
+    let keep_alive = KeepAlive {
+        idle: Duration::from_secs(10),
+        patience: Duration::from_secs(5),
+    };
     let second = 1_000_000_000;
-    let Bench { connection, window, io, .. } = &mut bench;
+    let Bench {
+        connection,
+        window,
+        io,
+        ..
+    } = &mut bench;
     let cx = &mut ConnectionContext { window, io };
     let mut look = |at: u64, heard| connection.on_time(Nanos(at * second), heard, keep_alive, cx);
     assert_eq!(look(1, true), Ok(Nanos(11 * second)));
@@ -564,7 +679,11 @@ fn logout() {
             ..LogoutRequest::default()
         };
         let sent = bench.pdu(pdu, &[], true);
-        assert_eq!(LogoutResponse::view(&sent[0].0).response, response, "reason {reason}");
+        assert_eq!(
+            LogoutResponse::view(&sent[0].0).response,
+            response,
+            "reason {reason}"
+        );
         assert_eq!(bench.connection.is_closing(), closes);
     };
     check(0, 0, 0, true);
@@ -579,7 +698,10 @@ fn logout() {
 #[test]
 fn text() {
     let ask = |discovery: bool, room: u32, key: &str, value: &str| -> String {
-        let params = Params { peer_max_recv_data_segment_length: room, ..Params::default() };
+        let params = Params {
+            peer_max_recv_data_segment_length: room,
+            ..Params::default()
+        };
         let mut bench = Bench::new(|_| ());
         bench.connection = TargetConnection::new(1, 1, 0, discovery, params, 10);
         let mut data = Vec::new();
@@ -612,8 +734,14 @@ fn text() {
     assert_eq!(ask(false, 8192, "SendTargets", ""), all);
     assert_eq!(ask(false, 8192, "SendTargets", "All"), all);
     // Two pairs: the second makes it a request that is answered.
-    assert_eq!(ask(false, 8192, "X-key", "1\0SendTargets="), format!("X-key=NotUnderstood;{all}"));
-    assert_eq!(ask(false, 8192, "MaxBurstLength", "512"), "MaxBurstLength=Reject;");
+    assert_eq!(
+        ask(false, 8192, "X-key", "1\0SendTargets="),
+        format!("X-key=NotUnderstood;{all}")
+    );
+    assert_eq!(
+        ask(false, 8192, "MaxBurstLength", "512"),
+        "MaxBurstLength=Reject;"
+    );
 }
 
 /// Buffers are bounded: an initiator that promises a gigabyte is asked for it bit by bit.
@@ -627,9 +755,20 @@ fn buffers_are_bounded() {
     }
     assert_eq!(asked, BUFFERED_BYTES_MAX / (16 << 20));
     assert!(bench.connection.tasks.buffered_bytes() <= BUFFERED_BYTES_MAX);
-    let Bench { connection, window, io, .. } = &mut bench;
+    let Bench {
+        connection,
+        window,
+        io,
+        ..
+    } = &mut bench;
     connection.on_end(&mut ConnectionContext { window, io });
-    assert_eq!((bench.connection.outstanding(), bench.connection.tasks.buffered_bytes()), (0, 0));
+    assert_eq!(
+        (
+            bench.connection.outstanding(),
+            bench.connection.tasks.buffered_bytes()
+        ),
+        (0, 0)
+    );
 }
 
 /// Whatever bytes a header holds, the connection answers, ignores or ends; it never panics and
@@ -674,10 +813,19 @@ fn any_header() {
             let data = vec![0; random.below(3) as usize * 512];
             bench.pdu(bhs, &data, random.chance(0.95));
         }
-        let Bench { connection, window, io, .. } = &mut bench;
+        let Bench {
+            connection,
+            window,
+            io,
+            ..
+        } = &mut bench;
         connection.on_end(&mut ConnectionContext { window, io });
         assert_eq!(
-            (connection.outstanding(), connection.tasks.buffered_bytes(), connection.tasks.reading_bytes()),
+            (
+                connection.outstanding(),
+                connection.tasks.buffered_bytes(),
+                connection.tasks.reading_bytes()
+            ),
             (0, 0, 0)
         );
     }

@@ -204,7 +204,12 @@ impl TargetLogin {
     }
 
     /// Takes one PDU: its header, and its data segment without padding.
-    pub fn on_pdu(&mut self, bhs: &Bhs, data: &[u8], sessions: &mut dyn Sessions) -> TargetLoginStep {
+    pub fn on_pdu(
+        &mut self,
+        bhs: &Bhs,
+        data: &[u8],
+        sessions: &mut dyn Sessions,
+    ) -> TargetLoginStep {
         let request = *LoginRequest::view(bhs);
         if bhs.kind() != Opcode::LoginRequest {
             // RFC 7143, 6.3: anything but a login first, and the connection is dropped.
@@ -229,7 +234,12 @@ impl TargetLogin {
         self.text.extend_from_slice(data);
         if request.flags & code::CONTINUE != 0 {
             // More of the same text follows: an empty response asks for it.
-            return Ok(TargetLoginStep::Reply(self.response(request, request.flags & 0x0c, &[], None)));
+            return Ok(TargetLoginStep::Reply(self.response(
+                request,
+                request.flags & 0x0c,
+                &[],
+                None,
+            )));
         }
         let text = std::mem::take(&mut self.text);
         let pairs = parse_pairs(&text).map_err(|_| Refusal(code::INITIATOR_ERROR))?;
@@ -237,15 +247,24 @@ impl TargetLogin {
         if !self.introduced {
             self.introduce(request, &pairs, sessions)?;
             if !self.discovery && request.tsih.get() == 0 && has(&pairs, "TargetName") {
-                push_pair(&mut answer, "TargetPortalGroupTag", &self.portal_group_tag.to_string());
+                push_pair(
+                    &mut answer,
+                    "TargetPortalGroupTag",
+                    &self.portal_group_tag.to_string(),
+                );
                 self.tag_declared = true;
             }
-            if let Some(alias) = self.target.as_ref().and_then(|target| target.alias.as_deref()) {
+            if let Some(alias) = self
+                .target
+                .as_ref()
+                .and_then(|target| target.alias.as_deref())
+            {
                 push_pair(&mut answer, "TargetAlias", alias);
             }
         }
-        let (security, operational): (Vec<_>, Vec<_>) =
-            pairs.into_iter().partition(|(key, _)| *key == "AuthMethod" || key.starts_with("CHAP_"));
+        let (security, operational): (Vec<_>, Vec<_>) = pairs
+            .into_iter()
+            .partition(|(key, _)| *key == "AuthMethod" || key.starts_with("CHAP_"));
         let stage = (request.flags >> 2) & 3;
         if stage == code::STAGE_SECURITY {
             self.on_security(&security, &mut answer)?;
@@ -262,9 +281,14 @@ impl TargetLogin {
                 self.security = Security::Passed;
             }
         }
-        let operational: Vec<(&str, &str)> =
-            operational.into_iter().filter(|(key, _)| !INTRODUCTION.contains(key)).collect();
-        let answers = self.negotiation.on_pairs(&operational).map_err(|_| Refusal(code::INITIATOR_ERROR))?;
+        let operational: Vec<(&str, &str)> = operational
+            .into_iter()
+            .filter(|(key, _)| !INTRODUCTION.contains(key))
+            .collect();
+        let answers = self
+            .negotiation
+            .on_pairs(&operational)
+            .map_err(|_| Refusal(code::INITIATOR_ERROR))?;
         for (key, value) in &answers {
             push_pair(&mut answer, key, value);
         }
@@ -329,7 +353,11 @@ impl TargetLogin {
         let get = |name: &str| -> Result<Option<&str>, Refusal> {
             let mut found = pairs.iter().filter(|(key, _)| *key == name);
             let value = found.next().map(|pair| pair.1);
-            if found.next().is_some() { Err(Refusal(code::INITIATOR_ERROR)) } else { Ok(value) }
+            if found.next().is_some() {
+                Err(Refusal(code::INITIATOR_ERROR))
+            } else {
+                Ok(value)
+            }
         };
         let initiator = get("InitiatorName")?.ok_or(Refusal(code::MISSING_PARAMETER))?;
         if initiator.is_empty() || initiator.len() > NAME_BYTES_MAX {
@@ -355,11 +383,15 @@ impl TargetLogin {
         self.negotiation = if request.tsih.get() == 0 {
             Negotiation::new(IscsiRole::Target, wishes, self.discovery)
         } else {
-            let found = sessions.find(request.tsih.get()).ok_or(Refusal(code::SESSION_DOES_NOT_EXIST))?;
+            let found = sessions
+                .find(request.tsih.get())
+                .ok_or(Refusal(code::SESSION_DOES_NOT_EXIST))?;
             if found.initiator_name != initiator || found.isid != request.isid {
                 return Err(Refusal(code::SESSION_DOES_NOT_EXIST));
             }
-            let name = |target: &Option<Arc<ServedTarget>>| target.as_ref().map(|target| target.name.clone());
+            let name = |target: &Option<Arc<ServedTarget>>| {
+                target.as_ref().map(|target| target.name.clone())
+            };
             let joins = !self.discovery
                 && name(&found.target) == name(&self.target)
                 && found.portal_group_tag == self.portal_group_tag;
@@ -382,7 +414,12 @@ impl TargetLogin {
     fn on_security(&mut self, pairs: &[(&str, &str)], answer: &mut Vec<u8>) -> Result<(), Refusal> {
         let bad = Refusal(code::INITIATOR_ERROR);
         let denied = Refusal(code::AUTHENTICATION_FAILURE);
-        let get = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|pair| pair.1);
+        let get = |name: &str| {
+            pairs
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|pair| pair.1)
+        };
         for (index, (key, _)) in pairs.iter().enumerate() {
             if pairs[..index].iter().any(|(other, _)| other == key) {
                 return Err(bad);
@@ -414,7 +451,10 @@ impl TargetLogin {
                 Ok(())
             }
             Security::Challenged => {
-                let (_, keys) = self.chap.on_response(pairs, &self.users).map_err(|_| denied)?;
+                let (_, keys) = self
+                    .chap
+                    .on_response(pairs, &self.users)
+                    .map_err(|_| denied)?;
                 push_all(answer, &keys);
                 self.security = Security::Passed;
                 Ok(())
@@ -434,7 +474,12 @@ impl TargetLogin {
     ) -> Result<TargetLoginStep, Refusal> {
         let stages = request.flags & 0x0f;
         if request.flags & code::TRANSIT == 0 {
-            return Ok(TargetLoginStep::Reply(self.response(request, stages & 0x0c, answer, None)));
+            return Ok(TargetLoginStep::Reply(self.response(
+                request,
+                stages & 0x0c,
+                answer,
+                None,
+            )));
         }
         match self.security {
             Security::Passed => {}
@@ -443,13 +488,23 @@ impl TargetLogin {
             Security::Open => return Err(Refusal(code::AUTHENTICATION_FAILURE)),
             // The initiator is ready, we are not: T stays clear.
             Security::Method | Security::Challenged => {
-                return Ok(TargetLoginStep::Reply(self.response(request, stages & 0x0c, answer, None)));
+                return Ok(TargetLoginStep::Reply(self.response(
+                    request,
+                    stages & 0x0c,
+                    answer,
+                    None,
+                )));
             }
         }
         let next = request.flags & 3;
         if next != code::STAGE_FULL_FEATURE {
             self.stage = next;
-            return Ok(TargetLoginStep::Reply(self.response(request, code::TRANSIT | stages, answer, None)));
+            return Ok(TargetLoginStep::Reply(self.response(
+                request,
+                code::TRANSIT | stages,
+                answer,
+                None,
+            )));
         }
         if self.negotiation.lacks_digest() {
             return Err(Refusal(code::MISSING_PARAMETER));
@@ -525,7 +580,12 @@ impl TargetLogin {
 }
 
 /// Keys that [`TargetLogin::introduce`] has dealt with; they are not for the negotiation.
-const INTRODUCTION: [&str; 4] = ["InitiatorName", "SessionType", "TargetName", "InitiatorAlias"];
+const INTRODUCTION: [&str; 4] = [
+    "InitiatorName",
+    "SessionType",
+    "TargetName",
+    "InitiatorAlias",
+];
 
 fn push_all(out: &mut Vec<u8>, keys: &chap::Keys) {
     for (key, value) in keys {

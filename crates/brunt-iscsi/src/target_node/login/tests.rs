@@ -5,8 +5,10 @@ use crate::scsi::LunMap;
 use crate::target_node::directory::Directory;
 use crate::target_node::session::SessionTable;
 
-const NAMES: &[(&str, &str)] =
-    &[("InitiatorName", "iqn.2026-11.io.brunt:i"), ("TargetName", "iqn.2026-11.io.brunt:t0")];
+const NAMES: &[(&str, &str)] = &[
+    ("InitiatorName", "iqn.2026-11.io.brunt:i"),
+    ("TargetName", "iqn.2026-11.io.brunt:t0"),
+];
 
 const OTHER: &str = "iqn.2026-11.io.brunt:other";
 
@@ -15,9 +17,14 @@ fn directory(chap: bool, mutual: bool) -> Directory {
     let mut target = ServedTarget::new(NAMES[1].1, LunMap::new(Vec::new()));
     if chap {
         let own = mutual.then(|| Credentials::new("target", *b"target's secret"));
-        target = target.with_chap(Credentials::new("alice", *b"alice's secret"), own).unwrap();
+        target = target
+            .with_chap(Credentials::new("alice", *b"alice's secret"), own)
+            .unwrap();
     }
-    Directory::new(vec![target, ServedTarget::new(OTHER, LunMap::new(Vec::new()))], None)
+    Directory::new(
+        vec![target, ServedTarget::new(OTHER, LunMap::new(Vec::new()))],
+        None,
+    )
 }
 
 struct Bench {
@@ -54,7 +61,8 @@ impl Bench {
         }
         self.request.flags = flags;
         self.request.data_segment_length = U24::new(data.len() as u32);
-        self.login.on_pdu(self.request.bhs(), &data, &mut &self.table)
+        self.login
+            .on_pdu(self.request.bhs(), &data, &mut &self.table)
     }
 
     fn status(&mut self, flags: u8, pairs: &[(&str, &str)]) -> u16 {
@@ -69,7 +77,10 @@ impl Bench {
 fn answer_of(bytes: &[u8]) -> (LoginResponse, Vec<(String, String)>) {
     let bhs = Bhs::peek(bytes).unwrap();
     let pairs = parse_pairs(&bytes[BHS_BYTES..BHS_BYTES + bhs.data_len()]).unwrap();
-    let own = pairs.into_iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    let own = pairs
+        .into_iter()
+        .map(|(key, value)| (key.to_string(), value.to_string()))
+        .collect();
     (*LoginResponse::view(bhs), own)
 }
 
@@ -81,7 +92,9 @@ fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
 #[test]
 fn one_request() {
     let mut bench = Bench::new(false, false);
-    let TargetLoginStep::Done(bytes, done) = bench.send(0x87, &with(&[("MaxBurstLength", "65536")])) else {
+    let TargetLoginStep::Done(bytes, done) =
+        bench.send(0x87, &with(&[("MaxBurstLength", "65536")]))
+    else {
         panic!("not in")
     };
     let (response, pairs) = answer_of(&bytes);
@@ -89,13 +102,21 @@ fn one_request() {
     assert_eq!(response.exp_cmd_sn.get(), 100);
     assert_eq!(response.tsih.get(), done.session.tsih());
     assert_ne!(response.tsih.get(), 0);
-    let value = |name: &str| pairs.iter().find(|(key, _)| key == name).map(|pair| pair.1.as_str());
+    let value = |name: &str| {
+        pairs
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|pair| pair.1.as_str())
+    };
     assert_eq!(value("TargetPortalGroupTag"), Some("1"));
     assert_eq!(value("MaxBurstLength"), Some("65536"));
     assert_eq!(value("MaxRecvDataSegmentLength"), Some("1048576"));
     assert_eq!(done.stat_sn, 1);
     assert_eq!(done.params.max_burst_length, 65536);
-    assert_eq!(done.session.nexus().initiator_port, "iqn.2026-11.io.brunt:i,i,0x800102030405");
+    assert_eq!(
+        done.session.nexus().initiator_port,
+        "iqn.2026-11.io.brunt:i,i,0x800102030405"
+    );
 }
 
 /// Where a digest is required, nobody gets in without it: neither who offers none nor who does not offer.
@@ -103,16 +124,28 @@ fn one_request() {
 fn required_digests() {
     let strict = || {
         let mut bench = Bench::new(false, false);
-        let wishes = Wishes { data_digest: DigestPolicy::Require, ..Wishes::default() };
+        let wishes = Wishes {
+            data_digest: DigestPolicy::Require,
+            ..Wishes::default()
+        };
         bench.login = TargetLogin::new(Arc::new(wishes), 1, Challenge::random());
         bench
     };
     assert_eq!(strict().status(0x87, &with(&[])), code::MISSING_PARAMETER);
     assert_ne!(strict().status(0x87, &with(&[("DataDigest", "None")])), 0);
-    assert_eq!(strict().status(0x87, &with(&[("HeaderDigest", "CRC32C")])), code::MISSING_PARAMETER);
-    assert_eq!(strict().status(0x87, &with(&[("DataDigest", "None,CRC32C")])), 0);
+    assert_eq!(
+        strict().status(0x87, &with(&[("HeaderDigest", "CRC32C")])),
+        code::MISSING_PARAMETER
+    );
+    assert_eq!(
+        strict().status(0x87, &with(&[("DataDigest", "None,CRC32C")])),
+        0
+    );
     let mut in_two_steps = strict();
-    assert_eq!(in_two_steps.status(0x04, &with(&[("DataDigest", "CRC32C")])), 0);
+    assert_eq!(
+        in_two_steps.status(0x04, &with(&[("DataDigest", "CRC32C")])),
+        0
+    );
     assert_eq!(in_two_steps.status(0x87, &[]), 0);
 }
 
@@ -120,20 +153,64 @@ fn required_digests() {
 #[test]
 fn refusals() {
     let check = |chap: bool, flags: u8, pairs: &[(&str, &str)], status: u16| {
-        assert_eq!(Bench::new(chap, false).status(flags, pairs), status, "{flags:#x} {pairs:?}");
+        assert_eq!(
+            Bench::new(chap, false).status(flags, pairs),
+            status,
+            "{flags:#x} {pairs:?}"
+        );
     };
-    check(false, 0x87, &[("TargetName", "iqn.2026-11.io.brunt:t0")], code::MISSING_PARAMETER);
+    check(
+        false,
+        0x87,
+        &[("TargetName", "iqn.2026-11.io.brunt:t0")],
+        code::MISSING_PARAMETER,
+    );
     check(false, 0x87, &NAMES[..1], code::MISSING_PARAMETER);
-    check(false, 0x87, &[NAMES[0], ("TargetName", "iqn.other")], code::NOT_FOUND);
-    check(false, 0x87, &with(&[("SessionType", "Odd")]), code::SESSION_TYPE_NOT_SUPPORTED);
+    check(
+        false,
+        0x87,
+        &[NAMES[0], ("TargetName", "iqn.other")],
+        code::NOT_FOUND,
+    );
+    check(
+        false,
+        0x87,
+        &with(&[("SessionType", "Odd")]),
+        code::SESSION_TYPE_NOT_SUPPORTED,
+    );
     check(false, 0x87, &with(&[NAMES[0]]), code::INITIATOR_ERROR);
-    check(false, 0x87, &with(&[("MaxRecvDataSegmentLength", "1")]), code::INITIATOR_ERROR);
-    check(false, 0x87, &with(&[("AuthMethod", "None")]), code::INITIATOR_ERROR);
-    check(false, 0x81, &with(&[("AuthMethod", "KRB5")]), code::AUTHENTICATION_FAILURE);
-    check(false, 0x81, &with(&[("AuthMethod", "CHAP")]), code::AUTHENTICATION_FAILURE);
+    check(
+        false,
+        0x87,
+        &with(&[("MaxRecvDataSegmentLength", "1")]),
+        code::INITIATOR_ERROR,
+    );
+    check(
+        false,
+        0x87,
+        &with(&[("AuthMethod", "None")]),
+        code::INITIATOR_ERROR,
+    );
+    check(
+        false,
+        0x81,
+        &with(&[("AuthMethod", "KRB5")]),
+        code::AUTHENTICATION_FAILURE,
+    );
+    check(
+        false,
+        0x81,
+        &with(&[("AuthMethod", "CHAP")]),
+        code::AUTHENTICATION_FAILURE,
+    );
     check(true, 0x87, NAMES, code::AUTHENTICATION_FAILURE);
     check(true, 0x81, NAMES, code::AUTHENTICATION_FAILURE);
-    check(true, 0x81, &with(&[("AuthMethod", "None")]), code::AUTHENTICATION_FAILURE);
+    check(
+        true,
+        0x81,
+        &with(&[("AuthMethod", "None")]),
+        code::AUTHENTICATION_FAILURE,
+    );
     // Transit to the same or a reserved stage, transit with continue, a stage that is none.
     check(false, 0x80, NAMES, code::INITIATOR_ERROR);
     check(false, 0x86, NAMES, code::INITIATOR_ERROR);
@@ -174,12 +251,17 @@ fn header_rules() {
 #[test]
 fn continued_text() {
     let mut data = Vec::new();
-    NAMES.iter().for_each(|(key, value)| push_pair(&mut data, key, value));
+    NAMES
+        .iter()
+        .for_each(|(key, value)| push_pair(&mut data, key, value));
     let mut bench = Bench::new(false, false);
     let (first, rest) = data.split_at(20);
     bench.request.flags = 0x44;
     bench.request.data_segment_length = U24::new(20);
-    let TargetLoginStep::Reply(bytes) = bench.login.on_pdu(bench.request.bhs(), first, &mut &bench.table)
+    let TargetLoginStep::Reply(bytes) =
+        bench
+            .login
+            .on_pdu(bench.request.bhs(), first, &mut &bench.table)
     else {
         panic!("no reply")
     };
@@ -188,7 +270,9 @@ fn continued_text() {
     bench.request.flags = 0x87;
     bench.request.data_segment_length = U24::new(rest.len() as u32);
     assert!(matches!(
-        bench.login.on_pdu(bench.request.bhs(), rest, &mut &bench.table),
+        bench
+            .login
+            .on_pdu(bench.request.bhs(), rest, &mut &bench.table),
         TargetLoginStep::Done(..)
     ));
     let mut bench = Bench::new(false, false);
@@ -197,7 +281,9 @@ fn continued_text() {
     bench.request.data_segment_length = U24::new(8192);
     let refused = (0..20).any(|_| {
         matches!(
-            bench.login.on_pdu(bench.request.bhs(), &piece, &mut &bench.table),
+            bench
+                .login
+                .on_pdu(bench.request.bhs(), &piece, &mut &bench.table),
             TargetLoginStep::Refuse(..)
         )
     });
@@ -210,16 +296,29 @@ fn chap_both_ways() {
     let check = |secret: &'static [u8], mutual: bool, status: u16| {
         let mut bench = Bench::new(true, true);
         assert_eq!(bench.status(0x81, &with(&[("AuthMethod", "CHAP,None")])), 0);
-        let proof = mutual.then(|| (Credentials::new("target", *b"target's secret"), Challenge::random()));
-        let mut initiator = chap::ChapInitiator::new(Credentials::new("alice", secret), proof).unwrap();
+        let proof = mutual.then(|| {
+            (
+                Credentials::new("target", *b"target's secret"),
+                Challenge::random(),
+            )
+        });
+        let mut initiator =
+            chap::ChapInitiator::new(Credentials::new("alice", secret), proof).unwrap();
         let own = |keys: &chap::Keys| -> Vec<(String, String)> {
-            keys.iter().map(|(key, value)| (key.to_string(), value.clone())).collect()
+            keys.iter()
+                .map(|(key, value)| (key.to_string(), value.clone()))
+                .collect()
         };
         let keys = own(&initiator.offer());
         let pairs: Vec<(&str, &str)> = keys.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-        let TargetLoginStep::Reply(bytes) = bench.send(0x00, &pairs) else { panic!("no challenge") };
+        let TargetLoginStep::Reply(bytes) = bench.send(0x00, &pairs) else {
+            panic!("no challenge")
+        };
         let (_, pairs) = answer_of(&bytes);
-        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        let pairs: Vec<(&str, &str)> = pairs
+            .iter()
+            .map(|(k, v)| (k.as_str(), v.as_str()))
+            .collect();
         let keys = own(&initiator.on_challenge(&pairs).unwrap());
         let pairs: Vec<(&str, &str)> = keys.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         match bench.send(0x81, &pairs) {
@@ -227,7 +326,10 @@ fn chap_both_ways() {
                 assert_eq!(status, 0);
                 let (response, pairs) = answer_of(&bytes);
                 assert_eq!(response.flags, 0x81);
-                let pairs: Vec<(&str, &str)> = pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+                let pairs: Vec<(&str, &str)> = pairs
+                    .iter()
+                    .map(|(k, v)| (k.as_str(), v.as_str()))
+                    .collect();
                 initiator.on_response(&pairs).unwrap();
                 assert!(matches!(bench.send(0x87, &[]), TargetLoginStep::Done(..)));
             }
@@ -247,9 +349,14 @@ fn several_targets() {
     let other = [NAMES[0], ("TargetName", "IQN.2026-11.io.brunt:OTHER")];
     assert_eq!(bench.status(0x87, NAMES), code::AUTHENTICATION_FAILURE);
     bench.again(2);
-    let TargetLoginStep::Done(bytes, done) = bench.send(0x87, &other) else { panic!("not in") };
+    let TargetLoginStep::Done(bytes, done) = bench.send(0x87, &other) else {
+        panic!("not in")
+    };
     let (_, pairs) = answer_of(&bytes);
-    assert!(pairs.contains(&("TargetPortalGroupTag".into(), "2".into())), "{pairs:?}");
+    assert!(
+        pairs.contains(&("TargetPortalGroupTag".into(), "2".into())),
+        "{pairs:?}"
+    );
     assert_eq!(done.session.target().unwrap().name, OTHER);
     assert_eq!(done.session.nexus().target_port, 2);
     bench.request.tsih = done.session.tsih().into();
@@ -259,7 +366,10 @@ fn several_targets() {
     // The same initiator port at another target port is another nexus, not a session reinstated.
     bench.request.tsih = 0.into();
     bench.again(1);
-    assert!(matches!(bench.send(0x87, &other), TargetLoginStep::Done(..)));
+    assert!(matches!(
+        bench.send(0x87, &other),
+        TargetLoginStep::Done(..)
+    ));
     assert_eq!(bench.table.len(), 2);
 }
 
@@ -267,19 +377,37 @@ fn several_targets() {
 #[test]
 fn discovery_with_chap() {
     let pairs = [NAMES[0], ("SessionType", "Discovery")];
-    assert_eq!(Bench::new(true, false).status(0x87, &pairs), code::AUTHENTICATION_FAILURE);
-    let asks = [NAMES[0], ("SessionType", "Discovery"), ("AuthMethod", "CHAP,None")];
+    assert_eq!(
+        Bench::new(true, false).status(0x87, &pairs),
+        code::AUTHENTICATION_FAILURE
+    );
+    let asks = [
+        NAMES[0],
+        ("SessionType", "Discovery"),
+        ("AuthMethod", "CHAP,None"),
+    ];
     let mut bench = Bench::new(true, false);
-    let TargetLoginStep::Reply(bytes) = bench.send(0x81, &asks) else { panic!("no reply") };
-    assert_eq!(answer_of(&bytes).1, [("AuthMethod".to_string(), "CHAP".to_string())]);
+    let TargetLoginStep::Reply(bytes) = bench.send(0x81, &asks) else {
+        panic!("no reply")
+    };
+    assert_eq!(
+        answer_of(&bytes).1,
+        [("AuthMethod".to_string(), "CHAP".to_string())]
+    );
 }
 
 /// Discovery needs no target name, and has no normal keys.
 #[test]
 fn discovery() {
     let mut bench = Bench::new(false, false);
-    let pairs = [NAMES[0], ("SessionType", "Discovery"), ("MaxBurstLength", "65536")];
-    let TargetLoginStep::Done(bytes, done) = bench.send(0x87, &pairs) else { panic!("not in") };
+    let pairs = [
+        NAMES[0],
+        ("SessionType", "Discovery"),
+        ("MaxBurstLength", "65536"),
+    ];
+    let TargetLoginStep::Done(bytes, done) = bench.send(0x87, &pairs) else {
+        panic!("not in")
+    };
     assert!(done.session.target().is_none());
     let (_, pairs) = answer_of(&bytes);
     assert!(pairs.contains(&("MaxBurstLength".into(), "Irrelevant".into())));
@@ -292,7 +420,9 @@ fn any_header() {
     for _ in 0..20_000 {
         let mut bench = Bench::new(random.chance(0.5), false);
         let mut data = Vec::new();
-        with(&[("AuthMethod", "CHAP,None")]).iter().for_each(|(k, v)| push_pair(&mut data, k, v));
+        with(&[("AuthMethod", "CHAP,None")])
+            .iter()
+            .for_each(|(k, v)| push_pair(&mut data, k, v));
         for _ in 0..3 {
             let mut bytes = bench.request.as_bytes().to_vec();
             let at = random.below(48) as usize;

@@ -20,6 +20,8 @@ pub(super) fn time(from: &Host, to: &Host, patience: Duration) -> io::Result<Dur
     near.shutdown(Shutdown::Write)?;
     match far.read(&mut [0])? {
         0 => Ok(begin.elapsed()),
-        _ => Err(io::Error::other("received data on a connection on which nothing was sent")),
+        _ => Err(io::Error::other(
+            "received data on a connection on which nothing was sent",
+        )),
     }
 }

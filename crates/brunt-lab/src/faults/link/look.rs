@@ -13,9 +13,9 @@ use brunt_result::link::LinkCounts;
 use super::close;
 use super::probe::{Probe, ProbeTrain, Seen};
 use super::signs::{
-    EXPECTED, EXPECTED_GONE, EXPECTED_LEAST, LATE, PACKETS_MAX, PACKETS_MIN, TIMED_MIN, Trouble, adds,
-    between, beyond, hardest, later, longest, missing, more_jitter, packets, plainer, shortest, slower,
-    still, upwards,
+    EXPECTED, EXPECTED_GONE, EXPECTED_LEAST, LATE, PACKETS_MAX, PACKETS_MIN, TIMED_MIN, Trouble,
+    adds, between, beyond, hardest, later, longest, missing, more_jitter, packets, plainer,
+    shortest, slower, still, upwards,
 };
 use crate::link::Settings;
 use crate::{Host, LinkHandle};
@@ -67,7 +67,11 @@ pub(in super::super) enum Unseen {
     )]
     JitterHidden { jitter: Span, apart: Duration },
     #[error("no {} on {seen}{instead}", listed(.absent, ", no "))]
-    Absent { absent: Vec<Trouble>, seen: Seen, instead: String },
+    Absent {
+        absent: Vec<Trouble>,
+        seen: Seen,
+        instead: String,
+    },
     #[error(
         "a rate of {:.3} Mb/s is not visible: trains of packets passed at {:.3} Mb/s, before at {:.3} Mb/s; write rate = \"{}kb/s\" or less",
         *.rate as f64 / 1e6,
@@ -77,7 +81,11 @@ pub(in super::super) enum Unseen {
     )]
     NoLine { rate: u64, now: f64, before: f64 },
     #[error("still {} on {seen}{instead}", listed(.present, ", "))]
-    Still { present: Vec<Trouble>, seen: Box<str>, instead: String },
+    Still {
+        present: Vec<Trouble>,
+        seen: Box<str>,
+        instead: String,
+    },
     #[error(
         "packets do not pass although they should: {seen}; write a loss below 1 for the links between these hosts, or end the fault that stops them first"
     )]
@@ -97,7 +105,11 @@ pub(in super::super) enum Unseen {
 }
 
 fn listed(troubles: &[Trouble], between: &str) -> String {
-    troubles.iter().map(ToString::to_string).collect::<Vec<_>>().join(between)
+    troubles
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(between)
 }
 
 /// A link, its hosts, and the settings that it has and is to have.
@@ -134,13 +146,22 @@ impl Look<'_> {
     }
 
     /// How fast the line is seen to be, for a train that one of this rate takes.
-    fn quickest(&self, way: usize, settings: &Settings, rate: u64, clock: &Clock) -> io::Result<f64> {
-        let queue = self.before[way].queue_bytes().min(self.during[way].queue_bytes());
+    fn quickest(
+        &self,
+        way: usize,
+        settings: &Settings,
+        rate: u64,
+        clock: &Clock,
+    ) -> io::Result<f64> {
+        let queue = self.before[way]
+            .queue_bytes()
+            .min(self.during[way].queue_bytes());
         let train = ProbeTrain::for_line(rate, queue);
         // Behind what the experiment itself has in the queue.
         let wait = longest(settings) + train.time(rate) * 2;
         let follow = train.time(rate) + settings.jitter.0 * 4 + LATE / 5;
-        self.probe(way)?.quickest(clock, TRAINS, train, shortest(settings), [wait, follow])
+        self.probe(way)?
+            .quickest(clock, TRAINS, train, shortest(settings), [wait, follow])
     }
 
     /// What is seen before the change, where that has to be known to tell the change from it.
@@ -163,9 +184,16 @@ impl Look<'_> {
             let soon = between(before, during);
             for _ in 0..LOOKS_BEFORE {
                 let deadline = clock.now().after(PATIENCE);
-                let enough = |seen: &Seen| Ok(seen.least().is_some_and(|least| (least as f64) < soon));
-                let seen =
-                    self.probe(way)?.flood(clock, PACKETS_MIN, None, longest(before), deadline, enough)?;
+                let enough =
+                    |seen: &Seen| Ok(seen.least().is_some_and(|least| (least as f64) < soon));
+                let seen = self.probe(way)?.flood(
+                    clock,
+                    PACKETS_MIN,
+                    None,
+                    longest(before),
+                    deadline,
+                    enough,
+                )?;
                 quick.least = quick.least.into_iter().chain(seen.least()).min();
                 if quick.least.is_none_or(|least| (least as f64) < soon) {
                     break;
@@ -191,7 +219,10 @@ impl Look<'_> {
             let enough = |seen: &Seen| Ok(seen.arrived() >= TIMED_MIN);
             let wait = longest(&self.before[way]);
             let seen = probe.flood(clock, 2 * TIMED_MIN as u64, None, wait, deadline, enough)?;
-            least = least.into_iter().chain(seen.apart().map(Duration::from_nanos)).min();
+            least = least
+                .into_iter()
+                .chain(seen.apart().map(Duration::from_nanos))
+                .min();
             if least.is_none_or(|least| least < most) {
                 break;
             }
@@ -201,9 +232,13 @@ impl Look<'_> {
 
     /// How long the end of a connection takes on its way.
     fn close(&self, way: usize) -> io::Result<Duration> {
-        let held = self.before[way].slow_close.0.max(self.during[way].slow_close.0);
+        let held = self.before[way]
+            .slow_close
+            .0
+            .max(self.during[way].slow_close.0);
         // A handshake and an end, each sent a few times where packets are lost.
-        let patience = PATIENCE + held + (longest(&self.before[way]) + longest(&self.during[way])) * 4;
+        let patience =
+            PATIENCE + held + (longest(&self.before[way]) + longest(&self.during[way])) * 4;
         close::time(&self.hosts[way], &self.hosts[1 - way], patience)
     }
 
@@ -215,7 +250,10 @@ impl Look<'_> {
         }
         let took = self.close(way)?;
         match took >= held.0 {
-            true => Ok(format!("a connection took {:.3} ms to close", took.as_secs_f64() * 1e3)),
+            true => Ok(format!(
+                "a connection took {:.3} ms to close",
+                took.as_secs_f64() * 1e3
+            )),
             false => Err(Unseen::ClosedSoon { held, took }),
         }
     }
@@ -226,7 +264,10 @@ impl Look<'_> {
         loop {
             let took = self.close(way)?;
             if took < was.0 {
-                return Ok(format!("a connection took {:.3} ms to close", took.as_secs_f64() * 1e3));
+                return Ok(format!(
+                    "a connection took {:.3} ms to close",
+                    took.as_secs_f64() * 1e3
+                ));
             }
             if clock.now() >= deadline {
                 return Err(Unseen::ClosedLate { took });
@@ -235,7 +276,12 @@ impl Look<'_> {
     }
 
     /// Probes one direction until the change was seen, all of it; empty where nothing changes.
-    pub(super) fn for_change(&self, way: usize, quick: &Quick, clock: &Clock) -> Result<String, Unseen> {
+    pub(super) fn for_change(
+        &self,
+        way: usize,
+        quick: &Quick,
+        clock: &Clock,
+    ) -> Result<String, Unseen> {
         let (before, during) = (&self.before[way], &self.during[way]);
         if during == before {
             return Ok(String::new());
@@ -284,13 +330,19 @@ impl Look<'_> {
         if settings.loss_share() >= 1.0 {
             return Ok(String::new());
         }
-        let packets = (PACKETS_MIN as f64 / (1.0 - settings.loss_share())).min(PACKETS_MAX as f64) as u64;
+        let packets =
+            (PACKETS_MIN as f64 / (1.0 - settings.loss_share())).min(PACKETS_MAX as f64) as u64;
         let deadline = clock.now().after(PATIENCE);
         let enough = |seen: &Seen| Ok(seen.arrived() >= TIMED_MIN);
         let wait = longest(settings);
-        let seen = self.probe(way)?.flood(clock, packets, settings.rate_bits(), wait, deadline, enough)?;
+        let seen =
+            self.probe(way)?
+                .flood(clock, packets, settings.rate_bits(), wait, deadline, enough)?;
         match seen.arrived() >= TIMED_MIN {
-            true => Ok(format!("passes as before, {} probe packets", seen.arrived())),
+            true => Ok(format!(
+                "passes as before, {} probe packets",
+                seen.arrived()
+            )),
             false => Err(Unseen::Stopped { seen }),
         }
     }
@@ -309,15 +361,31 @@ impl Look<'_> {
             return Err(Unseen::TooRare { what, instead });
         }
         let most = more_jitter(before, during);
-        if let Some(apart) = quick.apart.filter(|apart| most.is_some_and(|most| *apart >= most)) {
-            return Err(Unseen::JitterHidden { jitter: during.jitter, apart });
+        if let Some(apart) = quick
+            .apart
+            .filter(|apart| most.is_some_and(|most| *apart >= most))
+        {
+            return Err(Unseen::JitterHidden {
+                jitter: during.jitter,
+                apart,
+            });
         }
-        if let Some(least) = quick.least.filter(|least| *least as f64 >= between(before, during)) {
-            return Err(Unseen::DelayHidden { delay: during.delay, took_nanos: least });
+        if let Some(least) = quick
+            .least
+            .filter(|least| *least as f64 >= between(before, during))
+        {
+            return Err(Unseen::DelayHidden {
+                delay: during.delay,
+                took_nanos: least,
+            });
         }
         let blur = DELAY_LEAST.max(before.jitter.0.max(during.jitter.0) / 4);
         if later(before, during) && during.delay.0 - before.delay.0 < blur {
-            return Err(Unseen::DelayAlike { is: during.delay, was: before.delay, blur });
+            return Err(Unseen::DelayAlike {
+                is: during.delay,
+                was: before.delay,
+                blur,
+            });
         }
         let packets = packets(before, during, EXPECTED).min(PACKETS_MAX);
         let start = self.counts(way);
@@ -333,12 +401,22 @@ impl Look<'_> {
         };
         let deadline = clock.now().after(PATIENCE);
         let enough = |seen: &Seen| Ok(missing(seen).is_empty());
-        let seen =
-            self.probe(way)?.flood(clock, packets, during.rate_bits(), longest(during), deadline, enough)?;
+        let seen = self.probe(way)?.flood(
+            clock,
+            packets,
+            during.rate_bits(),
+            longest(during),
+            deadline,
+            enough,
+        )?;
         let absent = missing(&seen);
         if !absent.is_empty() {
             let instead = plainer(&absent, during);
-            return Err(Unseen::Absent { absent, seen, instead });
+            return Err(Unseen::Absent {
+                absent,
+                seen,
+                instead,
+            });
         }
         let (Some(rate), Some(quick)) = (slower(before, during), quick.line) else {
             return Ok(seen.to_string());
@@ -350,7 +428,11 @@ impl Look<'_> {
                 now / 1e6,
                 quick / 1e6
             )),
-            false => Err(Unseen::NoLine { rate, now, before: quick }),
+            false => Err(Unseen::NoLine {
+                rate,
+                now,
+                before: quick,
+            }),
         }
     }
 
@@ -363,8 +445,12 @@ impl Look<'_> {
         clock: &Clock,
     ) -> Result<String, Unseen> {
         // What waits in front of a slow line is sent first, at its rate.
-        let queued = was.rate_bits().map_or(0.0, |rate| was.queue_bytes() as f64 * 8.0 / rate as f64);
-        let deadline = clock.now().after(PATIENCE + Duration::from_secs_f64(queued.min(60.0)) + was.delay.0);
+        let queued = was
+            .rate_bits()
+            .map_or(0.0, |rate| was.queue_bytes() as f64 * 8.0 / rate as f64);
+        let deadline = clock
+            .now()
+            .after(PATIENCE + Duration::from_secs_f64(queued.min(60.0)) + was.delay.0);
         let packets = packets(now, was, EXPECTED_GONE).min(PACKETS_MAX);
         loop {
             let start = self.counts(way);
@@ -372,9 +458,14 @@ impl Look<'_> {
             // fault ended counts as the fault's.
             let hurts = |seen: &Seen| still(now, was, seen, packets);
             let wait = longest(now);
-            let seen = self
-                .probe(way)?
-                .flood(clock, packets, now.rate_bits(), wait, deadline, |seen| Ok(!hurts(seen).is_empty()))?;
+            let seen = self.probe(way)?.flood(
+                clock,
+                packets,
+                now.rate_bits(),
+                wait,
+                deadline,
+                |seen| Ok(!hurts(seen).is_empty()),
+            )?;
             let carried = self.counts(way).since(&start);
             let mut present = hurts(&seen);
             if now.loss_share() == 0.0 && carried.lost > 0 {
@@ -398,7 +489,11 @@ impl Look<'_> {
             }
             if clock.now() >= deadline {
                 let instead = beyond(&present, &seen, line);
-                return Err(Unseen::Still { present, seen: told.into(), instead });
+                return Err(Unseen::Still {
+                    present,
+                    seen: told.into(),
+                    instead,
+                });
             }
         }
     }

@@ -38,7 +38,14 @@ impl LinkChange {
         before: [Settings; 2],
         during: [Settings; 2],
     ) -> LinkChange {
-        LinkChange { link, hosts, before, during, only: None, injected: false }
+        LinkChange {
+            link,
+            hosts,
+            before,
+            during,
+            only: None,
+            injected: false,
+        }
     }
 
     /// The same of one direction.
@@ -51,7 +58,14 @@ impl LinkChange {
     ) -> LinkChange {
         let mut both = before.clone();
         both[direction as usize] = during;
-        LinkChange { link, hosts, before, during: both, only: Some(direction), injected: false }
+        LinkChange {
+            link,
+            hosts,
+            before,
+            during: both,
+            only: Some(direction),
+            injected: false,
+        }
     }
 
     fn refused(&self, what: &str, source: std::io::Error) -> FaultError {
@@ -64,13 +78,20 @@ impl LinkChange {
             since = self
                 .link
                 .change(direction, settings.clone())
-                .map_err(|error| self.refused("cannot change the link", std::io::Error::other(error)))?;
+                .map_err(|error| {
+                    self.refused("cannot change the link", std::io::Error::other(error))
+                })?;
         }
         Ok(since)
     }
 
     fn look(&self) -> Look<'_> {
-        Look { link: &self.link, hosts: &self.hosts, before: &self.before, during: &self.during }
+        Look {
+            link: &self.link,
+            hosts: &self.hosts,
+            before: &self.before,
+            during: &self.during,
+        }
     }
 
     /// Looks at both directions; what was seen, or else in which direction and what.
@@ -84,7 +105,9 @@ impl LinkChange {
             match look(way) {
                 Ok(seen) if seen.is_empty() => {}
                 Ok(seen) => told.push(format!("{name}: {seen}")),
-                Err(Unseen::Probe(error)) => return Err(self.refused("cannot probe the link", error)),
+                Err(Unseen::Probe(error)) => {
+                    return Err(self.refused("cannot probe the link", error));
+                }
                 Err(seen) => return Err(unseen(format!("{name}: {seen}"))),
             }
         }
@@ -99,19 +122,36 @@ impl LinkChange {
 
 impl Fault for LinkChange {
     fn describe(&self) -> String {
-        let Some(only) = self.only else { return format!("link {} changed", self.link.name()) };
+        let Some(only) = self.only else {
+            return format!("link {} changed", self.link.name());
+        };
         let (from, to) = (&self.hosts[only as usize], &self.hosts[1 - only as usize]);
-        let what = if self.during[only as usize].loss_share() >= 1.0 { "cut" } else { "changed" };
-        format!("link {} {what} from {} to {}", self.link.name(), from.name(), to.name())
+        let what = if self.during[only as usize].loss_share() >= 1.0 {
+            "cut"
+        } else {
+            "changed"
+        };
+        format!(
+            "link {} {what} from {} to {}",
+            self.link.name(),
+            from.name(),
+            to.name()
+        )
     }
 
     fn inject(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         if self.injected {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it is injected already" });
+            return Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it is injected already",
+            });
         }
         if self.during == self.before {
             let seen = "the link already has these settings".to_string();
-            return Err(FaultError::NotShown { fault: self.describe(), seen });
+            return Err(FaultError::NotShown {
+                fault: self.describe(),
+                seen,
+            });
         }
         let before = |way| self.look().before(way, clock);
         let quick: Result<Vec<Quick>, _> = [0, 1].into_iter().map(before).collect();
@@ -123,18 +163,37 @@ impl Fault for LinkChange {
             true => self.look().for_passing(way, clock),
             false => self.look().for_change(way, &quick[way], clock),
         };
-        let what = self.both(look, |seen| FaultError::NotShown { fault: self.describe(), seen })?;
-        Ok(Proof { at, seen: clock.now(), what, value: None })
+        let what = self.both(look, |seen| FaultError::NotShown {
+            fault: self.describe(),
+            seen,
+        })?;
+        Ok(Proof {
+            at,
+            seen: clock.now(),
+            what,
+            value: None,
+        })
     }
 
     fn remove(&mut self, clock: &Clock) -> Result<Proof, FaultError> {
         if !std::mem::take(&mut self.injected) {
-            return Err(FaultError::Misuse { fault: self.describe(), what: "it was not injected" });
+            return Err(FaultError::Misuse {
+                fault: self.describe(),
+                what: "it was not injected",
+            });
         }
         let at = self.set(&self.before)?;
         let look = |way| self.look().for_return(way, clock);
-        let what = self.both(look, |seen| FaultError::NotGone { fault: self.describe(), seen })?;
-        Ok(Proof { at, seen: clock.now(), what, value: None })
+        let what = self.both(look, |seen| FaultError::NotGone {
+            fault: self.describe(),
+            seen,
+        })?;
+        Ok(Proof {
+            at,
+            seen: clock.now(),
+            what,
+            value: None,
+        })
     }
 }
 

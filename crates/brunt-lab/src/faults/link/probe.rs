@@ -57,7 +57,11 @@ impl Seen {
     /// Packets that all arrived, in these nanoseconds.
     #[cfg(test)]
     pub(super) fn of_times(times: Vec<u64>) -> Seen {
-        Seen { known: times.len() as u64, times, ..Seen::default() }
+        Seen {
+            known: times.len() as u64,
+            times,
+            ..Seen::default()
+        }
     }
 
     /// Nanoseconds on the way of this share (0 to 1) of the packets or less.
@@ -85,8 +89,18 @@ impl Seen {
 
 impl std::fmt::Display for Seen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Seen { known, missing, twice, overtaken, damaged, .. } = self;
-        write!(f, "{known} probe packets, {missing} missing, {twice} twice, {overtaken} overtaken, ")?;
+        let Seen {
+            known,
+            missing,
+            twice,
+            overtaken,
+            damaged,
+            ..
+        } = self;
+        write!(
+            f,
+            "{known} probe packets, {missing} missing, {twice} twice, {overtaken} overtaken, "
+        )?;
         write!(f, "{damaged} damaged")?;
         if self.marked > 0 {
             write!(f, ", {} marked with congestion", self.marked)?;
@@ -113,7 +127,9 @@ impl Probe {
         let open = |host: &Host| host.run(|| UdpSocket::bind((host.address(), 0)));
         // It stays that host's, whoever reads it.
         let snmp = to.run(|| File::open("/proc/thread-self/net/snmp"))?;
-        let netstat = capable.then(|| to.run(|| File::open("/proc/thread-self/net/netstat"))).transpose()?;
+        let netstat = capable
+            .then(|| to.run(|| File::open("/proc/thread-self/net/netstat")))
+            .transpose()?;
         let (from, to) = (open(from)?, open(to)?);
         if capable {
             rustix::net::sockopt::set_ip_tos(&from, ECT_0)?;
@@ -123,7 +139,12 @@ impl Probe {
         from.set_nonblocking(true)?;
         to.set_nonblocking(true)?;
         sys::set_receive_buffer(to.as_fd(), RECEIVE_BYTES);
-        Ok(Probe { from, to, snmp, netstat })
+        Ok(Probe {
+            from,
+            to,
+            snmp,
+            netstat,
+        })
     }
 
     /// Sends up to `packets` small ones and looks what becomes of each within `wait`; ends before when
@@ -138,8 +159,11 @@ impl Probe {
         mut enough: impl FnMut(&Seen) -> io::Result<bool>,
     ) -> io::Result<Seen> {
         let burst_bits = (BURST as usize * (SMALL_BYTES + HEADER_BYTES) * 8) as f64;
-        let pace = line
-            .map_or(PACE, |line| PACE.max(Duration::from_secs_f64(burst_bits / (line as f64 * LINE_SHARE))));
+        let pace = line.map_or(PACE, |line| {
+            PACE.max(Duration::from_secs_f64(
+                burst_bits / (line as f64 * LINE_SHARE),
+            ))
+        });
         let damaged_before = self.checksum_errors()?;
         let marked_before = self.marks()?;
         let drops_before = sys::socket_drops(self.to.as_fd())?;
@@ -225,12 +249,17 @@ impl Probe {
 
     /// Packets that the receiving host's checksums threw away so far, of IP, TCP and UDP.
     fn checksum_errors(&self) -> io::Result<u64> {
-        Ok(count_named(&read_again(&self.snmp)?, &["InHdrErrors", "InCsumErrors"]))
+        Ok(count_named(
+            &read_again(&self.snmp)?,
+            &["InHdrErrors", "InCsumErrors"],
+        ))
     }
 
     /// Packets marked with congestion that reached the receiving host so far; none where none can be marked.
     fn marks(&self) -> io::Result<u64> {
-        let Some(netstat) = &self.netstat else { return Ok(0) };
+        let Some(netstat) = &self.netstat else {
+            return Ok(0);
+        };
         Ok(count_named(&read_again(netstat)?, &["InCEPkts"]))
     }
 }
@@ -274,7 +303,9 @@ impl Flood {
         let mut packet = [0u8; LARGE_BYTES];
         while let Some(bytes) = receive(to, &mut packet)? {
             let index = number(&packet[..bytes]);
-            let Some(count) = self.arrived.get_mut(index).filter(|_| bytes == SMALL_BYTES) else { continue };
+            let Some(count) = self.arrived.get_mut(index).filter(|_| bytes == SMALL_BYTES) else {
+                continue;
+            };
             *count = count.saturating_add(1);
             if *count > 1 {
                 self.seen.twice += 1;
@@ -283,7 +314,9 @@ impl Flood {
             // It was given up, and came nevertheless.
             self.missing -= u64::from(index < self.settled);
             if self.seen.times.len() < TIMES_MAX {
-                self.seen.times.push(clock.now().since(self.sent[index]).as_nanos() as u64);
+                self.seen
+                    .times
+                    .push(clock.now().since(self.sent[index]).as_nanos() as u64);
             }
             self.seen.overtaken += u64::from(self.latest.is_some_and(|latest| index < latest));
             self.latest = self.latest.max(Some(index));
@@ -313,10 +346,17 @@ pub(super) struct ProbeTrain {
 impl ProbeTrain {
     /// One that takes a line of this rate about 25 ms, and fits into half of a queue of so many bytes.
     pub(super) fn for_line(rate: u64, queue_bytes: u64) -> ProbeTrain {
-        let bytes = if rate < 1_000_000 { SMALL_BYTES } else { LARGE_BYTES };
+        let bytes = if rate < 1_000_000 {
+            SMALL_BYTES
+        } else {
+            LARGE_BYTES
+        };
         let of_time = rate / 40 / ((bytes + HEADER_BYTES) as u64 * 8);
         let of_queue = queue_bytes / 2 / (bytes + HEADER_BYTES) as u64;
-        ProbeTrain { packets: of_time.min(of_queue).clamp(3, 32), bytes }
+        ProbeTrain {
+            packets: of_time.min(of_queue).clamp(3, 32),
+            bytes,
+        }
     }
 
     /// How long a line of this rate takes.
@@ -327,7 +367,9 @@ impl ProbeTrain {
 }
 
 fn number(packet: &[u8]) -> usize {
-    packet.first_chunk().map_or(usize::MAX, |bytes| u64::from_le_bytes(*bytes) as usize)
+    packet
+        .first_chunk()
+        .map_or(usize::MAX, |bytes| u64::from_le_bytes(*bytes) as usize)
 }
 
 /// What has arrived, if anything has.
@@ -357,7 +399,10 @@ fn count_named(text: &str, names: &[&str]) -> u64 {
     let lines: Vec<&str> = text.lines().collect();
     let pairs = lines.chunks_exact(2);
     let named = pairs.flat_map(|pair| pair[0].split_whitespace().zip(pair[1].split_whitespace()));
-    named.filter(|(name, _)| names.contains(name)).filter_map(|(_, value)| value.parse::<u64>().ok()).sum()
+    named
+        .filter(|(name, _)| names.contains(name))
+        .filter_map(|(_, value)| value.parse::<u64>().ok())
+        .sum()
 }
 
 #[cfg(test)]
@@ -375,7 +420,10 @@ mod tests {
         assert_eq!(errors("Udp: InCsumErrors\nUdp:"), 0);
         // The names that are looked for are those of this very kernel.
         let own = std::fs::read_to_string("/proc/self/net/snmp").unwrap();
-        assert!(own.contains("InHdrErrors") && own.contains("InCsumErrors"), "{own}");
+        assert!(
+            own.contains("InHdrErrors") && own.contains("InCsumErrors"),
+            "{own}"
+        );
         let own = std::fs::read_to_string("/proc/self/net/netstat").unwrap();
         assert!(own.contains("InCEPkts"), "{own}");
     }
@@ -385,7 +433,11 @@ mod tests {
     fn trains_fit_their_line() {
         let check = |rate, queue, packets, bytes| {
             let train = ProbeTrain::for_line(rate, queue);
-            assert_eq!((train.packets, train.bytes), (packets, bytes), "{rate} {queue}");
+            assert_eq!(
+                (train.packets, train.bytes),
+                (packets, bytes),
+                "{rate} {queue}"
+            );
         };
         check(1_000_000_000, 1 << 20, 32, LARGE_BYTES);
         check(1_000_000_000, 9018, 3, LARGE_BYTES);

@@ -88,16 +88,30 @@ pub(super) fn slower(before: &Settings, during: &Settings) -> Option<u64> {
 
 /// After so long a packet does not come any more.
 pub(crate) fn longest(settings: &Settings) -> Duration {
-    let queued = settings.rate_bits().map_or(0.0, |rate| settings.queue_bytes() as f64 * 8.0 / rate as f64);
-    let held = if settings.reorder > 0.0 { settings.reorder_by.0 } else { Duration::ZERO };
+    let queued = settings.rate_bits().map_or(0.0, |rate| {
+        settings.queue_bytes() as f64 * 8.0 / rate as f64
+    });
+    let held = if settings.reorder > 0.0 {
+        settings.reorder_by.0
+    } else {
+        Duration::ZERO
+    };
     // A queue that never empties belongs to a load that fills it; a bound all the same.
-    settings.delay.0 + settings.jitter.0 * 4 + held + LATE + Duration::from_secs_f64(queued.min(2.0))
+    settings.delay.0
+        + settings.jitter.0 * 4
+        + held
+        + LATE
+        + Duration::from_secs_f64(queued.min(2.0))
 }
 
 /// No packet is quicker.
 pub(super) fn shortest(settings: &Settings) -> Duration {
     // The values of a table end at four jitters.
-    let early = if settings.distribution.is_some() { 4 } else { 1 };
+    let early = if settings.distribution.is_some() {
+        4
+    } else {
+        1
+    };
     settings.delay.0.saturating_sub(settings.jitter.0 * early)
 }
 
@@ -108,7 +122,10 @@ pub(super) fn later(before: &Settings, during: &Settings) -> bool {
 
 /// Nanoseconds that this share of the packets takes at most.
 fn quantile(settings: &Settings, share: f64) -> f64 {
-    let table = settings.distribution.as_ref().and_then(|named| named.table());
+    let table = settings
+        .distribution
+        .as_ref()
+        .and_then(|named| named.table());
     let jitters = table.map_or(2.0 * share - 1.0, |table| table.quantile(share));
     (settings.delay.0.as_nanos() as f64 + jitters * settings.jitter.0.as_nanos() as f64).max(0.0)
 }
@@ -117,19 +134,32 @@ fn quantile(settings: &Settings, share: f64) -> f64 {
 /// which side of a gap the median of some packets lies is chance; then it is the middle of the slower peak.
 fn judged(during: &Settings) -> f64 {
     let apart = |from, to| quantile(during, to) - quantile(during, from);
-    if apart(0.4, 0.6) * 2.0 > apart(0.1, 0.9) { 0.8 } else { 0.5 }
+    if apart(0.4, 0.6) * 2.0 > apart(0.1, 0.9) {
+        0.8
+    } else {
+        0.5
+    }
 }
 
 /// Nanoseconds that the [`judged`] share of packets takes, and not a little less of them: where a peak begins just below
 /// the share, fewer packets than expected would miss it.
 fn typical(settings: &Settings, share: f64) -> f64 {
-    if share > 0.5 { quantile(settings, share - 0.1) } else { quantile(settings, share) }
+    if share > 0.5 {
+        quantile(settings, share - 0.1)
+    } else {
+        quantile(settings, share)
+    }
 }
 
 /// The jitter, in nanoseconds, of an evenly distributed delay of which the middle 80 % lie as far apart.
 fn jitter(settings: &Settings) -> f64 {
-    let table = settings.distribution.as_ref().and_then(|named| named.table());
-    let apart = table.map_or(1.0, |table| (table.quantile(0.9) - table.quantile(0.1)) / 1.6);
+    let table = settings
+        .distribution
+        .as_ref()
+        .and_then(|named| named.table());
+    let apart = table.map_or(1.0, |table| {
+        (table.quantile(0.9) - table.quantile(0.1)) / 1.6
+    });
     apart * settings.jitter.0.as_nanos() as f64
 }
 
@@ -147,7 +177,9 @@ pub(super) fn between(before: &Settings, during: &Settings) -> f64 {
 
 /// Whether there is more of a trouble that probe packets meet.
 pub(super) fn adds(before: &Settings, during: &Settings) -> bool {
-    let more = shares(before, during).iter().any(|share| share.during > share.before);
+    let more = shares(before, during)
+        .iter()
+        .any(|share| share.during > share.before);
     let times = during.delay.0 > before.delay.0 || jitter(during) > jitter(before);
     more || times || slower(before, during).is_some()
 }
@@ -165,7 +197,12 @@ impl Share {
     /// Packets on which it is expected so many times if it is new; if there is more of it, packets on which the
     /// numbers before and during lie so far apart that half way between is 4.3 standard deviations from both.
     fn packets(&self, times: f64) -> f64 {
-        let Share { before, during, events, .. } = *self;
+        let Share {
+            before,
+            during,
+            events,
+            ..
+        } = *self;
         if before == 0.0 {
             return times / events;
         }
@@ -182,7 +219,13 @@ impl Share {
         let clumps = self.during / self.events;
         let mut during = self.during;
         while during < 1.0
-            && (Share { during, events: during / clumps, ..*self }).packets(EXPECTED_LEAST) > most
+            && (Share {
+                during,
+                events: during / clumps,
+                ..*self
+            })
+            .packets(EXPECTED_LEAST)
+                > most
         {
             during = (self.before + (during - self.before) * 1.5).min(1.0);
         }
@@ -193,13 +236,21 @@ impl Share {
     fn shows(&self, hit: u64, known: u64, packets: u64) -> bool {
         match self.before == 0.0 {
             true => hit > 0,
-            false => known >= packets && hit as f64 > f64::midpoint(self.before, self.during) * known as f64,
+            false => {
+                known >= packets
+                    && hit as f64 > f64::midpoint(self.before, self.during) * known as f64
+            }
         }
     }
 }
 
 fn shares(before: &Settings, during: &Settings) -> [Share; 5] {
-    let share = |what, before: f64, during: f64| Share { what, before, during, events: during };
+    let share = |what, before: f64, during: f64| Share {
+        what,
+        before,
+        during,
+        events: during,
+    };
     let lost = Share {
         events: during.loss_model().events(),
         ..share(Trouble::Loss, before.loss_share(), during.loss_share())
@@ -215,14 +266,21 @@ fn shares(before: &Settings, during: &Settings) -> [Share; 5] {
 
 /// How many packets met each of [`shares`].
 fn hits(seen: &Seen) -> [u64; 5] {
-    [seen.missing, seen.damaged, seen.marked, seen.twice, seen.overtaken]
+    [
+        seen.missing,
+        seen.damaged,
+        seen.marked,
+        seen.twice,
+        seen.overtaken,
+    ]
 }
 
 /// Packets that it takes to see each trouble of which there is more; see [`Share::packets`].
 pub(super) fn packets(before: &Settings, during: &Settings, times: f64) -> u64 {
     let all = shares(before, during);
     let more = all.iter().filter(|share| share.during > share.before);
-    more.map(|share| share.packets(times) as u64).fold(PACKETS_MIN, u64::max)
+    more.map(|share| share.packets(times) as u64)
+        .fold(PACKETS_MIN, u64::max)
 }
 
 /// The trouble that takes the most packets, in words, and what could be seen instead.
@@ -230,10 +288,15 @@ pub(super) fn hardest(before: &Settings, during: &Settings) -> (String, String) 
     let all = shares(before, during);
     let more = all.iter().filter(|share| share.during > share.before);
     let most = more.max_by(|a, b| a.packets(EXPECTED).total_cmp(&b.packets(EXPECTED)));
-    let Some(share) = most else { return Default::default() };
+    let Some(share) = most else {
+        return Default::default();
+    };
     let what = match share.before {
         0.0 => format!("{} at a share of {}", share.what, share.during),
-        before => format!("{} at a share of {} in place of {before}", share.what, share.during),
+        before => format!(
+            "{} at a share of {} in place of {before}",
+            share.what, share.during
+        ),
     };
     let least = two_digits_up(share.least_that_shows());
     let key = share.what.key().unwrap_or("loss");
@@ -253,7 +316,11 @@ pub(super) fn plainer(absent: &[Trouble], during: &Settings) -> String {
         Trouble::Jitter => Some(format!("jitter = \"{}\"", upwards(during.jitter.0 * 2))),
         _ => {
             let share = shares.iter().find(|share| share.what == *trouble)?;
-            Some(format!("{} = {}", trouble.key()?, two_digits_up((share.during * 2.0).min(1.0))))
+            Some(format!(
+                "{} = {}",
+                trouble.key()?,
+                two_digits_up((share.during * 2.0).min(1.0))
+            ))
         }
     };
     advised(absent.iter().filter_map(written))
@@ -270,10 +337,15 @@ pub(super) fn beyond(present: &[Trouble], seen: &Seen, line: Option<f64>) -> Str
     let hits: Vec<(Trouble, u64)> = hits.collect();
     let written = |trouble: &Trouble| match trouble {
         Trouble::Delay => Some(format!("delay = \"{}\"", twice(seen.least()?))),
-        Trouble::Jitter => Some(format!("jitter = \"{}\"", twice(seen.time(0.75)? - seen.time(0.25)?))),
+        Trouble::Jitter => Some(format!(
+            "jitter = \"{}\"",
+            twice(seen.time(0.75)? - seen.time(0.25)?)
+        )),
         Trouble::SlowLine => Some(format!("rate = \"{}kb/s\"", (line? / 2e3).max(1.0) as u64)),
         _ => {
-            let (_, hit) = hits.iter().find(|(what, hit)| what == trouble && *hit > 0)?;
+            let (_, hit) = hits
+                .iter()
+                .find(|(what, hit)| what == trouble && *hit > 0)?;
             let share = (*hit as f64 / seen.known.max(1) as f64 * 2.0).min(1.0);
             Some(format!("{} = {}", trouble.key()?, two_digits_up(share)))
         }
@@ -283,7 +355,11 @@ pub(super) fn beyond(present: &[Trouble], seen: &Seen, line: Option<f64>) -> Str
 
 fn advised(settings: impl Iterator<Item = String>) -> String {
     let settings: Vec<String> = settings.collect();
-    if settings.is_empty() { String::new() } else { format!("; write {}", settings.join(", ")) }
+    if settings.is_empty() {
+        String::new()
+    } else {
+        format!("; write {}", settings.join(", "))
+    }
 }
 
 /// A time to write in a file, of two digits, not shorter than this one.
@@ -336,7 +412,12 @@ pub(super) fn missing(before: &Settings, during: &Settings, seen: &Seen) -> Vec<
 }
 
 /// What is still to be seen of settings that are over, on up to `packets` packets.
-pub(super) fn still(before: &Settings, during: &Settings, seen: &Seen, packets: u64) -> Vec<Trouble> {
+pub(super) fn still(
+    before: &Settings,
+    during: &Settings,
+    seen: &Seen,
+    packets: u64,
+) -> Vec<Trouble> {
     let mut still = Vec::new();
     let timed = seen.arrived() >= TIMED_MIN;
     let time = |share: f64| seen.time(share).map_or(0.0, |time| time as f64);
@@ -345,7 +426,8 @@ pub(super) fn still(before: &Settings, during: &Settings, seen: &Seen, packets: 
     }
     // The middle half of packets lies about as far apart as the jitter is long, whatever its shape.
     let apart = f64::midpoint(jitter(before), jitter(during));
-    if jitter(during) > jitter(before) && timed && time(0.75) - time(0.25) > apart.max(JITTER_LEAST) {
+    if jitter(during) > jitter(before) && timed && time(0.75) - time(0.25) > apart.max(JITTER_LEAST)
+    {
         still.push(Trouble::Jitter);
     }
     // Less than half of what would be expected is none of it.
@@ -374,7 +456,10 @@ mod tests {
     fn delays_of_two_peaks_are_judged_by_what_the_table_does() {
         let table = |name: &str, values: &str| {
             let table = values.parse().expect("a table");
-            Distribution::File { path: name.into(), table: Some(Arc::new(table)) }
+            Distribution::File {
+                path: name.into(),
+                table: Some(Arc::new(table)),
+            }
         };
         let mut random = Random::new(7);
         for (distribution, jitter) in [
@@ -382,9 +467,24 @@ mod tests {
             (Some(Distribution::Normal), "1ms"),
             (Some(Distribution::Pareto), "1ms"),
             (Some(table("even.dist", "-8192 8192")), "4ms"),
-            (Some(table("even.dist", &"-8192 -8000 8000 8192 ".repeat(100))), "4ms"),
-            (Some(table("slow.dist", &"-8192 -8192 8192 8192 8192 ".repeat(100))), "4ms"),
-            (Some(table("quick.dist", &"-8192 -8192 -8192 8192 8192 ".repeat(100))), "4ms"),
+            (
+                Some(table("even.dist", &"-8192 -8000 8000 8192 ".repeat(100))),
+                "4ms",
+            ),
+            (
+                Some(table(
+                    "slow.dist",
+                    &"-8192 -8192 8192 8192 8192 ".repeat(100),
+                )),
+                "4ms",
+            ),
+            (
+                Some(table(
+                    "quick.dist",
+                    &"-8192 -8192 -8192 8192 8192 ".repeat(100),
+                )),
+                "4ms",
+            ),
         ] {
             let before = Settings::default();
             let mut during: Settings =
@@ -398,7 +498,8 @@ mod tests {
                     let jitters = table.as_ref().map_or(even, |table| table.quantile(share));
                     let late = random.below(60_000) as f64;
                     let nanos = |span: Span| span.0.as_nanos() as f64;
-                    ((nanos(settings.delay) + jitters * nanos(settings.jitter)).max(0.0) + late) as u64
+                    ((nanos(settings.delay) + jitters * nanos(settings.jitter)).max(0.0) + late)
+                        as u64
                 };
                 let times: Vec<u64> = (0..PACKETS_MIN).map(|_| time()).collect();
                 Seen::of_times(times)
@@ -407,7 +508,10 @@ mod tests {
                 let absent = missing(&before, &during, &look(&during));
                 assert!(absent.is_empty(), "{distribution:?}: {absent:?}");
                 let absent = missing(&before, &during, &look(&before));
-                assert!(absent.contains(&Trouble::Delay), "{distribution:?}: a delay seen that is not there");
+                assert!(
+                    absent.contains(&Trouble::Delay),
+                    "{distribution:?}: a delay seen that is not there"
+                );
             }
         }
     }
@@ -417,16 +521,34 @@ mod tests {
     fn plainer_settings_are_named() {
         let during: Settings =
             toml::from_str("delay = '3ms'\njitter = '250us'\nloss = 0.012\ncorrupt = 0.7").unwrap();
-        let all = [Trouble::Delay, Trouble::Jitter, Trouble::Loss, Trouble::Damage];
+        let all = [
+            Trouble::Delay,
+            Trouble::Jitter,
+            Trouble::Loss,
+            Trouble::Damage,
+        ];
         let said = plainer(&all, &during);
-        assert_eq!(said, "; write delay = \"6ms\", jitter = \"500us\", loss = 0.024, corrupt = 1");
+        assert_eq!(
+            said,
+            "; write delay = \"6ms\", jitter = \"500us\", loss = 0.024, corrupt = 1"
+        );
         assert!(VoidReason::FaultWeak.is_named_in(&said));
         assert_eq!(plainer(&[Trouble::LossOfAll], &during), "");
         let mut seen = Seen::default();
         (seen.known, seen.missing, seen.twice) = (1000, 12, 3);
-        let said = beyond(&[Trouble::Loss, Trouble::Duplicate, Trouble::SlowLine], &seen, Some(3e6));
-        assert_eq!(said, "; write loss = 0.024, duplicate = 0.006, rate = \"1500kb/s\"");
+        let said = beyond(
+            &[Trouble::Loss, Trouble::Duplicate, Trouble::SlowLine],
+            &seen,
+            Some(3e6),
+        );
+        assert_eq!(
+            said,
+            "; write loss = 0.024, duplicate = 0.006, rate = \"1500kb/s\""
+        );
         assert!(VoidReason::FaultNotGone.is_named_in(&said));
-        assert_eq!(beyond(&[Trouble::Missing, Trouble::Delay], &Seen::default(), None), "");
+        assert_eq!(
+            beyond(&[Trouble::Missing, Trouble::Delay], &Seen::default(), None),
+            ""
+        );
     }
 }

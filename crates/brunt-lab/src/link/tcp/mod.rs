@@ -30,7 +30,10 @@ pub(super) struct Flow {
 
 impl Flow {
     pub(super) fn reversed(self) -> Flow {
-        Flow { from: self.to, to: self.from }
+        Flow {
+            from: self.to,
+            to: self.from,
+        }
     }
 }
 
@@ -56,11 +59,17 @@ impl Segment {
         }
         let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff;
         let ip_header_bytes = usize::from(ip[0] & 0xf) * 4;
-        let tcp = ip.get(ip_header_bytes..).filter(|tcp| tcp.len() >= 20 && ip_header_bytes >= 20)?;
+        let tcp = ip
+            .get(ip_header_bytes..)
+            .filter(|tcp| tcp.len() >= 20 && ip_header_bytes >= 20)?;
         let header_bytes = ip_header_bytes + usize::from(tcp[12] >> 4) * 4;
         // A short frame may be padded; that of a train is as long as it is.
         let stated = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
-        let ip_bytes = if buffer[1] == packet::GSO_NONE { stated } else { ip.len() };
+        let ip_bytes = if buffer[1] == packet::GSO_NONE {
+            stated
+        } else {
+            ip.len()
+        };
         if fragment != 0 || ip_bytes > ip.len() {
             return None;
         }
@@ -88,7 +97,9 @@ impl Segment {
     /// The sequence number behind it: what its receiver waits for next once it has it.
     pub(super) fn end(&self) -> u32 {
         let ends = u32::from(self.is(SYN)) + u32::from(self.is(FIN));
-        self.sequence.wrapping_add(self.payload_bytes as u32).wrapping_add(ends)
+        self.sequence
+            .wrapping_add(self.payload_bytes as u32)
+            .wrapping_add(ends)
     }
 
     /// Takes a flag out of the frame that this was parsed from; its checksum stays as right as it was.
@@ -112,14 +123,28 @@ pub(super) fn is_before(first: u32, second: u32) -> bool {
 
 /// A segment without data or options: what it says, and all its checksums. `like` is a frame of the same connection,
 /// from which it takes the Ethernet addresses; if it went the other way, turned round.
-pub(super) fn bare(like: &[u8], of: Flow, sequence: u32, acknowledgement: u32, flags: u8) -> Vec<u8> {
+pub(super) fn bare(
+    like: &[u8],
+    of: Flow,
+    sequence: u32,
+    acknowledgement: u32,
+    flags: u8,
+) -> Vec<u8> {
     const LIFE: u8 = 64;
     let turned = Segment::parse(like).is_some_and(|segment| segment.flow == of.reversed());
     let addresses = &like[VNET_HEADER_BYTES..VNET_HEADER_BYTES + 12];
     let mut buffer = vec![0; VNET_HEADER_BYTES + BARE_BYTES];
     let frame = &mut buffer[VNET_HEADER_BYTES..];
-    frame[..6].copy_from_slice(if turned { &addresses[6..] } else { &addresses[..6] });
-    frame[6..12].copy_from_slice(if turned { &addresses[..6] } else { &addresses[6..] });
+    frame[..6].copy_from_slice(if turned {
+        &addresses[6..]
+    } else {
+        &addresses[..6]
+    });
+    frame[6..12].copy_from_slice(if turned {
+        &addresses[..6]
+    } else {
+        &addresses[6..]
+    });
     frame[12..14].copy_from_slice(&packet::ETHERTYPE_IPV4);
     let (ip, tcp) = frame[ETHERNET_BYTES..].split_at_mut(20);
     ip[0] = 0x45;
@@ -145,8 +170,10 @@ pub(super) mod tests {
     use super::super::packet::{TCP_PSH as PSH, Train};
     use super::*;
 
-    pub(in super::super) const CLIENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 40_000);
-    pub(in super::super) const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 3260);
+    pub(in super::super) const CLIENT: SocketAddrV4 =
+        SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 40_000);
+    pub(in super::super) const SERVER: SocketAddrV4 =
+        SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 3260);
 
     /// A segment with this payload and flags, all checksums done.
     pub(in super::super) fn segment(
@@ -172,12 +199,36 @@ pub(super) mod tests {
         let made = segment(CLIENT, SERVER, [7, 9], PSH | ACK, b"odd");
         assert!(sums_are_right(&made[VNET_HEADER_BYTES..]));
         let read = Segment::parse(&made).unwrap();
-        assert_eq!(read.flow, Flow { from: CLIENT, to: SERVER });
-        assert_eq!((read.sequence, read.acknowledgement, read.payload_bytes, read.end()), (7, 9, 3, 10));
+        assert_eq!(
+            read.flow,
+            Flow {
+                from: CLIENT,
+                to: SERVER
+            }
+        );
+        assert_eq!(
+            (
+                read.sequence,
+                read.acknowledgement,
+                read.payload_bytes,
+                read.end()
+            ),
+            (7, 9, 3, 10)
+        );
         let back = bare(&made, read.flow.reversed(), 9, 10, RST | ACK);
         assert!(sums_are_right(&back[VNET_HEADER_BYTES..]));
-        assert_eq!(back[VNET_HEADER_BYTES..][..6], made[VNET_HEADER_BYTES + 6..][..6], "Ethernet, too");
-        assert_eq!(Segment::parse(&back).unwrap().flow, Flow { from: SERVER, to: CLIENT });
+        assert_eq!(
+            back[VNET_HEADER_BYTES..][..6],
+            made[VNET_HEADER_BYTES + 6..][..6],
+            "Ethernet, too"
+        );
+        assert_eq!(
+            Segment::parse(&back).unwrap().flow,
+            Flow {
+                from: SERVER,
+                to: CLIENT
+            }
+        );
         // Padding is not payload; a train is one long segment.
         let mut padded = bare(&made, read.flow, 1, 2, ACK);
         padded.extend([0; 6]);
@@ -211,8 +262,15 @@ pub(super) mod tests {
         for length in 0..whole.len() {
             assert!(Segment::parse(&whole[..length]).is_none(), "{length}");
         }
-        for (place, value) in [(12, 0x86), (14, 0x65), (14, 0x44), (20, 0x20), (21, 1), (23, 17), (46, 0xf0)]
-        {
+        for (place, value) in [
+            (12, 0x86),
+            (14, 0x65),
+            (14, 0x44),
+            (20, 0x20),
+            (21, 1),
+            (23, 17),
+            (46, 0xf0),
+        ] {
             let mut other = whole.clone();
             other[VNET_HEADER_BYTES + place] = value;
             assert!(Segment::parse(&other).is_none(), "{place}");

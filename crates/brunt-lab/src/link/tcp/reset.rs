@@ -114,7 +114,11 @@ impl Resetter {
 
     /// What is to be sent in this direction.
     pub(in super::super) fn take(&mut self, direction: Direction) -> Vec<Vec<u8>> {
-        match self.resets.as_ref().is_some_and(|resets| resets.rule.direction == direction) {
+        match self
+            .resets
+            .as_ref()
+            .is_some_and(|resets| resets.rule.direction == direction)
+        {
             true => std::mem::take(&mut self.waiting),
             false => Vec::new(),
         }
@@ -143,14 +147,24 @@ struct Connection {
 
 impl Resets {
     fn new(rule: ResetRule) -> Resets {
-        Resets { rule, since: None, connections: HashMap::new() }
+        Resets {
+            rule,
+            since: None,
+            connections: HashMap::new(),
+        }
     }
 
     /// A frame came in a direction.
     fn on_frame(&mut self, direction: Direction, frame: &[u8], now: Nanos) -> Reaction {
-        let Some(segment) = Segment::parse(frame) else { return Reaction::Nothing };
+        let Some(segment) = Segment::parse(frame) else {
+            return Reaction::Nothing;
+        };
         let along = direction == self.rule.direction;
-        let flow = if along { segment.flow } else { segment.flow.reversed() };
+        let flow = if along {
+            segment.flow
+        } else {
+            segment.flow.reversed()
+        };
         if !self.rule.is_about(flow) {
             return Reaction::Nothing;
         }
@@ -164,7 +178,11 @@ impl Resets {
             None if segment.is(RST) || !along => return Reaction::Nothing,
             None if full => return Reaction::Untracked,
             None => {
-                let fresh = Connection { next: segment.end(), sent: None, over: false };
+                let fresh = Connection {
+                    next: segment.end(),
+                    sent: None,
+                    over: false,
+                };
                 self.connections.entry(flow).or_insert(fresh)
             }
         };
@@ -174,7 +192,9 @@ impl Resets {
         if along && is_before(connection.next, segment.end()) {
             connection.next = segment.end();
         }
-        let wait = connection.sent.is_some_and(|sent| now.since(sent) < AGAIN_AFTER);
+        let wait = connection
+            .sent
+            .is_some_and(|sent| now.since(sent) < AGAIN_AFTER);
         if connection.over || wait || !segment.is(ACK) {
             return Reaction::Nothing;
         }
@@ -201,7 +221,12 @@ mod tests {
     const BACK: Direction = Direction::Back;
 
     fn of(ports: ResetPorts) -> Resets {
-        Resets::new(ResetRule { direction: THERE, from: *CLIENT.ip(), to: *SERVER.ip(), ports })
+        Resets::new(ResetRule {
+            direction: THERE,
+            from: *CLIENT.ip(),
+            to: *SERVER.ip(),
+            ports,
+        })
     }
 
     fn of_port() -> Resets {
@@ -210,10 +235,15 @@ mod tests {
 
     /// The sequence number of a reset from the client to the server.
     fn sent(reaction: Reaction) -> Option<u32> {
-        let Reaction::Send(frame) = reaction else { return None };
+        let Reaction::Send(frame) = reaction else {
+            return None;
+        };
         assert!(sums_are_right(&frame[VNET_HEADER_BYTES..]));
         let reset = Segment::parse(&frame).unwrap();
-        assert_eq!((reset.flow.from, reset.flow.to, reset.flags), (CLIENT, SERVER, RST | ACK));
+        assert_eq!(
+            (reset.flow.from, reset.flow.to, reset.flags),
+            (CLIENT, SERVER, RST | ACK)
+        );
         Some(reset.sequence)
     }
 
@@ -222,18 +252,48 @@ mod tests {
     fn open_connections_are_reset() {
         let mut resets = of_port();
         let mut on = |direction, from, to, numbers, flags, payload: &[u8], at| {
-            sent(resets.on_frame(direction, &segment(from, to, numbers, flags, payload), Nanos(at)))
+            sent(resets.on_frame(
+                direction,
+                &segment(from, to, numbers, flags, payload),
+                Nanos(at),
+            ))
         };
         assert_eq!(on(THERE, CLIENT, SERVER, [99, 0], SYN, b"", 0), None);
-        assert_eq!(on(BACK, SERVER, CLIENT, [499, 100], SYN | ACK, b"", 1), None);
-        assert_eq!(on(THERE, CLIENT, SERVER, [100, 500], ACK, b"", 2), Some(100));
+        assert_eq!(
+            on(BACK, SERVER, CLIENT, [499, 100], SYN | ACK, b"", 1),
+            None
+        );
+        assert_eq!(
+            on(THERE, CLIENT, SERVER, [100, 500], ACK, b"", 2),
+            Some(100)
+        );
         // What was under way already, and the answer to what the client sends on.
-        assert_eq!(on(THERE, CLIENT, SERVER, [100, 500], PSH | ACK, b"data", 3), None);
+        assert_eq!(
+            on(THERE, CLIENT, SERVER, [100, 500], PSH | ACK, b"data", 3),
+            None
+        );
         assert_eq!(on(BACK, SERVER, CLIENT, [500, 104], RST, b"", 4), None);
-        assert_eq!(on(THERE, CLIENT, SERVER, [104, 500], ACK, b"", 1_000_000_000), None);
+        assert_eq!(
+            on(THERE, CLIENT, SERVER, [104, 500], ACK, b"", 1_000_000_000),
+            None
+        );
         // A new connection between the same ports is another one.
-        assert_eq!(on(THERE, CLIENT, SERVER, [7000, 0], SYN, b"", 2_000_000_000), None);
-        assert_eq!(on(THERE, CLIENT, SERVER, [7001, 1], PSH | ACK, b"data", 2_000_000_001), Some(7005));
+        assert_eq!(
+            on(THERE, CLIENT, SERVER, [7000, 0], SYN, b"", 2_000_000_000),
+            None
+        );
+        assert_eq!(
+            on(
+                THERE,
+                CLIENT,
+                SERVER,
+                [7001, 1],
+                PSH | ACK,
+                b"data",
+                2_000_000_001
+            ),
+            Some(7005)
+        );
     }
 
     /// A receiver that speaks on is told again, by the number that it waits for itself.
@@ -248,7 +308,11 @@ mod tests {
         assert_eq!(sent(resets.on_frame(BACK, &challenge, soon)), None);
         let later = Nanos(0).after(AGAIN_AFTER);
         assert_eq!(sent(resets.on_frame(BACK, &challenge, later)), Some(100));
-        assert_eq!(sent(resets.on_frame(BACK, &challenge, later)), None, "not at once again");
+        assert_eq!(
+            sent(resets.on_frame(BACK, &challenge, later)),
+            None,
+            "not at once again"
+        );
     }
 
     /// Sent again, older data does not move the number back, and an end counts as one.
@@ -274,20 +338,43 @@ mod tests {
                     BACK => segment(SERVER, CLIENT, [1, 1], ACK, b""),
                 };
                 let reaction = resets.on_frame(direction, &frame, Nanos(0));
-                assert_eq!(sent(reaction).is_some(), hit && direction == THERE, "{ports:?}");
+                assert_eq!(
+                    sent(reaction).is_some(),
+                    hit && direction == THERE,
+                    "{ports:?}"
+                );
             }
         };
         check(ResetPorts::All, true);
         check(ResetPorts::Either(SERVER.port()), true);
         check(ResetPorts::Either(CLIENT.port()), true);
         check(ResetPorts::Either(22), false);
-        check(ResetPorts::Both { from: CLIENT.port(), to: SERVER.port() }, true);
-        check(ResetPorts::Both { from: SERVER.port(), to: CLIENT.port() }, false);
+        check(
+            ResetPorts::Both {
+                from: CLIENT.port(),
+                to: SERVER.port(),
+            },
+            true,
+        );
+        check(
+            ResetPorts::Both {
+                from: SERVER.port(),
+                to: CLIENT.port(),
+            },
+            false,
+        );
         let other = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 3), SERVER.port());
         let elsewhere = segment(CLIENT, other, [1, 1], ACK, b"");
-        assert_eq!(of(ResetPorts::All).on_frame(THERE, &elsewhere, Nanos(0)), Reaction::Nothing);
+        assert_eq!(
+            of(ResetPorts::All).on_frame(THERE, &elsewhere, Nanos(0)),
+            Reaction::Nothing
+        );
         let mut resets = of_port();
         let reset = segment(CLIENT, SERVER, [1, 1], RST | ACK, b"");
-        assert_eq!(resets.on_frame(THERE, &reset, Nanos(0)), Reaction::Nothing, "it is over already");
+        assert_eq!(
+            resets.on_frame(THERE, &reset, Nanos(0)),
+            Reaction::Nothing,
+            "it is over already"
+        );
     }
 }

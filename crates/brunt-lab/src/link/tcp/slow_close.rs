@@ -68,7 +68,9 @@ impl SlowClose {
 
     /// A frame came at `now`; takes the end out of it where that is held.
     pub(in super::super) fn on_frame(&mut self, buffer: &mut [u8], now: Nanos) -> Passing {
-        let Some(segment) = Segment::parse(buffer) else { return Passing::Whole };
+        let Some(segment) = Segment::parse(buffer) else {
+            return Passing::Whole;
+        };
         if segment.is(SYN | RST) {
             // A new connection between the same ports, or one that ends otherwise.
             self.ends.remove(&segment.flow);
@@ -89,9 +91,21 @@ impl SlowClose {
                 return Passing::Untracked;
             }
             let sequence = segment.end().wrapping_sub(1);
-            let held = bare(buffer, segment.flow, sequence, segment.acknowledgement, FIN | ACK);
+            let held = bare(
+                buffer,
+                segment.flow,
+                sequence,
+                segment.acknowledgement,
+                FIN | ACK,
+            );
             let until = now.after(self.hold);
-            self.ends.insert(segment.flow, End { until, held: Some(held) });
+            self.ends.insert(
+                segment.flow,
+                End {
+                    until,
+                    held: Some(held),
+                },
+            );
             self.waiting.push(until, segment.flow);
         } else if self.ends[&segment.flow].held.is_none() {
             return Passing::Whole;
@@ -117,7 +131,9 @@ impl SlowClose {
     pub(in super::super) fn due(&mut self, now: Nanos) -> Vec<Vec<u8>> {
         let mut due = Vec::new();
         while let Some(flow) = self.waiting.pop_due(now) {
-            let Some(end) = self.ends.get_mut(&flow).filter(|end| end.until <= now) else { continue };
+            let Some(end) = self.ends.get_mut(&flow).filter(|end| end.until <= now) else {
+                continue;
+            };
             due.extend(end.held.take());
             if self.hold.is_zero() {
                 self.ends.remove(&flow);
@@ -160,9 +176,19 @@ mod tests {
         let [end] = slow.due(due).try_into().unwrap();
         assert!(sums_are_right(&end[VNET_HEADER_BYTES..]));
         let end = Segment::parse(&end).unwrap();
-        assert_eq!((end.sequence, end.acknowledgement, end.flags), (110, 9, FIN | ACK));
-        assert_eq!((slow.next_due(), slow.due(due).len(), slow.held()), (None, 0, 0));
-        assert_eq!(slow.on_frame(&mut again, due), Passing::Whole, "lost on the way, sent again");
+        assert_eq!(
+            (end.sequence, end.acknowledgement, end.flags),
+            (110, 9, FIN | ACK)
+        );
+        assert_eq!(
+            (slow.next_due(), slow.due(due).len(), slow.held()),
+            (None, 0, 0)
+        );
+        assert_eq!(
+            slow.on_frame(&mut again, due),
+            Passing::Whole,
+            "lost on the way, sent again"
+        );
     }
 
     /// The other side's end, other connections and what is not TCP pass.
@@ -172,7 +198,11 @@ mod tests {
         for flags in [SYN, SYN | ACK, ACK, PSH | ACK, RST | ACK] {
             let mut other = segment(CLIENT, SERVER, [1, 2], flags, b"");
             let whole = other.clone();
-            assert_eq!(slow.on_frame(&mut other, Nanos(0)), Passing::Whole, "{flags:#b}");
+            assert_eq!(
+                slow.on_frame(&mut other, Nanos(0)),
+                Passing::Whole,
+                "{flags:#b}"
+            );
             assert_eq!(other, whole);
         }
         assert_eq!(slow.on_frame(&mut [0; 60], Nanos(0)), Passing::Whole);

@@ -91,7 +91,13 @@ impl Worker<Synthetic, Blocks> {
         pool: &BufPool,
     ) -> Result<Worker<Synthetic, Blocks>, WorkloadError> {
         let sequence = Synthetic::new(workload, id.area(workload, info)?, id);
-        Ok(Worker::with(sequence, Blocks::new(workload, info, id, run)?, workload, id, pool))
+        Ok(Worker::with(
+            sequence,
+            Blocks::new(workload, info, id, run)?,
+            workload,
+            id,
+            pool,
+        ))
     }
 }
 
@@ -107,7 +113,10 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     ) -> Worker<S, C> {
         let block_max = workload.block_bytes_max() as usize;
         let slots = Slots::new((0..workload.queue_depth).map(|_| {
-            let mut carried = Carried { buf: pool.take(block_max), ..Carried::default() };
+            let mut carried = Carried {
+                buf: pool.take(block_max),
+                ..Carried::default()
+            };
             content.prepare(&mut carried);
             carried
         }));
@@ -134,7 +143,12 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             },
             retry: RetryRules::new(&workload.retry),
             phase: RunPhase::new(workload, |all| id.share(all)),
-            tally: Tally::new(id.worker, &kinds, nonzero(workload.interval.0), workload.record_requests),
+            tally: Tally::new(
+                id.worker,
+                &kinds,
+                nonzero(workload.interval.0),
+                workload.record_requests,
+            ),
             just_began: false,
             outstanding: 0,
             next_timeout: Nanos::MAX,
@@ -159,8 +173,17 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.begin(start, time);
         loop {
             let now = time.now();
-            let in_flight = InFlight { slots: &self.slots, batch: &self.batch };
-            self.tally.roll(now, self.phase.end, &in_flight, || time.system_calls(), recorder);
+            let in_flight = InFlight {
+                slots: &self.slots,
+                batch: &self.batch,
+            };
+            self.tally.roll(
+                now,
+                self.phase.end,
+                &in_flight,
+                || time.system_calls(),
+                recorder,
+            );
             if self.phase.issuing {
                 self.look_around(now, commands);
             } else if commands.is_stopped() {
@@ -203,7 +226,10 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             if now >= self.phase.drain_until {
                 break;
             }
-            time.wait(self.rules.reap_batch, self.wait_until(device.deadline(), now))?;
+            time.wait(
+                self.rules.reap_batch,
+                self.wait_until(device.deadline(), now),
+            )?;
             device.poll(&mut self.done);
             if !self.done.is_empty() {
                 self.reap(time, recorder);
@@ -265,7 +291,9 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             return false;
         }
         let mut planned = Planned::NOTHING;
-        let Some(at) = self.feed.seldom_due(now, &mut planned) else { return self.feed.is_undecided() };
+        let Some(at) = self.feed.seldom_due(now, &mut planned) else {
+            return self.feed.is_undecided();
+        };
         self.feed.put_back(planned, at);
         at < self.phase.end
     }
@@ -277,7 +305,9 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             return;
         }
         while let Some(index) = self.slots.free.last().copied() {
-            let Some(intended) = self.next_request(index, now) else { return };
+            let Some(intended) = self.next_request(index, now) else {
+                return;
+            };
             if self.content.is_exclusive() && self.holds_back(index, intended) {
                 return;
             }
@@ -300,7 +330,9 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     /// Sends the request that was held, if it overlaps none any more.
     #[cold]
     fn sends_held(&mut self, now: Nanos) -> bool {
-        let Some(index) = self.slots.free.last().copied() else { return false };
+        let Some(index) = self.slots.free.last().copied() else {
+            return false;
+        };
         let (planned, intended) = self.held.take().expect("one is held");
         self.slots.all[index as usize].planned = planned;
         if self.holds_back(index, intended) {
@@ -339,7 +371,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     /// A due request that is not going to be sent.
     #[cold]
     fn skip(&mut self, planned: &Planned, due: Nanos) {
-        self.feed.completed(planned.index, RequestStatus::Skipped, due);
+        self.feed
+            .completed(planned.index, RequestStatus::Skipped, due);
         if self.is_recorded(planned.index, due) {
             self.phase.use_up(planned.bytes());
             self.count_skipped(planned, due);
@@ -348,7 +381,12 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
 
     fn count_skipped(&mut self, planned: &Planned, intended: Nanos) {
         self.tally.count(RequestStatus::Skipped);
-        let times = Times { intended, sent: None, completed: None, retries: 0 };
+        let times = Times {
+            intended,
+            sent: None,
+            completed: None,
+            retries: 0,
+        };
         self.tally.log(planned, times, RequestStatus::Skipped);
     }
 
@@ -360,7 +398,9 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
 
     #[cold]
     fn ends_ramp_up(&mut self, index: u64, intended: Nanos) -> bool {
-        let Some(moved) = self.phase.ends_ramp_up(index, intended) else { return false };
+        let Some(moved) = self.phase.ends_ramp_up(index, intended) else {
+            return false;
+        };
         if moved {
             self.tally.measure_from(self.phase.measure_start);
         }
@@ -398,7 +438,11 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             op: planned.op,
             offset: planned.offset,
             len: planned.len,
-            buf: if planned.moves_data() { std::mem::take(&mut slot.carried.buf) } else { Buf::empty() },
+            buf: if planned.moves_data() {
+                std::mem::take(&mut slot.carried.buf)
+            } else {
+                Buf::empty()
+            },
             force_unit_access: (self.rules.force_unit_access || planned.force_unit_access)
                 && planned.op != Op::Read
                 && planned.op != Op::Flush,
@@ -413,7 +457,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             return device.submit(&mut self.batch);
         }
         self.submitting.clear();
-        self.submitting.extend(self.batch.iter().map(|request| request.tag as u32));
+        self.submitting
+            .extend(self.batch.iter().map(|request| request.tag as u32));
         device.submit(&mut self.batch);
         // A device takes from the front.
         let taken = self.submitting.len() - self.batch.len();
@@ -432,7 +477,11 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         // One that is never going to be sent need not keep others waiting.
         let is_kept = |at| at < self.phase.end && self.phase.may_issue();
         let kept = self.feed.kept_due().is_some_and(is_kept);
-        let unsent = if self.phase.is_gone() { 0 } else { self.batch.len() + usize::from(kept) };
+        let unsent = if self.phase.is_gone() {
+            0
+        } else {
+            self.batch.len() + usize::from(kept)
+        };
         self.feed.pause(unsent);
         Ok(())
     }
@@ -465,7 +514,9 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         }
         let phase = &self.phase;
         let mut until = device.min(now.after(LOOK_EVERY)).min(phase.drain_until);
-        until = until.min(self.tally.interval_end(phase.end)).min(self.next_timeout);
+        until = until
+            .min(self.tally.interval_end(phase.end))
+            .min(self.next_timeout);
         if phase.issuing {
             until = until.min(phase.end);
         }
@@ -485,8 +536,17 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     #[inline]
     fn reap(&mut self, time: &impl Timeline, recorder: &mut dyn Recorder) {
         let now = time.now();
-        let in_flight = InFlight { slots: &self.slots, batch: &self.batch };
-        self.tally.roll(now, self.phase.end, &in_flight, || time.system_calls(), recorder);
+        let in_flight = InFlight {
+            slots: &self.slots,
+            batch: &self.batch,
+        };
+        self.tally.roll(
+            now,
+            self.phase.end,
+            &in_flight,
+            || time.system_calls(),
+            recorder,
+        );
         let mut done = std::mem::take(&mut self.done);
         for completion in done.drain(..) {
             self.complete(completion, now);
@@ -510,7 +570,9 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         if failed || slot.timed_out {
             return self.failed(index, completion.result.err(), now);
         }
-        let status = self.content.completed(&planned, &mut slot.carried, RequestStatus::Good);
+        let status = self
+            .content
+            .completed(&planned, &mut slot.carried, RequestStatus::Good);
         self.end(index, status, None, now);
     }
 
@@ -519,19 +581,25 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     fn failed(&mut self, index: u32, error: Option<DeviceError>, now: Nanos) {
         let slot = &mut self.slots.all[index as usize];
         let planned = slot.planned;
-        let error =
-            if slot.timed_out { DeviceError::TimedOut } else { error.expect("an attempt that failed") };
+        let error = if slot.timed_out {
+            DeviceError::TimedOut
+        } else {
+            error.expect("an attempt that failed")
+        };
         if self.retry.again(slot.attempts, &error) && now < self.phase.drain_until {
             slot.attempts += 1;
             slot.retry_at = now.after(self.retry.delay);
             if slot.recorded {
                 self.tally.op(planned.op).retries += 1;
             }
-            self.tally.has_no_service_time(slot.sent, now, self.phase.end, slot.recorded);
+            self.tally
+                .has_no_service_time(slot.sent, now, self.phase.end, slot.recorded);
             self.slots.retrying.push(index);
             return;
         }
-        let status = self.content.completed(&planned, &mut slot.carried, status_of(&error));
+        let status = self
+            .content
+            .completed(&planned, &mut slot.carried, status_of(&error));
         if error == DeviceError::Gone {
             self.phase.device_is_gone(now);
         }
@@ -548,14 +616,23 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.slots.free.push(index);
         self.feed.completed(planned.index, status, now);
         if status != RequestStatus::Good {
-            self.tally.went_wrong(status, error.as_ref(), &planned, || self.content.difference());
+            self.tally.went_wrong(status, error.as_ref(), &planned, || {
+                self.content.difference()
+            });
         }
         if recorded {
-            self.tally.answered(&planned, intended, sent, now, self.phase.end, status);
-            let times = Times { intended, sent: Some(sent), completed: Some(now), retries };
+            self.tally
+                .answered(&planned, intended, sent, now, self.phase.end, status);
+            let times = Times {
+                intended,
+                sent: Some(sent),
+                completed: Some(now),
+                retries,
+            };
             self.tally.log(&planned, times, status);
         } else {
-            self.tally.has_no_service_time(sent, now, self.phase.end, false);
+            self.tally
+                .has_no_service_time(sent, now, self.phase.end, false);
         }
     }
 
@@ -589,14 +666,23 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             if busy && slot.recorded {
                 self.tally.count(RequestStatus::Hanging);
                 let (intended, retries) = (slot.intended, slot.attempts);
-                let times = Times { intended, sent: Some(slot.sent), completed: None, retries };
+                let times = Times {
+                    intended,
+                    sent: Some(slot.sent),
+                    completed: None,
+                    retries,
+                };
                 self.tally.log(&slot.planned, times, RequestStatus::Hanging);
                 self.tally.flush_log(recorder, 1);
             }
         }
         self.skip_the_rest(time.now(), recorder);
-        let in_flight = InFlight { slots: &self.slots, batch: &self.batch };
-        self.tally.finish(&self.phase, &in_flight, time.system_calls(), recorder)
+        let in_flight = InFlight {
+            slots: &self.slots,
+            batch: &self.batch,
+        };
+        self.tally
+            .finish(&self.phase, &in_flight, time.system_calls(), recorder)
     }
 
     /// What was due before the end and never sent. While others go on, that is theirs to send, until the drain is over
@@ -610,8 +696,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         let until = self.phase.end.min(now);
         // What this worker was given is its own to count.
         let kept = self.feed.take_kept();
-        let is_last =
-            kept.is_some_and(|(planned, at)| !self.skip_or_give_back(&planned, at, until, recorder));
+        let is_last = kept
+            .is_some_and(|(planned, at)| !self.skip_or_give_back(&planned, at, until, recorder));
         // Nobody waits for the figures of a run that is broken off.
         let may_wait = !self.phase.is_gone() && self.phase.stopped != Stopped::Interrupted;
         let others_go_on = self.feed.leaves(may_wait);

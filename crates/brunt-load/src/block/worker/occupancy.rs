@@ -36,7 +36,11 @@ pub(super) struct Ages {
 
 impl Ages {
     fn of(&mut self, slot: &Slot) -> &mut u64 {
-        if slot.recorded { &mut self.recorded } else { &mut self.others }
+        if slot.recorded {
+            &mut self.recorded
+        } else {
+            &mut self.others
+        }
     }
 }
 
@@ -44,7 +48,11 @@ impl InFlight<'_> {
     /// At the end of an interval that began at `start`.
     pub(super) fn ages(&self, start: Nanos, at: Nanos) -> Ages {
         let age = |slot: &Slot| {
-            let since = if slot.recorded { slot.sent } else { slot.sent.max(start) };
+            let since = if slot.recorded {
+                slot.sent
+            } else {
+                slot.sent.max(start)
+            };
             at.0.saturating_sub(since.0)
         };
         let mut ages = Ages::default();
@@ -74,7 +82,14 @@ pub(super) struct Occupancy {
 impl Occupancy {
     /// An attempt from `sent` until `now` that is in no service time. What one of a recorded request had at the begin of the
     /// interval is in `before`; of others only the part in the interval, from `start`, counts. Measuring ends at `end`.
-    pub(super) fn attempt(&mut self, sent: Nanos, now: Nanos, start: Nanos, end: Nanos, is_recorded: bool) {
+    pub(super) fn attempt(
+        &mut self,
+        sent: Nanos,
+        now: Nanos,
+        start: Nanos,
+        end: Nanos,
+        is_recorded: bool,
+    ) {
         let since = if is_recorded { sent } else { sent.max(start) };
         self.others += now.min(end).0.saturating_sub(since.0);
     }
@@ -87,9 +102,13 @@ impl Occupancy {
     /// The interval ends: how long requests were with the device in it, in nanoseconds, all added up.
     pub(super) fn close(&mut self, figures: &Figures, ages: Ages) -> u64 {
         let served: u128 = figures.ops().map(|(_, op)| op.service.sum_nanos()).sum();
-        let there = served + u128::from(self.others) + u128::from(ages.recorded) + u128::from(ages.others);
+        let there =
+            served + u128::from(self.others) + u128::from(ages.recorded) + u128::from(ages.others);
         let elsewhere = u128::from(self.before) + u128::from(self.beyond);
-        *self = Occupancy { before: ages.recorded, ..Occupancy::default() };
+        *self = Occupancy {
+            before: ages.recorded,
+            ..Occupancy::default()
+        };
         u64::try_from(there.saturating_sub(elsewhere)).unwrap_or(u64::MAX)
     }
 }

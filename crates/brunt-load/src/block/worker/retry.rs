@@ -15,7 +15,11 @@ pub(super) struct RetryRules {
 
 impl RetryRules {
     pub(super) fn new(retry: &Retry) -> RetryRules {
-        RetryRules { count: retry.count, delay: retry.delay.0, on: retry.on }
+        RetryRules {
+            count: retry.count,
+            delay: retry.delay.0,
+            on: retry.on,
+        }
     }
 
     /// Whether a request that was tried again so often already gets another attempt after this.
@@ -39,7 +43,10 @@ fn is_transient(error: &DeviceError) -> bool {
                 | RefusalKind::Aborted
         ),
         DeviceError::Os(errno) => {
-            matches!(*errno, libc::EAGAIN | libc::EINTR | libc::EBUSY | libc::ETIMEDOUT)
+            matches!(
+                *errno,
+                libc::EAGAIN | libc::EINTR | libc::EBUSY | libc::ETIMEDOUT
+            )
         }
         DeviceError::TimedOut => true,
         _ => false,

@@ -63,7 +63,10 @@ impl Slots {
 
     /// Has so many used from now on.
     pub(super) fn set_depth(&mut self, depth: u32) {
-        assert!((1..=self.all.len()).contains(&(depth as usize)), "a depth of {depth}");
+        assert!(
+            (1..=self.all.len()).contains(&(depth as usize)),
+            "a depth of {depth}"
+        );
         self.depth = depth as usize;
     }
 
@@ -79,7 +82,8 @@ impl Slots {
     #[cold]
     fn park(&mut self) {
         while self.all.len() - self.parked.len() < self.depth {
-            self.free.push(self.parked.pop().expect("fewer are used than there are"));
+            self.free
+                .push(self.parked.pop().expect("fewer are used than there are"));
         }
         while self.all.len() - self.parked.len() > self.depth {
             let Some(index) = self.free.pop() else { return };
@@ -101,13 +105,17 @@ impl Slots {
 
     /// Whether the request of this index is here and has not ended.
     pub(super) fn hold(&self, index: u64) -> bool {
-        self.all.iter().any(|slot| slot.planned.index == index && (slot.in_flight || slot.attempts > 0))
+        self.all
+            .iter()
+            .any(|slot| slot.planned.index == index && (slot.in_flight || slot.attempts > 0))
     }
 
     /// When the first of those that wait for their next attempt is made; `until` if that is earlier.
     #[inline]
     pub(super) fn next_attempt(&self, until: Nanos) -> Nanos {
-        self.retrying.iter().fold(until, |until, index| until.min(self.all[*index as usize].retry_at))
+        self.retrying.iter().fold(until, |until, index| {
+            until.min(self.all[*index as usize].retry_at)
+        })
     }
 }
 
@@ -124,7 +132,10 @@ mod tests {
         assert!(slots.free.is_empty());
         slots.free.push(used[0]);
         slots.settle();
-        assert!(slots.free.is_empty(), "two are in flight: the queue is as deep as it may be");
+        assert!(
+            slots.free.is_empty(),
+            "two are in flight: the queue is as deep as it may be"
+        );
         slots.free.push(used[1]);
         slots.settle();
         assert_eq!(slots.free, [used[1]]);

@@ -8,7 +8,8 @@ use std::time::Duration;
 use brunt_block::{DeviceError, Op};
 use brunt_core::Nanos;
 use brunt_result::{
-    Cost, Counts, Figures, FirstError, Interval, OpFigures, OpKind, Outcome, RequestRecord, RequestStatus,
+    Cost, Counts, Figures, FirstError, Interval, OpFigures, OpKind, Outcome, RequestRecord,
+    RequestStatus,
 };
 
 use super::occupancy::{InFlight, Occupancy};
@@ -49,12 +50,27 @@ pub(super) struct Times {
 
 impl Tally {
     /// For requests of these kinds, with an interval's length if there are several, and a log of requests if wanted.
-    pub(super) fn new(worker: u32, kinds: &[OpKind], interval: Option<Duration>, log: bool) -> Tally {
-        let place = |op: Op| kinds.iter().position(|kind| *kind == kind_of(op)).unwrap_or(0) as u8;
+    pub(super) fn new(
+        worker: u32,
+        kinds: &[OpKind],
+        interval: Option<Duration>,
+        log: bool,
+    ) -> Tally {
+        let place = |op: Op| {
+            kinds
+                .iter()
+                .position(|kind| *kind == kind_of(op))
+                .unwrap_or(0) as u8
+        };
         Tally {
             worker,
             places: OPS.map(place),
-            current: Interval { index: 0, start: Nanos(0), end: Nanos(0), figures: Figures::of_kinds(kinds) },
+            current: Interval {
+                index: 0,
+                start: Nanos(0),
+                end: Nanos(0),
+                figures: Figures::of_kinds(kinds),
+            },
             total: Figures::of_kinds(kinds),
             occupancy: Occupancy::default(),
             cost: Cost::default(),
@@ -72,7 +88,9 @@ impl Tally {
         self.current.start = start;
         self.occupancy = Occupancy::default();
         self.last_completed = start;
-        self.interval_end = self.interval.map_or(Nanos::MAX, |length| start.after(length));
+        self.interval_end = self
+            .interval
+            .map_or(Nanos::MAX, |length| start.after(length));
     }
 
     /// What it cost until now is nobody's.
@@ -83,7 +101,11 @@ impl Tally {
     /// When the open interval is over; never for the last one of a run that ends at `end`.
     #[inline]
     pub(super) fn interval_end(&self, end: Nanos) -> Nanos {
-        if self.interval_end < end { self.interval_end } else { Nanos::MAX }
+        if self.interval_end < end {
+            self.interval_end
+        } else {
+            Nanos::MAX
+        }
     }
 
     /// Closes intervals that are over, of a run that ends at `end`.
@@ -131,7 +153,9 @@ impl Tally {
     /// The open interval's figures of an operation.
     #[inline]
     pub(super) fn op(&mut self, op: Op) -> &mut OpFigures {
-        self.current.figures.at(usize::from(self.places[op as usize]))
+        self.current
+            .figures
+            .at(usize::from(self.places[op as usize]))
     }
 
     /// A recorded request ended in this way.
@@ -171,8 +195,15 @@ impl Tally {
 
     /// An attempt ended that is in no service time: it failed, or is of a request that is not recorded.
     #[cold]
-    pub(super) fn has_no_service_time(&mut self, sent: Nanos, now: Nanos, end: Nanos, is_recorded: bool) {
-        self.occupancy.attempt(sent, now, self.current.start, end, is_recorded);
+    pub(super) fn has_no_service_time(
+        &mut self,
+        sent: Nanos,
+        now: Nanos,
+        end: Nanos,
+        is_recorded: bool,
+    ) {
+        self.occupancy
+            .attempt(sent, now, self.current.start, end, is_recorded);
     }
 
     /// The first thing that went wrong is kept: the device's error, or else how its data differs.
@@ -186,22 +217,43 @@ impl Tally {
     ) {
         if self.first_error.is_none() {
             let text = error.map_or_else(difference, DeviceError::to_string);
-            let Planned { op, offset, len, .. } = *planned;
-            self.first_error = Some(FirstError { status, op: kind_of(op), offset, len, text });
+            let Planned {
+                op, offset, len, ..
+            } = *planned;
+            self.first_error = Some(FirstError {
+                status,
+                op: kind_of(op),
+                offset,
+                len,
+                text,
+            });
         }
     }
 
     /// Whether the log has no room for a request that is skipped.
     pub(super) fn log_is_full(&self) -> bool {
-        self.log.as_ref().is_some_and(|log| log.len() >= LOG_REQUESTS)
+        self.log
+            .as_ref()
+            .is_some_and(|log| log.len() >= LOG_REQUESTS)
     }
 
     /// Puts a recorded request into the log, if there is one.
     #[inline]
     pub(super) fn log(&mut self, planned: &Planned, times: Times, status: RequestStatus) {
         if let Some(log) = &mut self.log {
-            let Planned { index, op, offset, len, .. } = *planned;
-            let Times { intended, sent, completed, retries } = times;
+            let Planned {
+                index,
+                op,
+                offset,
+                len,
+                ..
+            } = *planned;
+            let Times {
+                intended,
+                sent,
+                completed,
+                retries,
+            } = times;
             let (worker, op) = (self.worker, kind_of(op));
             log.push(RequestRecord {
                 worker,
@@ -239,11 +291,26 @@ impl Tally {
         recorder: &mut dyn Recorder,
     ) -> Outcome {
         self.flush_log(recorder, LOG_REQUESTS);
-        let end = if phase.end == Nanos::MAX { self.last_completed } else { phase.end };
+        let end = if phase.end == Nanos::MAX {
+            self.last_completed
+        } else {
+            phase.end
+        };
         let end = end.max(phase.measure_start);
-        self.close_interval(end.max(self.current.start), in_flight, system_calls, recorder);
+        self.close_interval(
+            end.max(self.current.start),
+            in_flight,
+            system_calls,
+            recorder,
+        );
         let seconds = end.since(phase.measure_start).as_secs_f64();
-        let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let rate = |count: u64| {
+            if seconds > 0.0 {
+                count as f64 / seconds
+            } else {
+                0.0
+            }
+        };
         Outcome {
             requests_per_second: rate(self.total.completed_in_time()),
             bytes_per_second: rate(self.total.bytes_in_time()),

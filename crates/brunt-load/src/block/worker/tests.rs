@@ -65,13 +65,16 @@ impl Device for Simulated {
     fn submit(&mut self, batch: &mut VecDeque<Request>) {
         let now = self.clock.now();
         while self.in_flight.len() < self.depth {
-            let Some(request) = batch.pop_front() else { break };
+            let Some(request) = batch.pop_front() else {
+                break;
+            };
             self.seen.push((now, request.offset));
             let mut due = now.after(self.service);
             if due >= self.stall.0 && due < self.stall.1 {
                 due = self.stall.1;
             }
-            self.in_flight.push((if self.never_answers { Nanos::MAX } else { due }, request));
+            self.in_flight
+                .push((if self.never_answers { Nanos::MAX } else { due }, request));
         }
     }
     fn poll(&mut self, done: &mut Vec<Completion>) {
@@ -87,7 +90,11 @@ impl Device for Simulated {
             self.cancelled.retain(|tag| *tag != request.tag);
             let (_, request) = self.in_flight.remove(index);
             let result = self.failures.pop_front().map_or(Ok(()), Err);
-            done.push(Completion { tag: request.tag, buf: request.buf, result });
+            done.push(Completion {
+                tag: request.tag,
+                buf: request.buf,
+                result,
+            });
         }
     }
     fn outstanding(&self) -> u32 {
@@ -97,7 +104,11 @@ impl Device for Simulated {
         if !self.cancelled.is_empty() {
             return Nanos(0);
         }
-        self.in_flight.iter().map(|(due, _)| *due).min().unwrap_or(Nanos::MAX)
+        self.in_flight
+            .iter()
+            .map(|(due, _)| *due)
+            .min()
+            .unwrap_or(Nanos::MAX)
     }
     fn cancel(&mut self, tag: u64) {
         if !self.never_answers {
@@ -139,9 +150,14 @@ const MS: Duration = Duration::from_millis(1);
 fn run_with(workload: &Workload, device: &mut Simulated, recorder: &mut dyn Recorder) -> Outcome {
     let id = WorkerId::alone(1);
     let worker = Worker::new(workload, &device.info, id, &1.into(), &BufPool::new(0)).unwrap();
-    let mut time = SimulatedTime { clock: device.clock.clone(), waits: 0 };
+    let mut time = SimulatedTime {
+        clock: device.clock.clone(),
+        waits: 0,
+    };
     let start = time.now();
-    worker.run(device, &mut time, start, &Commands::new(), recorder).unwrap()
+    worker
+        .run(device, &mut time, start, &Commands::new(), recorder)
+        .unwrap()
 }
 
 fn run(workload: &Workload, device: &mut Simulated) -> Outcome {
@@ -149,22 +165,36 @@ fn run(workload: &Workload, device: &mut Simulated) -> Outcome {
 }
 
 fn for_time(time: Duration) -> StopCondition {
-    StopCondition { time: Some(Span(time)), ..StopCondition::default() }
+    StopCondition {
+        time: Some(Span(time)),
+        ..StopCondition::default()
+    }
 }
 
 fn for_requests(count: u64) -> StopCondition {
-    StopCondition { requests: Some(count), ..StopCondition::default() }
+    StopCondition {
+        requests: Some(count),
+        ..StopCondition::default()
+    }
 }
 
 fn open(rate: f64) -> Arrival {
-    Arrival::Open { rate, process: ArrivalProcess::Constant, skip_after: Span(Duration::from_secs(10)) }
+    Arrival::Open {
+        rate,
+        process: ArrivalProcess::Constant,
+        skip_after: Span(Duration::from_secs(10)),
+    }
 }
 
 /// a closed loop keeps its depth outstanding, and its rate is depth over service time.
 #[test]
 fn closed_loop_keeps_its_depth() {
     let mut device = Simulated::new(&Clock::manual(), 8, 100 * US);
-    let workload = Workload { queue_depth: 8, stop: for_time(Duration::from_secs(1)), ..Workload::default() };
+    let workload = Workload {
+        queue_depth: 8,
+        stop: for_time(Duration::from_secs(1)),
+        ..Workload::default()
+    };
     let outcome = run(&workload, &mut device);
     // The eight that were due at the very end count in time.
     assert_eq!(outcome.figures.completed_in_time(), 80_000);
@@ -181,7 +211,12 @@ fn stall_shows_in_the_open_loop_only() {
         let mut device = Simulated::new(&Clock::manual(), 16, 100 * US);
         device.stall = (Nanos(5_000_000_000), Nanos(6_000_000_000));
         let stop = for_time(Duration::from_secs(10));
-        let workload = Workload { queue_depth: 16, arrival, stop, ..Workload::default() };
+        let workload = Workload {
+            queue_depth: 16,
+            arrival,
+            stop,
+            ..Workload::default()
+        };
         run(&workload, &mut device)
     };
     let opened = stalled(open(1000.0));
@@ -200,12 +235,24 @@ fn a_worker_begins_at_its_start() {
     let began = |arrival, seconds| {
         let clock = Clock::manual();
         let mut device = Simulated::new(&clock, 1, MS);
-        let workload = Workload { arrival, stop: for_time(seconds), ..Workload::default() };
+        let workload = Workload {
+            arrival,
+            stop: for_time(seconds),
+            ..Workload::default()
+        };
         let id = WorkerId::of(RunPart::whole(4), 3, 1);
         let worker = Worker::new(&workload, &device.info, id, &1.into(), &BufPool::new(0)).unwrap();
         let mut time = SimulatedTime { clock, waits: 0 };
         let start = Nanos(7_000_000_000);
-        let outcome = worker.run(&mut device, &mut time, start, &Commands::new(), &mut NoRecorder).unwrap();
+        let outcome = worker
+            .run(
+                &mut device,
+                &mut time,
+                start,
+                &Commands::new(),
+                &mut NoRecorder,
+            )
+            .unwrap();
         (outcome.began, outcome.figures.completed())
     };
     let start = Nanos(7_000_000_000);
@@ -219,7 +266,11 @@ fn a_worker_begins_at_its_start() {
 #[test]
 fn late_requests_are_skipped_and_counted() {
     let mut device = Simulated::new(&Clock::manual(), 1, 10 * MS);
-    let arrival = Arrival::Open { rate: 1000.0, process: ArrivalProcess::Constant, skip_after: Span(5 * MS) };
+    let arrival = Arrival::Open {
+        rate: 1000.0,
+        process: ArrivalProcess::Constant,
+        skip_after: Span(5 * MS),
+    };
     let workload = Workload {
         arrival,
         stop: for_time(Duration::from_secs(1)),
@@ -228,10 +279,19 @@ fn late_requests_are_skipped_and_counted() {
     };
     let outcome = run(&workload, &mut device);
     let skipped = outcome.figures.counts.of(RequestStatus::Skipped);
-    assert_eq!(skipped + outcome.figures.completed(), 1000, "every due request is accounted for");
+    assert_eq!(
+        skipped + outcome.figures.completed(),
+        1000,
+        "every due request is accounted for"
+    );
     assert!(skipped > 850, "{skipped}");
     assert!(outcome.figures.response().max().unwrap() <= Nanos(15_000_000));
-    let mut sequence = Generator::new(&workload, Area::of_worker(0, 1 << 30, 512, 0, 1, false), 1, 0);
+    let mut sequence = Generator::new(
+        &workload,
+        Area::of_worker(0, 1 << 30, 512, 0, 1, false),
+        1,
+        0,
+    );
     let offset = |_| {
         let mut planned = Planned::NOTHING;
         sequence.next_request(&mut planned);
@@ -240,7 +300,10 @@ fn late_requests_are_skipped_and_counted() {
     let offsets: Vec<u64> = (0..1000).map(offset).collect();
     // Sent at 0, 10 and 20 ms; at 10 ms the ones due since 5 ms are still in time.
     assert_eq!(
-        device.seen[..3].iter().map(|seen| seen.1).collect::<Vec<_>>(),
+        device.seen[..3]
+            .iter()
+            .map(|seen| seen.1)
+            .collect::<Vec<_>>(),
         [offsets[0], offsets[5], offsets[15]]
     );
 }
@@ -251,17 +314,40 @@ fn late_requests_are_skipped_and_counted() {
 fn retries_are_part_of_the_latency() {
     let mut device = Simulated::new(&Clock::manual(), 1, MS);
     device.failures = vec![DeviceError::Os(libc::EIO); 2].into();
-    let retry = Retry { count: 3, delay: Span(5 * MS), on: RetryOn::Any };
-    let workload = Workload { retry, stop: for_requests(1), ..Workload::default() };
+    let retry = Retry {
+        count: 3,
+        delay: Span(5 * MS),
+        on: RetryOn::Any,
+    };
+    let workload = Workload {
+        retry,
+        stop: for_requests(1),
+        ..Workload::default()
+    };
     let outcome = run(&workload, &mut device);
-    assert_eq!((outcome.figures.completed(), outcome.figures.retries()), (1, 2));
+    assert_eq!(
+        (outcome.figures.completed(), outcome.figures.retries()),
+        (1, 2)
+    );
     assert_eq!(outcome.figures.response().max(), Some(Nanos(13_000_000)));
     assert_eq!(outcome.figures.service().max(), Some(Nanos(1_000_000)));
     // Transient only: an I/O error is final.
     device.failures = vec![DeviceError::Os(libc::EIO)].into();
-    let workload = Workload { retry: Retry { on: RetryOn::Transient, ..retry }, ..workload };
+    let workload = Workload {
+        retry: Retry {
+            on: RetryOn::Transient,
+            ..retry
+        },
+        ..workload
+    };
     let outcome = run(&workload, &mut device);
-    assert_eq!((outcome.figures.completed(), outcome.figures.counts.of(RequestStatus::Os)), (0, 1));
+    assert_eq!(
+        (
+            outcome.figures.completed(),
+            outcome.figures.counts.of(RequestStatus::Os)
+        ),
+        (0, 1)
+    );
     let error = outcome.first_error.unwrap();
     assert_eq!((error.status, error.op), (RequestStatus::Os, OpKind::Read));
     assert_eq!(error.text, DeviceError::Os(libc::EIO).to_string());
@@ -271,10 +357,20 @@ fn retries_are_part_of_the_latency() {
 #[test]
 fn late_requests_time_out() {
     let mut device = Simulated::new(&Clock::manual(), 1, Duration::from_secs(100));
-    let workload = Workload { timeout: Span(10 * MS), stop: for_requests(3), ..Workload::default() };
+    let workload = Workload {
+        timeout: Span(10 * MS),
+        stop: for_requests(3),
+        ..Workload::default()
+    };
     let outcome = run(&workload, &mut device);
     assert_eq!(outcome.figures.counts.of(RequestStatus::TimedOut), 3);
-    assert_eq!((outcome.figures.op(OpKind::Read).unwrap().timeouts, outcome.figures.completed()), (3, 0));
+    assert_eq!(
+        (
+            outcome.figures.op(OpKind::Read).unwrap().timeouts,
+            outcome.figures.completed()
+        ),
+        (3, 0)
+    );
 }
 
 /// a device that never answers does not keep the run, and what hangs is counted.
@@ -290,13 +386,29 @@ fn hanging_requests_are_counted() {
     };
     let outcome = run(&workload, &mut device);
     assert_eq!(outcome.figures.counts.of(RequestStatus::Hanging), 4);
-    assert!(device.clock.now() <= Nanos(3_100_000_000), "{:?}", device.clock.now());
+    assert!(
+        device.clock.now() <= Nanos(3_100_000_000),
+        "{:?}",
+        device.clock.now()
+    );
     // In an open loop, what was due and never sent is skipped.
     let clock = Clock::manual();
-    let mut device = Simulated { never_answers: true, ..Simulated::new(&clock, 4, MS) };
-    let workload = Workload { arrival: open(100.0), ..workload };
+    let mut device = Simulated {
+        never_answers: true,
+        ..Simulated::new(&clock, 4, MS)
+    };
+    let workload = Workload {
+        arrival: open(100.0),
+        ..workload
+    };
     let counts = run(&workload, &mut device).figures.counts;
-    assert_eq!((counts.of(RequestStatus::Hanging), counts.of(RequestStatus::Skipped)), (4, 96));
+    assert_eq!(
+        (
+            counts.of(RequestStatus::Hanging),
+            counts.of(RequestStatus::Skipped)
+        ),
+        (4, 96)
+    );
 }
 
 /// ramp-up by count and by time is not recorded, nor timed.
@@ -304,25 +416,62 @@ fn hanging_requests_are_counted() {
 fn ramp_up_is_not_recorded() {
     let check = |ramp: RampUp, first: u64| {
         let mut device = Simulated::new(&Clock::manual(), 1, MS);
-        let workload = Workload { ramp_up: Some(ramp), stop: for_requests(50), ..Workload::default() };
+        let workload = Workload {
+            ramp_up: Some(ramp),
+            stop: for_requests(50),
+            ..Workload::default()
+        };
         let outcome = run(&workload, &mut device);
-        assert_eq!((outcome.figures.completed(), device.seen.len() as u64), (50, 50 + first));
+        assert_eq!(
+            (outcome.figures.completed(), device.seen.len() as u64),
+            (50, 50 + first)
+        );
         assert_eq!(outcome.start, Nanos(first * 1_000_000));
         assert_eq!(outcome.requests_per_second, 1000.0);
     };
-    check(RampUp { requests: 20, time: Span::default() }, 20);
-    check(RampUp { requests: 0, time: Span(30 * MS) }, 30);
-    check(RampUp { requests: 20, time: Span(10 * MS) }, 20);
+    check(
+        RampUp {
+            requests: 20,
+            time: Span::default(),
+        },
+        20,
+    );
+    check(
+        RampUp {
+            requests: 0,
+            time: Span(30 * MS),
+        },
+        30,
+    );
+    check(
+        RampUp {
+            requests: 20,
+            time: Span(10 * MS),
+        },
+        20,
+    );
 }
 
 /// bursts have their length, and their pause begins with the last completion.
 #[test]
 fn bursts_pause() {
     let mut device = Simulated::new(&Clock::manual(), 2, MS);
-    let burst = Some(Burst { requests: 4, interval: Span(10 * MS) });
-    let workload = Workload { burst, queue_depth: 2, stop: for_requests(8), ..Workload::default() };
+    let burst = Some(Burst {
+        requests: 4,
+        interval: Span(10 * MS),
+    });
+    let workload = Workload {
+        burst,
+        queue_depth: 2,
+        stop: for_requests(8),
+        ..Workload::default()
+    };
     run(&workload, &mut device);
-    let times: Vec<u64> = device.seen.iter().map(|seen| seen.0.0 / 1_000_000).collect();
+    let times: Vec<u64> = device
+        .seen
+        .iter()
+        .map(|seen| seen.0.0 / 1_000_000)
+        .collect();
     assert_eq!(times, [0, 0, 1, 1, 12, 12, 13, 13]);
 }
 
@@ -340,16 +489,33 @@ fn intervals_cover_the_run() {
     let mut device = Simulated::new(&Clock::manual(), 1, MS);
     device.stall = (Nanos(2_500_000_000), Nanos(4_500_000_000));
     let mut kept = Keep(Vec::new());
-    let workload = Workload { stop: for_time(Duration::from_millis(5500)), ..Workload::default() };
+    let workload = Workload {
+        stop: for_time(Duration::from_millis(5500)),
+        ..Workload::default()
+    };
     let outcome = run_with(&workload, &mut device, &mut kept);
-    let counts: Vec<u64> = kept.0.iter().map(|interval| interval.figures.completed()).collect();
+    let counts: Vec<u64> = kept
+        .0
+        .iter()
+        .map(|interval| interval.figures.completed())
+        .collect();
     assert_eq!(counts.len(), 6);
     assert_eq!(counts[3], 0, "{counts:?}");
     assert_eq!(counts.iter().sum::<u64>(), outcome.figures.completed());
-    assert!(kept.0.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].index + 1 == pair[1].index));
-    assert_eq!((kept.0[0].start, kept.0[5].end), (outcome.start, outcome.end));
+    assert!(
+        kept.0
+            .windows(2)
+            .all(|pair| pair[0].end == pair[1].start && pair[0].index + 1 == pair[1].index)
+    );
+    assert_eq!(
+        (kept.0[0].start, kept.0[5].end),
+        (outcome.start, outcome.end)
+    );
     // There was one in flight all the time, also while nothing came back.
-    assert_eq!(kept.0.iter().map(Interval::in_flight).collect::<Vec<_>>(), [1.0; 6]);
+    assert_eq!(
+        kept.0.iter().map(Interval::in_flight).collect::<Vec<_>>(),
+        [1.0; 6]
+    );
     assert_eq!(outcome.figures.in_flight_nanos, 5_500_000_000);
 }
 
@@ -357,7 +523,8 @@ fn intervals_cover_the_run() {
 fn in_flight(workload: &Workload, device: &mut Simulated) -> (Vec<f64>, f64) {
     let mut kept = Keep(Vec::new());
     let outcome = run_with(workload, device, &mut kept);
-    let all = outcome.figures.in_flight_nanos as f64 / outcome.end.since(outcome.start).as_nanos() as f64;
+    let all =
+        outcome.figures.in_flight_nanos as f64 / outcome.end.since(outcome.start).as_nanos() as f64;
     (kept.0.iter().map(Interval::in_flight).collect(), all)
 }
 
@@ -366,28 +533,70 @@ fn in_flight(workload: &Workload, device: &mut Simulated) -> (Vec<f64>, f64) {
 fn what_is_in_flight_shows_before_it_comes_back() {
     let seconds = Duration::from_secs;
     let device = |depth, service| Simulated::new(&Clock::manual(), depth, service);
-    let four = Workload { queue_depth: 4, stop: for_time(seconds(3)), ..Workload::default() };
+    let four = Workload {
+        queue_depth: 4,
+        stop: for_time(seconds(3)),
+        ..Workload::default()
+    };
     let always_four = (vec![4.0; 3], 4.0);
     // Nothing ever comes back, or after the end.
-    let mut silent = Simulated { never_answers: true, ..device(4, MS) };
+    let mut silent = Simulated {
+        never_answers: true,
+        ..device(4, MS)
+    };
     assert_eq!(in_flight(&four, &mut silent), always_four);
     assert_eq!(in_flight(&four, &mut device(4, 1900 * MS)), always_four);
     // What the device has not taken is not in flight.
-    let deep = Workload { queue_depth: 16, ..four.clone() };
+    let deep = Workload {
+        queue_depth: 16,
+        ..four.clone()
+    };
     assert_eq!(in_flight(&deep, &mut device(4, 700 * MS)), always_four);
     // What was sent in the ramp-up.
-    let ramp_up = Some(RampUp { requests: 0, time: Span(500 * MS) });
-    assert_eq!(in_flight(&Workload { ramp_up, ..four.clone() }, &mut device(4, 1700 * MS)), always_four);
+    let ramp_up = Some(RampUp {
+        requests: 0,
+        time: Span(500 * MS),
+    });
+    assert_eq!(
+        in_flight(
+            &Workload {
+                ramp_up,
+                ..four.clone()
+            },
+            &mut device(4, 1700 * MS)
+        ),
+        always_four
+    );
     // Attempts that are given up, and sent again at once.
-    let retry = Retry { count: 1000, delay: Span::default(), on: RetryOn::Any };
+    let retry = Retry {
+        count: 1000,
+        delay: Span::default(),
+        on: RetryOn::Any,
+    };
     let timeout = Span(300 * MS);
-    let given_up = Workload { retry, timeout, ..four.clone() };
-    assert_eq!(in_flight(&given_up, &mut device(4, seconds(100))), always_four);
+    let given_up = Workload {
+        retry,
+        timeout,
+        ..four.clone()
+    };
+    assert_eq!(
+        in_flight(&given_up, &mut device(4, seconds(100))),
+        always_four
+    );
     // Given up for good.
-    assert_eq!(in_flight(&Workload { timeout, ..four }, &mut device(4, seconds(100))), always_four);
+    assert_eq!(
+        in_flight(&Workload { timeout, ..four }, &mut device(4, seconds(100))),
+        always_four
+    );
     // Between two attempts a request is nowhere: 300 ms of each 500.
-    let retry = Retry { delay: Span(200 * MS), ..retry };
-    let (_, all) = in_flight(&Workload { retry, ..given_up }, &mut device(4, seconds(100)));
+    let retry = Retry {
+        delay: Span(200 * MS),
+        ..retry
+    };
+    let (_, all) = in_flight(
+        &Workload { retry, ..given_up },
+        &mut device(4, seconds(100)),
+    );
     assert_eq!(all, 4.0 * 0.6);
 }
 
@@ -396,8 +605,12 @@ fn what_is_in_flight_shows_before_it_comes_back() {
 fn requests_do_not_depend_on_timing() {
     let offsets = |service, depth| {
         let mut device = Simulated::new(&Clock::manual(), depth, service);
-        let workload =
-            Workload { queue_depth: depth as u32, read: 0.5, stop: for_requests(500), ..Workload::default() };
+        let workload = Workload {
+            queue_depth: depth as u32,
+            read: 0.5,
+            stop: for_requests(500),
+            ..Workload::default()
+        };
         run(&workload, &mut device);
         device.seen.iter().map(|seen| seen.1).collect::<Vec<_>>()
     };
@@ -408,8 +621,10 @@ fn requests_do_not_depend_on_timing() {
 #[test]
 fn overlapping_requests_wait() {
     let mut device = Simulated::new(&Clock::manual(), 16, MS);
-    let region =
-        crate::block::workload::Region { start: Default::default(), length: Some(brunt_core::Size(8192)) };
+    let region = crate::block::workload::Region {
+        start: Default::default(),
+        length: Some(brunt_core::Size(8192)),
+    };
     let workload = Workload {
         queue_depth: 16,
         read: 0.0,
@@ -420,7 +635,8 @@ fn overlapping_requests_wait() {
     };
     assert_eq!(run(&workload, &mut device).figures.completed(), 100);
     for (index, (at, offset)) in device.seen.iter().enumerate() {
-        let clash = |other: &&(Nanos, u64)| other.0.after(MS) > *at && other.1.abs_diff(*offset) < 4096;
+        let clash =
+            |other: &&(Nanos, u64)| other.0.after(MS) > *at && other.1.abs_diff(*offset) < 4096;
         assert_eq!(device.seen[..index].iter().find(clash), None);
     }
 }
@@ -448,7 +664,9 @@ impl Sequence for Listed {
     }
     fn next(&mut self, now: Nanos, place: &mut Planned) -> Next {
         let list = &mut *self.0.lock().unwrap();
-        let Some((after, needs)) = list.requests.get(list.next).copied() else { return Next::End };
+        let Some((after, needs)) = list.requests.get(list.next).copied() else {
+            return Next::End;
+        };
         if let Some(needs) = needs
             && !list.ended.contains(&needs)
         {
@@ -469,8 +687,14 @@ impl Sequence for Listed {
 }
 
 fn listed(requests: &[(u64, Option<u64>)]) -> Listed {
-    let requests = requests.iter().map(|(ms, needs)| (Duration::from_millis(*ms), *needs)).collect();
-    Listed(Arc::new(Mutex::new(List { requests, ..List::default() })))
+    let requests = requests
+        .iter()
+        .map(|(ms, needs)| (Duration::from_millis(*ms), *needs))
+        .collect();
+    Listed(Arc::new(Mutex::new(List {
+        requests,
+        ..List::default()
+    })))
 }
 
 fn worker_of<S: Sequence<Request = Planned>>(
@@ -478,8 +702,11 @@ fn worker_of<S: Sequence<Request = Planned>>(
     depth: u32,
     info: &DeviceInfo,
 ) -> Worker<S, Blocks> {
-    let workload =
-        Workload { queue_depth: depth, stop: for_time(Duration::from_secs(3600)), ..Workload::default() };
+    let workload = Workload {
+        queue_depth: depth,
+        stop: for_time(Duration::from_secs(3600)),
+        ..Workload::default()
+    };
     let id = WorkerId::alone(1);
     let content = Blocks::new(&workload, info, id, &1.into()).unwrap();
     Worker::with(sequence, content, &workload, id, &BufPool::new(0))
@@ -488,52 +715,111 @@ fn worker_of<S: Sequence<Request = Planned>>(
 #[test]
 fn what_depends_on_an_answer_waits_for_it() {
     let mut device = Simulated::new(&Clock::manual(), 8, 10 * MS);
-    let list = listed(&[(0, None), (1, None), (2, Some(0)), (3, Some(2)), (50, Some(1)), (51, None)]);
-    let mut time = SimulatedTime { clock: device.clock.clone(), waits: 0 };
+    let list = listed(&[
+        (0, None),
+        (1, None),
+        (2, Some(0)),
+        (3, Some(2)),
+        (50, Some(1)),
+        (51, None),
+    ]);
+    let mut time = SimulatedTime {
+        clock: device.clock.clone(),
+        waits: 0,
+    };
     let worker = worker_of(list, 8, &device.info);
     let start = time.now();
-    let outcome = worker.run(&mut device, &mut time, start, &Commands::new(), &mut NoRecorder).unwrap();
-    let at: Vec<u64> = device.seen.iter().map(|(at, _)| at.since(start).as_millis() as u64).collect();
+    let outcome = worker
+        .run(
+            &mut device,
+            &mut time,
+            start,
+            &Commands::new(),
+            &mut NoRecorder,
+        )
+        .unwrap();
+    let at: Vec<u64> = device
+        .seen
+        .iter()
+        .map(|(at, _)| at.since(start).as_millis() as u64)
+        .collect();
     assert_eq!(at, [0, 1, 10, 20, 50, 51]);
-    assert_eq!((outcome.figures.completed(), outcome.stopped), (6, Stopped::Done));
+    assert_eq!(
+        (outcome.figures.completed(), outcome.stopped),
+        (6, Stopped::Done)
+    );
     // It ends with the last completion, not an hour after the start.
     assert_eq!(outcome.end.since(start), 61 * MS);
-    assert_eq!(outcome.figures.response().max(), Some(Nanos(27_000_000)), "from when it was due");
+    assert_eq!(
+        outcome.figures.response().max(),
+        Some(Nanos(27_000_000)),
+        "from when it was due"
+    );
 }
 
 #[test]
 fn a_request_that_a_device_fails_sets_free_what_waits_for_it() {
     let mut device = Simulated::new(&Clock::manual(), 8, 10 * MS);
     device.failures.push_back(DeviceError::Os(libc::EIO));
-    let mut time = SimulatedTime { clock: device.clock.clone(), waits: 0 };
+    let mut time = SimulatedTime {
+        clock: device.clock.clone(),
+        waits: 0,
+    };
     let worker = worker_of(listed(&[(0, None), (0, Some(0))]), 8, &device.info);
     let start = time.now();
-    let outcome = worker.run(&mut device, &mut time, start, &Commands::new(), &mut NoRecorder).unwrap();
-    assert_eq!((outcome.figures.completed(), outcome.figures.counts.errors()), (1, 1));
+    let outcome = worker
+        .run(
+            &mut device,
+            &mut time,
+            start,
+            &Commands::new(),
+            &mut NoRecorder,
+        )
+        .unwrap();
+    assert_eq!(
+        (outcome.figures.completed(), outcome.figures.counts.errors()),
+        (1, 1)
+    );
 }
 
 /// Three threads draw from one list in which each request waits for another worker's, more often than not.
 #[test]
 fn workers_share_a_sequence() {
-    let requests: Vec<(u64, Option<u64>)> =
-        (0..300).map(|index: u64| (index / 10, (index % 3 == 2).then(|| index - 2))).collect();
+    let requests: Vec<(u64, Option<u64>)> = (0..300)
+        .map(|index: u64| (index / 10, (index % 3 == 2).then(|| index - 2)))
+        .collect();
     let list = listed(&requests);
     let start = Clock::Monotonic.now().after(MS);
     let done: Vec<u64> = std::thread::scope(|scope| {
         let work = |list: Listed| {
             let mut device = Simulated::new(&Clock::Monotonic, 2, 200 * US);
             let worker = worker_of(list, 2, &device.info);
-            let outcome = worker.run(&mut device, &mut Spinning, start, &Commands::new(), &mut NoRecorder);
+            let outcome = worker.run(
+                &mut device,
+                &mut Spinning,
+                start,
+                &Commands::new(),
+                &mut NoRecorder,
+            );
             outcome.unwrap().figures.completed()
         };
-        let threads: Vec<_> =
-            (0..3).map(|_| list.clone()).map(|list| scope.spawn(move || work(list))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        let threads: Vec<_> = (0..3)
+            .map(|_| list.clone())
+            .map(|list| scope.spawn(move || work(list)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
     });
     assert_eq!(done.iter().sum::<u64>(), 300, "{done:?}");
     let list = list.0.lock().unwrap();
     let order: Vec<u64> = list.given.iter().map(|(index, _)| *index).collect();
-    assert_eq!(order, (0..300).collect::<Vec<u64>>(), "in their order, each once");
+    assert_eq!(
+        order,
+        (0..300).collect::<Vec<u64>>(),
+        "in their order, each once"
+    );
     let mut ended = list.ended.clone();
     ended.sort_unstable();
     assert_eq!(ended, order, "and each ends once");
@@ -598,11 +884,19 @@ fn run_commanded(
     let commands = Commands::new();
     let start = device.clock.now();
     let mut time = Commanding {
-        time: SimulatedTime { clock: device.clock.clone(), waits: 0 },
+        time: SimulatedTime {
+            clock: device.clock.clone(),
+            waits: 0,
+        },
         commands: &commands,
-        at: at.iter().map(|(at, command)| (start.after(*at), *command)).collect(),
+        at: at
+            .iter()
+            .map(|(at, command)| (start.after(*at), *command))
+            .collect(),
     };
-    worker.run(device, &mut time, start, &commands, &mut NoRecorder).unwrap()
+    worker
+        .run(device, &mut time, start, &commands, &mut NoRecorder)
+        .unwrap()
 }
 
 #[test]
@@ -616,17 +910,30 @@ fn an_open_loop_obeys_another_rate() {
     };
     let start = device.clock.now();
     let second = Duration::from_secs(1);
-    let faster = [(second, crate::LoadCommand::Rate(1000.0)), (2 * second, crate::LoadCommand::Rate(100.0))];
+    let faster = [
+        (second, crate::LoadCommand::Rate(1000.0)),
+        (2 * second, crate::LoadCommand::Rate(100.0)),
+    ];
     let outcome = run_commanded(&workload, &mut device, &faster);
     let within = |from: u32, until: u32| {
         let (from, until) = (start.after(from * second), start.after(until * second));
-        device.seen.iter().filter(|(at, _)| (from..until).contains(at)).count()
+        device
+            .seen
+            .iter()
+            .filter(|(at, _)| (from..until).contains(at))
+            .count()
     };
     assert_eq!((within(0, 1), within(1, 2), within(2, 3)), (10, 1000, 100));
     assert_eq!(outcome.stopped, Stopped::Done);
     // The same requests in the same order as at one rate.
     let mut same = Simulated::new(&Clock::manual(), 64, 100 * US);
-    run(&Workload { arrival: open(370.0), ..workload }, &mut same);
+    run(
+        &Workload {
+            arrival: open(370.0),
+            ..workload
+        },
+        &mut same,
+    );
     let offsets = |device: &Simulated| device.seen.iter().map(|(_, at)| *at).collect::<Vec<u64>>();
     assert_eq!(offsets(&device), offsets(&same));
 }
@@ -635,15 +942,29 @@ fn an_open_loop_obeys_another_rate() {
 fn a_closed_loop_obeys_another_depth() {
     let mut device = Simulated::new(&Clock::manual(), 64, MS);
     let second = Duration::from_secs(1);
-    let workload = Workload { queue_depth: 16, stop: for_time(3 * second), ..Workload::default() };
+    let workload = Workload {
+        queue_depth: 16,
+        stop: for_time(3 * second),
+        ..Workload::default()
+    };
     let start = device.clock.now();
-    let depths = [(second, crate::LoadCommand::Depth(4)), (2 * second, crate::LoadCommand::Depth(8))];
+    let depths = [
+        (second, crate::LoadCommand::Depth(4)),
+        (2 * second, crate::LoadCommand::Depth(8)),
+    ];
     run_commanded(&workload, &mut device, &depths);
     let within = |from: u32, until: u32| {
         let (from, until) = (start.after(from * second), start.after(until * second));
-        device.seen.iter().filter(|(at, _)| (from..until).contains(at)).count()
+        device
+            .seen
+            .iter()
+            .filter(|(at, _)| (from..until).contains(at))
+            .count()
     };
-    assert_eq!((within(0, 1), within(1, 2), within(2, 3)), (16_000, 4000, 8000));
+    assert_eq!(
+        (within(0, 1), within(1, 2), within(2, 3)),
+        (16_000, 4000, 8000)
+    );
 }
 
 /// A run that waits for its last answers is ended by a stop as one that still makes requests is: within a second.
@@ -652,8 +973,12 @@ fn a_stop_cuts_the_drain_short() {
     let mut device = Simulated::new(&Clock::manual(), 4, MS);
     device.never_answers = true;
     let hour = Duration::from_secs(3600);
-    let workload =
-        Workload { queue_depth: 4, stop: for_time(100 * MS), drain: Span(hour), ..Workload::default() };
+    let workload = Workload {
+        queue_depth: 4,
+        stop: for_time(100 * MS),
+        drain: Span(hour),
+        ..Workload::default()
+    };
     let start = device.clock.now();
     let stop = [(Duration::from_secs(5), crate::LoadCommand::Stop)];
     let outcome = run_commanded(&workload, &mut device, &stop);
@@ -666,9 +991,21 @@ fn a_stop_cuts_the_drain_short() {
 #[test]
 fn a_run_that_is_done_before_its_time_is_as_long_as_it_took() {
     let mut device = Simulated::new(&Clock::manual(), 1, MS);
-    let stop = StopCondition { requests: Some(100), ..for_time(Duration::from_secs(10)) };
-    let outcome = run(&Workload { stop, ..Workload::default() }, &mut device);
-    assert_eq!((outcome.figures.completed(), outcome.requests_per_second), (100, 1000.0));
+    let stop = StopCondition {
+        requests: Some(100),
+        ..for_time(Duration::from_secs(10))
+    };
+    let outcome = run(
+        &Workload {
+            stop,
+            ..Workload::default()
+        },
+        &mut device,
+    );
+    assert_eq!(
+        (outcome.figures.completed(), outcome.requests_per_second),
+        (100, 1000.0)
+    );
 }
 
 /// Takes a millisecond to make a write, half of one to look at a request, and remembers whom it was told of.
@@ -697,7 +1034,11 @@ impl Content for Slow {
         assert!(!carried.buf.is_empty(), "the buffer is back");
         self.clock.advance(MS / 2);
         self.ended.push((request.index, carried.ticket, status));
-        if request.index == 2 { RequestStatus::Miscompare } else { status }
+        if request.index == 2 {
+            RequestStatus::Miscompare
+        } else {
+            status
+        }
     }
     fn flush(&mut self) -> io::Result<()> {
         self.flushed += 1;
@@ -708,29 +1049,71 @@ impl Content for Slow {
 #[test]
 fn contents_are_told_of_each_request_once_and_their_time_is_not_the_devices() {
     let mut device = Simulated::new(&Clock::manual(), 8, 10 * MS);
-    device.failures.extend([DeviceError::Os(libc::EIO), DeviceError::Os(libc::EIO)]);
+    device
+        .failures
+        .extend([DeviceError::Os(libc::EIO), DeviceError::Os(libc::EIO)]);
     let workload = Workload {
         read: 0.0,
         queue_depth: 2,
-        retry: Retry { count: 1, ..Retry::default() },
+        retry: Retry {
+            count: 1,
+            ..Retry::default()
+        },
         stop: for_requests(4),
         ..Workload::default()
     };
     let id = WorkerId::alone(1);
     let sequence = Synthetic::new(&workload, id.area(&workload, &device.info).unwrap(), id);
     let clock = device.clock.clone();
-    let mut slow = Slow { clock, filled: Vec::new(), ended: Vec::new(), flushed: 0 };
+    let mut slow = Slow {
+        clock,
+        filled: Vec::new(),
+        ended: Vec::new(),
+        flushed: 0,
+    };
     let worker = Worker::with(sequence, &mut slow, &workload, id, &BufPool::new(0));
-    let mut time = SimulatedTime { clock: device.clock.clone(), waits: 0 };
+    let mut time = SimulatedTime {
+        clock: device.clock.clone(),
+        waits: 0,
+    };
     let start = time.now();
-    let outcome = worker.run(&mut device, &mut time, start, &Commands::new(), &mut NoRecorder).unwrap();
+    let outcome = worker
+        .run(
+            &mut device,
+            &mut time,
+            start,
+            &Commands::new(),
+            &mut NoRecorder,
+        )
+        .unwrap();
     assert_eq!(slow.filled, [0, 1, 2, 3], "also those that are sent twice");
     let mut ended = slow.ended.clone();
     ended.sort_by_key(|(index, ..)| *index);
     let good = RequestStatus::Good;
-    assert_eq!(ended, [(0, 100, good), (1, 101, good), (2, 102, good), (3, 103, good)]);
-    assert_eq!(outcome.figures.counts.of(RequestStatus::Miscompare), 1, "the content has the last word");
+    assert_eq!(
+        ended,
+        [
+            (0, 100, good),
+            (1, 101, good),
+            (2, 102, good),
+            (3, 103, good)
+        ]
+    );
+    assert_eq!(
+        outcome.figures.counts.of(RequestStatus::Miscompare),
+        1,
+        "the content has the last word"
+    );
     assert!(slow.flushed > 2);
-    let service = outcome.figures.op(OpKind::Write).expect("writes").service.clone();
-    assert_eq!(service.min(), Some(Nanos(10_000_000)), "from when the contents were made");
+    let service = outcome
+        .figures
+        .op(OpKind::Write)
+        .expect("writes")
+        .service
+        .clone();
+    assert_eq!(
+        service.min(),
+        Some(Nanos(10_000_000)),
+        "from when the contents were made"
+    );
 }

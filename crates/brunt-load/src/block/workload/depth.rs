@@ -29,7 +29,12 @@ pub struct DepthSearch {
 
 impl Default for DepthSearch {
     fn default() -> DepthSearch {
-        DepthSearch { max: 256, time: Span(Duration::from_secs(2)), percentile: None, limit: None }
+        DepthSearch {
+            max: 256,
+            time: Span(Duration::from_secs(2)),
+            percentile: None,
+            limit: None,
+        }
     }
 }
 
@@ -48,7 +53,10 @@ impl DepthSearch {
             return wrong("depth_search.max", what);
         }
         if self.time.0 < Duration::from_millis(10) {
-            return wrong("depth_search.time", format!("{} is less than 10ms", self.time));
+            return wrong(
+                "depth_search.time",
+                format!("{} is less than 10ms", self.time),
+            );
         }
         if self.percentile.is_some() != self.limit.is_some() {
             return wrong(
@@ -59,7 +67,10 @@ impl DepthSearch {
         if let Some(Promise { percentile, limit }) = self.promise()
             && (!(percentile > 0.0 && percentile < 100.0) || limit.is_zero())
         {
-            let what = format!("p{percentile} below {}; write percentile = 99, limit = \"5ms\"", Span(limit));
+            let what = format!(
+                "p{percentile} below {}; write percentile = 99, limit = \"5ms\"",
+                Span(limit)
+            );
             return wrong("depth_search.limit", what);
         }
         match workload.arrival {
@@ -70,6 +81,9 @@ impl DepthSearch {
 
     /// What is to be kept.
     pub(in crate::block) fn promise(&self) -> Option<Promise> {
-        Some(Promise { percentile: self.percentile?, limit: self.limit?.0 })
+        Some(Promise {
+            percentile: self.percentile?,
+            limit: self.limit?.0,
+        })
     }
 }

@@ -13,11 +13,17 @@ use crate::replay::settings::ReplayTiming;
 pub(crate) fn check_hosts(hosts: &[String], workers: u32) -> Result<(), WorkloadError> {
     let mut each = hosts.iter().enumerate();
     if let Some((_, twice)) = each.find(|(at, host)| hosts[..*at].contains(host)) {
-        return wrong("hosts", format!("{twice} is listed twice; name each host once"));
+        return wrong(
+            "hosts",
+            format!("{twice} is listed twice; name each host once"),
+        );
     }
     let all = u64::from(workers) * hosts.len() as u64;
     match all > u64::from(WORKERS_MAX) {
-        true => wrong("hosts", format!("{all} workers on all hosts together; at most {WORKERS_MAX}")),
+        true => wrong(
+            "hosts",
+            format!("{all} workers on all hosts together; at most {WORKERS_MAX}"),
+        ),
         false => Ok(()),
     }
 }
@@ -25,12 +31,19 @@ pub(crate) fn check_hosts(hosts: &[String], workers: u32) -> Result<(), Workload
 impl Workload {
     /// Worker threads on all of its hosts together.
     pub fn workers_of_all(&self) -> u32 {
-        self.workers.saturating_mul(u32::try_from(self.hosts.len()).unwrap_or(u32::MAX).max(1))
+        self.workers
+            .saturating_mul(u32::try_from(self.hosts.len()).unwrap_or(u32::MAX).max(1))
     }
 
     /// Keeps the journals of this run of an experiment apart from those of others.
     pub fn keep_journals_apart(&mut self, order: Option<u32>) {
-        if let (Some(VerifySettings { journal: Some(folder) }), Some(order)) = (&mut self.verify, order) {
+        if let (
+            Some(VerifySettings {
+                journal: Some(folder),
+            }),
+            Some(order),
+        ) = (&mut self.verify, order)
+        {
             *folder = folder.join(format!("run-{order}"));
         }
     }
@@ -60,12 +73,19 @@ impl Workload {
     /// # Errors
     /// Its order would depend on what other hosts have done.
     pub(crate) fn check_shared_replay(&self) -> Result<(), WorkloadError> {
-        if self.timing.is_some_and(|timing| timing != ReplayTiming::Trace) {
-            let what = "several hosts share a trace at its times only; omit this key, or name one host";
+        if self
+            .timing
+            .is_some_and(|timing| timing != ReplayTiming::Trace)
+        {
+            let what =
+                "several hosts share a trace at its times only; omit this key, or name one host";
             wrong("timing", what)?;
         }
         match self.verify.is_some() {
-            true => wrong("verify", "blocks of a replay are verified on one host only; omit this key"),
+            true => wrong(
+                "verify",
+                "blocks of a replay are verified on one host only; omit this key",
+            ),
             false => Ok(()),
         }
     }
@@ -75,10 +95,13 @@ impl Workload {
     /// # Errors
     /// The first key that does not.
     pub fn check_elsewhere(&self) -> Result<(), WorkloadError> {
-        match self.verify.as_ref().and_then(|verify| verify.journal.as_ref()) {
+        match self
+            .verify
+            .as_ref()
+            .and_then(|verify| verify.journal.as_ref())
+        {
             Some(_) => {
-                let what =
-                    "journals of acknowledged writes go to a folder of the controller, not of this host";
+                let what = "journals of acknowledged writes go to a folder of the controller, not of this host";
                 wrong("verify.journal", what)
             }
             None => Ok(()),
@@ -99,12 +122,19 @@ mod tests {
     fn what_other_hosts_do_not_do_is_refused_by_its_key() {
         let check = |text: &str, key: Option<&str>| {
             let found = read(text).check();
-            assert_eq!(found.as_ref().err().map(|error| error.key), key, "{text}: {found:?}");
+            assert_eq!(
+                found.as_ref().err().map(|error| error.key),
+                key,
+                "{text}: {found:?}"
+            );
         };
         check("hosts = [\"a\", \"b\"]\nworkers = 128", None);
         check("hosts = [\"a\", \"b\"]\nworkers = 129", Some("hosts"));
         check("hosts = [\"a\", \"b\", \"a\"]", Some("hosts"));
-        check("hosts = [\"a\"]\nverify = {}\nrecord_requests = true\nring = \"auto\"", None);
+        check(
+            "hosts = [\"a\"]\nverify = {}\nrecord_requests = true\nring = \"auto\"",
+            None,
+        );
         check("hosts = [\"a\"]\nverify = { journal = \"/tmp/x\" }", None);
         check("ring = \"auto\"", None);
         let replay = |hosts: &str, more: &str, key: Option<&str>| {
@@ -115,7 +145,11 @@ mod tests {
         replay("\"a\", \"b\"", "timing = \"trace\"", None);
         replay("\"a\", \"b\"", "timing = \"depth\"", Some("timing"));
         replay("\"a\", \"b\"", "verify = {}", Some("verify"));
-        replay("\"a\", \"b\"", "devices = { \"0\" = \"x\", \"1\" = \"y\" }", None);
+        replay(
+            "\"a\", \"b\"",
+            "devices = { \"0\" = \"x\", \"1\" = \"y\" }",
+            None,
+        );
     }
 
     /// What is written is read as the same, and what still names hosts does not run.
@@ -124,10 +158,16 @@ mod tests {
         let text = "read = 0.1\nblocks = [{ size = \"4k\", weight = 0.3 }, { size = \"64k\" }]\n\
                     arrival = { kind = \"open\", rate = 1234.5678901 }\nramp_up = { time = \"1234us\" }";
         let workload = read(text);
-        assert_eq!(toml::from_str::<Workload>(&workload.written()).unwrap(), workload);
+        assert_eq!(
+            toml::from_str::<Workload>(&workload.written()).unwrap(),
+            workload
+        );
         let read_load = load_kind("block").unwrap().read;
         assert!(read_load(&workload.written()).is_ok());
-        let elsewhere = Workload { hosts: vec!["a".into()], ..workload };
+        let elsewhere = Workload {
+            hosts: vec!["a".into()],
+            ..workload
+        };
         assert!(read_load(&elsewhere.written()).is_err());
     }
 }

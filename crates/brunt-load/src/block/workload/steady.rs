@@ -52,21 +52,38 @@ impl Steady {
         }
         let is_multiple = |time: Span| time.0.as_nanos().is_multiple_of(interval.as_nanos());
         if self.round.0 < INTERVAL_MIN || !is_multiple(self.round) {
-            let what = format!("{} is not a multiple of the interval, {}", self.round, Span(interval));
+            let what = format!(
+                "{} is not a multiple of the interval, {}",
+                self.round,
+                Span(interval)
+            );
             wrong("stop.steady.round", what)?;
         }
         if !is_multiple(self.after) {
-            let what = format!("{} is not a multiple of the interval, {}", self.after, Span(interval));
+            let what = format!(
+                "{} is not a multiple of the interval, {}",
+                self.after,
+                Span(interval)
+            );
             wrong("stop.steady.after", what)?;
         }
         if !(2..=WINDOW_MAX).contains(&self.window) {
-            wrong("stop.steady.window", format!("{} rounds; write 2 to {WINDOW_MAX}", self.window))?;
+            wrong(
+                "stop.steady.window",
+                format!("{} rounds; write 2 to {WINDOW_MAX}", self.window),
+            )?;
         }
         if self.rounds_max < self.window {
-            let what = format!("the steady-state test needs {0} rounds; write at least {0}", self.window);
+            let what = format!(
+                "the steady-state test needs {0} rounds; write at least {0}",
+                self.window
+            );
             wrong("stop.steady.rounds_max", what)?;
         }
-        for (key, limit) in [("stop.steady.deviation", self.deviation), ("stop.steady.slope", self.slope)] {
+        for (key, limit) in [
+            ("stop.steady.deviation", self.deviation),
+            ("stop.steady.slope", self.slope),
+        ] {
             if limit.is_some_and(|limit| !(limit > 0.0 && limit <= 10.0)) {
                 wrong(key, "it is a share of the mean above 0, such as 0.05")?;
             }
@@ -76,22 +93,47 @@ impl Steady {
 
     /// What it asks of a run.
     pub fn goal(&self) -> SteadyGoal {
-        let Steady { window, figure, deviation, slope, .. } = *self;
-        let mut rule = SteadyRule { window: window as usize, figure, ..SteadyRule::default() };
+        let Steady {
+            window,
+            figure,
+            deviation,
+            slope,
+            ..
+        } = *self;
+        let mut rule = SteadyRule {
+            window: window as usize,
+            figure,
+            ..SteadyRule::default()
+        };
         if deviation.is_some() || slope.is_some() {
-            rule = SteadyRule { range: None, rise: None, deviation, slope, ..rule };
+            rule = SteadyRule {
+                range: None,
+                rise: None,
+                deviation,
+                slope,
+                ..rule
+            };
         }
-        SteadyGoal { round: self.round.0, rounds_max: self.rounds_max, after: self.after.0, rule }
+        SteadyGoal {
+            round: self.round.0,
+            rounds_max: self.rounds_max,
+            after: self.after.0,
+            rule,
+        }
     }
 
     /// How long a run that is steady at once takes.
     pub(super) fn shortest(&self) -> Duration {
-        self.after.0.saturating_add(self.round.0.saturating_mul(self.window))
+        self.after
+            .0
+            .saturating_add(self.round.0.saturating_mul(self.window))
     }
 
     /// How long a run that never is takes.
     pub(super) fn longest(&self) -> Duration {
-        self.after.0.saturating_add(self.round.0.saturating_mul(self.rounds_max))
+        self.after
+            .0
+            .saturating_add(self.round.0.saturating_mul(self.rounds_max))
     }
 }
 
@@ -122,22 +164,44 @@ mod tests {
             let error = steady.check(Duration::from_secs(1)).err();
             assert_eq!(error.map(|error| error.key), key, "{text}");
         };
-        check("round = \"2s\"\nwindow = 30\nrounds_max = 30\ndeviation = 0.05\nafter = \"60s\"", None);
-        check("round = \"1s\"\nfigure = \"service-time\"\nslope = 0.01", None);
+        check(
+            "round = \"2s\"\nwindow = 30\nrounds_max = 30\ndeviation = 0.05\nafter = \"60s\"",
+            None,
+        );
+        check(
+            "round = \"1s\"\nfigure = \"service-time\"\nslope = 0.01",
+            None,
+        );
         check("round = \"1500ms\"", Some("stop.steady.round"));
-        check("round = \"1s\"\nafter = \"10ms\"", Some("stop.steady.after"));
+        check(
+            "round = \"1s\"\nafter = \"10ms\"",
+            Some("stop.steady.after"),
+        );
         check("round = \"1s\"\nwindow = 1", Some("stop.steady.window"));
-        check("round = \"1s\"\nwindow = 30", Some("stop.steady.rounds_max"));
-        check("round = \"1s\"\ndeviation = 0.0", Some("stop.steady.deviation"));
+        check(
+            "round = \"1s\"\nwindow = 30",
+            Some("stop.steady.rounds_max"),
+        );
+        check(
+            "round = \"1s\"\ndeviation = 0.0",
+            Some("stop.steady.deviation"),
+        );
         check("round = \"1s\"\nslope = nan", Some("stop.steady.slope"));
     }
 
     #[test]
     fn another_rule_replaces_that_of_snia() {
-        let goal = |text: &str| toml::from_str::<Steady>(&format!("round = \"1s\"\n{text}")).unwrap().goal();
+        let goal = |text: &str| {
+            toml::from_str::<Steady>(&format!("round = \"1s\"\n{text}"))
+                .unwrap()
+                .goal()
+        };
         assert_eq!(goal("").rule, SteadyRule::default());
         let rule = goal("deviation = 0.1\nwindow = 30").rule;
-        assert_eq!((rule.range, rule.rise, rule.deviation, rule.window), (None, None, Some(0.1), 30));
+        assert_eq!(
+            (rule.range, rule.rise, rule.deviation, rule.window),
+            (None, None, Some(0.1), 30)
+        );
         assert_eq!(goal("slope = 0.1").rule.slope, Some(0.1));
     }
 }

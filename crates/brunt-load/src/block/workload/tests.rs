@@ -24,7 +24,13 @@ fn the_papers_parameters() {
     )
     .unwrap();
     assert_eq!(workload.check(), Ok(()));
-    assert_eq!(workload.blocks[2], BlockSize { size: Size(32768), weight: 30.0 });
+    assert_eq!(
+        workload.blocks[2],
+        BlockSize {
+            size: Size(32768),
+            weight: 30.0
+        }
+    );
     let written = toml::to_string(&workload).unwrap();
     assert_eq!(read(&written).unwrap(), workload);
 }
@@ -32,7 +38,11 @@ fn the_papers_parameters() {
 /// A key that does not exist is an error, in every table.
 #[test]
 fn unknown_keys_are_errors() {
-    for text in ["blokcs = 1", "stop = { tiem = \"1s\" }", "arrival = { kind = \"closed\", rate = 1 }"] {
+    for text in [
+        "blokcs = 1",
+        "stop = { tiem = \"1s\" }",
+        "arrival = { kind = \"closed\", rate = 1 }",
+    ] {
         assert!(read(text).unwrap_err().contains("unknown field"), "{text}");
     }
 }
@@ -52,18 +62,38 @@ fn nonsense_is_refused() {
     check(&format!("{stop}\nblocks = [{{ size = 1000 }}]"), "blocks");
     check(&format!("{stop}\nqueue_depth = 0"), "queue_depth");
     check(&format!("{stop}\ninterval = \"1ms\""), "interval");
-    check(&format!("{stop}\narrival = {{ kind = \"open\", rate = 0 }}"), "arrival.rate");
+    check(
+        &format!("{stop}\narrival = {{ kind = \"open\", rate = 0 }}"),
+        "arrival.rate",
+    );
     check(&format!("{stop}\nread = nan"), "read");
     check(&format!("{stop}\ntrim = 0.1"), "read");
-    check(&format!("{stop}\nread = 0.5\ntrim = 0.3\nwrite_zeroes = 0.3"), "read");
+    check(
+        &format!("{stop}\nread = 0.5\ntrim = 0.3\nwrite_zeroes = 0.3"),
+        "read",
+    );
     check(&format!("{stop}\nread = 0.5\ntrim = -0.3"), "trim");
     check(&format!("{stop}\nflush_every = 10"), "flush_every");
-    check("stop = { bytes = \"1m\" }\nread = 0.0\ntrim = 1.0", "stop.bytes");
-    check(&format!("{stop}\nread = 0.5\ntrim = 0.5\nverify = {{}}"), "trim");
-    check("stop = { steady = { round = \"1500ms\" } }", "stop.steady.round");
-    check("interval = \"0\"\nstop = { steady = { round = \"1s\" } }", "interval");
     check(
-        &format!("{stop}\ndistribution = {{ kind = \"hot-zones\", zones = [{{ access = 1, size = 0.5 }}] }}"),
+        "stop = { bytes = \"1m\" }\nread = 0.0\ntrim = 1.0",
+        "stop.bytes",
+    );
+    check(
+        &format!("{stop}\nread = 0.5\ntrim = 0.5\nverify = {{}}"),
+        "trim",
+    );
+    check(
+        "stop = { steady = { round = \"1500ms\" } }",
+        "stop.steady.round",
+    );
+    check(
+        "interval = \"0\"\nstop = { steady = { round = \"1s\" } }",
+        "interval",
+    );
+    check(
+        &format!(
+            "{stop}\ndistribution = {{ kind = \"hot-zones\", zones = [{{ access = 1, size = 0.5 }}] }}"
+        ),
         "distribution.zones",
     );
 }

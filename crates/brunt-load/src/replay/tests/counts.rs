@@ -34,7 +34,9 @@ impl<G: Fn(Vec<ReplayRow>) + Send + 'static> Timeline for LateReader<G> {
                 false => give(rest),
             }
         }
-        self.clock.advance(Duration::from_nanos(until.0.saturating_sub(self.clock.now().0)));
+        self.clock.advance(Duration::from_nanos(
+            until.0.saturating_sub(self.clock.now().0),
+        ));
         Ok(())
     }
     fn push(&mut self) -> std::io::Result<()> {
@@ -65,7 +67,10 @@ fn row(ms: u64) -> ReplayRow {
 /// milliseconds after the end. What came of it.
 fn read_late(late: u64, drain: &str, meanwhile: bool) -> (Outcome, u64, UnsentRequests) {
     let folder = tempfile::tempdir().unwrap();
-    let path = trace(folder.path(), (0..100).map(|ms| (0, 0, 512, 'R', ms * 1000)));
+    let path = trace(
+        folder.path(),
+        (0..100).map(|ms| (0, 0, 512, 'R', ms * 1000)),
+    );
     let text = format!(
         "trace = {path:?}\nformat = \"alibaba\"\nqueue_depth = 1\nstop = {{ time = \"100ms\" }}\n\
          drain = \"{drain}\""
@@ -79,19 +84,35 @@ fn read_late(late: u64, drain: &str, meanwhile: bool) -> (Outcome, u64, UnsentRe
     let turns = Turns::new(Stream::new(feed, &load.settings, false, 1, meter), 1, 1);
     let id = WorkerId::alone(1);
     let workload = load.engine(&load.survey().unwrap(), &device.info, &RunOrder::alone(1));
-    let area = Area { start: 0, len: 1 << 20, align: 512, first: 0 };
+    let area = Area {
+        start: 0,
+        len: 1 << 20,
+        align: 512,
+        first: 0,
+    };
     let content = Blocks::over(&workload, &device.info, area, id, &1.into()).unwrap();
     let worker = Worker::with(turns.sequence(1), content, &workload, id, &BufPool::new(0));
     let start = clock.now();
     let mut time = LateReader {
         clock: clock.clone(),
         give: Some(give),
-        rest: (10..100).chain((0..5).map(|row| 3_600_000 + row)).map(row).collect(),
+        rest: (10..100)
+            .chain((0..5).map(|row| 3_600_000 + row))
+            .map(row)
+            .collect(),
         at: start.after(Duration::from_millis(100 + late)),
         meanwhile,
         waits: 0,
     };
-    let outcome = worker.run(&mut device, &mut time, start, &Commands::new(), &mut Keep::default()).unwrap();
+    let outcome = worker
+        .run(
+            &mut device,
+            &mut time,
+            start,
+            &Commands::new(),
+            &mut Keep::default(),
+        )
+        .unwrap();
     let meter = turns.into_stream().meter;
     (outcome, meter.fates.sent, meter.fates.unsent(105))
 }
@@ -102,12 +123,24 @@ fn read_late(late: u64, drain: &str, meanwhile: bool) -> (Outcome, u64, UnsentRe
 fn what_is_read_late_is_sent_or_counted() {
     let skipped = |outcome: &Outcome| outcome.figures.counts.of(RequestStatus::Skipped);
     let (outcome, sent, unsent) = read_late(20, "1h", false);
-    assert_eq!((outcome.figures.completed(), skipped(&outcome), sent), (100, 0, 100));
-    assert_eq!(unsent, UnsentRequests { after_end: 5, ..UnsentRequests::default() });
+    assert_eq!(
+        (outcome.figures.completed(), skipped(&outcome), sent),
+        (100, 0, 100)
+    );
+    assert_eq!(
+        unsent,
+        UnsentRequests {
+            after_end: 5,
+            ..UnsentRequests::default()
+        }
+    );
     // It brings the rest when the time for late requests is over, perhaps before the worker has left.
     let (outcome, sent, unsent) = read_late(10, "10ms", true);
     assert!((10..12).contains(&sent), "{sent}");
-    assert_eq!((unsent.after_end, unsent.skipped, sent + unsent.total()), (5, skipped(&outcome), 105));
+    assert_eq!(
+        (unsent.after_end, unsent.skipped, sent + unsent.total()),
+        (5, skipped(&outcome), 105)
+    );
 }
 
 /// A worker that leaves a reader which brings no more does not wait for it for ever, and not at all where the run is
@@ -115,7 +148,10 @@ fn what_is_read_late_is_sent_or_counted() {
 #[test]
 fn a_reader_that_hangs_is_left() {
     let folder = tempfile::tempdir().unwrap();
-    let load = load(&trace(folder.path(), (0..2).map(|ms| (0, 0, 512, 'R', ms * 1000))), "");
+    let load = load(
+        &trace(folder.path(), (0..2).map(|ms| (0, 0, 512, 'R', ms * 1000))),
+        "",
+    );
     for (may_wait, patience) in [(true, Duration::from_millis(20)), (false, Duration::MAX)] {
         let (give, feed) = Feed::by_hand(patience);
         give(vec![row(0)]);
@@ -132,7 +168,14 @@ fn a_reader_that_hangs_is_left() {
         let meter = turns.into_stream().meter;
         assert_eq!(
             (meter.fates.unsent(2), meter.ended),
-            (UnsentRequests { skipped: 1, after_end: 1, ..UnsentRequests::default() }, false)
+            (
+                UnsentRequests {
+                    skipped: 1,
+                    after_end: 1,
+                    ..UnsentRequests::default()
+                },
+                false
+            )
         );
         // Until here it might have brought more.
         drop(give);
@@ -164,15 +207,22 @@ impl Device for LostDevice {
     }
     fn poll(&mut self, done: &mut Vec<Completion>) {
         self.inner.poll(done);
-        let gone =
-            |Request { tag, buf, .. }: Request| Completion { tag, buf, result: Err(DeviceError::Gone) };
+        let gone = |Request { tag, buf, .. }: Request| Completion {
+            tag,
+            buf,
+            result: Err(DeviceError::Gone),
+        };
         done.extend(self.lost.drain(..).map(gone));
     }
     fn outstanding(&self) -> u32 {
         self.inner.outstanding() + self.lost.len() as u32
     }
     fn deadline(&self) -> Nanos {
-        if self.lost.is_empty() { self.inner.deadline() } else { Nanos(0) }
+        if self.lost.is_empty() {
+            self.inner.deadline()
+        } else {
+            Nanos(0)
+        }
     }
 }
 
@@ -193,7 +243,11 @@ impl Backend for LosingBackend {
         let inner = SlowDevice::new(&Clock::Monotonic, Duration::from_micros(50), depth as usize);
         let is_lost = self.opened.fetch_add(1, Ordering::Relaxed) < self.losing;
         let left = if is_lost { self.after } else { u32::MAX };
-        Ok(Box::new(LostDevice { inner, left, lost: Vec::new() }))
+        Ok(Box::new(LostDevice {
+            inner,
+            left,
+            lost: Vec::new(),
+        }))
     }
 }
 
@@ -202,7 +256,10 @@ impl Backend for LosingBackend {
 #[test]
 fn what_another_worker_can_send_is_sent() {
     let folder = tempfile::tempdir().unwrap();
-    let path = trace(folder.path(), (0..2000).map(|at| (0, at % 1000 * 512, 512, 'R', at * 5)));
+    let path = trace(
+        folder.path(),
+        (0..2000).map(|at| (0, at % 1000 * 512, 512, 'R', at * 5)),
+    );
     let text = format!(
         "trace = {path:?}\nformat = \"alibaba\"\nworkers = 2\nqueue_depth = 1\nstop = {{ time = \"1ms\" }}\n\
          drain = \"10s\""
@@ -210,15 +267,32 @@ fn what_another_worker_can_send_is_sent() {
     let load = ReplayLoad::new(toml::from_str(&text).unwrap(), &[]);
     let run = |losing: u32, after: u32| {
         let info = memory(1 << 20).info().clone();
-        let backend = LosingBackend { info, losing, after, opened: AtomicU32::new(0) };
+        let backend = LosingBackend {
+            info,
+            losing,
+            after,
+            opened: AtomicU32::new(0),
+        };
         let (outcome, fidelity, _) = replayed(&load, backend);
         let counts = &outcome.figures.counts;
-        let [gone, skipped] = [RequestStatus::Gone, RequestStatus::Skipped].map(|status| counts.of(status));
-        let case = format!("{losing} lost after {after}: {gone} gone, {:?}", fidelity.unsent);
+        let [gone, skipped] =
+            [RequestStatus::Gone, RequestStatus::Skipped].map(|status| counts.of(status));
+        let case = format!(
+            "{losing} lost after {after}: {gone} gone, {:?}",
+            fidelity.unsent
+        );
         assert_eq!(outcome.figures.completed() + gone, fidelity.sent, "{case}");
-        assert_eq!((fidelity.sent + fidelity.unsent.total(), fidelity.planned), (2000, 2000), "{case}");
+        assert_eq!(
+            (fidelity.sent + fidelity.unsent.total(), fidelity.planned),
+            (2000, 2000),
+            "{case}"
+        );
         let after_end = fidelity.unsent.after_end;
-        let unsent = UnsentRequests { skipped, after_end, ..UnsentRequests::default() };
+        let unsent = UnsentRequests {
+            skipped,
+            after_end,
+            ..UnsentRequests::default()
+        };
         assert_eq!(fidelity.unsent, unsent, "{case}");
         (fidelity, gone, case)
     };
@@ -232,7 +306,11 @@ fn what_another_worker_can_send_is_sent() {
         }
         assert!(lost > 0, "no device was lost in 20 rounds");
         let (fidelity, gone, case) = run(2, after);
-        assert_eq!((fidelity.sent, gone), (2 * u64::from(after) + 2, 2), "{case}");
+        assert_eq!(
+            (fidelity.sent, gone),
+            (2 * u64::from(after) + 2, 2),
+            "{case}"
+        );
         assert!(fidelity.unsent.skipped > 0, "{case}");
     }
 }
@@ -241,36 +319,86 @@ fn what_another_worker_can_send_is_sent() {
 #[test]
 fn requests_in_pieces_count_once() {
     let folder = tempfile::tempdir().unwrap();
-    let path = trace(folder.path(), (0..20).map(|at| (0, at % 4 * (200 << 10), 200 << 10, 'R', at)));
+    let path = trace(
+        folder.path(),
+        (0..20).map(|at| (0, at % 4 * (200 << 10), 200 << 10, 'R', at)),
+    );
     let small = || {
-        let info = DeviceInfo { transfer_bytes_max: 64 << 10, ..memory(1 << 20).info().clone() };
-        SlowBackend { info, service: Duration::from_micros(10) }
+        let info = DeviceInfo {
+            transfer_bytes_max: 64 << 10,
+            ..memory(1 << 20).info().clone()
+        };
+        SlowBackend {
+            info,
+            service: Duration::from_micros(10),
+        }
     };
     let (outcome, fidelity, _) = replayed(&load(&path, "timing = \"depth\""), small());
-    assert_eq!((fidelity.planned, fidelity.sent, fidelity.pieces, fidelity.completed), (20, 20, 80, 80));
-    assert_eq!((outcome.figures.completed(), fidelity.unsent.total()), (80, 0));
-    assert_eq!((&fidelity.digests.planned, fidelity.verdict), (&fidelity.digests.sent, ReplayVerdict::True));
+    assert_eq!(
+        (
+            fidelity.planned,
+            fidelity.sent,
+            fidelity.pieces,
+            fidelity.completed
+        ),
+        (20, 20, 80, 80)
+    );
+    assert_eq!(
+        (outcome.figures.completed(), fidelity.unsent.total()),
+        (80, 0)
+    );
+    assert_eq!(
+        (&fidelity.digests.planned, fidelity.verdict),
+        (&fidelity.digests.sent, ReplayVerdict::True)
+    );
     let cut = load(&path, "timing = \"depth\"\nstop = { requests = 10 }");
     let (_, fidelity, _) = replayed(&cut, small());
-    assert_eq!((fidelity.sent, fidelity.pieces, fidelity.unsent.after_end), (2, 10, 18));
-    assert_eq!((fidelity.unsent.total(), &fidelity.digests.planned), (18, &fidelity.digests.sent));
+    assert_eq!(
+        (fidelity.sent, fidelity.pieces, fidelity.unsent.after_end),
+        (2, 10, 18)
+    );
+    assert_eq!(
+        (fidelity.unsent.total(), &fidelity.digests.planned),
+        (18, &fidelity.digests.sent)
+    );
 }
 
 /// As fast as possible for some time: what was not sent by then is not lost, it was not due.
 #[test]
 fn nothing_is_lost_at_the_end_of_the_time() {
     let folder = tempfile::tempdir().unwrap();
-    let path = trace(folder.path(), (0..100_000).map(|at| (0, at % 1000 * 512, 512, 'R', at)));
+    let path = trace(
+        folder.path(),
+        (0..100_000).map(|at| (0, at % 1000 * 512, 512, 'R', at)),
+    );
     for workers in [1, 2] {
-        let load =
-            load(&path, &format!("timing = \"depth\"\nworkers = {workers}\nstop = {{ time = \"5ms\" }}"));
-        let slow = SlowBackend { info: memory(1 << 20).info().clone(), service: Duration::from_micros(50) };
+        let load = load(
+            &path,
+            &format!("timing = \"depth\"\nworkers = {workers}\nstop = {{ time = \"5ms\" }}"),
+        );
+        let slow = SlowBackend {
+            info: memory(1 << 20).info().clone(),
+            service: Duration::from_micros(50),
+        };
         let (_, fidelity, _) = replayed(&load, slow);
         let after_end = 100_000 - fidelity.sent;
-        let over_time: u64 = fidelity.over_time.iter().map(|moment| moment.requests).sum();
+        let over_time: u64 = fidelity
+            .over_time
+            .iter()
+            .map(|moment| moment.requests)
+            .sum();
         assert_eq!(over_time, fidelity.sent);
-        assert_eq!(fidelity.unsent, UnsentRequests { after_end, ..UnsentRequests::default() });
+        assert_eq!(
+            fidelity.unsent,
+            UnsentRequests {
+                after_end,
+                ..UnsentRequests::default()
+            }
+        );
         assert_eq!(fidelity.digests.planned, fidelity.digests.sent);
-        assert!(fidelity.reasons.len() == 1 && fidelity.verdict == ReplayVerdict::Degraded, "{fidelity:?}");
+        assert!(
+            fidelity.reasons.len() == 1 && fidelity.verdict == ReplayVerdict::Degraded,
+            "{fidelity:?}"
+        );
     }
 }

@@ -7,7 +7,13 @@ use super::*;
 #[test]
 fn a_request_given_back_is_not_missing_from_the_trace() {
     let folder = tempfile::tempdir().unwrap();
-    let load = load(&trace(folder.path(), (0..2).map(|at| (0, at * 512, 512, 'R', at * 1000))), "");
+    let load = load(
+        &trace(
+            folder.path(),
+            (0..2).map(|at| (0, at * 512, 512, 'R', at * 1000)),
+        ),
+        "",
+    );
     let turns = turns_of_two(&load, memory(1 << 20).info());
     let (mut first, mut second) = (turns.sequence(1), turns.sequence(1));
     let now = Clock::Monotonic.now();
@@ -17,7 +23,9 @@ fn a_request_given_back_is_not_missing_from_the_trace() {
     first.sent(&place, now);
     first.completed(place.index, RequestStatus::Good, now);
     let late = now.after(Duration::from_millis(2));
-    let Next::Due(behind) = first.next(late, &mut place) else { panic!("the second request is due") };
+    let Next::Due(behind) = first.next(late, &mut place) else {
+        panic!("the second request is due")
+    };
     // Its queue is empty: it is the other's turn.
     first.pause(0);
     let given = place;
@@ -30,9 +38,24 @@ fn a_request_given_back_is_not_missing_from_the_trace() {
     first.given_back(given.index, behind);
     drop((first, second));
     let fidelity = judged(&load, turns);
-    assert_eq!(fidelity.unsent, UnsentRequests { after_end: 1, ..UnsentRequests::default() });
-    assert_eq!(fidelity.verdict, ReplayVerdict::Degraded, "{:?}", fidelity.reasons);
-    assert!(fidelity.reasons[0].starts_with("it ended after 1 of 2 requests"), "{:?}", fidelity.reasons);
+    assert_eq!(
+        fidelity.unsent,
+        UnsentRequests {
+            after_end: 1,
+            ..UnsentRequests::default()
+        }
+    );
+    assert_eq!(
+        fidelity.verdict,
+        ReplayVerdict::Degraded,
+        "{:?}",
+        fidelity.reasons
+    );
+    assert!(
+        fidelity.reasons[0].starts_with("it ended after 1 of 2 requests"),
+        "{:?}",
+        fidelity.reasons
+    );
 }
 
 /// A trace that is written anew between the pass before the start and the run is found out, whatever it has then.
@@ -42,19 +65,43 @@ fn a_trace_that_changes_after_the_start_is_no_replay() {
     let check = |keys: &str, then: [(u32, u64); 3], said: &str| {
         let write = |rows: [(u32, u64); 3]| {
             let rows = rows.into_iter().zip(0..);
-            trace(folder.path(), rows.map(|((device, offset), us)| (device, offset, 512, 'R', us)))
+            trace(
+                folder.path(),
+                rows.map(|((device, offset), us)| (device, offset, 512, 'R', us)),
+            )
         };
         let load = load(&write([(0, 0), (0, 512), (1, 0)]), keys);
         load.survey().unwrap();
         write(then);
         let (_, fidelity, _) = replayed(&load, memory(4 << 20));
         assert_eq!(fidelity.verdict, ReplayVerdict::NotAReplay, "{said}");
-        assert!(fidelity.reasons.iter().any(|reason| reason.contains(said)), "{:?}", fidelity.reasons);
-        assert_eq!(fidelity.sent + fidelity.unsent.total(), fidelity.planned, "{:?}", fidelity.unsent);
+        assert!(
+            fidelity.reasons.iter().any(|reason| reason.contains(said)),
+            "{:?}",
+            fidelity.reasons
+        );
+        assert_eq!(
+            fidelity.sent + fidelity.unsent.total(),
+            fidelity.planned,
+            "{:?}",
+            fidelity.unsent
+        );
     };
-    check("", [(0, 0), (1, 512), (1, 0)], "it has 1 request more of device 1");
-    check("", [(0, 0), (1, 512), (2, 0)], "device 2 has a request where it had none");
-    check("map = \"pack\"", [(0, 0), (0, 1 << 30), (1, 0)], "device 0 has a request where it had none");
+    check(
+        "",
+        [(0, 0), (1, 512), (1, 0)],
+        "it has 1 request more of device 1",
+    );
+    check(
+        "",
+        [(0, 0), (1, 512), (2, 0)],
+        "device 2 has a request where it had none",
+    );
+    check(
+        "map = \"pack\"",
+        [(0, 0), (0, 1 << 30), (1, 0)],
+        "device 0 has a request where it had none",
+    );
 }
 
 /// What is judged of these turns.
@@ -63,6 +110,10 @@ fn judged(load: &ReplayLoad, turns: Turns) -> ReplayFidelity {
     let (counts, failure) = stream.finish_feed();
     assert!(stream.meter.ended, "all of the trace was given away");
     let survey = load.survey().unwrap();
-    let plan = ReplayPlan { settings: &load.settings, survey: &survey, routes: &load.routes };
+    let plan = ReplayPlan {
+        settings: &load.settings,
+        survey: &survey,
+        routes: &load.routes,
+    };
     fidelity::judge(&stream.meter, &plan, &counts, failure.as_ref())
 }

@@ -25,9 +25,15 @@ pub struct Browser {
 impl Browser {
     /// Starts one; `None` where there is no Chromium, which is a failure where everything is required.
     pub fn start(folder: &Path) -> Option<Browser> {
-        let found = Command::new("chromium").arg("--version").stderr(Stdio::null()).output();
+        let found = Command::new("chromium")
+            .arg("--version")
+            .stderr(Stdio::null())
+            .output();
         if !found.is_ok_and(|output| output.status.success()) {
-            assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none(), "chromium is required here");
+            assert!(
+                std::env::var_os("BRUNT_REQUIRE_ALL").is_none(),
+                "chromium is required here"
+            );
             println!("skipped: needs chromium");
             return None;
         }
@@ -51,9 +57,23 @@ impl Browser {
         let from = BufReader::new(File::open(&from).unwrap());
         let folder = folder.to_path_buf();
         let (session, complaints, origin) = (None, Vec::new(), "file:".to_string());
-        let mut browser = Browser { child, to, from, folder, session, next: 0, origin, complaints };
-        let target = browser.call("Target.createTarget", json!({ "url": "about:blank" }))["targetId"].clone();
-        let attached = browser.call("Target.attachToTarget", json!({ "targetId": target, "flatten": true }));
+        let mut browser = Browser {
+            child,
+            to,
+            from,
+            folder,
+            session,
+            next: 0,
+            origin,
+            complaints,
+        };
+        let target =
+            browser.call("Target.createTarget", json!({ "url": "about:blank" }))["targetId"]
+                .clone();
+        let attached = browser.call(
+            "Target.attachToTarget",
+            json!({ "targetId": target, "flatten": true }),
+        );
         browser.session = Some(attached["sessionId"].as_str().unwrap().to_string());
         for domain in ["Page", "Runtime", "Network", "Log"] {
             browser.call(&format!("{domain}.enable"), json!({}));
@@ -68,7 +88,9 @@ impl Browser {
         if let Some(session) = &self.session {
             message["sessionId"] = json!(session);
         }
-        self.to.write_all(format!("{message}\0").as_bytes()).unwrap();
+        self.to
+            .write_all(format!("{message}\0").as_bytes())
+            .unwrap();
         loop {
             let answer = self.receive();
             if answer["id"] == self.next {
@@ -90,14 +112,21 @@ impl Browser {
         let message: Value = serde_json::from_slice(&bytes).unwrap();
         let params = &message["params"];
         match message["method"].as_str() {
-            Some("Runtime.exceptionThrown") => self.complaints.push(params["exceptionDetails"].to_string()),
-            Some("Runtime.consoleAPICalled") if params["type"] == "error" || params["type"] == "warning" => {
+            Some("Runtime.exceptionThrown") => {
+                self.complaints.push(params["exceptionDetails"].to_string())
+            }
+            Some("Runtime.consoleAPICalled")
+                if params["type"] == "error" || params["type"] == "warning" =>
+            {
                 self.complaints.push(params["args"].to_string());
             }
             Some("Log.entryAdded") => self.complaints.push(params["entry"].to_string()),
             Some("Network.requestWillBeSent") => {
                 let url = params["request"]["url"].as_str().unwrap_or_default();
-                if !url.starts_with(&self.origin) && !url.starts_with("about:") && !url.starts_with("data:") {
+                if !url.starts_with(&self.origin)
+                    && !url.starts_with("about:")
+                    && !url.starts_with("data:")
+                {
                     self.complaints.push(format!("request to {url}"));
                 }
             }
@@ -121,7 +150,10 @@ impl Browser {
         );
         let scheme = if dark { "dark" } else { "light" };
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
-        self.call("Emulation.setEmulatedMedia", json!({ "media": "", "features": features }));
+        self.call(
+            "Emulation.setEmulatedMedia",
+            json!({ "media": "", "features": features }),
+        );
         self.call("Page.navigate", json!({ "url": format!("{origin}{path}") }));
         self.wait("Page.loadEventFired");
         // Two frames: what a resize observer does has been done.
@@ -132,9 +164,14 @@ impl Browser {
 
     /// Evaluates an expression, or awaits it.
     pub fn evaluate(&mut self, expression: &str) -> Value {
-        let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        let params =
+            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let result = self.call("Runtime.evaluate", params);
-        assert!(result["exceptionDetails"].is_null(), "{expression}: {}", result["exceptionDetails"]);
+        assert!(
+            result["exceptionDetails"].is_null(),
+            "{expression}: {}",
+            result["exceptionDetails"]
+        );
         result["result"]["value"].clone()
     }
 
@@ -184,7 +221,8 @@ impl Browser {
         let at = self.evaluate(&look);
         assert!(at.is_array(), "nothing to click: {element}");
         for kind in ["mousePressed", "mouseReleased"] {
-            let params = json!({ "type": kind, "x": at[0], "y": at[1], "button": "left", "clickCount": 1 });
+            let params =
+                json!({ "type": kind, "x": at[0], "y": at[1], "button": "left", "clickCount": 1 });
             self.call("Input.dispatchMouseEvent", params);
         }
     }
@@ -202,29 +240,46 @@ impl Browser {
 
     /// Writes pictures of the whole page, in pieces of a height, where BRUNT_PAGES says.
     pub fn picture(&mut self, name: &str, piece: u64) {
-        let Some(folder) = std::env::var_os("BRUNT_PAGES") else { return };
+        let Some(folder) = std::env::var_os("BRUNT_PAGES") else {
+            return;
+        };
         let size = self.call("Page.getLayoutMetrics", json!({}))["cssContentSize"].clone();
-        let (width, height) = (size["width"].as_f64().unwrap(), size["height"].as_f64().unwrap() as u64);
+        let (width, height) = (
+            size["width"].as_f64().unwrap(),
+            size["height"].as_f64().unwrap() as u64,
+        );
         for (index, top) in (0..height).step_by(piece as usize).enumerate() {
-            let clip =
-                json!({ "x": 0, "y": top, "width": width, "height": piece.min(height - top), "scale": 1 });
+            let clip = json!({ "x": 0, "y": top, "width": width, "height": piece.min(height - top), "scale": 1 });
             let params = json!({ "clip": clip, "captureBeyondViewport": true });
-            let data = self.call("Page.captureScreenshot", params)["data"].as_str().unwrap().to_string();
-            std::fs::write(Path::new(&folder).join(format!("{name}-{index}.png")), decode(&data)).unwrap();
+            let data = self.call("Page.captureScreenshot", params)["data"]
+                .as_str()
+                .unwrap()
+                .to_string();
+            std::fs::write(
+                Path::new(&folder).join(format!("{name}-{index}.png")),
+                decode(&data),
+            )
+            .unwrap();
         }
     }
 
     /// The page as it is printed.
     pub fn print(&mut self) -> Vec<u8> {
         let params = json!({ "printBackground": true, "preferCSSPageSize": true });
-        decode(self.call("Page.printToPDF", params)["data"].as_str().unwrap())
+        decode(
+            self.call("Page.printToPDF", params)["data"]
+                .as_str()
+                .unwrap(),
+        )
     }
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
         self.session = None;
-        let _ = self.to.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
+        let _ = self
+            .to
+            .write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
         for _ in 0..100 {
             if let Ok(Some(_)) = self.child.try_wait() {
                 break;
@@ -240,10 +295,15 @@ impl Drop for Browser {
 /// axe-core, as `tools/live-page.sh --prepare` installs it.
 pub fn axe_script() -> Option<String> {
     let tools = std::env::var_os("BRUNT_TOOLS").map(PathBuf::from);
-    let tools = tools.unwrap_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("tools"));
-    let script = std::fs::read_to_string(tools.join("live-page/web/node_modules/axe-core/axe.min.js")).ok();
+    let tools =
+        tools.unwrap_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("tools"));
+    let script =
+        std::fs::read_to_string(tools.join("live-page/web/node_modules/axe-core/axe.min.js")).ok();
     if script.is_none() {
-        assert!(std::env::var_os("BRUNT_REQUIRE_ALL").is_none(), "axe-core is required here");
+        assert!(
+            std::env::var_os("BRUNT_REQUIRE_ALL").is_none(),
+            "axe-core is required here"
+        );
         println!("skipped: needs axe-core (tools/live-page.sh --prepare)");
     }
     script
@@ -260,7 +320,9 @@ fn decode(text: &str) -> Vec<u8> {
     };
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     for chunk in text.trim_end_matches('=').as_bytes().chunks(4) {
-        let bits = chunk.iter().fold(0u32, |bits, byte| bits << 6 | u32::from(value(*byte)))
+        let bits = chunk
+            .iter()
+            .fold(0u32, |bits, byte| bits << 6 | u32::from(value(*byte)))
             << (6 * (4 - chunk.len()));
         bytes.extend(&bits.to_be_bytes()[1..chunk.len()]);
     }

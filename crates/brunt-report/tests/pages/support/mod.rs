@@ -45,7 +45,13 @@ pub fn run(name: &str, sweep: &str, repetitions: u32) -> Summary {
     });
     let targets: BTreeMap<_, _> = targets.collect();
     let folder = tempfile::tempdir().unwrap();
-    let study = Study::new(experiment, targets, "0.0.0-test", folder.path(), Company::default());
+    let study = Study::new(
+        experiment,
+        targets,
+        "0.0.0-test",
+        folder.path(),
+        Company::default(),
+    );
     study.run(&AtomicBool::new(false)).unwrap()
 }
 
@@ -83,7 +89,14 @@ pub fn with_phases(summary: Summary) -> Summary {
         };
         let response_mean_us = Some(1e6 / requests as f64);
         let (start_s, end_s, bytes) = (f64::from(second), f64::from(second) + 1.0, requests * 4096);
-        IntervalFigures { start_s, end_s, requests, bytes, response_mean_us, ..IntervalFigures::default() }
+        IntervalFigures {
+            start_s,
+            end_s,
+            requests,
+            bytes,
+            response_mean_us,
+            ..IntervalFigures::default()
+        }
     };
     let series: Vec<IntervalFigures> = (0..120).map(second).collect();
     for point in &mut summary.points {
@@ -98,16 +111,42 @@ pub fn with_phases(summary: Summary) -> Summary {
 /// A link, its losses and a doubt in every run, and a depth that was found for every point.
 pub fn with_lab(mut summary: Summary) -> Summary {
     for point in &mut summary.points {
-        let trial =
-            |(queue_depth, bytes_per_second)| DepthTrial { queue_depth, bytes_per_second, kept: None };
-        let trials = [(1, 2.1e6), (2, 4.2e6), (4, 8.3e6), (8, 11.4e6), (16, 11.5e6), (32, 11.3e6)];
-        point.depth = Some(DepthChoice { queue_depth: 8, trials: trials.map(trial).to_vec() });
+        let trial = |(queue_depth, bytes_per_second)| DepthTrial {
+            queue_depth,
+            bytes_per_second,
+            kept: None,
+        };
+        let trials = [
+            (1, 2.1e6),
+            (2, 4.2e6),
+            (4, 8.3e6),
+            (8, 11.4e6),
+            (16, 11.5e6),
+            (32, 11.3e6),
+        ];
+        point.depth = Some(DepthChoice {
+            queue_depth: 8,
+            trials: trials.map(trial).to_vec(),
+        });
         for run in &mut point.runs {
-            let report = run.links.entry("a link with a long name".into()).or_default();
-            report.there = LinkCounts { packets: 1_000_000, lost: 27_013, ..LinkCounts::default() };
-            report.back = LinkCounts { packets: 500_000, queue_full: 12, ..LinkCounts::default() };
-            run.doubts
-                .push("link a link with a long name: the link emulator was busy for 95% of the time".into());
+            let report = run
+                .links
+                .entry("a link with a long name".into())
+                .or_default();
+            report.there = LinkCounts {
+                packets: 1_000_000,
+                lost: 27_013,
+                ..LinkCounts::default()
+            };
+            report.back = LinkCounts {
+                packets: 500_000,
+                queue_full: 12,
+                ..LinkCounts::default()
+            };
+            run.doubts.push(
+                "link a link with a long name: the link emulator was busy for 95% of the time"
+                    .into(),
+            );
         }
     }
     summary
@@ -118,14 +157,22 @@ pub fn details(summary: &Summary) -> Details {
     let environment = vec![
         ("Host".into(), "bench-7".into()),
         ("Kernel".into(), "Linux 6.1.0".into()),
-        ("Processor".into(), "2 × Example 9000 at 2.6 GHz, governor performance".into()),
+        (
+            "Processor".into(),
+            "2 × Example 9000 at 2.6 GHz, governor performance".into(),
+        ),
         ("Memory".into(), "8 GiB".into()),
     ];
-    let mut details = Details { environment, ..Details::default() };
+    let mut details = Details {
+        environment,
+        ..Details::default()
+    };
     for (index, point) in summary.points.iter().enumerate() {
         let mut all = Histogram::new();
         for run in &point.runs {
-            details.runs.insert(run.order, time_line(120, f64::from(run.order), &mut all));
+            details
+                .runs
+                .insert(run.order, time_line(120, f64::from(run.order), &mut all));
         }
         details.response.insert(index, all);
     }
@@ -136,14 +183,21 @@ pub fn details(summary: &Summary) -> Details {
 pub fn short_details(summary: &Summary, seconds: u32) -> Details {
     let runs = summary.points.iter().flat_map(|point| &point.runs);
     let lines = runs.map(|run| (run.order, time_line(seconds, 0.0, &mut Histogram::new())));
-    Details { runs: lines.collect(), ..Details::default() }
+    Details {
+        runs: lines.collect(),
+        ..Details::default()
+    }
 }
 
 fn time_line(seconds: u32, shift: f64, all: &mut Histogram) -> RunDetails {
     let mut run = RunDetails::new(100);
     for second in 0..seconds {
         let at = f64::from(second);
-        let slow = if (50..70).contains(&second) { 12.0 } else { 1.0 };
+        let slow = if (50..70).contains(&second) {
+            12.0
+        } else {
+            1.0
+        };
         let base = (90.0 + 4.0 * shift + 12.0 * (at / 9.0).sin()) * slow;
         let completed = (200_000.0 / base * 10.0) as u64;
         // An exponential's quantiles, with a second hump of slow requests; rising.
@@ -151,7 +205,10 @@ fn time_line(seconds: u32, shift: f64, all: &mut Histogram) -> RunDetails {
             .map(|step| {
                 let share = (f64::from(step) + 0.5) / 100.0;
                 let hump = if step % 50 == 7 { 25.0 } else { 1.0 };
-                (base * (0.4 - 0.5 * (1.0 - share).ln()) * hump, completed / 100)
+                (
+                    base * (0.4 - 0.5 * (1.0 - share).ln()) * hump,
+                    completed / 100,
+                )
             })
             .collect();
         buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -162,13 +219,23 @@ fn time_line(seconds: u32, shift: f64, all: &mut Histogram) -> RunDetails {
         }
         let (lost, retries) = if slow > 1.0 { (12, 40) } else { (0, 0) };
         let response_us = [49, 97, 98, 99].map(|rank| Some(buckets[rank].0));
-        run.interval(&StoredInterval { start_s: at, end_s: at + 1.0, completed, lost, retries, response_us });
+        run.interval(&StoredInterval {
+            start_s: at,
+            end_s: at + 1.0,
+            completed,
+            lost,
+            retries,
+            response_us,
+        });
         let user = 0.35 + 0.1 * (at / 7.0).sin();
         let bytes = completed as f64 * 4096.0;
         let samples = [
             (["local", "cpu", "", "user_share"], user),
             (["local", "cpu", "", "system_share"], user / 2.5),
-            (["local", "activity", "", "context_switches_per_s"], bytes / 4e4),
+            (
+                ["local", "activity", "", "context_switches_per_s"],
+                bytes / 4e4,
+            ),
             (["local", "network", "eth0", "received_bytes_per_s"], bytes),
             (["local", "memory", "", "swapped_in_bytes_per_s"], 0.0),
         ];

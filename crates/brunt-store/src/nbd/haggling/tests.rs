@@ -6,7 +6,12 @@ use brunt_wire::nbd::negotiation::{encode_server, parse_option};
 use super::*;
 
 fn wishes() -> NbdWishes {
-    NbdWishes { export: "disk".to_string(), headers: NbdHeaders::Extended, tls: false, list: false }
+    NbdWishes {
+        export: "disk".to_string(),
+        headers: NbdHeaders::Extended,
+        tls: false,
+        list: false,
+    }
 }
 
 /// Feeds what a server says, one answer after each thing that is sent; gives the last step and the options that
@@ -19,7 +24,10 @@ fn haggle(wishes: NbdWishes, script: &[Vec<u8>]) -> (Result<NbdStep, NbdRefusal>
         let step = loop {
             let wants = haggling.wants();
             if wants > rest.len() {
-                panic!("the script is short: {wants} bytes are wanted, {} are there", rest.len());
+                panic!(
+                    "the script is short: {wants} bytes are wanted, {} are there",
+                    rest.len()
+                );
             }
             let (now, later) = rest.split_at(wants);
             rest = later;
@@ -28,13 +36,20 @@ fn haggle(wishes: NbdWishes, script: &[Vec<u8>]) -> (Result<NbdStep, NbdRefusal>
                 other => break other,
             }
         };
-        assert!(rest.is_empty() || step.is_err(), "{} bytes are left", rest.len());
+        assert!(
+            rest.is_empty() || step.is_err(),
+            "{} bytes are left",
+            rest.len()
+        );
         let sent = match step {
             Ok(NbdStep::Send(bytes)) => bytes,
             Ok(NbdStep::StartTls) => haggling.on_tls(),
             over => return (over, asked),
         };
-        let at = sent.windows(8).position(|eight| eight == b"IHAVEOPT").expect("an option is sent");
+        let at = sent
+            .windows(8)
+            .position(|eight| eight == b"IHAVEOPT")
+            .expect("an option is sent");
         asked.push(parse_option(&sent[at..]).unwrap().0);
     }
     panic!("the script ended before the handshake");
@@ -60,7 +75,11 @@ fn go(more: &[NbdInfo]) -> Vec<u8> {
 fn context(number: u32) -> Vec<u8> {
     let data = [&number.to_be_bytes()[..], b"base:allocation"].concat();
     let ack = answer(option::SET_META_CONTEXT, reply::ACK, &[]);
-    [answer(option::SET_META_CONTEXT, reply::META_CONTEXT, &data), ack].concat()
+    [
+        answer(option::SET_META_CONTEXT, reply::META_CONTEXT, &data),
+        ack,
+    ]
+    .concat()
 }
 
 fn export(step: Result<NbdStep, NbdRefusal>) -> NbdExport {
@@ -73,15 +92,44 @@ fn export(step: Result<NbdStep, NbdRefusal>) -> NbdExport {
 /// A server that has everything.
 #[test]
 fn the_newest() {
-    let sizes = NbdBlockSizes { minimum: 4096, preferred: 65536, payload_max: 1 << 20 };
-    let infos = [NbdInfo::BlockSizes(sizes), NbdInfo::Name("disk".into()), NbdInfo::Description("d".into())];
-    let script = [greeting(3), answer(option::EXTENDED_HEADERS, reply::ACK, &[]), context(9), go(&infos)];
+    let sizes = NbdBlockSizes {
+        minimum: 4096,
+        preferred: 65536,
+        payload_max: 1 << 20,
+    };
+    let infos = [
+        NbdInfo::BlockSizes(sizes),
+        NbdInfo::Name("disk".into()),
+        NbdInfo::Description("d".into()),
+    ];
+    let script = [
+        greeting(3),
+        answer(option::EXTENDED_HEADERS, reply::ACK, &[]),
+        context(9),
+        go(&infos),
+    ];
     let (step, asked) = haggle(wishes(), &script);
     let export = export(step);
-    assert_eq!((export.size_bytes, export.flags, export.headers), (1 << 30, 0x1ff, NbdHeaders::Extended));
-    assert_eq!((export.sizes, export.allocation_context), (Some(sizes), Some(9)));
-    assert_eq!((export.name, export.description.as_deref()), (None, Some("d")));
-    assert_eq!(asked, [option::EXTENDED_HEADERS, option::SET_META_CONTEXT, option::GO]);
+    assert_eq!(
+        (export.size_bytes, export.flags, export.headers),
+        (1 << 30, 0x1ff, NbdHeaders::Extended)
+    );
+    assert_eq!(
+        (export.sizes, export.allocation_context),
+        (Some(sizes), Some(9))
+    );
+    assert_eq!(
+        (export.name, export.description.as_deref()),
+        (None, Some("d"))
+    );
+    assert_eq!(
+        asked,
+        [
+            option::EXTENDED_HEADERS,
+            option::SET_META_CONTEXT,
+            option::GO
+        ]
+    );
 }
 
 /// A server that knows structured replies and no block status.
@@ -95,15 +143,22 @@ fn structured() {
         go(&[]),
     ];
     let export = export(haggle(wishes(), &script).0);
-    assert_eq!((export.headers, export.allocation_context), (NbdHeaders::Structured, None));
-    assert_eq!((export.block_bytes_min(), export.payload_max(512)), (1, 32 << 20));
+    assert_eq!(
+        (export.headers, export.allocation_context),
+        (NbdHeaders::Structured, None)
+    );
+    assert_eq!(
+        (export.block_bytes_min(), export.payload_max(512)),
+        (1, 32 << 20)
+    );
 }
 
 /// Servers that know neither structured replies nor GO, fixed newstyle or not, with the zeros or without; and the
 /// oldstyle.
 #[test]
 fn old_servers() {
-    let answer_of = |zeroes: usize| [&(1_u64 << 30).to_be_bytes()[..], &[1, 3], &vec![0; zeroes]].concat();
+    let answer_of =
+        |zeroes: usize| [&(1_u64 << 30).to_be_bytes()[..], &[1, 3], &vec![0; zeroes]].concat();
     for (flags, zeroes) in [(1, 124), (3, 0)] {
         let unsup = |option| answer(option, reply::ERR_UNSUP, &[]);
         let script = [
@@ -115,16 +170,31 @@ fn old_servers() {
         ];
         let (step, asked) = haggle(wishes(), &script);
         let export = export(step);
-        assert_eq!((export.size_bytes, export.flags, export.headers), (1 << 30, 0x103, NbdHeaders::Simple));
+        assert_eq!(
+            (export.size_bytes, export.flags, export.headers),
+            (1 << 30, 0x103, NbdHeaders::Simple)
+        );
         assert_eq!(asked.last(), Some(&option::EXPORT_NAME));
     }
     let (step, asked) = haggle(wishes(), &[greeting(0), answer_of(124)]);
-    assert_eq!((export(step).size_bytes, asked), (1 << 30, vec![option::EXPORT_NAME]));
-    let old = NbdGreeting::Oldstyle { size_bytes: 5 << 20, flags: 3 };
+    assert_eq!(
+        (export(step).size_bytes, asked),
+        (1 << 30, vec![option::EXPORT_NAME])
+    );
+    let old = NbdGreeting::Oldstyle {
+        size_bytes: 5 << 20,
+        flags: 3,
+    };
     let export = export(haggle(wishes(), &[old.encode()]).0);
-    assert_eq!((export.size_bytes, export.flags, export.oldstyle), (5 << 20, 3, true));
+    assert_eq!(
+        (export.size_bytes, export.flags, export.oldstyle),
+        (5 << 20, 3, true)
+    );
     // Flags without the first one are none.
-    let none = NbdGreeting::Oldstyle { size_bytes: 5 << 20, flags: 6 };
+    let none = NbdGreeting::Oldstyle {
+        size_bytes: 5 << 20,
+        flags: 6,
+    };
     let (step, _) = haggle(wishes(), &[none.encode()]);
     assert!(matches!(step, Ok(NbdStep::Done(export)) if export.flags == 0));
 }
@@ -139,24 +209,47 @@ fn tls() {
         context(1),
         go(&[]),
     ];
-    let (step, asked) = haggle(NbdWishes { tls: true, ..wishes() }, &script);
+    let (step, asked) = haggle(
+        NbdWishes {
+            tls: true,
+            ..wishes()
+        },
+        &script,
+    );
     assert!(matches!(step, Ok(NbdStep::Done(_))));
     assert_eq!(asked[..2], [option::STARTTLS, option::EXTENDED_HEADERS]);
     let check = |wishes: NbdWishes, script: &[Vec<u8>], words: &str| {
         let error = haggle(wishes, script).0.expect_err(words).to_string();
         assert!(error.contains(words), "'{error}' does not say '{words}'");
     };
-    let tls = || NbdWishes { tls: true, ..wishes() };
+    let tls = || NbdWishes {
+        tls: true,
+        ..wishes()
+    };
     check(
         tls(),
-        &[greeting(3), answer(option::STARTTLS, reply::ERR_POLICY, b"no")],
+        &[
+            greeting(3),
+            answer(option::STARTTLS, reply::ERR_POLICY, b"no"),
+        ],
         "does not offer TLS: 'no'",
     );
     check(tls(), &[greeting(0)], "too old for TLS");
-    check(tls(), &[NbdGreeting::Oldstyle { size_bytes: 1, flags: 1 }.encode()], "too old for TLS");
+    check(
+        tls(),
+        &[NbdGreeting::Oldstyle {
+            size_bytes: 1,
+            flags: 1,
+        }
+        .encode()],
+        "too old for TLS",
+    );
     check(
         wishes(),
-        &[greeting(3), answer(option::EXTENDED_HEADERS, reply::ERR_TLS_REQD, &[])],
+        &[
+            greeting(3),
+            answer(option::EXTENDED_HEADERS, reply::ERR_TLS_REQD, &[]),
+        ],
         "write nbds://",
     );
 }
@@ -166,9 +259,23 @@ fn tls() {
 fn lists() {
     let list = |name: &str| answer(option::LIST, reply::SERVER, &encode_server(name, "words"));
     let all = [list(""), list("b"), answer(option::LIST, reply::ACK, &[])].concat();
-    let (step, _) = haggle(NbdWishes { list: true, ..wishes() }, &[greeting(3), all]);
-    let Ok(NbdStep::Listed(names, goodbye)) = step else { panic!("{step:?}") };
-    assert_eq!(names, [(String::new(), "words".to_string()), ("b".to_string(), "words".to_string())]);
+    let (step, _) = haggle(
+        NbdWishes {
+            list: true,
+            ..wishes()
+        },
+        &[greeting(3), all],
+    );
+    let Ok(NbdStep::Listed(names, goodbye)) = step else {
+        panic!("{step:?}")
+    };
+    assert_eq!(
+        names,
+        [
+            (String::new(), "words".to_string()),
+            ("b".to_string(), "words".to_string())
+        ]
+    );
     assert_eq!(parse_option(&goodbye), Ok((option::ABORT, 0)));
 }
 
@@ -176,24 +283,48 @@ fn lists() {
 #[test]
 fn refusals() {
     let check = |last: Vec<u8>, words: &str, transient: bool| {
-        let structured = NbdWishes { headers: NbdHeaders::Simple, ..wishes() };
+        let structured = NbdWishes {
+            headers: NbdHeaders::Simple,
+            ..wishes()
+        };
         let error = haggle(structured, &[greeting(3), last]).0.expect_err(words);
-        assert!(error.to_string().contains(words), "'{error}' does not say '{words}'");
+        assert!(
+            error.to_string().contains(words),
+            "'{error}' does not say '{words}'"
+        );
         assert_eq!(error.is_transient(), transient, "{error}");
     };
     let unknown = answer(option::GO, reply::ERR_UNKNOWN, b"no such\nexport");
-    check(unknown, "the export with NBD_REP_ERR_UNKNOWN (0x80000006): 'no such export'", true);
-    check(answer(option::GO, reply::ERR_SHUTDOWN, &[]), "NBD_REP_ERR_SHUTDOWN", true);
+    check(
+        unknown,
+        "the export with NBD_REP_ERR_UNKNOWN (0x80000006): 'no such export'",
+        true,
+    );
+    check(
+        answer(option::GO, reply::ERR_SHUTDOWN, &[]),
+        "NBD_REP_ERR_SHUTDOWN",
+        true,
+    );
     check(answer(option::GO, reply::ACK, &[]), "no size", false);
     check(answer(option::LIST, reply::ACK, &[]), "not asked", false);
-    check(answer(option::GO, reply::SERVER, &[]), "does not answer", false);
-    check(answer(option::GO, reply::INFO, &[0, 0, 1]), "breaks the protocol", false);
+    check(
+        answer(option::GO, reply::SERVER, &[]),
+        "does not answer",
+        false,
+    );
+    check(
+        answer(option::GO, reply::INFO, &[0, 0, 1]),
+        "breaks the protocol",
+        false,
+    );
     check(vec![0; 20], "begins with its magic", false);
     let mut long = answer(option::GO, reply::ERR_INVALID, &[]);
     long[16..20].copy_from_slice(&u32::MAX.to_be_bytes());
     check(long, "longer than 8 KiB", false);
     let endless = answer(option::GO, reply::INFO, &NbdInfo::Name("n".into()).encode()).repeat(65);
     check(endless, "without end", false);
-    let error = haggle(wishes(), &[b"SSH-2.0-OpenSSH_9.2p1 Debian".to_vec()]).0.unwrap_err();
+    let error = haggle(wishes(), &[b"SSH-2.0-OpenSSH_9.2p1 Debian".to_vec()])
+        .0
+        .unwrap_err();
     assert!(error.to_string().contains("NBDMAGIC"), "{error}");
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use brunt_block::backends::TRANSFER_BYTES_MAX;
 use brunt_block::socket::{Socket, SocketOptions};
-use brunt_block::{Buf, Completion, Device, DeviceInfo, OpenError, Request, Ring, RingConfig, Stream};
+use brunt_block::{
+    Buf, Completion, Device, DeviceInfo, OpenError, Request, Ring, RingConfig, Stream,
+};
 use brunt_core::{Clock, Nanos};
 use brunt_wire::nbd::{NbdBlockSizes, NbdRequest, PAYLOAD_BYTES_DEFAULT, export_flag};
 use brunt_wire::{Malformed, ParseError};
@@ -56,22 +58,32 @@ pub(super) fn run(
     sockets: &SocketOptions,
     totals: &Totals,
 ) -> Result<(), NbdServeError> {
-    let ring = Ring::new(RingConfig { entries: 256, ..RingConfig::default() })?;
+    let ring = Ring::new(RingConfig {
+        entries: 256,
+        ..RingConfig::default()
+    })?;
     if let Socket::Tcp(socket) = &socket {
         sockets.apply(socket)?;
     }
     let channel = Channel::new(Stream::new(&ring, socket, RX_BYTES)?, None);
     let served = catalog();
     let offered: Vec<NbdOffered> = served.iter().map(offered).collect();
-    let Some(Agreed { channel, agreement, served, offered }) =
-        shake_hands(&ring, channel, tls, served, offered)?
+    let Some(Agreed {
+        channel,
+        agreement,
+        served,
+        offered,
+    }) = shake_hands(&ring, channel, tls, served, offered)?
     else {
         return Ok(());
     };
     let device = served
         .backend
         .open(&ring, DEPTH)
-        .map_err(|source| NbdServeError::Open { name: served.name.clone(), source })?;
+        .map_err(|source| NbdServeError::Open {
+            name: served.name.clone(),
+            source,
+        })?;
     let mut connection = ServedConnection {
         channel,
         ring,
@@ -105,7 +117,10 @@ fn offered(served: &NbdServed) -> NbdOffered {
     if served.read_only || info.read_only {
         flags |= export_flag::READ_ONLY;
     }
-    let payload_max = info.transfer_bytes_max.min(TRANSFER_BYTES_MAX).min(PAYLOAD_BYTES_DEFAULT);
+    let payload_max = info
+        .transfer_bytes_max
+        .min(TRANSFER_BYTES_MAX)
+        .min(PAYLOAD_BYTES_DEFAULT);
     NbdOffered {
         name: served.name.clone(),
         description: served.description.clone(),
@@ -113,7 +128,10 @@ fn offered(served: &NbdServed) -> NbdOffered {
         flags,
         sizes: NbdBlockSizes {
             minimum: info.block_bytes,
-            preferred: info.physical_block_bytes.max(info.block_bytes).next_power_of_two(),
+            preferred: info
+                .physical_block_bytes
+                .max(info.block_bytes)
+                .next_power_of_two(),
             payload_max,
         },
     }
@@ -156,7 +174,12 @@ fn shake_hands(
                 NbdOfferStep::Serve(agreement) => {
                     let index = agreement.export;
                     let (served, offered) = (served.swap_remove(index), offered[index].clone());
-                    return Ok(Some(Agreed { channel, agreement, served, offered }));
+                    return Ok(Some(Agreed {
+                        channel,
+                        agreement,
+                        served,
+                        offered,
+                    }));
                 }
                 NbdOfferStep::Close => {
                     channel.finish();
@@ -183,7 +206,9 @@ fn shake_hands(
 
 /// Ends a connection whose cipher failed; the client is told why as TLS has it.
 fn broken(channel: &mut Channel) -> Result<(), NbdServeError> {
-    let Some(error) = channel.broken().cloned() else { return Ok(()) };
+    let Some(error) = channel.broken().cloned() else {
+        return Ok(());
+    };
     channel.say_goodbye(&[]);
     Err(error.into())
 }
@@ -215,7 +240,8 @@ impl ServedConnection<'_> {
             self.read()?;
             self.device.submit(&mut self.batch);
             self.device.poll(&mut done);
-            done.drain(..).for_each(|completion| self.complete(completion));
+            done.drain(..)
+                .for_each(|completion| self.complete(completion));
             self.tally.add();
             let busy = self.device.outstanding() > 0 || !self.batch.is_empty();
             if self.leaving && !busy {
@@ -230,7 +256,11 @@ impl ServedConnection<'_> {
             }
             // What completed at once may have made room for requests that were received already.
             let more = !self.leaving && !self.is_full() && self.has_request();
-            self.ring.enter(if more { Nanos(0) } else { self.device.deadline() })?;
+            self.ring.enter(if more {
+                Nanos(0)
+            } else {
+                self.device.deadline()
+            })?;
             let event = self.channel.poll();
             if event.ended {
                 self.drain(&mut done)?;
@@ -257,32 +287,45 @@ impl ServedConnection<'_> {
     }
 
     fn has_request(&self) -> bool {
-        self.arriving.is_none() && NbdRequest::parse(self.channel.bytes(), self.serving.headers()).is_ok()
+        self.arriving.is_none()
+            && NbdRequest::parse(self.channel.bytes(), self.serving.headers()).is_ok()
     }
 
     /// Takes every request that is there and has a place.
     fn read(&mut self) -> Result<(), NbdServeError> {
         while !self.leaving && !self.is_full() {
             if let Some((request, verdict)) = self.arriving {
-                let Some(buf) = self.channel.take_placed() else { return Ok(()) };
+                let Some(buf) = self.channel.take_placed() else {
+                    return Ok(());
+                };
                 self.arriving = None;
                 self.begin(request, verdict, buf);
                 continue;
             }
             let bytes = self.channel.bytes();
-            let (request, header_len, payload) = match NbdRequest::parse(bytes, self.serving.headers()) {
-                Ok(parsed) => parsed,
-                Err(ParseError::Incomplete(_)) => return Ok(()),
-                Err(ParseError::Malformed(malformed)) => return Err(malformed.into()),
-            };
+            let (request, header_len, payload) =
+                match NbdRequest::parse(bytes, self.serving.headers()) {
+                    Ok(parsed) => parsed,
+                    Err(ParseError::Incomplete(_)) => return Ok(()),
+                    Err(ParseError::Malformed(malformed)) => return Err(malformed.into()),
+                };
             if payload > PAYLOAD_BYTES_DEFAULT.into() {
                 return Err(NbdServeError::Long(payload));
             }
             let payload = payload as usize;
             let mut verdict = self.serving.judge(&request);
-            let is_write = matches!(verdict, NbdVerdict::Run { op: brunt_block::Op::Write, .. });
+            let is_write = matches!(
+                verdict,
+                NbdVerdict::Run {
+                    op: brunt_block::Op::Write,
+                    ..
+                }
+            );
             if payload > 0 && !is_write && !matches!(verdict, NbdVerdict::Refuse(..)) {
-                verdict = NbdVerdict::Refuse(brunt_wire::nbd::errno::INVAL, "this command has no payload");
+                verdict = NbdVerdict::Refuse(
+                    brunt_wire::nbd::errno::INVAL,
+                    "this command has no payload",
+                );
             }
             let total = header_len + payload;
             if let Some(data) = bytes.get(header_len..total) {
@@ -296,7 +339,9 @@ impl ServedConnection<'_> {
             } else if self.channel.wants_place(total - bytes.len(), total) {
                 self.channel.consume(header_len);
                 match is_write {
-                    true => self.channel.place(self.ring.pool().take(payload), 0, payload),
+                    true => self
+                        .channel
+                        .place(self.ring.pool().take(payload), 0, payload),
                     false => self.channel.discard(payload),
                 }
                 self.arriving = Some((request, verdict));
@@ -309,14 +354,25 @@ impl ServedConnection<'_> {
 
     /// Answers a request, or hands it to the device.
     fn begin(&mut self, request: NbdRequest, verdict: NbdVerdict, buf: Buf) {
-        let NbdRequest { cookie, offset, len, .. } = request;
+        let NbdRequest {
+            cookie,
+            offset,
+            len,
+            ..
+        } = request;
         match verdict {
             NbdVerdict::Leave => {
                 self.leaving = true;
                 return;
             }
-            NbdVerdict::Run { op, force_unit_access } => {
-                let tag = self.free.pop().expect("a request is read when there is room");
+            NbdVerdict::Run {
+                op,
+                force_unit_access,
+            } => {
+                let tag = self
+                    .free
+                    .pop()
+                    .expect("a request is read when there is room");
                 self.tasks[usize::from(tag)] = Some(request);
                 let (buf, offset, len) = match op {
                     brunt_block::Op::Read => (self.ring.pool().take(len as usize), offset, len),
@@ -324,7 +380,14 @@ impl ServedConnection<'_> {
                     _ => (buf, offset, len),
                 };
                 self.held_bytes += buf.len();
-                self.batch.push_back(Request { tag: tag.into(), op, offset, len, buf, force_unit_access });
+                self.batch.push_back(Request {
+                    tag: tag.into(),
+                    op,
+                    offset,
+                    len,
+                    buf,
+                    force_unit_access,
+                });
                 return;
             }
             NbdVerdict::Nothing => self.channel.push_bytes(&self.serving.done(cookie, offset)),
@@ -334,7 +397,8 @@ impl ServedConnection<'_> {
             }
             NbdVerdict::Refuse(error, words) => {
                 self.tally.errors += 1;
-                self.channel.push_bytes(&self.serving.error(cookie, offset, error, words));
+                self.channel
+                    .push_bytes(&self.serving.error(cookie, offset, error, words));
             }
         }
         self.tally.requests += 1;
@@ -343,20 +407,31 @@ impl ServedConnection<'_> {
     /// Answers what the device has done.
     fn complete(&mut self, completion: Completion) {
         let Completion { tag, buf, result } = completion;
-        let request = self.tasks[tag as usize].take().expect("a tag is a task's until it completes");
+        let request = self.tasks[tag as usize]
+            .take()
+            .expect("a tag is a task's until it completes");
         self.free.push(tag as u16);
         self.held_bytes -= buf.len();
-        let NbdRequest { cookie, offset, len, command, .. } = request;
+        let NbdRequest {
+            cookie,
+            offset,
+            len,
+            command,
+            ..
+        } = request;
         self.tally.requests += 1;
         // Done after trouble is done.
         match result {
             Err(error) if !error.is_recovered() => {
                 self.tally.errors += 1;
-                let answer = self.serving.error(cookie, offset, error::number(&error), &error.to_string());
+                let answer =
+                    self.serving
+                        .error(cookie, offset, error::number(&error), &error.to_string());
                 self.channel.push_bytes(&answer);
             }
             _ if command == brunt_wire::nbd::NbdCommand::Read => {
-                self.channel.push_bytes(&self.serving.data(cookie, offset, len as u32));
+                self.channel
+                    .push_bytes(&self.serving.data(cookie, offset, len as u32));
                 self.channel.push_buf(buf, len as usize);
                 self.tally.sent_bytes += len;
             }

@@ -12,7 +12,11 @@ pub(super) fn number(error: &DeviceError) -> u32 {
     const FORBIDDEN: [i32; 3] = [1, 13, 30]; // EPERM, EACCES, EROFS
     if let Some(number) = said::said(error).filter(|number| errno::name(*number).is_some()) {
         // A server behind this one may go away; this one does not.
-        return if number == errno::SHUTDOWN { errno::IO } else { number };
+        return if number == errno::SHUTDOWN {
+            errno::IO
+        } else {
+            number
+        };
     }
     match error {
         DeviceError::Os(code) if FULL.contains(code) => errno::NOSPC,
@@ -33,7 +37,8 @@ mod tests {
 
     #[test]
     fn errors_keep_what_nbd_can_say() {
-        let check = |error: DeviceError, expected: u32| assert_eq!(number(&error), expected, "{error:?}");
+        let check =
+            |error: DeviceError, expected: u32| assert_eq!(number(&error), expected, "{error:?}");
         check(DeviceError::Os(28), errno::NOSPC);
         check(DeviceError::Os(30), errno::PERM);
         check(DeviceError::Os(5), errno::IO);

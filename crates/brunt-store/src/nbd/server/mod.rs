@@ -91,7 +91,11 @@ impl NbdServer {
         let reception = Reception::open("nbd", door, CONNECTIONS_MAX, listener, move |socket| {
             connection::run(socket, &*catalog, tls.as_ref(), &sockets, &of_connection)
         })?;
-        Ok(NbdServer { reception, totals, address })
+        Ok(NbdServer {
+            reception,
+            totals,
+            address,
+        })
     }
 
     /// The port's address; `None` for a Unix socket.
@@ -101,8 +105,17 @@ impl NbdServer {
 
     /// What it did so far.
     pub fn stats(&self) -> NbdServerStats {
-        let ReceptionCounts { connections, refused, broken } = self.reception.counts();
-        NbdServerStats { connections, refused, broken, ..self.totals.sum() }
+        let ReceptionCounts {
+            connections,
+            refused,
+            broken,
+        } = self.reception.counts();
+        NbdServerStats {
+            connections,
+            refused,
+            broken,
+            ..self.totals.sum()
+        }
     }
 
     /// Closes everything; what it did.

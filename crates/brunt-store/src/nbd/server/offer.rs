@@ -5,8 +5,8 @@
 //! one that lies about its length ends the connection. What was agreed on in the clear is forgotten when TLS begins.
 
 use brunt_wire::nbd::negotiation::{
-    self, NbdGreeting, NbdInfo, NbdOptionReply, OPTION_BYTES, ZEROES_BYTES, handshake_flag, info, option,
-    reply,
+    self, NbdGreeting, NbdInfo, NbdOptionReply, OPTION_BYTES, ZEROES_BYTES, handshake_flag, info,
+    option, reply,
 };
 use brunt_wire::nbd::{NbdBlockSizes, NbdHeaders, STRING_BYTES_MAX, allocation};
 use brunt_wire::{Malformed, ParseError};
@@ -149,7 +149,11 @@ impl NbdOffer {
     ///
     /// # Panics
     /// When the number of bytes is another, or all is over.
-    pub fn on_bytes(&mut self, bytes: &[u8], answer: &mut Vec<u8>) -> Result<NbdOfferStep, NbdOfferError> {
+    pub fn on_bytes(
+        &mut self,
+        bytes: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Result<NbdOfferStep, NbdOfferError> {
         assert_eq!(bytes.len(), self.wants(), "as many bytes as are wanted");
         match self.state {
             OfferState::Flags => {
@@ -188,7 +192,8 @@ impl NbdOffer {
         data: &[u8],
         answer: &mut Vec<u8>,
     ) -> Result<NbdOfferStep, NbdOfferError> {
-        let mut say = |kind: u32, data: &[u8]| answer.extend(NbdOptionReply::encode(option, kind, data));
+        let mut say =
+            |kind: u32, data: &[u8]| answer.extend(NbdOptionReply::encode(option, kind, data));
         let bare = data.is_empty();
         match option {
             option::STARTTLS => return Ok(self.on_starttls(bare, answer)),
@@ -210,7 +215,10 @@ impl NbdOffer {
             }
             option::LIST if bare => {
                 for export in &self.exports {
-                    say(reply::SERVER, &negotiation::encode_server(&export.name, &export.description));
+                    say(
+                        reply::SERVER,
+                        &negotiation::encode_server(&export.name, &export.description),
+                    );
                 }
                 say(reply::ACK, &[]);
             }
@@ -228,7 +236,9 @@ impl NbdOffer {
             option::LIST | option::STRUCTURED_REPLY | option::EXTENDED_HEADERS => {
                 say(reply::ERR_INVALID, b"this option has no data");
             }
-            option::SET_META_CONTEXT | option::LIST_META_CONTEXT => self.on_meta(option, data, answer),
+            option::SET_META_CONTEXT | option::LIST_META_CONTEXT => {
+                self.on_meta(option, data, answer)
+            }
             _ => say(reply::ERR_UNSUP, &[]),
         }
         Ok(NbdOfferStep::More)
@@ -266,18 +276,33 @@ impl NbdOffer {
 
     fn flags(&self, export: &NbdOffered) -> u16 {
         let df = brunt_wire::nbd::export_flag::SEND_DF;
-        if self.headers > NbdHeaders::Simple { export.flags | df } else { export.flags }
+        if self.headers > NbdHeaders::Simple {
+            export.flags | df
+        } else {
+            export.flags
+        }
     }
 
     fn agreed(&mut self, export: usize) -> NbdOfferStep {
         self.state = OfferState::Over;
         let block_status = self.status_of == Some(export);
-        NbdOfferStep::Serve(NbdAgreement { export, headers: self.headers, block_status })
+        NbdOfferStep::Serve(NbdAgreement {
+            export,
+            headers: self.headers,
+            block_status,
+        })
     }
 
-    fn on_export_name(&mut self, data: &[u8], answer: &mut Vec<u8>) -> Result<NbdOfferStep, NbdOfferError> {
+    fn on_export_name(
+        &mut self,
+        data: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Result<NbdOfferStep, NbdOfferError> {
         let name = String::from_utf8_lossy(data);
-        let Some(index) = self.find(&name).filter(|_| self.headers < NbdHeaders::Extended) else {
+        let Some(index) = self
+            .find(&name)
+            .filter(|_| self.headers < NbdHeaders::Extended)
+        else {
             return Err(NbdOfferError::NoExport(name.chars().take(80).collect()));
         };
         let export = &self.exports[index];
@@ -290,7 +315,8 @@ impl NbdOffer {
     }
 
     fn on_go(&mut self, option: u32, data: &[u8], answer: &mut Vec<u8>) -> NbdOfferStep {
-        let mut say = |kind: u32, data: &[u8]| answer.extend(NbdOptionReply::encode(option, kind, data));
+        let mut say =
+            |kind: u32, data: &[u8]| answer.extend(NbdOptionReply::encode(option, kind, data));
         let Ok((name, wanted)) = negotiation::parse_go(data) else {
             say(reply::ERR_INVALID, b"the option's lengths do not fit");
             return NbdOfferStep::More;
@@ -303,22 +329,36 @@ impl NbdOffer {
         say(reply::INFO, &NbdInfo::BlockSizes(export.sizes).encode());
         // Requests of 512 bytes are what a client may assume that does not ask.
         if export.sizes.minimum > 512 && !wanted.contains(&info::BLOCK_SIZE) {
-            say(reply::ERR_BLOCK_SIZE_REQD, b"ask for the block sizes: they are not the default");
+            say(
+                reply::ERR_BLOCK_SIZE_REQD,
+                b"ask for the block sizes: they are not the default",
+            );
             return NbdOfferStep::More;
         }
-        say(reply::INFO, &NbdInfo::Export(export.size_bytes, self.flags(export)).encode());
+        say(
+            reply::INFO,
+            &NbdInfo::Export(export.size_bytes, self.flags(export)).encode(),
+        );
         if wanted.contains(&info::NAME) {
             say(reply::INFO, &NbdInfo::Name(export.name.clone()).encode());
         }
         if wanted.contains(&info::DESCRIPTION) {
-            say(reply::INFO, &NbdInfo::Description(export.description.clone()).encode());
+            say(
+                reply::INFO,
+                &NbdInfo::Description(export.description.clone()).encode(),
+            );
         }
         say(reply::ACK, &[]);
-        if option == option::INFO { NbdOfferStep::More } else { self.agreed(index) }
+        if option == option::INFO {
+            NbdOfferStep::More
+        } else {
+            self.agreed(index)
+        }
     }
 
     fn on_meta(&mut self, option: u32, data: &[u8], answer: &mut Vec<u8>) {
-        let mut say = |kind: u32, data: &[u8]| answer.extend(NbdOptionReply::encode(option, kind, data));
+        let mut say =
+            |kind: u32, data: &[u8]| answer.extend(NbdOptionReply::encode(option, kind, data));
         let set = option == option::SET_META_CONTEXT;
         if set {
             self.status_of = None;
@@ -335,7 +375,10 @@ impl NbdOffer {
         let meant = |query: &String| query == allocation::CONTEXT || (!set && query == "base:");
         if queries.iter().any(meant) || (!set && queries.is_empty()) {
             let number = if set { ALLOCATION_CONTEXT } else { 0 };
-            say(reply::META_CONTEXT, &[&number.to_be_bytes()[..], allocation::CONTEXT.as_bytes()].concat());
+            say(
+                reply::META_CONTEXT,
+                &[&number.to_be_bytes()[..], allocation::CONTEXT.as_bytes()].concat(),
+            );
             if set {
                 self.status_of = Some(index);
             }
@@ -347,7 +390,9 @@ impl NbdOffer {
 fn malformed(error: ParseError) -> NbdOfferError {
     match error {
         ParseError::Malformed(malformed) => malformed.into(),
-        ParseError::Incomplete(needed) => Malformed::new(needed, "more data than the option has").into(),
+        ParseError::Incomplete(needed) => {
+            Malformed::new(needed, "more data than the option has").into()
+        }
     }
 }
 
@@ -363,7 +408,11 @@ mod tests {
             description: format!("{name} in words"),
             size_bytes: 1 << 30,
             flags: export_flag::HAS_FLAGS | export_flag::SEND_FLUSH,
-            sizes: NbdBlockSizes { minimum, preferred: 4096, payload_max: 16 << 20 },
+            sizes: NbdBlockSizes {
+                minimum,
+                preferred: 4096,
+                payload_max: 16 << 20,
+            },
         };
         vec![export("0", 512), export("1", 4096)]
     }
@@ -397,25 +446,52 @@ mod tests {
     }
 
     fn wishes(export: &str, headers: NbdHeaders) -> NbdWishes {
-        NbdWishes { export: export.to_string(), headers, tls: false, list: false }
+        NbdWishes {
+            export: export.to_string(),
+            headers,
+            tls: false,
+            list: false,
+        }
     }
 
     #[test]
     fn both_ends_agree() {
-        for headers in [NbdHeaders::Simple, NbdHeaders::Structured, NbdHeaders::Extended] {
+        for headers in [
+            NbdHeaders::Simple,
+            NbdHeaders::Structured,
+            NbdHeaders::Extended,
+        ] {
             let (step, agreed) = haggle(wishes("1", headers));
-            let NbdStep::Done(export) = step else { panic!("{step:?}") };
+            let NbdStep::Done(export) = step else {
+                panic!("{step:?}")
+            };
             let status = headers > NbdHeaders::Simple;
-            assert_eq!(agreed, Some(NbdAgreement { export: 1, headers, block_status: status }));
-            assert_eq!((export.headers, export.allocation_context.is_some()), (headers, status));
-            assert_eq!((export.size_bytes, export.sizes), (1 << 30, Some(exports()[1].sizes)));
+            assert_eq!(
+                agreed,
+                Some(NbdAgreement {
+                    export: 1,
+                    headers,
+                    block_status: status
+                })
+            );
+            assert_eq!(
+                (export.headers, export.allocation_context.is_some()),
+                (headers, status)
+            );
+            assert_eq!(
+                (export.size_bytes, export.sizes),
+                (1 << 30, Some(exports()[1].sizes))
+            );
             assert_eq!(export.description.as_deref(), Some("1 in words"));
             assert_eq!(export.has(export_flag::SEND_DF), status);
         }
         let (step, agreed) = haggle(wishes("", NbdHeaders::Simple));
         assert!(matches!(step, NbdStep::Done(export) if export.name.as_deref() == Some("0")));
         assert_eq!(agreed.unwrap().export, 0, "the first is the default");
-        let (step, _) = haggle(NbdWishes { list: true, ..wishes("", NbdHeaders::Simple) });
+        let (step, _) = haggle(NbdWishes {
+            list: true,
+            ..wishes("", NbdHeaders::Simple)
+        });
         assert!(matches!(step, NbdStep::Listed(names, _) if names.len() == 2 && names[1].0 == "1"));
     }
 
@@ -435,19 +511,36 @@ mod tests {
         check(option::STARTTLS, &[], reply::ERR_POLICY);
         check(99, b"whatever", reply::ERR_UNSUP);
         check(option::LIST, b"x", reply::ERR_INVALID);
-        check(option::GO, &negotiation::encode_go("7", &[]), reply::ERR_UNKNOWN);
+        check(
+            option::GO,
+            &negotiation::encode_go("7", &[]),
+            reply::ERR_UNKNOWN,
+        );
         check(option::GO, &[0xff; 6], reply::ERR_INVALID);
-        check(option::SET_META_CONTEXT, &negotiation::encode_meta_query("0", &[]), reply::ERR_INVALID);
+        check(
+            option::SET_META_CONTEXT,
+            &negotiation::encode_meta_query("0", &[]),
+            reply::ERR_INVALID,
+        );
         check(option::ABORT, &[], reply::ACK);
         // An export of 4096 bytes a block is not for those who do not ask.
         let (mut offer, _) = NbdOffer::new(exports(), NbdTlsPolicy::Absent);
         let mut answer = Vec::new();
         offer.on_bytes(&[0, 0, 0, 1], &mut answer).unwrap();
         let data = negotiation::encode_go("1", &[]);
-        offer.on_bytes(&negotiation::encode_option(option::GO, &data)[..16], &mut answer).unwrap();
+        offer
+            .on_bytes(
+                &negotiation::encode_option(option::GO, &data)[..16],
+                &mut answer,
+            )
+            .unwrap();
         assert_eq!(offer.on_bytes(&data, &mut answer), Ok(NbdOfferStep::More));
-        let last = &answer[answer.len() - 20 - b"ask for the block sizes: they are not the default".len()..];
-        assert_eq!(NbdOptionReply::parse(last).unwrap().kind, reply::ERR_BLOCK_SIZE_REQD);
+        let last = &answer
+            [answer.len() - 20 - b"ask for the block sizes: they are not the default".len()..];
+        assert_eq!(
+            NbdOptionReply::parse(last).unwrap().kind,
+            reply::ERR_BLOCK_SIZE_REQD
+        );
     }
 
     /// Answers to options that come after one another: the kind of each one's last reply.
@@ -455,7 +548,10 @@ mod tests {
         let kind = |(option, data): &(u32, &[u8])| {
             let mut answer = Vec::new();
             let bytes = negotiation::encode_option(*option, data);
-            assert_eq!(offer.on_bytes(&bytes[..OPTION_BYTES], &mut answer), Ok(NbdOfferStep::More));
+            assert_eq!(
+                offer.on_bytes(&bytes[..OPTION_BYTES], &mut answer),
+                Ok(NbdOfferStep::More)
+            );
             let step = offer.on_bytes(data, &mut answer).unwrap();
             let mut rest = &answer[..];
             let mut last = 0;
@@ -492,13 +588,31 @@ mod tests {
         let mut expected = vec![(reply::ERR_TLS_REQD, More); 5];
         expected.push((reply::ERR_INVALID, More));
         assert_eq!(kinds(&mut offer, &plain), expected);
-        let ways = [(option::STARTTLS, &b""[..]), (option::STARTTLS, b""), (option::LIST, b"")];
-        let expected = [(reply::ACK, StartTls), (reply::ERR_INVALID, More), (reply::ACK, More)];
+        let ways = [
+            (option::STARTTLS, &b""[..]),
+            (option::STARTTLS, b""),
+            (option::LIST, b""),
+        ];
+        let expected = [
+            (reply::ACK, StartTls),
+            (reply::ERR_INVALID, More),
+            (reply::ACK, More),
+        ];
         assert_eq!(kinds(&mut offer, &ways), expected);
         let served = |headers, block_status| {
-            (reply::ACK, NbdOfferStep::Serve(NbdAgreement { export: 0, headers, block_status }))
+            (
+                reply::ACK,
+                NbdOfferStep::Serve(NbdAgreement {
+                    export: 0,
+                    headers,
+                    block_status,
+                }),
+            )
         };
-        assert_eq!(kinds(&mut offer, &[(option::GO, &go)]), [served(NbdHeaders::Simple, false)]);
+        assert_eq!(
+            kinds(&mut offer, &[(option::GO, &go)]),
+            [served(NbdHeaders::Simple, false)]
+        );
         assert_eq!(
             kinds(&mut begun(NbdTlsPolicy::Required), &[(option::ABORT, b"")]),
             [(reply::ACK, Close)],
@@ -506,18 +620,32 @@ mod tests {
         );
 
         let mut offer = begun(NbdTlsPolicy::Offered);
-        let before: [(u32, &[u8]); 3] =
-            [(option::STRUCTURED_REPLY, b""), (option::SET_META_CONTEXT, &meta), (option::STARTTLS, b"")];
+        let before: [(u32, &[u8]); 3] = [
+            (option::STRUCTURED_REPLY, b""),
+            (option::SET_META_CONTEXT, &meta),
+            (option::STARTTLS, b""),
+        ];
         assert_eq!(kinds(&mut offer, &before)[2], (reply::ACK, StartTls));
-        assert_eq!(kinds(&mut offer, &[(option::GO, &go)]), [served(NbdHeaders::Simple, false)]);
+        assert_eq!(
+            kinds(&mut offer, &[(option::GO, &go)]),
+            [served(NbdHeaders::Simple, false)]
+        );
         let mut offer = begun(NbdTlsPolicy::Offered);
         kinds(&mut offer, &before[..2]);
-        assert_eq!(kinds(&mut offer, &[(option::GO, &go)]), [served(NbdHeaders::Structured, true)]);
+        assert_eq!(
+            kinds(&mut offer, &[(option::GO, &go)]),
+            [served(NbdHeaders::Structured, true)]
+        );
 
         let mut offer = begun(NbdTlsPolicy::Required);
         let name = negotiation::encode_option(option::EXPORT_NAME, b"0");
-        offer.on_bytes(&name[..OPTION_BYTES], &mut Vec::new()).unwrap();
-        assert_eq!(offer.on_bytes(b"0", &mut Vec::new()), Err(NbdOfferError::InTheClear));
+        offer
+            .on_bytes(&name[..OPTION_BYTES], &mut Vec::new())
+            .unwrap();
+        assert_eq!(
+            offer.on_bytes(b"0", &mut Vec::new()),
+            Err(NbdOfferError::InTheClear)
+        );
     }
 
     /// What ends a connection.
@@ -525,19 +653,31 @@ mod tests {
     fn refusals() {
         let (mut offer, _) = NbdOffer::new(exports(), NbdTlsPolicy::Absent);
         let mut answer = Vec::new();
-        assert_eq!(offer.on_bytes(&[0, 0, 0, 4], &mut answer), Err(NbdOfferError::Flags(4)));
+        assert_eq!(
+            offer.on_bytes(&[0, 0, 0, 4], &mut answer),
+            Err(NbdOfferError::Flags(4))
+        );
         let (mut offer, _) = NbdOffer::new(exports(), NbdTlsPolicy::Absent);
         offer.on_bytes(&[0, 0, 0, 0], &mut answer).unwrap();
         let mut long = negotiation::encode_option(option::GO, &[]);
         long[12..].copy_from_slice(&u32::MAX.to_be_bytes());
-        assert_eq!(offer.on_bytes(&long, &mut answer), Err(NbdOfferError::Long(u32::MAX)));
+        assert_eq!(
+            offer.on_bytes(&long, &mut answer),
+            Err(NbdOfferError::Long(u32::MAX))
+        );
         let (mut offer, _) = NbdOffer::new(exports(), NbdTlsPolicy::Absent);
         offer.on_bytes(&[0, 0, 0, 0], &mut answer).unwrap();
         let name = negotiation::encode_option(option::EXPORT_NAME, b"no");
         offer.on_bytes(&name[..16], &mut answer).unwrap();
-        assert_eq!(offer.on_bytes(b"no", &mut answer), Err(NbdOfferError::NoExport("no".into())));
+        assert_eq!(
+            offer.on_bytes(b"no", &mut answer),
+            Err(NbdOfferError::NoExport("no".into()))
+        );
         let (mut offer, _) = NbdOffer::new(exports(), NbdTlsPolicy::Absent);
         offer.on_bytes(&[0, 0, 0, 0], &mut answer).unwrap();
-        assert!(matches!(offer.on_bytes(&[0; 16], &mut answer), Err(NbdOfferError::Malformed(_))));
+        assert!(matches!(
+            offer.on_bytes(&[0; 16], &mut answer),
+            Err(NbdOfferError::Malformed(_))
+        ));
     }
 }

@@ -78,7 +78,10 @@ impl NbdServing {
             NbdCommand::Write => (Some(Op::Write), 0),
             NbdCommand::Flush => {
                 let force_unit_access = false;
-                return NbdVerdict::Run { op: Op::Flush, force_unit_access };
+                return NbdVerdict::Run {
+                    op: Op::Flush,
+                    force_unit_access,
+                };
             }
             NbdCommand::Trim if self.can_trim || self.read_only => (Some(Op::Unmap), 0),
             NbdCommand::WriteZeroes => (Some(Op::WriteZeroes), command_flag::NO_HOLE),
@@ -99,7 +102,10 @@ impl NbdServing {
         if writes && self.read_only {
             return NbdVerdict::Refuse(errno::PERM, "the export is read-only");
         }
-        let inside = request.offset.checked_add(request.len).is_some_and(|end| end <= self.size_bytes);
+        let inside = request
+            .offset
+            .checked_add(request.len)
+            .is_some_and(|end| end <= self.size_bytes);
         if !inside {
             let full = matches!(op, Some(Op::Write | Op::WriteZeroes));
             return NbdVerdict::Refuse(
@@ -113,7 +119,9 @@ impl NbdServing {
                 _ => NbdVerdict::Status,
             };
         }
-        let Some(op) = op else { return NbdVerdict::Nothing };
+        let Some(op) = op else {
+            return NbdVerdict::Nothing;
+        };
         if !(request.offset | request.len).is_multiple_of(self.block_bytes) {
             return NbdVerdict::Refuse(errno::INVAL, "not in whole blocks");
         }
@@ -123,7 +131,10 @@ impl NbdServing {
         if request.len == 0 {
             return NbdVerdict::Nothing;
         }
-        NbdVerdict::Run { op, force_unit_access: request.flags & command_flag::FUA != 0 }
+        NbdVerdict::Run {
+            op,
+            force_unit_access: request.flags & command_flag::FUA != 0,
+        }
     }
 
     /// The header of a read's answer; its data follows.
@@ -146,7 +157,12 @@ impl NbdServing {
     pub fn done(&self, cookie: u64, offset: u64) -> NbdHeaderBytes {
         let reply = match self.headers {
             NbdHeaders::Simple => NbdReply::Simple { error: 0, cookie },
-            _ => NbdReply::Chunk { done: true, cookie, offset: Some(offset), chunk: NbdChunk::None },
+            _ => NbdReply::Chunk {
+                done: true,
+                cookie,
+                offset: Some(offset),
+                chunk: NbdChunk::None,
+            },
         };
         reply.encode(self.headers)
     }
@@ -158,8 +174,19 @@ impl NbdServing {
             _ => {
                 let words: String = words.chars().take(256).collect();
                 let payload = encode_error(error, &words);
-                let chunk = NbdChunk::Error { offset: Some(false), len: payload.len() as u32 };
-                (NbdReply::Chunk { done: true, cookie, offset: Some(offset), chunk }, payload)
+                let chunk = NbdChunk::Error {
+                    offset: Some(false),
+                    len: payload.len() as u32,
+                };
+                (
+                    NbdReply::Chunk {
+                        done: true,
+                        cookie,
+                        offset: Some(offset),
+                        chunk,
+                    },
+                    payload,
+                )
             }
         };
         [&reply.encode(self.headers)[..], &payload].concat()
@@ -169,14 +196,20 @@ impl NbdServing {
     pub fn status(&self, request: &NbdRequest, backend: &dyn Backend) -> Vec<u8> {
         let one = request.flags & command_flag::REQ_ONE != 0;
         let end = request.offset + request.len;
-        let most = if self.headers == NbdHeaders::Extended { u64::MAX } else { u32::MAX.into() };
+        let most = if self.headers == NbdHeaders::Extended {
+            u64::MAX
+        } else {
+            u32::MAX.into()
+        };
         let mut extents: Vec<(u64, u64)> = Vec::new();
         let mut at = request.offset;
         for _ in 0..LOOKUPS_MAX {
             if at >= end {
                 break;
             }
-            let (state, len) = backend.allocation(at).unwrap_or((Allocation::Mapped, end - at));
+            let (state, len) = backend
+                .allocation(at)
+                .unwrap_or((Allocation::Mapped, end - at));
             let len = len.clamp(1, end - at);
             let flags = match state {
                 Allocation::Mapped => 0,
@@ -192,10 +225,23 @@ impl NbdServing {
             at += len.min(most);
         }
         let wide = self.headers == NbdHeaders::Extended;
-        let payload = encode_block_status(&NbdExtents { context: ALLOCATION_CONTEXT, extents }, wide);
-        let chunk = NbdChunk::BlockStatus { wide, len: payload.len() as u32 };
-        let reply =
-            NbdReply::Chunk { done: true, cookie: request.cookie, offset: Some(request.offset), chunk };
+        let payload = encode_block_status(
+            &NbdExtents {
+                context: ALLOCATION_CONTEXT,
+                extents,
+            },
+            wide,
+        );
+        let chunk = NbdChunk::BlockStatus {
+            wide,
+            len: payload.len() as u32,
+        };
+        let reply = NbdReply::Chunk {
+            done: true,
+            cookie: request.cookie,
+            offset: Some(request.offset),
+            chunk,
+        };
         [&reply.encode(self.headers)[..], &payload].concat()
     }
 }
@@ -213,36 +259,75 @@ mod tests {
             description: String::new(),
             size_bytes: 1 << 20,
             flags,
-            sizes: NbdBlockSizes { minimum: 512, preferred: 4096, payload_max: 65536 },
+            sizes: NbdBlockSizes {
+                minimum: 512,
+                preferred: 4096,
+                payload_max: 65536,
+            },
         };
-        NbdServing::new(NbdAgreement { export: 0, headers, block_status: true }, &export)
+        NbdServing::new(
+            NbdAgreement {
+                export: 0,
+                headers,
+                block_status: true,
+            },
+            &export,
+        )
     }
 
     fn request(command: NbdCommand, flags: u16, offset: u64, len: u64) -> NbdRequest {
-        NbdRequest { flags, command, cookie: 5, offset, len }
+        NbdRequest {
+            flags,
+            command,
+            cookie: 5,
+            offset,
+            len,
+        }
     }
 
     #[test]
     fn verdicts() {
         let all = export_flag::HAS_FLAGS | export_flag::SEND_TRIM;
         let judge = |flags, command, command_flags, offset, len| {
-            serving(flags, NbdHeaders::Structured).judge(&request(command, command_flags, offset, len))
+            serving(flags, NbdHeaders::Structured).judge(&request(
+                command,
+                command_flags,
+                offset,
+                len,
+            ))
         };
         let refused = |verdict| match verdict {
             NbdVerdict::Refuse(error, _) => error,
             other => panic!("{other:?}"),
         };
-        let run = |op, force_unit_access| NbdVerdict::Run { op, force_unit_access };
-        use NbdCommand::{BlockStatus, Cache, Disconnect, Flush, Other, Read, Trim, Write, WriteZeroes};
+        let run = |op, force_unit_access| NbdVerdict::Run {
+            op,
+            force_unit_access,
+        };
+        use NbdCommand::{
+            BlockStatus, Cache, Disconnect, Flush, Other, Read, Trim, Write, WriteZeroes,
+        };
         assert_eq!(judge(all, Read, 0, 0, 65536), run(Op::Read, false));
-        assert_eq!(judge(all, Read, command_flag::DF, 0, 512), run(Op::Read, false));
-        assert_eq!(judge(all, Write, command_flag::FUA, 512, 512), run(Op::Write, true));
+        assert_eq!(
+            judge(all, Read, command_flag::DF, 0, 512),
+            run(Op::Read, false)
+        );
+        assert_eq!(
+            judge(all, Write, command_flag::FUA, 512, 512),
+            run(Op::Write, true)
+        );
         assert_eq!(judge(all, Flush, 0, 0, 0), run(Op::Flush, false));
         assert_eq!(judge(all, Trim, 0, 0, 1 << 20), run(Op::Unmap, false));
-        assert_eq!(judge(all, WriteZeroes, command_flag::NO_HOLE, 0, 1 << 20), run(Op::WriteZeroes, false));
+        assert_eq!(
+            judge(all, WriteZeroes, command_flag::NO_HOLE, 0, 1 << 20),
+            run(Op::WriteZeroes, false)
+        );
         assert_eq!(judge(all, Cache, 0, 0, 512), NbdVerdict::Nothing);
         assert_eq!(judge(all, Read, 0, 0, 0), NbdVerdict::Nothing);
-        assert_eq!(judge(all, BlockStatus, command_flag::REQ_ONE, 1, 7), NbdVerdict::Status);
+        assert_eq!(
+            judge(all, BlockStatus, command_flag::REQ_ONE, 1, 7),
+            NbdVerdict::Status
+        );
         assert_eq!(judge(all, Disconnect, 0, 0, 0), NbdVerdict::Leave);
         for (command, flags, offset, len, error) in [
             (Read, 0, 1 << 20, 512, errno::INVAL),
@@ -254,11 +339,21 @@ mod tests {
             (BlockStatus, 0, 0, 0, errno::INVAL),
             (Other(77), 0, 0, 0, errno::INVAL),
         ] {
-            assert_eq!(refused(judge(all, command, flags, offset, len)), error, "{command:?}");
+            assert_eq!(
+                refused(judge(all, command, flags, offset, len)),
+                error,
+                "{command:?}"
+            );
         }
-        assert_eq!(refused(judge(export_flag::HAS_FLAGS, Trim, 0, 0, 512)), errno::INVAL);
+        assert_eq!(
+            refused(judge(export_flag::HAS_FLAGS, Trim, 0, 0, 512)),
+            errno::INVAL
+        );
         for command in [Write, Trim, WriteZeroes] {
-            assert_eq!(refused(judge(all | export_flag::READ_ONLY, command, 0, 0, 512)), errno::PERM);
+            assert_eq!(
+                refused(judge(all | export_flag::READ_ONLY, command, 0, 0, 512)),
+                errno::PERM
+            );
         }
     }
 
@@ -266,7 +361,9 @@ mod tests {
     #[test]
     fn extents() {
         let backend = open_url("memory:1MiB").unwrap();
-        let brunt_block::Inline::Memory(memory) = backend.inline() else { panic!("it is memory") };
+        let brunt_block::Inline::Memory(memory) = backend.inline() else {
+            panic!("it is memory")
+        };
         memory.write(256 << 10, &[1; 64 << 10]);
         for headers in [NbdHeaders::Structured, NbdHeaders::Extended] {
             let status = |flags| {
@@ -306,7 +403,8 @@ mod tests {
         }
 
         fn allocation(&self, _offset: u64) -> Option<(Allocation, u64)> {
-            self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.asked
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             Some((Allocation::Mapped, 512))
         }
     }
@@ -314,14 +412,21 @@ mod tests {
     /// One question costs a bounded number of look-ups, however long its range is; the answer says how far it came.
     #[test]
     fn an_answer_is_bounded_by_look_ups() {
-        let backend = Crumbs { inner: open_url("memory:1MiB").unwrap(), asked: 0.into() };
+        let backend = Crumbs {
+            inner: open_url("memory:1MiB").unwrap(),
+            asked: 0.into(),
+        };
         for flags in [0, command_flag::REQ_ONE] {
             let asked = request(NbdCommand::BlockStatus, flags, 0, 1 << 20);
-            let bytes = serving(export_flag::HAS_FLAGS, NbdHeaders::Extended).status(&asked, &backend);
+            let bytes =
+                serving(export_flag::HAS_FLAGS, NbdHeaders::Extended).status(&asked, &backend);
             let (_, at) = NbdReply::parse(&bytes, NbdHeaders::Extended).unwrap();
             let extents = parse_block_status(&bytes[at..], true).unwrap().extents;
             assert_eq!(extents, [(LOOKUPS_MAX as u64 * 512, 0)]);
-            assert_eq!(backend.asked.swap(0, std::sync::atomic::Ordering::Relaxed), LOOKUPS_MAX);
+            assert_eq!(
+                backend.asked.swap(0, std::sync::atomic::Ordering::Relaxed),
+                LOOKUPS_MAX
+            );
         }
     }
 }

@@ -41,7 +41,13 @@ pub(super) struct Tally<'a> {
 
 impl Tally<'_> {
     pub fn new(totals: &Totals) -> Tally<'_> {
-        Tally { totals, requests: 0, errors: 0, sent_bytes: 0, received_bytes: 0 }
+        Tally {
+            totals,
+            requests: 0,
+            errors: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+        }
     }
 
     /// Adds them to the sums.
@@ -50,7 +56,12 @@ impl Tally<'_> {
         if self.requests == 0 {
             return;
         }
-        let Totals { requests, errors, sent_bytes, received_bytes } = self.totals;
+        let Totals {
+            requests,
+            errors,
+            sent_bytes,
+            received_bytes,
+        } = self.totals;
         for (sum, figure) in [
             (requests, &mut self.requests),
             (errors, &mut self.errors),
@@ -83,11 +94,22 @@ mod tests {
         (tally.requests, tally.sent_bytes) = (3, 4096);
         assert_eq!(totals.sum(), NbdServerStats::default());
         tally.add();
-        let expected = NbdServerStats { requests: 3, sent_bytes: 4096, ..NbdServerStats::default() };
+        let expected = NbdServerStats {
+            requests: 3,
+            sent_bytes: 4096,
+            ..NbdServerStats::default()
+        };
         assert_eq!(totals.sum(), expected);
         tally.add();
         (tally.requests, tally.errors) = (1, 1);
         drop(tally);
-        assert_eq!(totals.sum(), NbdServerStats { requests: 4, errors: 1, ..expected });
+        assert_eq!(
+            totals.sum(),
+            NbdServerStats {
+                requests: 4,
+                errors: 1,
+                ..expected
+            }
+        );
     }
 }

@@ -27,7 +27,11 @@ impl NbdServerTls {
     ///
     /// # Errors
     /// A file is not there or not what it should be.
-    pub fn read(folder: &Path, required: bool, verify_peer: bool) -> Result<NbdServerTls, OpenError> {
+    pub fn read(
+        folder: &Path,
+        required: bool,
+        verify_peer: bool,
+    ) -> Result<NbdServerTls, OpenError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -36,7 +40,9 @@ impl NbdServerTls {
             let path = folder.join("ca-cert.pem");
             let roots = Arc::new(authorities(&path)?);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-            builder.with_client_cert_verifier(verifier.map_err(|error| wrong(&path, &error.to_string()))?)
+            builder.with_client_cert_verifier(
+                verifier.map_err(|error| wrong(&path, &error.to_string()))?,
+            )
         } else {
             builder.with_no_client_auth()
         };
@@ -45,12 +51,19 @@ impl NbdServerTls {
         let config = builder
             .with_single_cert(chain, private_key(&path)?)
             .map_err(|error| wrong(&path, &format!("does not fit server-cert.pem: {error}")))?;
-        Ok(NbdServerTls { config: Arc::new(config), required })
+        Ok(NbdServerTls {
+            config: Arc::new(config),
+            required,
+        })
     }
 
     /// Whether clients may do without.
     pub fn policy(&self) -> NbdTlsPolicy {
-        if self.required { NbdTlsPolicy::Required } else { NbdTlsPolicy::Offered }
+        if self.required {
+            NbdTlsPolicy::Required
+        } else {
+            NbdTlsPolicy::Offered
+        }
     }
 
     /// A connection that begins.

@@ -21,7 +21,10 @@ impl Coverage {
     /// Whether a part may come: nothing of it did, and there is room.
     pub fn takes(&self, start: u64, len: u64) -> bool {
         let index = self.parts.partition_point(|part| part.1 <= start);
-        let free = self.parts.get(index).is_none_or(|next| start + len <= next.0);
+        let free = self
+            .parts
+            .get(index)
+            .is_none_or(|next| start + len <= next.0);
         free && self.parts.len() < GAPS_MAX
     }
 

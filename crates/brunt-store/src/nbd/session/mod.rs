@@ -124,7 +124,11 @@ impl NbdSession {
     /// # Panics
     /// When the depth is 0 or over [`DEPTH_MAX`].
     pub fn new(config: NbdSessionConfig, export: NbdExport) -> NbdSession {
-        assert!((1..=DEPTH_MAX).contains(&config.depth), "a depth of {} is not possible", config.depth);
+        assert!(
+            (1..=DEPTH_MAX).contains(&config.depth),
+            "a depth of {} is not possible",
+            config.depth
+        );
         let depth = config.depth as u16;
         NbdSession {
             export,
@@ -175,18 +179,43 @@ impl NbdSession {
     /// # Panics
     /// When the buffer does not hold it.
     pub fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request> {
-        let Request { tag, op, offset, len, buf, force_unit_access } = request;
+        let Request {
+            tag,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access,
+        } = request;
         let Some(index) = self.free.pop() else {
-            return Err(Request { tag, op, offset, len, buf, force_unit_access });
+            return Err(Request {
+                tag,
+                op,
+                offset,
+                len,
+                buf,
+                force_unit_access,
+            });
         };
         let moves_data = matches!(op, Op::Read | Op::Write);
-        assert!(!moves_data || len <= buf.len() as u64, "the device checks the buffer");
+        assert!(
+            !moves_data || len <= buf.len() as u64,
+            "the device checks the buffer"
+        );
         self.sequence += 1;
         let task = &mut self.tasks[usize::from(index)];
-        assert!(task.state == NbdTaskState::Free, "a request takes a free task");
+        assert!(
+            task.state == NbdTaskState::Free,
+            "a request takes a free task"
+        );
         task.state = NbdTaskState::Waiting;
         task.tag = tag;
-        task.ask = Ask { op, offset, len, force_unit_access };
+        task.ask = Ask {
+            op,
+            offset,
+            len,
+            force_unit_access,
+        };
         task.done = Done::default();
         task.buf = buf;
         task.sequence = self.sequence;
@@ -239,13 +268,29 @@ impl NbdSession {
             len: piece.len,
         };
         let header = request.encode(self.export.headers);
-        let len = if piece.command == NbdCommand::Write { piece.len as usize } else { 0 };
+        let len = if piece.command == NbdCommand::Write {
+            piece.len as usize
+        } else {
+            0
+        };
         let start = (piece.offset - task.ask.offset.min(piece.offset)) as usize;
         Some(match piece.from_zeros {
-            true => NbdOutgoing { header, data: None, zeros: len },
+            true => NbdOutgoing {
+                header,
+                data: None,
+                zeros: len,
+            },
             false => {
-                let data = (len > 0).then_some(NbdDataRange { task: index, start, len });
-                NbdOutgoing { header, data, zeros: 0 }
+                let data = (len > 0).then_some(NbdDataRange {
+                    task: index,
+                    start,
+                    len,
+                });
+                NbdOutgoing {
+                    header,
+                    data,
+                    zeros: 0,
+                }
             }
         })
     }
@@ -288,18 +333,31 @@ impl NbdSession {
     /// When it was not.
     pub fn retire(&mut self, index: u16) -> NbdRetired {
         let task = &mut self.tasks[usize::from(index)];
-        let NbdTaskState::Answered(result) = task.state else { panic!("only answered tasks are retired") };
+        let NbdTaskState::Answered(result) = task.state else {
+            panic!("only answered tasks are retired")
+        };
         task.state = NbdTaskState::Free;
         self.free.push(index);
-        NbdRetired { tag: task.tag, buf: std::mem::take(&mut task.buf), result }
+        NbdRetired {
+            tag: task.tag,
+            buf: std::mem::take(&mut task.buf),
+            result,
+        }
     }
 
     /// Gives a request up that was not sent, or not since the loss. One that was sent cannot be taken back.
     pub fn cancel(&mut self, tag: u64) {
-        let found = self.tasks.iter().position(|task| task.tag == tag && task.state == NbdTaskState::Waiting);
+        let found = self
+            .tasks
+            .iter()
+            .position(|task| task.tag == tag && task.state == NbdTaskState::Waiting);
         let Some(index) = found else { return };
-        self.waiting.retain(|waiting| usize::from(*waiting) != index);
-        self.answer(index as u16, Err(DeviceError::refused(RefusalKind::Cancelled)));
+        self.waiting
+            .retain(|waiting| usize::from(*waiting) != index);
+        self.answer(
+            index as u16,
+            Err(DeviceError::refused(RefusalKind::Cancelled)),
+        );
     }
 
     // ---- time, loss and return
@@ -364,7 +422,11 @@ impl NbdSession {
                 continue;
             }
             if task.tries >= self.config.tries {
-                let error = if task.late { DeviceError::TimedOut } else { DeviceError::Gone };
+                let error = if task.late {
+                    DeviceError::TimedOut
+                } else {
+                    DeviceError::Gone
+                };
                 self.answer(index, Err(error));
             } else {
                 task.state = NbdTaskState::Waiting;

@@ -54,7 +54,9 @@ impl NbdSession {
     fn task_of(&self, cookie: u64) -> Result<(u16, &NbdTask), NbdViolation> {
         let index = cookie as u16;
         match self.tasks.get(usize::from(index)) {
-            Some(task) if task.state == NbdTaskState::Sent && task.cookie == cookie => Ok((index, task)),
+            Some(task) if task.state == NbdTaskState::Sent && task.cookie == cookie => {
+                Ok((index, task))
+            }
             _ => Err(NbdViolation::Cookie),
         }
     }
@@ -76,9 +78,18 @@ impl NbdSession {
                 }
                 let start = (task.piece.offset - task.ask.offset) as usize;
                 let len = task.piece.len as usize;
-                return Ok(NbdPayload::Task(NbdDataRange { task: index, start, len }));
+                return Ok(NbdPayload::Task(NbdDataRange {
+                    task: index,
+                    start,
+                    len,
+                }));
             }
-            NbdReply::Chunk { cookie, offset, chunk, .. } => (cookie, offset, chunk),
+            NbdReply::Chunk {
+                cookie,
+                offset,
+                chunk,
+                ..
+            } => (cookie, offset, chunk),
         };
         let (index, task) = self.task_of(cookie)?;
         if offset.is_some_and(|offset| offset != task.piece.offset) {
@@ -88,12 +99,18 @@ impl NbdSession {
             NbdChunk::None => Ok(NbdPayload::Short(0)),
             NbdChunk::Data { offset, len } => {
                 let start = part_of(task, offset, len.into())?;
-                Ok(NbdPayload::Task(NbdDataRange { task: index, start, len: len as usize }))
+                Ok(NbdPayload::Task(NbdDataRange {
+                    task: index,
+                    start,
+                    len: len as usize,
+                }))
             }
             NbdChunk::Hole(len) if task.piece.command == NbdCommand::Read => {
                 Ok(NbdPayload::Short(len as usize))
             }
-            NbdChunk::Error { len, .. } if len <= ERROR_BYTES_MAX => Ok(NbdPayload::Short(len as usize)),
+            NbdChunk::Error { len, .. } if len <= ERROR_BYTES_MAX => {
+                Ok(NbdPayload::Short(len as usize))
+            }
             NbdChunk::Error { .. } => Err(NbdViolation::Long),
             _ => Err(NbdViolation::Kind),
         }
@@ -104,18 +121,30 @@ impl NbdSession {
     /// # Errors
     /// It does not fit what was asked.
     #[inline]
-    pub fn on_reply(&mut self, reply: &NbdReply, payload: &[u8], now: Nanos) -> Result<(), NbdViolation> {
+    pub fn on_reply(
+        &mut self,
+        reply: &NbdReply,
+        payload: &[u8],
+        now: Nanos,
+    ) -> Result<(), NbdViolation> {
         let (cookie, done, chunk) = match *reply {
             NbdReply::Simple { error, cookie } => {
                 let (index, _) = self.task_of(cookie)?;
                 return self.finish(index, error, now);
             }
-            NbdReply::Chunk { done, cookie, chunk, .. } => (cookie, done, chunk),
+            NbdReply::Chunk {
+                done,
+                cookie,
+                chunk,
+                ..
+            } => (cookie, done, chunk),
         };
         let (index, task) = self.task_of(cookie)?;
         match chunk {
             NbdChunk::Data { offset, len } => {
-                self.tasks[usize::from(index)].coverage.add(offset, len.into());
+                self.tasks[usize::from(index)]
+                    .coverage
+                    .add(offset, len.into());
             }
             NbdChunk::Hole(_) => {
                 let (offset, len) = parse_hole(payload).map_err(malformed)?;
@@ -141,7 +170,9 @@ impl NbdSession {
         let is_read = task.piece.command == NbdCommand::Read;
         if error == 0
             && is_read
-            && !task.coverage.is_whole(task.piece.offset, task.piece.offset + task.piece.len)
+            && !task
+                .coverage
+                .is_whole(task.piece.offset, task.piece.offset + task.piece.len)
         {
             return Err(NbdViolation::Short);
         }

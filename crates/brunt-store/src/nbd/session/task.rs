@@ -42,7 +42,13 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    const NONE: Piece = Piece { command: NbdCommand::Flush, flags: 0, offset: 0, len: 0, from_zeros: false };
+    const NONE: Piece = Piece {
+        command: NbdCommand::Flush,
+        flags: 0,
+        offset: 0,
+        len: 0,
+        from_zeros: false,
+    };
 }
 
 /// How much of a request was done.
@@ -80,7 +86,12 @@ impl NbdTask {
         NbdTask {
             state: NbdTaskState::Free,
             tag: 0,
-            ask: Ask { op: Op::Flush, offset: 0, len: 0, force_unit_access: false },
+            ask: Ask {
+                op: Op::Flush,
+                offset: 0,
+                len: 0,
+                force_unit_access: false,
+            },
             done: Done::default(),
             piece: Piece::NONE,
             buf: Buf::empty(),
@@ -111,11 +122,16 @@ pub(super) fn plan(
     let has_fua = export.has(export_flag::SEND_FUA);
     if left == 0 || ask.op == Op::Flush {
         // Also what stands in for FUA where there is none. Without FLUSH there is nothing to wait for.
-        let wanted = ask.op == Op::Flush || (ask.force_unit_access && !has_fua && ask.op != Op::Read);
+        let wanted =
+            ask.op == Op::Flush || (ask.force_unit_access && !has_fua && ask.op != Op::Read);
         let flush = wanted && can_flush && !done.flushed;
         return Ok(flush.then_some(Piece::NONE));
     }
-    let fua = if ask.force_unit_access && has_fua { command_flag::FUA } else { 0 };
+    let fua = if ask.force_unit_access && has_fua {
+        command_flag::FUA
+    } else {
+        0
+    };
     let payload_max = u64::from(export.payload_max(block_bytes));
     if payload_max == 0 && matches!(ask.op, Op::Read | Op::Write | Op::WriteZeroes) {
         return Err(DeviceError::OutOfRange);
@@ -128,15 +144,26 @@ pub(super) fn plan(
     let (command, flags, most, from_zeros) = match ask.op {
         Op::Read => (NbdCommand::Read, 0, payload_max, false),
         Op::Write => (NbdCommand::Write, fua, payload_max, false),
-        Op::Unmap if export.has(export_flag::SEND_TRIM) => (NbdCommand::Trim, fua, effect_max, false),
+        Op::Unmap if export.has(export_flag::SEND_TRIM) => {
+            (NbdCommand::Trim, fua, effect_max, false)
+        }
         // Leaves holes where the server likes.
         Op::Unmap if zeroes => (NbdCommand::WriteZeroes, fua, effect_max, false),
         Op::Unmap => return Err(DeviceError::Unsupported),
-        Op::WriteZeroes if zeroes => {
-            (NbdCommand::WriteZeroes, fua | command_flag::NO_HOLE, effect_max, false)
-        }
+        Op::WriteZeroes if zeroes => (
+            NbdCommand::WriteZeroes,
+            fua | command_flag::NO_HOLE,
+            effect_max,
+            false,
+        ),
         Op::WriteZeroes => (NbdCommand::Write, fua, payload_max, true),
         Op::Flush => unreachable!("flushes are planned above"),
     };
-    Ok(Some(Piece { command, flags, offset, len: left.min(most), from_zeros }))
+    Ok(Some(Piece {
+        command,
+        flags,
+        offset,
+        len: left.min(most),
+        from_zeros,
+    }))
 }

@@ -10,11 +10,21 @@ const ALL: u16 = HAS_FLAGS | SEND_FLUSH | SEND_FUA | SEND_TRIM | SEND_WRITE_ZERO
 const NOW: Nanos = Nanos(1_000_000_000);
 
 fn export(headers: NbdHeaders, flags: u16) -> NbdExport {
-    NbdExport { size_bytes: 8 << 30, flags, headers, ..NbdExport::unknown() }
+    NbdExport {
+        size_bytes: 8 << 30,
+        flags,
+        headers,
+        ..NbdExport::unknown()
+    }
 }
 
 fn session(headers: NbdHeaders, flags: u16) -> NbdSession {
-    let config = NbdSessionConfig { depth: 4, block_bytes: 512, timeout: Duration::from_secs(30), tries: 2 };
+    let config = NbdSessionConfig {
+        depth: 4,
+        block_bytes: 512,
+        timeout: Duration::from_secs(30),
+        tries: 2,
+    };
     let mut session = NbdSession::new(config, export(headers, flags));
     session.attach(export(headers, flags), NOW);
     session
@@ -22,8 +32,19 @@ fn session(headers: NbdHeaders, flags: u16) -> NbdSession {
 
 fn request(op: Op, offset: u64, len: u64) -> Request {
     let moves_data = matches!(op, Op::Read | Op::Write);
-    let buf = if moves_data { Buf::zeroed(len as usize) } else { Buf::empty() };
-    Request { tag: 77, op, offset, len, buf, force_unit_access: false }
+    let buf = if moves_data {
+        Buf::zeroed(len as usize)
+    } else {
+        Buf::empty()
+    };
+    Request {
+        tag: 77,
+        op,
+        offset,
+        len,
+        buf,
+        force_unit_access: false,
+    }
 }
 
 /// Sends what is ready, and gives the requests as a server reads them.
@@ -33,7 +54,10 @@ fn pull(session: &mut NbdSession) -> Vec<NbdRequest> {
         .map(|out| {
             let (request, len, payload) = NbdRequest::parse(&out.header, headers).unwrap();
             assert_eq!(len, out.header.len());
-            assert_eq!(payload as usize, out.data.map_or(out.zeros, |data| data.len));
+            assert_eq!(
+                payload as usize,
+                out.data.map_or(out.zeros, |data| data.len)
+            );
             request
         })
         .collect()
@@ -53,7 +77,12 @@ fn answer(
     payload: &[u8],
 ) -> Result<(), NbdViolation> {
     let offset = (session.export().headers == NbdHeaders::Extended).then_some(request.offset);
-    let reply = NbdReply::Chunk { done, cookie: request.cookie, offset, chunk };
+    let reply = NbdReply::Chunk {
+        done,
+        cookie: request.cookie,
+        offset,
+        chunk,
+    };
     match session.on_header(&reply)? {
         NbdPayload::Task(range) => {
             session.data(range.task)[range.start..range.start + range.len].copy_from_slice(payload);
@@ -67,7 +96,10 @@ fn answer(
 }
 
 fn simple(session: &mut NbdSession, request: &NbdRequest, error: u32) -> Result<(), NbdViolation> {
-    let reply = NbdReply::Simple { error, cookie: request.cookie };
+    let reply = NbdReply::Simple {
+        error,
+        cookie: request.cookie,
+    };
     session.on_header(&reply)?;
     session.on_reply(&reply, &[], NOW)
 }
@@ -124,26 +156,66 @@ fn violations() {
     check(&[(true, data(u64::MAX, 512), &[])], NbdViolation::Range);
     check(&[(true, data(4096, 8192), &[])], NbdViolation::Range);
     let kib = [0; 1024];
-    check(&[(false, data(4096, 1024), &kib), (false, data(5119, 2), &[])], NbdViolation::Overlap);
-    check(&[(false, data(4096, 1024), &kib), (true, NbdChunk::None, &[])], NbdViolation::Short);
+    check(
+        &[(false, data(4096, 1024), &kib), (false, data(5119, 2), &[])],
+        NbdViolation::Overlap,
+    );
+    check(
+        &[(false, data(4096, 1024), &kib), (true, NbdChunk::None, &[])],
+        NbdViolation::Short,
+    );
     check(&[(true, NbdChunk::None, &[])], NbdViolation::Short);
-    check(&[(true, NbdChunk::Hole(12), &encode_hole(4096, 8192))], NbdViolation::Range);
-    check(&[(true, NbdChunk::BlockStatus { wide: false, len: 12 }, &[])], NbdViolation::Kind);
+    check(
+        &[(true, NbdChunk::Hole(12), &encode_hole(4096, 8192))],
+        NbdViolation::Range,
+    );
+    check(
+        &[(
+            true,
+            NbdChunk::BlockStatus {
+                wide: false,
+                len: 12,
+            },
+            &[],
+        )],
+        NbdViolation::Kind,
+    );
     check(&[(true, NbdChunk::Other(99, 0), &[])], NbdViolation::Kind);
-    check(&[(true, NbdChunk::Error { offset: None, len: 1 << 20 }, &[])], NbdViolation::Long);
+    check(
+        &[(
+            true,
+            NbdChunk::Error {
+                offset: None,
+                len: 1 << 20,
+            },
+            &[],
+        )],
+        NbdViolation::Long,
+    );
 
     let mut session = session(NbdHeaders::Structured, ALL);
     session.submit(request(Op::Write, 0, 512), NOW).unwrap();
     let mut sent = pull(&mut session);
-    assert_eq!(answer(&mut session, true, &sent[0], data(0, 512), &[]), Err(NbdViolation::Kind));
+    assert_eq!(
+        answer(&mut session, true, &sent[0], data(0, 512), &[]),
+        Err(NbdViolation::Kind)
+    );
     sent[0].cookie ^= 1 << 16;
     assert_eq!(simple(&mut session, &sent[0], 0), Err(NbdViolation::Cookie));
     sent[0].cookie ^= 1 << 16;
     assert_eq!(simple(&mut session, &sent[0], 0), Ok(()));
-    assert_eq!(simple(&mut session, &sent[0], 0), Err(NbdViolation::Cookie), "answered twice");
+    assert_eq!(
+        simple(&mut session, &sent[0], 0),
+        Err(NbdViolation::Cookie),
+        "answered twice"
+    );
     session.submit(request(Op::Read, 0, 512), NOW).unwrap();
     let sent = pull(&mut session);
-    assert_eq!(simple(&mut session, &sent[0], 0), Err(NbdViolation::Kind), "a read in one piece");
+    assert_eq!(
+        simple(&mut session, &sent[0], 0),
+        Err(NbdViolation::Kind),
+        "a read in one piece"
+    );
 }
 
 /// Errors have the server's number and words, in every style; data that came before does not make a success.
@@ -152,10 +224,23 @@ fn errors() {
     let mut session = session(NbdHeaders::Structured, ALL);
     session.submit(request(Op::Read, 0, 1024), NOW).unwrap();
     let sent = pull(&mut session);
-    answer(&mut session, false, &sent[0], NbdChunk::Data { offset: 0, len: 512 }, &[1; 512]).unwrap();
+    answer(
+        &mut session,
+        false,
+        &sent[0],
+        NbdChunk::Data {
+            offset: 0,
+            len: 512,
+        },
+        &[1; 512],
+    )
+    .unwrap();
     let words = encode_error(errno::IO, "sector 1 is bad");
     let payload = [words, 512_u64.to_be_bytes().to_vec()].concat();
-    let chunk = NbdChunk::Error { offset: Some(true), len: payload.len() as u32 };
+    let chunk = NbdChunk::Error {
+        offset: Some(true),
+        len: payload.len() as u32,
+    };
     answer(&mut session, false, &sent[0], chunk, &payload).unwrap();
     assert!(session.next_answered().is_none(), "the reply is not done");
     answer(&mut session, true, &sent[0], NbdChunk::None, &[]).unwrap();
@@ -175,7 +260,15 @@ fn errors() {
 fn commands() {
     let run = |headers, flags, op, len, fua| {
         let mut session = session(headers, flags);
-        session.submit(Request { force_unit_access: fua, ..request(op, 1 << 20, len) }, NOW).unwrap();
+        session
+            .submit(
+                Request {
+                    force_unit_access: fua,
+                    ..request(op, 1 << 20, len)
+                },
+                NOW,
+            )
+            .unwrap();
         let mut commands = Vec::new();
         loop {
             let sent = pull(&mut session);
@@ -189,24 +282,73 @@ fn commands() {
         (commands, retire(&mut session).map(|retired| retired.result))
     };
     let check = |headers, flags, op, len, fua, expected: &[(NbdCommand, u16, u64, u64)]| {
-        assert_eq!(run(headers, flags, op, len, fua), (expected.to_vec(), Some(Ok(()))), "{op:?}");
+        assert_eq!(
+            run(headers, flags, op, len, fua),
+            (expected.to_vec(), Some(Ok(()))),
+            "{op:?}"
+        );
     };
     use NbdCommand::{Flush, Trim, Write, WriteZeroes};
     use NbdHeaders::{Extended, Simple};
     const AT: u64 = 1 << 20;
-    check(Simple, ALL, Op::Write, 512, true, &[(Write, command_flag::FUA, AT, 512)]);
-    check(Simple, ALL & !SEND_FUA, Op::Write, 512, true, &[(Write, 0, AT, 512), (Flush, 0, 0, 0)]);
-    check(Simple, HAS_FLAGS, Op::Write, 512, true, &[(Write, 0, AT, 512)]);
+    check(
+        Simple,
+        ALL,
+        Op::Write,
+        512,
+        true,
+        &[(Write, command_flag::FUA, AT, 512)],
+    );
+    check(
+        Simple,
+        ALL & !SEND_FUA,
+        Op::Write,
+        512,
+        true,
+        &[(Write, 0, AT, 512), (Flush, 0, 0, 0)],
+    );
+    check(
+        Simple,
+        HAS_FLAGS,
+        Op::Write,
+        512,
+        true,
+        &[(Write, 0, AT, 512)],
+    );
     check(Simple, ALL, Op::Flush, 0, false, &[(Flush, 0, 0, 0)]);
     check(Simple, HAS_FLAGS, Op::Flush, 0, false, &[]);
     let gib = 1 << 30;
     let two = [(Trim, 0, AT, gib), (Trim, 0, AT + gib, 512)];
     check(Simple, ALL, Op::Unmap, gib + 512, false, &two);
-    check(Extended, ALL, Op::Unmap, gib + 512, false, &[(Trim, 0, AT, gib + 512)]);
-    check(Simple, ALL & !SEND_TRIM, Op::Unmap, 512, false, &[(WriteZeroes, 0, AT, 512)]);
-    check(Simple, ALL, Op::WriteZeroes, 512, false, &[(WriteZeroes, command_flag::NO_HOLE, AT, 512)]);
+    check(
+        Extended,
+        ALL,
+        Op::Unmap,
+        gib + 512,
+        false,
+        &[(Trim, 0, AT, gib + 512)],
+    );
+    check(
+        Simple,
+        ALL & !SEND_TRIM,
+        Op::Unmap,
+        512,
+        false,
+        &[(WriteZeroes, 0, AT, 512)],
+    );
+    check(
+        Simple,
+        ALL,
+        Op::WriteZeroes,
+        512,
+        false,
+        &[(WriteZeroes, command_flag::NO_HOLE, AT, 512)],
+    );
     let long = 33 << 20;
-    let zeros = [(Write, 0, AT, 32 << 20), (Write, 0, AT + (32 << 20), 1 << 20)];
+    let zeros = [
+        (Write, 0, AT, 32 << 20),
+        (Write, 0, AT + (32 << 20), 1 << 20),
+    ];
     check(Simple, HAS_FLAGS, Op::WriteZeroes, long, false, &zeros);
     let refused = run(Simple, HAS_FLAGS, Op::Unmap, 512, false);
     assert_eq!(refused, (Vec::new(), Some(Err(DeviceError::Unsupported))));
@@ -217,29 +359,64 @@ fn commands() {
 fn losses() {
     let mut session = session(NbdHeaders::Simple, ALL);
     for offset in [0, 512, 1024] {
-        session.submit(Request { tag: offset, ..request(Op::Write, offset, 512) }, NOW).unwrap();
+        session
+            .submit(
+                Request {
+                    tag: offset,
+                    ..request(Op::Write, offset, 512)
+                },
+                NOW,
+            )
+            .unwrap();
     }
     let sent = pull(&mut session);
     simple(&mut session, &sent[1], 0).unwrap();
     session.detach();
-    assert_eq!((session.counts().replays, session.deadline()), (2, Nanos(0)));
+    assert_eq!(
+        (session.counts().replays, session.deadline()),
+        (2, Nanos(0))
+    );
     assert_eq!(retire(&mut session).unwrap().tag, 512);
-    session.submit(Request { tag: 9, ..request(Op::Write, 4096, 512) }, NOW).unwrap();
+    session
+        .submit(
+            Request {
+                tag: 9,
+                ..request(Op::Write, 4096, 512)
+            },
+            NOW,
+        )
+        .unwrap();
     assert!(session.pull().is_none(), "there is no connection");
     session.cancel(9);
     let cancelled = retire(&mut session).unwrap();
-    assert_eq!(cancelled.result, Err(DeviceError::refused(RefusalKind::Cancelled)));
+    assert_eq!(
+        cancelled.result,
+        Err(DeviceError::refused(RefusalKind::Cancelled))
+    );
     session.attach(export(NbdHeaders::Simple, ALL), NOW);
     let again = pull(&mut session);
-    assert_eq!(again.iter().map(|one| one.offset).collect::<Vec<_>>(), [0, 1024]);
-    assert!(again[0].cookie != sent[0].cookie, "an answer to the old one fits no new one");
+    assert_eq!(
+        again.iter().map(|one| one.offset).collect::<Vec<_>>(),
+        [0, 1024]
+    );
+    assert!(
+        again[0].cookie != sent[0].cookie,
+        "an answer to the old one fits no new one"
+    );
     session.on_time(NOW.after(Duration::from_secs(29)));
     assert_eq!(session.lost(), None);
     session.on_time(NOW.after(Duration::from_secs(30)));
-    assert_eq!((session.lost(), session.counts().timeouts), (Some(NbdLoss::NoAnswer), 2));
+    assert_eq!(
+        (session.lost(), session.counts().timeouts),
+        (Some(NbdLoss::NoAnswer), 2)
+    );
     session.detach();
     let results = [retire(&mut session), retire(&mut session)].map(|one| one.unwrap().result);
-    assert_eq!(results, [Err(DeviceError::TimedOut); 2], "two attempts are allowed");
+    assert_eq!(
+        results,
+        [Err(DeviceError::TimedOut); 2],
+        "two attempts are allowed"
+    );
 }
 
 /// A server that goes away keeps its requests for the next connection; without one, all end.

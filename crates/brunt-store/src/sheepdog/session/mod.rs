@@ -145,7 +145,11 @@ impl SheepdogSession {
     /// # Panics
     /// When the depth is 0 or over [`DEPTH_MAX`].
     pub fn new(config: SheepdogSessionConfig, objects: Arc<SheepdogObjects>) -> SheepdogSession {
-        assert!((1..=DEPTH_MAX).contains(&config.depth), "a depth of {} is not possible", config.depth);
+        assert!(
+            (1..=DEPTH_MAX).contains(&config.depth),
+            "a depth of {} is not possible",
+            config.depth
+        );
         let depth = config.depth as u16;
         let inode = objects.inode();
         SheepdogSession {
@@ -196,18 +200,43 @@ impl SheepdogSession {
     /// # Panics
     /// When the buffer does not hold it.
     pub fn submit(&mut self, request: Request, now: Nanos) -> Result<(), Request> {
-        let Request { tag, op, offset, len, buf, force_unit_access } = request;
+        let Request {
+            tag,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access,
+        } = request;
         let Some(index) = self.free.pop() else {
-            return Err(Request { tag, op, offset, len, buf, force_unit_access });
+            return Err(Request {
+                tag,
+                op,
+                offset,
+                len,
+                buf,
+                force_unit_access,
+            });
         };
         let moves_data = matches!(op, Op::Read | Op::Write);
-        assert!(!moves_data || len <= buf.len() as u64, "the device checks the buffer");
+        assert!(
+            !moves_data || len <= buf.len() as u64,
+            "the device checks the buffer"
+        );
         self.sequence += 1;
         let task = &mut self.tasks[usize::from(index)];
-        assert!(task.state == TaskState::Free && task.claim.is_none(), "a request takes a free task");
+        assert!(
+            task.state == TaskState::Free && task.claim.is_none(),
+            "a request takes a free task"
+        );
         task.state = TaskState::Waiting;
         task.tag = tag;
-        task.ask = Ask { op, offset, len, force_unit_access };
+        task.ask = Ask {
+            op,
+            offset,
+            len,
+            force_unit_access,
+        };
         (task.done_bytes, task.flushed) = (0, false);
         task.buf = buf;
         task.sequence = self.sequence;
@@ -279,33 +308,92 @@ impl SheepdogSession {
         task.tries += 1;
         task.id = self.sent << INDEX_BITS | u32::from(index);
         let piece = task.piece;
-        let cache_flag = if self.config.cache { flag::CACHE } else { flag::DIRECT };
+        let cache_flag = if self.config.cache {
+            flag::CACHE
+        } else {
+            flag::DIRECT
+        };
         let object = data_object(piece.owner, piece.index);
         let (opcode, flags, object, cow_object, offset, data_len) = match piece.step {
-            Step::Read => (SheepdogOpcode::ReadObj, 0, object, 0, piece.offset, piece.len),
-            Step::Write => (SheepdogOpcode::WriteObj, flag::WRITE, object, 0, piece.offset, piece.len),
+            Step::Read => (
+                SheepdogOpcode::ReadObj,
+                0,
+                object,
+                0,
+                piece.offset,
+                piece.len,
+            ),
+            Step::Write => (
+                SheepdogOpcode::WriteObj,
+                flag::WRITE,
+                object,
+                0,
+                piece.offset,
+                piece.len,
+            ),
             Step::Create { from } => {
                 let (cow, cow_object) = match from {
                     0 => (0, 0),
                     from => (flag::COW, data_object(from, piece.index)),
                 };
                 let opcode = SheepdogOpcode::CreateAndWriteObj;
-                (opcode, flag::WRITE | cow, object, cow_object, piece.offset, piece.len)
+                (
+                    opcode,
+                    flag::WRITE | cow,
+                    object,
+                    cow_object,
+                    piece.offset,
+                    piece.len,
+                )
             }
             Step::Record(_) => {
                 let offset = DATA_VDI_ID_OFFSET + 4 * piece.index;
-                (SheepdogOpcode::WriteObj, flag::WRITE, inode_object(piece.vdi), 0, offset, 4)
+                (
+                    SheepdogOpcode::WriteObj,
+                    flag::WRITE,
+                    inode_object(piece.vdi),
+                    0,
+                    offset,
+                    4,
+                )
             }
             Step::Probe => (SheepdogOpcode::ReadObj, 0, object, 0, 0, PROBE_BYTES),
-            Step::Flush => (SheepdogOpcode::FlushVdi, 0, inode_object(piece.vdi), 0, 0, 0),
+            Step::Flush => (
+                SheepdogOpcode::FlushVdi,
+                0,
+                inode_object(piece.vdi),
+                0,
+                0,
+                0,
+            ),
         };
-        let subject = SheepdogSubject::Object { object, cow_object, copies: self.copies, offset };
-        let request = SheepdogRequest { opcode, flags: flags | cache_flag, id: task.id, data_len, subject };
-        let mut out = SheepdogOutgoing { header: request.encode(), data: None, entry: None, zeros: 0 };
+        let subject = SheepdogSubject::Object {
+            object,
+            cow_object,
+            copies: self.copies,
+            offset,
+        };
+        let request = SheepdogRequest {
+            opcode,
+            flags: flags | cache_flag,
+            id: task.id,
+            data_len,
+            subject,
+        };
+        let mut out = SheepdogOutgoing {
+            header: request.encode(),
+            data: None,
+            entry: None,
+            zeros: 0,
+        };
         match piece.step {
             Step::Write | Step::Create { .. } if task.ask.op == Op::Write => {
                 let start = task.done_bytes as usize;
-                out.data = Some(SheepdogDataRange { task: index, start, len: piece.len as usize });
+                out.data = Some(SheepdogDataRange {
+                    task: index,
+                    start,
+                    len: piece.len as usize,
+                });
             }
             Step::Write | Step::Create { .. } => out.zeros = piece.len as usize,
             Step::Record(entry) => out.entry = Some(entry.to_le_bytes()),
@@ -323,7 +411,10 @@ impl SheepdogSession {
     fn answer(&mut self, index: u16, result: Result<(), DeviceError>) {
         let task = &mut self.tasks[usize::from(index)];
         let over = matches!(task.state, TaskState::Free | TaskState::Answered(_));
-        assert!(!over, "a task is answered once, and only when it is under way");
+        assert!(
+            !over,
+            "a task is answered once, and only when it is under way"
+        );
         task.give_back(&self.objects);
         task.state = TaskState::Answered(result);
         self.answered.push_back(index);
@@ -341,23 +432,42 @@ impl SheepdogSession {
     /// When it was not.
     pub fn retire(&mut self, index: u16) -> SheepdogRetired {
         let task = &mut self.tasks[usize::from(index)];
-        let TaskState::Answered(result) = task.state else { panic!("only answered tasks are retired") };
+        let TaskState::Answered(result) = task.state else {
+            panic!("only answered tasks are retired")
+        };
         task.state = TaskState::Free;
         self.free.push(index);
-        SheepdogRetired { tag: task.tag, buf: std::mem::take(&mut task.buf), result }
+        SheepdogRetired {
+            tag: task.tag,
+            buf: std::mem::take(&mut task.buf),
+            result,
+        }
     }
 
     /// Gives a request up that was not sent, or not since the loss. One that was sent cannot be taken back, and an object
     /// that is being dropped is waited for.
     pub fn cancel(&mut self, tag: u64) {
         let idle = |task: &SheepdogTask| {
-            let unsent = matches!(task.state, TaskState::Waiting | TaskState::Parked | TaskState::Pausing(_));
+            let unsent = matches!(
+                task.state,
+                TaskState::Waiting | TaskState::Parked | TaskState::Pausing(_)
+            );
             unsent && task.claim.is_none_or(|claim| !claim.probing)
         };
-        let Some(index) = self.tasks.iter().position(|task| task.tag == tag && idle(task)) else { return };
-        self.waiting.retain(|waiting| usize::from(*waiting) != index);
+        let Some(index) = self
+            .tasks
+            .iter()
+            .position(|task| task.tag == tag && idle(task))
+        else {
+            return;
+        };
+        self.waiting
+            .retain(|waiting| usize::from(*waiting) != index);
         self.parked.retain(|parked| usize::from(*parked) != index);
-        self.answer(index as u16, Err(DeviceError::refused(RefusalKind::Cancelled)));
+        self.answer(
+            index as u16,
+            Err(DeviceError::refused(RefusalKind::Cancelled)),
+        );
     }
 
     // ---- time, loss and return
@@ -406,10 +516,14 @@ impl SheepdogSession {
         self.waiting.clear();
         self.parked.clear();
         let unsent = |task: &SheepdogTask| {
-            matches!(task.state, TaskState::Waiting | TaskState::Parked | TaskState::Pausing(_))
+            matches!(
+                task.state,
+                TaskState::Waiting | TaskState::Parked | TaskState::Pausing(_)
+            )
         };
-        let mut unsent: Vec<usize> =
-            (0..self.tasks.len()).filter(|index| unsent(&self.tasks[*index])).collect();
+        let mut unsent: Vec<usize> = (0..self.tasks.len())
+            .filter(|index| unsent(&self.tasks[*index]))
+            .collect();
         unsent.sort_by_key(|index| self.tasks[*index].sequence);
         for index in unsent {
             // The disk may be another VDI now: planned again from where it was.
@@ -432,7 +546,11 @@ impl SheepdogSession {
                 continue;
             }
             if task.tries >= self.config.tries {
-                let error = if task.late { DeviceError::TimedOut } else { DeviceError::Gone };
+                let error = if task.late {
+                    DeviceError::TimedOut
+                } else {
+                    DeviceError::Gone
+                };
                 self.answer(index, Err(error));
             } else {
                 task.state = TaskState::Waiting;
@@ -452,7 +570,10 @@ impl SheepdogSession {
         self.parked.clear();
         for index in 0..self.tasks.len() as u16 {
             let state = self.tasks[usize::from(index)].state;
-            if matches!(state, TaskState::Waiting | TaskState::Parked | TaskState::Pausing(_)) {
+            if matches!(
+                state,
+                TaskState::Waiting | TaskState::Parked | TaskState::Pausing(_)
+            ) {
                 self.answer(index, Err(error));
             }
         }

@@ -8,7 +8,9 @@ use brunt_core::Nanos;
 use brunt_wire::sheepdog::{SheepdogResponse, result};
 
 use super::task::{Claim, SheepdogTask, Step, TaskState};
-use super::{INDEX_BITS, PAUSE, PROBE_BYTES, PROBE_PAUSE, SheepdogDataRange, SheepdogLoss, SheepdogSession};
+use super::{
+    INDEX_BITS, PAUSE, PROBE_BYTES, PROBE_PAUSE, SheepdogDataRange, SheepdogLoss, SheepdogSession,
+};
 use crate::sheepdog::said;
 
 /// What follows a response's header.
@@ -48,7 +50,10 @@ impl SheepdogSession {
     /// # Errors
     /// It does not fit what was asked.
     #[inline]
-    pub fn on_header(&self, response: &SheepdogResponse) -> Result<SheepdogPayload, SheepdogViolation> {
+    pub fn on_header(
+        &self,
+        response: &SheepdogResponse,
+    ) -> Result<SheepdogPayload, SheepdogViolation> {
         let (index, task) = self.task_of(response.id)?;
         let asked = match task.piece.step {
             Step::Probe => PROBE_BYTES,
@@ -76,7 +81,11 @@ impl SheepdogSession {
     /// # Errors
     /// It does not fit what was asked.
     #[inline]
-    pub fn on_response(&mut self, response: &SheepdogResponse, now: Nanos) -> Result<(), SheepdogViolation> {
+    pub fn on_response(
+        &mut self,
+        response: &SheepdogResponse,
+        now: Nanos,
+    ) -> Result<(), SheepdogViolation> {
         let (index, task) = self.task_of(response.id)?;
         match (task.piece.step, response.result) {
             (Step::Probe, result::SUCCESS) => self.probe_again(index, now),
@@ -105,7 +114,10 @@ impl SheepdogSession {
             Step::Record(entry) => {
                 self.objects.settle(piece.vdi, piece.index, entry);
                 if entry == 0 && piece.owner == piece.vdi {
-                    task.claim = task.claim.map(|claim| Claim { probing: true, ..claim });
+                    task.claim = task.claim.map(|claim| Claim {
+                        probing: true,
+                        ..claim
+                    });
                     self.plan(index, now);
                 } else {
                     self.piece_done(index, now);

@@ -113,10 +113,22 @@ impl SheepdogTask {
         SheepdogTask {
             state: TaskState::Free,
             tag: 0,
-            ask: Ask { op: Op::Flush, offset: 0, len: 0, force_unit_access: false },
+            ask: Ask {
+                op: Op::Flush,
+                offset: 0,
+                len: 0,
+                force_unit_access: false,
+            },
             done_bytes: 0,
             flushed: false,
-            piece: Piece { step: Step::Flush, index: 0, vdi: 0, owner: 0, offset: 0, len: 0 },
+            piece: Piece {
+                step: Step::Flush,
+                index: 0,
+                vdi: 0,
+                owner: 0,
+                offset: 0,
+                len: 0,
+            },
             claim: None,
             buf: Buf::empty(),
             id: 0,
@@ -140,7 +152,9 @@ impl SheepdogTask {
             let piece = self.piece_at(object_shift);
             let next = match self.ask.op {
                 Op::Read => self.read(objects, piece),
-                Op::Unmap if u64::from(piece.len) == 1 << object_shift => self.drop_object(objects, piece),
+                Op::Unmap if u64::from(piece.len) == 1 << object_shift => {
+                    self.drop_object(objects, piece)
+                }
                 // A part of an object that is not there is zeros already.
                 Op::Unmap if objects.reader(piece.index).0 == 0 && self.claim.is_none() => None,
                 _ => Some(self.write(objects, piece)),
@@ -153,10 +167,18 @@ impl SheepdogTask {
                 }
             }
         }
-        let wanted = self.ask.op == Op::Flush || (self.ask.force_unit_access && self.ask.op != Op::Read);
+        let wanted =
+            self.ask.op == Op::Flush || (self.ask.force_unit_access && self.ask.op != Op::Read);
         if wanted && cache && !self.flushed {
             let vdi = objects.vdi();
-            return Next::Send(Piece { step: Step::Flush, index: 0, vdi, owner: vdi, offset: 0, len: 0 });
+            return Next::Send(Piece {
+                step: Step::Flush,
+                index: 0,
+                vdi,
+                owner: vdi,
+                offset: 0,
+                len: 0,
+            });
         }
         Next::Done
     }
@@ -168,7 +190,14 @@ impl SheepdogTask {
         let len = (self.ask.len - self.done_bytes).min((1 << object_shift) - offset);
         // An object has at most 2 GiB, and a disk 2^20 of them.
         let (index, offset, len) = (index as u32, offset as u32, len as u32);
-        Piece { step: Step::Read, index, vdi: 0, owner: 0, offset, len }
+        Piece {
+            step: Step::Read,
+            index,
+            vdi: 0,
+            owner: 0,
+            offset,
+            len,
+        }
     }
 
     fn read(&mut self, objects: &SheepdogObjects, piece: Piece) -> Option<Next> {
@@ -178,7 +207,12 @@ impl SheepdogTask {
             self.buf[start..start + piece.len as usize].fill(0);
             return None;
         }
-        Some(Next::Send(Piece { step: Step::Read, vdi, owner, ..piece }))
+        Some(Next::Send(Piece {
+            step: Step::Read,
+            vdi,
+            owner,
+            ..piece
+        }))
     }
 
     fn write(&mut self, objects: &SheepdogObjects, piece: Piece) -> Next {
@@ -187,24 +221,50 @@ impl SheepdogTask {
             SheepdogWriter::Wait => return Next::Park,
             SheepdogWriter::InPlace => Step::Write,
             SheepdogWriter::Create { from } => {
-                self.claim = Some(Claim { index: piece.index, vdi, probing: false });
+                self.claim = Some(Claim {
+                    index: piece.index,
+                    vdi,
+                    probing: false,
+                });
                 Step::Create { from }
             }
         };
-        Next::Send(Piece { step, vdi, owner: vdi, ..piece })
+        Next::Send(Piece {
+            step,
+            vdi,
+            owner: vdi,
+            ..piece
+        })
     }
 
     fn drop_object(&mut self, objects: &SheepdogObjects, piece: Piece) -> Option<Next> {
-        if let Some(Claim { probing: true, vdi, .. }) = self.claim {
-            return Some(Next::Send(Piece { step: Step::Probe, vdi, owner: vdi, ..piece }));
+        if let Some(Claim {
+            probing: true, vdi, ..
+        }) = self.claim
+        {
+            return Some(Next::Send(Piece {
+                step: Step::Probe,
+                vdi,
+                owner: vdi,
+                ..piece
+            }));
         }
         let (way, vdi) = objects.dropper(piece.index, self.claim.is_some());
         match way {
             SheepdogDrop::Hole => None,
             SheepdogDrop::Wait => Some(Next::Park),
             SheepdogDrop::Of(owner) => {
-                self.claim = Some(Claim { index: piece.index, vdi, probing: false });
-                Some(Next::Send(Piece { step: Step::Record(0), vdi, owner, ..piece }))
+                self.claim = Some(Claim {
+                    index: piece.index,
+                    vdi,
+                    probing: false,
+                });
+                Some(Next::Send(Piece {
+                    step: Step::Record(0),
+                    vdi,
+                    owner,
+                    ..piece
+                }))
             }
         }
     }

@@ -30,8 +30,12 @@ fn inode(vdi: u32) -> SheepdogInode {
 }
 
 fn session(objects: &Arc<SheepdogObjects>) -> SheepdogSession {
-    let config =
-        SheepdogSessionConfig { depth: 8, timeout: Duration::from_secs(30), tries: 50, cache: false };
+    let config = SheepdogSessionConfig {
+        depth: 8,
+        timeout: Duration::from_secs(30),
+        tries: 50,
+        cache: false,
+    };
     let mut session = SheepdogSession::new(config, Arc::clone(objects));
     session.attach(NOW);
     session
@@ -43,8 +47,19 @@ fn disk(map: Vec<u32>) -> Arc<SheepdogObjects> {
 
 fn request(op: Op, offset: u64, len: u64) -> Request {
     let moves_data = matches!(op, Op::Read | Op::Write);
-    let buf = if moves_data { Buf::zeroed(len as usize) } else { Buf::empty() };
-    Request { tag: offset, op, offset, len, buf, force_unit_access: false }
+    let buf = if moves_data {
+        Buf::zeroed(len as usize)
+    } else {
+        Buf::empty()
+    };
+    Request {
+        tag: offset,
+        op,
+        offset,
+        len,
+        buf,
+        force_unit_access: false,
+    }
 }
 
 /// A message as a server has it: what is asked, and its data.
@@ -56,7 +71,13 @@ struct Message {
 
 impl Message {
     fn object(&self) -> (u64, u64, u32) {
-        let SheepdogSubject::Object { object, cow_object, offset, .. } = self.request.subject else {
+        let SheepdogSubject::Object {
+            object,
+            cow_object,
+            offset,
+            ..
+        } = self.request.subject
+        else {
             panic!()
         };
         (object, cow_object, offset)
@@ -73,7 +94,14 @@ fn pull(session: &mut SheepdogSession) -> Vec<Message> {
             data.extend(&session.data(task)[start..start + len]);
         }
         let carried = request.flags & flag::WRITE != 0;
-        assert_eq!(data.len(), if carried { request.data_len as usize } else { 0 });
+        assert_eq!(
+            data.len(),
+            if carried {
+                request.data_len as usize
+            } else {
+                0
+            }
+        );
         messages.push(Message { request, data });
     }
     messages
@@ -87,7 +115,12 @@ fn answer(
     data: &[u8],
     now: Nanos,
 ) -> Result<(), SheepdogViolation> {
-    let response = SheepdogResponse { id: message.request.id, data_len: data.len() as u32, result, vdi: 0 };
+    let response = SheepdogResponse {
+        id: message.request.id,
+        data_len: data.len() as u32,
+        result,
+        vdi: 0,
+    };
     if let SheepdogPayload::Task(range) = session.on_header(&response)? {
         session.data(range.task)[range.start..range.start + range.len].copy_from_slice(data);
     }
@@ -111,21 +144,33 @@ fn an_object_is_written_before_the_inode_names_it() {
     other.submit(request(Op::Write, OBJECT, 512), NOW).unwrap();
     let create = pull(&mut one);
     assert_eq!(create[0].request.opcode, SheepdogOpcode::CreateAndWriteObj);
-    assert_eq!(create[0].request.flags, flag::WRITE | flag::COW | flag::DIRECT);
+    assert_eq!(
+        create[0].request.flags,
+        flag::WRITE | flag::COW | flag::DIRECT
+    );
     assert_eq!(create[0].object(), (7 << 32 | 1, 5 << 32 | 1, 512));
     assert_eq!(create[0].data, [9; 512]);
     assert!(pull(&mut other).is_empty(), "it waits for the object");
     answer(&mut one, &create[0], result::SUCCESS, &[], NOW).unwrap();
     let record = pull(&mut one);
-    assert_eq!(record[0].object(), (1 << 63 | 7 << 32, 0, DATA_VDI_ID_OFFSET + 4));
+    assert_eq!(
+        record[0].object(),
+        (1 << 63 | 7 << 32, 0, DATA_VDI_ID_OFFSET + 4)
+    );
     assert_eq!(parse_map(&record[0].data, 1), Ok(vec![7]));
     other.look_at_parked(NOW);
-    assert!(pull(&mut other).is_empty() && retire(&mut one).is_none(), "the inode does not have it yet");
+    assert!(
+        pull(&mut other).is_empty() && retire(&mut one).is_none(),
+        "the inode does not have it yet"
+    );
     answer(&mut one, &record[0], result::SUCCESS, &[], NOW).unwrap();
     assert_eq!(retire(&mut one).unwrap().result, Ok(()));
     other.look_at_parked(NOW);
     let write = pull(&mut other);
-    assert_eq!((write[0].request.opcode, write[0].object().0), (SheepdogOpcode::WriteObj, 7 << 32 | 1));
+    assert_eq!(
+        (write[0].request.opcode, write[0].object().0),
+        (SheepdogOpcode::WriteObj, 7 << 32 | 1)
+    );
 }
 
 /// What a thread had claimed is free when it ends, fails or is cancelled.
@@ -150,7 +195,11 @@ fn claims_are_given_back() {
         }
         other.look_at_parked(NOW);
         let sent = pull(&mut other);
-        assert_eq!(sent[0].request.opcode, SheepdogOpcode::CreateAndWriteObj, "end {end}");
+        assert_eq!(
+            sent[0].request.opcode,
+            SheepdogOpcode::CreateAndWriteObj,
+            "end {end}"
+        );
         answer(&mut other, &sent[0], result::NO_SPACE, &[], NOW).unwrap();
         let refused = retire(&mut other).unwrap().result.unwrap_err();
         assert_eq!(said::said(&refused), Some(result::NO_SPACE));
@@ -162,7 +211,9 @@ fn claims_are_given_back() {
 fn a_dropped_object_is_gone_before_it_is_written_again() {
     let objects = disk(vec![7, 5, 0, 7]);
     let mut session = session(&objects);
-    session.submit(request(Op::Unmap, 0, 3 * OBJECT), NOW).unwrap();
+    session
+        .submit(request(Op::Unmap, 0, 3 * OBJECT), NOW)
+        .unwrap();
     session.submit(request(Op::Write, 4096, 512), NOW).unwrap();
     let record = pull(&mut session);
     assert_eq!((record.len(), &record[0].data[..]), (1, &[0; 4][..]));
@@ -170,7 +221,10 @@ fn a_dropped_object_is_gone_before_it_is_written_again() {
     let mut now = NOW;
     for _ in 0..3 {
         let probe = pull(&mut session);
-        assert_eq!((probe.len(), probe[0].request.opcode), (1, SheepdogOpcode::ReadObj));
+        assert_eq!(
+            (probe.len(), probe[0].request.opcode),
+            (1, SheepdogOpcode::ReadObj)
+        );
         answer(&mut session, &probe[0], result::SUCCESS, &[0; 512], now).unwrap();
         assert!(pull(&mut session).is_empty());
         now = session.deadline();
@@ -180,10 +234,27 @@ fn a_dropped_object_is_gone_before_it_is_written_again() {
     answer(&mut session, &probe[0], result::NO_OBJ, &[], now).unwrap();
     // The snapshot's object stays: the inode forgets it, and that is all. The third one was never there.
     let next = pull(&mut session);
-    let of = |opcode| next.iter().find(|one| one.request.opcode == opcode).unwrap();
-    assert_eq!(of(SheepdogOpcode::CreateAndWriteObj).object(), (7 << 32, 0, 4096));
-    assert_eq!(of(SheepdogOpcode::WriteObj).object().2, DATA_VDI_ID_OFFSET + 4);
-    answer(&mut session, of(SheepdogOpcode::WriteObj), result::SUCCESS, &[], now).unwrap();
+    let of = |opcode| {
+        next.iter()
+            .find(|one| one.request.opcode == opcode)
+            .unwrap()
+    };
+    assert_eq!(
+        of(SheepdogOpcode::CreateAndWriteObj).object(),
+        (7 << 32, 0, 4096)
+    );
+    assert_eq!(
+        of(SheepdogOpcode::WriteObj).object().2,
+        DATA_VDI_ID_OFFSET + 4
+    );
+    answer(
+        &mut session,
+        of(SheepdogOpcode::WriteObj),
+        result::SUCCESS,
+        &[],
+        now,
+    )
+    .unwrap();
     let unmapped = retire(&mut session).unwrap();
     assert_eq!((unmapped.tag, unmapped.result), (0, Ok(())));
     let mut read = request(Op::Read, OBJECT, 512);
@@ -199,17 +270,31 @@ fn violations() {
         let mut session = session(&disk(vec![7; 4]));
         session.submit(request(Op::Read, 0, 4096), NOW).unwrap();
         let id = pull(&mut session)[0].request.id;
-        let mut response = SheepdogResponse { id, data_len: 4096, result: result::SUCCESS, vdi: 0 };
+        let mut response = SheepdogResponse {
+            id,
+            data_len: 4096,
+            result: result::SUCCESS,
+            vdi: 0,
+        };
         change(&mut response);
         assert_eq!(session.on_header(&response), Err(expected));
         session.detach();
         assert!(session.next_answered().is_none() && session.outstanding() == 1);
     };
     check(|response| response.id += 1, SheepdogViolation::Id);
-    check(|response| response.id ^= 1 << INDEX_BITS, SheepdogViolation::Id);
-    check(|response| response.data_len = 4095, SheepdogViolation::Short);
+    check(
+        |response| response.id ^= 1 << INDEX_BITS,
+        SheepdogViolation::Id,
+    );
+    check(
+        |response| response.data_len = 4095,
+        SheepdogViolation::Short,
+    );
     check(|response| response.data_len = 4097, SheepdogViolation::Long);
-    check(|response| (response.result, response.data_len) = (result::EIO, u32::MAX), SheepdogViolation::Long);
+    check(
+        |response| (response.result, response.data_len) = (result::EIO, u32::MAX),
+        SheepdogViolation::Long,
+    );
 }
 
 /// Refusals that pass are waited for on the same connection, for the time-out and no longer; a message without an answer
@@ -229,7 +314,10 @@ fn patience() {
         now = session.deadline().max(now);
         session.on_time(now);
     };
-    assert_eq!((said::said(&refused), session.lost()), (Some(result::HALT), None));
+    assert_eq!(
+        (said::said(&refused), session.lost()),
+        (Some(result::HALT), None)
+    );
     assert!(now >= NOW.after(Duration::from_secs(30)) && session.counts().replays > 100);
     session.submit(request(Op::Read, 0, 512), now).unwrap();
     pull(&mut session);
@@ -240,10 +328,18 @@ fn patience() {
 /// Through a cache writes are stable after a flush; a server that has none says so once.
 #[test]
 fn caches() {
-    let config = SheepdogSessionConfig { depth: 2, timeout: Duration::from_secs(9), tries: 2, cache: true };
+    let config = SheepdogSessionConfig {
+        depth: 2,
+        timeout: Duration::from_secs(9),
+        tries: 2,
+        cache: true,
+    };
     let mut session = SheepdogSession::new(config, disk(vec![7; 4]));
     session.attach(NOW);
-    let write = Request { force_unit_access: true, ..request(Op::Write, 0, 512) };
+    let write = Request {
+        force_unit_access: true,
+        ..request(Op::Write, 0, 512)
+    };
     session.submit(write, NOW).unwrap();
     let sent = pull(&mut session);
     assert_eq!(sent[0].request.flags, flag::WRITE | flag::CACHE);
@@ -288,20 +384,30 @@ impl Cluster {
                 let map = self.maps.get_mut(&vdi).unwrap();
                 let old = std::mem::replace(&mut map[index], entry);
                 let named = data_object(entry, index as u32);
-                assert!(entry == 0 || self.objects.contains_key(&named), "the inode names what is not there");
+                assert!(
+                    entry == 0 || self.objects.contains_key(&named),
+                    "the inode names what is not there"
+                );
                 if old == vdi && entry == 0 {
                     self.doomed.push(data_object(vdi, index as u32));
                 }
                 return (result::SUCCESS, Vec::new());
             }
             SheepdogOpcode::CreateAndWriteObj => {
-                assert!(!self.doomed.contains(&object), "it would go with the old one");
-                let cow = (message.request.flags & flag::COW != 0).then(|| self.objects[&cow].clone());
-                self.objects.insert(object, cow.unwrap_or_else(|| vec![0; OBJECT as usize]));
+                assert!(
+                    !self.doomed.contains(&object),
+                    "it would go with the old one"
+                );
+                let cow =
+                    (message.request.flags & flag::COW != 0).then(|| self.objects[&cow].clone());
+                self.objects
+                    .insert(object, cow.unwrap_or_else(|| vec![0; OBJECT as usize]));
             }
             _ => {}
         }
-        let Some(bytes) = self.objects.get_mut(&object) else { return (result::NO_OBJ, Vec::new()) };
+        let Some(bytes) = self.objects.get_mut(&object) else {
+            return (result::NO_OBJ, Vec::new());
+        };
         if writes {
             bytes[offset..offset + len].copy_from_slice(&message.data);
             return (result::SUCCESS, Vec::new());
@@ -316,7 +422,10 @@ impl Cluster {
 fn nothing_acknowledged_is_lost() {
     for seed in 0..60 {
         let mut random = Random::new(seed);
-        let mut cluster = Cluster { vdi: 7, ..Cluster::default() };
+        let mut cluster = Cluster {
+            vdi: 7,
+            ..Cluster::default()
+        };
         cluster.maps.insert(7, vec![0; OBJECTS as usize]);
         let objects = disk(vec![0; OBJECTS as usize]);
         let mut sessions = [session(&objects), session(&objects)];
@@ -330,7 +439,8 @@ fn nothing_acknowledged_is_lost() {
             now = now.after(Duration::from_millis(1));
             // Requests at once do not overlap, so that the outcome is known.
             if round < 350 && sessions[which].room() > 0 {
-                let op = [Op::Read, Op::Write, Op::Unmap, Op::WriteZeroes][random.below(4) as usize];
+                let op =
+                    [Op::Read, Op::Write, Op::Unmap, Op::WriteZeroes][random.below(4) as usize];
                 let first = random.below(model.len() as u64);
                 let count = (1 + random.below(24)).min(model.len() as u64 - first);
                 let overlaps = |(at, (_, other, _)): (&u64, &(Op, u64, u8))| {
@@ -349,7 +459,13 @@ fn nothing_acknowledged_is_lost() {
             flying[which].extend(sent);
             match random.below(60) {
                 0 => cluster.snapshot(),
-                1..3 => lose(&mut sessions[which], &mut flying[which], &mut cluster, &objects, now),
+                1..3 => lose(
+                    &mut sessions[which],
+                    &mut flying[which],
+                    &mut cluster,
+                    &objects,
+                    now,
+                ),
                 3..9 if !cluster.doomed.is_empty() => {
                     let gone = cluster.doomed.swap_remove(0);
                     cluster.objects.remove(&gone);
@@ -366,7 +482,13 @@ fn nothing_acknowledged_is_lost() {
                 _ => now = now.after(PAUSE),
             }
             if sessions[which].lost().is_some() {
-                lose(&mut sessions[which], &mut flying[which], &mut cluster, &objects, now);
+                lose(
+                    &mut sessions[which],
+                    &mut flying[which],
+                    &mut cluster,
+                    &objects,
+                    now,
+                );
             }
             sessions[which].on_time(now);
             sessions[which].look_at_parked(now);
@@ -387,7 +509,8 @@ fn nothing_acknowledged_is_lost() {
         let map = &cluster.maps[&cluster.vdi];
         for (at, known) in model.iter().enumerate() {
             let under_way = busy.iter().any(|(from, (op, count, _))| {
-                *op != Op::Read && (from / block as u64..from / block as u64 + count).contains(&(at as u64))
+                *op != Op::Read
+                    && (from / block as u64..from / block as u64 + count).contains(&(at as u64))
             });
             let owner = map[at / 16];
             let object = cluster.objects.get(&data_object(owner, at as u32 / 16));

@@ -16,7 +16,9 @@ use super::freeze::Freeze;
 use super::kill::Kill;
 use crate::control::{AccessAnswer, Command, Controls, PortState, Reply};
 use crate::fault::driver::{DriverError, FaultDriver};
-use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{
+    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+};
 use crate::written::written;
 
 pub(super) const INFO: Info = Info {
@@ -54,14 +56,25 @@ impl Kind for Access {
     }
 
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
-        if stage.role(&common.target).is_none_or(|role| role.luns().is_none()) {
+        if stage
+            .role(&common.target)
+            .is_none_or(|role| role.luns().is_none())
+        {
             let what = "it needs a target that the experiment serves over iSCSI";
-            return Err(Mistake::new("access", what, "write serve = \"memory:1GiB\" for the target"));
+            return Err(Mistake::new(
+                "access",
+                what,
+                "write serve = \"memory:1GiB\" for the target",
+            ));
         }
         // The experiment gives its targets one portal, which is in group 1.
         if self.group() != 1 {
             let what = format!("the target has no port group {}", self.group());
-            return Err(Mistake::new("group", what, "omit group, or write group = 1"));
+            return Err(Mistake::new(
+                "group",
+                what,
+                "omit group, or write group = 1",
+            ));
         }
         if self.access == PortState::Optimized {
             let what = "groups are optimized without a fault";
@@ -83,25 +96,44 @@ impl Kind for Access {
         }
         let away = pair.other_as::<Kill>().is_some() || pair.other_as::<Freeze>().is_some();
         let why = "the state cannot be changed back while the target's process is away, and is lost when it is killed";
-        away.then(|| Together::refused(why, "make them consecutive")).flatten()
+        away.then(|| Together::refused(why, "make them consecutive"))
+            .flatten()
     }
 
-    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(
+        &self,
+        common: &FaultCommon,
+        scene: &mut Scene<'_>,
+    ) -> Result<Prepared, DriverError> {
         let controls = scene.controls(&common.target, false)?;
         let (group, state) = (self.group(), self.access);
         // A target without such a group is said before the first run.
         ask(&*controls, None)?.state_of(group)?;
         Ok(Prepared::new(move || {
             let controls = Arc::clone(&controls);
-            Ok(Box::new(AccessFault { controls, group, state, put: None, last: None }))
+            Ok(Box::new(AccessFault {
+                controls,
+                group,
+                state,
+                put: None,
+                last: None,
+            }))
         }))
     }
 }
 
 /// Sets a group's state, or only asks.
-fn ask(controls: &dyn Controls, set: Option<(u16, PortState)>) -> Result<AccessAnswer, DriverError> {
+fn ask(
+    controls: &dyn Controls,
+    set: Option<(u16, PortState)>,
+) -> Result<AccessAnswer, DriverError> {
     let (group, state) = (set.map(|set| set.0), set.map(|set| set.1));
-    let command = Command::Access { group, state, preferred: None, lun: None };
+    let command = Command::Access {
+        group,
+        state,
+        preferred: None,
+        lun: None,
+    };
     match controls.must(&command)? {
         Reply::Access(answer) => Ok(answer),
         other => Err(DriverError::mismatched(other)),
@@ -117,7 +149,10 @@ impl AccessAnswer {
                 format!("write group = {there}"),
             )
         };
-        self.groups.get(&group.to_string()).copied().ok_or_else(unfit)
+        self.groups
+            .get(&group.to_string())
+            .copied()
+            .ok_or_else(unfit)
     }
 }
 
@@ -141,8 +176,13 @@ struct Put {
 impl AccessFault {
     /// Commands refused and initiators told since it was put in place.
     fn effect(&self) -> (u64, u64) {
-        let (Some(put), Some(last)) = (&self.put, &self.last) else { return (0, 0) };
-        (last.refused - put.counted.refused, last.told - put.counted.told)
+        let (Some(put), Some(last)) = (&self.put, &self.last) else {
+            return (0, 0);
+        };
+        (
+            last.refused - put.counted.refused,
+            last.told - put.counted.told,
+        )
     }
 
     fn effect_in_words(&self) -> String {
@@ -160,7 +200,11 @@ impl FaultDriver for AccessFault {
         let before = ask(&*self.controls, None)?.state_of(self.group)?;
         let at = Clock::Monotonic.now();
         let counted = ask(&*self.controls, Some((self.group, self.state)))?;
-        self.put = Some(Put { at, before, counted });
+        self.put = Some(Put {
+            at,
+            before,
+            counted,
+        });
         Ok(Some(at))
     }
 
@@ -168,9 +212,16 @@ impl FaultDriver for AccessFault {
         self.last = Some(ask(&*self.controls, None)?);
         let (refused, told) = self.effect();
         let shown = if self.state.refuses() { refused } else { told };
-        let Some(put) = self.put.as_ref().filter(|_| shown > 0) else { return Ok(None) };
+        let Some(put) = self.put.as_ref().filter(|_| shown > 0) else {
+            return Ok(None);
+        };
         let (at, seen) = (put.at, Clock::Monotonic.now());
-        Ok(Some(Proof { at, seen, what: self.effect_in_words(), value: Some(shown as f64) }))
+        Ok(Some(Proof {
+            at,
+            seen,
+            what: self.effect_in_words(),
+            value: Some(shown as f64),
+        }))
     }
 
     fn seen_instead(&self) -> String {
@@ -190,11 +241,21 @@ impl FaultDriver for AccessFault {
         let counted = ask(&*self.controls, Some((self.group, put.before)))?;
         let now = ask(&*self.controls, None)?.state_of(self.group)?;
         if now != put.before {
-            return Err(DriverError::NotGone { seen: format!("port group {} is {now}", self.group) });
+            return Err(DriverError::NotGone {
+                seen: format!("port group {} is {now}", self.group),
+            });
         }
         let refused = counted.refused - put.counted.refused;
-        let what = format!("{refused} commands refused; port group {} is {now} again", self.group);
-        Ok(Proof { at, seen: Clock::Monotonic.now(), what, value: Some(refused as f64) })
+        let what = format!(
+            "{refused} commands refused; port group {} is {now} again",
+            self.group
+        );
+        Ok(Proof {
+            at,
+            seen: Clock::Monotonic.now(),
+            what,
+            value: Some(refused as f64),
+        })
     }
 }
 

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::LinkBack;
 use crate::fault::driver::DriverError;
-use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{
+    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+};
 
 pub(super) const INFO: Info = Info {
     keys: &["bridge", "back"],
@@ -54,14 +56,22 @@ impl Kind for BridgeSet {
 
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
         let bridges = stage.hosts().bridges();
-        if !bridges.iter().any(|bridge| common.host.as_ref() == Some(&bridge.name)) {
+        if !bridges
+            .iter()
+            .any(|bridge| common.host.as_ref() == Some(&bridge.name))
+        {
             let what = "it names no host that has a bridge";
-            let help = "write host = \"wire\", and bridge = [\"eth0\", \"eth1\"] under [hosts.wire]";
+            let help =
+                "write host = \"wire\", and bridge = [\"eth0\", \"eth1\"] under [hosts.wire]";
             return Err(Mistake::new("host", what, help));
         }
         let settings = self.settings();
         if settings.iter().all(Settings::is_clear) {
-            return Err(Mistake::new("bridge", "it changes nothing", "write bridge = { delay = \"10ms\" }"));
+            return Err(Mistake::new(
+                "bridge",
+                "it changes nothing",
+                "write bridge = { delay = \"10ms\" }",
+            ));
         }
         for (key, settings) in ["bridge", "back"].into_iter().zip(&settings) {
             let wrong = |error: brunt_lab::link::SettingsError| {
@@ -86,11 +96,22 @@ impl Kind for BridgeSet {
 
     fn on_host(&self, _common: &FaultCommon) -> Option<HostFault> {
         // Numbers, texts and switches: there is nothing in them that JSON does not have.
-        let settings = self.settings().map(|settings| serde_json::to_value(settings).unwrap_or_default());
-        Some(HostFault::Impair { settings: Box::new(settings) })
+        let settings = self
+            .settings()
+            .map(|settings| serde_json::to_value(settings).unwrap_or_default());
+        Some(HostFault::Impair {
+            settings: Box::new(settings),
+        })
     }
 
-    fn prepare(&self, _common: &FaultCommon, _scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
-        Err(DriverError::unfit("a bridge is on another host", "write host = \"wire\""))
+    fn prepare(
+        &self,
+        _common: &FaultCommon,
+        _scene: &mut Scene<'_>,
+    ) -> Result<Prepared, DriverError> {
+        Err(DriverError::unfit(
+            "a bridge is on another host",
+            "write host = \"wire\"",
+        ))
     }
 }

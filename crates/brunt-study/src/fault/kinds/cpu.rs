@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::driver::{DriverError, LabDriver};
-use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{
+    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+};
 
 pub(super) const INFO: Info = Info {
     keys: &["cpu", "cores"],
@@ -39,7 +41,11 @@ impl Kind for Cpu {
 
     fn check(&self, _common: &FaultCommon, _stage: &dyn Stage) -> Result<(), Mistake> {
         if !(0.01..=1.0).contains(&self.cpu) {
-            return Err(Mistake::new("cpu", "cpu is a share, 0.01 to 1", "write cpu = 0.98"));
+            return Err(Mistake::new(
+                "cpu",
+                "cpu is a share, 0.01 to 1",
+                "write cpu = 0.98",
+            ));
         }
         Ok(())
     }
@@ -62,10 +68,17 @@ impl Kind for Cpu {
     }
 
     fn on_host(&self, _common: &FaultCommon) -> Option<HostFault> {
-        Some(HostFault::Cpu { share: self.cpu, cores: self.cores.clone() })
+        Some(HostFault::Cpu {
+            share: self.cpu,
+            cores: self.cores.clone(),
+        })
     }
 
-    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(
+        &self,
+        common: &FaultCommon,
+        scene: &mut Scene<'_>,
+    ) -> Result<Prepared, DriverError> {
         let role = scene.roles.get(&common.target).cloned();
         let (share, named) = (self.cpu, self.cores.clone());
         let system = |what: String| move |source| DriverError::System { what, source };
@@ -77,7 +90,9 @@ impl Kind for Cpu {
             };
             if let Some(role) = &role {
                 let pinned = role.pin(&cores);
-                pinned.map_err(system(format!("the target cannot be pinned to cores {cores:?}")))?;
+                pinned.map_err(system(format!(
+                    "the target cannot be pinned to cores {cores:?}"
+                )))?;
             }
             Ok(LabDriver::boxed(CpuHog::new(share, &cores)))
         }))

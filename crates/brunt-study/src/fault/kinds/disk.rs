@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::kill::Kill;
 use crate::fault::driver::{DriverError, LabDriver};
-use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{
+    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+};
 
 /// Fewest bytes per second: less than one block would never pass.
 const BYTES_MIN: u64 = 4096;
@@ -46,7 +48,10 @@ pub struct SlowDiskKeys {
 
 impl Disk {
     fn limits(&self) -> DiskLimits {
-        DiskLimits { requests: self.disk.requests, bytes: self.disk.bytes.map(|bytes| bytes.0) }
+        DiskLimits {
+            requests: self.disk.requests,
+            bytes: self.disk.bytes.map(|bytes| bytes.0),
+        }
     }
 }
 
@@ -66,9 +71,19 @@ impl Kind for Disk {
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
         let wrong = |key, what: &str, help: &str| Err(Mistake::new(key, what, help));
         match (self.disk.requests, self.disk.bytes) {
-            (None, None) => return wrong("disk", "it limits nothing", "write disk = { requests = 20 }"),
+            (None, None) => {
+                return wrong(
+                    "disk",
+                    "it limits nothing",
+                    "write disk = { requests = 20 }",
+                );
+            }
             (Some(0), _) => {
-                return wrong("disk", "no request would ever pass", "write freeze = true instead");
+                return wrong(
+                    "disk",
+                    "no request would ever pass",
+                    "write freeze = true instead",
+                );
             }
             (_, Some(bytes)) if bytes.0 < BYTES_MIN => {
                 return wrong(
@@ -85,23 +100,33 @@ impl Kind for Disk {
         match stage.unknown_service(&self.service) {
             Some(what) => wrong("service", &what, "add [services.NAME], or name one of them"),
             None if stage.is_service_elsewhere(&self.service) => {
-                let what =
-                    format!("service {} runs on another host, where disks are not slowed", self.service);
-                wrong("service", &what, "name a service of this machine or of its lab")
+                let what = format!(
+                    "service {} runs on another host, where disks are not slowed",
+                    self.service
+                );
+                wrong(
+                    "service",
+                    &what,
+                    "name a service of this machine or of its lab",
+                )
             }
             None => Ok(()),
         }
     }
 
     fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
-        let again = pair.other_as::<Disk>().is_some_and(|other| other.service == self.service);
-        let killed =
-            pair.other_as::<Kill>().is_some_and(|other| other.service.as_ref() == Some(&self.service));
+        let again = pair
+            .other_as::<Disk>()
+            .is_some_and(|other| other.service == self.service);
+        let killed = pair
+            .other_as::<Kill>()
+            .is_some_and(|other| other.service.as_ref() == Some(&self.service));
         let what = "the processes that are started in place of the dead would have a fast disk";
         match (again, killed) {
-            (true, _) => {
-                Together::refused("the one that ends first would end the other", "make them consecutive")
-            }
+            (true, _) => Together::refused(
+                "the one that ends first would end the other",
+                "make them consecutive",
+            ),
             (_, true) => Together::refused(what, "end one before the other starts"),
             _ => None,
         }
@@ -112,9 +137,16 @@ impl Kind for Disk {
         Ok(SlowDisk::check(&std::env::temp_dir())?)
     }
 
-    fn prepare(&self, _common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(
+        &self,
+        _common: &FaultCommon,
+        scene: &mut Scene<'_>,
+    ) -> Result<Prepared, DriverError> {
         let role = scene.service(&self.service)?;
-        let folder = role.folder().expect("a service of another host was refused").to_owned();
+        let folder = role
+            .folder()
+            .expect("a service of another host was refused")
+            .to_owned();
         let limits = self.limits();
         Ok(Prepared::new(move || {
             let role = Arc::clone(&role);

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::Absence;
 use crate::fault::driver::DriverError;
-use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{
+    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+};
 use crate::fault::process::{self, ProcessFault, ProcessKey, Whose};
 
 pub(super) const INFO: Info = Info {
@@ -33,7 +35,10 @@ pub struct Freeze {
 
 impl Freeze {
     pub(super) fn whose(&self) -> Whose<'_> {
-        Whose { service: self.service.as_ref(), process: self.process.as_ref() }
+        Whose {
+            service: self.service.as_ref(),
+            process: self.process.as_ref(),
+        }
     }
 }
 
@@ -60,15 +65,25 @@ impl Kind for Freeze {
 
     fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
         let other = pair.other_as::<Freeze>()?;
-        process::is_same(pair, self.whose(), other.whose()).then(process::away_twice).flatten()
+        process::is_same(pair, self.whose(), other.whose())
+            .then(process::away_twice)
+            .flatten()
     }
 
     fn on_host(&self, _common: &FaultCommon) -> Option<HostFault> {
-        Some(HostFault::Freeze { process: self.process.as_ref()?.of_host() })
+        Some(HostFault::Freeze {
+            process: self.process.as_ref()?.of_host(),
+        })
     }
 
-    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(
+        &self,
+        common: &FaultCommon,
+        scene: &mut Scene<'_>,
+    ) -> Result<Prepared, DriverError> {
         let role = self.whose().role(common, scene)?;
-        Ok(Prepared::new(move || Ok(Box::new(ProcessFault::new(role.clone(), Absence::Frozen)))))
+        Ok(Prepared::new(move || {
+            Ok(Box::new(ProcessFault::new(role.clone(), Absence::Frozen)))
+        }))
     }
 }

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::freeze::Freeze;
 use crate::control::Absence;
 use crate::fault::driver::DriverError;
-use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{
+    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+};
 use crate::fault::process::{self, ProcessFault, ProcessKey, Whose};
 
 pub(super) const INFO: Info = Info {
@@ -35,7 +37,10 @@ pub struct Kill {
 
 impl Kill {
     pub(super) fn whose(&self) -> Whose<'_> {
-        Whose { service: self.service.as_ref(), process: self.process.as_ref() }
+        Whose {
+            service: self.service.as_ref(),
+            process: self.process.as_ref(),
+        }
     }
 }
 
@@ -63,7 +68,9 @@ impl Kind for Kill {
     fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
         let killed = pair.other_as::<Kill>().map(Kill::whose);
         let other = killed.or(pair.other_as::<Freeze>().map(Freeze::whose))?;
-        process::is_same(pair, self.whose(), other).then(process::away_twice).flatten()
+        process::is_same(pair, self.whose(), other)
+            .then(process::away_twice)
+            .flatten()
     }
 
     fn on_host(&self, common: &FaultCommon) -> Option<HostFault> {
@@ -73,8 +80,14 @@ impl Kind for Kill {
         })
     }
 
-    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(
+        &self,
+        common: &FaultCommon,
+        scene: &mut Scene<'_>,
+    ) -> Result<Prepared, DriverError> {
         let role = self.whose().role(common, scene)?;
-        Ok(Prepared::new(move || Ok(Box::new(ProcessFault::new(role.clone(), Absence::Dead)))))
+        Ok(Prepared::new(move || {
+            Ok(Box::new(ProcessFault::new(role.clone(), Absence::Dead)))
+        }))
     }
 }

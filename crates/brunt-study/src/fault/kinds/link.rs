@@ -77,9 +77,14 @@ impl Kind for LinkSet {
 
     fn read_files(&mut self, folder: &dyn Fn(&[&str]) -> PathBuf) -> Result<(), FileMistake> {
         const KEY: &[&str] = &["set", "distribution"];
-        let Some(distribution) = &mut self.set.distribution else { return Ok(()) };
+        let Some(distribution) = &mut self.set.distribution else {
+            return Ok(());
+        };
         let read = distribution.read(&folder(KEY));
-        read.map_err(|error| FileMistake { key: KEY, what: format!("distribution: {error}") })
+        read.map_err(|error| FileMistake {
+            key: KEY,
+            what: format!("distribution: {error}"),
+        })
     }
 
     /// Why the link cannot take these settings, or would not change by them, at any point.
@@ -87,7 +92,11 @@ impl Kind for LinkSet {
         let name = &self.link;
         let Some(link) = stage.lab().and_then(|lab| lab.links.get(name)) else {
             let what = format!("unknown link '{name}'");
-            return Err(Mistake::new("link", what, "write a name from [lab.links.NAME]"));
+            return Err(Mistake::new(
+                "link",
+                what,
+                "write a name from [lab.links.NAME]",
+            ));
         };
         let [one, other] = &link.between;
         let help = format!("write one of {one}, {other}");
@@ -99,13 +108,23 @@ impl Kind for LinkSet {
         }
         let Some(ways) = self.ways(&link.between) else {
             let from = self.from.clone().unwrap_or_default();
-            return Err(Mistake::new("from", format!("link {name} does not connect '{from}'"), help));
+            return Err(Mistake::new(
+                "from",
+                format!("link {name} does not connect '{from}'"),
+                help,
+            ));
         };
         for (label, before) in stage.link_at_points(name, &common.target) {
             let during = self.laid_over(&before, ways);
-            if let Some(SettingsError { key, what, .. }) = during.iter().find_map(|way| way.check().err()) {
+            if let Some(SettingsError { key, what, .. }) =
+                during.iter().find_map(|way| way.check().err())
+            {
                 let whole = format!("{key}: {what}, together with what the link has at {label}");
-                return Err(Mistake::new("set", whole, "the link's settings with these changes applied"));
+                return Err(Mistake::new(
+                    "set",
+                    whole,
+                    "the link's settings with these changes applied",
+                ));
             }
             if during == before {
                 let what = format!("link {name} already has these settings at {label}");
@@ -126,21 +145,34 @@ impl Kind for LinkSet {
             return None;
         }
         Together::refused(
-            format!("the one that ends first would end the other on link {}", self.link),
+            format!(
+                "the one that ends first would end the other on link {}",
+                self.link
+            ),
             "make them consecutive, with a third [[fault]] for the time in which both apply",
         )
     }
 
-    fn prepare(&self, _common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(
+        &self,
+        _common: &FaultCommon,
+        scene: &mut Scene<'_>,
+    ) -> Result<Prepared, DriverError> {
         let (fault, lab) = (self.clone(), scene.lab()?);
         let unfit = || {
-            let names: Vec<String> = lab.links().map(|link| format!("link = \"{link}\"")).collect();
+            let names: Vec<String> = lab
+                .links()
+                .map(|link| format!("link = \"{link}\""))
+                .collect();
             DriverError::unfit(
                 format!("the lab has no such link '{}'", self.link),
                 format!("write {}", names.join(" or ")),
             )
         };
-        let ways = lab.between(&self.link).and_then(|between| self.ways(between)).ok_or_else(unfit)?;
+        let ways = lab
+            .between(&self.link)
+            .and_then(|between| self.ways(between))
+            .ok_or_else(unfit)?;
         Ok(Prepared::new(move || {
             let lab = lab.lab();
             // Laid over what the run has, which a sweep may have changed.

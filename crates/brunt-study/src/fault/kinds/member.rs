@@ -19,7 +19,9 @@ use super::storage::serves_nobody;
 use crate::control::{Command, Controls, LayerStatus, Reply};
 use crate::experiment::Target;
 use crate::fault::driver::{DriverError, FaultDriver};
-use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{
+    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+};
 
 /// A rebuild at full speed has to be done in this time.
 const REBUILD_MAX: Duration = Duration::from_secs(120);
@@ -55,8 +57,12 @@ impl Kind for Member {
     }
 
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
-        let mistake = stage.target(&common.target).and_then(|target| self.mistake(&common.target, target));
-        mistake.map_or(Ok(()), |(what, help)| Err(Mistake::new("member", what, help)))
+        let mistake = stage
+            .target(&common.target)
+            .and_then(|target| self.mistake(&common.target, target));
+        mistake.map_or(Ok(()), |(what, help)| {
+            Err(Mistake::new("member", what, help))
+        })
     }
 
     fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
@@ -76,7 +82,9 @@ impl Kind for Member {
             };
         }
         let killed = pair.other_as::<Kill>().is_some();
-        if (killed || pair.other_as::<Freeze>().is_some()) && pair.other_times().cover(pair.my_times()) {
+        if (killed || pair.other_as::<Freeze>().is_some())
+            && pair.other_times().cover(pair.my_times())
+        {
             return serves_nobody(pair);
         }
         killed.then(|| Together::refused(
@@ -85,18 +93,36 @@ impl Kind for Member {
         )).flatten()
     }
 
-    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(
+        &self,
+        common: &FaultCommon,
+        scene: &mut Scene<'_>,
+    ) -> Result<Prepared, DriverError> {
         let lun = scene.lun(&common.target);
         let controls = scene.controls(&common.target, false)?;
-        controls.must(&Command::Replace { lun, layer: self.layer.clone() })?;
+        controls.must(&Command::Replace {
+            lun,
+            layer: self.layer.clone(),
+        })?;
         let device = Some((Arc::clone(&controls), lun));
         let (layer, member) = (self.layer.clone(), self.member);
         let make = move || {
             let (controls, layer) = (Arc::clone(&controls), layer.clone());
-            let fault = MemberFault { controls, lun, layer, member, failed: None, rebuilds: 0, degraded: 0 };
+            let fault = MemberFault {
+                controls,
+                lun,
+                layer,
+                member,
+                failed: None,
+                rebuilds: 0,
+                degraded: 0,
+            };
             Ok(Box::new(fault) as Box<dyn FaultDriver>)
         };
-        Ok(Prepared { device, ..Prepared::new(make) })
+        Ok(Prepared {
+            device,
+            ..Prepared::new(make)
+        })
     }
 }
 
@@ -118,7 +144,10 @@ impl Member {
         };
         let last = array.members.checked_sub(1)?;
         if member > last {
-            return Some((format!("there is no member {member}"), format!("write one of 0 to {last}")));
+            return Some((
+                format!("there is no member {member}"),
+                format!("write one of 0 to {last}"),
+            ));
         }
         // Whatever lasts until the end of a run is made good before the next one.
         (array.level == Level::Raid0).then(|| {
@@ -167,7 +196,10 @@ impl Seen {
             Some(state) => format!("member {member} is already {state}"),
             None => format!("there is no member {member}"),
         };
-        let good = self.members.iter().position(|state| *state == MemberState::Good);
+        let good = self
+            .members
+            .iter()
+            .position(|state| *state == MemberState::Good);
         let advice = match good {
             Some(good) => format!("write member = {good}, which is good"),
             None => {
@@ -180,7 +212,10 @@ impl Seen {
 
     /// Why an array that was being repaired since `begin` is not whole.
     fn stays_broken(&self, begin: Nanos) -> DriverError {
-        let (state, trouble) = (self.state, self.trouble.as_deref().unwrap_or("no trouble was seen"));
+        let (state, trouble) = (
+            self.state,
+            self.trouble.as_deref().unwrap_or("no trouble was seen"),
+        );
         match self.rebuilt {
             Some((done, all)) if state != ArrayState::Failed => {
                 let spent = Clock::Monotonic.now().since(begin).as_secs_f64();
@@ -207,7 +242,11 @@ impl Seen {
 
 impl MemberFault {
     fn array(&self) -> Array<'_> {
-        Array { controls: self.controls.as_ref(), lun: self.lun, layer: self.layer.as_deref() }
+        Array {
+            controls: self.controls.as_ref(),
+            lun: self.lun,
+            layer: self.layer.as_deref(),
+        }
     }
 }
 
@@ -226,7 +265,12 @@ pub(in crate::fault) fn make_whole(controls: &dyn Controls, lun: u16) -> Result<
     };
     for (name, layer) in &layers {
         if matches!(layer, LayerStatus::Array { state, .. } if *state != ArrayState::Optimal) {
-            Array { controls, lun, layer: Some(name) }.repair()?;
+            Array {
+                controls,
+                lun,
+                layer: Some(name),
+            }
+            .repair()?;
         }
     }
     Ok(())
@@ -239,8 +283,11 @@ impl Array<'_> {
             return Err(DriverError::mismatched(reply));
         };
         let is_array = |layer: &LayerStatus| matches!(layer, LayerStatus::Array { .. });
-        let arrays: Vec<String> =
-            layers.iter().filter(|(_, layer)| is_array(layer)).map(|(name, _)| name.clone()).collect();
+        let arrays: Vec<String> = layers
+            .iter()
+            .filter(|(_, layer)| is_array(layer))
+            .map(|(name, _)| name.clone())
+            .collect();
         let found = layers.into_iter().find_map(|(name, layer)| match layer {
             LayerStatus::Array {
                 state,
@@ -265,10 +312,15 @@ impl Array<'_> {
             _ => None,
         });
         found.ok_or_else(|| {
-            let names: Vec<String> = arrays.iter().map(|name| format!("layer = \"{name}\"")).collect();
+            let names: Vec<String> = arrays
+                .iter()
+                .map(|name| format!("layer = \"{name}\""))
+                .collect();
             let advice = match names.is_empty() {
-                true => "write serve = \"array:raid1,[memory:64MiB],[memory:64MiB]\", or another array"
-                    .to_string(),
+                true => {
+                    "write serve = \"array:raid1,[memory:64MiB],[memory:64MiB]\", or another array"
+                        .to_string()
+                }
                 false => format!("write {}", names.join(" or ")),
             };
             DriverError::unfit("there is no such array", advice)
@@ -276,21 +328,29 @@ impl Array<'_> {
     }
 
     fn command(&self, make: impl Fn(u16, Option<String>) -> Command) -> Result<(), DriverError> {
-        Ok(self.controls.must(&make(self.lun, self.layer.map(str::to_string))).map(drop)?)
+        Ok(self
+            .controls
+            .must(&make(self.lun, self.layer.map(str::to_string)))
+            .map(drop)?)
     }
 
     /// The failed member is replaced, and the array made whole, as fast as it goes.
     fn repair(&self) -> Result<Seen, DriverError> {
         let rate = self.status()?.rate;
         self.command(|lun, layer| Command::Replace { lun, layer })?;
-        self.command(|lun, layer| Command::Rate { lun, layer, bytes_per_second: 0 })?;
+        self.command(|lun, layer| Command::Rate {
+            lun,
+            layer,
+            bytes_per_second: 0,
+        })?;
         let begin = Clock::Monotonic.now();
         let whole = loop {
             let seen = self.status()?;
             if seen.state == ArrayState::Optimal {
                 break Ok(seen);
             }
-            if seen.state == ArrayState::Failed || Clock::Monotonic.now().since(begin) > REBUILD_MAX {
+            if seen.state == ArrayState::Failed || Clock::Monotonic.now().since(begin) > REBUILD_MAX
+            {
                 break Err(seen.stays_broken(begin));
             }
             if seen.state == ArrayState::Degraded {
@@ -299,7 +359,11 @@ impl Array<'_> {
             }
             std::thread::sleep(LOOK_EVERY);
         };
-        self.command(|lun, layer| Command::Rate { lun, layer, bytes_per_second: rate })?;
+        self.command(|lun, layer| Command::Rate {
+            lun,
+            layer,
+            bytes_per_second: rate,
+        })?;
         whole
     }
 }
@@ -318,13 +382,16 @@ impl FaultDriver for MemberFault {
         (self.rebuilds, self.degraded) = (seen.rebuilds, seen.degraded);
         let at = Clock::Monotonic.now();
         let member = self.member;
-        self.array().command(|lun, layer| Command::Fail { lun, layer, member })?;
+        self.array()
+            .command(|lun, layer| Command::Fail { lun, layer, member })?;
         self.failed = Some(at);
         Ok(Some(at))
     }
 
     fn look(&mut self) -> Result<Option<Proof>, DriverError> {
-        let Some(at) = self.failed else { return Ok(None) };
+        let Some(at) = self.failed else {
+            return Ok(None);
+        };
         let seen = self.array().status()?;
         let member = seen.members.get(self.member).copied();
         let word = member.map_or("not there".to_string(), |state| state.to_string());
@@ -335,7 +402,12 @@ impl FaultDriver for MemberFault {
             "member {} is {word}, the array {}, {degraded} requests without it",
             self.member, seen.state
         );
-        Ok(shows.then(|| Proof { at, seen: Clock::Monotonic.now(), what, value: Some(degraded as f64) }))
+        Ok(shows.then(|| Proof {
+            at,
+            seen: Clock::Monotonic.now(),
+            what,
+            value: Some(degraded as f64),
+        }))
     }
 
     fn seen_instead(&self) -> String {
@@ -343,7 +415,9 @@ impl FaultDriver for MemberFault {
     }
 
     fn is_over(&self) -> bool {
-        self.array().status().is_ok_and(|seen| seen.state == ArrayState::Optimal)
+        self.array()
+            .status()
+            .is_ok_and(|seen| seen.state == ArrayState::Optimal)
     }
 
     fn take_away(&mut self) -> Result<Proof, DriverError> {
@@ -355,20 +429,35 @@ impl FaultDriver for MemberFault {
         let seen = self.array().repair()?;
         // How fast it went by itself; what is made up for at full speed says nothing of that.
         let speed = |(bytes, seconds): (u64, f64)| {
-            format!("{} in {seconds:.2} s, {:.1} MB/s", format_size(bytes), bytes as f64 / seconds / 1e6)
+            format!(
+                "{} in {seconds:.2} s, {:.1} MB/s",
+                format_size(bytes),
+                bytes as f64 / seconds / 1e6
+            )
         };
         let how = match (before.rebuilt, before.last_rebuild) {
             (Some((done, all)), _) => {
-                format!("the rest ({} of {}) rebuilt after it", format_size(all - done), format_size(all))
+                format!(
+                    "the rest ({} of {}) rebuilt after it",
+                    format_size(all - done),
+                    format_size(all)
+                )
             }
-            (None, Some(last)) if before.state == ArrayState::Optimal && before.rebuilds > self.rebuilds => {
+            (None, Some(last))
+                if before.state == ArrayState::Optimal && before.rebuilds > self.rebuilds =>
+            {
                 format!("rebuilt by itself ({})", speed(last))
             }
             (None, _) => "rebuilt after it".to_string(),
         };
         let degraded = seen.degraded.saturating_sub(self.degraded);
         let what = format!("the array is whole: {how}; {degraded} requests without a member");
-        Ok(Proof { at, seen: Clock::Monotonic.now(), what, value: Some(degraded as f64) })
+        Ok(Proof {
+            at,
+            seen: Clock::Monotonic.now(),
+            what,
+            value: Some(degraded as f64),
+        })
     }
 }
 

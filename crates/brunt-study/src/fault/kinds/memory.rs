@@ -8,7 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::driver::{DriverError, LabDriver};
-use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{
+    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+};
 
 pub(super) const INFO: Info = Info {
     keys: &["memory"],
@@ -37,7 +39,11 @@ impl Kind for Memory {
 
     fn check(&self, _common: &FaultCommon, _stage: &dyn Stage) -> Result<(), Mistake> {
         match self.memory.0 {
-            0 => Err(Mistake::new("memory", "it takes no memory", "write memory = \"1GiB\"")),
+            0 => Err(Mistake::new(
+                "memory",
+                "it takes no memory",
+                "write memory = \"1GiB\"",
+            )),
             _ => Ok(()),
         }
     }
@@ -52,11 +58,19 @@ impl Kind for Memory {
     }
 
     fn on_host(&self, _common: &FaultCommon) -> Option<HostFault> {
-        Some(HostFault::Memory { bytes: self.memory.0 })
+        Some(HostFault::Memory {
+            bytes: self.memory.0,
+        })
     }
 
-    fn prepare(&self, _common: &FaultCommon, _scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(
+        &self,
+        _common: &FaultCommon,
+        _scene: &mut Scene<'_>,
+    ) -> Result<Prepared, DriverError> {
         let bytes = self.memory.0;
-        Ok(Prepared::new(move || Ok(LabDriver::boxed(MemoryHog::new(bytes)))))
+        Ok(Prepared::new(move || {
+            Ok(LabDriver::boxed(MemoryHog::new(bytes)))
+        }))
     }
 }

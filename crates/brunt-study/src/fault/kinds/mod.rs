@@ -107,7 +107,10 @@ mod tests {
 
     /// Kinds that are shipped.
     fn shipped() -> impl Iterator<Item = &'static KindEntry> {
-        KINDS.iter().copied().filter(|kind| kind.name() != "test_only")
+        KINDS
+            .iter()
+            .copied()
+            .filter(|kind| kind.name() != "test_only")
     }
 
     fn experiment(fault: &str) -> String {
@@ -135,12 +138,27 @@ mod tests {
     fn the_table() {
         for (index, kind) in KINDS.iter().enumerate() {
             let name = kind.name();
-            assert!(KINDS[..index].iter().all(|other| other.name() != name), "{name} is there twice");
-            assert!(kind.info.keys.iter().all(|key| !COMMON_KEYS.contains(key)), "{name}");
-            assert!(!kind.info.help.is_empty() && !kind.info.proof.is_empty(), "{name}");
+            assert!(
+                KINDS[..index].iter().all(|other| other.name() != name),
+                "{name} is there twice"
+            );
+            assert!(
+                kind.info.keys.iter().all(|key| !COMMON_KEYS.contains(key)),
+                "{name}"
+            );
+            assert!(
+                !kind.info.help.is_empty() && !kind.info.proof.is_empty(),
+                "{name}"
+            );
             let schema = (kind.schema)(&mut SchemaGenerator::default());
-            let mut known: Vec<&str> =
-                schema.get("properties").unwrap().as_object().unwrap().keys().map(String::as_str).collect();
+            let mut known: Vec<&str> = schema
+                .get("properties")
+                .unwrap()
+                .as_object()
+                .unwrap()
+                .keys()
+                .map(String::as_str)
+                .collect();
             let mut keys = kind.info.keys.to_vec();
             known.sort_unstable();
             keys.sort_unstable();
@@ -149,15 +167,32 @@ mod tests {
             let parsed = Experiment::parse("x.toml", &text).unwrap_or_else(|error| {
                 panic!("{name}: {} {:?}", error.one_line(), error.help_text());
             });
-            let [fault] = parsed.fault.as_slice() else { panic!("{name}") };
+            let [fault] = parsed.fault.as_slice() else {
+                panic!("{name}")
+            };
             assert_eq!(fault.kind_name(), name);
-            assert!(!fault.what().is_empty() && !fault.place().is_empty(), "{name}");
+            assert!(
+                !fault.what().is_empty() && !fault.place().is_empty(),
+                "{name}"
+            );
             let written = toml::to_string(fault).unwrap();
             let json = serde_json::to_string(fault).unwrap();
-            assert_eq!(*fault, toml::from_str::<FaultEntry>(&written).unwrap(), "{written}");
-            assert_eq!(*fault, serde_json::from_str::<FaultEntry>(&json).unwrap(), "{json}");
+            assert_eq!(
+                *fault,
+                toml::from_str::<FaultEntry>(&written).unwrap(),
+                "{written}"
+            );
+            assert_eq!(
+                *fault,
+                serde_json::from_str::<FaultEntry>(&json).unwrap(),
+                "{json}"
+            );
             let original: toml::Table = toml::from_str(kind.info.example).unwrap();
-            assert_eq!(toml::from_str::<toml::Table>(&written).unwrap(), original, "{name}");
+            assert_eq!(
+                toml::from_str::<toml::Table>(&written).unwrap(),
+                original,
+                "{name}"
+            );
         }
     }
 
@@ -167,11 +202,27 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/faults.md");
         let text = std::fs::read_to_string(path).unwrap();
         for kind in shipped() {
-            let keys: Vec<String> = kind.info.keys.iter().map(|key| format!("`{key}`")).collect();
-            let row = format!("| {} | {} | {} |", keys.join(", "), kind.info.help, kind.info.proof);
-            assert!(text.contains(&row), "docs/faults.md lacks this line:\n{row}");
+            let keys: Vec<String> = kind
+                .info
+                .keys
+                .iter()
+                .map(|key| format!("`{key}`"))
+                .collect();
+            let row = format!(
+                "| {} | {} | {} |",
+                keys.join(", "),
+                kind.info.help,
+                kind.info.proof
+            );
+            assert!(
+                text.contains(&row),
+                "docs/faults.md lacks this line:\n{row}"
+            );
             let example = format!("```toml\n[[fault]]\n{}\n```", kind.info.example);
-            assert!(text.contains(&example), "docs/faults.md lacks this example:\n{example}");
+            assert!(
+                text.contains(&example),
+                "docs/faults.md lacks this example:\n{example}"
+            );
         }
         let rows = text.lines().filter(|line| line.starts_with("| `")).count();
         assert!(rows >= shipped().count(), "{rows} rows");

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::LinkBack;
 use crate::fault::driver::{DriverError, LabDriver};
-use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{
+    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+};
 
 pub(super) const INFO: Info = Info {
     keys: &["netem", "interface"],
@@ -48,19 +50,36 @@ impl Kind for Netem {
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
         if self.interface.is_empty() || self.interface.contains(['/', ' ']) {
             let what = format!("'{}' is no name of an interface", self.interface);
-            return Err(Mistake::new("interface", what, "write interface = \"eth1\""));
+            return Err(Mistake::new(
+                "interface",
+                what,
+                "write interface = \"eth1\"",
+            ));
         }
         if stage.lab().is_some() && common.host.is_none() {
             let what = "the hosts of a lab have links";
-            return Err(Mistake::new("netem", what, "write link = \"NAME\" and set = { … } instead"));
+            return Err(Mistake::new(
+                "netem",
+                what,
+                "write link = \"NAME\" and set = { … } instead",
+            ));
         }
         let settings = self.settings();
         if settings == Settings::default() {
-            return Err(Mistake::new("netem", "it changes nothing", "write netem = { delay = \"10ms\" }"));
+            return Err(Mistake::new(
+                "netem",
+                "it changes nothing",
+                "write netem = { delay = \"10ms\" }",
+            ));
         }
         let refused = settings.check().and_then(|()| NetemFault::check(&settings));
-        refused
-            .map_err(|error| Mistake::new("netem", format!("{}: {}", error.key, error.what), "change netem"))
+        refused.map_err(|error| {
+            Mistake::new(
+                "netem",
+                format!("{}: {}", error.key, error.what),
+                "change netem",
+            )
+        })
     }
 
     fn overlap(&self, pair: &Pair<'_>) -> Option<Together> {
@@ -77,11 +96,23 @@ impl Kind for Netem {
     fn on_host(&self, _common: &FaultCommon) -> Option<HostFault> {
         // Numbers, texts and switches: there is nothing in it that JSON does not have.
         let settings = serde_json::to_value(self.settings()).unwrap_or_default();
-        Some(HostFault::Netem { interface: self.interface.clone(), settings })
+        Some(HostFault::Netem {
+            interface: self.interface.clone(),
+            settings,
+        })
     }
 
-    fn prepare(&self, _common: &FaultCommon, _scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(
+        &self,
+        _common: &FaultCommon,
+        _scene: &mut Scene<'_>,
+    ) -> Result<Prepared, DriverError> {
         let (interface, settings) = (self.interface.clone(), self.settings());
-        Ok(Prepared::new(move || Ok(LabDriver::boxed(NetemFault::new(&interface, settings.clone())))))
+        Ok(Prepared::new(move || {
+            Ok(LabDriver::boxed(NetemFault::new(
+                &interface,
+                settings.clone(),
+            )))
+        }))
     }
 }

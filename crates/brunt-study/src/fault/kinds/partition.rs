@@ -12,7 +12,9 @@ use super::reset::Reset;
 use super::storage::{Storage, serves_nobody};
 use crate::experiment::{CarrierName, LabEntry};
 use crate::fault::driver::{DriverError, LabDriver};
-use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{
+    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+};
 use crate::host::HostName;
 
 /// Most pairs of hosts that one fault keeps apart: each is probed, both ways, at the same time.
@@ -37,7 +39,10 @@ pub struct Partition {
 
 /// One side of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected the name of a host, or a list of names")]
+#[serde(
+    untagged,
+    expecting = "expected the name of a host, or a list of names"
+)]
 pub enum PartitionSide {
     /// One host.
     One(HostName),
@@ -62,12 +67,16 @@ impl Partition {
     /// Each host of the first side with each of the second.
     fn pairs(&self) -> impl Iterator<Item = (&HostName, &HostName)> {
         let [first, second] = &self.partition;
-        first.names().iter().flat_map(|one| second.names().iter().map(move |other| (one, other)))
+        first
+            .names()
+            .iter()
+            .flat_map(|one| second.names().iter().map(move |other| (one, other)))
     }
 
     /// Whether it keeps these two hosts apart.
     pub(super) fn parts(&self, one: &HostName, other: &HostName) -> bool {
-        self.pairs().any(|pair| pair == (one, other) || pair == (other, one))
+        self.pairs()
+            .any(|pair| pair == (one, other) || pair == (other, one))
     }
 
     /// Those who make requests to this target and are kept from its host, and whether these are all.
@@ -75,8 +84,10 @@ impl Partition {
         let Some(host) = stage.target(target).and_then(|target| target.host.as_ref()) else {
             return (Vec::new(), false);
         };
-        let (cut, others): (Vec<HostName>, Vec<HostName>) =
-            stage.requesters(target).into_iter().partition(|requester| self.parts(requester, host));
+        let (cut, others): (Vec<HostName>, Vec<HostName>) = stage
+            .requesters(target)
+            .into_iter()
+            .partition(|requester| self.parts(requester, host));
         (cut, others.is_empty())
     }
 
@@ -88,7 +99,10 @@ impl Partition {
         }
         if pair.my_times().hold_an_end_of(pair.other_times()) {
             return Together::refused(
-                format!("probe packets over link {} must show the change, but none passes", other.link),
+                format!(
+                    "probe packets over link {} must show the change, but none passes",
+                    other.link
+                ),
                 "start and end the link's fault outside the partition",
             );
         }
@@ -129,14 +143,22 @@ impl Kind for Partition {
             let what = format!("it separates {count} pairs of hosts");
             return wrong(
                 what,
-                &format!("name 1 to {PAIRS_MAX} pairs (hosts of one side times hosts of the other)"),
+                &format!(
+                    "name 1 to {PAIRS_MAX} pairs (hosts of one side times hosts of the other)"
+                ),
             );
         }
         let mut seen: Vec<(&HostName, &HostName)> = Vec::new();
         for (one, other) in self.pairs() {
             joined("partition", one, other, lab, &stage.hosts())?;
-            if seen.iter().any(|pair| *pair == (one, other) || *pair == (other, one)) {
-                return wrong(format!("{one} and {other} are named twice"), "name each host once");
+            if seen
+                .iter()
+                .any(|pair| *pair == (one, other) || *pair == (other, one))
+            {
+                return wrong(
+                    format!("{one} and {other} are named twice"),
+                    "name each host once",
+                );
             }
             seen.push((one, other));
         }
@@ -144,10 +166,12 @@ impl Kind for Partition {
             "" => lab_targets(stage),
             target => vec![target.to_string()],
         };
-        let cut_off = |target: String| Some((self.cut_off(&target, stage).0.into_iter().next()?, target));
+        let cut_off =
+            |target: String| Some((self.cut_off(&target, stage).0.into_iter().next()?, target));
         match targets.into_iter().find_map(cut_off) {
             Some((requester, target)) if common.at.is_none() => {
-                let what = format!("it separates target {target} from {requester} for the whole run");
+                let what =
+                    format!("it separates target {target} from {requester} for the whole run");
                 Err(Mistake::new("partition", what, "write at = … and for = …"))
             }
             _ => Ok(()),
@@ -187,19 +211,38 @@ impl Kind for Partition {
         }
         if !all {
             let from = HostName::listed(&cut_off);
-            return Together::both(format!("{} affects no request of {from} meanwhile", other.storage));
+            return Together::both(format!(
+                "{} affects no request of {from} meanwhile",
+                other.storage
+            ));
         }
         if pair.my_times().cover(pair.other_times()) {
-            return serves_nobody(&Pair { me: pair.other, other: pair.me, stage: pair.stage });
+            return serves_nobody(&Pair {
+                me: pair.other,
+                other: pair.me,
+                stage: pair.stage,
+            });
         }
-        Together::both(format!("{} affects no request while the target's host is unreachable", other.storage))
+        Together::both(format!(
+            "{} affects no request while the target's host is unreachable",
+            other.storage
+        ))
     }
 
-    fn prepare(&self, _common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(
+        &self,
+        _common: &FaultCommon,
+        scene: &mut Scene<'_>,
+    ) -> Result<Prepared, DriverError> {
         let (fault, lab) = (self.clone(), scene.lab()?);
         let make = move || -> Result<brunt_lab::Partition, LabError> {
-            let [first, second]: [Vec<&str>; 2] = [0, 1]
-                .map(|side: usize| fault.partition[side].names().iter().map(HostName::as_str).collect());
+            let [first, second]: [Vec<&str>; 2] = [0, 1].map(|side: usize| {
+                fault.partition[side]
+                    .names()
+                    .iter()
+                    .map(HostName::as_str)
+                    .collect()
+            });
             lab.lab().partition(&first, &second)
         };
         // What the lab's links cannot do is said before the first run.
@@ -213,7 +256,11 @@ fn lab_targets(stage: &dyn Stage) -> Vec<String> {
     stage
         .target_names()
         .into_iter()
-        .filter(|name| stage.target(name).is_some_and(|target| target.host.is_some()))
+        .filter(|name| {
+            stage
+                .target(name)
+                .is_some_and(|target| target.host.is_some())
+        })
         .collect()
 }
 
@@ -228,7 +275,13 @@ pub(super) fn joined(
 ) -> Result<(), Mistake> {
     for host in [one, other] {
         let known = hosts.find(host);
-        known.map_err(|error| Mistake::new(key, error.to_string(), "write the name of a host of the lab"))?;
+        known.map_err(|error| {
+            Mistake::new(
+                key,
+                error.to_string(),
+                "write the name of a host of the lab",
+            )
+        })?;
     }
     if one == other {
         let what = format!("{one} is on both sides");
@@ -242,14 +295,18 @@ pub(super) fn joined(
             "choose hosts that reach each other, or add a link under [lab.links]",
         ));
     }
-    let direct = lab
-        .links
-        .iter()
-        .find(|(_, link)| [one, other].iter().all(|host| link.between.iter().any(|end| end == *host)));
+    let direct = lab.links.iter().find(|(_, link)| {
+        [one, other]
+            .iter()
+            .all(|host| link.between.iter().any(|end| end == *host))
+    });
     match direct {
-        Some((name, link)) if !matches!(link.carrier, CarrierName::Brunt | CarrierName::WireSize) => {
-            let what =
-                format!("link {name} is carried by the kernel, which cannot act on hosts or connections");
+        Some((name, link))
+            if !matches!(link.carrier, CarrierName::Brunt | CarrierName::WireSize) =>
+        {
+            let what = format!(
+                "link {name} is carried by the kernel, which cannot act on hosts or connections"
+            );
             Err(Mistake::new(key, what, "omit the link's carrier"))
         }
         _ => Ok(()),

@@ -16,7 +16,9 @@ use super::kill::Kill;
 use super::partition::joined;
 use super::storage::serves_nobody;
 use crate::fault::driver::{DriverError, FaultDriver};
-use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{
+    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+};
 use crate::host::HostName;
 use crate::written::written;
 
@@ -46,8 +48,14 @@ pub struct Reset {
 
 impl Reset {
     /// The host from which resets seem to come, and the one that gets them, as far as the file is right.
-    pub(super) fn hosts(&self, common: &FaultCommon, stage: &dyn Stage) -> Option<(HostName, HostName)> {
-        let host = stage.target(&common.target).and_then(|target| target.host.clone());
+    pub(super) fn hosts(
+        &self,
+        common: &FaultCommon,
+        stage: &dyn Stage,
+    ) -> Option<(HostName, HostName)> {
+        let host = stage
+            .target(&common.target)
+            .and_then(|target| target.host.clone());
         stage.lab()?;
         let to = self.other_end(host.as_ref(), &stage.requesters(&common.target))?;
         Some((self.reset.clone(), to))
@@ -73,12 +81,20 @@ impl Reset {
         let target = &common.target;
         let names = HostName::listed(&stage.requesters(target));
         if self.reset == *host {
-            let what =
-                format!("connections of {target} come from {names}, and only one of them can be reset");
+            let what = format!(
+                "connections of {target} come from {names}, and only one of them can be reset"
+            );
             return Mistake::new("reset", what, format!("write to = one of {names}"));
         }
-        let what = format!("connections of {target} are between {names} and {host}, not '{}'", self.reset);
-        Mistake::new("reset", what, format!("write one of {names}, {host}, or to = the other host"))
+        let what = format!(
+            "connections of {target} are between {names} and {host}, not '{}'",
+            self.reset
+        );
+        Mistake::new(
+            "reset",
+            what,
+            format!("write one of {names}, {host}, or to = the other host"),
+        )
     }
 }
 
@@ -100,17 +116,31 @@ impl Kind for Reset {
 
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
         let Some(lab) = stage.lab() else {
-            return Err(Mistake::new("reset", "there is no lab", "add [lab] with hosts and links"));
+            return Err(Mistake::new(
+                "reset",
+                "there is no lab",
+                "add [lab] with hosts and links",
+            ));
         };
         let Some((from, to)) = self.hosts(common, stage) else {
-            let host = stage.target(&common.target).and_then(|target| target.host.as_ref());
+            let host = stage
+                .target(&common.target)
+                .and_then(|target| target.host.as_ref());
             return Err(self.unnamed(common, host, stage));
         };
         let hosts = stage.hosts();
-        let key = if self.to.is_some() && hosts.find(&from).is_ok() { "to" } else { "reset" };
+        let key = if self.to.is_some() && hosts.find(&from).is_ok() {
+            "to"
+        } else {
+            "reset"
+        };
         joined(key, &from, &to, lab, &hosts)?;
         if self.port == Some(0) {
-            return Err(Mistake::new("port", "port 0 is not valid", "write 1 to 65535, or omit it"));
+            return Err(Mistake::new(
+                "port",
+                "port 0 is not valid",
+                "write 1 to 65535, or omit it",
+            ));
         }
         if common.at.is_none() {
             let what = "no connection would be left to measure with";
@@ -136,15 +166,27 @@ impl Kind for Reset {
             .flatten()
     }
 
-    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(
+        &self,
+        common: &FaultCommon,
+        scene: &mut Scene<'_>,
+    ) -> Result<Prepared, DriverError> {
         let lab = scene.lab()?;
         let role = scene.roles.get(&common.target);
         let unfit = || {
-            let advice = format!("write to = \"{}\", or another host of the lab", lab.worker());
+            let advice = format!(
+                "write to = \"{}\", or another host of the lab",
+                lab.worker()
+            );
             DriverError::unfit("it does not name the connections to reset", advice)
         };
-        let requesters = scene.requesters.get(&common.target).map_or(&[][..], Vec::as_slice);
-        let to = self.other_end(role.map(|role| role.host()), requesters).ok_or_else(unfit)?;
+        let requesters = scene
+            .requesters
+            .get(&common.target)
+            .map_or(&[][..], Vec::as_slice);
+        let to = self
+            .other_end(role.map(|role| role.host()), requesters)
+            .ok_or_else(unfit)?;
         let ports = match (self.port, role) {
             (Some(port), _) => ResetPorts::Either(port),
             (None, Some(role)) => ResetPorts::Either(role.address().port()),
@@ -154,8 +196,16 @@ impl Kind for Reset {
         let make = move || lab.lab().tcp_reset(from.as_str(), to.as_str(), ports);
         // What the lab's links cannot do is said before the first run.
         make()?;
-        let listens = role.map(|role| role.address().port()).filter(|_| self.port.is_some());
-        Ok(Prepared::new(move || Ok(Box::new(ResetFault { fault: make()?, listens, seen: String::new() }))))
+        let listens = role
+            .map(|role| role.address().port())
+            .filter(|_| self.port.is_some());
+        Ok(Prepared::new(move || {
+            Ok(Box::new(ResetFault {
+                fault: make()?,
+                listens,
+                seen: String::new(),
+            }))
+        }))
     }
 }
 

@@ -21,7 +21,9 @@ use super::freeze::Freeze;
 use super::kill::Kill;
 use crate::control::{Absence, Command, Controls, Reason, Reply};
 use crate::fault::driver::{DriverError, FaultDriver};
-use crate::fault::kind::{About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together};
+use crate::fault::kind::{
+    About, FaultCommon, Info, Kind, Mistake, Pair, Prepared, Scene, Stage, Together,
+};
 use crate::written::written;
 
 pub(super) const INFO: Info = Info {
@@ -54,13 +56,24 @@ impl Kind for Storage {
     }
 
     fn check(&self, common: &FaultCommon, stage: &dyn Stage) -> Result<(), Mistake> {
-        if let Some(role) = stage.role(&common.target).filter(|role| role.luns().is_none()) {
-            let what = format!("target {} is a {}, which has no storage", common.target, role.info().name);
+        if let Some(role) = stage
+            .role(&common.target)
+            .filter(|role| role.luns().is_none())
+        {
+            let what = format!(
+                "target {} is a {}, which has no storage",
+                common.target,
+                role.info().name
+            );
             let help = "write serve = \"memory:1GiB\" for the target, or break the sink itself: freeze = true, kill = true";
             return Err(Mistake::new("storage", what, help));
         }
         let fault = DeviceFault::parse(&self.storage).map_err(|error| {
-            Mistake::new("storage", error.to_string(), "the same as a device's fault= option")
+            Mistake::new(
+                "storage",
+                error.to_string(),
+                "the same as a device's fault= option",
+            )
         })?;
         if fault.does_nothing() {
             let what = format!("{fault} affects no request");
@@ -75,16 +88,21 @@ impl Kind for Storage {
             return None;
         }
         if let Some(other) = pair.other_as::<Storage>() {
-            return (self.layer == other.layer).then(|| self.at_one_layer(other, pair)).flatten();
+            return (self.layer == other.layer)
+                .then(|| self.at_one_layer(other, pair))
+                .flatten();
         }
-        let (frozen, killed) = (pair.other_as::<Freeze>().is_some(), pair.other_as::<Kill>().is_some());
+        let (frozen, killed) = (
+            pair.other_as::<Freeze>().is_some(),
+            pair.other_as::<Kill>().is_some(),
+        );
         if (frozen || killed) && pair.other_times().cover(pair.my_times()) {
             return serves_nobody(pair);
         }
         match (frozen, killed) {
-            (true, _) => {
-                Together::both("the storage fault stays armed and affects requests when the target resumes")
-            }
+            (true, _) => Together::both(
+                "the storage fault stays armed and affects requests when the target resumes",
+            ),
             (_, true) => Together::both(
                 "the storage fault is lost with the process and injected again when the target is back",
             ),
@@ -92,12 +110,20 @@ impl Kind for Storage {
         }
     }
 
-    fn prepare(&self, common: &FaultCommon, scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(
+        &self,
+        common: &FaultCommon,
+        scene: &mut Scene<'_>,
+    ) -> Result<Prepared, DriverError> {
         let lun = scene.lun(&common.target);
         let fault = DeviceFault::parse(&self.storage)?;
         let controls = scene.controls(&common.target, self.layer.is_none())?;
         // A layer that is not there is said before the first run.
-        let probe = Command::Look { lun, layer: self.layer.clone(), id: u64::MAX };
+        let probe = Command::Look {
+            lun,
+            layer: self.layer.clone(),
+            id: u64::MAX,
+        };
         if let Err(error) = controls.must(&probe)
             && error.reason() != Some(Reason::NotArmed)
         {
@@ -108,7 +134,10 @@ impl Kind for Storage {
             let (controls, layer, fault) = (Arc::clone(&controls), layer.clone(), fault.clone());
             Ok(Box::new(StorageFault::new(controls, lun, layer, fault)) as Box<dyn FaultDriver>)
         };
-        Ok(Prepared { device, ..Prepared::new(make) })
+        Ok(Prepared {
+            device,
+            ..Prepared::new(make)
+        })
     }
 }
 
@@ -116,7 +145,9 @@ impl Kind for Storage {
 pub(super) fn serves_nobody(pair: &Pair<'_>) -> Option<Together> {
     let away = pair.other.kind.what();
     Together::refused(
-        format!("the target serves no requests during all of that time ({away}), so it could have no effect"),
+        format!(
+            "the target serves no requests during all of that time ({away}), so it could have no effect"
+        ),
         "make the storage fault start before or end after the fault of the process",
     )
 }
@@ -130,9 +161,10 @@ impl Storage {
             true => ((self, mine), (other, others)),
             false => ((other, others), (self, mine)),
         };
-        if let (Ok(first), Ok(second)) =
-            (DeviceFault::parse(&older.storage), DeviceFault::parse(&younger.storage))
-            && first.leaves_nothing_to(&second)
+        if let (Ok(first), Ok(second)) = (
+            DeviceFault::parse(&older.storage),
+            DeviceFault::parse(&younger.storage),
+        ) && first.leaves_nothing_to(&second)
             && its.cover(later)
         {
             return Together::refused(
@@ -174,8 +206,21 @@ struct Armed {
 }
 
 impl StorageFault {
-    fn new(controls: Arc<dyn Controls>, lun: u16, layer: Option<String>, fault: DeviceFault) -> StorageFault {
-        StorageFault { controls, lun, layer, fault, armed: None, put_at: None, gaps: Vec::new() }
+    fn new(
+        controls: Arc<dyn Controls>,
+        lun: u16,
+        layer: Option<String>,
+        fault: DeviceFault,
+    ) -> StorageFault {
+        StorageFault {
+            controls,
+            lun,
+            layer,
+            fault,
+            armed: None,
+            put_at: None,
+            gaps: Vec::new(),
+        }
     }
 
     /// Has an order carried out; `None` when whoever should is away, or not who it was in `life`.
@@ -197,11 +242,21 @@ impl StorageFault {
 
     fn arm(&self, lost: Option<Nanos>) -> Result<Option<Armed>, DriverError> {
         let life = self.controls.state().life;
-        let command =
-            Command::Arm { lun: self.lun, layer: self.layer.clone(), fault: self.fault.to_string() };
+        let command = Command::Arm {
+            lun: self.lun,
+            layer: self.layer.clone(),
+            fault: self.fault.to_string(),
+        };
         let at = Clock::Monotonic.now();
         Ok(match self.ask(&command, life)? {
-            Some(Reply::Armed { id }) => Some(Armed { id, life, at, seen: 0, shown: false, lost }),
+            Some(Reply::Armed { id }) => Some(Armed {
+                id,
+                life,
+                at,
+                seen: 0,
+                shown: false,
+                lost,
+            }),
             Some(other) => return Err(DriverError::mismatched(other)),
             None => None,
         })
@@ -209,7 +264,9 @@ impl StorageFault {
 
     /// Arms it again if what it was armed in is gone; `None` while nobody is there.
     fn present(&mut self) -> Result<Option<Armed>, DriverError> {
-        let Some(armed) = self.armed else { return Ok(None) };
+        let Some(armed) = self.armed else {
+            return Ok(None);
+        };
         let state = self.controls.state();
         if state.away.is_some() {
             return Ok(None);
@@ -218,7 +275,11 @@ impl StorageFault {
             return Ok(Some(armed));
         }
         // What had not shown before was never there.
-        let lost = if armed.shown { state.last_end } else { armed.lost };
+        let lost = if armed.shown {
+            state.last_end
+        } else {
+            armed.lost
+        };
         if let Some(again) = self.arm(lost)? {
             self.armed = Some(again);
         }
@@ -227,8 +288,14 @@ impl StorageFault {
 
     /// What it has hit since it was armed, if that can be told now.
     fn counts(&mut self) -> Result<Option<(Armed, u64)>, DriverError> {
-        let Some(mut armed) = self.present()? else { return Ok(None) };
-        let command = Command::Look { lun: self.lun, layer: self.layer.clone(), id: armed.id };
+        let Some(mut armed) = self.present()? else {
+            return Ok(None);
+        };
+        let command = Command::Look {
+            lun: self.lun,
+            layer: self.layer.clone(),
+            id: armed.id,
+        };
         let (seen, injected) = match self.ask(&command, armed.life)? {
             Some(Reply::Counts { seen, injected }) => (seen, injected),
             Some(other) => return Err(DriverError::mismatched(other)),
@@ -256,7 +323,9 @@ impl FaultDriver for StorageFault {
     }
 
     fn look(&mut self) -> Result<Option<Proof>, DriverError> {
-        let Some((armed, injected)) = self.counts()? else { return Ok(None) };
+        let Some((armed, injected)) = self.counts()? else {
+            return Ok(None);
+        };
         Ok((injected > 0).then(|| Proof {
             at: armed.at,
             seen: Clock::Monotonic.now(),
@@ -271,20 +340,36 @@ impl FaultDriver for StorageFault {
     }
 
     fn advice(&self, looked: Duration) -> Option<String> {
-        Some(advice(&self.fault, self.armed.as_ref().map_or(0, |armed| armed.seen), looked))
+        Some(advice(
+            &self.fault,
+            self.armed.as_ref().map_or(0, |armed| armed.seen),
+            looked,
+        ))
     }
 
     fn tend(&mut self) -> Result<(), DriverError> {
         // A target that cannot be killed is not asked: nothing could have changed.
-        let Some(Armed { life, shown, .. }) = self.armed else { return Ok(()) };
+        let Some(Armed { life, shown, .. }) = self.armed else {
+            return Ok(());
+        };
         if shown && self.controls.state().life == life {
             return Ok(());
         }
-        let Some((armed, injected)) = self.counts()? else { return Ok(()) };
+        let Some((armed, injected)) = self.counts()? else {
+            return Ok(());
+        };
         if let (true, Some(from)) = (armed.shown, armed.lost) {
             let shown_by = hits(injected, armed.seen);
-            self.gaps.push(FaultGap { from, until: armed.at, shown: Clock::Monotonic.now(), shown_by });
-            self.armed = Some(Armed { lost: None, ..armed });
+            self.gaps.push(FaultGap {
+                from,
+                until: armed.at,
+                shown: Clock::Monotonic.now(),
+                shown_by,
+            });
+            self.armed = Some(Armed {
+                lost: None,
+                ..armed
+            });
         }
         Ok(())
     }
@@ -303,20 +388,39 @@ impl FaultDriver for StorageFault {
             std::thread::sleep(THAW_LOOK);
         };
         let at = Clock::Monotonic.now();
-        let Some(armed) = self.armed.take() else { return Err(DriverError::NotThere) };
-        let command = Command::Disarm { lun: self.lun, layer: self.layer.clone(), id: armed.id };
+        let Some(armed) = self.armed.take() else {
+            return Err(DriverError::NotThere);
+        };
+        let command = Command::Disarm {
+            lun: self.lun,
+            layer: self.layer.clone(),
+            id: armed.id,
+        };
         let Some(answer) = self.ask(&command, armed.life)? else {
             let now = self.controls.state();
-            let ended = now.away.map(|(_, since)| since).or(now.last_end).or(state.last_end);
+            let ended = now
+                .away
+                .map(|(_, since)| since)
+                .or(now.last_end)
+                .or(state.last_end);
             let what = "gone with the target's process, which was killed".to_string();
             let (at, seen) = (ended.unwrap_or(at), Clock::Monotonic.now());
-            return Ok(Proof { at, seen, what, value: None });
+            return Ok(Proof {
+                at,
+                seen,
+                what,
+                value: None,
+            });
         };
         let Reply::Counts { seen, injected } = answer else {
             return Err(DriverError::mismatched(answer));
         };
         // Seen from outside: its number is that of no fault any more.
-        let command = Command::Look { lun: self.lun, layer: self.layer.clone(), id: armed.id };
+        let command = Command::Look {
+            lun: self.lun,
+            layer: self.layer.clone(),
+            id: armed.id,
+        };
         match self.controls.ask(&command) {
             Ok(Reply::Refused(refusal)) if refusal.reason == Reason::NotArmed => {}
             Err(_) if self.controls.state() != state => {}
@@ -333,18 +437,36 @@ impl FaultDriver for StorageFault {
                 return Err(DriverError::NotShownAgain { lasts, seen });
             }
             let shown_by = hits(injected, seen);
-            self.gaps.push(FaultGap { from, until: armed.at, shown: at, shown_by });
+            self.gaps.push(FaultGap {
+                from,
+                until: armed.at,
+                shown: at,
+                shown_by,
+            });
         }
-        let again = if self.gaps.is_empty() { "" } else { " since it was armed again" };
+        let again = if self.gaps.is_empty() {
+            ""
+        } else {
+            " since it was armed again"
+        };
         let what = format!("{injected} requests affected{again}; it is disarmed");
-        Ok(Proof { at, seen: Clock::Monotonic.now(), what, value: Some(injected as f64) })
+        Ok(Proof {
+            at,
+            seen: Clock::Monotonic.now(),
+            what,
+            value: Some(injected as f64),
+        })
     }
 }
 
 impl Drop for StorageFault {
     fn drop(&mut self) {
         if let Some(armed) = self.armed {
-            let command = Command::Disarm { lun: self.lun, layer: self.layer.clone(), id: armed.id };
+            let command = Command::Disarm {
+                lun: self.lun,
+                layer: self.layer.clone(),
+                id: armed.id,
+            };
             let _ = self.ask(&command, armed.life);
         }
     }
@@ -366,10 +488,14 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
             );
         }
         (FaultEffect::BadBlocks { percent }, 0) if percent < 100.0 => {
-            return format!("no bad block was read; write bad-blocks:{}%", (percent * 10.0).min(100.0));
+            return format!(
+                "no bad block was read; write bad-blocks:{}%",
+                (percent * 10.0).min(100.0)
+            );
         }
         (FaultEffect::Torn { blocks: 2.. }, 0) => {
-            return "no write was longer; write torn:1, or a larger block_size for the workload".to_string();
+            return "no write was longer; write torn:1, or a larger block_size for the workload"
+                .to_string();
         }
         (_, 1..) if fault.probability < 1.0 => {
             let least = share(EXPECTED / seen as f64);
@@ -387,7 +513,10 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
         FaultEffect::Drop
             | FaultEffect::Torn { .. }
             | FaultEffect::Misdirect { .. }
-            | FaultEffect::Flaky { drops_writes: true, .. }
+            | FaultEffect::Flaky {
+                drops_writes: true,
+                ..
+            }
     );
     let only = |op: Op| {
         [Op::Read, Op::Write, Op::Flush, Op::Unmap]
@@ -396,16 +525,21 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
     };
     match () {
         () if fault.blocks.is_some() => {
-            "no request touched its blocks; write lba= within the workload's region, or omit it".to_string()
+            "no request touched its blocks; write lba= within the workload's region, or omit it"
+                .to_string()
         }
         () if writes_only || only(Op::Write) => {
             "no request was a write; write read = 0.5 for the workload".to_string()
         }
-        () if only(Op::Read) => "no request was a read; write read = 0.5 for the workload".to_string(),
+        () if only(Op::Read) => {
+            "no request was a read; write read = 0.5 for the workload".to_string()
+        }
         () if only(Op::Flush) => {
             "no request was a flush; write flush_every = 100 for the workload".to_string()
         }
-        () if only(Op::Unmap) => "no request was a trim; write trim = 0.1 for the workload".to_string(),
+        () if only(Op::Unmap) => {
+            "no request was a trim; write trim = 0.1 for the workload".to_string()
+        }
         () => format!("no matching request was sent; make it last longer (for = \"{longer}\")"),
     }
 }
@@ -418,20 +552,32 @@ mod tests {
     #[test]
     fn advice_names_a_setting_and_a_value() {
         let check = |words: &str, seen: u64, said: &str| {
-            let told = advice(&DeviceFault::parse(words).unwrap(), seen, Duration::from_millis(200));
+            let told = advice(
+                &DeviceFault::parse(words).unwrap(),
+                seen,
+                Duration::from_millis(200),
+            );
             assert!(told.contains(said), "{words}: {told}");
         };
         check("busy,p=0.000001", 1000, "write p=0.012");
         check("busy,p=0.1", 3, "write p=1");
         check("busy,every=1000", 100, "write every=20");
         check("busy", 0, "for = \"400ms\"");
-        check("busy,lba=9-10", 0, "write lba= within the workload's region");
+        check(
+            "busy,lba=9-10",
+            0,
+            "write lba= within the workload's region",
+        );
         check("drop", 0, "write read = 0.5");
         check("medium-error,op=write", 0, "no request was a write");
         check("medium-error,op=read", 0, "no request was a read");
         check("medium-error,op=flush", 0, "write flush_every = 100");
         check("medium-error,op=unmap", 0, "write trim = 0.1");
-        check("flaky:1h/1ms", 0, "write flaky:50ms/50ms, or for = \"7200s\"");
+        check(
+            "flaky:1h/1ms",
+            0,
+            "write flaky:50ms/50ms, or for = \"7200s\"",
+        );
         check("bad-blocks:1%", 0, "write bad-blocks:10%");
         check("torn:9", 0, "write torn:1");
         check("bad-blocks", 0, "for = ");

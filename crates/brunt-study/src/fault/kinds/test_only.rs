@@ -40,9 +40,18 @@ impl Kind for TestOnly {
         Ok(())
     }
 
-    fn prepare(&self, _common: &FaultCommon, _scene: &mut Scene<'_>) -> Result<Prepared, DriverError> {
+    fn prepare(
+        &self,
+        _common: &FaultCommon,
+        _scene: &mut Scene<'_>,
+    ) -> Result<Prepared, DriverError> {
         let hidden = self.hidden;
-        Ok(Prepared::new(move || Ok(Box::new(Told { hidden, there: None }))))
+        Ok(Prepared::new(move || {
+            Ok(Box::new(Told {
+                hidden,
+                there: None,
+            }))
+        }))
     }
 }
 
@@ -61,13 +70,23 @@ impl FaultDriver for Told {
     }
 
     fn look(&mut self) -> Result<Option<Proof>, DriverError> {
-        let proof = |at| Proof { at, seen: Clock::Monotonic.now(), what: "it is there".into(), value: None };
+        let proof = |at| Proof {
+            at,
+            seen: Clock::Monotonic.now(),
+            what: "it is there".into(),
+            value: None,
+        };
         Ok(self.there.filter(|_| !self.hidden).map(proof))
     }
 
     fn take_away(&mut self) -> Result<Proof, DriverError> {
         self.there.take().ok_or(DriverError::NotThere)?;
         let at = Clock::Monotonic.now();
-        Ok(Proof { at, seen: at, what: "it is gone".into(), value: None })
+        Ok(Proof {
+            at,
+            seen: at,
+            what: "it is gone".into(),
+            value: None,
+        })
     }
 }

@@ -37,7 +37,12 @@ impl Observer for Watch {
                     stop.store(true, Ordering::Relaxed);
                 }
             }
-            Event::Requests(records) => self.0.lock().unwrap().requests.extend(records.iter().cloned()),
+            Event::Requests(records) => self
+                .0
+                .lock()
+                .unwrap()
+                .requests
+                .extend(records.iter().cloned()),
             _ => {}
         }
         Ok(())
@@ -60,18 +65,35 @@ fn run(name: &str, url: &str, workload: &str, faults: &str, stop: bool) -> Ran {
     let experiment =
         Experiment::parse("x.toml", &text).unwrap_or_else(|error| panic!("{}", error.one_line()));
     let mut targets = BTreeMap::from([("disk".to_string(), open_url(url).unwrap())]);
-    let schedule =
-        FaultSchedule::new(&experiment, &mut targets, &BTreeMap::new(), &BTreeMap::new(), None, None)
-            .unwrap();
+    let schedule = FaultSchedule::new(
+        &experiment,
+        &mut targets,
+        &BTreeMap::new(),
+        &BTreeMap::new(),
+        None,
+        None,
+    )
+    .unwrap();
     let backend = Arc::clone(&targets["disk"]);
     let folder = tempfile::tempdir().unwrap();
-    let (told, flag) = (Arc::<Mutex<Told>>::default(), Arc::new(AtomicBool::new(false)));
+    let (told, flag) = (
+        Arc::<Mutex<Told>>::default(),
+        Arc::new(AtomicBool::new(false)),
+    );
     let watch = Watch(Arc::clone(&told), stop.then(|| Arc::clone(&flag)));
     let hooks: Vec<Box<dyn RunHook>> = vec![Box::new(schedule)];
-    let company = Company { observers: vec![Box::new(watch)], hooks };
+    let company = Company {
+        observers: vec![Box::new(watch)],
+        hooks,
+    };
     let result = Study::new(experiment, targets, "test", folder.path(), company).run(&flag);
     let Told { faults, requests } = std::mem::take(&mut *told.lock().unwrap());
-    Ran { result, told: faults, requests, backend }
+    Ran {
+        result,
+        told: faults,
+        requests,
+        backend,
+    }
 }
 
 /// Tries with everything once, twice, up to sixteen times as slow, until it went as it was meant to: a busy machine
@@ -89,7 +111,11 @@ fn again<T>(mut attempt: impl FnMut(u32) -> Result<T, String>) -> T {
 
 /// An attempt of [`again`]: what was seen, if it was as it was meant to be.
 fn meant<T: std::fmt::Debug>(seen: T, is_meant: impl Fn(&T) -> bool) -> Result<T, String> {
-    if is_meant(&seen) { Ok(seen) } else { Err(format!("{seen:#?}")) }
+    if is_meant(&seen) {
+        Ok(seen)
+    } else {
+        Err(format!("{seen:#?}"))
+    }
 }
 
 impl Ran {
@@ -108,7 +134,10 @@ impl Ran {
         let is_during = |request: &&RequestRecord| {
             let within = |fault: &FaultRecord| {
                 request.sent.is_some_and(|sent| sent >= fault.shown)
-                    && request.completed.zip(fault.end).is_some_and(|(completed, end)| completed <= end)
+                    && request
+                        .completed
+                        .zip(fault.end)
+                        .is_some_and(|(completed, end)| completed <= end)
             };
             self.told.iter().any(within)
         };
@@ -125,7 +154,11 @@ impl Ran {
 }
 
 fn load(slower: u32) -> String {
-    format!("interval = \"{}ms\"\nstop = {{ time = \"{}ms\" }}", 50 * slower, 1200 * slower)
+    format!(
+        "interval = \"{}ms\"\nstop = {{ time = \"{}ms\" }}",
+        50 * slower,
+        1200 * slower
+    )
 }
 
 /// The same, with each request kept.
@@ -150,13 +183,22 @@ fn transient_fault(slower: u32) -> String {
 fn transient() {
     let (summary, told, slower) = again(|slower| {
         let fault = transient_fault(slower);
-        let mut ran = run("transient", "memory:16MiB?delay=const:100us", &recorded(slower), &fault, false);
+        let mut ran = run(
+            "transient",
+            "memory:16MiB?delay=const:100us",
+            &recorded(slower),
+            &fault,
+            false,
+        );
         ran.nothing_is_left();
         let during = ran.during_faults();
         let told = std::mem::take(&mut ran.told);
         // Enough of them to tell a half from none and from all.
         let summary = meant(ran.summary()?, |_| during.len() >= 50)?;
-        let failed = during.iter().filter(|request| request.status != RequestStatus::Good).count();
+        let failed = during
+            .iter()
+            .filter(|request| request.status != RequestStatus::Good)
+            .count();
         let share = failed as f64 / during.len() as f64;
         assert!((0.2..0.8).contains(&share), "{failed} of {}", during.len());
         Ok((summary, told, f64::from(slower)))
@@ -166,18 +208,37 @@ fn transient() {
     assert!(told[0].end.is_none() && told[1].end.is_some());
     let point = &summary.points[0];
     for run in &point.runs {
-        let [fault] = run.faults.as_slice() else { panic!("one fault a run") };
-        assert_eq!((fault.name.as_str(), fault.kind.as_str()), ("burst", "storage"));
+        let [fault] = run.faults.as_slice() else {
+            panic!("one fault a run")
+        };
+        assert_eq!(
+            (fault.name.as_str(), fault.kind.as_str()),
+            ("burst", "storage")
+        );
         assert!(fault.start_s >= 0.4 * slower && fault.shown_s >= fault.start_s);
-        assert!(fault.shown_by.starts_with("affected "), "{}", fault.shown_by);
+        assert!(
+            fault.shown_by.starts_with("affected "),
+            "{}",
+            fault.shown_by
+        );
         assert!(fault.end_s.unwrap() >= 0.7 * slower && fault.gone_s > fault.end_s);
         assert!(run.losses["scsi"] > 0);
         let cost = fault.cost.unwrap();
-        assert!(cost.baseline.requests_per_second > 0.0 && cost.response_mean.unwrap().baseline_us > 100.0);
-        assert!(cost.failed_share_before == 0.0 && cost.failed_share > 0.0, "{cost:?}");
+        assert!(
+            cost.baseline.requests_per_second > 0.0
+                && cost.response_mean.unwrap().baseline_us > 100.0
+        );
+        assert!(
+            cost.failed_share_before == 0.0 && cost.failed_share > 0.0,
+            "{cost:?}"
+        );
     }
     assert_eq!((point.degradation.len(), point.degradation[0].runs), (1, 2));
-    assert!(crate::study::table(&summary).iter().any(|line| line.contains("fault burst")));
+    assert!(
+        crate::study::table(&summary)
+            .iter()
+            .any(|line| line.contains("fault burst"))
+    );
 }
 
 /// Requests that are answered while the fault is there take as much longer as was asked for, and their cost is told.
@@ -185,7 +246,13 @@ fn transient() {
 fn slower_answers() {
     let summary = again(|slower| {
         let fault = timed("slow:5ms", 400 * slower, 300 * slower);
-        let ran = run("slower", "memory:16MiB?delay=const:1ms", &recorded(slower), &fault, false);
+        let ran = run(
+            "slower",
+            "memory:16MiB?delay=const:1ms",
+            &recorded(slower),
+            &fault,
+            false,
+        );
         let during = ran.during_faults();
         for request in &during {
             let took = request.completed.unwrap().since(request.sent.unwrap());
@@ -197,25 +264,46 @@ fn slower_answers() {
                 let cost = run.faults[0].cost?;
                 cost.response_mean?.factor.and(cost.response_p99?.factor)
             };
-            !during.is_empty() && summary.points[0].runs.iter().all(|run| is_told(run).is_some())
+            !during.is_empty()
+                && summary.points[0]
+                    .runs
+                    .iter()
+                    .all(|run| is_told(run).is_some())
         })
     });
     for run in &summary.points[0].runs {
         let cost = run.faults[0].cost.unwrap();
         let mean = cost.response_mean.unwrap();
-        assert!(mean.baseline_us >= 1000.0 && mean.high_us > mean.baseline_us, "{mean:?}");
-        assert!(cost.excess_wait_s.is_some() && cost.failed_share == 0.0, "{cost:?}");
+        assert!(
+            mean.baseline_us >= 1000.0 && mean.high_us > mean.baseline_us,
+            "{mean:?}"
+        );
+        assert!(
+            cost.excess_wait_s.is_some() && cost.failed_share == 0.0,
+            "{cost:?}"
+        );
     }
     let lines = crate::study::table(&summary);
-    assert!(lines.iter().any(|line| line.contains("of excess wait")), "{lines:#?}");
+    assert!(
+        lines.iter().any(|line| line.contains("of excess wait")),
+        "{lines:#?}"
+    );
     let (compared, _) = brunt_result::compare::compare_summaries(&summary, &summary, 0.05);
     let of_fault: Vec<&str> = compared
         .iter()
         .filter(|line| line.label.ends_with("fault slow:5ms"))
         .map(|line| line.metric)
         .collect();
-    assert!(["drop", "mean-factor", "p99-factor"].iter().all(|name| of_fault.contains(name)), "{of_fault:?}");
-    assert!(!of_fault.contains(&"failed"), "nothing failed on either side");
+    assert!(
+        ["drop", "mean-factor", "p99-factor"]
+            .iter()
+            .all(|name| of_fault.contains(name)),
+        "{of_fault:?}"
+    );
+    assert!(
+        !of_fault.contains(&"failed"),
+        "nothing failed on either side"
+    );
 }
 
 /// A sticky fault is there for every request, in a layer that the URL names.
@@ -246,8 +334,15 @@ fn the_controller_in_trouble() {
     let cpu = |share: f64, core: usize| {
         format!("[[fault]]\ncpu = {share}\ncores = [{core}]\nat = \"300ms\"\nfor = \"1200ms\"\n")
     };
-    let memory = |size: &str| format!("[[fault]]\nmemory = \"{size}\"\nat = \"400ms\"\nfor = \"300ms\"\n");
-    let ran = run("controller", "memory:16MiB?delay=const:1ms", load, &cpu(0.2, core), false);
+    let memory =
+        |size: &str| format!("[[fault]]\nmemory = \"{size}\"\nat = \"400ms\"\nfor = \"300ms\"\n");
+    let ran = run(
+        "controller",
+        "memory:16MiB?delay=const:1ms",
+        load,
+        &cpu(0.2, core),
+        false,
+    );
     let summary = match ran.result {
         Ok(summary) => summary,
         // A core that real-time work of others fills.
@@ -259,17 +354,30 @@ fn the_controller_in_trouble() {
         }
     };
     for run in &summary.points[0].runs {
-        let [cpu] = run.faults.as_slice() else { panic!("{:?}", run.faults) };
+        let [cpu] = run.faults.as_slice() else {
+            panic!("{:?}", run.faults)
+        };
         assert_eq!(cpu.kind, "cpu");
-        assert!(cpu.shown_by.contains(" take ") && cpu.gone_by.starts_with("took "), "{cpu:?}");
+        assert!(
+            cpu.shown_by.contains(" take ") && cpu.gone_by.starts_with("took "),
+            "{cpu:?}"
+        );
         assert!(cpu.end_s.unwrap() >= 1.5 && cpu.cost.is_some());
     }
     let check = |name: &str, faults: String, said: &str| {
         let ran = run(name, "memory:16MiB?delay=const:1ms", load, &faults, false);
-        let text = ran.result.err().unwrap_or_else(|| panic!("{name} went through")).to_string();
+        let text = ran
+            .result
+            .err()
+            .unwrap_or_else(|| panic!("{name} went through"))
+            .to_string();
         assert!(text.contains(said), "{name}: {text}");
     };
-    check("no such core", cpu(0.2, 1000), "this process may use no others");
+    check(
+        "no such core",
+        cpu(0.2, 1000),
+        "this process may use no others",
+    );
     check("too much", memory("1PiB"), "must stay available");
 }
 
@@ -278,11 +386,21 @@ fn the_controller_in_trouble() {
 fn several() {
     let summary = again(|slower| {
         let faults = transient_fault(slower) + &timed("slow:1ms", 500 * slower, 400 * slower);
-        let ran = run("several", "memory:16MiB?delay=const:100us", &load(slower), &faults, false);
+        let ran = run(
+            "several",
+            "memory:16MiB?delay=const:100us",
+            &load(slower),
+            &faults,
+            false,
+        );
         ran.nothing_is_left();
         ran.summary()
     });
-    let names: Vec<_> = summary.points[0].runs[0].faults.iter().map(|fault| fault.name.clone()).collect();
+    let names: Vec<_> = summary.points[0].runs[0]
+        .faults
+        .iter()
+        .map(|fault| fault.name.clone())
+        .collect();
     assert_eq!(names, ["burst", "slow:1ms"]);
 }
 
@@ -291,20 +409,52 @@ fn several() {
 fn what_does_not_show_fails() {
     let check = |name: &str, workload: &str, fault: &dyn Fn(u32) -> String, said: &str| {
         again(|slower| {
-            let workload = workload.replace("TIME", &format!("stop = {{ time = \"{}ms\" }}", 500 * slower));
-            let ran = run(name, "memory:16MiB?delay=const:100us", &workload, &fault(slower), false);
+            let workload = workload.replace(
+                "TIME",
+                &format!("stop = {{ time = \"{}ms\" }}", 500 * slower),
+            );
+            let ran = run(
+                name,
+                "memory:16MiB?delay=const:100us",
+                &workload,
+                &fault(slower),
+                false,
+            );
             ran.nothing_is_left();
-            let text = ran.result.err().unwrap_or_else(|| panic!("{name} went through")).to_string();
+            let text = ran
+                .result
+                .err()
+                .unwrap_or_else(|| panic!("{name} went through"))
+                .to_string();
             // Too late for its run, on a busy machine, is a reason, too.
-            assert!(text.contains(said) || text.contains("ended before it started"), "{name}: {text}");
+            assert!(
+                text.contains(said) || text.contains("ended before it started"),
+                "{name}: {text}"
+            );
             meant(text, |text| text.contains(said))
         });
     };
-    let timed = |storage: &'static str| move |slower: u32| timed(storage, 100 * slower, 200 * slower);
+    let timed =
+        |storage: &'static str| move |slower: u32| timed(storage, 100 * slower, 200 * slower);
     let reads = "read = 1.0\nTIME";
-    check("flush", reads, &timed("medium-error,op=flush"), "affected none");
-    check("write", reads, &timed("drop"), "none of 0 matching requests");
-    check("never", reads, &timed("busy,p=0.000000001"), "had no visible effect");
+    check(
+        "flush",
+        reads,
+        &timed("medium-error,op=flush"),
+        "affected none",
+    );
+    check(
+        "write",
+        reads,
+        &timed("drop"),
+        "none of 0 matching requests",
+    );
+    check(
+        "never",
+        reads,
+        &timed("busy,p=0.000000001"),
+        "had no visible effect",
+    );
     check(
         "elsewhere",
         "region = { length = \"1MiB\" }\nTIME",
@@ -312,7 +462,12 @@ fn what_does_not_show_fails() {
         "had no visible effect",
     );
     let late = |_| self::timed("busy", 3_600_000, 200);
-    check("late", "stop = { requests = 10 }", &late, "ended before it started");
+    check(
+        "late",
+        "stop = { requests = 10 }",
+        &late,
+        "ended before it started",
+    );
     let sticky = |_| "[[fault]]\ntarget = \"disk\"\nstorage = \"drop\"".to_string();
     check("sticky", reads, &sticky, "had no visible effect");
 }
@@ -321,7 +476,13 @@ fn what_does_not_show_fails() {
 #[test]
 fn interrupted() {
     let (summary, told) = again(|slower| {
-        let ran = run("interrupted", "memory:16MiB", &load(slower), &transient_fault(slower), true);
+        let ran = run(
+            "interrupted",
+            "memory:16MiB",
+            &load(slower),
+            &transient_fault(slower),
+            true,
+        );
         ran.nothing_is_left();
         let told = ran.told.clone();
         Ok((ran.summary()?, told))
@@ -340,7 +501,14 @@ fn layers_are_found() {
         let experiment = Experiment::parse("x.toml", &text).unwrap();
         let mut targets = BTreeMap::from([("disk".to_string(), open_url(url).unwrap())]);
         match (
-            FaultSchedule::new(&experiment, &mut targets, &BTreeMap::new(), &BTreeMap::new(), None, None),
+            FaultSchedule::new(
+                &experiment,
+                &mut targets,
+                &BTreeMap::new(),
+                &BTreeMap::new(),
+                None,
+                None,
+            ),
             said,
         ) {
             (Err(error), Some(said)) => assert!(error.to_string().contains(said), "{error}"),
@@ -349,9 +517,21 @@ fn layers_are_found() {
     };
     check("null:1MiB", "", None);
     check("null:1MiB?fault=off", "", None);
-    check("null:1MiB?fault=off;name=a&fault=off;name=b", "layer = \"b\"", None);
-    check("null:1MiB?fault=off;name=a&fault=off;name=b", "", Some("layer = b, a"));
-    check("null:1MiB?fault=off;name=a", "layer = \"b\"", Some("the layers are a"));
+    check(
+        "null:1MiB?fault=off;name=a&fault=off;name=b",
+        "layer = \"b\"",
+        None,
+    );
+    check(
+        "null:1MiB?fault=off;name=a&fault=off;name=b",
+        "",
+        Some("layer = b, a"),
+    );
+    check(
+        "null:1MiB?fault=off;name=a",
+        "layer = \"b\"",
+        Some("the layers are a"),
+    );
     check("null:1MiB", "layer = \"b\"", Some("?fault=off"));
 }
 
@@ -361,11 +541,15 @@ fn layers_are_found() {
 fn members_fail() {
     let member = "[memory:4MiB]";
     let check = |name: &str, rate: &str, by_itself: bool| {
-        let url =
-            format!("array:raid5,rebuild={rate},{member},{member},{member},spare={member}?delay=const:100us");
+        let url = format!(
+            "array:raid5,rebuild={rate},{member},{member},{member},spare={member}?delay=const:100us"
+        );
         let ends = if by_itself { "by itself (4MiB in " } else { "" };
         let (summary, backend) = again(|slower| {
-            let fault = format!("[[fault]]\ntarget = \"disk\"\nmember = 1\nat = \"{}ms\"", 300 * slower);
+            let fault = format!(
+                "[[fault]]\ntarget = \"disk\"\nmember = 1\nat = \"{}ms\"",
+                300 * slower
+            );
             let load = format!(
                 "read = 0.5\nverify = {{}}\ninterval = \"50ms\"\nstop = {{ time = \"{}ms\" }}",
                 1500 * slower
@@ -374,7 +558,10 @@ fn members_fail() {
             let backend = Arc::clone(&ran.backend);
             // A rebuild may take longer than the run, on a busy machine.
             let summary = meant(ran.summary()?, |summary| {
-                summary.points[0].runs.iter().all(|run| run.faults[0].gone_by.contains(ends))
+                summary.points[0]
+                    .runs
+                    .iter()
+                    .all(|run| run.faults[0].gone_by.contains(ends))
             })?;
             Ok((summary, backend))
         });
@@ -382,11 +569,21 @@ fn members_fail() {
             assert!(run.losses.is_empty(), "{:?}", run.losses);
             let fault = &run.faults[0];
             assert!(fault.shown_by.contains("member 1 is"), "{}", fault.shown_by);
-            assert_eq!(fault.gone_by.contains("by itself (4MiB in "), by_itself, "{}", fault.gone_by);
+            assert_eq!(
+                fault.gone_by.contains("by itself (4MiB in "),
+                by_itself,
+                "{}",
+                fault.gone_by
+            );
         }
         for (_, handle) in backend.handles() {
-            let Some(control) = handle.downcast_ref::<ArrayControl>() else { continue };
-            assert_eq!((control.status().state, control.status().spares.len()), (ArrayState::Optimal, 1));
+            let Some(control) = handle.downcast_ref::<ArrayControl>() else {
+                continue;
+            };
+            assert_eq!(
+                (control.status().state, control.status().spares.len()),
+                (ArrayState::Optimal, 1)
+            );
         }
     };
     check("rebuilt", "40MB", true);
@@ -401,16 +598,30 @@ fn two_members_fail() {
     let url = format!(
         "array:raid1,rebuild_rate=2MB,{member},{member},{member},spare={member},spare={member}?delay=const:100us"
     );
-    let fault =
-        |member: u32, at: u32| format!("[[fault]]\ntarget = \"disk\"\nmember = {member}\nat = \"{at}ms\"\n");
+    let fault = |member: u32, at: u32| {
+        format!("[[fault]]\ntarget = \"disk\"\nmember = {member}\nat = \"{at}ms\"\n")
+    };
     let summary = again(|slower| {
         let faults = fault(0, 300 * slower) + &fault(2, 400 * slower);
-        let load = format!("read = 0.5\nverify = {{}}\nstop = {{ time = \"{}ms\" }}", 800 * slower);
+        let load = format!(
+            "read = 0.5\nverify = {{}}\nstop = {{ time = \"{}ms\" }}",
+            800 * slower
+        );
         run("two members", &url, &load, &faults, false).summary()
     });
     for run in &summary.points[0].runs {
-        assert!(run.losses.is_empty() && run.faults.len() == 2, "{:?}", run.losses);
-        assert!(run.faults.iter().all(|fault| fault.gone_by.contains("whole")), "{:?}", run.faults);
+        assert!(
+            run.losses.is_empty() && run.faults.len() == 2,
+            "{:?}",
+            run.losses
+        );
+        assert!(
+            run.faults
+                .iter()
+                .all(|fault| fault.gone_by.contains("whole")),
+            "{:?}",
+            run.faults
+        );
     }
 }
 
@@ -423,10 +634,22 @@ fn every_run_begins_whole() {
             "[[fault]]\ntarget = \"disk\"\nlayer = \"bad\"\nstorage = \"medium-error\"\nat = \"{}ms\"",
             200 * slower
         );
-        run("whole", url, &format!("stop = {{ time = \"{}ms\" }}", 500 * slower), &fault, false).summary()
+        run(
+            "whole",
+            url,
+            &format!("stop = {{ time = \"{}ms\" }}", 500 * slower),
+            &fault,
+            false,
+        )
+        .summary()
     });
     assert_eq!(summary.points[0].runs.len(), 2);
-    assert!(summary.points[0].runs.iter().all(|run| run.losses.is_empty()));
+    assert!(
+        summary.points[0]
+            .runs
+            .iter()
+            .all(|run| run.losses.is_empty())
+    );
 }
 
 /// A kind that is one file and one line of the table goes all the way: it is read, put in place, shown, on record and
@@ -434,22 +657,39 @@ fn every_run_begins_whole() {
 #[test]
 fn a_kind_of_a_file_and_a_line() {
     let attempt = |name: &str, more: &str, slower: u32| {
-        let load = format!("interval = \"50ms\"\nstop = {{ time = \"{}ms\" }}", 400 * slower);
+        let load = format!(
+            "interval = \"50ms\"\nstop = {{ time = \"{}ms\" }}",
+            400 * slower
+        );
         let times = format!("at = \"{0}ms\"\nfor = \"{0}ms\"\n", 100 * slower);
         let fault = format!("[[fault]]\nname = \"told\"\ntest_only = true\n{more}{times}");
         run(name, "memory:1MiB", &load, &fault, false)
     };
     let summary = again(|slower| attempt("a kind", "", slower).summary());
     for run in &summary.points[0].runs {
-        let [fault] = run.faults.as_slice() else { panic!("{:?}", run.faults) };
-        assert_eq!((fault.name.as_str(), fault.kind.as_str()), ("told", "test_only"));
-        assert_eq!((fault.shown_by.as_str(), fault.gone_by.as_str()), ("it is there", "it is gone"));
+        let [fault] = run.faults.as_slice() else {
+            panic!("{:?}", run.faults)
+        };
+        assert_eq!(
+            (fault.name.as_str(), fault.kind.as_str()),
+            ("told", "test_only")
+        );
+        assert_eq!(
+            (fault.shown_by.as_str(), fault.gone_by.as_str()),
+            ("it is there", "it is gone")
+        );
     }
     again(|slower| {
-        let error = attempt("hidden", "hidden = true\n", slower).result.unwrap_err();
-        let StudyError::Hook { source, .. } = &error else { panic!("{error}") };
+        let error = attempt("hidden", "hidden = true\n", slower)
+            .result
+            .unwrap_err();
+        let StudyError::Hook { source, .. } = &error else {
+            panic!("{error}")
+        };
         assert_eq!(source.reason, VoidReason::FaultUnseen, "{error}");
         // A busy machine may be too late for it.
-        meant(error.to_string(), |text| text.contains("fault 'told': it had no visible effect: nothing"))
+        meant(error.to_string(), |text| {
+            text.contains("fault 'told': it had no visible effect: nothing")
+        })
     });
 }

@@ -5,7 +5,10 @@ use super::*;
 
 /// A run in which the fault is there from 100 to 300 ms, at the first attempt.
 fn load(more: &str, slower: u32) -> String {
-    format!("{more}\ninterval = \"20ms\"\nstop = {{ time = \"{}ms\" }}", 400 * slower)
+    format!(
+        "{more}\ninterval = \"20ms\"\nstop = {{ time = \"{}ms\" }}",
+        400 * slower
+    )
 }
 
 const DEVICE: &str = "memory:4MiB?delay=const:100us";
@@ -32,18 +35,41 @@ fn words_are_met() {
             ran.nothing_is_left();
             // A fault that came late and was met by a few requests only may have done nothing that is read again.
             meant(ran.summary()?, |summary| {
-                summary.points[0].runs.iter().all(|run| run.losses.contains_key(lost_as))
+                summary.points[0]
+                    .runs
+                    .iter()
+                    .all(|run| run.losses.contains_key(lost_as))
             })
         });
         for run in &summary.points[0].runs {
-            let [fault] = run.faults.as_slice() else { panic!("{word}: {:?}", run.faults) };
-            assert!(run.losses.keys().all(|name| name == lost_as), "{word}: {:?}", run.losses);
+            let [fault] = run.faults.as_slice() else {
+                panic!("{word}: {:?}", run.faults)
+            };
+            assert!(
+                run.losses.keys().all(|name| name == lost_as),
+                "{word}: {:?}",
+                run.losses
+            );
             assert_eq!(fault.kind, "storage", "{word}");
-            assert!(fault.shown_by.starts_with("affected "), "{word}: {}", fault.shown_by);
-            assert!(fault.gone_by.ends_with("it is disarmed"), "{word}: {}", fault.gone_by);
-            assert!(fault.start_s >= 0.1 && fault.end_s >= Some(0.3), "{word}: {fault:?}");
+            assert!(
+                fault.shown_by.starts_with("affected "),
+                "{word}: {}",
+                fault.shown_by
+            );
+            assert!(
+                fault.gone_by.ends_with("it is disarmed"),
+                "{word}: {}",
+                fault.gone_by
+            );
+            assert!(
+                fault.start_s >= 0.1 && fault.end_s >= Some(0.3),
+                "{word}: {fault:?}"
+            );
             if word == "unit-attention" {
-                assert_eq!(run.losses[lost_as], 1, "the one worker's device says it once");
+                assert_eq!(
+                    run.losses[lost_as], 1,
+                    "the one worker's device says it once"
+                );
             }
         }
     }
@@ -68,11 +94,18 @@ fn words_that_cannot_be_met() {
             let fault = timed(word, 100 * slower, 200 * slower);
             let ran = run("not met", DEVICE, &load(reads, slower), &fault, false);
             ran.nothing_is_left();
-            let error = ran.result.err().unwrap_or_else(|| panic!("{word} went through"));
-            let StudyError::Hook { source, .. } = &error else { panic!("{word}: {error}") };
+            let error = ran
+                .result
+                .err()
+                .unwrap_or_else(|| panic!("{word} went through"));
+            let StudyError::Hook { source, .. } = &error else {
+                panic!("{word}: {error}")
+            };
             assert_eq!(source.reason, VoidReason::FaultUnseen, "{word}: {error}");
             // Too late for its run, on a busy machine, is a reason, too.
-            meant(error.to_string(), |text| text.contains("had no visible effect"))
+            meant(error.to_string(), |text| {
+                text.contains("had no visible effect")
+            })
         });
     }
 }

@@ -85,27 +85,94 @@ pub enum NodeKind<'a> {
 #[allow(missing_docs)] // the RFC's own names
 pub enum Args<'a> {
     Null,
-    Getattr { object: FileHandle<'a> },
-    Setattr { object: FileHandle<'a>, attributes: SetAttributes<'a>, guard: Option<&'a NfsTime> },
-    Lookup { what: DirOp<'a> },
-    Access { object: FileHandle<'a>, access: u32 },
-    Readlink { symlink: FileHandle<'a> },
-    Read { file: FileHandle<'a>, offset: u64, count: u32 },
-    Write { file: FileHandle<'a>, offset: u64, count: u32, stable: StableHow, data: FileData<'a> },
-    Create { place: DirOp<'a>, how: CreateHow<'a> },
-    Mkdir { place: DirOp<'a>, attributes: SetAttributes<'a> },
-    Symlink { place: DirOp<'a>, attributes: SetAttributes<'a>, target: &'a [u8] },
-    Mknod { place: DirOp<'a>, what: NodeKind<'a> },
-    Remove { object: DirOp<'a> },
-    Rmdir { object: DirOp<'a> },
-    Rename { from: DirOp<'a>, to: DirOp<'a> },
-    Link { file: FileHandle<'a>, link: DirOp<'a> },
-    Readdir { dir: FileHandle<'a>, cookie: u64, cookie_verifier: u64, count: u32 },
-    Readdirplus { dir: FileHandle<'a>, cookie: u64, cookie_verifier: u64, dir_count: u32, max_count: u32 },
-    Fsstat { root: FileHandle<'a> },
-    Fsinfo { root: FileHandle<'a> },
-    Pathconf { object: FileHandle<'a> },
-    Commit { file: FileHandle<'a>, offset: u64, count: u32 },
+    Getattr {
+        object: FileHandle<'a>,
+    },
+    Setattr {
+        object: FileHandle<'a>,
+        attributes: SetAttributes<'a>,
+        guard: Option<&'a NfsTime>,
+    },
+    Lookup {
+        what: DirOp<'a>,
+    },
+    Access {
+        object: FileHandle<'a>,
+        access: u32,
+    },
+    Readlink {
+        symlink: FileHandle<'a>,
+    },
+    Read {
+        file: FileHandle<'a>,
+        offset: u64,
+        count: u32,
+    },
+    Write {
+        file: FileHandle<'a>,
+        offset: u64,
+        count: u32,
+        stable: StableHow,
+        data: FileData<'a>,
+    },
+    Create {
+        place: DirOp<'a>,
+        how: CreateHow<'a>,
+    },
+    Mkdir {
+        place: DirOp<'a>,
+        attributes: SetAttributes<'a>,
+    },
+    Symlink {
+        place: DirOp<'a>,
+        attributes: SetAttributes<'a>,
+        target: &'a [u8],
+    },
+    Mknod {
+        place: DirOp<'a>,
+        what: NodeKind<'a>,
+    },
+    Remove {
+        object: DirOp<'a>,
+    },
+    Rmdir {
+        object: DirOp<'a>,
+    },
+    Rename {
+        from: DirOp<'a>,
+        to: DirOp<'a>,
+    },
+    Link {
+        file: FileHandle<'a>,
+        link: DirOp<'a>,
+    },
+    Readdir {
+        dir: FileHandle<'a>,
+        cookie: u64,
+        cookie_verifier: u64,
+        count: u32,
+    },
+    Readdirplus {
+        dir: FileHandle<'a>,
+        cookie: u64,
+        cookie_verifier: u64,
+        dir_count: u32,
+        max_count: u32,
+    },
+    Fsstat {
+        root: FileHandle<'a>,
+    },
+    Fsinfo {
+        root: FileHandle<'a>,
+    },
+    Pathconf {
+        object: FileHandle<'a>,
+    },
+    Commit {
+        file: FileHandle<'a>,
+        offset: u64,
+        count: u32,
+    },
 }
 
 /// Reads the arguments of `procedure`.
@@ -132,18 +199,41 @@ pub fn read_args<'a>(
 ) -> Result<(), ParseError> {
     match procedure {
         Procedure::Null => *args = Args::Null,
-        Procedure::Getattr => *args = Args::Getattr { object: handle(cur)? },
+        Procedure::Getattr => {
+            *args = Args::Getattr {
+                object: handle(cur)?,
+            }
+        }
         Procedure::Setattr => {
             *args = Args::Setattr {
                 object: handle(cur)?,
                 attributes: set_attributes(cur)?,
-                guard: if cur.boolean()? { Some(cur.view()?) } else { None },
+                guard: if cur.boolean()? {
+                    Some(cur.view()?)
+                } else {
+                    None
+                },
             }
         }
         Procedure::Lookup => *args = Args::Lookup { what: dir_op(cur)? },
-        Procedure::Access => *args = Args::Access { object: handle(cur)?, access: cur.u32()? },
-        Procedure::Readlink => *args = Args::Readlink { symlink: handle(cur)? },
-        Procedure::Read => *args = Args::Read { file: handle(cur)?, offset: cur.u64()?, count: cur.u32()? },
+        Procedure::Access => {
+            *args = Args::Access {
+                object: handle(cur)?,
+                access: cur.u32()?,
+            }
+        }
+        Procedure::Readlink => {
+            *args = Args::Readlink {
+                symlink: handle(cur)?,
+            }
+        }
+        Procedure::Read => {
+            *args = Args::Read {
+                file: handle(cur)?,
+                offset: cur.u64()?,
+                count: cur.u32()?,
+            }
+        }
         Procedure::Write => {
             *args = Args::Write {
                 file: handle(cur)?,
@@ -153,17 +243,53 @@ pub fn read_args<'a>(
                 data: cur.data(DATA_BYTES_MAX, "a WRITE carries at most 16 MiB")?,
             }
         }
-        Procedure::Create => *args = Args::Create { place: dir_op(cur)?, how: create_how(cur)? },
-        Procedure::Mkdir => *args = Args::Mkdir { place: dir_op(cur)?, attributes: set_attributes(cur)? },
-        Procedure::Symlink => {
-            *args =
-                Args::Symlink { place: dir_op(cur)?, attributes: set_attributes(cur)?, target: path(cur)? };
+        Procedure::Create => {
+            *args = Args::Create {
+                place: dir_op(cur)?,
+                how: create_how(cur)?,
+            }
         }
-        Procedure::Mknod => *args = Args::Mknod { place: dir_op(cur)?, what: node_kind(cur)? },
-        Procedure::Remove => *args = Args::Remove { object: dir_op(cur)? },
-        Procedure::Rmdir => *args = Args::Rmdir { object: dir_op(cur)? },
-        Procedure::Rename => *args = Args::Rename { from: dir_op(cur)?, to: dir_op(cur)? },
-        Procedure::Link => *args = Args::Link { file: handle(cur)?, link: dir_op(cur)? },
+        Procedure::Mkdir => {
+            *args = Args::Mkdir {
+                place: dir_op(cur)?,
+                attributes: set_attributes(cur)?,
+            }
+        }
+        Procedure::Symlink => {
+            *args = Args::Symlink {
+                place: dir_op(cur)?,
+                attributes: set_attributes(cur)?,
+                target: path(cur)?,
+            };
+        }
+        Procedure::Mknod => {
+            *args = Args::Mknod {
+                place: dir_op(cur)?,
+                what: node_kind(cur)?,
+            }
+        }
+        Procedure::Remove => {
+            *args = Args::Remove {
+                object: dir_op(cur)?,
+            }
+        }
+        Procedure::Rmdir => {
+            *args = Args::Rmdir {
+                object: dir_op(cur)?,
+            }
+        }
+        Procedure::Rename => {
+            *args = Args::Rename {
+                from: dir_op(cur)?,
+                to: dir_op(cur)?,
+            }
+        }
+        Procedure::Link => {
+            *args = Args::Link {
+                file: handle(cur)?,
+                link: dir_op(cur)?,
+            }
+        }
         Procedure::Readdir => {
             *args = Args::Readdir {
                 dir: handle(cur)?,
@@ -183,9 +309,17 @@ pub fn read_args<'a>(
         }
         Procedure::Fsstat => *args = Args::Fsstat { root: handle(cur)? },
         Procedure::Fsinfo => *args = Args::Fsinfo { root: handle(cur)? },
-        Procedure::Pathconf => *args = Args::Pathconf { object: handle(cur)? },
+        Procedure::Pathconf => {
+            *args = Args::Pathconf {
+                object: handle(cur)?,
+            }
+        }
         Procedure::Commit => {
-            *args = Args::Commit { file: handle(cur)?, offset: cur.u64()?, count: cur.u32()? }
+            *args = Args::Commit {
+                file: handle(cur)?,
+                offset: cur.u64()?,
+                count: cur.u32()?,
+            }
         }
     }
     Ok(())
@@ -222,26 +356,52 @@ impl<'a> Args<'a> {
 /// [`Args::handle`] before the arguments are read: every call but NULL begins with it.
 #[inline]
 pub fn leading_handle(procedure: Procedure, mut args: Cursor<'_>) -> Option<FileHandle<'_>> {
-    if procedure == Procedure::Null { None } else { handle(&mut args).ok() }
+    if procedure == Procedure::Null {
+        None
+    } else {
+        handle(&mut args).ok()
+    }
 }
 
 #[inline]
 pub(super) fn handle<'a>(cur: &mut Cursor<'a>) -> Result<FileHandle<'a>, ParseError> {
-    cur.opaque(FILE_HANDLE_V3_BYTES_MAX, "a file handle has at most 64 bytes").map(FileHandle)
+    cur.opaque(
+        FILE_HANDLE_V3_BYTES_MAX,
+        "a file handle has at most 64 bytes",
+    )
+    .map(FileHandle)
 }
 
 #[inline]
 fn dir_op<'a>(cur: &mut Cursor<'a>) -> Result<DirOp<'a>, ParseError> {
-    Ok(DirOp { dir: handle(cur)?, name: name(cur)? })
+    Ok(DirOp {
+        dir: handle(cur)?,
+        name: name(cur)?,
+    })
 }
 
 fn set_attributes<'a>(cur: &mut Cursor<'a>) -> Result<SetAttributes<'a>, ParseError> {
     let optional = |cur: &mut Cursor<'a>| -> Result<Option<u32>, ParseError> {
-        Ok(if cur.boolean()? { Some(cur.u32()?) } else { None })
+        Ok(if cur.boolean()? {
+            Some(cur.u32()?)
+        } else {
+            None
+        })
     };
     let (mode, uid, gid) = (optional(cur)?, optional(cur)?, optional(cur)?);
-    let size = if cur.boolean()? { Some(cur.u64()?) } else { None };
-    Ok(SetAttributes { mode, uid, gid, size, atime: set_time(cur)?, mtime: set_time(cur)? })
+    let size = if cur.boolean()? {
+        Some(cur.u64()?)
+    } else {
+        None
+    };
+    Ok(SetAttributes {
+        mode,
+        uid,
+        gid,
+        size,
+        atime: set_time(cur)?,
+        mtime: set_time(cur)?,
+    })
 }
 
 fn set_time<'a>(cur: &mut Cursor<'a>) -> Result<SetTime<'a>, ParseError> {

@@ -7,7 +7,17 @@ use crate::{Cursor, ParseError};
 
 /// `nfstime3`.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
 )]
 #[repr(C)]
 pub struct NfsTime {
@@ -19,7 +29,17 @@ pub struct NfsTime {
 
 /// `fattr3`: 84 bytes.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
 )]
 #[repr(C)]
 #[allow(missing_docs)] // the RFC's own names
@@ -77,7 +97,9 @@ impl Attributes {
 }
 
 /// `wcc_attr`: what the server remembers of the file before the operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 #[allow(missing_docs)]
 pub struct PreOpAttributes {
@@ -98,11 +120,22 @@ pub struct Wcc<'a> {
 /// `post_op_attr`.
 #[inline]
 pub(super) fn post_op<'a>(cur: &mut Cursor<'a>) -> Result<Option<&'a Attributes>, ParseError> {
-    if cur.boolean()? { cur.view().map(Some) } else { Ok(None) }
+    if cur.boolean()? {
+        cur.view().map(Some)
+    } else {
+        Ok(None)
+    }
 }
 
 #[inline]
 pub(super) fn wcc<'a>(cur: &mut Cursor<'a>) -> Result<Wcc<'a>, ParseError> {
-    let before = if cur.boolean()? { Some(cur.view()?) } else { None };
-    Ok(Wcc { before, after: post_op(cur)? })
+    let before = if cur.boolean()? {
+        Some(cur.view()?)
+    } else {
+        None
+    };
+    Ok(Wcc {
+        before,
+        after: post_op(cur)?,
+    })
 }

@@ -5,8 +5,8 @@ mod attributes;
 mod results;
 
 pub use args::{
-    Args, CreateHow, DirOp, NodeKind, SetAttributes, SetTime, StableHow, leading_handle, parse_args,
-    read_args,
+    Args, CreateHow, DirOp, NodeKind, SetAttributes, SetTime, StableHow, leading_handle,
+    parse_args, read_args,
 };
 pub use attributes::{Attributes, FileType, NfsTime, PreOpAttributes, Wcc};
 pub use results::{Entries, Entry, ResultBody, Results, parse_results, read_results};

@@ -18,7 +18,10 @@ pub struct Results<'a> {
 impl Default for Results<'_> {
     /// NULL's.
     fn default() -> Self {
-        Results { status: Status::OK, body: ResultBody::Empty }
+        Results {
+            status: Status::OK,
+            body: ResultBody::Empty,
+        }
     }
 }
 
@@ -179,7 +182,13 @@ fn entry<'a>(cur: &mut Cursor<'a>, plus: bool) -> Result<Entry<'a>, ParseError> 
     let (fileid, name, cookie) = (cur.u64()?, name(cur)?, cur.u64()?);
     let attributes = if plus { post_op(cur)? } else { None };
     let handle = if plus { post_op_handle(cur)? } else { None };
-    Ok(Entry { fileid, name, cookie, attributes, handle })
+    Ok(Entry {
+        fileid,
+        name,
+        cookie,
+        attributes,
+        handle,
+    })
 }
 
 /// Reads the results of `procedure`.
@@ -187,7 +196,10 @@ fn entry<'a>(cur: &mut Cursor<'a>, plus: bool) -> Result<Entry<'a>, ParseError> 
 /// # Errors
 /// Cut short, or not what RFC 1813 says.
 #[inline]
-pub fn parse_results<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<Results<'a>, ParseError> {
+pub fn parse_results<'a>(
+    procedure: Procedure,
+    cur: &mut Cursor<'a>,
+) -> Result<Results<'a>, ParseError> {
     let mut results = Results::default();
     read_results(procedure, cur, &mut results)?;
     Ok(results)
@@ -245,7 +257,10 @@ fn failure<'a>(procedure: Procedure, cur: &mut Cursor<'a>) -> Result<ResultBody<
             wccs[0] = wcc(cur)?;
         }
     }
-    Ok(ResultBody::Failed { attributes, wcc: wccs })
+    Ok(ResultBody::Failed {
+        attributes,
+        wcc: wccs,
+    })
 }
 
 #[inline]
@@ -256,15 +271,33 @@ fn success<'a>(
 ) -> Result<(), ParseError> {
     match procedure {
         Procedure::Null => *body = ResultBody::Empty,
-        Procedure::Getattr => *body = ResultBody::Getattr { attributes: cur.view()? },
+        Procedure::Getattr => {
+            *body = ResultBody::Getattr {
+                attributes: cur.view()?,
+            }
+        }
         Procedure::Setattr | Procedure::Remove | Procedure::Rmdir => {
             *body = ResultBody::Changed { wcc: wcc(cur)? }
         }
         Procedure::Lookup => {
-            *body = ResultBody::Lookup { object: handle(cur)?, attributes: post_op(cur)?, dir: post_op(cur)? }
+            *body = ResultBody::Lookup {
+                object: handle(cur)?,
+                attributes: post_op(cur)?,
+                dir: post_op(cur)?,
+            }
         }
-        Procedure::Access => *body = ResultBody::Access { attributes: post_op(cur)?, access: cur.u32()? },
-        Procedure::Readlink => *body = ResultBody::Readlink { attributes: post_op(cur)?, target: path(cur)? },
+        Procedure::Access => {
+            *body = ResultBody::Access {
+                attributes: post_op(cur)?,
+                access: cur.u32()?,
+            }
+        }
+        Procedure::Readlink => {
+            *body = ResultBody::Readlink {
+                attributes: post_op(cur)?,
+                target: path(cur)?,
+            }
+        }
         Procedure::Read => {
             *body = ResultBody::Read {
                 attributes: post_op(cur)?,
@@ -288,17 +321,37 @@ fn success<'a>(
                 dir: wcc(cur)?,
             }
         }
-        Procedure::Rename => *body = ResultBody::Rename { from: wcc(cur)?, to: wcc(cur)? },
-        Procedure::Link => *body = ResultBody::Link { attributes: post_op(cur)?, dir: wcc(cur)? },
+        Procedure::Rename => {
+            *body = ResultBody::Rename {
+                from: wcc(cur)?,
+                to: wcc(cur)?,
+            }
+        }
+        Procedure::Link => {
+            *body = ResultBody::Link {
+                attributes: post_op(cur)?,
+                dir: wcc(cur)?,
+            }
+        }
         Procedure::Readdir | Procedure::Readdirplus => {
             let (dir, cookie_verifier) = (post_op(cur)?, cur.u64()?);
             let (entries, eof) = Entries::read(cur, procedure == Procedure::Readdirplus)?;
-            *body = ResultBody::Readdir { dir, cookie_verifier, entries, eof }
+            *body = ResultBody::Readdir {
+                dir,
+                cookie_verifier,
+                entries,
+                eof,
+            }
         }
         Procedure::Fsstat => *body = fsstat(cur)?,
         Procedure::Fsinfo => *body = fsinfo(cur)?,
         Procedure::Pathconf => *body = pathconf(cur)?,
-        Procedure::Commit => *body = ResultBody::Commit { wcc: wcc(cur)?, verifier: cur.u64()? },
+        Procedure::Commit => {
+            *body = ResultBody::Commit {
+                wcc: wcc(cur)?,
+                verifier: cur.u64()?,
+            }
+        }
     }
     Ok(())
 }
@@ -346,5 +399,9 @@ fn pathconf<'a>(cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
 
 #[inline]
 fn post_op_handle<'a>(cur: &mut Cursor<'a>) -> Result<Option<FileHandle<'a>>, ParseError> {
-    if cur.boolean()? { handle(cur).map(Some) } else { Ok(None) }
+    if cur.boolean()? {
+        handle(cur).map(Some)
+    } else {
+        Ok(None)
+    }
 }

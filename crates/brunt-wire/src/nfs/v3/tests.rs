@@ -12,7 +12,10 @@ struct Golden {
 /// Messages of a real capture: each procedure, succeeding and (where it occurred) failing.
 fn goldens() -> Vec<Golden> {
     let bytes = |text: &str| {
-        (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+        (0..text.len())
+            .step_by(2)
+            .map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap())
+            .collect()
     };
     include_str!("../../../testdata/nfs3-messages.hex")
         .lines()
@@ -53,7 +56,12 @@ fn every_procedure_to_the_last_byte() {
         let mut cur = Cursor::new(call);
         let args = parse_args(procedure, &mut cur).unwrap();
         assert_eq!(cur.rest(), [], "{} call", procedure.name());
-        assert_eq!(leading_handle(procedure, Cursor::new(call)), args.handle(), "{} call", procedure.name());
+        assert_eq!(
+            leading_handle(procedure, Cursor::new(call)),
+            args.handle(),
+            "{} call",
+            procedure.name()
+        );
         let mut cur = Cursor::new(reply);
         parse_results(procedure, &mut cur).unwrap();
         assert_eq!(cur.rest(), [], "{} reply", procedure.name());
@@ -67,7 +75,10 @@ fn every_procedure_to_the_last_byte() {
         for end in (0..reply.len()).filter(|end| *end < 1000 || reply.len() - end < 300) {
             match parse_results(procedure, &mut Cursor::new(&reply[..end])) {
                 Err(ParseError::Incomplete(need)) => assert!(need > end),
-                Ok(Results { body: ResultBody::Read { data, .. }, .. }) => {
+                Ok(Results {
+                    body: ResultBody::Read { data, .. },
+                    ..
+                }) => {
                     assert!(data.bytes.len() <= data.len as usize)
                 }
                 other => panic!("{} reply cut at {end}: {other:?}", procedure.name()),
@@ -95,17 +106,22 @@ fn damage_never_panics() {
     for golden in goldens().iter().filter(|g| g.program == rpc::PROGRAM_NFS) {
         let procedure = Procedure::from_number(golden.procedure).unwrap();
         for _ in 0..2000 {
-            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            random = random
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             let mut call = body(&golden.call).to_vec();
             let mut reply = body(&golden.reply).to_vec();
             for bytes in [&mut call, &mut reply] {
-                if let Some(at) = (!bytes.is_empty()).then(|| (random >> 33) as usize % bytes.len()) {
+                if let Some(at) = (!bytes.is_empty()).then(|| (random >> 33) as usize % bytes.len())
+                {
                     bytes[at] = (random >> 20) as u8;
                 }
             }
             let _ = parse_args(procedure, &mut Cursor::new(&call));
-            if let Ok(Results { body: ResultBody::Readdir { entries, .. }, .. }) =
-                parse_results(procedure, &mut Cursor::new(&reply))
+            if let Ok(Results {
+                body: ResultBody::Readdir { entries, .. },
+                ..
+            }) = parse_results(procedure, &mut Cursor::new(&reply))
             {
                 assert_eq!(entries.iter().count() as u32, entries.count());
             }
@@ -120,32 +136,71 @@ fn args(golden: &Golden) -> Args<'_> {
 
 fn results(golden: &Golden) -> ResultBody<'_> {
     let procedure = Procedure::from_number(golden.procedure).unwrap();
-    parse_results(procedure, &mut Cursor::new(body(&golden.reply))).unwrap().body
+    parse_results(procedure, &mut Cursor::new(body(&golden.reply)))
+        .unwrap()
+        .body
 }
 
 /// Fields of real messages come out with the values that tshark shows for them.
 #[test]
 fn fields() {
     let read = golden(Procedure::Read);
-    let Args::Read { file, offset: 3239, count: 1 } = args(&read) else { panic!("{:?}", args(&read)) };
+    let Args::Read {
+        file,
+        offset: 3239,
+        count: 1,
+    } = args(&read)
+    else {
+        panic!("{:?}", args(&read))
+    };
     assert_eq!(file.0.len(), 28);
-    let ResultBody::Read { attributes: Some(attributes), count: 0, eof: true, data } = results(&read) else {
+    let ResultBody::Read {
+        attributes: Some(attributes),
+        count: 0,
+        eof: true,
+        data,
+    } = results(&read)
+    else {
         panic!("{:?}", results(&read))
     };
-    assert_eq!((attributes.kind(), attributes.mode.get(), data.len), (FileType::Regular, 0o644, 0));
-    assert_eq!((attributes.fileid.get(), attributes.mtime.nseconds.get()), (4143, 294131875));
+    assert_eq!(
+        (attributes.kind(), attributes.mode.get(), data.len),
+        (FileType::Regular, 0o644, 0)
+    );
+    assert_eq!(
+        (attributes.fileid.get(), attributes.mtime.nseconds.get()),
+        (4143, 294131875)
+    );
 
     let write = golden(Procedure::Write);
-    let Args::Write { offset: 2422, count: 1, stable: StableHow::FileSync, data, .. } = args(&write) else {
+    let Args::Write {
+        offset: 2422,
+        count: 1,
+        stable: StableHow::FileSync,
+        data,
+        ..
+    } = args(&write)
+    else {
         panic!("{:?}", args(&write))
     };
     assert_eq!((data.at, data.len, data.bytes), (52, 1, &b"r"[..]));
-    let ResultBody::Write { wcc, count: 1, .. } = results(&write) else { panic!("{:?}", results(&write)) };
+    let ResultBody::Write { wcc, count: 1, .. } = results(&write) else {
+        panic!("{:?}", results(&write))
+    };
     assert_eq!((wcc.before, wcc.after.unwrap().size.get()), (None, 2423));
 
     let create = golden(Procedure::Create);
-    let Args::Create { place, how: CreateHow::Guarded(set) } = args(&create) else { panic!() };
-    assert_eq!((place.name, set.mode, set.size), (&b"file0_589.c"[..], Some(0o644), None));
+    let Args::Create {
+        place,
+        how: CreateHow::Guarded(set),
+    } = args(&create)
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (place.name, set.mode, set.size),
+        (&b"file0_589.c"[..], Some(0o644), None)
+    );
 
     let lookup = golden(Procedure::Lookup);
     assert!(matches!(args(&lookup), Args::Lookup { what } if what.name == b"file180_3c6.c"));
@@ -154,13 +209,24 @@ fn fields() {
     );
 
     let fsinfo = golden(Procedure::Fsinfo);
-    assert!(matches!(results(&fsinfo), ResultBody::Fsinfo { read_max: 1048576, .. }));
+    assert!(matches!(
+        results(&fsinfo),
+        ResultBody::Fsinfo {
+            read_max: 1048576,
+            ..
+        }
+    ));
 
     let plus = golden(Procedure::Readdirplus);
-    let ResultBody::Readdir { entries, .. } = results(&plus) else { panic!() };
+    let ResultBody::Readdir { entries, .. } = results(&plus) else {
+        panic!()
+    };
     assert_eq!(entries.iter().next().unwrap().name, b".");
     assert_eq!(
-        entries.iter().filter(|e| e.handle.is_some() && e.attributes.is_some()).count(),
+        entries
+            .iter()
+            .filter(|e| e.handle.is_some() && e.attributes.is_some())
+            .count(),
         entries.count() as usize
     );
 }

@@ -51,9 +51,9 @@ impl<'a> OpenClaim<'a> {
     /// The name in the current directory that is opened, if it is one.
     pub fn name(&self) -> Option<&'a [u8]> {
         match *self {
-            OpenClaim::Null(name) | OpenClaim::DelegateCur(_, name) | OpenClaim::DelegatePrev(name) => {
-                Some(name)
-            }
+            OpenClaim::Null(name)
+            | OpenClaim::DelegateCur(_, name)
+            | OpenClaim::DelegatePrev(name) => Some(name),
             _ => None,
         }
     }
@@ -289,12 +289,16 @@ pub enum Args<'a> {
 
 #[inline]
 pub(super) fn handle<'a>(cur: &mut Cursor<'a>) -> Result<FileHandle<'a>, ParseError> {
-    cur.opaque(FILE_HANDLE_BYTES_MAX, "a file handle has at most 128 bytes").map(FileHandle)
+    cur.opaque(FILE_HANDLE_BYTES_MAX, "a file handle has at most 128 bytes")
+        .map(FileHandle)
 }
 
 #[inline]
 pub(super) fn opaque<'a>(cur: &mut Cursor<'a>) -> Result<&'a [u8], ParseError> {
-    cur.opaque(OPAQUE_BYTES_MAX, "an owner or verifier has at most 1024 bytes")
+    cur.opaque(
+        OPAQUE_BYTES_MAX,
+        "an owner or verifier has at most 1024 bytes",
+    )
 }
 
 #[inline]
@@ -326,9 +330,13 @@ pub(super) fn stable_how(cur: &mut Cursor<'_>) -> Result<StableHow, ParseError> 
 #[inline]
 pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     let number = cur.u32()?;
-    let Some(op) = Op::from_number(number) else { return Ok(Args::Unknown(number)) };
+    let Some(op) = Op::from_number(number) else {
+        return Ok(Args::Unknown(number));
+    };
     Ok(match op {
-        Op::Putfh => Args::Putfh { object: handle(cur)? },
+        Op::Putfh => Args::Putfh {
+            object: handle(cur)?,
+        },
         Op::Sequence => Args::Sequence {
             session: cur.view()?,
             sequence: cur.u32()?,
@@ -336,8 +344,14 @@ pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
             highest_slot: cur.u32()?,
             cache: cur.boolean()?,
         },
-        Op::Getattr => Args::Getattr { mask: Bitmap::read(cur)? },
-        Op::Read => Args::Read { stateid: stateid(cur)?, offset: cur.u64()?, count: cur.u32()? },
+        Op::Getattr => Args::Getattr {
+            mask: Bitmap::read(cur)?,
+        },
+        Op::Read => Args::Read {
+            stateid: stateid(cur)?,
+            offset: cur.u64()?,
+            count: cur.u32()?,
+        },
         Op::Write => Args::Write {
             stateid: stateid(cur)?,
             offset: cur.u64()?,
@@ -356,12 +370,19 @@ pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
         Op::Illegal => Args::Other(op),
         Op::Close => {
             cur.skip(4)?;
-            Args::Close { stateid: stateid(cur)? }
+            Args::Close {
+                stateid: stateid(cur)?,
+            }
         }
-        Op::Commit => Args::Commit { offset: cur.u64()?, count: cur.u32()? },
+        Op::Commit => Args::Commit {
+            offset: cur.u64()?,
+            count: cur.u32()?,
+        },
         Op::Open => open(cur)?,
         Op::Create => create(cur)?,
-        Op::Delegreturn => Args::Delegreturn { stateid: stateid(cur)? },
+        Op::Delegreturn => Args::Delegreturn {
+            stateid: stateid(cur)?,
+        },
         Op::Link => Args::Link { name: name(cur)? },
         Op::Lock => lock(cur)?,
         Op::Lockt => lockt(cur)?,
@@ -375,10 +396,16 @@ pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
             mask: Bitmap::read(cur)?,
         },
         Op::Remove => Args::Remove { name: name(cur)? },
-        Op::Rename => Args::Rename { from: name(cur)?, to: name(cur)? },
+        Op::Rename => Args::Rename {
+            from: name(cur)?,
+            to: name(cur)?,
+        },
         Op::Renew => Args::Renew { client: cur.u64()? },
         Op::Secinfo => Args::Secinfo { name: name(cur)? },
-        Op::Setattr => Args::Setattr { stateid: stateid(cur)?, attributes: FileAttributes::read(cur)? },
+        Op::Setattr => Args::Setattr {
+            stateid: stateid(cur)?,
+            attributes: FileAttributes::read(cur)?,
+        },
         Op::Setclientid => setclientid(cur)?,
         other => parse_later(other, cur)?,
     })
@@ -389,20 +416,41 @@ fn parse_later<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError>
     Ok(match op {
         Op::ExchangeId => exchange_id(cur)?,
         Op::CreateSession => create_session(cur)?,
-        Op::DestroySession => Args::DestroySession { session: cur.view()? },
+        Op::DestroySession => Args::DestroySession {
+            session: cur.view()?,
+        },
         Op::Layoutget => {
             cur.skip(4)?;
             let (kind, iomode, offset, length) = (cur.u32()?, cur.u32()?, cur.u64()?, cur.u64()?);
             // minlength, stateid, maxcount
             cur.skip(8 + 16 + 4)?;
-            Args::Layoutget { kind, iomode, offset, length }
+            Args::Layoutget {
+                kind,
+                iomode,
+                offset,
+                length,
+            }
         }
-        Op::ReclaimComplete => Args::ReclaimComplete { one_fs: cur.boolean()? },
-        Op::Allocate => Args::Allocate { stateid: stateid(cur)?, offset: cur.u64()?, length: cur.u64()? },
-        Op::Deallocate => Args::Deallocate { stateid: stateid(cur)?, offset: cur.u64()?, length: cur.u64()? },
+        Op::ReclaimComplete => Args::ReclaimComplete {
+            one_fs: cur.boolean()?,
+        },
+        Op::Allocate => Args::Allocate {
+            stateid: stateid(cur)?,
+            offset: cur.u64()?,
+            length: cur.u64()?,
+        },
+        Op::Deallocate => Args::Deallocate {
+            stateid: stateid(cur)?,
+            offset: cur.u64()?,
+            length: cur.u64()?,
+        },
         Op::Copy => {
             cur.skip(32)?;
-            let args = Args::Copy { from_offset: cur.u64()?, to_offset: cur.u64()?, count: cur.u64()? };
+            let args = Args::Copy {
+                from_offset: cur.u64()?,
+                to_offset: cur.u64()?,
+                count: cur.u64()?,
+            };
             cur.skip(8)?;
             for _ in 0..elements(cur)? {
                 network_location(cur)?;
@@ -411,16 +459,31 @@ fn parse_later<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError>
         }
         Op::Clone => {
             cur.skip(32)?;
-            Args::Clone { from_offset: cur.u64()?, to_offset: cur.u64()?, count: cur.u64()? }
+            Args::Clone {
+                from_offset: cur.u64()?,
+                to_offset: cur.u64()?,
+                count: cur.u64()?,
+            }
         }
         Op::IoAdvise => {
             cur.skip(16)?;
-            let args = Args::IoAdvise { offset: cur.u64()?, count: cur.u64()? };
+            let args = Args::IoAdvise {
+                offset: cur.u64()?,
+                count: cur.u64()?,
+            };
             Bitmap::read(cur)?;
             args
         }
-        Op::ReadPlus => Args::ReadPlus { stateid: stateid(cur)?, offset: cur.u64()?, count: cur.u32()? },
-        Op::Seek => Args::Seek { stateid: stateid(cur)?, offset: cur.u64()?, hole: cur.u32()? == 1 },
+        Op::ReadPlus => Args::ReadPlus {
+            stateid: stateid(cur)?,
+            offset: cur.u64()?,
+            count: cur.u32()?,
+        },
+        Op::Seek => Args::Seek {
+            stateid: stateid(cur)?,
+            offset: cur.u64()?,
+            hole: cur.u32()? == 1,
+        },
         Op::WriteSame => {
             let stateid = stateid(cur)?;
             stable_how(cur)?;
@@ -437,7 +500,10 @@ fn parse_later<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError>
         Op::Getxattr => Args::Getxattr { name: name(cur)? },
         Op::Setxattr => {
             cur.skip(4)?;
-            Args::Setxattr { name: name(cur)?, value: body(cur)? }
+            Args::Setxattr {
+                name: name(cur)?,
+                value: body(cur)?,
+            }
         }
         Op::Removexattr => Args::Removexattr { name: name(cur)? },
         other => {
@@ -448,7 +514,11 @@ fn parse_later<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError>
 }
 
 fn lockt<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
-    let args = Args::Lockt { kind: cur.u32()?, offset: cur.u64()?, length: cur.u64()? };
+    let args = Args::Lockt {
+        kind: cur.u32()?,
+        offset: cur.u64()?,
+        length: cur.u64()?,
+    };
     cur.skip(8)?;
     opaque(cur)?;
     Ok(args)
@@ -457,20 +527,33 @@ fn lockt<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
 fn locku<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     let kind = cur.u32()?;
     cur.skip(4)?;
-    Ok(Args::Locku { kind, stateid: stateid(cur)?, offset: cur.u64()?, length: cur.u64()? })
+    Ok(Args::Locku {
+        kind,
+        stateid: stateid(cur)?,
+        offset: cur.u64()?,
+        length: cur.u64()?,
+    })
 }
 
 fn open_downgrade<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     let stateid = stateid(cur)?;
     cur.skip(4)?;
-    Ok(Args::OpenDowngrade { stateid, access: cur.u32()?, deny: cur.u32()? })
+    Ok(Args::OpenDowngrade {
+        stateid,
+        access: cur.u32()?,
+        deny: cur.u32()?,
+    })
 }
 
 fn setclientid<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     let (verifier, id, callback_program) = (cur.u64()?, opaque(cur)?, cur.u32()?);
     network_address(cur)?;
     cur.skip(4)?;
-    Ok(Args::Setclientid { verifier, id, callback_program })
+    Ok(Args::Setclientid {
+        verifier,
+        id,
+        callback_program,
+    })
 }
 
 fn open<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
@@ -497,7 +580,14 @@ fn open<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
         6 => OpenClaim::DelegPrevFh,
         _ => return Err(cur.malformed(4, "open_claim_type4 is 0 to 6")),
     };
-    Ok(Args::Open { access, deny, client, owner, create, claim })
+    Ok(Args::Open {
+        access,
+        deny,
+        client,
+        owner,
+        create,
+        claim,
+    })
 }
 
 fn create<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
@@ -507,7 +597,11 @@ fn create<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
         5 => CreateKind::Link(path(cur)?),
         other => CreateKind::Plain(other),
     };
-    Ok(Args::Create { kind, name: name(cur)?, attributes: FileAttributes::read(cur)? })
+    Ok(Args::Create {
+        kind,
+        name: name(cur)?,
+        attributes: FileAttributes::read(cur)?,
+    })
 }
 
 fn lock<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
@@ -516,13 +610,23 @@ fn lock<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
         cur.skip(4)?;
         let open = stateid(cur)?;
         cur.skip(4)?;
-        Locker::New { open, client: cur.u64()?, owner: opaque(cur)? }
+        Locker::New {
+            open,
+            client: cur.u64()?,
+            owner: opaque(cur)?,
+        }
     } else {
         let held = stateid(cur)?;
         cur.skip(4)?;
         Locker::Old(held)
     };
-    Ok(Args::Lock { kind, reclaim, offset, length, locker })
+    Ok(Args::Lock {
+        kind,
+        reclaim,
+        offset,
+        length,
+        locker,
+    })
 }
 
 /// `netaddr4`: a network's name and an address in it.
@@ -557,7 +661,11 @@ pub(super) fn protected_operations(cur: &mut Cursor<'_>) -> Result<(), ParseErro
 }
 
 fn exchange_id<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
-    let args = Args::ExchangeId { verifier: cur.u64()?, owner: opaque(cur)?, flags: cur.u32()? };
+    let args = Args::ExchangeId {
+        verifier: cur.u64()?,
+        owner: opaque(cur)?,
+        flags: cur.u32()?,
+    };
     match cur.u32()? {
         0 => {}
         1 => protected_operations(cur)?,
@@ -592,7 +700,13 @@ fn create_session<'a>(cur: &mut Cursor<'a>) -> Result<Args<'a>, ParseError> {
     channel(cur)?;
     let callback_program = cur.u32()?;
     security_parameters(cur)?;
-    Ok(Args::CreateSession { client, sequence, flags, slots, callback_program })
+    Ok(Args::CreateSession {
+        client,
+        sequence,
+        flags,
+        slots,
+        callback_program,
+    })
 }
 
 /// `callback_sec_parms4<>`.
@@ -625,7 +739,9 @@ fn skip(op: Op, cur: &mut Cursor<'_>) -> Result<(), ParseError> {
         Op::Nverify | Op::Verify => FileAttributes::read(cur).map(|_| ()),
         Op::Openattr | Op::SecinfoNoName => cur.skip(4),
         Op::OpenConfirm => cur.skip(20),
-        Op::SetclientidConfirm | Op::FreeStateid | Op::OffloadCancel | Op::OffloadStatus => cur.skip(16),
+        Op::SetclientidConfirm | Op::FreeStateid | Op::OffloadCancel | Op::OffloadStatus => {
+            cur.skip(16)
+        }
         Op::ReleaseLockowner => {
             cur.skip(8)?;
             opaque(cur).map(|_| ())

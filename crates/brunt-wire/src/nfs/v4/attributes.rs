@@ -38,7 +38,10 @@ impl<'a> Bitmap<'a> {
     /// Whether `number` is in it.
     #[inline]
     pub fn has(&self, number: u32) -> bool {
-        let word = self.0.get(number as usize / 32 * 4..).and_then(|rest| rest.first_chunk::<4>());
+        let word = self
+            .0
+            .get(number as usize / 32 * 4..)
+            .and_then(|rest| rest.first_chunk::<4>());
         word.is_some_and(|word| u32::from_be_bytes(*word) >> (number % 32) & 1 == 1)
     }
 
@@ -68,7 +71,10 @@ pub struct NfsTime {
 impl NfsTime {
     #[inline]
     pub(super) fn read(cur: &mut Cursor<'_>) -> Result<NfsTime, ParseError> {
-        Ok(NfsTime { seconds: cur.u64()? as i64, nseconds: cur.u32()? })
+        Ok(NfsTime {
+            seconds: cur.u64()? as i64,
+            nseconds: cur.u32()?,
+        })
     }
 }
 
@@ -83,7 +89,11 @@ pub enum SetTime {
 
 impl SetTime {
     fn read(cur: &mut Cursor<'_>) -> Result<SetTime, ParseError> {
-        Ok(if cur.u32()? == 1 { SetTime::ClientTime(NfsTime::read(cur)?) } else { SetTime::ServerTime })
+        Ok(if cur.u32()? == 1 {
+            SetTime::ClientTime(NfsTime::read(cur)?)
+        } else {
+            SetTime::ServerTime
+        })
     }
 }
 
@@ -189,7 +199,18 @@ fn skip(number: u32, cur: &mut Cursor<'_>) -> Result<bool, ParseError> {
         // supported_attrs, suppattr_exclcreat
         0 | 75 => drop(Bitmap::read(cur)?),
         // Booleans and 32 bits: fh_expire_type, lease_time, aclsupport, maxlink, ...
-        2 | 5..=7 | 9..=10 | 13..=18 | 25..=26 | 28..=29 | 34 | 46 | 65..=66 | 76..=77 | 79 | 82..=83 => {
+        2
+        | 5..=7
+        | 9..=10
+        | 13..=18
+        | 25..=26
+        | 28..=29
+        | 34
+        | 46
+        | 65..=66
+        | 76..=77
+        | 79
+        | 82..=83 => {
             cur.skip(4)?;
         }
         // 64 bits: counts of files and bytes, maxread, maxwrite, quotas, space, retention_hold

@@ -82,12 +82,19 @@ impl<'a> CallbackCompound<'a> {
         }
         cur.skip(4)?;
         let count = cur.count(OPERATIONS_MAX, "a compound has at most 1024 operations")?;
-        Ok(CallbackCompound { minor_version, count, cur: *cur })
+        Ok(CallbackCompound {
+            minor_version,
+            count,
+            cur: *cur,
+        })
     }
 
     /// Its operations; nothing follows one that is not looked into.
     pub fn operations(&self) -> CallbackOps<'a> {
-        CallbackOps { cur: self.cur, left: self.count }
+        CallbackOps {
+            cur: self.cur,
+            left: self.count,
+        }
     }
 }
 
@@ -113,17 +120,29 @@ impl<'a> Iterator for CallbackOps<'a> {
 
 fn parse<'a>(cur: &mut Cursor<'a>) -> Result<CallbackArgs<'a>, ParseError> {
     Ok(match cur.u32()? {
-        3 => CallbackArgs::Getattr { object: handle(cur)?, mask: Bitmap::read(cur)? },
-        4 => CallbackArgs::Recall { stateid: stateid(cur)?, truncate: cur.boolean()?, object: handle(cur)? },
+        3 => CallbackArgs::Getattr {
+            object: handle(cur)?,
+            mask: Bitmap::read(cur)?,
+        },
+        4 => CallbackArgs::Recall {
+            stateid: stateid(cur)?,
+            truncate: cur.boolean()?,
+            object: handle(cur)?,
+        },
         8 => {
             let keep = cur.u32()?;
             Bitmap::read(cur)?;
             CallbackArgs::RecallAny { keep }
         }
-        10 => CallbackArgs::RecallSlot { target_highest_slot: cur.u32()? },
+        10 => CallbackArgs::RecallSlot {
+            target_highest_slot: cur.u32()?,
+        },
         11 => {
-            let args =
-                CallbackArgs::Sequence { session: cur.view()?, sequence: cur.u32()?, slot: cur.u32()? };
+            let args = CallbackArgs::Sequence {
+                session: cur.view()?,
+                sequence: cur.u32()?,
+                slot: cur.u32()?,
+            };
             // highest slot, cachethis
             cur.skip(8)?;
             // Calls that this one depends on, by session.

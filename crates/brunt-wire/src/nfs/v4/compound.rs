@@ -43,13 +43,21 @@ impl<'a> CompoundArgs<'a> {
             return Err(cur.malformed(4, "the minor version is 0 to 2"));
         }
         let count = cur.count(OPERATIONS_MAX, "a compound has at most 1024 operations")?;
-        Ok(CompoundArgs { tag, minor_version, count, cur: *cur })
+        Ok(CompoundArgs {
+            tag,
+            minor_version,
+            count,
+            cur: *cur,
+        })
     }
 
     /// Its operations, in order; the last may be an error, and nothing follows one that is not known.
     #[inline]
     pub fn operations(&self) -> CompoundOperations<'a> {
-        CompoundOperations { cur: self.cur, left: self.count }
+        CompoundOperations {
+            cur: self.cur,
+            left: self.count,
+        }
     }
 }
 
@@ -63,13 +71,21 @@ impl<'a> CompoundResults<'a> {
         let status = Status(cur.u32()?);
         let tag = cur.opaque(OPAQUE_BYTES_MAX, "a tag has at most 1024 bytes")?;
         let count = cur.count(OPERATIONS_MAX, "a compound has at most 1024 operations")?;
-        Ok(CompoundResults { status, tag, count, cur: *cur })
+        Ok(CompoundResults {
+            status,
+            tag,
+            count,
+            cur: *cur,
+        })
     }
 
     /// Its operations' results, in order; the last may be an error.
     #[inline]
     pub fn operations(&self) -> Replies<'a> {
-        Replies { cur: self.cur, left: self.count }
+        Replies {
+            cur: self.cur,
+            left: self.count,
+        }
     }
 }
 
@@ -122,7 +138,14 @@ impl<'a> Iterator for Replies<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
         let result = results::parse(&mut self.cur);
-        if matches!(result, Err(_) | Ok(OpResult { body: ResultBody::Unknown, .. })) {
+        if matches!(
+            result,
+            Err(_)
+                | Ok(OpResult {
+                    body: ResultBody::Unknown,
+                    ..
+                })
+        ) {
             self.left = 0;
         }
         Some(result)
@@ -193,7 +216,14 @@ impl<'a> Walk<'a> {
     pub fn new(call: &CompoundArgs<'a>, reply: Option<&CompoundResults<'a>>) -> Walk<'a> {
         let replies = reply.map(CompoundResults::operations);
         let (current, saved) = (CurrentFile::Unset, CurrentFile::Unset);
-        Walk { calls: call.operations(), replies, current, saved, call_end: None, reply_end: None }
+        Walk {
+            calls: call.operations(),
+            replies,
+            current,
+            saved,
+            call_end: None,
+            reply_end: None,
+        }
     }
 
     /// Why the call was read no further; `None` while nothing was wrong.
@@ -212,7 +242,11 @@ impl<'a> Walk<'a> {
     fn next_result(&mut self, args: &Args<'a>) -> Option<OpResult<'a>> {
         match self.replies.as_mut()?.next()? {
             // A server answers what it was asked, or ILLEGAL.
-            Ok(result) if args.op().is_none_or(|op| result.number == op as u32 || result.number == 10044) => {
+            Ok(result)
+                if args
+                    .op()
+                    .is_none_or(|op| result.number == op as u32 || result.number == 10044) =>
+            {
                 if result.body == ResultBody::Unknown {
                     self.reply_end = Some(CompoundEnd::Unknown(result.number));
                     self.replies = None;
@@ -251,7 +285,12 @@ impl<'a> Iterator for Walk<'a> {
             self.call_end = Some(CompoundEnd::Unknown(number));
         }
         let result = self.next_result(&args);
-        let step = CompoundStep { args, result, current: self.current, saved: self.saved };
+        let step = CompoundStep {
+            args,
+            result,
+            current: self.current,
+            saved: self.saved,
+        };
         if result.is_none_or(|result| result.status == Status::OK) {
             match args {
                 Args::Putfh { object } => self.current = CurrentFile::Handle(object),
@@ -259,13 +298,22 @@ impl<'a> Iterator for Walk<'a> {
                 Args::Lookup { .. } | Args::Lookupp | Args::Create { .. } => {
                     self.current = CurrentFile::Named
                 }
-                Args::Open { claim, .. } if claim.name().is_some() => self.current = CurrentFile::Named,
-                Args::Open { claim: OpenClaim::Previous(_), .. } => {}
+                Args::Open { claim, .. } if claim.name().is_some() => {
+                    self.current = CurrentFile::Named
+                }
+                Args::Open {
+                    claim: OpenClaim::Previous(_),
+                    ..
+                } => {}
                 Args::Other(super::Op::Openattr) => self.current = CurrentFile::Named,
                 Args::Savefh => self.saved = self.current,
                 Args::Restorefh => self.current = self.saved,
                 Args::Getfh => {
-                    if let Some(OpResult { body: ResultBody::Getfh { object }, .. }) = result {
+                    if let Some(OpResult {
+                        body: ResultBody::Getfh { object },
+                        ..
+                    }) = result
+                    {
                         self.current = CurrentFile::Handle(object);
                     }
                 }

@@ -16,9 +16,12 @@ pub use args::{Args, CreateKind, Locker, OpenClaim, OpenCreate, Stateid};
 pub use attributes::{Attributes, Bitmap, FileAttributes, NfsTime, SetTime};
 pub use callback::{CallbackArgs, CallbackCompound, CallbackOps};
 pub use compound::{
-    CompoundArgs, CompoundEnd, CompoundOperations, CompoundResults, CompoundStep, CurrentFile, Replies, Walk,
+    CompoundArgs, CompoundEnd, CompoundOperations, CompoundResults, CompoundStep, CurrentFile,
+    Replies, Walk,
 };
-pub use results::{ChangeInfo, Delegation, Entries, Entry, OpResult, ResultBody, Segment, Segments};
+pub use results::{
+    ChangeInfo, Delegation, Entries, Entry, OpResult, ResultBody, Segment, Segments,
+};
 pub use status::Status;
 
 /// The longest handle of NFSv4 (RFC 8881, 3.1).

@@ -1,8 +1,8 @@
 //! What the operations of a compound answer: each begins with its own number and status.
 
 use super::args::{
-    Stateid, body, channel, elements, handle, implementation, network_address, network_location, opaque,
-    protected_operations, stable_how, stateid,
+    Stateid, body, channel, elements, handle, implementation, network_address, network_location,
+    opaque, protected_operations, stable_how, stateid,
 };
 use super::attributes::{Bitmap, FileAttributes, ace};
 use super::{Op, Status};
@@ -163,11 +163,16 @@ impl<'a> Entries<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
         let mut cur = Cursor::new(self.bytes);
         // They were read once before, so no error is possible here.
-        (0..self.count).map_while(move |_| cur.boolean().and_then(|_| Entries::entry(&mut cur)).ok())
+        (0..self.count)
+            .map_while(move |_| cur.boolean().and_then(|_| Entries::entry(&mut cur)).ok())
     }
 
     fn entry(cur: &mut Cursor<'a>) -> Result<Entry<'a>, ParseError> {
-        Ok(Entry { cookie: cur.u64()?, name: name(cur)?, attributes: FileAttributes::read(cur)? })
+        Ok(Entry {
+            cookie: cur.u64()?,
+            name: name(cur)?,
+            attributes: FileAttributes::read(cur)?,
+        })
     }
 
     fn read(cur: &mut Cursor<'a>) -> Result<Entries<'a>, ParseError> {
@@ -177,7 +182,10 @@ impl<'a> Entries<'a> {
             Entries::entry(cur)?;
             count += 1;
         }
-        Ok(Entries { bytes: &bytes[..cur.at() - start], count })
+        Ok(Entries {
+            bytes: &bytes[..cur.at() - start],
+            count,
+        })
     }
 }
 
@@ -206,7 +214,10 @@ impl<'a> Segments<'a> {
 
     fn segment(cur: &mut Cursor<'a>) -> Result<Segment<'a>, ParseError> {
         Ok(match cur.u32()? {
-            0 => Segment::Data(cur.u64()?, cur.opaque(DATA_BYTES_MAX, "a READ_PLUS carries at most 16 MiB")?),
+            0 => Segment::Data(
+                cur.u64()?,
+                cur.opaque(DATA_BYTES_MAX, "a READ_PLUS carries at most 16 MiB")?,
+            ),
             1 => Segment::Hole(cur.u64()?, cur.u64()?),
             _ => return Err(cur.malformed(4, "data_content4 is 0 or 1")),
         })
@@ -218,13 +229,20 @@ impl<'a> Segments<'a> {
         for _ in 0..count {
             Segments::segment(cur)?;
         }
-        Ok(Segments { bytes: &bytes[..cur.at() - start], count })
+        Ok(Segments {
+            bytes: &bytes[..cur.at() - start],
+            count,
+        })
     }
 }
 
 #[inline]
 fn change(cur: &mut Cursor<'_>) -> Result<ChangeInfo, ParseError> {
-    Ok(ChangeInfo { atomic: cur.boolean()?, before: cur.u64()?, after: cur.u64()? })
+    Ok(ChangeInfo {
+        atomic: cur.boolean()?,
+        before: cur.u64()?,
+        after: cur.u64()?,
+    })
 }
 
 /// Reads the next operation's results.
@@ -239,7 +257,11 @@ pub(super) fn parse<'a>(cur: &mut Cursor<'a>) -> Result<OpResult<'a>, ParseError
         }
         None => ResultBody::Unknown,
     };
-    Ok(OpResult { number, status, body })
+    Ok(OpResult {
+        number,
+        status,
+        body,
+    })
 }
 
 /// What operations say although they failed.
@@ -252,7 +274,9 @@ fn failed(op: Op, status: Status, cur: &mut Cursor<'_>) -> Result<(), ParseError
             opaque(cur).map(|_| ())
         }
         (Op::Setclientid, Status::CLID_INUSE) => network_address(cur),
-        (Op::Getdeviceinfo, Status::TOOSMALL) | (Op::Layoutget, Status::LAYOUTTRYLATER) => cur.skip(4),
+        (Op::Getdeviceinfo, Status::TOOSMALL) | (Op::Layoutget, Status::LAYOUTTRYLATER) => {
+            cur.skip(4)
+        }
         (Op::Copy, Status::OFFLOAD_NO_REQS) => cur.skip(8),
         _ => Ok(()),
     }
@@ -268,42 +292,68 @@ fn succeeded<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseEr
             target_highest_slot: cur.u32()?,
             flags: cur.u32()?,
         },
-        Op::Getattr => ResultBody::Getattr { attributes: FileAttributes::read(cur)? },
+        Op::Getattr => ResultBody::Getattr {
+            attributes: FileAttributes::read(cur)?,
+        },
         Op::Read => ResultBody::Read {
             eof: cur.boolean()?,
             data: cur.data(DATA_BYTES_MAX, "a READ carries at most 16 MiB")?,
         },
-        Op::Write => {
-            ResultBody::Write { count: cur.u32()?, committed: stable_how(cur)?, verifier: cur.u64()? }
-        }
-        Op::Access => ResultBody::Access { supported: cur.u32()?, access: cur.u32()? },
-        Op::Getfh => ResultBody::Getfh { object: handle(cur)? },
+        Op::Write => ResultBody::Write {
+            count: cur.u32()?,
+            committed: stable_how(cur)?,
+            verifier: cur.u64()?,
+        },
+        Op::Access => ResultBody::Access {
+            supported: cur.u32()?,
+            access: cur.u32()?,
+        },
+        Op::Getfh => ResultBody::Getfh {
+            object: handle(cur)?,
+        },
         Op::Open => open(cur)?,
         Op::Close | Op::Lock | Op::Locku | Op::OpenConfirm | Op::OpenDowngrade => {
-            ResultBody::State { stateid: stateid(cur)? }
+            ResultBody::State {
+                stateid: stateid(cur)?,
+            }
         }
-        Op::Commit => ResultBody::Commit { verifier: cur.u64()? },
+        Op::Commit => ResultBody::Commit {
+            verifier: cur.u64()?,
+        },
         Op::Create => {
             let directory = change(cur)?;
             Bitmap::read(cur)?;
             ResultBody::Changed { directory }
         }
-        Op::Link | Op::Remove | Op::Setxattr | Op::Removexattr => {
-            ResultBody::Changed { directory: change(cur)? }
-        }
-        Op::Rename => ResultBody::Rename { from: change(cur)?, to: change(cur)? },
-        Op::Readdir => {
-            ResultBody::Readdir { verifier: cur.u64()?, entries: Entries::read(cur)?, eof: cur.boolean()? }
-        }
+        Op::Link | Op::Remove | Op::Setxattr | Op::Removexattr => ResultBody::Changed {
+            directory: change(cur)?,
+        },
+        Op::Rename => ResultBody::Rename {
+            from: change(cur)?,
+            to: change(cur)?,
+        },
+        Op::Readdir => ResultBody::Readdir {
+            verifier: cur.u64()?,
+            entries: Entries::read(cur)?,
+            eof: cur.boolean()?,
+        },
         Op::Readlink => ResultBody::Readlink { target: path(cur)? },
-        Op::ReadPlus => ResultBody::ReadPlus { eof: cur.boolean()?, segments: Segments::read(cur)? },
-        Op::Seek => ResultBody::Seek { eof: cur.boolean()?, offset: cur.u64()? },
+        Op::ReadPlus => ResultBody::ReadPlus {
+            eof: cur.boolean()?,
+            segments: Segments::read(cur)?,
+        },
+        Op::Seek => ResultBody::Seek {
+            eof: cur.boolean()?,
+            offset: cur.u64()?,
+        },
         Op::Copy => {
             let count = write_response(cur)?;
             cur.skip(8)?;
             ResultBody::Copy { count }
         }
-        Op::WriteSame => ResultBody::Copy { count: write_response(cur)? },
+        Op::WriteSame => ResultBody::Copy {
+            count: write_response(cur)?,
+        },
         Op::Setclientid => {
             let client = cur.u64()?;
             cur.skip(8)?;
@@ -328,7 +378,12 @@ fn succeeded<'a>(op: Op, cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseEr
 fn open<'a>(cur: &mut Cursor<'a>) -> Result<ResultBody<'a>, ParseError> {
     let (stateid, directory, flags) = (stateid(cur)?, change(cur)?, cur.u32()?);
     Bitmap::read(cur)?;
-    Ok(ResultBody::Open { stateid, directory, flags, delegation: delegation(cur)? })
+    Ok(ResultBody::Open {
+        stateid,
+        directory,
+        flags,
+        delegation: delegation(cur)?,
+    })
 }
 
 /// `open_delegation4`.

@@ -10,14 +10,20 @@ struct Golden {
 /// Compounds of a real capture (Linux 6.1 with 4.0, 4.1 and 4.2, and libnfs), one of each shape.
 fn goldens() -> Vec<Golden> {
     let bytes = |text: &str| -> Vec<u8> {
-        (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+        (0..text.len())
+            .step_by(2)
+            .map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap())
+            .collect()
     };
     include_str!("../../../testdata/nfs4-messages.hex")
         .lines()
         .filter(|line| !line.starts_with('#'))
         .map(|line| {
             let (call, reply) = line.split_once(' ').unwrap();
-            Golden { call: bytes(call), reply: bytes(reply) }
+            Golden {
+                call: bytes(call),
+                reply: bytes(reply),
+            }
         })
         .collect()
 }
@@ -39,21 +45,41 @@ fn every_shape_to_the_last_byte() {
         let call = CompoundArgs::parse(&mut Cursor::new(body(&golden.call))).unwrap();
         let mut calls = call.operations();
         let asked: Vec<Args<'_>> = calls.by_ref().map(Result::unwrap).collect();
-        assert_eq!((asked.len() as u32, calls.rest()), (call.count, &[][..]), "{asked:?}");
+        assert_eq!(
+            (asked.len() as u32, calls.rest()),
+            (call.count, &[][..]),
+            "{asked:?}"
+        );
         let reply = CompoundResults::parse(&mut Cursor::new(body(&golden.reply))).unwrap();
         let mut replies = reply.operations();
         let answered: Vec<OpResult<'_>> = replies.by_ref().map(Result::unwrap).collect();
-        assert_eq!((answered.len() as u32, replies.rest()), (reply.count, &[][..]), "{answered:?}");
+        assert_eq!(
+            (answered.len() as u32, replies.rest()),
+            (reply.count, &[][..]),
+            "{answered:?}"
+        );
         assert_eq!(answered.last().map(|last| last.status), Some(reply.status));
         minors.insert(call.minor_version);
         for step in Walk::new(&call, Some(&reply)) {
             seen.insert(step.args.op().unwrap());
-            if let Some(OpResult { body: ResultBody::Getattr { attributes }, .. }) = step.result {
+            if let Some(OpResult {
+                body: ResultBody::Getattr { attributes },
+                ..
+            }) = step.result
+            {
                 assert_eq!(attributes.parse().unparsed, None);
             }
-            if let Some(OpResult { body: ResultBody::Readdir { entries, .. }, .. }) = step.result {
+            if let Some(OpResult {
+                body: ResultBody::Readdir { entries, .. },
+                ..
+            }) = step.result
+            {
                 assert_eq!(entries.iter().count() as u32, entries.count());
-                assert!(entries.iter().all(|entry| entry.attributes.parse().unparsed.is_none()));
+                assert!(
+                    entries
+                        .iter()
+                        .all(|entry| entry.attributes.parse().unparsed.is_none())
+                );
             }
         }
     }
@@ -72,13 +98,19 @@ fn cut_anywhere_is_incomplete() {
         let (call, reply) = (body(&golden.call), body(&golden.reply));
         for end in 0..call.len() {
             match CompoundArgs::parse(&mut Cursor::new(&call[..end])) {
-                Ok(parsed) => parsed.operations().filter_map(Result::err).for_each(|e| incomplete(e, end)),
+                Ok(parsed) => parsed
+                    .operations()
+                    .filter_map(Result::err)
+                    .for_each(|e| incomplete(e, end)),
                 Err(error) => incomplete(error, end),
             }
         }
         for end in (0..reply.len()).filter(|end| *end < 1000 || reply.len() - end < 300) {
             match CompoundResults::parse(&mut Cursor::new(&reply[..end])) {
-                Ok(parsed) => parsed.operations().filter_map(Result::err).for_each(|e| incomplete(e, end)),
+                Ok(parsed) => parsed
+                    .operations()
+                    .filter_map(Result::err)
+                    .for_each(|e| incomplete(e, end)),
                 Err(error) => incomplete(error, end),
             }
         }
@@ -91,14 +123,18 @@ fn damage_never_panics() {
     let mut random = 7u64;
     for golden in goldens() {
         for _ in 0..1000 {
-            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            random = random
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             let mut call = body(&golden.call).to_vec();
             let mut reply = body(&golden.reply).to_vec();
             for bytes in [&mut call, &mut reply] {
                 let at = (random >> 33) as usize % bytes.len();
                 bytes[at] = (random >> 20) as u8;
             }
-            let Ok(parsed) = CompoundArgs::parse(&mut Cursor::new(&call)) else { continue };
+            let Ok(parsed) = CompoundArgs::parse(&mut Cursor::new(&call)) else {
+                continue;
+            };
             let answer = CompoundResults::parse(&mut Cursor::new(&reply)).ok();
             for step in Walk::new(&parsed, answer.as_ref()) {
                 match step.result.map(|result| result.body) {
@@ -127,7 +163,10 @@ fn unknown_operations_end_the_reading() {
     assert_eq!(asked, [Args::Getfh, Args::Unknown(99)]);
     let bytes = words(&[0, 0, 3, 24, 0, 99, 0, 10, 0, 0]);
     let reply = CompoundResults::parse(&mut Cursor::new(&bytes)).unwrap();
-    let answered: Vec<_> = reply.operations().map(|result| result.unwrap().body).collect();
+    let answered: Vec<_> = reply
+        .operations()
+        .map(|result| result.unwrap().body)
+        .collect();
     assert_eq!(answered, [ResultBody::Empty, ResultBody::Unknown]);
 }
 
@@ -135,12 +174,31 @@ fn unknown_operations_end_the_reading() {
 #[test]
 fn unknown_attributes_end_the_list() {
     // type (1), size (4), number 90, in three words; their values: 1, 4096, and eight bytes.
-    let bytes = words(&[3, 1 << 1 | 1 << 4, 0, 1 << (90 - 64), 20, 1, 0, 4096, 7, 7, 0xffff]);
+    let bytes = words(&[
+        3,
+        1 << 1 | 1 << 4,
+        0,
+        1 << (90 - 64),
+        20,
+        1,
+        0,
+        4096,
+        7,
+        7,
+        0xffff,
+    ]);
     let mut cur = Cursor::new(&bytes);
     let attributes = FileAttributes::read(&mut cur).unwrap();
-    assert_eq!(cur.u32().unwrap(), 0xffff, "the list was walked over as a whole");
+    assert_eq!(
+        cur.u32().unwrap(),
+        0xffff,
+        "the list was walked over as a whole"
+    );
     let found = attributes.parse();
-    assert_eq!((found.kind, found.size, found.unparsed), (Some(1), Some(4096), Some(90)));
+    assert_eq!(
+        (found.kind, found.size, found.unparsed),
+        (Some(1), Some(4096), Some(90))
+    );
     assert_eq!(attributes.mask.iter().collect::<Vec<_>>(), [1, 4, 90]);
     assert!(attributes.mask.has(90) && !attributes.mask.has(89) && !attributes.mask.has(4000));
 }
@@ -153,13 +211,23 @@ fn current_and_saved_handles() {
     let handle = u32::from_be_bytes(*b"abcd");
     let other = u32::from_be_bytes(*b"efgh");
     let call = words(&[0, 1, 6, 22, 4, handle, 32, 15, 1, name, 10, 31, 10]);
-    let reply = words(&[0, 0, 6, 22, 0, 32, 0, 15, 0, 10, 0, 4, other, 31, 0, 10, 0, 4, handle]);
+    let reply = words(&[
+        0, 0, 6, 22, 0, 32, 0, 15, 0, 10, 0, 4, other, 31, 0, 10, 0, 4, handle,
+    ]);
     let call = CompoundArgs::parse(&mut Cursor::new(&call)).unwrap();
     let reply = CompoundResults::parse(&mut Cursor::new(&reply)).unwrap();
-    let places: Vec<CurrentFile<'_>> = Walk::new(&call, Some(&reply)).map(|step| step.current).collect();
+    let places: Vec<CurrentFile<'_>> = Walk::new(&call, Some(&reply))
+        .map(|step| step.current)
+        .collect();
     let at = |handle: &'static [u8]| CurrentFile::Handle(crate::nfs::FileHandle(handle));
-    let expected =
-        [CurrentFile::Unset, at(b"abcd"), at(b"abcd"), CurrentFile::Named, at(b"efgh"), at(b"abcd")];
+    let expected = [
+        CurrentFile::Unset,
+        at(b"abcd"),
+        at(b"abcd"),
+        CurrentFile::Named,
+        at(b"efgh"),
+        at(b"abcd"),
+    ];
     assert_eq!(places, expected);
 }
 
@@ -167,16 +235,27 @@ fn current_and_saved_handles() {
 #[test]
 fn callbacks() {
     let mut bytes = words(&[0, 1, 0, 3]);
-    bytes.extend(words(&[11, 1, 2, 3, 4, 9, 0, 0, 1, 1, 5, 6, 7, 8, 1, 30, 31]));
+    bytes.extend(words(&[
+        11, 1, 2, 3, 4, 9, 0, 0, 1, 1, 5, 6, 7, 8, 1, 30, 31,
+    ]));
     bytes.extend(words(&[4, 1, 2, 3, 4, 0, 4, 0x61626364]));
     bytes.extend(words(&[5, 1]));
     let callback = CallbackCompound::parse(&mut Cursor::new(&bytes)).unwrap();
-    let names: Vec<_> = callback.operations().map(|args| args.unwrap().name()).collect();
+    let names: Vec<_> = callback
+        .operations()
+        .map(|args| args.unwrap().name())
+        .collect();
     assert_eq!(names, ["CB_SEQUENCE", "CB_RECALL", "CB_LAYOUTRECALL"]);
     for end in 0..bytes.len() - 8 {
         let cut = CallbackCompound::parse(&mut Cursor::new(&bytes[..end]));
         let error = cut.map(|c| c.operations().find_map(Result::err).expect("cut"));
-        assert!(matches!(error, Ok(ParseError::Incomplete(_)) | Err(ParseError::Incomplete(_))), "{end}");
+        assert!(
+            matches!(
+                error,
+                Ok(ParseError::Incomplete(_)) | Err(ParseError::Incomplete(_))
+            ),
+            "{end}"
+        );
     }
 }
 
@@ -185,7 +264,13 @@ fn callbacks() {
 fn operations_table() {
     for op in Op::ALL {
         assert_eq!(Op::from_number(*op as u32), Some(*op));
-        assert_eq!(Op::ALL.iter().filter(|other| other.name() == op.name()).count(), 1);
+        assert_eq!(
+            Op::ALL
+                .iter()
+                .filter(|other| other.name() == op.name())
+                .count(),
+            1
+        );
     }
     assert_eq!(Op::ALL.len(), 74);
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brunt_core::{Clock, Span};
 use brunt_host::{
-    ClockEstimate, ClockOffset, ConnectOptions, HostAddress, HostError, HostNews, RateModel, RemoteHost,
+    ClockEstimate, ClockOffset, ConnectOptions, HostAddress, HostError, HostNews, RateModel,
+    RemoteHost,
 };
 use serde_json::{Value, json};
 
@@ -62,7 +63,10 @@ pub fn run(args: &ClockArgs, output: &Output) -> Done {
     let results: Vec<Result<HostClock, HostError>> = std::thread::scope(|scope| {
         let ask = |address| scope.spawn(move || measure(address, options, args, stop));
         let threads: Vec<_> = addresses.iter().map(ask).collect();
-        threads.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("asking does not panic"))
+            .collect()
     });
     let mut lost = 0;
     let mut list = Vec::new();
@@ -79,7 +83,10 @@ pub fn run(args: &ClockArgs, output: &Output) -> Done {
     output.object(&json!({ "hosts": list }));
     match lost {
         0 => Ok(()),
-        lost => Err(Failure::failed(format!("{lost} of {} hosts could not be asked", addresses.len()))),
+        lost => Err(Failure::failed(format!(
+            "{lost} of {} hosts could not be asked",
+            addresses.len()
+        ))),
     }
 }
 
@@ -93,7 +100,9 @@ fn connect(
     let begin = Instant::now();
     loop {
         match RemoteHost::connect(address, options) {
-            Err(HostError::Connect { .. }) if begin.elapsed() < wait && !stop.load(Ordering::Relaxed) => {
+            Err(HostError::Connect { .. })
+                if begin.elapsed() < wait && !stop.load(Ordering::Relaxed) =>
+            {
                 std::thread::sleep(WAIT_PAUSE);
             }
             answer => return answer,
@@ -129,7 +138,10 @@ fn measure(
     }
     // Our own two clocks, between two looks at the one.
     let before = clock.now();
-    let our_wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
+    let our_wall = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos() as i64;
     let after = clock.now();
     let wall = host.wall().estimate(after).map(|wall| ClockOffset {
         low: wall.offset.low - (our_wall - before.0 as i64),
@@ -167,15 +179,16 @@ fn print(address: &HostAddress, found: &HostClock, output: &Output) {
                 ms(estimate.offset.error().as_nanos() as f64)
             ));
             match estimate.model {
-                RateModel::Constant => output.line(format_args!("  drift       {low:+.1} to {high:+.1} ppm")),
-                RateModel::Changing => {
-                    output.line("  drift       changed while it was measured: a clock is being slewed")
+                RateModel::Constant => {
+                    output.line(format_args!("  drift       {low:+.1} to {high:+.1} ppm"))
                 }
+                RateModel::Changing => output
+                    .line("  drift       changed while it was measured: a clock is being slewed"),
             }
         }
-        None => {
-            output.line("  monotonic   jumped while it was measured (was the machine suspended?): no offset")
-        }
+        None => output.line(
+            "  monotonic   jumped while it was measured (was the machine suspended?): no offset",
+        ),
     }
     output.line(format_args!(
         "  round trip  {}, the shortest of {} rounds",

@@ -31,7 +31,10 @@ pub fn run(args: &InitArgs, output: &Output) -> Done {
     let failure = |error| Failure::failed(format!("{error}"));
     let authority = Authority::in_folder(&args.folder).map_err(failure)?;
     let controller = authority.controller().map_err(failure)?;
-    output.line(format_args!("{}: the controller's; name it with --identity", controller.display()));
+    output.line(format_args!(
+        "{}: the controller's; name it with --identity",
+        controller.display()
+    ));
     let mut files = Vec::new();
     for host in &args.hosts {
         let file = authority.agent(host).map_err(failure)?;

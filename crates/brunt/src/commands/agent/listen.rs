@@ -14,11 +14,14 @@ const PORT: u16 = 7420;
 pub fn run(args: &ServeArgs, output: &Output) -> Done {
     let config = args.config()?;
     let (Some(listen), Some(identity)) = (&args.listen, &args.identity) else {
-        return Err(Failure::usage("--listen needs --identity").advise("'brunt agent init' makes identities"));
+        return Err(Failure::usage("--listen needs --identity")
+            .advise("'brunt agent init' makes identities"));
     };
     let at = address(listen, PORT).map_err(|failure| failure.prefixed("--listen "))?;
-    let identity = Identity::read(identity).map_err(|error| Failure::usage(format!("--identity {error}")))?;
-    let tls = AgentTls::new(&identity).map_err(|error| Failure::usage(format!("--identity {error}")))?;
+    let identity =
+        Identity::read(identity).map_err(|error| Failure::usage(format!("--identity {error}")))?;
+    let tls =
+        AgentTls::new(&identity).map_err(|error| Failure::usage(format!("--identity {error}")))?;
     let listener = AgentListener::bind(at, tls, config).map_err(|error| {
         Failure::failed(format!("cannot listen on {at}: {error}"))
             .advise("choose another address; port 0 picks a free port")

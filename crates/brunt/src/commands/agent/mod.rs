@@ -57,7 +57,12 @@ struct ServeArgs {
     stdio: bool,
 
     /// Serve controllers at this address, behind TLS; port 0 picks a free one
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "stdio", requires = "identity")]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        conflicts_with = "stdio",
+        requires = "identity"
+    )]
     listen: Option<String>,
 
     /// This host's identity, for --listen: a file of 'brunt agent init'
@@ -81,7 +86,13 @@ struct ServeArgs {
     remove_program: bool,
 
     /// Added to all times, for tests of clocks that differ.
-    #[arg(long, hide = true, value_name = "NS", default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(
+        long,
+        hide = true,
+        value_name = "NS",
+        default_value_t = 0,
+        allow_hyphen_values = true
+    )]
     clock_shift_ns: i64,
 }
 
@@ -97,12 +108,18 @@ impl super::Subcommand for Agent {
             "brunt agent clock ssh:root@node7",
             "how far its clocks are from this machine's; nothing is installed there",
         ),
-        ("brunt agent init certificates node7", "certificates for node7 and its controller"),
+        (
+            "brunt agent init certificates node7",
+            "certificates for node7 and its controller",
+        ),
         (
             "brunt agent --listen 0.0.0.0:7420 --identity agent-node7.pem --allow /dev/nvme1n1",
             "an agent on node7: holders of the controller's certificate may load this disk",
         ),
-        ("brunt agent --stdio", "what a controller has ssh run on a host"),
+        (
+            "brunt agent --stdio",
+            "what a controller has ssh run on a host",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
@@ -111,7 +128,10 @@ impl super::Subcommand for Agent {
             Some(What::Init(args)) => init::run(&args, output),
             None if self.serve.listen.is_some() => listen::run(&self.serve, output),
             None if self.serve.stdio => stdio(&self.serve, output),
-            None => Err(Failure::usage("neither --stdio nor --listen").advise("see 'brunt agent --help'")),
+            None => {
+                Err(Failure::usage("neither --stdio nor --listen")
+                    .advise("see 'brunt agent --help'"))
+            }
         }
     }
 }
@@ -119,7 +139,10 @@ impl super::Subcommand for Agent {
 impl ServeArgs {
     fn config(&self) -> Result<AgentConfig, Failure> {
         if !(LEASE_MIN..=LEASE_MAX).contains(&self.lease.0) {
-            return Err(Failure::usage(format!("--lease {}: write 2s to 1h", self.lease)));
+            return Err(Failure::usage(format!(
+                "--lease {}: write 2s to 1h",
+                self.lease
+            )));
         }
         let allow = match self.allow.is_empty() && self.stdio {
             true => AllowList::everything(),
@@ -146,10 +169,15 @@ fn serving(wish: &HostRole) -> Result<RoleProgram, NotServed> {
         return Err(NotServed(format!("a {} is no program", role.info().name)));
     };
     if let Some(name) = &wish.congestion {
-        let _: Congestion = name.parse().map_err(|error: CongestionError| NotServed(error.to_string()))?;
+        let _: Congestion = name
+            .parse()
+            .map_err(|error: CongestionError| NotServed(error.to_string()))?;
     }
     arguments.extend(role::serving_arguments(wish.congestion.clone()));
-    Ok(RoleProgram { arguments, login_option: role.login_option() })
+    Ok(RoleProgram {
+        arguments,
+        login_option: role.login_option(),
+    })
 }
 
 /// Talks over standard input and output until the controller or its lease is gone.
@@ -160,11 +188,15 @@ fn stdio(args: &ServeArgs, output: &Output) -> Done {
     }
     let (input, out) = (std::io::stdin(), std::io::stdout());
     if input.is_terminal() || out.is_terminal() {
-        return Err(Failure::usage("--stdio talks to a controller, and this is a terminal")
-            .advise("try 'brunt agent clock ssh:HOST' on the controller"));
+        return Err(
+            Failure::usage("--stdio talks to a controller, and this is a terminal")
+                .advise("try 'brunt agent clock ssh:HOST' on the controller"),
+        );
     }
     let own = |stream: std::os::fd::BorrowedFd<'_>| -> Result<OwnedFd, Failure> {
-        stream.try_clone_to_owned().map_err(|error| Failure::failed(format!("standard streams: {error}")))
+        stream
+            .try_clone_to_owned()
+            .map_err(|error| Failure::failed(format!("standard streams: {error}")))
     };
     let stream = MessageStream::new(own(input.as_fd())?, own(out.as_fd())?);
     match brunt_host::serve(stream, &config, output.interrupt_flag()) {
@@ -180,7 +212,9 @@ fn stdio(args: &ServeArgs, output: &Output) -> Done {
 
 /// Takes away the copy that this program was started from, and its folder if that holds nothing else.
 fn remove_program() {
-    let Ok(own) = std::env::current_exe() else { return };
+    let Ok(own) = std::env::current_exe() else {
+        return;
+    };
     // What cannot be removed now is removed by the shell that started us.
     let _ = std::fs::remove_file(&own);
     if let Some(folder) = own.parent() {

@@ -55,7 +55,10 @@ impl ReachArgs {
             found.push(address);
         }
         if found.len() > HOSTS_MAX {
-            return Err(Failure::usage(format!("{} hosts: at most {HOSTS_MAX} at once", found.len())));
+            return Err(Failure::usage(format!(
+                "{} hosts: at most {HOSTS_MAX} at once",
+                found.len()
+            )));
         }
         Ok(found)
     }
@@ -64,17 +67,35 @@ impl ReachArgs {
     pub fn options(&self) -> Result<ConnectOptions, Failure> {
         let ssh: Vec<String> = self.ssh.split_whitespace().map(String::from).collect();
         if ssh.is_empty() {
-            return Err(Failure::usage("--ssh is empty: write --ssh 'ssh -F FILE', for example"));
+            return Err(Failure::usage(
+                "--ssh is empty: write --ssh 'ssh -F FILE', for example",
+            ));
         }
-        for (flag, time) in [("--connect-timeout", self.connect_timeout), ("--silence", self.silence)] {
+        for (flag, time) in [
+            ("--connect-timeout", self.connect_timeout),
+            ("--silence", self.silence),
+        ] {
             if time.0 < Duration::from_millis(100) {
-                return Err(Failure::usage(format!("{flag} {time}: write 100ms or more")));
+                return Err(Failure::usage(format!(
+                    "{flag} {time}: write 100ms or more"
+                )));
             }
         }
-        let shift = self.clock_shift_ns.map(|shift| format!("--clock-shift-ns={shift}"));
+        let shift = self
+            .clock_shift_ns
+            .map(|shift| format!("--clock-shift-ns={shift}"));
         let wrong = |error| Failure::usage(format!("--identity {error}"));
-        let identity = self.identity.as_ref().map(|file| Identity::read(file)).transpose().map_err(wrong)?;
-        let tls = identity.as_ref().map(ControllerTls::new).transpose().map_err(wrong)?;
+        let identity = self
+            .identity
+            .as_ref()
+            .map(|file| Identity::read(file))
+            .transpose()
+            .map_err(wrong)?;
+        let tls = identity
+            .as_ref()
+            .map(ControllerTls::new)
+            .transpose()
+            .map_err(wrong)?;
         Ok(ConnectOptions {
             program: super::program(),
             ssh,

@@ -20,13 +20,22 @@ pub struct Actors {
 impl Subcommand for Actors {
     const NAME: &'static str = "actors";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench actors", "ring and all-to-all on one and two threads"),
-        ("brunt bench actors --runs 1 --messages 1000000", "the same in a minute, less precise"),
+        (
+            "brunt bench actors",
+            "ring and all-to-all on one and two threads",
+        ),
+        (
+            "brunt bench actors --runs 1 --messages 1000000",
+            "the same in a minute, less precise",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
-        let settings =
-            brunt_bench::ActorsBench { runs: self.runs, messages: self.messages, threads: self.threads };
+        let settings = brunt_bench::ActorsBench {
+            runs: self.runs,
+            messages: self.messages,
+            threads: self.threads,
+        };
         Ok(settings.run(output)?)
     }
 }

@@ -60,7 +60,12 @@ pub struct Capture {
     times: u32,
 
     /// Send for this long instead.
-    #[arg(long = "for", value_name = "TIME", conflicts_with = "times", requires = "replay")]
+    #[arg(
+        long = "for",
+        value_name = "TIME",
+        conflicts_with = "times",
+        requires = "replay"
+    )]
     duration: Option<Span>,
 
     /// Maximum rate in gigabits per second [default: as fast as the interface accepts packets].
@@ -71,11 +76,26 @@ pub struct Capture {
 impl Subcommand for Capture {
     const NAME: &'static str = "capture";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench capture --quick", "a quick look, on generated captures"),
-        ("brunt bench capture nfs.pcap", "all installed programs on your own capture"),
-        ("brunt bench capture --loss", "how much is recovered when packets are missing"),
-        ("brunt bench capture --tables", "what histograms and sketches cost a capture"),
-        ("brunt bench capture nfs.pcap --replay veth0", "send a capture as fast as the interface accepts it"),
+        (
+            "brunt bench capture --quick",
+            "a quick look, on generated captures",
+        ),
+        (
+            "brunt bench capture nfs.pcap",
+            "all installed programs on your own capture",
+        ),
+        (
+            "brunt bench capture --loss",
+            "how much is recovered when packets are missing",
+        ),
+        (
+            "brunt bench capture --tables",
+            "what histograms and sketches cost a capture",
+        ),
+        (
+            "brunt bench capture nfs.pcap --replay veth0",
+            "send a capture as fast as the interface accepts it",
+        ),
         (
             "brunt bench capture nfs.pcap --replay veth0 --for 10m --rate 2",
             "send it at 2 Gb/s for ten minutes",

@@ -34,7 +34,10 @@ impl Subcommand for HostsArgs {
     const NAME: &'static str = "hosts";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt bench hosts", "everything, in about four minutes"),
-        ("brunt bench hosts --rounds 0 --agents 0", "only how well clocks are known"),
+        (
+            "brunt bench hosts --rounds 0 --agents 0",
+            "only how well clocks are known",
+        ),
         (
             "brunt bench hosts --estimates 0 --rounds 0 --agents 1,64",
             "only what 64 agents cost the controller",
@@ -50,7 +53,11 @@ impl Subcommand for HostsArgs {
         let settings = brunt_bench::HostsBench {
             estimates: self.estimates,
             rounds: self.rounds,
-            agents: self.agents.into_iter().filter(|agents| *agents > 0).collect(),
+            agents: self
+                .agents
+                .into_iter()
+                .filter(|agents| *agents > 0)
+                .collect(),
             seconds: self.seconds,
             seed: self.seed,
         };

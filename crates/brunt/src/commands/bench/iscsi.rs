@@ -25,8 +25,14 @@ pub struct Iscsi {
 impl Subcommand for Iscsi {
     const NAME: &'static str = "iscsi";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench iscsi --quick", "a quick look, in a few seconds"),
-        ("brunt bench iscsi --rounds 5 --time 2s", "all rows, against all installed peers"),
+        (
+            "brunt bench iscsi --quick",
+            "a quick look, in a few seconds",
+        ),
+        (
+            "brunt bench iscsi --rounds 5 --time 2s",
+            "all rows, against all installed peers",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {

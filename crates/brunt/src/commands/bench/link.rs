@@ -38,8 +38,14 @@ impl Subcommand for Link {
     const NAME: &'static str = "link";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt bench link", "everything, in two minutes"),
-        ("brunt bench link --packets 100000 --runs 1", "the same in less time, less precise"),
-        ("brunt bench link --no-accuracy --only prototype,brunt", "speed only, against the prototype"),
+        (
+            "brunt bench link --packets 100000 --runs 1",
+            "the same in less time, less precise",
+        ),
+        (
+            "brunt bench link --no-accuracy --only prototype,brunt",
+            "speed only, against the prototype",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {

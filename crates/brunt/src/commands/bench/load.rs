@@ -25,8 +25,14 @@ pub struct Load {
 impl Subcommand for Load {
     const NAME: &'static str = "load";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench load --only null --rounds 5", "cost of a request in the load engine alone"),
-        ("brunt bench load --dir /dev/shm --dir /var/tmp", "files on tmpfs and on disk"),
+        (
+            "brunt bench load --only null --rounds 5",
+            "cost of a request in the load engine alone",
+        ),
+        (
+            "brunt bench load --dir /dev/shm --dir /var/tmp",
+            "files on tmpfs and on disk",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {

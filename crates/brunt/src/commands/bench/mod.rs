@@ -42,7 +42,10 @@ pub struct Bench {
 impl FromArgMatches for Bench {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Bench, clap::Error> {
         let (subject, arguments) = matches.subcommand().expect("clap requires a subject");
-        Ok(Bench { subject: subject.to_string(), arguments: arguments.clone() })
+        Ok(Bench {
+            subject: subject.to_string(),
+            arguments: arguments.clone(),
+        })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -57,7 +60,9 @@ impl clap::Args for Bench {
             .about("Benchmark Brunt itself against comparable tools")
             .subcommand_required(true)
             .arg_required_else_help(true);
-        SUBJECTS.iter().fold(command, |command, subject| command.subcommand(subject.defined()))
+        SUBJECTS.iter().fold(command, |command, subject| {
+            command.subcommand(subject.defined())
+        })
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -68,15 +73,32 @@ impl clap::Args for Bench {
 impl Subcommand for Bench {
     const NAME: &'static str = "bench";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench load --only null", "cost of a request in the load engine alone"),
-        ("brunt bench iscsi --quick", "target and initiator on loopback, in a few seconds"),
-        ("brunt bench actors --runs 1", "messages per second between actors, against Go and Erlang"),
-        ("brunt bench capture --quick", "analysis and tracing of captures, against tshark and nfstrace"),
-        ("brunt bench replay", "how well a replay keeps a trace's times, against fio"),
+        (
+            "brunt bench load --only null",
+            "cost of a request in the load engine alone",
+        ),
+        (
+            "brunt bench iscsi --quick",
+            "target and initiator on loopback, in a few seconds",
+        ),
+        (
+            "brunt bench actors --runs 1",
+            "messages per second between actors, against Go and Erlang",
+        ),
+        (
+            "brunt bench capture --quick",
+            "analysis and tracing of captures, against tshark and nfstrace",
+        ),
+        (
+            "brunt bench replay",
+            "how well a replay keeps a trace's times, against fio",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
         let subject = SUBJECTS.iter().find(|subject| subject.name == self.subject);
-        (subject.expect("clap knows only the subjects of the table").run)(&self.arguments, output)
+        (subject
+            .expect("clap knows only the subjects of the table")
+            .run)(&self.arguments, output)
     }
 }

@@ -22,12 +22,22 @@ pub struct Nbd {
 impl Subcommand for Nbd {
     const NAME: &'static str = "nbd";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench nbd --row '4k read' --rounds 2 --time 300ms", "a quick look"),
-        ("brunt bench nbd", "all rows, against all installed peers; needs nbdkit"),
+        (
+            "brunt bench nbd --row '4k read' --rounds 2 --time 300ms",
+            "a quick look",
+        ),
+        (
+            "brunt bench nbd",
+            "all rows, against all installed peers; needs nbdkit",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
-        let settings = brunt_bench::NbdBench { rounds: self.rounds, time: self.time, row: self.row };
+        let settings = brunt_bench::NbdBench {
+            rounds: self.rounds,
+            time: self.time,
+            row: self.row,
+        };
         Ok(settings.run(output)?)
     }
 }

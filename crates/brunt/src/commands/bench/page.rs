@@ -20,14 +20,30 @@ pub struct Page {
 impl Subcommand for Page {
     const NAME: &'static str = "page";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench page", "ten viewers, nobody, and no page, in turns: four minutes"),
-        ("brunt bench page --viewers 50 --rounds 4", "the same with fifty"),
+        (
+            "brunt bench page",
+            "ten viewers, nobody, and no page, in turns: four minutes",
+        ),
+        (
+            "brunt bench page --viewers 50 --rounds 4",
+            "the same with fifty",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
         let program = std::env::current_exe()
             .map_err(|error| Failure::failed(format!("cannot find this program: {error}")))?;
-        let Page { viewers, seconds, rounds } = self;
-        Ok(brunt_bench::PageBench { program, viewers, seconds, rounds }.run(output)?)
+        let Page {
+            viewers,
+            seconds,
+            rounds,
+        } = self;
+        Ok(brunt_bench::PageBench {
+            program,
+            viewers,
+            seconds,
+            rounds,
+        }
+        .run(output)?)
     }
 }

@@ -30,9 +30,18 @@ pub struct ReplayArgs {
 impl Subcommand for ReplayArgs {
     const NAME: &'static str = "replay";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench replay", "40,000 requests 100 µs apart, against fio and a bare loop"),
-        ("brunt bench replay --blkreplay ./blkreplay", "against blkreplay, too"),
-        ("brunt bench replay --gap-us 20 --rounds 4", "the same at 50,000 requests a second"),
+        (
+            "brunt bench replay",
+            "40,000 requests 100 µs apart, against fio and a bare loop",
+        ),
+        (
+            "brunt bench replay --blkreplay ./blkreplay",
+            "against blkreplay, too",
+        ),
+        (
+            "brunt bench replay --gap-us 20 --rounds 4",
+            "the same at 50,000 requests a second",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {

@@ -28,12 +28,31 @@ pub struct Store {
 impl Subcommand for Store {
     const NAME: &'static str = "store";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench store rbd:rbd/disk", "reads of an image of the cluster in /etc/ceph/ceph.conf"),
-        ("brunt bench store gluster://server/volume/scratch.img --overwrite", "reads and writes of a file"),
+        (
+            "brunt bench store rbd:rbd/disk",
+            "reads of an image of the cluster in /etc/ceph/ceph.conf",
+        ),
+        (
+            "brunt bench store gluster://server/volume/scratch.img --overwrite",
+            "reads and writes of a file",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
-        let Store { url, rounds, time, row, overwrite } = self;
-        Ok(brunt_bench::StoreBench { url, rounds, time, row, overwrite }.run(output)?)
+        let Store {
+            url,
+            rounds,
+            time,
+            row,
+            overwrite,
+        } = self;
+        Ok(brunt_bench::StoreBench {
+            url,
+            rounds,
+            time,
+            row,
+            overwrite,
+        }
+        .run(output)?)
     }
 }

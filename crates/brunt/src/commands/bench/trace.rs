@@ -31,8 +31,14 @@ pub struct Trace {
 impl Subcommand for Trace {
     const NAME: &'static str = "trace";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench trace --rounds 5", "rows per second of every format, against cat, awk and DuckDB"),
-        ("brunt bench trace --format msr --long-rows 100000000", "and long traces, to watch the memory"),
+        (
+            "brunt bench trace --rounds 5",
+            "rows per second of every format, against cat, awk and DuckDB",
+        ),
+        (
+            "brunt bench trace --format msr --long-rows 100000000",
+            "and long traces, to watch the memory",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {

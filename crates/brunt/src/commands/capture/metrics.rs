@@ -21,7 +21,9 @@ fn ledger(page: &mut MetricsPage, picture: &Picture) {
     // The ledger's own names say what is counted.
     if let Ok(serde_json::Value::Object(ledger)) = serde_json::to_value(&glance.ledger) {
         for (name, value) in &ledger {
-            let (Some(value), words) = (value.as_u64(), name.replace('_', " ")) else { continue };
+            let (Some(value), words) = (value.as_u64(), name.replace('_', " ")) else {
+                continue;
+            };
             if name == "calls_open" {
                 page.single(
                     "brunt_capture_calls_open",
@@ -31,7 +33,12 @@ fn ledger(page: &mut MetricsPage, picture: &Picture) {
                 );
             } else {
                 let help = format!("Loss ledger: {words} since the capture began.");
-                page.single(&format!("brunt_capture_{name}_total"), MetricKind::Counter, &help, value);
+                page.single(
+                    &format!("brunt_capture_{name}_total"),
+                    MetricKind::Counter,
+                    &help,
+                    value,
+                );
             }
         }
     }
@@ -69,23 +76,46 @@ fn live(page: &mut MetricsPage, picture: &Picture) {
         "Parcels and questions that parsers handled.",
         picture.messages,
     );
-    page.metric("brunt_capture_queued_parcels", MetricKind::Gauge, "Parcels that wait for a parser.");
+    page.metric(
+        "brunt_capture_queued_parcels",
+        MetricKind::Gauge,
+        "Parcels that wait for a parser.",
+    );
     for (index, queued) in picture.queued.iter().enumerate() {
-        page.sample("brunt_capture_queued_parcels", &[("parser", &index.to_string())], queued);
+        page.sample(
+            "brunt_capture_queued_parcels",
+            &[("parser", &index.to_string())],
+            queued,
+        );
     }
 }
 
 /// Parts on their way to an object store: what is waiting now, and what was counted.
 fn moves(page: &mut MetricsPage, picture: &Picture) {
-    let Ok(serde_json::Value::Object(counts)) = serde_json::to_value(picture.moves) else { return };
+    let Ok(serde_json::Value::Object(counts)) = serde_json::to_value(picture.moves) else {
+        return;
+    };
     for (name, value) in &counts {
-        let (Some(value), words) = (value.as_u64(), name.replace('_', " ")) else { continue };
+        let (Some(value), words) = (value.as_u64(), name.replace('_', " ")) else {
+            continue;
+        };
         if name.ends_with("_waiting") {
-            let help = format!("Move to an object store: {words}, which are closed and still here.");
-            page.single(&format!("brunt_capture_{name}"), MetricKind::Gauge, &help, value);
+            let help =
+                format!("Move to an object store: {words}, which are closed and still here.");
+            page.single(
+                &format!("brunt_capture_{name}"),
+                MetricKind::Gauge,
+                &help,
+                value,
+            );
         } else {
             let help = format!("Move to an object store: {words} since the capture began.");
-            page.single(&format!("brunt_capture_move_{name}_total"), MetricKind::Counter, &help, value);
+            page.single(
+                &format!("brunt_capture_move_{name}_total"),
+                MetricKind::Counter,
+                &help,
+                value,
+            );
         }
     }
 }
@@ -94,9 +124,17 @@ fn operations(page: &mut MetricsPage, picture: &Picture) {
     let glance = &picture.glance;
     type Value = fn(&brunt_capture::analysis::OperationGlance) -> u64;
     let by_operation: [(&str, &str, Value); 3] = [
-        ("brunt_nfs_operations_total", "Operations called.", |o| o.calls),
-        ("brunt_nfs_errors_total", "Operations that failed.", |o| o.errors),
-        ("brunt_nfs_data_bytes_total", "Bytes of file data that moved.", |o| o.bytes),
+        ("brunt_nfs_operations_total", "Operations called.", |o| {
+            o.calls
+        }),
+        ("brunt_nfs_errors_total", "Operations that failed.", |o| {
+            o.errors
+        }),
+        (
+            "brunt_nfs_data_bytes_total",
+            "Bytes of file data that moved.",
+            |o| o.bytes,
+        ),
     ];
     for (name, help, value) in by_operation {
         page.metric(name, MetricKind::Counter, help);
@@ -105,10 +143,20 @@ fn operations(page: &mut MetricsPage, picture: &Picture) {
         }
     }
     let name = "brunt_nfs_latency_seconds";
-    page.metric(name, MetricKind::Histogram, "From the call's first byte to the reply's.");
+    page.metric(
+        name,
+        MetricKind::Histogram,
+        "From the call's first byte to the reply's.",
+    );
     for operation in &glance.operations {
         let (labels, latency) = ([("operation", operation.name)], &operation.latency);
         let below = latency.counts_up_to(bounds());
-        page.latencies(name, &labels, below, latency.count(), latency.sum_ns() as f64 * 1e-9);
+        page.latencies(
+            name,
+            &labels,
+            below,
+            latency.count(),
+            latency.sum_ns() as f64 * 1e-9,
+        );
     }
 }

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use brunt_capture::{
-    Analysed, Analysis, Limits, LiveCapture, LiveError, LiveOptions, LiveReport, Parsers, Shares, Sink, live,
+    Analysed, Analysis, Limits, LiveCapture, LiveError, LiveOptions, LiveReport, Parsers, Shares,
+    Sink, live,
 };
 use brunt_core::quantity::{Size, Span};
 
@@ -38,11 +39,21 @@ pub struct Capture {
     workers: u16,
 
     /// How to read packets from the interfaces.
-    #[arg(long, value_name = "HOW", default_value = "packet", requires = "interfaces")]
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "packet",
+        requires = "interfaces"
+    )]
     source: Origin,
 
     /// Memory for packets waiting to be parsed, per ring (with --source xdp: per interface).
-    #[arg(long, value_name = "SIZE", default_value = "128MiB", requires = "interfaces")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "128MiB",
+        requires = "interfaces"
+    )]
     ring: Size,
 
     /// Rings per interface, which share its connections; use more if one core cannot keep up.
@@ -56,7 +67,12 @@ pub struct Capture {
     ports: Vec<u16>,
 
     /// Maximum bytes captured per packet. Checksums need whole packets; file handles and names need 512 bytes.
-    #[arg(long, value_name = "SIZE", default_value = "256KiB", requires = "interfaces")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "256KiB",
+        requires = "interfaces"
+    )]
     snap: Size,
 
     /// Do not enable promiscuous mode: packets to other hosts are not captured (a mirror port carries only those).
@@ -94,13 +110,22 @@ impl super::Subcommand for Capture {
     const NAME: &'static str = "capture";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt capture -r nfs.pcapng.gz", "report on a capture file"),
-        ("brunt capture -r -", "read from a pipe, such as the output of `tcpdump -w -`"),
-        ("brunt capture -r nfs.pcap --out DIR --keep 500GB", "save the trace as tables, at most 500 GB"),
+        (
+            "brunt capture -r -",
+            "read from a pipe, such as the output of `tcpdump -w -`",
+        ),
+        (
+            "brunt capture -r nfs.pcap --out DIR --keep 500GB",
+            "save the trace as tables, at most 500 GB",
+        ),
         (
             "brunt capture -i eth1 --out DIR --to s3://lake/tap-1",
             "move the trace to an object store as it is written",
         ),
-        ("brunt capture -i eth1 --for 10m", "watch a mirror port for ten minutes, then report"),
+        (
+            "brunt capture -i eth1 --for 10m",
+            "watch a mirror port for ten minutes, then report",
+        ),
         (
             "brunt capture -i eth1 --source xdp",
             "bypass the kernel's network stack on a dedicated mirror port",
@@ -113,9 +138,13 @@ impl super::Subcommand for Capture {
 
     fn run(self, output: &Output) -> Done {
         match &self.read {
-            Some(file) => {
-                super::analyze::report(file, usize::from(self.workers), Some(&self.keep), None, output)
-            }
+            Some(file) => super::analyze::report(
+                file,
+                usize::from(self.workers),
+                Some(&self.keep),
+                None,
+                output,
+            ),
             None => self.live(output),
         }
     }
@@ -128,14 +157,21 @@ impl Capture {
     /// Options that do not go together.
     fn live_options(&self) -> Result<LiveOptions, Failure> {
         if self.ports.len() > brunt_capture::live::PORTS_MAX {
-            return Err(Failure::usage(format!("{} ports: at most 32 can be filtered", self.ports.len())));
+            return Err(Failure::usage(format!(
+                "{} ports: at most 32 can be filtered",
+                self.ports.len()
+            )));
         }
         if self.hardware_times && self.interfaces.len() > 1 {
             return Err(Failure::usage(
                 "--hardware-times works with one interface only: the clocks of two cards differ",
             ));
         }
-        if let Some(twice) = self.interfaces.iter().find(|name| count(&self.interfaces, name) > 1) {
+        if let Some(twice) = self
+            .interfaces
+            .iter()
+            .find(|name| count(&self.interfaces, name) > 1)
+        {
             return Err(Failure::usage(format!(
                 "-i {twice} is given twice: its packets would be counted twice"
             )));
@@ -150,7 +186,11 @@ impl Capture {
             ));
         }
         Ok(LiveOptions {
-            origin: if xdp { live::Origin::Xdp } else { live::Origin::Packet },
+            origin: if xdp {
+                live::Origin::Xdp
+            } else {
+                live::Origin::Packet
+            },
             ring_bytes: self.ring.0 as usize,
             rings: usize::from(self.rings),
             snap_bytes: u32::try_from(self.snap.0).unwrap_or(u32::MAX).max(64),
@@ -165,18 +205,29 @@ impl Capture {
         let workers = usize::from(self.workers);
         let watch = Watch::start(workers, self.metrics, self.plain, output)?;
         let capture =
-            LiveCapture::open(&self.interfaces, &options, workers).map_err(|error| match error {
-                LiveError::NotAllowed { .. } | LiveError::NoXdp { .. } => Failure::failed(error),
-                error => Failure::usage(error),
-            })?;
+            LiveCapture::open(&self.interfaces, &options, workers).map_err(
+                |error| match error {
+                    LiveError::NotAllowed { .. } | LiveError::NoXdp { .. } => {
+                        Failure::failed(error)
+                    }
+                    error => Failure::usage(error),
+                },
+            )?;
         output.note(format_args!(
             "capturing on {}: {} of ring, {workers} parser{}, {}",
             self.interfaces.join(", "),
             brunt_core::units::format_size(capture.ring_bytes(&options) as u64),
             if workers == 1 { "" } else { "s" },
-            if self.ports.is_empty() { "all ports".into() } else { format!("ports {:?}", self.ports) }
+            if self.ports.is_empty() {
+                "all ports".into()
+            } else {
+                format!("ports {:?}", self.ports)
+            }
         ));
-        let kind = Kind::Live { snap_bytes: options.snap_bytes, parcels: capture.parcels() };
+        let kind = Kind::Live {
+            snap_bytes: options.snap_bytes,
+            parcels: capture.parcels(),
+        };
         let mut keeper = self.keep.start(workers, kind, output)?;
         // Who keeps nothing does not pay for it: the analyses alone need less of each packet.
         let recorders = keeper.recorders();
@@ -185,7 +236,10 @@ impl Capture {
             let (shares, live, trouble) = self.run_live(capture, sinks, &keeper, watch, output)?;
             (shares.sinks, recorders, shares.ledger, live, trouble)
         } else {
-            let sinks = recorders.into_iter().map(|recorder| (Analysis::new(), recorder)).collect();
+            let sinks = recorders
+                .into_iter()
+                .map(|recorder| (Analysis::new(), recorder))
+                .collect();
             let (shares, live, trouble) = self.run_live(capture, sinks, &keeper, watch, output)?;
             let (analyses, recorders) = shares.sinks.into_iter().unzip();
             (analyses, recorders, shares.ledger, live, trouble)
@@ -207,12 +261,18 @@ impl Capture {
             ));
         }
         let (extra, failure) = keeper.finish(recorders, &mut ledger, output);
-        record::print(&super::analyze::merged(analyses).report(&ledger), extra, output)?;
+        record::print(
+            &super::analyze::merged(analyses).report(&ledger),
+            extra,
+            output,
+        )?;
         if let Some(failure) = failure {
             return Err(failure);
         }
         match trouble {
-            Some(error) => Err(Failure::failed(error).advise("the report above covers everything before it")),
+            Some(error) => {
+                Err(Failure::failed(error).advise("the report above covers everything before it"))
+            }
             None => Ok(()),
         }
     }
@@ -228,7 +288,8 @@ impl Capture {
         mut watch: Watch,
         output: &Output,
     ) -> Result<(Shares<S>, LiveReport, Option<LiveError>), Failure> {
-        let parsers = Parsers::start(sinks, Limits::default(), capture.parcels()).with_tap(keeper.tap());
+        let parsers =
+            Parsers::start(sinks, Limits::default(), capture.parcels()).with_tap(keeper.tap());
         let failed = keeper.watch();
         let end = self.duration.map(|duration| Instant::now() + duration.0);
         let go_on = |capture: &LiveCapture, parsers: &Parsers<S>| {

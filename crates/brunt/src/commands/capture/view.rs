@@ -34,7 +34,12 @@ impl View {
     pub fn new(plain: bool, output: &Output) -> View {
         let wanted = !plain && !output.is_json() && std::io::stdout().is_terminal();
         let terminal = wanted.then(ratatui::try_init).and_then(Result::ok);
-        View { terminal, output: output.clone(), before: Picture::default(), shown: 0 }
+        View {
+            terminal,
+            output: output.clone(),
+            before: Picture::default(),
+            shown: 0,
+        }
     }
 
     /// Shows a picture.
@@ -100,7 +105,10 @@ impl Rates {
             errors: rate(g.errors(), b.errors()),
             gbit: rate(g.ledger.wire_bytes, b.ledger.wire_bytes) * 8e-9,
             packets: rate(g.ledger.packets, b.ledger.packets),
-            data: [rate(g.data_bytes[0], b.data_bytes[0]), rate(g.data_bytes[1], b.data_bytes[1])],
+            data: [
+                rate(g.data_bytes[0], b.data_bytes[0]),
+                rate(g.data_bytes[1], b.data_bytes[1]),
+            ],
             seconds,
         }
     }
@@ -142,34 +150,78 @@ fn draw(frame: &mut Frame<'_>, now: &Picture, before: &Picture) {
         "brunt capture  {:>6.0} s   {:>9.0} op/s   {:>7.3} Gb/s   {:>9.0} packets/s   {:.0} errors/s",
         now.at_s, rates.operations, rates.gbit, rates.packets, rates.errors
     );
-    let data = format!("read {}/s   written {}/s   (q stops)", bytes(rates.data[0]), bytes(rates.data[1]));
-    frame.render_widget(Paragraph::new(vec![Line::from(title), Line::from(data)]), head);
+    let data = format!(
+        "read {}/s   written {}/s   (q stops)",
+        bytes(rates.data[0]),
+        bytes(rates.data[1])
+    );
+    frame.render_widget(
+        Paragraph::new(vec![Line::from(title), Line::from(data)]),
+        head,
+    );
 
     operations_table(frame, operations, now, before, rates.seconds);
-    let before_files = |key| before.glance.files.iter().find(|file| file.0 == key).map(|file| file.2);
-    let rows =
-        now.glance.files.iter().map(|(key, path, load)| hot(path, load, before_files(*key), rates.seconds));
-    hot_table(frame, files, "hottest files", rows);
-    let before_clients =
-        |key| before.glance.clients.iter().find(|client| client.0 == key).map(|client| client.1);
+    let before_files = |key| {
+        before
+            .glance
+            .files
+            .iter()
+            .find(|file| file.0 == key)
+            .map(|file| file.2)
+    };
     let rows = now
         .glance
-        .clients
+        .files
         .iter()
-        .map(|(address, load)| hot(&address.to_string(), load, before_clients(*address), rates.seconds));
+        .map(|(key, path, load)| hot(path, load, before_files(*key), rates.seconds));
+    hot_table(frame, files, "hottest files", rows);
+    let before_clients = |key| {
+        before
+            .glance
+            .clients
+            .iter()
+            .find(|client| client.0 == key)
+            .map(|client| client.1)
+    };
+    let rows = now.glance.clients.iter().map(|(address, load)| {
+        hot(
+            &address.to_string(),
+            load,
+            before_clients(*address),
+            rates.seconds,
+        )
+    });
     hot_table(frame, clients, "hottest clients", rows);
 
     ledger_block(frame, ledger, now);
 }
 
 /// The kinds of operations, the busiest first.
-fn operations_table(frame: &mut Frame<'_>, area: Rect, now: &Picture, before: &Picture, seconds: f64) {
+fn operations_table(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    now: &Picture,
+    before: &Picture,
+    seconds: f64,
+) {
     let mut busiest: Vec<_> = now.glance.operations.iter().collect();
     busiest.sort_by_key(|operation| std::cmp::Reverse(operation.calls));
     let rows = busiest.iter().map(|o| {
-        let earlier = before.glance.operations.iter().find(|other| other.name == o.name);
-        let calls = o.calls.saturating_sub(earlier.map_or(0, |earlier| earlier.calls));
-        let known = |text: String| if o.latency.count() > 0 { text } else { "-".to_string() };
+        let earlier = before
+            .glance
+            .operations
+            .iter()
+            .find(|other| other.name == o.name);
+        let calls = o
+            .calls
+            .saturating_sub(earlier.map_or(0, |earlier| earlier.calls));
+        let known = |text: String| {
+            if o.latency.count() > 0 {
+                text
+            } else {
+                "-".to_string()
+            }
+        };
         Row::new([
             o.name.to_string(),
             format!("{:.0}", calls as f64 / seconds),
@@ -203,11 +255,21 @@ fn ledger_block(frame: &mut Frame<'_>, area: Rect, now: &Picture) {
             "calls   {} seen, {} open, {} timed out; {} replies without call",
             l.calls, l.calls_open, l.calls_timed_out, l.replies_unmatched
         ),
-        format!("backlog {:?} parcels by parser; pool exhausted {} times", now.queued, now.live.pool_waits),
+        format!(
+            "backlog {:?} parcels by parser; pool exhausted {} times",
+            now.queued, now.live.pool_waits
+        ),
     ];
-    let style = if c.dropped > 0 { Style::new().fg(Color::Red) } else { Style::new() };
+    let style = if c.dropped > 0 {
+        Style::new().fg(Color::Red)
+    } else {
+        Style::new()
+    };
     let block = Block::new().title("ledger").style(style);
-    frame.render_widget(Paragraph::new(lines.map(Line::from).to_vec()).block(block), area);
+    frame.render_widget(
+        Paragraph::new(lines.map(Line::from).to_vec()).block(block),
+        area,
+    );
 }
 
 const HEADING: Style = Style::new().fg(Color::Cyan);
@@ -219,10 +281,20 @@ fn hot(name: &str, load: &HotLoad, before: Option<HotLoad>, seconds: f64) -> Row
     // The end of a path tells files apart.
     let count = name.chars().count();
     let name: String = name.chars().skip(count.saturating_sub(50)).collect();
-    Row::new([name, format!("{operations:.0}"), format!("{}/s", bytes(moved)), load.operations.to_string()])
+    Row::new([
+        name,
+        format!("{operations:.0}"),
+        format!("{}/s", bytes(moved)),
+        load.operations.to_string(),
+    ])
 }
 
-fn hot_table<'a>(frame: &mut Frame<'_>, area: Rect, title: &'a str, rows: impl Iterator<Item = Row<'a>>) {
+fn hot_table<'a>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    title: &'a str,
+    rows: impl Iterator<Item = Row<'a>>,
+) {
     let widths = [52, 10, 12, 12].map(Constraint::Length);
     let header = Row::new([title, "op/s", "data", "op"]).style(HEADING);
     frame.render_widget(Table::new(rows, widths).header(header), area);

@@ -37,7 +37,13 @@ pub struct Picture {
 
 enum News {
     /// The next round: what the reader knows itself.
-    Round { at_s: f64, live: LiveReport, queued: Vec<u32>, messages: u64, moves: Option<MoveCounts> },
+    Round {
+        at_s: f64,
+        live: LiveReport,
+        queued: Vec<u32>,
+        messages: u64,
+        moves: Option<MoveCounts>,
+    },
     /// What a parser has seen.
     Seen(usize, Box<CaptureGlance>),
 }
@@ -70,7 +76,13 @@ impl Watch {
             .spawn(move || show(&news, parsers, &page, plain, &output))
             .map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
         let now = Instant::now();
-        Ok(Watch { news: Some(sender), thread: Some(thread), started: now, next: now + EVERY, server })
+        Ok(Watch {
+            news: Some(sender),
+            thread: Some(thread),
+            started: now,
+            next: now + EVERY,
+            server,
+        })
     }
 
     /// Asks the parsers when it is time to. Never waits.
@@ -127,16 +139,32 @@ fn show(news: &Receiver<News>, parsers: usize, page: &Mutex<String>, plain: bool
     let mut picture = Picture::default();
     loop {
         match news.recv_timeout(Duration::from_millis(100)) {
-            Ok(News::Round { at_s, live, queued, messages, moves }) => {
+            Ok(News::Round {
+                at_s,
+                live,
+                queued,
+                messages,
+                moves,
+            }) => {
                 view.get_or_insert_with(|| view::View::new(plain, output));
-                picture = Picture { at_s, live, queued, messages, moves, ..picture };
+                picture = Picture {
+                    at_s,
+                    live,
+                    queued,
+                    messages,
+                    moves,
+                    ..picture
+                };
             }
             Ok(News::Seen(index, glance)) => {
                 glances[index] = Some(glance);
                 // Shown when all have answered: rates of some of them would be no rates.
                 if glances.iter().all(Option::is_some) {
                     let mut all = CaptureGlance::default();
-                    glances.iter_mut().filter_map(Option::take).for_each(|glance| all.merge(*glance));
+                    glances
+                        .iter_mut()
+                        .filter_map(Option::take)
+                        .for_each(|glance| all.merge(*glance));
                     all.ledger.packets_dropped = picture.live.counters.dropped;
                     picture.glance = all;
                     *page.lock().unwrap_or_else(PoisonError::into_inner) = metrics::page(&picture);

@@ -50,15 +50,19 @@ const OPEN_FILES: f64 = 4096.0;
 fn clock(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
     let folder = "/sys/devices/system/clocksource/clocksource0";
     let source = machine.text(&format!("{folder}/current_clocksource"))?;
-    let others = machine.text(&format!("{folder}/available_clocksource")).unwrap_or_default();
-    let fast =
-        matches!(source.as_str(), "tsc" | "arch_sys_counter" | "kvm-clock" | "hyperv_clocksource_tsc_page");
+    let others = machine
+        .text(&format!("{folder}/available_clocksource"))
+        .unwrap_or_default();
+    let fast = matches!(
+        source.as_str(),
+        "tsc" | "arch_sys_counter" | "kvm-clock" | "hyperv_clocksource_tsc_page"
+    );
     let slow = !fast || trials.clock_ns.is_some_and(|nanos| nanos > CLOCK_NS_MAX);
     let said = Diagnosis::new("clock", if slow { Bad } else { Good }, source.clone());
     let said = match trials.clock_ns {
-        Some(nanos) => {
-            said.costs(format!("{nanos:.0} ns for each reading; a run reads it twice for each batch"))
-        }
+        Some(nanos) => said.costs(format!(
+            "{nanos:.0} ns for each reading; a run reads it twice for each batch"
+        )),
         None => said,
     };
     if !slow {
@@ -68,20 +72,32 @@ fn clock(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
         .into_iter()
         .find(|name| others.split(' ').any(|o| o == *name));
     Some(match better.filter(|better| *better != source) {
-        Some(better) => said.advise(format!("echo {better} | sudo tee {folder}/current_clocksource")),
-        None => {
-            said.advise("boot with tsc=reliable if the processor's counter is known to be sound".to_string())
-        }
+        Some(better) => said.advise(format!(
+            "echo {better} | sudo tee {folder}/current_clocksource"
+        )),
+        None => said.advise(
+            "boot with tsc=reliable if the processor's counter is known to be sound".to_string(),
+        ),
     })
 }
 
 fn stolen(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
     let ticks = machine.text("/proc/stat").and_then(|stat| {
-        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?.to_string();
-        let ticks: Vec<f64> = line.split_ascii_whitespace().map_while(|field| field.parse().ok()).collect();
+        let line = stat
+            .lines()
+            .find_map(|line| line.strip_prefix("cpu "))?
+            .to_string();
+        let ticks: Vec<f64> = line
+            .split_ascii_whitespace()
+            .map_while(|field| field.parse().ok())
+            .collect();
         Some((*ticks.get(7)?, ticks.iter().take(8).sum::<f64>()))
     })?;
-    let since_boot = if ticks.1 > 0.0 { ticks.0 / ticks.1 } else { 0.0 };
+    let since_boot = if ticks.1 > 0.0 {
+        ticks.0 / ticks.1
+    } else {
+        0.0
+    };
     let now = trials.noise.and_then(|noise| noise.stolen_share);
     let share = now.unwrap_or(since_boot);
     let fitness = if share > STOLEN_BAD {
@@ -245,7 +261,11 @@ fn swap(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     let text = machine.text("/proc/meminfo")?;
     let kib = |key: &str| -> Option<f64> {
         let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-        line.trim_start_matches(':').split_ascii_whitespace().next()?.parse().ok()
+        line.trim_start_matches(':')
+            .split_ascii_whitespace()
+            .next()?
+            .parse()
+            .ok()
     };
     let (total, free, available) = (kib("SwapTotal")?, kib("SwapFree")?, kib("MemAvailable")?);
     let used = total - free;
@@ -260,10 +280,18 @@ fn swap(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
 fn locked_memory(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     let limit = machine.limit("Max locked memory")?;
     Some(match limit < LOCKED_BYTES {
-        true => Diagnosis::new("locked memory", Note, format!("{:.0} KiB may be locked", limit / 1024.0))
-            .costs("what locks more goes without: registered buffers of many workers, memory faults")
-            .advise("ulimit -l 65536 or more, or memlock in /etc/security/limits.conf"),
-        false => Diagnosis::new("locked memory", Good, amount(limit, 1024.0 * 1024.0, " MiB")),
+        true => Diagnosis::new(
+            "locked memory",
+            Note,
+            format!("{:.0} KiB may be locked", limit / 1024.0),
+        )
+        .costs("what locks more goes without: registered buffers of many workers, memory faults")
+        .advise("ulimit -l 65536 or more, or memlock in /etc/security/limits.conf"),
+        false => Diagnosis::new(
+            "locked memory",
+            Good,
+            amount(limit, 1024.0 * 1024.0, " MiB"),
+        ),
     })
 }
 
@@ -278,17 +306,25 @@ fn open_files(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
 }
 
 fn amount(limit: f64, unit: f64, name: &str) -> String {
-    if limit.is_finite() { format!("{:.0}{name}", limit / unit) } else { "unlimited".to_string() }
+    if limit.is_finite() {
+        format!("{:.0}{name}", limit / unit)
+    } else {
+        "unlimited".to_string()
+    }
 }
 
 fn rings(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
-    let disabled = machine.number("/proc/sys/kernel/io_uring_disabled").unwrap_or(0.0) > 0.0;
+    let disabled = machine
+        .number("/proc/sys/kernel/io_uring_disabled")
+        .unwrap_or(0.0)
+        > 0.0;
     let refused = trials.ring.clone().flatten();
     if refused.is_none() && (!disabled || trials.ring.is_some()) {
         return Some(Diagnosis::new("io_uring", Good, "allowed"));
     }
     let why = refused.unwrap_or_else(|| "sysctl kernel.io_uring_disabled is not 0".to_string());
-    let said = Diagnosis::new("io_uring", Bad, why).costs("no device can be opened, no target can serve");
+    let said =
+        Diagnosis::new("io_uring", Bad, why).costs("no device can be opened, no target can serve");
     Some(match disabled {
         true => said.advise("sudo sysctl -w kernel.io_uring_disabled=0"),
         false => said.advise("in a container, run it with --security-opt seccomp=unconfined"),
@@ -309,9 +345,11 @@ fn namespaces(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
     if refused.is_none() && (forbidden.is_none() || trials.namespaces.is_some()) {
         return Some(Diagnosis::new("namespaces", Good, "allowed"));
     }
-    let why =
-        refused.or(forbidden.map(|(name, ..)| format!("sysctl {name} forbids them"))).unwrap_or_default();
-    let said = Diagnosis::new("namespaces", Bad, why).costs("no lab: no links, no hosts, no network faults");
+    let why = refused
+        .or(forbidden.map(|(name, ..)| format!("sysctl {name} forbids them")))
+        .unwrap_or_default();
+    let said = Diagnosis::new("namespaces", Bad, why)
+        .costs("no lab: no links, no hosts, no network faults");
     Some(match forbidden {
         Some((name, _, allows)) => said.advise(format!("sudo sysctl -w {name}={allows}, or run as root")),
         None => said.advise(
@@ -332,17 +370,26 @@ fn tunnels(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
 fn kernel(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
     let version = machine.kernel()?;
     let features = [
-        ((5, 11), "waiting for completions with a time-out takes a request of its own"),
-        ((6, 1), "rings interrupt workers for completions (no deferred task work)"),
+        (
+            (5, 11),
+            "waiting for completions with a time-out takes a request of its own",
+        ),
+        (
+            (6, 1),
+            "rings interrupt workers for completions (no deferred task work)",
+        ),
     ];
-    let missing: Vec<&str> =
-        features.iter().filter(|(since, _)| version < *since).map(|(_, what)| *what).collect();
+    let missing: Vec<&str> = features
+        .iter()
+        .filter(|(since, _)| version < *since)
+        .map(|(_, what)| *what)
+        .collect();
     let found = format!("{}.{}", version.0, version.1);
     Some(match missing.is_empty() {
         true => Diagnosis::new("kernel", Good, found),
-        false => {
-            Diagnosis::new("kernel", Note, found).costs(missing.join("; ")).advise("use Linux 6.1 or newer")
-        }
+        false => Diagnosis::new("kernel", Note, found)
+            .costs(missing.join("; "))
+            .advise("use Linux 6.1 or newer"),
     })
 }
 
@@ -374,10 +421,17 @@ fn linking(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
         return None;
     }
     let text = machine.text("/etc/nsswitch.conf").unwrap_or_default();
-    let hosts = text.lines().find_map(|line| line.trim().strip_prefix("hosts:")).unwrap_or_default();
-    let words = hosts.split_ascii_whitespace().filter(|word| !word.starts_with('[') && !word.ends_with(']'));
-    let others: Vec<String> =
-        words.filter(|word| !BUILT_IN.contains(word)).map(|word| format!("libnss_{word}.so.2")).collect();
+    let hosts = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("hosts:"))
+        .unwrap_or_default();
+    let words = hosts
+        .split_ascii_whitespace()
+        .filter(|word| !word.starts_with('[') && !word.ends_with(']'));
+    let others: Vec<String> = words
+        .filter(|word| !BUILT_IN.contains(word))
+        .map(|word| format!("libnss_{word}.so.2"))
+        .collect();
     let found = "static: this program can open no shared library".to_string();
     Some(match others.is_empty() {
         true => Diagnosis::new("linking", Good, found),
@@ -397,15 +451,33 @@ mod tests {
 
     /// A machine with nothing to complain of.
     const FIT: &[(&str, &str)] = &[
-        ("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc"),
-        ("sys/devices/system/clocksource/clocksource0/available_clocksource", "tsc hpet acpi_pm"),
-        ("proc/stat", "cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 50 0 50 400 0 0 0 0\ncpu1 50 0 50 400 0 0 0 0"),
+        (
+            "sys/devices/system/clocksource/clocksource0/current_clocksource",
+            "tsc",
+        ),
+        (
+            "sys/devices/system/clocksource/clocksource0/available_clocksource",
+            "tsc hpet acpi_pm",
+        ),
+        (
+            "proc/stat",
+            "cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 50 0 50 400 0 0 0 0\ncpu1 50 0 50 400 0 0 0 0",
+        ),
         ("proc/loadavg", "0.10 0.20 0.30 1/100 1234"),
-        ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance"),
+        (
+            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+            "performance",
+        ),
         ("sys/devices/system/cpu/intel_pstate/no_turbo", "1"),
         ("sys/devices/system/cpu/smt/active", "0"),
-        ("sys/devices/system/cpu/vulnerabilities/meltdown", "Not affected"),
-        ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never"),
+        (
+            "sys/devices/system/cpu/vulnerabilities/meltdown",
+            "Not affected",
+        ),
+        (
+            "sys/kernel/mm/transparent_hugepage/enabled",
+            "always [madvise] never",
+        ),
         (
             "proc/meminfo",
             "MemTotal: 16000000 kB\nMemAvailable:   12000000 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB",
@@ -433,7 +505,10 @@ mod tests {
             std::fs::write(path, text).unwrap();
         }
         let machine = Machine::at(root.path());
-        CHECKS.iter().filter_map(|check| check(&machine, trials)).collect()
+        CHECKS
+            .iter()
+            .filter_map(|check| check(&machine, trials))
+            .collect()
     }
 
     #[test]
@@ -456,7 +531,11 @@ mod tests {
                 "{:?}",
                 bad[0]
             );
-            assert!(bad[0].advice.as_deref().unwrap().contains(advice), "{:?}", bad[0]);
+            assert!(
+                bad[0].advice.as_deref().unwrap().contains(advice),
+                "{:?}",
+                bad[0]
+            );
         };
         let cpu = "sys/devices/system/cpu";
         let source = "sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -475,7 +554,13 @@ mod tests {
             Note,
             "repetitions",
         );
-        check("proc/loadavg", Some("7.50 1 1 1/1 1"), "other load", Bad, "top");
+        check(
+            "proc/loadavg",
+            Some("7.50 1 1 1/1 1"),
+            "other load",
+            Bad,
+            "top",
+        );
         check(
             &format!("{cpu}/cpu0/cpufreq/scaling_governor"),
             Some("powersave"),
@@ -483,8 +568,20 @@ mod tests {
             Note,
             "-g performance",
         );
-        check(&format!("{cpu}/intel_pstate/no_turbo"), Some("0"), "turbo", Note, "no_turbo");
-        check(&format!("{cpu}/smt/active"), Some("1"), "hyper-threading", Note, "cores");
+        check(
+            &format!("{cpu}/intel_pstate/no_turbo"),
+            Some("0"),
+            "turbo",
+            Note,
+            "no_turbo",
+        );
+        check(
+            &format!("{cpu}/smt/active"),
+            Some("1"),
+            "hyper-threading",
+            Note,
+            "cores",
+        );
         check(
             &format!("{cpu}/vulnerabilities/meltdown"),
             Some("Mitigation: PTI"),
@@ -502,12 +599,43 @@ mod tests {
         let swapped = "MemAvailable: 1000000 kB\nSwapTotal: 900000 kB\nSwapFree: 100000 kB";
         check("proc/meminfo", Some(swapped), "swap", Note, "swapoff");
         let limits = "Max locked memory  65536  65536 bytes\nMax open files  65536 65536 files";
-        check("proc/self/limits", Some(limits), "locked memory", Note, "ulimit -l");
-        let limits = "Max locked memory  unlimited  unlimited bytes\nMax open files  1024 4096 files";
-        check("proc/self/limits", Some(limits), "open files", Note, "ulimit -n");
-        check("proc/sys/kernel/io_uring_disabled", Some("2"), "io_uring", Bad, "io_uring_disabled=0");
-        check("proc/sys/user/max_user_namespaces", Some("0"), "namespaces", Bad, "max_user_namespaces=1000");
-        check("proc/sys/kernel/osrelease", Some("5.10.0-1-amd64"), "kernel", Note, "6.1");
+        check(
+            "proc/self/limits",
+            Some(limits),
+            "locked memory",
+            Note,
+            "ulimit -l",
+        );
+        let limits =
+            "Max locked memory  unlimited  unlimited bytes\nMax open files  1024 4096 files";
+        check(
+            "proc/self/limits",
+            Some(limits),
+            "open files",
+            Note,
+            "ulimit -n",
+        );
+        check(
+            "proc/sys/kernel/io_uring_disabled",
+            Some("2"),
+            "io_uring",
+            Bad,
+            "io_uring_disabled=0",
+        );
+        check(
+            "proc/sys/user/max_user_namespaces",
+            Some("0"),
+            "namespaces",
+            Bad,
+            "max_user_namespaces=1000",
+        );
+        check(
+            "proc/sys/kernel/osrelease",
+            Some("5.10.0-1-amd64"),
+            "kernel",
+            Note,
+            "6.1",
+        );
         check("dev/net/tun", None, "/dev/net/tun", Bad, "modprobe");
         check("proc/pressure/cpu", None, "pressure", Note, "psi=1");
         check("proc/self/schedstat", None, "schedstat", Note, "SCHED_INFO");
@@ -535,24 +663,49 @@ mod tests {
         };
         let found = check_all(&[("proc/sys/user/max_net_namespaces", Some("0"))], &trials);
         let of = |name: &str| found.iter().find(|one| one.check == name).unwrap();
-        assert_eq!((of("clock").fitness, of("stolen time").fitness, of("evenness").fitness), (Bad, Bad, Bad));
-        assert_eq!((of("io_uring").fitness, of("namespaces").fitness), (Bad, Good));
+        assert_eq!(
+            (
+                of("clock").fitness,
+                of("stolen time").fitness,
+                of("evenness").fitness
+            ),
+            (Bad, Bad, Bad)
+        );
+        assert_eq!(
+            (of("io_uring").fitness, of("namespaces").fitness),
+            (Bad, Good)
+        );
         assert!(
             of("io_uring").found.contains("not permitted") && of("evenness").found.contains("50 %"),
             "{found:#?}"
         );
-        assert!(of("mitigations").cost.as_deref().unwrap().contains("400 ns"));
+        assert!(
+            of("mitigations")
+                .cost
+                .as_deref()
+                .unwrap()
+                .contains("400 ns")
+        );
     }
 
     /// A static program says which libraries it cannot open, by name.
     #[test]
     fn a_static_program_names_what_it_cannot_open() {
         let check = |hosts: &str, costs: Option<&str>| {
-            let trials = Trials { is_static: true, ..Trials::default() };
+            let trials = Trials {
+                is_static: true,
+                ..Trials::default()
+            };
             let found = check_all(&[("etc/nsswitch.conf", Some(hosts))], &trials);
-            let linking = found.iter().find(|one| one.check == "linking").expect("a static program");
+            let linking = found
+                .iter()
+                .find(|one| one.check == "linking")
+                .expect("a static program");
             assert_eq!(
-                linking.cost.as_deref().map(|said| said.contains(costs.unwrap_or("?"))),
+                linking
+                    .cost
+                    .as_deref()
+                    .map(|said| said.contains(costs.unwrap_or("?"))),
                 costs.map(|_| true),
                 "{linking:?}"
             );
@@ -563,6 +716,10 @@ mod tests {
             "hosts: files mdns4_minimal [NOTFOUND=return] dns myhostname",
             Some("libnss_mdns4_minimal.so.2, libnss_myhostname.so.2"),
         );
-        assert!(check_all(&[], &Trials::default()).iter().all(|one| one.check != "linking"));
+        assert!(
+            check_all(&[], &Trials::default())
+                .iter()
+                .all(|one| one.check != "linking")
+        );
     }
 }

@@ -9,7 +9,9 @@ pub struct Machine {
 
 impl Machine {
     pub fn at(root: &Path) -> Machine {
-        Machine { root: root.to_path_buf() }
+        Machine {
+            root: root.to_path_buf(),
+        }
     }
 
     /// A file's text without blanks around it; `None` when it cannot be read.
@@ -19,7 +21,11 @@ impl Machine {
     }
 
     pub fn number(&self, path: &str) -> Option<f64> {
-        self.text(path)?.split_ascii_whitespace().next()?.parse().ok()
+        self.text(path)?
+            .split_ascii_whitespace()
+            .next()?
+            .parse()
+            .ok()
     }
 
     pub fn exists(&self, path: &str) -> bool {
@@ -32,7 +38,10 @@ impl Machine {
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
         let named = entries.filter_map(|entry| {
             let text = std::fs::read_to_string(entry.path()).ok()?;
-            Some((entry.file_name().to_string_lossy().into_owned(), text.trim().to_string()))
+            Some((
+                entry.file_name().to_string_lossy().into_owned(),
+                text.trim().to_string(),
+            ))
         });
         let mut found: Vec<(String, String)> = named.collect();
         found.sort();
@@ -44,7 +53,9 @@ impl Machine {
         let folder = self.root.join("sys/devices/system/cpu");
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         let governors = entries
-            .filter_map(|entry| std::fs::read_to_string(entry.path().join("cpufreq/scaling_governor")).ok())
+            .filter_map(|entry| {
+                std::fs::read_to_string(entry.path().join("cpufreq/scaling_governor")).ok()
+            })
             .map(|text| text.trim().to_string());
         let mut found: Vec<String> = governors.collect();
         found.sort();

@@ -69,19 +69,37 @@ impl Fitness {
 
 impl Diagnosis {
     pub fn new(check: &'static str, fitness: Fitness, found: impl Into<String>) -> Diagnosis {
-        Diagnosis { check, fitness, found: found.into(), cost: None, advice: None }
+        Diagnosis {
+            check,
+            fitness,
+            found: found.into(),
+            cost: None,
+            advice: None,
+        }
     }
 
     pub fn costs(self, cost: impl Into<String>) -> Diagnosis {
-        Diagnosis { cost: Some(cost.into()), ..self }
+        Diagnosis {
+            cost: Some(cost.into()),
+            ..self
+        }
     }
 
     pub fn advise(self, advice: impl Into<String>) -> Diagnosis {
-        Diagnosis { advice: Some(advice.into()), ..self }
+        Diagnosis {
+            advice: Some(advice.into()),
+            ..self
+        }
     }
 
     fn json(&self) -> Value {
-        let Diagnosis { check, fitness, found, cost, advice } = self;
+        let Diagnosis {
+            check,
+            fitness,
+            found,
+            cost,
+            advice,
+        } = self;
         json!({ "check": check, "fitness": fitness.name(), "found": found, "cost": cost, "advice": advice })
     }
 }
@@ -90,7 +108,10 @@ impl Subcommand for Doctor {
     const NAME: &'static str = "doctor";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt doctor", "check this machine before a measurement"),
-        ("brunt doctor --json", "the same for scripts: exit status 1 if something is bad"),
+        (
+            "brunt doctor --json",
+            "the same for scripts: exit status 1 if something is bad",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
@@ -101,24 +122,47 @@ impl Subcommand for Doctor {
             Some(root) => (Machine::at(&root), Trials::default()),
             None => (Machine::at(Path::new("/")), Trials::make()),
         };
-        let found: Vec<Diagnosis> = CHECKS.iter().filter_map(|check| check(&machine, &trials)).collect();
-        let worst = found.iter().map(|one| one.fitness).max().unwrap_or(Fitness::Good);
-        for Diagnosis { check, fitness, found, cost, advice } in &found {
+        let found: Vec<Diagnosis> = CHECKS
+            .iter()
+            .filter_map(|check| check(&machine, &trials))
+            .collect();
+        let worst = found
+            .iter()
+            .map(|one| one.fitness)
+            .max()
+            .unwrap_or(Fitness::Good);
+        for Diagnosis {
+            check,
+            fitness,
+            found,
+            cost,
+            advice,
+        } in &found
+        {
             let mark = match fitness {
                 Fitness::Good => "ok  ",
                 Fitness::Note => "note",
                 Fitness::Bad => "BAD ",
             };
             output.line(format_args!("{mark} {check}: {found}"));
-            cost.iter().for_each(|cost| output.line(format_args!("       here: {cost}")));
-            advice.iter().for_each(|advice| output.line(format_args!("       do:   {advice}")));
+            cost.iter()
+                .for_each(|cost| output.line(format_args!("       here: {cost}")));
+            advice
+                .iter()
+                .for_each(|advice| output.line(format_args!("       do:   {advice}")));
         }
         let checks: Vec<Value> = found.iter().map(Diagnosis::json).collect();
         output.object(&json!({ "fitness": worst.name(), "checks": checks }));
         match worst {
             Fitness::Bad => {
-                let bad = found.iter().filter(|one| one.fitness == Fitness::Bad).map(|one| one.check);
-                let what = format!("not fit for measurements: {}", bad.collect::<Vec<_>>().join(", "));
+                let bad = found
+                    .iter()
+                    .filter(|one| one.fitness == Fitness::Bad)
+                    .map(|one| one.check);
+                let what = format!(
+                    "not fit for measurements: {}",
+                    bad.collect::<Vec<_>>().join(", ")
+                );
                 Err(Failure::failed(what))
             }
             _ => Ok(()),

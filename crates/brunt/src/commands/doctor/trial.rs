@@ -36,16 +36,22 @@ pub struct Trials {
 impl Trials {
     /// Makes them all.
     pub fn make() -> Trials {
-        let noise = NoiseMeter::start(Path::new("/proc")).ok().and_then(|meter| {
-            std::thread::sleep(NOISE_TIME);
-            meter.stop()
-        });
+        let noise = NoiseMeter::start(Path::new("/proc"))
+            .ok()
+            .and_then(|meter| {
+                std::thread::sleep(NOISE_TIME);
+                meter.stop()
+            });
         Trials {
             clock_ns: Some(each(CALLS, || touch(Clock::Monotonic.now()))),
             call_ns: Some(each(CALLS, || touch(rustix::process::getppid()))),
             page_ns: Some(first_touch()),
             noise,
-            ring: Some(Ring::new(RingConfig::default()).err().map(|error| error.to_string())),
+            ring: Some(
+                Ring::new(RingConfig::default())
+                    .err()
+                    .map(|error| error.to_string()),
+            ),
             namespaces: Some(namespaces()),
             is_static: cfg!(target_feature = "crt-static"),
         }
@@ -76,11 +82,18 @@ fn first_touch() -> f64 {
 /// Tries the namespaces of a lab with this program; why there are none.
 fn namespaces() -> Option<String> {
     let tried = std::env::current_exe().and_then(|program| {
-        Command::new(program).args(["doctor", "--try-namespaces"]).stdin(Stdio::null()).output()
+        Command::new(program)
+            .args(["doctor", "--try-namespaces"])
+            .stdin(Stdio::null())
+            .output()
     });
     match tried {
         Ok(output) if output.status.success() => None,
-        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().replace('\n', ";")),
+        Ok(output) => Some(
+            String::from_utf8_lossy(&output.stderr)
+                .trim()
+                .replace('\n', ";"),
+        ),
         Err(error) => Some(error.to_string()),
     }
 }

@@ -20,11 +20,23 @@ pub fn info(url: &str, output: &Output) -> Done {
         format_size(info.size_bytes),
         info.size_bytes
     ));
-    output.line(format_args!("  logical block    {}", format_size(info.block_bytes.into())));
-    output.line(format_args!("  physical block   {}", format_size(info.physical_block_bytes.into())));
-    output.line(format_args!("  longest request  {}", format_size(info.transfer_bytes_max.into())));
+    output.line(format_args!(
+        "  logical block    {}",
+        format_size(info.block_bytes.into())
+    ));
+    output.line(format_args!(
+        "  physical block   {}",
+        format_size(info.physical_block_bytes.into())
+    ));
+    output.line(format_args!(
+        "  longest request  {}",
+        format_size(info.transfer_bytes_max.into())
+    ));
     output.line(format_args!("  unmap            {}", yes(info.unmap)));
-    output.line(format_args!("  volatile cache   {}", yes(info.volatile_cache)));
+    output.line(format_args!(
+        "  volatile cache   {}",
+        yes(info.volatile_cache)
+    ));
     output.line(format_args!("  read-only        {}", yes(info.read_only)));
     for note in info.remarks() {
         output.line(format_args!("  note             {note}"));
@@ -52,17 +64,31 @@ pub fn targets(url: &str, output: &Output) -> Done {
         Failure::usage(format!("'{url}' is not an iSCSI or NBD URL"))
             .advise("write iscsi://host:port, nbd://host:port or nbd+unix://?socket=PATH")
     })?;
-    let config = InitiatorConfig::parse(address, &mut Default::default(), &|key| std::env::var(key).ok())
-        .map_err(Failure::usage)?;
-    let Attempted { value: found, retries, trouble } = connect::discover(&config).map_err(Failure::failed)?;
+    let config = InitiatorConfig::parse(address, &mut Default::default(), &|key| {
+        std::env::var(key).ok()
+    })
+    .map_err(Failure::usage)?;
+    let Attempted {
+        value: found,
+        retries,
+        trouble,
+    } = connect::discover(&config).map_err(Failure::failed)?;
     if let Some(trouble) = &trouble {
-        output.note(format_args!("attempts to connect repeated: {retries}, last: {trouble}"));
+        output.note(format_args!(
+            "attempts to connect repeated: {retries}, last: {trouble}"
+        ));
     }
     for target in &found {
-        output.line(format_args!("{}\t{}", target.name, target.addresses.join(" ")));
+        output.line(format_args!(
+            "{}\t{}",
+            target.name,
+            target.addresses.join(" ")
+        ));
     }
-    let list: Vec<Value> =
-        found.iter().map(|t| json!({ "name": t.name, "addresses": t.addresses })).collect();
+    let list: Vec<Value> = found
+        .iter()
+        .map(|t| json!({ "name": t.name, "addresses": t.addresses }))
+        .collect();
     output.object(&json!({
         "portal": config.name(),
         "targets": list,
@@ -75,11 +101,17 @@ pub fn targets(url: &str, output: &Output) -> Done {
 fn exports(config: &NbdConfig, output: &Output) -> Done {
     let found = nbd::list(config).map_err(Failure::failed)?;
     for (name, description) in &found {
-        let name = if name.is_empty() { "(the default export)" } else { name };
+        let name = if name.is_empty() {
+            "(the default export)"
+        } else {
+            name
+        };
         output.line(format_args!("{name}\t{description}"));
     }
-    let list: Vec<Value> =
-        found.iter().map(|(name, description)| json!({ "name": name, "description": description })).collect();
+    let list: Vec<Value> = found
+        .iter()
+        .map(|(name, description)| json!({ "name": name, "description": description }))
+        .collect();
     output.object(&json!({ "server": config.address.to_string(), "exports": list }));
     Ok(())
 }

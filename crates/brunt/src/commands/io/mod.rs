@@ -187,8 +187,14 @@ enum Checksum {
 impl super::Subcommand for Io {
     const NAME: &'static str = "io";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt io info iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0", "show the properties of an iSCSI LUN"),
-        ("brunt io write memory:1GiB --bs 1M --depth 8", "measure sequential writes to memory"),
+        (
+            "brunt io info iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0",
+            "show the properties of an iSCSI LUN",
+        ),
+        (
+            "brunt io write memory:1GiB --bs 1M --depth 8",
+            "measure sequential writes to memory",
+        ),
         (
             "brunt io read iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0 --random --count 100000",
             "100,000 random reads of 4 KiB at queue depth 32",
@@ -201,15 +207,31 @@ impl super::Subcommand for Io {
 
     fn run(self, output: &Output) -> Done {
         match self.action {
-            Action::Read { range, sum, output: file } => {
-                Run::new(range, Job::Read { file }, output)?.go(sum.checksum)
-            }
-            Action::Write { range, content, sum, input, fua, overwrite } => {
-                let job = Job::Write { file: input, pattern: content.pattern, fua, overwrite };
+            Action::Read {
+                range,
+                sum,
+                output: file,
+            } => Run::new(range, Job::Read { file }, output)?.go(sum.checksum),
+            Action::Write {
+                range,
+                content,
+                sum,
+                input,
+                fua,
+                overwrite,
+            } => {
+                let job = Job::Write {
+                    file: input,
+                    pattern: content.pattern,
+                    fua,
+                    overwrite,
+                };
                 Run::new(range, job, output)?.go(sum.checksum)
             }
             Action::Verify { range, content } => {
-                let job = Job::Verify { pattern: content.pattern };
+                let job = Job::Verify {
+                    pattern: content.pattern,
+                };
                 Run::new(range, job, output)?.go(Checksum::None)
             }
             Action::Info { url } => info::info(&url, output),

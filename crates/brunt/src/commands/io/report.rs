@@ -17,7 +17,10 @@ fn words(limit: Limit) -> (&'static str, &'static str) {
     match limit {
         Limit::Checksum => ("checksum", "use --checksum none"),
         Limit::Pattern => ("pattern", "use --pattern zeros"),
-        Limit::Comparison => ("comparison", "run several at once, each on a part of the range"),
+        Limit::Comparison => (
+            "comparison",
+            "run several at once, each on a part of the range",
+        ),
         Limit::Input => ("input", "read it from a faster disk"),
         Limit::Output => ("output", "write it to a faster disk"),
     }
@@ -93,11 +96,25 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn order(run: &Run<'_>) -> &'static str {
-    if run.range.random { "random" } else { "sequential" }
+    if run.range.random {
+        "random"
+    } else {
+        "sequential"
+    }
 }
 
 fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>) {
-    let Figures { seconds, iops, mb_per_s, min, mean, p50, p99, max, .. } = figures;
+    let Figures {
+        seconds,
+        iops,
+        mb_per_s,
+        min,
+        mean,
+        p50,
+        p99,
+        max,
+        ..
+    } = figures;
     let (health, info) = (&moved.health, run.backend.info());
     // With data on standard output, what is for people goes to standard error.
     let data_on_stdout = matches!(&run.job, Job::Read { file: Some(path) } if path == "-");
@@ -112,7 +129,11 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
         format_size(run.range.bs),
         order(run),
         run.range.depth,
-        if moved.is_complete() { "" } else { " (incomplete)" }
+        if moved.is_complete() {
+            ""
+        } else {
+            " (incomplete)"
+        }
     ));
     say(format_args!(
         "  requests   {} of {}, {} in {seconds:.3} s",
@@ -120,7 +141,9 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
         moved.count,
         format_size(moved.bytes)
     ));
-    say(format_args!("  rate       {iops:.0} IOPS, {mb_per_s:.1} MB/s"));
+    say(format_args!(
+        "  rate       {iops:.0} IOPS, {mb_per_s:.1} MB/s"
+    ));
     say(format_args!(
         "  latency    min {min:.1}, mean {mean:.1}, p50 {p50:.1}, p99 {p99:.1}, max {max:.1} µs"
     ));
@@ -134,7 +157,10 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
     ));
     if figures.data_us > 0.0 {
         let share = moved.spent.total().as_secs_f64() * 100.0 / seconds;
-        say(format_args!("  data       {:.2} µs a request, {share:.0} % of the time", figures.data_us));
+        say(format_args!(
+            "  data       {:.2} µs a request, {share:.0} % of the time",
+            figures.data_us
+        ));
     }
     if let Some(limit) = figures.limit {
         say(format_args!("{}", limit_line(limit)));
@@ -143,7 +169,10 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
         say(format_args!("  sha256     {checksum}"));
     }
     if moved.padded_bytes > 0 {
-        say(format_args!("  padding    {} zeros behind the input's end", moved.padded_bytes));
+        say(format_args!(
+            "  padding    {} zeros behind the input's end",
+            moved.padded_bytes
+        ));
     }
     if matches!(run.job, Job::Verify { .. }) {
         say(format_args!("  wrong      {} blocks", moved.wrong_blocks));
@@ -158,7 +187,10 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
 
 /// The first failed request.
 fn first_error(moved: &Moved) -> Option<String> {
-    moved.first_error.as_ref().map(|error| format!("at {}: {}", error.offset, error.text))
+    moved
+        .first_error
+        .as_ref()
+        .map(|error| format!("at {}: {}", error.offset, error.text))
 }
 
 fn object(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>) {
@@ -214,13 +246,22 @@ fn verdict(run: &Run<'_>, moved: &Moved) -> Done {
             wrong.offset,
             hex(&wrong.expected),
             hex(&wrong.found),
-            if wrong.zeros { " (the whole block is zeros)" } else { "" }
+            if wrong.zeros {
+                " (the whole block is zeros)"
+            } else {
+                ""
+            }
         )));
     }
     if let Some(error) = first_error(moved) {
-        let failure = Failure::failed(format!("{} requests failed, the first {error}", moved.errors));
+        let failure = Failure::failed(format!(
+            "{} requests failed, the first {error}",
+            moved.errors
+        ));
         return Err(match &moved.health.trouble {
-            Some(trouble) => failure.advise(format!("check the target; the last error was: {trouble}")),
+            Some(trouble) => {
+                failure.advise(format!("check the target; the last error was: {trouble}"))
+            }
             None => failure,
         });
     }
@@ -232,7 +273,9 @@ fn verdict(run: &Run<'_>, moved: &Moved) -> Done {
         .advise("use --length to write only a part of it"));
     }
     if !moved.is_complete() {
-        return Err(Failure::failed("interrupted; the results cover the requests made so far"));
+        return Err(Failure::failed(
+            "interrupted; the results cover the requests made so far",
+        ));
     }
     Ok(())
 }
@@ -244,11 +287,23 @@ mod tests {
     /// Each limit is a line that says what to do about it.
     #[test]
     fn every_limit_has_advice() {
-        let all = [Limit::Checksum, Limit::Pattern, Limit::Comparison, Limit::Input, Limit::Output];
+        let all = [
+            Limit::Checksum,
+            Limit::Pattern,
+            Limit::Comparison,
+            Limit::Input,
+            Limit::Output,
+        ];
         let lines = all.map(limit_line);
-        assert_eq!(lines[0], "  limit      the checksum, not the device; use --checksum none");
+        assert_eq!(
+            lines[0],
+            "  limit      the checksum, not the device; use --checksum none"
+        );
         for (index, line) in lines.iter().enumerate() {
-            assert!(lines[..index].iter().all(|other| other != line), "{line} twice");
+            assert!(
+                lines[..index].iter().all(|other| other != line),
+                "{line} twice"
+            );
         }
     }
 }

@@ -15,9 +15,18 @@ use crate::devices;
 
 /// What is done.
 pub enum Job {
-    Read { file: Option<String> },
-    Write { file: Option<String>, pattern: Pattern, fua: bool, overwrite: bool },
-    Verify { pattern: Pattern },
+    Read {
+        file: Option<String>,
+    },
+    Write {
+        file: Option<String>,
+        pattern: Pattern,
+        fua: bool,
+        overwrite: bool,
+    },
+    Verify {
+        pattern: Pattern,
+    },
 }
 
 impl Job {
@@ -53,17 +62,37 @@ impl<'a> Run<'a> {
             }
             devices::guard(&*backend, *overwrite, devices::OVERWRITE)?;
         }
-        Ok(Run { range, job, output, backend, length })
+        Ok(Run {
+            range,
+            job,
+            output,
+            backend,
+            length,
+        })
     }
 
     /// Moves the range and says what came of it.
     pub fn go(self, checksum: Checksum) -> Done {
-        let Range { offset, bs, depth, count, random, seed, .. } = self.range;
-        let once = if random { self.length / bs } else { self.length.div_ceil(bs) };
+        let Range {
+            offset,
+            bs,
+            depth,
+            count,
+            random,
+            seed,
+            ..
+        } = self.range;
+        let once = if random {
+            self.length / bs
+        } else {
+            self.length.div_ceil(bs)
+        };
         let work = self.work()?;
         let has_file = matches!(work, Work::Read(Some(_)) | Work::Copy { .. });
         if let Some(count) = count.filter(|count| *count > once && has_file) {
-            return Err(Failure::usage(format!("--count {count}: the range has only {once} requests")));
+            return Err(Failure::usage(format!(
+                "--count {count}: the range has only {once} requests"
+            )));
         }
         let count = count.unwrap_or(once);
         let transfer = RangeTransfer {
@@ -92,21 +121,33 @@ impl<'a> Run<'a> {
         Ok(match &self.job {
             Job::Read { file } => Work::Read(file.as_deref().map(open_output).transpose()?),
             // Whoever asked for a part of the input knows that there is more.
-            Job::Write { file: Some(path), .. } => Work::Copy {
+            Job::Write {
+                file: Some(path), ..
+            } => Work::Copy {
                 input: open_input(path)?,
                 whole: self.range.length.is_none() && self.range.count.is_none(),
             },
-            Job::Write { file: None, pattern, .. } => Work::Write(pattern.with(seed)),
+            Job::Write {
+                file: None,
+                pattern,
+                ..
+            } => Work::Write(pattern.with(seed)),
             Job::Verify { pattern } => Work::Compare(pattern.with(seed)),
         })
     }
 
     fn progress(&self, count: u64) -> ProgressBar {
         // Hidden by itself when standard error is no terminal.
-        let bar = if self.output.is_json() { ProgressBar::hidden() } else { ProgressBar::new(count) };
+        let bar = if self.output.is_json() {
+            ProgressBar::hidden()
+        } else {
+            ProgressBar::new(count)
+        };
         bar.with_style(
-            ProgressStyle::with_template("{bar:40} {percent}% {human_pos}/{human_len} {per_sec} eta {eta}")
-                .expect("the template is right"),
+            ProgressStyle::with_template(
+                "{bar:40} {percent}% {human_pos}/{human_len} {per_sec} eta {eta}",
+            )
+            .expect("the template is right"),
         )
     }
 }
@@ -149,16 +190,22 @@ impl Range {
         };
         whole("offset", self.offset)?;
         whole("bs", self.bs)?;
-        let room = info.size_bytes.checked_sub(self.offset).filter(|room| *room > 0).ok_or_else(|| {
-            Failure::usage(format!(
-                "--offset {} is beyond the device's {} bytes",
-                self.offset, info.size_bytes
-            ))
-        })?;
+        let room = info
+            .size_bytes
+            .checked_sub(self.offset)
+            .filter(|room| *room > 0)
+            .ok_or_else(|| {
+                Failure::usage(format!(
+                    "--offset {} is beyond the device's {} bytes",
+                    self.offset, info.size_bytes
+                ))
+            })?;
         let length = self.length.unwrap_or(room);
         whole("length", length)?;
         if length == 0 || length > room {
-            return Err(Failure::usage(format!("--length {length}: only {room} bytes follow the offset")));
+            return Err(Failure::usage(format!(
+                "--length {length}: only {room} bytes follow the offset"
+            )));
         }
         if self.bs == 0 || self.bs > u64::from(info.transfer_bytes_max) {
             return Err(Failure::usage(format!(

@@ -14,7 +14,10 @@ use crate::cli::{Done, Failure, Output};
 /// A lab that does not answer in this time is killed. Its targets get five seconds each to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long its process may take to be gone after it answered, or was killed.
-const END_TIME: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+const END_TIME: Timespec = Timespec {
+    tv_sec: 30,
+    tv_nsec: 0,
+};
 
 /// Remove a lab that stands, with all that runs in it
 ///
@@ -35,7 +38,11 @@ pub struct DownArgs {
 /// Asks it to end, and sees that it did.
 pub fn run(args: &DownArgs, output: &Output) -> Done {
     let registry = Registry::open()?;
-    let labs = if args.all { registry.all()? } else { vec![registry.find(args.name.as_deref())?] };
+    let labs = if args.all {
+        registry.all()?
+    } else {
+        vec![registry.find(args.name.as_deref())?]
+    };
     let mut ended = Vec::new();
     for state in &labs {
         ended.push(end(&registry, state, output)?);
@@ -46,8 +53,10 @@ pub fn run(args: &DownArgs, output: &Output) -> Done {
 
 fn end(registry: &Registry, state: &State, output: &Output) -> Result<serde_json::Value, Failure> {
     let State { name, pid, .. } = state;
-    let failed = |error: rustix::io::Errno| Failure::failed(format!("process {pid} of lab {name}: {error}"));
-    let pid = Pid::from_raw(*pid).ok_or_else(|| Failure::failed(format!("lab {name} has no process")))?;
+    let failed =
+        |error: rustix::io::Errno| Failure::failed(format!("process {pid} of lab {name}: {error}"));
+    let pid =
+        Pid::from_raw(*pid).ok_or_else(|| Failure::failed(format!("lab {name} has no process")))?;
     let process = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(process) => Some(process),
         Err(rustix::io::Errno::SRCH) => None,
@@ -55,14 +64,23 @@ fn end(registry: &Registry, state: &State, output: &Output) -> Result<serde_json
     };
     let (mut links, mut is_killed) = (serde_json::Map::new(), false);
     match registry.ask(name, &Request::End, PATIENCE) {
-        Ok((Answer::Ending { trouble, links: reports }, _)) => {
-            trouble.iter().for_each(|what| output.note(format_args!("lab {name}: {what}")));
+        Ok((
+            Answer::Ending {
+                trouble,
+                links: reports,
+            },
+            _,
+        )) => {
+            trouble
+                .iter()
+                .for_each(|what| output.note(format_args!("lab {name}: {what}")));
             links = reports;
         }
         // The first process of its namespaces dies with the one that is killed here, and all others with that. A lab
         // that does not listen any more has ended, and its number may be another's.
         answer => {
-            let has_ended = answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+            let has_ended =
+                answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
             if let (Some(process), false) = (&process, has_ended) {
                 is_killed = pidfd_send_signal(process, Signal::KILL).is_ok();
             }
@@ -71,12 +89,20 @@ fn end(registry: &Registry, state: &State, output: &Output) -> Result<serde_json
     if let Some(process) = &process {
         let mut polled = [PollFd::new(process, PollFlags::IN)];
         if poll(&mut polled, Some(&END_TIME)).map_err(failed)? == 0 {
-            return Err(Failure::failed(format!("lab {name} does not end"))
-                .advise(format!("kill its process: kill -9 {}", pid.as_raw_nonzero())));
+            return Err(
+                Failure::failed(format!("lab {name} does not end")).advise(format!(
+                    "kill its process: kill -9 {}",
+                    pid.as_raw_nonzero()
+                )),
+            );
         }
     }
     registry.remove(name);
-    let how = if is_killed { "was killed, because it did not answer" } else { "is removed" };
+    let how = if is_killed {
+        "was killed, because it did not answer"
+    } else {
+        "is removed"
+    };
     output.line(format_args!("lab {name} {how}"));
     Ok(json!({ "name": name, "killed": is_killed, "links": links }))
 }

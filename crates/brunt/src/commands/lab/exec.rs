@@ -50,11 +50,26 @@ pub fn run(args: ExecArgs, output: &Output) -> Done {
         .map_err(|error| Failure::failed(format!("lab {} does not answer: {error}", state.name)))?;
     let (cores, variables, door) = match (answer, door) {
         (Answer::Entrance { cores, variables }, Some(door)) => (cores, variables, door),
-        (Answer::Refused { what }, _) => return Err(Failure::usage(format!("lab {}: {what}", state.name))),
-        _ => return Err(Failure::failed(format!("lab {} gave an answer to another question", state.name))),
+        (Answer::Refused { what }, _) => {
+            return Err(Failure::usage(format!("lab {}: {what}", state.name)));
+        }
+        _ => {
+            return Err(Failure::failed(format!(
+                "lab {} gave an answer to another question",
+                state.name
+            )));
+        }
     };
-    let shell = || std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or("/bin/sh".into());
-    let words = if args.command.is_empty() { vec![shell()] } else { args.command };
+    let shell = || {
+        std::env::var_os("SHELL")
+            .filter(|shell| !shell.is_empty())
+            .unwrap_or("/bin/sh".into())
+    };
+    let words = if args.command.is_empty() {
+        vec![shell()]
+    } else {
+        args.command
+    };
     let name = words[0].display().to_string();
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).envs(variables);
@@ -65,7 +80,9 @@ pub fn run(args: ExecArgs, output: &Output) -> Done {
         true => Failure::usage(format!("{name}: {}", error.source)),
         false => Failure::failed(format!("lab {}, host {host}: {error}", state.name)),
     })?;
-    output.object(&json!({ "lab": state.name, "host": host, "command": name, "status": status.code() }));
+    output.object(
+        &json!({ "lab": state.name, "host": host, "command": name, "status": status.code() }),
+    );
     end_as(&name, status)
 }
 
@@ -77,7 +94,9 @@ struct Terminal {
 
 impl Terminal {
     fn look() -> Terminal {
-        Terminal { is_ours: tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp()) }
+        Terminal {
+            is_ours: tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp()),
+        }
     }
 
     fn take_back(self) {

@@ -39,16 +39,27 @@ pub fn run(_: &ListArgs, output: &Output) -> Done {
 }
 
 fn print(state: &State, description: Option<&Description>, output: &Output) {
-    let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + Duration::from_secs(state.since_s));
-    let age = format_duration(Duration::from_secs(age.unwrap_or_default().as_secs().max(1)));
-    let State { name, file, pid, .. } = state;
-    output.line(format_args!("{name}: up for {age}, process {pid}, {}", file.display()));
+    let age = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH + Duration::from_secs(state.since_s));
+    let age = format_duration(Duration::from_secs(
+        age.unwrap_or_default().as_secs().max(1),
+    ));
+    let State {
+        name, file, pid, ..
+    } = state;
+    output.line(format_args!(
+        "{name}: up for {age}, process {pid}, {}",
+        file.display()
+    ));
     let Some(description) = description else {
         output.line("  does not answer: it is being set up, or is stopped");
         return;
     };
-    let hosts: Vec<String> =
-        description.hosts.iter().map(|host| format!("{} {}", host.name, host.address)).collect();
+    let hosts: Vec<String> = description
+        .hosts
+        .iter()
+        .map(|host| format!("{} {}", host.name, host.address))
+        .collect();
     output.line(format_args!("  hosts: {}", hosts.join(", ")));
     let link = |link: &super::standing::LinkDescription| {
         format!("{} ({} - {})", link.name, link.between[0], link.between[1])
@@ -56,7 +67,11 @@ fn print(state: &State, description: Option<&Description>, output: &Output) {
     let links: Vec<String> = description.links.iter().map(link).collect();
     output.line(format_args!(
         "  links: {}",
-        if links.is_empty() { "none".to_string() } else { links.join(", ") }
+        if links.is_empty() {
+            "none".to_string()
+        } else {
+            links.join(", ")
+        }
     ));
     for (variable, url) in &description.targets {
         output.line(format_args!("  {variable}={url}"));

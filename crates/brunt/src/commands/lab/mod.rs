@@ -55,10 +55,22 @@ enum What {
 impl super::Subcommand for Lab {
     const NAME: &'static str = "lab";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt lab lab-wan.toml -- sh -c 'ping -c 3 ${BRUNT_TARGET_ISCSI#*//}'", "what the link adds"),
-        ("brunt lab lab-wan.toml --on server --delay 20ms -- ip address", "another host, and farther away"),
-        ("brunt lab up lab-wan.toml", "a lab that stands: hosts, links and targets in the background"),
-        ("brunt lab exec server -- tcpdump -ni any", "look at its packets"),
+        (
+            "brunt lab lab-wan.toml -- sh -c 'ping -c 3 ${BRUNT_TARGET_ISCSI#*//}'",
+            "what the link adds",
+        ),
+        (
+            "brunt lab lab-wan.toml --on server --delay 20ms -- ip address",
+            "another host, and farther away",
+        ),
+        (
+            "brunt lab up lab-wan.toml",
+            "a lab that stands: hosts, links and targets in the background",
+        ),
+        (
+            "brunt lab exec server -- tcpdump -ni any",
+            "look at its packets",
+        ),
         ("brunt lab exec client", "a shell on a host"),
         ("brunt lab down", "remove it"),
     ];
@@ -70,8 +82,10 @@ impl super::Subcommand for Lab {
             (Some(What::List(args)), _) => list::run(&args, output),
             (Some(What::Down(args)), _) => down::run(&args, output),
             (None, Some(args)) => once::run(&args, output),
-            (None, None) => Err(Failure::usage("neither a file nor one of up, exec, list and down")
-                .advise("see 'brunt lab --help'")),
+            (None, None) => Err(Failure::usage(
+                "neither a file nor one of up, exec, list and down",
+            )
+            .advise("see 'brunt lab --help'")),
         }
     }
 }
@@ -87,8 +101,9 @@ impl Plan {
         let (experiment, _) = read(file)?;
         if experiment.lab.is_none() {
             let what = format!("{}: there is no [lab]", file.display());
-            return Err(Failure::usage(what)
-                .advise("add a [lab] section, such as [lab] with hosts = [\"client\", \"server\"]"));
+            return Err(Failure::usage(what).advise(
+                "add a [lab] section, such as [lab] with hosts = [\"client\", \"server\"]",
+            ));
         }
         let hosts = experiment.hosts().map_err(Failure::usage)?;
         Ok(Plan { experiment, hosts })
@@ -110,26 +125,41 @@ impl Plan {
         for name in self.experiment.targets.keys() {
             let (url, role) = serve(&self.experiment, name, &self.hosts, Some(&lab), None)?;
             roles.extend(role);
-            let filled =
-                |url: &str| services.as_ref().map_or(url.to_string(), |services| services.filled(url));
+            let filled = |url: &str| {
+                services
+                    .as_ref()
+                    .map_or(url.to_string(), |services| services.filled(url))
+            };
             for (host, target) in self.experiment.as_opened(name) {
                 match host {
                     None => variables.insert(variable(name), filled(&url)),
-                    Some(host) => variables.insert(variable(&format!("{name}-{host}")), filled(&target.url)),
+                    Some(host) => {
+                        variables.insert(variable(&format!("{name}-{host}")), filled(&target.url))
+                    }
                 };
             }
         }
         roles.extend(services.iter().flat_map(Services::roles));
-        Ok(Built { lab, roles, variables, _services: services })
+        Ok(Built {
+            lab,
+            roles,
+            variables,
+            _services: services,
+        })
     }
 
     /// Sets every link's delay, each way.
     fn move_apart(&self, lab: &BuiltLab, delay: Duration) -> Result<(), Failure> {
         let points = self.experiment.points();
-        let links = points.first().map(|point| point.links.clone()).unwrap_or_default();
+        let links = points
+            .first()
+            .map(|point| point.links.clone())
+            .unwrap_or_default();
         for (name, mut settings) in links {
             settings.iter_mut().for_each(|way| way.delay = Span(delay));
-            lab.lab().restart(&name, settings, self.experiment.seed).map_err(Failure::usage)?;
+            lab.lab()
+                .restart(&name, settings, self.experiment.seed)
+                .map_err(Failure::usage)?;
         }
         Ok(())
     }
@@ -157,28 +187,56 @@ struct Ending {
 impl Built {
     /// Stops the targets, and looks at what the links did.
     fn end(&self) -> Result<Ending, Failure> {
-        let died = self.roles.iter().filter_map(|role| role.stop().err()).collect();
+        let died = self
+            .roles
+            .iter()
+            .filter_map(|role| role.stop().err())
+            .collect();
         let reports = self.lab.lab().reports().map_err(Failure::failed)?;
         let of_link = |(link, report): &(String, brunt_result::link::LinkReport)| {
-            report.trouble().into_iter().map(|what| format!("link {link}: {what}")).collect::<Vec<_>>()
+            report
+                .trouble()
+                .into_iter()
+                .map(|what| format!("link {link}: {what}"))
+                .collect::<Vec<_>>()
         };
         let trouble = reports.iter().flat_map(of_link).collect();
-        let links = reports.into_iter().map(|(link, report)| (link, json!(report))).collect();
-        Ok(Ending { died, trouble, links })
+        let links = reports
+            .into_iter()
+            .map(|(link, report)| (link, json!(report)))
+            .collect();
+        Ok(Ending {
+            died,
+            trouble,
+            links,
+        })
     }
 }
 
 impl Ending {
     /// All that was not meant to happen.
     fn all_trouble(&self) -> Vec<String> {
-        self.died.iter().map(ToString::to_string).chain(self.trouble.iter().cloned()).collect()
+        self.died
+            .iter()
+            .map(ToString::to_string)
+            .chain(self.trouble.iter().cloned())
+            .collect()
     }
 }
 
 /// `BRUNT_TARGET_…` of a target.
 fn variable(target: &str) -> String {
-    let word = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' };
-    format!("BRUNT_TARGET_{}", target.chars().map(word).collect::<String>())
+    let word = |letter: char| {
+        if letter.is_ascii_alphanumeric() {
+            letter.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    };
+    format!(
+        "BRUNT_TARGET_{}",
+        target.chars().map(word).collect::<String>()
+    )
 }
 
 /// Ends as a command did: with its status, as a shell would.
@@ -196,6 +254,9 @@ mod tests {
     /// Names that a shell can read.
     #[test]
     fn variables() {
-        assert_eq!(super::variable("tried-again 2"), "BRUNT_TARGET_TRIED_AGAIN_2");
+        assert_eq!(
+            super::variable("tried-again 2"),
+            "BRUNT_TARGET_TRIED_AGAIN_2"
+        );
     }
 }

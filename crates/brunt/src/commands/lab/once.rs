@@ -30,23 +30,36 @@ pub struct OnceArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     delay: Option<Duration>,
     /// Command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
     command: Vec<OsString>,
 }
 
 /// Builds the lab, runs the command in it, and removes it.
 pub fn run(args: &OnceArgs, output: &Output) -> Done {
     let plan = Plan::read(&args.experiment)?;
-    let on = args.on.as_deref().map_or_else(|| plan.hosts.worker().clone(), HostName::from);
+    let on = args
+        .on
+        .as_deref()
+        .map_or_else(|| plan.hosts.worker().clone(), HostName::from);
     let host = plan.hosts.find(&on).map_err(Failure::usage)?;
     let built = plan.build(args.delay, output)?;
     let launcher = host.launcher(Some(&built.lab)).map_err(Failure::failed)?;
     let name = args.command[0].display().to_string();
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]).envs(&built.variables);
-    launcher.place(&mut command).map_err(|error| Failure::failed(format!("host {on}: {error}")))?;
-    let child = command.spawn().map_err(|error| Failure::usage(format!("{name}: {error}")))?;
-    let status = wait(child, output).map_err(|error| Failure::failed(format!("{name}: {error}")))?;
+    launcher
+        .place(&mut command)
+        .map_err(|error| Failure::failed(format!("host {on}: {error}")))?;
+    let child = command
+        .spawn()
+        .map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+    let status =
+        wait(child, output).map_err(|error| Failure::failed(format!("{name}: {error}")))?;
     let ending = built.end()?;
     ending.trouble.iter().for_each(|what| output.note(what));
     if let Some(died) = ending.died.into_iter().next() {

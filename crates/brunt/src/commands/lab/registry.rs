@@ -43,7 +43,9 @@ impl Registry {
     /// The one under $XDG_RUNTIME_DIR or /run/user, or else under /tmp; made if it is missing.
     pub fn open() -> Result<Registry, Failure> {
         let user = geteuid().as_raw();
-        let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        let given = std::env::var_os("XDG_RUNTIME_DIR")
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute());
         let usual = PathBuf::from(format!("/run/user/{user}"));
         let folder = match given.or_else(|| usual.is_dir().then_some(usual)) {
             Some(runtime) => runtime.join("brunt-labs"),
@@ -51,13 +53,18 @@ impl Registry {
         };
         let failed = |error: io::Error| Failure::failed(format!("{}: {error}", folder.display()));
         match DirBuilder::new().mode(0o700).create(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed(error));
+            }
             _ => {}
         }
         // In /tmp anybody could have made it. Who can write to it can enter the labs.
         let about = fs::symlink_metadata(&folder).map_err(failed)?;
         if !about.is_dir() || about.uid() != user || about.mode() & 0o077 != 0 {
-            let what = format!("{} is not a folder of yours that only you can enter", folder.display());
+            let what = format!(
+                "{} is not a folder of yours that only you can enter",
+                folder.display()
+            );
             return Err(Failure::failed(what)
                 .advise("remove it, or set XDG_RUNTIME_DIR to a folder of yours with mode 0700"));
         }
@@ -76,9 +83,10 @@ impl Registry {
         self.sweep()?;
         let path = self.path(name, "sock");
         UnixListener::bind(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => Failure::usage(format!("there is a lab '{name}' already")).advise(
-                format!("remove it with 'brunt lab down {name}', or choose another name with --name"),
-            ),
+            io::ErrorKind::AddrInUse => Failure::usage(format!("there is a lab '{name}' already"))
+                .advise(format!(
+                    "remove it with 'brunt lab down {name}', or choose another name with --name"
+                )),
             _ => Failure::failed(format!("{}: {error}", path.display())),
         })
     }
@@ -87,7 +95,8 @@ impl Registry {
     pub fn write(&self, state: &State) -> Result<(), Failure> {
         let path = self.path(&state.name, "json");
         let text = serde_json::to_string_pretty(state).map_err(Failure::failed)?;
-        fs::write(&path, text).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+        fs::write(&path, text)
+            .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
     }
 
     /// Removes the files of a lab that has ended.
@@ -111,9 +120,16 @@ impl Registry {
     /// The lab that is meant: the one of this name, or the only one.
     pub fn find(&self, name: Option<&str>) -> Result<State, Failure> {
         let all = self.all()?;
-        let names = || all.iter().map(|state| state.name.as_str()).collect::<Vec<_>>().join(", ");
+        let names = || {
+            all.iter()
+                .map(|state| state.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         match (name, all.as_slice()) {
-            (_, []) => Err(Failure::usage("no lab stands").advise("set one up with 'brunt lab up FILE'")),
+            (_, []) => {
+                Err(Failure::usage("no lab stands").advise("set one up with 'brunt lab up FILE'"))
+            }
             (None, [only]) => Ok(only.clone()),
             (None, _) => Err(Failure::usage(format!("several labs stand: {}", names()))
                 .advise("say which is meant, before anything else")),
@@ -121,7 +137,9 @@ impl Registry {
                 .iter()
                 .find(|state| state.name == name)
                 .cloned()
-                .ok_or_else(|| Failure::usage(format!("no lab '{name}' stands; there is: {}", names()))),
+                .ok_or_else(|| {
+                    Failure::usage(format!("no lab '{name}' stands; there is: {}", names()))
+                }),
         }
     }
 
@@ -142,7 +160,8 @@ impl Registry {
 
     /// One command at a time looks for what labs left and reserves names; released when dropped.
     fn lock(&self) -> Result<File, Failure> {
-        let failed = |error: io::Error| Failure::failed(format!("{}: {error}", self.folder.display()));
+        let failed =
+            |error: io::Error| Failure::failed(format!("{}: {error}", self.folder.display()));
         let folder = File::open(&self.folder).map_err(failed)?;
         folder.lock().map_err(failed)?;
         Ok(folder)
@@ -160,12 +179,17 @@ impl Registry {
     }
 
     fn names(&self) -> Result<Vec<String>, Failure> {
-        let failed = |error: io::Error| Failure::failed(format!("{}: {error}", self.folder.display()));
+        let failed =
+            |error: io::Error| Failure::failed(format!("{}: {error}", self.folder.display()));
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.folder).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             if path.extension().is_some_and(|kind| kind == "sock") {
-                names.extend(path.file_stem().and_then(|name| name.to_str()).map(str::to_string));
+                names.extend(
+                    path.file_stem()
+                        .and_then(|name| name.to_str())
+                        .map(str::to_string),
+                );
             }
         }
         names.sort();
@@ -188,7 +212,11 @@ fn check_name(name: &str) -> Result<(), Failure> {
     let good = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_usual);
     let what = || format!("'{name}' is no name for a lab");
     let advice = || format!("use at most {NAME_BYTES_MAX} letters, digits, '-' and '_'");
-    if good { Ok(()) } else { Err(Failure::usage(what()).advise(advice())) }
+    if good {
+        Ok(())
+    } else {
+        Err(Failure::usage(what()).advise(advice()))
+    }
 }
 
 #[cfg(test)]
@@ -197,7 +225,11 @@ mod tests {
 
     #[test]
     fn names_of_files_are_names_of_labs() {
-        for (file, name) in [("a/lab-wan.toml", "lab-wan"), ("my lab.v2.toml", "my_lab_v2"), ("x", "x")] {
+        for (file, name) in [
+            ("a/lab-wan.toml", "lab-wan"),
+            ("my lab.v2.toml", "my_lab_v2"),
+            ("x", "x"),
+        ] {
             assert_eq!(default_name(Path::new(file)), name);
             assert!(check_name(name).is_ok());
         }

@@ -21,7 +21,10 @@ use crate::cli::{Failure, Output};
 /// How long a client may take for its request.
 const REQUEST_TIME: Duration = Duration::from_millis(500);
 /// How often to check for a signal while nobody asks.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
 
 /// What a lab can be asked.
 #[derive(Debug, Serialize, Deserialize)]
@@ -93,7 +96,12 @@ pub struct LinkDescription {
 }
 
 /// Answers until it is asked to end, or a signal says so.
-pub fn serve(listener: &UnixListener, plan: &Plan, built: &Built, output: &Output) -> Result<(), Failure> {
+pub fn serve(
+    listener: &UnixListener,
+    plan: &Plan,
+    built: &Built,
+    output: &Output,
+) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::failed(format!("the lab's socket: {error}"));
     listener.set_nonblocking(true).map_err(failed)?;
     while !output.is_interrupted() {
@@ -107,7 +115,9 @@ pub fn serve(listener: &UnixListener, plan: &Plan, built: &Built, output: &Outpu
             Ok(_) => {}
             Err(error) => return Err(failed(error.into())),
         }
-        let Ok((socket, _)) = listener.accept() else { continue };
+        let Ok((socket, _)) = listener.accept() else {
+            continue;
+        };
         // A client that is gone, or says nothing, is nobody's trouble but its own.
         let Ok(request) = hear(&socket) else { continue };
         let (answer, door) = answer(&request, plan, built)?;
@@ -118,23 +128,40 @@ pub fn serve(listener: &UnixListener, plan: &Plan, built: &Built, output: &Outpu
             return Ok(());
         }
     }
-    built.end()?.all_trouble().iter().for_each(|what| output.note(what));
+    built
+        .end()?
+        .all_trouble()
+        .iter()
+        .for_each(|what| output.note(what));
     Ok(())
 }
 
 /// Waits for what has ended and has no other parent any more. This is the first process of its namespace, which the
 /// others are left to: what a command leaves running, or a command whose caller was killed.
 fn reap_orphans(built: &Built) {
-    let is_target =
-        |pid: i32| built.roles.iter().any(|role| i32::try_from(role.pid()).is_ok_and(|of| of == pid));
+    let is_target = |pid: i32| {
+        built
+            .roles
+            .iter()
+            .any(|role| i32::try_from(role.pid()).is_ok_and(|of| of == pid))
+    };
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
         // How a target ended is for its role to find out.
-        let Some(pid) = number.filter(|pid| *pid > 1 && !is_target(*pid)).and_then(Pid::from_raw) else {
+        let Some(pid) = number
+            .filter(|pid| *pid > 1 && !is_target(*pid))
+            .and_then(Pid::from_raw)
+        else {
             continue;
         };
         // Refused for those that are somebody else's.
-        let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        let _ = waitid(
+            WaitId::Pid(pid),
+            WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+        );
     }
 }
 
@@ -146,19 +173,34 @@ fn hear(socket: &UnixStream) -> io::Result<Request> {
     Ok(serde_json::from_str(&line)?)
 }
 
-fn answer(request: &Request, plan: &Plan, built: &Built) -> Result<(Answer, Option<Door>), Failure> {
+fn answer(
+    request: &Request,
+    plan: &Plan,
+    built: &Built,
+) -> Result<(Answer, Option<Door>), Failure> {
     Ok(match request {
         Request::Describe => (Answer::Description(describe(plan, built)?), None),
         Request::End => {
             let ending = built.end()?;
-            (Answer::Ending { trouble: ending.all_trouble(), links: ending.links }, None)
+            (
+                Answer::Ending {
+                    trouble: ending.all_trouble(),
+                    links: ending.links,
+                },
+                None,
+            )
         }
         Request::Enter { host } => match enter(host, plan, built) {
             Ok((cores, door)) => {
                 let variables = built.variables.clone();
                 (Answer::Entrance { cores, variables }, Some(door))
             }
-            Err(what) => (Answer::Refused { what: what.to_string() }, None),
+            Err(what) => (
+                Answer::Refused {
+                    what: what.to_string(),
+                },
+                None,
+            ),
         },
     })
 }
@@ -175,11 +217,21 @@ enum NoEntrance {
 fn enter(host: &str, plan: &Plan, built: &Built) -> Result<(Option<Vec<usize>>, Door), NoEntrance> {
     let unknown = || {
         let known: Vec<&str> = plan.hosts.of_lab().map(|(name, _)| name.as_str()).collect();
-        NoEntrance::Unknown { host: host.to_string(), known: known.join(", ") }
+        NoEntrance::Unknown {
+            host: host.to_string(),
+            known: known.join(", "),
+        }
     };
-    let (_, settings) = plan.hosts.of_lab().find(|(name, _)| **name == *host).ok_or_else(unknown)?;
+    let (_, settings) = plan
+        .hosts
+        .of_lab()
+        .find(|(name, _)| **name == *host)
+        .ok_or_else(unknown)?;
     let standing = built.lab.lab().host(host).cloned().map_err(|_| unknown())?;
-    let door = Door::to(&standing).map_err(|source| NoEntrance::NoDoor { host: host.to_string(), source })?;
+    let door = Door::to(&standing).map_err(|source| NoEntrance::NoDoor {
+        host: host.to_string(),
+        source,
+    })?;
     Ok((settings.cores.clone(), door))
 }
 
@@ -187,9 +239,16 @@ fn describe(plan: &Plan, built: &Built) -> Result<Description, Failure> {
     let lab = built.lab.lab();
     let host = |name: &str| {
         let address = lab.host(name).map_err(Failure::failed)?.address();
-        Ok(HostDescription { name: name.to_string(), address })
+        Ok(HostDescription {
+            name: name.to_string(),
+            address,
+        })
     };
-    let hosts = plan.hosts.of_lab().map(|(name, _)| host(name.as_str())).collect::<Result<_, Failure>>()?;
+    let hosts = plan
+        .hosts
+        .of_lab()
+        .map(|(name, _)| host(name.as_str()))
+        .collect::<Result<_, Failure>>()?;
     let link = |(name, link): (&String, &brunt_study::experiment::LinkEntry)| LinkDescription {
         name: name.clone(),
         between: link.between.each_ref().map(ToString::to_string),
@@ -209,5 +268,7 @@ fn describe(plan: &Plan, built: &Built) -> Result<Description, Failure> {
 
 /// The listener that whoever started this process left on its standard input.
 pub fn inherited_listener() -> io::Result<UnixListener> {
-    Ok(UnixListener::from(io::stdin().as_fd().try_clone_to_owned()?))
+    Ok(UnixListener::from(
+        io::stdin().as_fd().try_clone_to_owned()?,
+    ))
 }

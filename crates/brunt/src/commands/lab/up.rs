@@ -51,9 +51,15 @@ pub fn run(args: &UpArgs, output: &Output) -> Done {
     if args.held {
         return hold(args, &plan, output);
     }
-    plan.experiment.link_warnings().into_iter().for_each(|warning| output.note(warning));
+    plan.experiment
+        .link_warnings()
+        .into_iter()
+        .for_each(|warning| output.note(warning));
     let registry = Registry::open()?;
-    let name = args.name.clone().unwrap_or_else(|| default_name(&args.experiment));
+    let name = args
+        .name
+        .clone()
+        .unwrap_or_else(|| default_name(&args.experiment));
     let listener = registry.reserve(&name)?;
     let stands = start(args, &name, listener, &registry).and_then(|(mut child, state)| {
         let description = wait_for_lab(&mut child, &name, &registry, output)?;
@@ -90,7 +96,8 @@ fn start(
     let failed = |what: &str, error: io::Error| Failure::failed(format!("{what}: {error}"));
     let path = registry.path(name, "log");
     let log = File::create(&path).map_err(|error| failed(&path.display().to_string(), error))?;
-    let program = std::env::current_exe().map_err(|error| failed("cannot find this program", error))?;
+    let program =
+        std::env::current_exe().map_err(|error| failed("cannot find this program", error))?;
     let mut command = Command::new(program);
     command.args(["lab", "up", "--held"]).arg(&args.experiment);
     if let Some(delay) = args.delay {
@@ -102,9 +109,16 @@ fn start(
         .stderr(log)
         .spawn()
         .map_err(|error| failed("cannot start this program again", error))?;
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     let file = std::path::absolute(&args.experiment).unwrap_or_else(|_| args.experiment.clone());
-    let state = State { name: name.to_string(), file, pid: child.id() as i32, since_s: since.as_secs() };
+    let state = State {
+        name: name.to_string(),
+        file,
+        pid: child.id() as i32,
+        since_s: since.as_secs(),
+    };
     registry.write(&state)?;
     Ok((child, state))
 }
@@ -119,7 +133,11 @@ fn wait_for_lab(
     loop {
         match registry.ask(name, &Request::Describe, LOOK) {
             Ok((Answer::Description(description), _)) => return Ok(description),
-            Ok(_) => return Err(Failure::failed("the lab gave an answer to another question")),
+            Ok(_) => {
+                return Err(Failure::failed(
+                    "the lab gave an answer to another question",
+                ));
+            }
             // Not yet, or not any more.
             Err(_) => {}
         }
@@ -131,7 +149,9 @@ fn wait_for_lab(
                 let _ = kill_process(pid, Signal::TERM);
             }
             let _ = child.wait();
-            return Err(Failure::failed("interrupted before the lab stood; it was removed"));
+            return Err(Failure::failed(
+                "interrupted before the lab stood; it was removed",
+            ));
         }
     }
 }
@@ -144,7 +164,11 @@ fn explain(is_usage: bool, name: &str, registry: &Registry) -> Failure {
         Some((what, advice)) => (what.to_string(), Some(advice.to_string())),
         None => (said, None),
     };
-    let failure = if is_usage { Failure::usage(what) } else { Failure::failed(what) };
+    let failure = if is_usage {
+        Failure::usage(what)
+    } else {
+        Failure::failed(what)
+    };
     match advice {
         Some(advice) => failure.advise(advice),
         None => failure,
@@ -158,13 +182,21 @@ fn print(state: &State, description: &Description, output: &Output) {
         output.line(format_args!("  host {:<12} {}", host.name, host.address));
     }
     for link in &description.links {
-        output.line(format_args!("  link {:<12} {} - {}", link.name, link.between[0], link.between[1]));
+        output.line(format_args!(
+            "  link {:<12} {} - {}",
+            link.name, link.between[0], link.between[1]
+        ));
     }
     for (variable, url) in &description.targets {
         output.line(format_args!("  {variable}={url}"));
     }
-    let first = description.hosts.first().map_or("HOST", |host| host.name.as_str());
-    output.line(format_args!("'brunt lab exec {name} {first} -- COMMAND' runs a command on a host"));
+    let first = description
+        .hosts
+        .first()
+        .map_or("HOST", |host| host.name.as_str());
+    output.line(format_args!(
+        "'brunt lab exec {name} {first} -- COMMAND' runs a command on a host"
+    ));
     output.line(format_args!("'brunt lab down {name}' removes it"));
     output.object(&json!({ "lab": state, "description": description }));
 }

@@ -29,8 +29,13 @@ pub struct AddArgs {
 
 pub fn run(args: &AddArgs, output: &Output) -> Done {
     let _lock = super::while_nobody_moves(&args.trace)?;
-    let gathered = lake::add(&args.lake, &args.trace, &args.tap, &args.write.options(&args.lake))
-        .map_err(super::failure)?;
+    let gathered = lake::add(
+        &args.lake,
+        &args.trace,
+        &args.tap,
+        &args.write.options(&args.lake),
+    )
+    .map_err(super::failure)?;
     super::print(&gathered, output);
     Ok(())
 }

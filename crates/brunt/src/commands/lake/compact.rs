@@ -24,7 +24,8 @@ pub struct CompactArgs {
 
 pub fn run(args: &CompactArgs, output: &Output) -> Done {
     let _lock = super::while_nobody_moves(&args.folder)?;
-    let gathered = lake::compact(&args.folder, &args.write.options(&args.folder)).map_err(super::failure)?;
+    let gathered =
+        lake::compact(&args.folder, &args.write.options(&args.folder)).map_err(super::failure)?;
     super::print(&gathered, output);
     Ok(())
 }

@@ -24,7 +24,10 @@ pub struct ManifestArgs {
 pub fn run(args: &ManifestArgs, output: &Output) -> Done {
     let tables = write_manifest(&args.folder).map_err(failure)?;
     let mut objects = Vec::new();
-    for table in tables.iter().filter(|table| table.parts > 0 || table.written.is_some()) {
+    for table in tables
+        .iter()
+        .filter(|table| table.parts > 0 || table.written.is_some())
+    {
         let what = table.written.map_or_else(
             || "nothing new".to_string(),
             |written| {
@@ -34,7 +37,10 @@ pub fn run(args: &ManifestArgs, output: &Output) -> Done {
                 )
             },
         );
-        output.line(format_args!("{:<20}  {} parts, {} rows; {what}", table.name, table.parts, table.rows));
+        output.line(format_args!(
+            "{:<20}  {} parts, {} rows; {what}",
+            table.name, table.parts, table.rows
+        ));
         objects.push(json!({
             "table": table.name,
             "parts": table.parts,
@@ -50,10 +56,14 @@ pub fn run(args: &ManifestArgs, output: &Output) -> Done {
 
 fn failure(error: ManifestError) -> Failure {
     match &error {
-        ManifestError::NotCompacted(folder) => Failure::usage(&error)
-            .advise(format!("compact it first: `brunt lake compact {}`", folder.display())),
+        ManifestError::NotCompacted(folder) => Failure::usage(&error).advise(format!(
+            "compact it first: `brunt lake compact {}`",
+            folder.display()
+        )),
         ManifestError::Delta(DeltaError::Io { .. }) => Failure::failed(&error)
             .advise("run it again: tables whose logs were continued have nothing new then"),
-        ManifestError::Trace(_) | ManifestError::Lake(_) | ManifestError::Delta(_) => Failure::usage(&error),
+        ManifestError::Trace(_) | ManifestError::Lake(_) | ManifestError::Delta(_) => {
+            Failure::usage(&error)
+        }
     }
 }

@@ -85,7 +85,11 @@ impl WriteArgs {
                 By::Hour => Grain::Hour,
                 By::Day => Grain::Day,
             }),
-            keep_old: keep_old.unwrap_or(if has_log(root) { KEEP_OLD_WITH_LOG } else { Duration::ZERO }),
+            keep_old: keep_old.unwrap_or(if has_log(root) {
+                KEEP_OLD_WITH_LOG
+            } else {
+                Duration::ZERO
+            }),
         }
     }
 }
@@ -93,20 +97,38 @@ impl WriteArgs {
 impl Subcommand for Lake {
     const NAME: &'static str = "lake";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt lake compact DIR", "make the parts of a trace large, also while a capture writes to it"),
-        ("brunt lake add LAKE DIR --tap rack7", "add a trace to a lake of several taps"),
-        ("brunt lake compact LAKE --part-size 512MiB", "merge what was added"),
-        ("brunt lake manifest LAKE", "write Delta Lake logs of what was compacted"),
+        (
+            "brunt lake compact DIR",
+            "make the parts of a trace large, also while a capture writes to it",
+        ),
+        (
+            "brunt lake add LAKE DIR --tap rack7",
+            "add a trace to a lake of several taps",
+        ),
+        (
+            "brunt lake compact LAKE --part-size 512MiB",
+            "merge what was added",
+        ),
+        (
+            "brunt lake manifest LAKE",
+            "write Delta Lake logs of what was compacted",
+        ),
         (
             "brunt lake repeat DIR --rows 2000000000 --out LAKE",
             "a large lake to measure with, of copies of a trace",
         ),
-        ("brunt lake push DIR s3://lake/monday", "move a trace to an object store"),
+        (
+            "brunt lake push DIR s3://lake/monday",
+            "move a trace to an object store",
+        ),
         (
             "brunt lake push LAKE s3://lake/all",
             "copy a compacted lake there: what has come since the last time",
         ),
-        ("brunt lake pull s3://lake/monday DIR", "fetch it, to analyze it"),
+        (
+            "brunt lake pull s3://lake/monday DIR",
+            "fetch it, to analyze it",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
@@ -125,9 +147,15 @@ impl Subcommand for Lake {
 /// they were before.
 fn while_nobody_moves(folder: &Path) -> Result<Option<FolderLock>, Failure> {
     // What is no folder is somebody else's complaint.
-    let lock = folder.is_dir().then(|| FolderLock::shared(folder)).transpose().map_err(remote::failure)?;
+    let lock = folder
+        .is_dir()
+        .then(|| FolderLock::shared(folder))
+        .transpose()
+        .map_err(remote::failure)?;
     if is_moved(folder) {
-        return Err(remote::failure(RemoteError::Moved { path: folder.to_path_buf() }));
+        return Err(remote::failure(RemoteError::Moved {
+            path: folder.to_path_buf(),
+        }));
     }
     Ok(lock)
 }
@@ -142,9 +170,18 @@ fn print(gathered: &Gathered, output: &Output) {
         "taken in    {} parts, {} rows, {} bytes",
         counts.parts_taken_in, counts.rows_taken_in, counts.bytes_taken_in
     ));
-    output.line(format_args!("merged      {} small parts", counts.parts_merged));
-    output.line(format_args!("written     {} parts, {} bytes", counts.parts_written, counts.bytes_written));
-    output.line(format_args!("deleted     {} old parts", counts.parts_deleted));
+    output.line(format_args!(
+        "merged      {} small parts",
+        counts.parts_merged
+    ));
+    output.line(format_args!(
+        "written     {} parts, {} bytes",
+        counts.parts_written, counts.bytes_written
+    ));
+    output.line(format_args!(
+        "deleted     {} old parts",
+        counts.parts_deleted
+    ));
     if counts.parts_kept > 0 {
         output.line(format_args!(
             "kept        {} old parts, for readers, --keep-old or Delta logs; a later compaction deletes them",
@@ -167,15 +204,15 @@ fn failure(error: GatherError) -> Failure {
         GatherError::Trace(ReplayError::Lake(_)) | GatherError::Lake(LakeError::Io { .. }) => {
             Failure::failed(&error)
         }
-        GatherError::Lake(LakeError::Full { .. }) => {
-            Failure::failed(&error).advise("run it again when there is room: it goes on where it ended")
+        GatherError::Lake(LakeError::Full { .. }) => Failure::failed(&error)
+            .advise("run it again when there is room: it goes on where it ended"),
+        GatherError::Lake(LakeError::Busy { .. }) | GatherError::Starting(_) => {
+            Failure::failed(&error)
         }
-        GatherError::Lake(LakeError::Busy { .. }) | GatherError::Starting(_) => Failure::failed(&error),
         GatherError::Lake(_) | GatherError::Trace(_) => Failure::usage(&error),
         GatherError::Grain { .. } => Failure::usage(&error).advise("leave out --by"),
-        GatherError::Itself(_) => {
-            Failure::usage(&error).advise("compact it with `brunt lake compact`, or name another lake")
-        }
+        GatherError::Itself(_) => Failure::usage(&error)
+            .advise("compact it with `brunt lake compact`, or name another lake"),
         GatherError::OtherTrace(_) => Failure::usage(&error).advise("choose another --tap"),
         GatherError::Nested(_)
         | GatherError::Running(_)

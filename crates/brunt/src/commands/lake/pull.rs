@@ -69,8 +69,10 @@ pub fn run(args: &PullArgs, output: &Output) -> Done {
         told += &format!("; {} here already", counts.parts_found);
     }
     if counts.objects_left_out > 0 {
-        told +=
-            &format!("; {} that are no parts left out", counted(counts.objects_left_out as usize, "object"));
+        told += &format!(
+            "; {} that are no parts left out",
+            counted(counts.objects_left_out as usize, "object")
+        );
     }
     output.line(format_args!("{}: {told}", args.folder.display()));
     output.object(&json!({ "from": address.to_string(), "fetched": counts }));

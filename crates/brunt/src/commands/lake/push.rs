@@ -9,8 +9,8 @@ use brunt_lake::LakeSnapshot;
 use brunt_lake::catalog::CATALOG_FOLDER;
 use brunt_remote::folder::note_moved;
 use brunt_remote::{
-    Asking, FolderLock, FolderSource, LakeMark, MoveOptions, Mover, PartSource, RemoteAddress, RemoteError,
-    StopWaiting, StoredLake, open_store,
+    Asking, FolderLock, FolderSource, LakeMark, MoveOptions, Mover, PartSource, RemoteAddress,
+    RemoteError, StopWaiting, StoredLake, open_store,
 };
 use serde_json::json;
 
@@ -59,7 +59,10 @@ pub fn run(args: &PushArgs, output: &Output) -> Done {
     let store = open_store(&address, Arc::clone(&stop)).map_err(failure)?;
     let folder = &args.folder;
     if !folder.is_dir() {
-        return Err(Failure::usage(format!("{}: no such folder", folder.display())));
+        return Err(Failure::usage(format!(
+            "{}: no such folder",
+            folder.display()
+        )));
     }
     let held = LakeSnapshot::open(folder).map_err(|error| failure(error.into()))?;
     let mut ask = Asking::new(args.wait.0, stop);
@@ -68,19 +71,32 @@ pub fn run(args: &PushArgs, output: &Output) -> Done {
     }
     drop(held);
     if args.delete_old.is_some() {
-        return Err(Failure::usage(format!("--delete-old is for lakes, and {} is none", folder.display())));
+        return Err(Failure::usage(format!(
+            "--delete-old is for lakes, and {} is none",
+            folder.display()
+        )));
     }
     let _lock = FolderLock::exclusive(folder).map_err(failure)?;
     let mut source = source(folder, output)?;
     if source.waiting().parts == 0 && LakeMark::read(folder).map_err(failure)?.is_none() {
-        return Err(Failure::usage(format!("{}: has no tables", folder.display()))
-            .advise("write the folder of `brunt capture --out` or of results"));
+        return Err(
+            Failure::usage(format!("{}: has no tables", folder.display()))
+                .advise("write the folder of `brunt capture --out` or of results"),
+        );
     }
     let mark = LakeMark::read_or_make(folder).map_err(failure)?;
-    let mut mover = Mover::new(address, store, mark, MoveOptions { keeps_local: args.keep_local });
+    let mut mover = Mover::new(
+        address,
+        store,
+        mark,
+        MoveOptions {
+            keeps_local: args.keep_local,
+        },
+    );
     if let Err(error) = ask.until_answered(|| check_not_hidden(&mover, &source)) {
         let (counts, why) = (mover.counts(&source), error.to_string());
-        let left = left_behind(&counts, Some(why), folder, mover.address()).filter(|_| error.is_passing());
+        let left =
+            left_behind(&counts, Some(why), folder, mover.address()).filter(|_| error.is_passing());
         return Err(left.unwrap_or_else(|| failure(error)));
     }
     if !args.keep_local {
@@ -103,7 +119,11 @@ fn check_not_hidden(mover: &Mover, source: &FolderSource) -> Result<(), RemoteEr
     match stored.newest().zip(stored.hides(source.parts())) {
         Some((newest, part)) => {
             let (address, version) = (address.to_string(), newest.version);
-            Err(RemoteError::Hidden { path: part.path.clone(), address, version })
+            Err(RemoteError::Hidden {
+                path: part.path.clone(),
+                address,
+                version,
+            })
         }
         None => Ok(()),
     }

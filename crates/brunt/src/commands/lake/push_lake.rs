@@ -6,8 +6,8 @@ use brunt_core::units::counted;
 use brunt_lake::LakeSnapshot;
 use brunt_remote::mover::MoveCounts;
 use brunt_remote::{
-    Asking, FolderLock, FolderSource, LakeMark, LakePlan, MoveOptions, Mover, RemoteAddress, RemoteError,
-    RemoteStore, StoredLake,
+    Asking, FolderLock, FolderSource, LakeMark, LakePlan, MoveOptions, Mover, RemoteAddress,
+    RemoteError, RemoteStore, StoredLake,
 };
 use serde_json::json;
 
@@ -32,9 +32,11 @@ pub fn run(
     );
     let mark = LakeMark::read_or_make(folder).map_err(failure)?;
     let mut mover = Mover::new(address, store, mark, MoveOptions { keeps_local: true });
-    ask.until_answered(|| mover.claim_place()).map_err(failure)?;
+    ask.until_answered(|| mover.claim_place())
+        .map_err(failure)?;
     let read = |ask: &mut Asking, mover: &Mover| {
-        ask.until_answered(|| StoredLake::read(mover.store(), mover.address())).map_err(failure)
+        ask.until_answered(|| StoredLake::read(mover.store(), mover.address()))
+            .map_err(failure)
     };
     let plan = read(ask, &mover)?.plan(held).map_err(failure)?;
     for table in &plan.stale_logs {
@@ -44,18 +46,26 @@ pub fn run(
     }
     let counts = send(args, &plan, &mut mover, output)?;
     for hint in &plan.hints {
-        let bytes = std::fs::read(&hint.path)
-            .map_err(|error| failure(RemoteError::Io { path: hint.path.clone(), source: error }))?;
+        let bytes = std::fs::read(&hint.path).map_err(|error| {
+            failure(RemoteError::Io {
+                path: hint.path.clone(),
+                source: error,
+            })
+        })?;
         let key = mover.address().key(&hint.relative);
-        ask.until_answered(|| mover.store().replace_bytes(&key, &bytes)).map_err(failure)?;
+        ask.until_answered(|| mover.store().replace_bytes(&key, &bytes))
+            .map_err(failure)?;
     }
     let mut deleted = 0;
     if let Some(keep) = args.delete_old {
         let stored = read(ask, &mover)?;
-        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let now_ms = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_millis() as u64);
         let outdated = ask.until_answered(|| stored.outdated(mover.store(), &plan, keep.0, now_ms));
         for key in outdated.map_err(failure)? {
-            ask.until_answered(|| mover.store().delete(&key)).map_err(failure)?;
+            ask.until_answered(|| mover.store().delete(&key))
+                .map_err(failure)?;
             deleted += 1;
         }
     }
@@ -84,7 +94,12 @@ pub fn run(
 }
 
 /// Sends a plan's files in their order; what names others goes when all of these are there. The counts are those of parts.
-fn send(args: &PushArgs, plan: &LakePlan, mover: &mut Mover, output: &Output) -> Result<MoveCounts, Failure> {
+fn send(
+    args: &PushArgs,
+    plan: &LakePlan,
+    mover: &mut Mover,
+    output: &Output,
+) -> Result<MoveCounts, Failure> {
     let mut of_parts = None;
     for files in [&plan.parts, &plan.logs, &plan.version] {
         let mut source = FolderSource::new(files.clone());

@@ -33,14 +33,28 @@ pub struct RepeatArgs {
 
 pub fn run(args: &RepeatArgs, output: &Output) -> Done {
     let begun = Instant::now();
-    let counts =
-        repeat(&args.out, &args.trace, args.rows, &args.write.options(&args.out)).map_err(failure)?;
+    let counts = repeat(
+        &args.out,
+        &args.trace,
+        args.rows,
+        &args.write.options(&args.out),
+    )
+    .map_err(failure)?;
     let seconds = begun.elapsed().as_secs_f64();
     let rows_per_second = counts.rows as f64 / seconds;
-    output.line(format_args!("copies      {}, one each {} s", counts.copies, counts.period_seconds));
+    output.line(format_args!(
+        "copies      {}, one each {} s",
+        counts.copies, counts.period_seconds
+    ));
     output.line(format_args!("rows        {}", counts.rows));
-    output.line(format_args!("written     {} parts, {} bytes", counts.parts, counts.bytes));
-    output.line(format_args!("took        {seconds:.1} s, {:.1} million rows/s", rows_per_second / 1e6));
+    output.line(format_args!(
+        "written     {} parts, {} bytes",
+        counts.parts, counts.bytes
+    ));
+    output.line(format_args!(
+        "took        {seconds:.1} s, {:.1} million rows/s",
+        rows_per_second / 1e6
+    ));
     let mut object = json!(counts);
     object["seconds"] = json!(seconds);
     output.object(&object);

@@ -15,12 +15,22 @@ use super::python;
 fn preparation(lake: &Lake) -> Vec<String> {
     // A question that takes seconds would have a progress bar among its rows.
     let quiet = "SET enable_progress_bar = false".to_string();
-    iter::once(quiet).chain(lake.tables.iter().map(view)).collect()
+    iter::once(quiet)
+        .chain(lake.tables.iter().map(view))
+        .collect()
 }
 
 fn view(table: &LakeTable) -> String {
-    let rows: Vec<_> = table.groups.iter().map(|group| rows_of(table, group)).collect();
-    let rows = if rows.is_empty() { table.no_rows() } else { rows.join(" UNION ALL ") };
+    let rows: Vec<_> = table
+        .groups
+        .iter()
+        .map(|group| rows_of(table, group))
+        .collect();
+    let rows = if rows.is_empty() {
+        table.no_rows()
+    } else {
+        rows.join(" UNION ALL ")
+    };
     format!("CREATE VIEW \"{}\" AS {rows}", table.table.name)
 }
 
@@ -28,7 +38,12 @@ fn view(table: &LakeTable) -> String {
 /// it does not.
 fn rows_of(table: &LakeTable, group: &SoundParts) -> String {
     let (mut columns, mut twins) = (Vec::new(), Vec::new());
-    for LakeColumn { name, is_time, absent } in table.columns(group) {
+    for LakeColumn {
+        name,
+        is_time,
+        absent,
+    } in table.columns(group)
+    {
         let twin = twin_name(name);
         twins.extend(is_time.then(|| match (&absent, group.has_twins) {
             (Some(_), _) => format!("CAST(NULL AS BIGINT) AS \"{twin}\""),
@@ -38,7 +53,10 @@ fn rows_of(table: &LakeTable, group: &SoundParts) -> String {
         columns.push(absent.unwrap_or_else(|| format!("\"{name}\"")));
     }
     columns.append(&mut twins);
-    let parts = group.files.iter().map(|part| format!("'{}'", plain(part).replace('\'', "''")));
+    let parts = group
+        .files
+        .iter()
+        .map(|part| format!("'{}'", plain(part).replace('\'', "''")));
     let (columns, parts) = (columns.join(", "), parts.collect::<Vec<_>>().join(", "));
     // Folders of a lake are named like columns, which the parts of its capture do not have.
     let options = match group.not_in_all.is_empty() {
@@ -54,12 +72,21 @@ fn rows_of(table: &LakeTable, group: &SoundParts) -> String {
 pub fn ask(lake: &Lake, statement: &str, explain: bool) -> Result<Answer, EngineError> {
     let preparation = preparation(lake);
     let (preparation, secret) = (&preparation[..], lake.secret.as_deref());
-    let asked =
-        if explain { format!("EXPLAIN (ANALYZE, FORMAT JSON) {statement}") } else { statement.into() };
+    let asked = if explain {
+        format!("EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
+    } else {
+        statement.into()
+    };
     let answer = match std::env::var_os("BRUNT_DUCKDB") {
         Some(program) => ask_program(&program, preparation, secret, &asked)?.ok_or_else(|| {
-            let tried = format!("BRUNT_DUCKDB names {}, which is not there", program.to_string_lossy());
-            EngineError::Missing { engine: SqlEngine::Duckdb, tried }
+            let tried = format!(
+                "BRUNT_DUCKDB names {}, which is not there",
+                program.to_string_lossy()
+            );
+            EngineError::Missing {
+                engine: SqlEngine::Duckdb,
+                tried,
+            }
         }),
         None => ask_any(preparation, secret, &asked, explain),
     }?;
@@ -67,9 +94,18 @@ pub fn ask(lake: &Lake, statement: &str, explain: bool) -> Result<Answer, Engine
         return Ok(answer);
     }
     let mut read = PlanRead::default();
-    answer.rows.iter().flat_map(|row| &row.0).for_each(|(name, value)| add(name, value, &mut read));
-    read.bytes = read.bytes.or(answer.plan.as_ref().and_then(|plan| plan.bytes));
-    Ok(Answer { plan: Some(read), ..answer })
+    answer
+        .rows
+        .iter()
+        .flat_map(|row| &row.0)
+        .for_each(|(name, value)| add(name, value, &mut read));
+    read.bytes = read
+        .bytes
+        .or(answer.plan.as_ref().and_then(|plan| plan.bytes));
+    Ok(Answer {
+        plan: Some(read),
+        ..answer
+    })
 }
 
 fn ask_any(
@@ -98,7 +134,9 @@ fn ask_any(
 /// Whether a version, as `v1.5.6 (…)` or `2.0.0`, reads times as they are stored.
 pub fn reads_nanoseconds(version: &str) -> bool {
     let major = version.trim_start_matches('v').split('.').next();
-    major.and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 2)
+    major
+        .and_then(|major| major.parse::<u32>().ok())
+        .is_some_and(|major| major >= 2)
 }
 
 fn ask_program(
@@ -112,21 +150,36 @@ fn ask_program(
         // These answer, too.
         script += &format!(".output /dev/null\nINSTALL httpfs; LOAD httpfs;\n{secret};\n.output\n");
     }
-    preparation.iter().for_each(|view| script += &format!("{view};\n"));
+    preparation
+        .iter()
+        .for_each(|view| script += &format!("{view};\n"));
     script += asked;
     script += "\n;\n";
     // Nobody's own settings, and an end at the first mistake.
     let options = ["-init", "/dev/null", "-batch", "-bail", "-jsonlines"];
-    let Some(ended) = run(program, &options, &script)? else { return Ok(None) };
+    let Some(ended) = run(program, &options, &script)? else {
+        return Ok(None);
+    };
     match ended.status {
         Some(0) => {
-            let plan = Some(PlanRead { bytes: ended.bytes_read, ..PlanRead::default() });
-            Answer::of(SqlEngine::Duckdb, &ended.answer).map(|answer| Some(Answer { plan, ..answer }))
+            let plan = Some(PlanRead {
+                bytes: ended.bytes_read,
+                ..PlanRead::default()
+            });
+            Answer::of(SqlEngine::Duckdb, &ended.answer)
+                .map(|answer| Some(Answer { plan, ..answer }))
         }
-        Some(_) => Err(EngineError::Refused { engine: SqlEngine::Duckdb, message: ended.message }),
+        Some(_) => Err(EngineError::Refused {
+            engine: SqlEngine::Duckdb,
+            message: ended.message,
+        }),
         None => {
             let status = "by a signal".to_string();
-            Err(EngineError::Ended { engine: SqlEngine::Duckdb, status, message: ended.message })
+            Err(EngineError::Ended {
+                engine: SqlEngine::Duckdb,
+                status,
+                message: ended.message,
+            })
         }
     }
 }
@@ -148,7 +201,9 @@ fn add(name: &str, value: &Value, read: &mut PlanRead) {
         }
         Value::Number(bytes) if name == "bytes_read" => read.bytes = bytes.as_u64(),
         Value::Array(values) => values.iter().for_each(|value| add("", value, read)),
-        Value::Object(fields) => fields.iter().for_each(|(name, value)| add(name, value, read)),
+        Value::Object(fields) => fields
+            .iter()
+            .for_each(|(name, value)| add(name, value, read)),
         _ => {}
     }
 }
@@ -164,13 +219,18 @@ mod tests {
         let of = |row: &str| {
             let row: super::super::rows::AnswerRow = serde_json::from_str(row).unwrap();
             let mut read = PlanRead::default();
-            row.0.iter().for_each(|(name, value)| add(name, value, &mut read));
+            row.0
+                .iter()
+                .for_each(|(name, value)| add(name, value, &mut read));
             (read.scans, read.parts, read.bytes)
         };
         let row = format!(r#"{{"total_bytes_read":77,"extra_info":{{}},"children":{scan}}}"#);
         assert_eq!(of(&row), (2, 5, None));
         let plan = format!(r#"{{"io":{{"total_bytes_read":78}},"operator":{scan}}}"#);
-        assert_eq!(of(&serde_json::json!({ "analyzed_plan": plan }).to_string()), (2, 5, None));
+        assert_eq!(
+            of(&serde_json::json!({ "analyzed_plan": plan }).to_string()),
+            (2, 5, None)
+        );
         assert_eq!(of(r#"{"bytes_read":79}"#), (0, 0, Some(79)));
     }
 

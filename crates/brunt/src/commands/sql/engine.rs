@@ -91,20 +91,29 @@ impl EngineError {
     /// With what to do about it.
     pub fn into_failure(self) -> Failure {
         let advice = match &self {
-            EngineError::Missing { engine: SqlEngine::Duckdb, .. } => {
+            EngineError::Missing {
+                engine: SqlEngine::Duckdb,
+                ..
+            } => {
                 "install it with `pip install duckdb` or from duckdb.org, or set BRUNT_DUCKDB or BRUNT_PYTHON"
             }
-            EngineError::Missing { engine: SqlEngine::Spark, .. } => {
+            EngineError::Missing {
+                engine: SqlEngine::Spark,
+                ..
+            } => {
                 "install the client with `pip install pyspark-client`, in the server's version, or set BRUNT_PYTHON to \
                  the Python that has it"
             }
             EngineError::Unreachable(_) => {
                 "start one, for example `sail spark server --port 50051`, and give its address with --at"
             }
-            EngineError::Refused { .. } => "docs/trace.md and docs/results.md describe tables and columns",
+            EngineError::Refused { .. } => {
+                "docs/trace.md and docs/results.md describe tables and columns"
+            }
             EngineError::Io { .. } => "check that it may be executed",
             EngineError::Ended { .. } | EngineError::Unreadable { .. } => {
-                return Failure::failed(&self).advise("run it with a smaller question to see what it lacks");
+                return Failure::failed(&self)
+                    .advise("run it with a smaller question to see what it lacks");
             }
         };
         Failure::usage(&self).advise(advice)
@@ -141,11 +150,18 @@ impl Answer {
         let unreadable = |source| EngineError::Unreadable { engine, source };
         let mut rows = serde_json::Deserializer::from_slice(lines).into_iter::<AnswerRow>();
         let first = rows.next().transpose().map_err(unreadable)?;
-        let version = first.and_then(|row| row.0.into_iter().next()).map(|(_, value)| value);
+        let version = first
+            .and_then(|row| row.0.into_iter().next())
+            .map(|(_, value)| value);
         let version = version.as_ref().and_then(Value::as_str).unwrap_or("");
         let version = version.trim_start_matches('v').to_string();
         let rows: Vec<AnswerRow> = rows.collect::<Result<_, _>>().map_err(unreadable)?;
-        Ok(Answer { engine, version, rows, plan: None })
+        Ok(Answer {
+            engine,
+            version,
+            rows,
+            plan: None,
+        })
     }
 
     /// Who answered, with the version.
@@ -155,9 +171,13 @@ impl Answer {
 
     /// What the user should know of this engine.
     pub fn note(&self) -> Option<String> {
-        let cuts = self.engine == SqlEngine::Duckdb && !super::duckdb::reads_nanoseconds(&self.version);
+        let cuts =
+            self.engine == SqlEngine::Duckdb && !super::duckdb::reads_nanoseconds(&self.version);
         cuts.then(|| {
-            format!("{} reads times in microseconds; version 2 reads them in nanoseconds", self.engine_name())
+            format!(
+                "{} reads times in microseconds; version 2 reads them in nanoseconds",
+                self.engine_name()
+            )
         })
     }
 }
@@ -175,8 +195,15 @@ pub struct Ended {
 }
 
 /// Runs a program with this input; `None` if there is no such program.
-pub fn run(program: &OsString, arguments: &[&str], input: &str) -> Result<Option<Ended>, EngineError> {
-    let io = |source| EngineError::Io { program: program.to_string_lossy().into_owned(), source };
+pub fn run(
+    program: &OsString,
+    arguments: &[&str],
+    input: &str,
+) -> Result<Option<Ended>, EngineError> {
+    let io = |source| EngineError::Io {
+        program: program.to_string_lossy().into_owned(),
+        source,
+    };
     let child = Command::new(program)
         .args(arguments)
         // Calendar times are printed as they are stored, and no library's warning hides an error.
@@ -199,20 +226,35 @@ pub fn run(program: &OsString, arguments: &[&str], input: &str) -> Result<Option
         // One that ends early says why in its own words.
         scope.spawn(move || stdin.write_all(input.as_bytes()));
         let errors = scope.spawn(|| stderr.read_to_end(&mut message));
-        stdout.read_to_end(&mut answer).and(errors.join().expect("reading does not panic"))
+        stdout
+            .read_to_end(&mut answer)
+            .and(errors.join().expect("reading does not panic"))
     });
     read.map_err(io)?;
     let bytes_read = bytes_read(&child);
     let status = child.wait().map_err(io)?.code();
     let message = String::from_utf8_lossy(&message).trim().to_string();
-    Ok(Some(Ended { status, answer, message, bytes_read }))
+    Ok(Some(Ended {
+        status,
+        answer,
+        message,
+        bytes_read,
+    }))
 }
 
 /// What a child that is ending has read with system calls; the system knows it until somebody asks how it ended.
 fn bytes_read(child: &Child) -> Option<u64> {
-    waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok()?;
+    waitid(
+        WaitId::Pid(Pid::from_child(child)),
+        WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+    )
+    .ok()?;
     let counters = std::fs::read_to_string(format!("/proc/{}/io", child.id())).ok()?;
-    counters.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
+    counters
+        .lines()
+        .find_map(|line| line.strip_prefix("rchar: "))?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -222,10 +264,20 @@ mod tests {
     /// The first line is the version; what is cut is an error, not an answer.
     #[test]
     fn answers() {
-        let answer =
-            Answer::of(SqlEngine::Duckdb, b"{\"version\":\"v1.5.6\"}\n{\"b\":1,\"a\":null}\n").unwrap();
-        assert_eq!((answer.engine_name().as_str(), answer.rows.len()), ("duckdb 1.5.6", 1));
-        assert!(answer.note().is_some_and(|note| note.contains("microseconds")));
+        let answer = Answer::of(
+            SqlEngine::Duckdb,
+            b"{\"version\":\"v1.5.6\"}\n{\"b\":1,\"a\":null}\n",
+        )
+        .unwrap();
+        assert_eq!(
+            (answer.engine_name().as_str(), answer.rows.len()),
+            ("duckdb 1.5.6", 1)
+        );
+        assert!(
+            answer
+                .note()
+                .is_some_and(|note| note.contains("microseconds"))
+        );
         assert_eq!(answer.rows[0].0[0].0, "b", "columns stay in their order");
         let answer = Answer::of(SqlEngine::Duckdb, b"{\"version\":\"v2.0.0\"}\n").unwrap();
         assert!(answer.note().is_none() && answer.rows.is_empty());

@@ -32,11 +32,15 @@ impl FolderError {
     /// With what to do about it.
     pub fn into_failure(self) -> Failure {
         let advice = match &self {
-            FolderError::Neither(_) => Some("`brunt capture --out` writes a trace, `brunt run` results"),
-            FolderError::NoTrace(_) => Some("give a SELECT statement; docs/results.md describes the tables"),
-            FolderError::Lake(LakeError::Malformed { .. }) => {
-                Some("read it with the build of Brunt that wrote it: version 4 of traces is still a draft")
+            FolderError::Neither(_) => {
+                Some("`brunt capture --out` writes a trace, `brunt run` results")
             }
+            FolderError::NoTrace(_) => {
+                Some("give a SELECT statement; docs/results.md describes the tables")
+            }
+            FolderError::Lake(LakeError::Malformed { .. }) => Some(
+                "read it with the build of Brunt that wrote it: version 4 of traces is still a draft",
+            ),
             FolderError::Trace(_) | FolderError::Lake(_) => None,
         };
         let failure = Failure::usage(self);
@@ -60,15 +64,29 @@ impl LakeTable {
         self.table.columns.iter().map(|column| LakeColumn {
             name: column.name,
             is_time: column.kind == ColumnKind::Time,
-            absent: group.in_none.contains(&column.name).then(|| no_value(column)),
+            absent: group
+                .in_none
+                .contains(&column.name)
+                .then(|| no_value(column)),
         })
     }
 
     /// A statement with its columns and no rows, which all engines understand.
     pub fn no_rows(&self) -> String {
-        let times = self.table.columns.iter().filter(|column| column.kind == ColumnKind::Time);
-        let twins = times.map(|column| format!("CAST(NULL AS BIGINT) AS {}", twin_name(column.name)));
-        let columns = self.table.columns.iter().map(no_value).chain(twins).collect::<Vec<_>>();
+        let times = self
+            .table
+            .columns
+            .iter()
+            .filter(|column| column.kind == ColumnKind::Time);
+        let twins =
+            times.map(|column| format!("CAST(NULL AS BIGINT) AS {}", twin_name(column.name)));
+        let columns = self
+            .table
+            .columns
+            .iter()
+            .map(no_value)
+            .chain(twins)
+            .collect::<Vec<_>>();
         format!("SELECT {} WHERE 1 = 0", columns.join(", "))
     }
 
@@ -116,13 +134,21 @@ pub struct Lake {
 impl Lake {
     /// Without any tables.
     pub fn nothing() -> Lake {
-        Lake { tables: Vec::new(), notes: Vec::new(), secret: None, _snapshot: None }
+        Lake {
+            tables: Vec::new(),
+            notes: Vec::new(),
+            secret: None,
+            _snapshot: None,
+        }
     }
 
     /// The tables of `folder` that `statement` names.
     pub fn open(folder: &Path, statement: &str, is_of_traces: bool) -> Result<Lake, FolderError> {
         let mut damaged = Vec::new();
-        let folder = folder.canonicalize().map_err(|source| LakeError::Io { path: folder.into(), source })?;
+        let folder = folder.canonicalize().map_err(|source| LakeError::Io {
+            path: folder.into(),
+            source,
+        })?;
         let snapshot = LakeSnapshot::open(&folder)?;
         let tables = if is_trace(&folder) {
             damaged = notes(&folder)?.damaged;
@@ -135,15 +161,34 @@ impl Lake {
         } else {
             return Err(FolderError::Neither(folder.display().to_string()));
         };
-        let mut lake = Lake { _snapshot: Some(snapshot.clone()), ..Lake::nothing() };
-        for table in tables.into_iter().filter(|table| names(statement, table.name)) {
-            let SoundTable { groups, damaged: unsound } = sound_parts(&snapshot, table)?;
+        let mut lake = Lake {
+            _snapshot: Some(snapshot.clone()),
+            ..Lake::nothing()
+        };
+        for table in tables
+            .into_iter()
+            .filter(|table| names(statement, table.name))
+        {
+            let SoundTable {
+                groups,
+                damaged: unsound,
+            } = sound_parts(&snapshot, table)?;
             damaged.extend(unsound);
             let files = groups.iter().flat_map(|group| &group.files);
-            let bytes = files.filter_map(|part| part.metadata().ok()).map(|about| about.len()).sum();
-            lake.tables.push(LakeTable { table, groups, bytes });
+            let bytes = files
+                .filter_map(|part| part.metadata().ok())
+                .map(|about| about.len())
+                .sum();
+            lake.tables.push(LakeTable {
+                table,
+                groups,
+                bytes,
+            });
         }
-        lake.notes = damaged.iter().map(|error| format!("left out: {error}")).collect();
+        lake.notes = damaged
+            .iter()
+            .map(|error| format!("left out: {error}"))
+            .collect();
         Ok(lake)
     }
 
@@ -170,7 +215,9 @@ fn has_results(snapshot: &LakeSnapshot) -> Result<bool, LakeError> {
 /// Whether a statement has this name in it, wherever: a table too many costs nothing but its footers.
 pub fn names(statement: &str, name: &str) -> bool {
     let words = statement.split(|c: char| !c.is_alphanumeric() && c != '_');
-    words.into_iter().any(|word| word.eq_ignore_ascii_case(name))
+    words
+        .into_iter()
+        .any(|word| word.eq_ignore_ascii_case(name))
 }
 
 /// A path in which no engine sees a pattern: in brackets, each of its signs means itself.

@@ -34,7 +34,11 @@ pub struct Sql {
 
     /// Name of an analysis (see --list), or a SELECT statement over the tables, in the engine's dialect. Each column of
     /// times has a twin with the same name and `_ns`: nanoseconds since 1970.
-    #[arg(required_unless_present = "list", value_name = "NAME|STATEMENT", allow_hyphen_values = true)]
+    #[arg(
+        required_unless_present = "list",
+        value_name = "NAME|STATEMENT",
+        allow_hyphen_values = true
+    )]
     question: Option<String>,
 
     /// List the analyses; with --json, also their statements.
@@ -59,11 +63,26 @@ impl super::Subcommand for Sql {
     const NAME: &'static str = "sql";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         ("brunt sql --list", "list the analyses"),
-        ("brunt sql DIR mix", "operations, errors and latencies of a trace"),
-        ("brunt sql DIR 'select flow, count(*) from operations group by flow'", "a question of your own"),
-        ("brunt sql DIR files --explain", "how many parts and bytes that reads"),
-        ("brunt sql s3://lake/all mix", "the same of a lake in an object store"),
-        ("brunt sql DIR mix --engine spark --at 127.0.0.1:15002", "the same in Spark or Sail"),
+        (
+            "brunt sql DIR mix",
+            "operations, errors and latencies of a trace",
+        ),
+        (
+            "brunt sql DIR 'select flow, count(*) from operations group by flow'",
+            "a question of your own",
+        ),
+        (
+            "brunt sql DIR files --explain",
+            "how many parts and bytes that reads",
+        ),
+        (
+            "brunt sql s3://lake/all mix",
+            "the same of a lake in an object store",
+        ),
+        (
+            "brunt sql DIR mix --engine spark --at 127.0.0.1:15002",
+            "the same in Spark or Sail",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
@@ -72,30 +91,45 @@ impl super::Subcommand for Sql {
             return Ok(());
         };
         let named = named(question)?;
-        let statement = named.map_or(question.as_str(), |question| question.sql).trim().trim_end_matches(';');
-        let address = folder.to_str().filter(|folder| RemoteAddress::is_remote(folder));
+        let statement = named
+            .map_or(question.as_str(), |question| question.sql)
+            .trim()
+            .trim_end_matches(';');
+        let address = folder
+            .to_str()
+            .filter(|folder| RemoteAddress::is_remote(folder));
         let lake = match address {
             Some(_) if self.engine == SqlEngine::Spark => {
-                return Err(Failure::usage("--engine spark reads folders; a store only DuckDB reads here")
-                    .advise("give the server's own views of s3a:// paths: docs/object-stores.md"));
+                return Err(Failure::usage(
+                    "--engine spark reads folders; a store only DuckDB reads here",
+                )
+                .advise("give the server's own views of s3a:// paths: docs/object-stores.md"));
             }
             Some(address) => remote::open(address, statement, named.is_some(), output)?,
-            None => Lake::open(folder, statement, named.is_some()).map_err(|error| error.into_failure())?,
+            None => Lake::open(folder, statement, named.is_some())
+                .map_err(|error| error.into_failure())?,
         };
         for note in &lake.notes {
             output.note(format_args!("{}: {note}", folder.display()));
         }
         let answer = match (self.engine, &self.at) {
             (SqlEngine::Duckdb, Some(_)) => {
-                return Err(Failure::usage("--at is the address of a Spark Connect server")
-                    .advise("add --engine spark, or leave --at out"));
+                return Err(
+                    Failure::usage("--at is the address of a Spark Connect server")
+                        .advise("add --engine spark, or leave --at out"),
+                );
             }
             (SqlEngine::Duckdb, None) => duckdb::ask(&lake, statement, self.explain),
             (SqlEngine::Spark, _) if self.explain => {
-                return Err(Failure::usage("--explain measures what DuckDB reads")
-                    .advise("leave out --engine spark; Spark's own page shows what its executors read"));
+                return Err(
+                    Failure::usage("--explain measures what DuckDB reads").advise(
+                        "leave out --engine spark; Spark's own page shows what its executors read",
+                    ),
+                );
             }
-            (SqlEngine::Spark, at) => python::ask_spark(&lake, statement, at.as_deref().unwrap_or_default()),
+            (SqlEngine::Spark, at) => {
+                python::ask_spark(&lake, statement, at.as_deref().unwrap_or_default())
+            }
         };
         let answer = answer.map_err(EngineError::into_failure)?;
         if let Some(note) = answer.note() {
@@ -119,20 +153,32 @@ fn named(question: &str) -> Result<Option<&'static TraceQuestion>, Failure> {
         Some(known) => Ok(Some(known)),
         None => {
             let names: Vec<_> = QUESTIONS.iter().map(|known| known.name).collect();
-            Err(Failure::usage(format!("there is no analysis {question:?}"))
-                .advise(format!("give a SELECT statement, or one of {}", names.join(", "))))
+            Err(
+                Failure::usage(format!("there is no analysis {question:?}")).advise(format!(
+                    "give a SELECT statement, or one of {}",
+                    names.join(", ")
+                )),
+            )
         }
     }
 }
 
 fn list(output: &Output) {
-    let width = QUESTIONS.iter().map(|question| question.name.len()).max().unwrap_or(0);
-    for question in QUESTIONS {
-        output.line(format_args!("{:<width$}  {}", question.name, question.help()));
-    }
-    let all = QUESTIONS
+    let width = QUESTIONS
         .iter()
-        .map(|question| json!({ "name": question.name, "help": question.help(), "sql": question.sql }));
+        .map(|question| question.name.len())
+        .max()
+        .unwrap_or(0);
+    for question in QUESTIONS {
+        output.line(format_args!(
+            "{:<width$}  {}",
+            question.name,
+            question.help()
+        ));
+    }
+    let all = QUESTIONS.iter().map(
+        |question| json!({ "name": question.name, "help": question.help(), "sql": question.sql }),
+    );
     output.object(&json!({ "analyses": all.collect::<Vec<_>>() }));
 }
 
@@ -140,7 +186,10 @@ fn print(answer: &Answer, output: &Output) {
     for line in rows::lines(&answer.rows) {
         output.line(line);
     }
-    let rows = answer.rows.iter().map(|row| Value::Object(row.0.iter().cloned().collect::<Map<_, _>>()));
+    let rows = answer
+        .rows
+        .iter()
+        .map(|row| Value::Object(row.0.iter().cloned().collect::<Map<_, _>>()));
     output.object(&json!({ "engine": answer.engine_name(), "rows": rows.collect::<Vec<_>>() }));
 }
 
@@ -151,12 +200,18 @@ fn explain(lake: &Lake, answer: &Answer, output: &Output) {
     let names: Vec<_> = lake.tables.iter().map(|table| table.table.name).collect();
     let share = |read: u64| 100.0 * read as f64 / bytes.max(1) as f64;
     output.line(format_args!("tables      {}", names.join(", ")));
-    output.line(format_args!("parts       {parts}, opened {} times in {} scans", read.parts, read.scans));
+    output.line(format_args!(
+        "parts       {parts}, opened {} times in {} scans",
+        read.parts, read.scans
+    ));
     match read.bytes {
-        Some(read) => {
-            output.line(format_args!("bytes       {read} of {bytes} were read ({:.1} %)", share(read)))
-        }
-        None => output.line(format_args!("bytes       {bytes}; the system does not say how many were read")),
+        Some(read) => output.line(format_args!(
+            "bytes       {read} of {bytes} were read ({:.1} %)",
+            share(read)
+        )),
+        None => output.line(format_args!(
+            "bytes       {bytes}; the system does not say how many were read"
+        )),
     }
     output.line(format_args!("engine      {}", answer.engine_name()));
     output.object(&json!({

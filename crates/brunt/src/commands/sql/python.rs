@@ -20,9 +20,12 @@ pub fn ask_duckdb(
     statement: &str,
     explain: bool,
 ) -> Result<Answer, EngineError> {
-    let request =
-        json!({ "preparation": preparation, "secret": secret, "statement": statement, "explain": explain });
-    ask(SqlEngine::Duckdb, "there is no program `duckdb` on the PATH, and", &request)
+    let request = json!({ "preparation": preparation, "secret": secret, "statement": statement, "explain": explain });
+    ask(
+        SqlEngine::Duckdb,
+        "there is no program `duckdb` on the PATH, and",
+        &request,
+    )
 }
 
 /// Asks a Spark Connect server at `at`.
@@ -31,7 +34,13 @@ pub fn ask_spark(lake: &Lake, statement: &str, at: &str) -> Result<Answer, Engin
         let groups = table.groups.iter().map(|group| {
             let columns: Vec<_> = table
                 .columns(group)
-                .map(|LakeColumn { name, is_time, absent }| json!([name, is_time, absent]))
+                .map(
+                    |LakeColumn {
+                         name,
+                         is_time,
+                         absent,
+                     }| json!([name, is_time, absent]),
+                )
                 .collect();
             let parts: Vec<_> = group.files.iter().map(|part| plain(part)).collect();
             json!({ "columns": columns, "has_twins": group.has_twins, "parts": parts,
@@ -47,20 +56,35 @@ pub fn ask_spark(lake: &Lake, statement: &str, at: &str) -> Result<Answer, Engin
 fn ask(engine: SqlEngine, tried: &str, request: &Value) -> Result<Answer, EngineError> {
     let python = std::env::var_os("BRUNT_PYTHON").unwrap_or_else(|| OsString::from("python3"));
     let name = python.to_string_lossy();
-    let Some(ended) = run(&python, &["-c", SCRIPT, engine.name()], &request.to_string())? else {
-        return Err(EngineError::Missing { engine, tried: format!("{tried} there is no program {name}") });
+    let Some(ended) = run(
+        &python,
+        &["-c", SCRIPT, engine.name()],
+        &request.to_string(),
+    )?
+    else {
+        return Err(EngineError::Missing {
+            engine,
+            tried: format!("{tried} there is no program {name}"),
+        });
     };
     let message = ended.message;
     match ended.status {
         Some(0) => Answer::of(engine, &ended.answer),
-        Some(MISSING) => {
-            Err(EngineError::Missing { engine, tried: format!("{tried} {name} says: {message}") })
-        }
+        Some(MISSING) => Err(EngineError::Missing {
+            engine,
+            tried: format!("{tried} {name} says: {message}"),
+        }),
         Some(REFUSED) => Err(EngineError::Refused { engine, message }),
         Some(UNREACHABLE) => Err(EngineError::Unreachable(message)),
         status => {
-            let status = status.map_or("by a signal".into(), |status| format!("exit status {status}"));
-            Err(EngineError::Ended { engine, status, message })
+            let status = status.map_or("by a signal".into(), |status| {
+                format!("exit status {status}")
+            });
+            Err(EngineError::Ended {
+                engine,
+                status,
+                message,
+            })
         }
     }
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use brunt_capture::trace::{notes, tables};
 use brunt_lake::reader::{PartFile, SoundParts};
-use brunt_remote::{Asking, RemoteAddress, RemoteError, RemoteStore, StopWaiting, StoredLake, open_store};
+use brunt_remote::{
+    Asking, RemoteAddress, RemoteError, RemoteStore, StopWaiting, StoredLake, open_store,
+};
 use brunt_result::tables::TABLES;
 
 use super::lake::{FolderError, Lake, LakeTable, names};
@@ -19,16 +21,26 @@ use crate::commands::remote::failure;
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// The tables below an address that a statement names.
-pub fn open(address: &str, statement: &str, is_of_traces: bool, output: &Output) -> Result<Lake, Failure> {
+pub fn open(
+    address: &str,
+    statement: &str,
+    is_of_traces: bool,
+    output: &Output,
+) -> Result<Lake, Failure> {
     let address: RemoteAddress = address.parse().map_err(failure)?;
     let interrupted = output.interrupt_flag().clone();
     let stop: StopWaiting = Arc::new(move || interrupted.load(Ordering::Relaxed));
     let store = open_store(&address, Arc::clone(&stop)).map_err(failure)?;
     let mut ask = Asking::new(SILENCE_MAX, stop);
-    let stored = ask.until_answered(|| StoredLake::read(&*store, &address)).map_err(failure)?;
+    let stored = ask
+        .until_answered(|| StoredLake::read(&*store, &address))
+        .map_err(failure)?;
     let mut lake = Lake::nothing();
     let tables = if stored.parts(tables::NOTES.name).is_empty() {
-        if TABLES.iter().all(|table| stored.parts(table.name).is_empty()) {
+        if TABLES
+            .iter()
+            .all(|table| stored.parts(table.name).is_empty())
+        {
             return Err(FolderError::Neither(address.to_string()).into_failure());
         }
         if is_of_traces {
@@ -37,24 +49,46 @@ pub fn open(address: &str, statement: &str, is_of_traces: bool, output: &Output)
         TABLES.to_vec()
     } else {
         let scratch = Scratch::make()?;
-        ask.until_answered(|| fetch_notes(&*store, &address, &stored, &scratch.0)).map_err(failure)?;
-        let damaged = notes(&scratch.0).map_err(|error| FolderError::from(error).into_failure())?.damaged;
-        lake.notes = damaged.iter().map(|error| format!("left out: {error}")).collect();
+        ask.until_answered(|| fetch_notes(&*store, &address, &stored, &scratch.0))
+            .map_err(failure)?;
+        let damaged = notes(&scratch.0)
+            .map_err(|error| FolderError::from(error).into_failure())?
+            .damaged;
+        lake.notes = damaged
+            .iter()
+            .map(|error| format!("left out: {error}"))
+            .collect();
         tables::of_lake()
     };
-    for table in tables.into_iter().filter(|table| names(statement, table.name)) {
+    for table in tables
+        .into_iter()
+        .filter(|table| names(statement, table.name))
+    {
         let objects = stored.parts(table.name);
-        let url = |path: &str| PathBuf::from(format!("s3://{}/{}", address.bucket, address.key(path)));
-        let (captured, of_lake): (Vec<_>, Vec<_>) =
-            objects.iter().map(|(path, _)| url(path)).partition(|url| PartFile::parse(url).is_some());
+        let url =
+            |path: &str| PathBuf::from(format!("s3://{}/{}", address.bucket, address.key(path)));
+        let (captured, of_lake): (Vec<_>, Vec<_>) = objects
+            .iter()
+            .map(|(path, _)| url(path))
+            .partition(|url| PartFile::parse(url).is_some());
         // Their footers were not read; what they lack, the engine names.
-        let group = |files, has_twins| SoundParts { files, has_twins, ..SoundParts::default() };
+        let group = |files, has_twins| SoundParts {
+            files,
+            has_twins,
+            ..SoundParts::default()
+        };
         let mut groups = vec![group(of_lake, true), group(captured, false)];
         groups.retain(|group| !group.files.is_empty());
         let bytes = objects.iter().map(|(_, bytes)| bytes).sum();
-        lake.tables.push(LakeTable { table, groups, bytes });
+        lake.tables.push(LakeTable {
+            table,
+            groups,
+            bytes,
+        });
     }
-    lake.secret = Some(secret(&|name| std::env::var(name).ok().filter(|value| !value.is_empty())));
+    lake.secret = Some(secret(&|name| {
+        std::env::var(name).ok().filter(|value| !value.is_empty())
+    }));
     Ok(lake)
 }
 
@@ -66,7 +100,10 @@ fn fetch_notes(
     folder: &Path,
 ) -> Result<(), RemoteError> {
     let folder = folder.join(tables::NOTES.name);
-    let io = |source| RemoteError::Io { path: folder.clone(), source };
+    let io = |source| RemoteError::Io {
+        path: folder.clone(),
+        source,
+    };
     std::fs::create_dir_all(&folder).map_err(io)?;
     for (number, (path, _)) in stored.parts(tables::NOTES.name).iter().enumerate() {
         let mut bytes = Vec::new();
@@ -133,7 +170,10 @@ mod tests {
             let find = |name: &str| variables.iter().find(|(key, _)| *key == name);
             secret(&|name| find(name).map(|(_, value)| value.to_string()))
         };
-        assert_eq!(of(&[]), "CREATE SECRET (TYPE s3, PROVIDER 'credential_chain', REGION 'us-east-1')");
+        assert_eq!(
+            of(&[]),
+            "CREATE SECRET (TYPE s3, PROVIDER 'credential_chain', REGION 'us-east-1')"
+        );
         let local = [
             ("AWS_ACCESS_KEY_ID", "me"),
             ("AWS_SECRET_ACCESS_KEY", "it's"),

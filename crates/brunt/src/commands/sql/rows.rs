@@ -43,23 +43,41 @@ fn text(value: &Value) -> String {
 
 /// A line for the names and one for each row; numbers to the right.
 pub fn lines(rows: &[AnswerRow]) -> Vec<String> {
-    let Some(first) = rows.first() else { return vec!["no rows".into()] };
+    let Some(first) = rows.first() else {
+        return vec!["no rows".into()];
+    };
     let names: Vec<String> = first.0.iter().map(|(name, _)| name.clone()).collect();
-    let cells: Vec<Vec<String>> =
-        rows.iter().map(|row| row.0.iter().map(|(_, value)| text(value)).collect()).collect();
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.0.iter().map(|(_, value)| text(value)).collect())
+        .collect();
     let is_number = |column: usize| {
-        rows.iter().all(|row| row.0.get(column).is_none_or(|(_, value)| value.is_number() || value.is_null()))
+        rows.iter().all(|row| {
+            row.0
+                .get(column)
+                .is_none_or(|(_, value)| value.is_number() || value.is_null())
+        })
     };
     let all = std::iter::once(&names).chain(&cells);
     let width = |column: usize| {
-        all.clone().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        all.clone()
+            .filter_map(|line| line.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
     };
-    let columns: Vec<_> = (0..names.len()).map(|column| (width(column), is_number(column))).collect();
+    let columns: Vec<_> = (0..names.len())
+        .map(|column| (width(column), is_number(column)))
+        .collect();
     let line = |cells: &Vec<String>| {
         let mut line = String::new();
         for (cell, (width, is_number)) in cells.iter().zip(&columns) {
             let width = *width;
-            line += &if *is_number { format!("{cell:>width$}  ") } else { format!("{cell:<width$}  ") };
+            line += &if *is_number {
+                format!("{cell:>width$}  ")
+            } else {
+                format!("{cell:<width$}  ")
+            };
         }
         line.trim_end().to_string()
     };
@@ -72,10 +90,13 @@ mod tests {
 
     #[test]
     fn a_table_is_aligned() {
-        let rows: Vec<AnswerRow> = ["{\"what\":\"a\\nb\",\"n\":5}", "{\"what\":null,\"n\":12345}"]
-            .iter()
-            .map(|row| serde_json::from_str(row).unwrap())
-            .collect();
+        let rows: Vec<AnswerRow> = [
+            "{\"what\":\"a\\nb\",\"n\":5}",
+            "{\"what\":null,\"n\":12345}",
+        ]
+        .iter()
+        .map(|row| serde_json::from_str(row).unwrap())
+        .collect();
         assert_eq!(lines(&rows), ["what      n", "a\\nb      5", "-     12345"]);
         assert_eq!(lines(&[]), ["no rows"]);
     }

@@ -33,7 +33,9 @@ pub struct BuiltTarget {
 pub fn targets(file: &TargetFile, ports: &Ports) -> Result<Vec<BuiltTarget>, Misplaced> {
     let described = describe(file)?;
     let targets = file.targets.iter().zip(described).enumerate();
-    targets.map(|(index, (entry, luns))| target(index, entry, luns, ports)).collect()
+    targets
+        .map(|(index, (entry, luns))| target(index, entry, luns, ports))
+        .collect()
 }
 
 /// Opens one target, whose LUNs were described.
@@ -54,7 +56,11 @@ pub fn target(
         units.insert(number, unit);
     }
     let users = users_of(entry).map_err(|failure| wrong(index, "chap", failure))?;
-    Ok(BuiltTarget { name: entry.name.clone(), users, units })
+    Ok(BuiltTarget {
+        name: entry.name.clone(),
+        users,
+        units,
+    })
 }
 
 /// Reads the words of all LUNs, by target and number, and checks them and the names against each other.
@@ -66,7 +72,10 @@ pub fn describe(file: &TargetFile) -> Result<Vec<BTreeMap<u16, LunWords>>, Mispl
     let mut all = Vec::new();
     for (index, target) in file.targets.iter().enumerate() {
         check_name(&target.name).map_err(|failure| wrong(index, "name", failure))?;
-        if file.targets[..index].iter().any(|other| other.name.eq_ignore_ascii_case(&target.name)) {
+        if file.targets[..index]
+            .iter()
+            .any(|other| other.name.eq_ignore_ascii_case(&target.name))
+        {
             let failure = Failure::usage(format!("{}: two targets have this name", target.name))
                 .advise("give each target a name of its own");
             return Err(wrong(index, "name", failure));
@@ -74,14 +83,20 @@ pub fn describe(file: &TargetFile) -> Result<Vec<BTreeMap<u16, LunWords>>, Mispl
         let mut luns = BTreeMap::new();
         for (key, text) in &target.luns {
             let here = |failure| lun_is_wrong(index, key, failure);
-            let number =
-                key.parse().ok().filter(|number: &u16| *number <= LUN_MAX && key == &number.to_string());
+            let number = key
+                .parse()
+                .ok()
+                .filter(|number: &u16| *number <= LUN_MAX && key == &number.to_string());
             let number: u16 = number.ok_or_else(|| {
                 let failure = Failure::usage(format!("'{key}' is not a LUN"));
                 here(failure.advise(format!("write a number from 0 to {LUN_MAX}")))
             })?;
             let words = lun::parse(text).map_err(here)?;
-            let of = if file.targets.len() > 1 { format!(" of {}", target.name) } else { String::new() };
+            let of = if file.targets.len() > 1 {
+                format!(" of {}", target.name)
+            } else {
+                String::new()
+            };
             let one = SeenLun::new(format!("LUN {number}{of}"), words.clone());
             one.check(text, &seen).map_err(here)?;
             seen.push(one);
@@ -113,13 +128,19 @@ impl SeenLun {
     fn new(name: String, words: LunWords) -> SeenLun {
         let place = words.url.split('?').next().unwrap_or_default();
         let medium = std::fs::canonicalize(place.strip_prefix("file:").unwrap_or(place)).ok();
-        SeenLun { name, words, medium }
+        SeenLun {
+            name,
+            words,
+            medium,
+        }
     }
 
     fn check(&self, text: &str, others: &[SeenLun]) -> Result<(), Failure> {
         let words = &self.words;
         if let Some(path) = &words.aptpl {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = path
+                .parent()
+                .filter(|folder| !folder.as_os_str().is_empty());
             if !folder.unwrap_or(Path::new(".")).is_dir() || path.is_dir() {
                 let what = format!("{text}: aptpl={} cannot be a file", path.display());
                 let advice = "name a file, which need not exist, in a folder that does";
@@ -140,8 +161,11 @@ impl SeenLun {
             } else {
                 continue;
             };
-            return Err(Failure::usage(format!("{text}: {} has {what}", other.name))
-                .advise("give each LUN its own; only read-only LUNs (ro) may share a file or device"));
+            return Err(
+                Failure::usage(format!("{text}: {} has {what}", other.name)).advise(
+                    "give each LUN its own; only read-only LUNs (ro) may share a file or device",
+                ),
+            );
         }
         Ok(())
     }
@@ -152,7 +176,9 @@ impl SeenLun {
 /// # Errors
 /// The credentials are none.
 pub fn users_of(target: &TargetEntry) -> Result<Vec<ChapUser>, Failure> {
-    let Some(chap) = &target.chap else { return Ok(Vec::new()) };
+    let Some(chap) = &target.chap else {
+        return Ok(Vec::new());
+    };
     Ok(vec![chap_pair(chap, target.mutual_chap.as_deref())?])
 }
 
@@ -174,16 +200,21 @@ pub fn discovery(file: &TargetFile) -> Result<Option<Vec<ChapUser>>, Misplaced> 
 
 fn chap_pair(chap: &str, mutual: Option<&str>) -> Result<ChapUser, Failure> {
     chap_user(credentials(chap)?, mutual.map(credentials).transpose()?).map_err(|error| {
-        Failure::usage(error).advise("use a different secret for mutual CHAP than for the initiator")
+        Failure::usage(error)
+            .advise("use a different secret for mutual CHAP than for the initiator")
     })
 }
 
 /// Parses `USER:SECRET`, `@FILE` or `env:VARIABLE`. Errors never include the secret.
 fn credentials(text: &str) -> Result<Credentials, Failure> {
     let (found, place) = if let Some(path) = text.strip_prefix('@') {
-        let content = std::fs::read_to_string(path)
-            .map_err(|error| Failure::usage(format!("cannot read the CHAP secret from {path}: {error}")))?;
-        (content.trim_end_matches(['\n', '\r']).to_string(), format!(" in the file {path}"))
+        let content = std::fs::read_to_string(path).map_err(|error| {
+            Failure::usage(format!("cannot read the CHAP secret from {path}: {error}"))
+        })?;
+        (
+            content.trim_end_matches(['\n', '\r']).to_string(),
+            format!(" in the file {path}"),
+        )
     } else if let Some(variable) = text.strip_prefix("env:") {
         let content = std::env::var(variable)
             .map_err(|error| Failure::usage(format!("environment variable {variable}: {error}")))?;
@@ -192,9 +223,13 @@ fn credentials(text: &str) -> Result<Credentials, Failure> {
         (text.to_string(), String::new())
     };
     match found.split_once(':') {
-        Some((user, secret)) if !user.is_empty() && !secret.is_empty() => Ok(Credentials::new(user, secret)),
-        _ => Err(Failure::usage(format!("the CHAP credentials{place} are not of the form USER:SECRET"))
-            .advise("write the user name, a colon and the secret")),
+        Some((user, secret)) if !user.is_empty() && !secret.is_empty() => {
+            Ok(Credentials::new(user, secret))
+        }
+        _ => Err(Failure::usage(format!(
+            "the CHAP credentials{place} are not of the form USER:SECRET"
+        ))
+        .advise("write the user name, a colon and the secret")),
     }
 }
 
@@ -204,13 +239,26 @@ fn credentials(text: &str) -> Result<Credentials, Failure> {
 /// The first that is none.
 pub fn portals(file: &TargetFile) -> Result<Vec<Portal>, Misplaced> {
     let mut portals = Vec::new();
-    for (index, PortalEntry { listen, advertise, group, .. }) in file.portals.iter().enumerate() {
+    for (
+        index,
+        PortalEntry {
+            listen,
+            advertise,
+            group,
+            ..
+        },
+    ) in file.portals.iter().enumerate()
+    {
         let here = |key, failure| Misplaced::at(&["portal", &index.to_string(), key], failure);
         let address = address(listen, ISCSI_PORT).map_err(|failure| here("listen", failure))?;
         if let Some(text) = advertise {
             check_advertised(text).map_err(|failure| here("advertise", failure))?;
         }
-        portals.push(Portal { listen: address, advertise: advertise.clone(), group: group.get() });
+        portals.push(Portal {
+            listen: address,
+            advertise: advertise.clone(),
+            group: group.get(),
+        });
     }
     Ok(portals)
 }
@@ -245,7 +293,12 @@ pub struct PortWords {
 
 impl fmt::Display for PortWords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.state, if self.preferred { " and preferred" } else { "" })
+        write!(
+            f,
+            "{}{}",
+            self.state,
+            if self.preferred { " and preferred" } else { "" }
+        )
     }
 }
 
@@ -267,29 +320,46 @@ impl Ports {
 pub fn ports(file: &TargetFile) -> Result<Ports, Misplaced> {
     let mut groups = BTreeMap::new();
     for (index, portal) in file.portals.iter().enumerate() {
-        let (place, words) =
-            (index.to_string(), PortWords { state: portal.state, preferred: portal.preferred });
+        let (place, words) = (
+            index.to_string(),
+            PortWords {
+                state: portal.state,
+                preferred: portal.preferred,
+            },
+        );
         let said = *groups.entry(portal.group.get()).or_insert(words);
         if said.state != words.state {
-            let what = format!("{}: group {} is {} already", portal.listen, portal.group, said.state);
+            let what = format!(
+                "{}: group {} is {} already",
+                portal.listen, portal.group, said.state
+            );
             let failure = Failure::usage(what).advise("give all portals of a group the same state");
             return Err(Misplaced::at(&["portal", &place, "state"], failure));
         }
         if said.preferred != words.preferred {
-            let what =
-                format!("{}: only some portals of group {} are preferred", portal.listen, portal.group);
-            let failure =
-                Failure::usage(what).advise("say preferred for all portals of a group, or for none");
+            let what = format!(
+                "{}: only some portals of group {} are preferred",
+                portal.listen, portal.group
+            );
+            let failure = Failure::usage(what)
+                .advise("say preferred for all portals of a group, or for none");
             return Err(Misplaced::at(&["portal", &place, "preferred"], failure));
         }
-        let key = if words.preferred { "preferred" } else { "state" };
+        let key = if words.preferred {
+            "preferred"
+        } else {
+            "state"
+        };
         if file.alua == AluaWord::Off && words != PortWords::default() {
             let failure = Failure::usage(format!("{}: {key} needs ALUA", portal.listen))
                 .advise(format!("omit {key}, or alua = \"off\" (--alua off)"));
             return Err(Misplaced::at(&["portal", &place, key], failure));
         }
     }
-    Ok(Ports { groups, alua: file.alua.alua() })
+    Ok(Ports {
+        groups,
+        alua: file.alua.alua(),
+    })
 }
 
 /// A state in SCSI's words.
@@ -325,8 +395,9 @@ const ISCSI_PORT: u16 = 3260;
 /// It names none.
 pub fn address(text: &str, port: u16) -> Result<SocketAddr, Failure> {
     let wrong = |what: String| {
-        Failure::usage(format!("{text}: {what}"))
-            .advise(format!("write ADDRESS:PORT, such as 127.0.0.1:{port} or [::1]:0"))
+        Failure::usage(format!("{text}: {what}")).advise(format!(
+            "write ADDRESS:PORT, such as 127.0.0.1:{port} or [::1]:0"
+        ))
     };
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port));
@@ -335,36 +406,52 @@ pub fn address(text: &str, port: u16) -> Result<SocketAddr, Failure> {
         std::io::ErrorKind::InvalidInput => wrong("this is not an address".to_string()),
         _ => wrong(error.to_string()),
     })?;
-    found.next().ok_or_else(|| wrong("no such host".to_string()))
+    found
+        .next()
+        .ok_or_else(|| wrong("no such host".to_string()))
 }
 
 /// What discovery answers must be `host:port` (RFC 7143, 13.8): whether the name exists is known where it is used.
 fn check_advertised(text: &str) -> Result<(), Failure> {
     let clean = |host: &str| {
-        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
+        !host.is_empty()
+            && host
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
     };
     let is_host = text.rsplit_once(':').is_some_and(|(host, port)| {
         clean(host) && host.len() <= 253 && port.parse::<u16>().is_ok_and(|port| port != 0)
     });
-    if is_host || text.parse::<SocketAddr>().is_ok_and(|address| address.port() != 0) {
+    if is_host
+        || text
+            .parse::<SocketAddr>()
+            .is_ok_and(|address| address.port() != 0)
+    {
         return Ok(());
     }
-    Err(Failure::usage(format!("{text} is not an address for initiators"))
-        .advise("write HOST:PORT, such as 203.0.113.5:3260, [2001:db8::5]:3260 or san.example:3260"))
+    Err(
+        Failure::usage(format!("{text} is not an address for initiators")).advise(
+            "write HOST:PORT, such as 203.0.113.5:3260, [2001:db8::5]:3260 or san.example:3260",
+        ),
+    )
 }
 
 /// RFC 7143, 4.2.7: one of three types, at most 223 bytes, of ASCII what RFC 3722 leaves: lower-case letters,
 /// digits, and `-.:`. An initiator that folds the case would look for another name than an upper-case one.
 fn check_name(name: &str) -> Result<(), Failure> {
-    let clean =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.' | b':');
+    let clean = |byte: u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.' | b':')
+    };
     let hex = |text: &str, lens: &[usize]| {
         lens.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
     };
     let dated = |text: &str| {
         let (date, authority) = text.split_once('.').unwrap_or((text, ""));
-        let digits = |text: &str, len| text.len() == len && text.bytes().all(|byte| byte.is_ascii_digit());
-        let date = date.split_once('-').is_some_and(|(year, month)| digits(year, 4) && digits(month, 2));
+        let digits =
+            |text: &str, len| text.len() == len && text.bytes().all(|byte| byte.is_ascii_digit());
+        let date = date
+            .split_once('-')
+            .is_some_and(|(year, month)| digits(year, 4) && digits(month, 2));
         date && !authority.is_empty() && authority.bytes().all(clean)
     };
     let is_name = match name.split_once('.') {
@@ -392,7 +479,11 @@ mod tests {
             name: name.to_string(),
             chap: None,
             mutual_chap: None,
-            luns: luns.iter().enumerate().map(|(lun, text)| (lun.to_string(), text.to_string())).collect(),
+            luns: luns
+                .iter()
+                .enumerate()
+                .map(|(lun, text)| (lun.to_string(), text.to_string()))
+                .collect(),
         });
         TargetFile::of(vec![PortalEntry::at(DEFAULT_PORTAL)], targets.collect())
     }
@@ -407,13 +498,23 @@ mod tests {
         let check = |luns: &[&str], apart: bool| {
             let luns: Vec<String> = luns.iter().map(|lun| lun.replace("FILE", &path)).collect();
             let luns: Vec<&str> = luns.iter().map(String::as_str).collect();
-            assert_eq!(describe(&file(&[("iqn.2026-11.io:a", &luns)])).is_ok(), apart, "{luns:?}");
+            assert_eq!(
+                describe(&file(&[("iqn.2026-11.io:a", &luns)])).is_ok(),
+                apart,
+                "{luns:?}"
+            );
             let (first, rest) = luns.split_at(1);
             let two = file(&[("iqn.2026-11.io:a", first), ("iqn.2026-11.io:b", rest)]);
             assert_eq!(describe(&two).is_ok(), apart, "{luns:?}");
         };
-        check(&["memory:1M", "memory:1M", "null:1M,serial=a", "FILE"], true);
-        check(&["null:1M,serial=a", "memory:1M", "memory:1M,serial=a"], false);
+        check(
+            &["memory:1M", "memory:1M", "null:1M,serial=a", "FILE"],
+            true,
+        );
+        check(
+            &["null:1M,serial=a", "memory:1M", "memory:1M,serial=a"],
+            false,
+        );
         check(&["FILE", "file:FILE?direct=no"], false);
         check(&["FILE,ro", "FILE"], false);
         check(&["FILE,ro", "FILE,ro"], true);
@@ -425,14 +526,18 @@ mod tests {
     /// What is wrong is found where it is.
     #[test]
     fn keys_of_mistakes() {
-        let check = |file: &TargetFile, key: &[&str]| match targets(file, &ports(file).ok().unwrap()) {
-            Ok(_) => panic!("{file:?} is right"),
-            Err(wrong) => assert_eq!(wrong.key, key),
-        };
+        let check =
+            |file: &TargetFile, key: &[&str]| match targets(file, &ports(file).ok().unwrap()) {
+                Ok(_) => panic!("{file:?} is right"),
+                Err(wrong) => assert_eq!(wrong.key, key),
+            };
         let (a, b) = ("iqn.2026-11.io:a", "iqn.2026-11.io:b");
         check(&file(&[(a, &[]), ("b", &[])]), &["target", "1", "name"]);
         check(&file(&[(a, &[]), (a, &[])]), &["target", "1", "name"]);
-        check(&file(&[(a, &["null:1M"]), (b, &["null:1M", "null:0"])]), &["target", "1", "luns", "1"]);
+        check(
+            &file(&[(a, &["null:1M"]), (b, &["null:1M", "null:0"])]),
+            &["target", "1", "luns", "1"],
+        );
         let mut odd = file(&[(a, &["null:1M"])]);
         odd.targets[0].luns.insert("16384".into(), "null:1M".into());
         check(&odd, &["target", "0", "luns", "16384"]);
@@ -456,13 +561,31 @@ mod tests {
             };
             let mut file = file(&[]);
             (file.portals, file.alua) = (portals.iter().map(entry).collect(), alua);
-            let key = ports(&file).err().and_then(|wrong| wrong.key.last().cloned());
+            let key = ports(&file)
+                .err()
+                .and_then(|wrong| wrong.key.last().cloned());
             assert_eq!(key.as_deref(), wrong, "{portals:?}");
         };
         use PortState::{Offline, Optimized};
-        check(&[(1, Offline, true), (2, Optimized, false), (1, Offline, true)], AluaWord::Implicit, None);
-        check(&[(1, Offline, false), (1, Optimized, false)], AluaWord::Implicit, Some("state"));
-        check(&[(1, Offline, false), (1, Offline, true)], AluaWord::Implicit, Some("preferred"));
+        check(
+            &[
+                (1, Offline, true),
+                (2, Optimized, false),
+                (1, Offline, true),
+            ],
+            AluaWord::Implicit,
+            None,
+        );
+        check(
+            &[(1, Offline, false), (1, Optimized, false)],
+            AluaWord::Implicit,
+            Some("state"),
+        );
+        check(
+            &[(1, Offline, false), (1, Offline, true)],
+            AluaWord::Implicit,
+            Some("preferred"),
+        );
         check(&[(1, Optimized, false)], AluaWord::Off, None);
         check(&[(1, Offline, false)], AluaWord::Off, Some("state"));
         check(&[(1, Optimized, true)], AluaWord::Off, Some("preferred"));
@@ -477,8 +600,15 @@ mod tests {
         for good in ["203.0.113.5:3260", "[2001:db8::5]:3261", "san-1.example:1"] {
             assert!(check_advertised(good).is_ok(), "{good}");
         }
-        for bad in ["203.0.113.5", "2001:db8::5:3261", "san example:1", "san:0", ":3260", "a,1:1", "a:65536"]
-        {
+        for bad in [
+            "203.0.113.5",
+            "2001:db8::5:3261",
+            "san example:1",
+            "san:0",
+            ":3260",
+            "a,1:1",
+            "a:65536",
+        ] {
             assert!(check_advertised(bad).is_err(), "{bad}");
         }
     }
@@ -493,20 +623,33 @@ mod tests {
     /// A name that initiators could not use is refused before anybody tries.
     #[test]
     fn names() {
-        for name in
-            ["iqn.2026-11.io.brunt:t0", "iqn.1992-08.com.x", "eui.02004567A425678D", "naa.52004567ba64678d"]
-        {
+        for name in [
+            "iqn.2026-11.io.brunt:t0",
+            "iqn.1992-08.com.x",
+            "eui.02004567A425678D",
+            "naa.52004567ba64678d",
+        ] {
             assert!(check_name(name).is_ok(), "{name}");
         }
         let long = format!("iqn.2026-11.io:{}", "a".repeat(223));
-        for name in
-            ["t0", "iqn.", "iqn.brunt", "iqn.2026-11.", "iqn.2026-11.io.brunt:T0", "iqn.26-11.io", &long]
-        {
+        for name in [
+            "t0",
+            "iqn.",
+            "iqn.brunt",
+            "iqn.2026-11.",
+            "iqn.2026-11.io.brunt:T0",
+            "iqn.26-11.io",
+            &long,
+        ] {
             assert!(check_name(name).is_err(), "{name}");
         }
-        for name in
-            ["iqn.2026-11.io.brunt:a b", "iqn.2026-11.io.brunt:a,1", "eui.1234", "naa.", "IQN.2026-11.io"]
-        {
+        for name in [
+            "iqn.2026-11.io.brunt:a b",
+            "iqn.2026-11.io.brunt:a,1",
+            "eui.1234",
+            "naa.",
+            "IQN.2026-11.io",
+        ] {
             assert!(check_name(name).is_err(), "{name}");
         }
     }

@@ -205,14 +205,20 @@ pub struct Misplaced {
 
 impl Misplaced {
     pub fn at(key: &[&str], failure: Failure) -> Misplaced {
-        Misplaced { key: key.iter().map(ToString::to_string).collect(), failure }
+        Misplaced {
+            key: key.iter().map(ToString::to_string).collect(),
+            failure,
+        }
     }
 }
 
 impl Plan {
     /// What flags said.
     pub fn of_flags(file: TargetFile) -> Plan {
-        Plan { file, origin: Origin::Flags }
+        Plan {
+            file,
+            origin: Origin::Flags,
+        }
     }
 
     /// Reads a file.
@@ -224,11 +230,16 @@ impl Plan {
         let cannot = |error| Failure::usage(format!("{name}: {error}"));
         let bytes = std::fs::metadata(path).map_err(cannot)?.len();
         if bytes > FILE_BYTES_MAX {
-            return Err(Failure::usage(format!("{name}: {bytes} bytes are too long for a target's file")));
+            return Err(Failure::usage(format!(
+                "{name}: {bytes} bytes are too long for a target's file"
+            )));
         }
         let text = std::fs::read_to_string(path).map_err(cannot)?;
         let file: TargetFile = read_toml(&name, &text)?;
-        let plan = Plan { file, origin: Origin::File { name, text } };
+        let plan = Plan {
+            file,
+            origin: Origin::File { name, text },
+        };
         plan.check().map_err(|wrong| plan.failure(wrong))?;
         Ok(plan)
     }
@@ -274,7 +285,9 @@ impl Plan {
     pub fn failure(&self, wrong: Misplaced) -> Failure {
         let key: Vec<&str> = wrong.key.iter().map(String::as_str).collect();
         match &self.origin {
-            Origin::File { name, text } => wrong.failure.located(|what| mistake_in(name, text, &key, what)),
+            Origin::File { name, text } => wrong
+                .failure
+                .located(|what| mistake_in(name, text, &key, what)),
             Origin::Flags => match key[..] {
                 [.., "luns", _] => wrong.failure.prefixed("--lun "),
                 [.., "name"] => wrong.failure.prefixed("--name "),
@@ -301,9 +314,13 @@ mod tests {
     #[test]
     fn defaults() {
         let plan =
-            read("[[target]]\nname = \"iqn.2026-11.io.brunt:t0\"\nluns = { 0 = \"null:1MiB\" }\n").unwrap();
+            read("[[target]]\nname = \"iqn.2026-11.io.brunt:t0\"\nluns = { 0 = \"null:1MiB\" }\n")
+                .unwrap();
         assert_eq!(plan.file.portals, default_portals());
-        assert_eq!((plan.file.max_sessions.get(), plan.file.header_digest), (128, Digest::Allow));
+        assert_eq!(
+            (plan.file.max_sessions.get(), plan.file.header_digest),
+            (128, Digest::Allow)
+        );
         assert_eq!(plan.file.targets[0].luns["0"], "null:1MiB");
     }
 
@@ -311,16 +328,33 @@ mod tests {
     #[test]
     fn mistakes() {
         let check = |text: &str, line: usize, said: &str| {
-            let Err(failure) = read(text) else { panic!("{text} was read") };
+            let Err(failure) = read(text) else {
+                panic!("{text} was read")
+            };
             let shown = format!("{failure:?}");
-            assert!(shown.contains(&format!("targets.toml:{line}: ")) && shown.contains(said), "{shown}");
+            assert!(
+                shown.contains(&format!("targets.toml:{line}: ")) && shown.contains(said),
+                "{shown}"
+            );
         };
-        check("[[target]]\nname = \"iqn.a\"\nlun = {}\n", 3, "did you mean luns?");
+        check(
+            "[[target]]\nname = \"iqn.a\"\nlun = {}\n",
+            3,
+            "did you mean luns?",
+        );
         check("[[target]]\nchap = \"x\"\n", 1, "missing field `name`");
-        check("[[portal]]\nlisten = \"::1\"\ngroup = 0\n[[target]]\nname = \"iqn.a\"\n", 3, "nonzero");
+        check(
+            "[[portal]]\nlisten = \"::1\"\ngroup = 0\n[[target]]\nname = \"iqn.a\"\n",
+            3,
+            "nonzero",
+        );
         check("target = []\n", 1, "there is no target");
         check("header_digest = \"maybe\"\n", 1, "unknown variant");
-        check("[[target]]\nname = \"iqn.a\"\nmutual_chap = \"a:b\"\n", 3, "mutual_chap needs chap");
+        check(
+            "[[target]]\nname = \"iqn.a\"\nmutual_chap = \"a:b\"\n",
+            3,
+            "mutual_chap needs chap",
+        );
         check("[[target]\n", 1, "");
     }
 }

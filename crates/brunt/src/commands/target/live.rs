@@ -12,7 +12,9 @@ use brunt_core::Size;
 use brunt_core::units::format_size;
 use brunt_iscsi::scsi::{AccessReport, Alua, LogicalUnit, LunMap, NoSuchGroup, PortGroup};
 use brunt_iscsi::target_node::{ServedTarget, TargetServer};
-use brunt_study::control::{AccessAnswer, Command, Local, PortState, Reason, Refusal, Reply, ServedLuns};
+use brunt_study::control::{
+    AccessAnswer, Command, Local, PortState, Reason, Refusal, Reply, ServedLuns,
+};
 
 use super::build::{self, BuiltTarget, Ports};
 use super::file::{Misplaced, Plan, TargetEntry, TargetFile};
@@ -50,7 +52,11 @@ impl LiveTarget {
     fn renewed(&self, renewal: &Renewal) -> Ports {
         let mut ports = renewal.ports.clone();
         for (id, words) in &mut ports.groups {
-            let now = self.ports.groups.get(id).filter(|_| !renewal.renewed.contains(id));
+            let now = self
+                .ports
+                .groups
+                .get(id)
+                .filter(|_| !renewal.renewed.contains(id));
             *words = now.copied().unwrap_or(*words);
         }
         ports
@@ -75,11 +81,22 @@ impl Live {
         output: &Output,
     ) -> Arc<Live> {
         let targets = server.targets().into_iter().map(|target| {
-            let live = LiveTarget { luns: Arc::clone(&target.luns), ports: ports.clone() };
+            let live = LiveTarget {
+                luns: Arc::clone(&target.luns),
+                ports: ports.clone(),
+            };
             (target.name.clone(), live)
         });
-        let state = State { file: plan.file.clone(), targets: targets.collect() };
-        Arc::new(Live { server, config, output: output.clone(), state: Mutex::new(state) })
+        let state = State {
+            file: plan.file.clone(),
+            targets: targets.collect(),
+        };
+        Arc::new(Live {
+            server,
+            config,
+            output: output.clone(),
+            state: Mutex::new(state),
+        })
     }
 
     /// The targets' names.
@@ -89,18 +106,28 @@ impl Live {
 
     /// What takes the commands for a target.
     pub fn local(self: &Arc<Live>, name: &str) -> Local {
-        Local::of(LiveDevices { live: Arc::clone(self), target: name.to_string() })
+        Local::of(LiveDevices {
+            live: Arc::clone(self),
+            target: name.to_string(),
+        })
     }
 
     /// Reads the file again and says what came of it.
     pub fn reload(&self) -> Result<String, Failure> {
         let path = self.config.as_ref().ok_or_else(|| {
-            Failure::usage("there is no file to read again").advise("start the target with --config FILE")
+            Failure::usage("there is no file to read again")
+                .advise("start the target with --config FILE")
         })?;
         let plan = Plan::read(path)?;
         let mut state = self.lock();
-        let said = self.become_as(&plan.file, &mut state).map_err(|wrong| plan.failure(wrong))?;
-        let said = if said.is_empty() { "nothing changed".to_string() } else { said.join(", ") };
+        let said = self
+            .become_as(&plan.file, &mut state)
+            .map_err(|wrong| plan.failure(wrong))?;
+        let said = if said.is_empty() {
+            "nothing changed".to_string()
+        } else {
+            said.join(", ")
+        };
         Ok(format!("{}: {said}", path.display()))
     }
 
@@ -112,7 +139,8 @@ impl Live {
         let renewal = Renewal::prepare(&self.server, &state.file, file)?;
         let (mut served, mut changes, mut ports_of) = (Vec::new(), Vec::new(), BTreeMap::new());
         for (index, (entry, luns)) in file.targets.iter().zip(described).enumerate() {
-            let users = build::users_of(entry).map_err(|failure| build::wrong(index, "chap", failure))?;
+            let users =
+                build::users_of(entry).map_err(|failure| build::wrong(index, "chap", failure))?;
             let live = state.targets.get(&entry.name);
             let ports = live.map_or_else(|| renewal.ports.clone(), |live| live.renewed(&renewal));
             match live {
@@ -121,10 +149,17 @@ impl Live {
                     served.push(target);
                 }
                 Some(live) => {
-                    let before = state.file.targets.iter().find(|target| target.name == entry.name);
+                    let before = state
+                        .file
+                        .targets
+                        .iter()
+                        .find(|target| target.name == entry.name);
                     let change = differences(index, entry, luns, before, (live, &ports))?;
                     let luns = Arc::clone(&live.luns);
-                    served.push(ServedTarget { users, ..ServedTarget::new(&entry.name, Arc::clone(&luns)) });
+                    served.push(ServedTarget {
+                        users,
+                        ..ServedTarget::new(&entry.name, Arc::clone(&luns))
+                    });
                     changes.push((entry.name.clone(), luns, change));
                 }
             }
@@ -133,20 +168,33 @@ impl Live {
         let mut said = renewal.said.clone();
         let groups = renewal.ports.groups();
         for (_, luns, _) in &changes {
-            luns.units().iter().for_each(|(_, unit)| unit.renew_groups(&groups, &renewal.renewed));
+            luns.units()
+                .iter()
+                .for_each(|(_, unit)| unit.renew_groups(&groups, &renewal.renewed));
         }
         for (name, luns, change) in changes {
             self.change(&name, &luns, change, &mut said);
         }
         let is_new = |name: &String| !state.targets.contains_key(name);
         let named = |target: &ServedTarget| target.name.clone();
-        said.extend(served.iter().map(named).filter(is_new).map(|name| format!("{name} added")));
+        said.extend(
+            served
+                .iter()
+                .map(named)
+                .filter(is_new)
+                .map(|name| format!("{name} added")),
+        );
         let stays = |name: &&String| served.iter().any(|target| target.name == **name);
         let gone = state.targets.keys().filter(|name| !stays(name));
         said.extend(gone.map(|name| format!("{name} removed")));
         let targets = served.iter().map(|target| {
-            let ports = ports_of.remove(&target.name).expect("each target that is served has its ports");
-            let live = LiveTarget { luns: Arc::clone(&target.luns), ports };
+            let ports = ports_of
+                .remove(&target.name)
+                .expect("each target that is served has its ports");
+            let live = LiveTarget {
+                luns: Arc::clone(&target.luns),
+                ports,
+            };
             (target.name.clone(), live)
         });
         state.targets = targets.collect();
@@ -157,14 +205,31 @@ impl Live {
     }
 
     fn change(&self, name: &str, luns: &LunMap, change: Changes, said: &mut Vec<String>) {
-        let Changes { remove, add, resize } = change;
+        let Changes {
+            remove,
+            add,
+            resize,
+        } = change;
         let of = |lun: u16| format!("LUN {lun} of {name}");
         for (lun, unit) in &add {
             remark(&self.output, *lun, unit);
-            said.push(format!("{} {}", of(*lun), if remove.contains(lun) { "replaced" } else { "added" }));
+            said.push(format!(
+                "{} {}",
+                of(*lun),
+                if remove.contains(lun) {
+                    "replaced"
+                } else {
+                    "added"
+                }
+            ));
         }
         let is_replaced = |lun: &u16| add.iter().any(|(new, _)| new == lun);
-        said.extend(remove.iter().filter(|lun| !is_replaced(lun)).map(|lun| format!("{} removed", of(*lun))));
+        said.extend(
+            remove
+                .iter()
+                .filter(|lun| !is_replaced(lun))
+                .map(|lun| format!("{} removed", of(*lun))),
+        );
         if !remove.is_empty() || !add.is_empty() {
             luns.change(&remove, add);
         }
@@ -199,7 +264,10 @@ fn differences(
     before: Option<&TargetEntry>,
     (live, ports): (&LiveTarget, &Ports),
 ) -> Result<Changes, Misplaced> {
-    let mut change = Changes { remove: numbers(&live.luns), ..Changes::default() };
+    let mut change = Changes {
+        remove: numbers(&live.luns),
+        ..Changes::default()
+    };
     for (number, words) in described {
         let key = number.to_string();
         let text = &entry.luns[&key];
@@ -229,9 +297,15 @@ fn numbers(luns: &LunMap) -> Vec<u16> {
 
 /// A target that was built, for a server; its media's remarks are printed.
 pub fn serve(target: BuiltTarget, output: &Output) -> ServedTarget {
-    target.units.iter().for_each(|(lun, unit)| remark(output, *lun, unit));
+    target
+        .units
+        .iter()
+        .for_each(|(lun, unit)| remark(output, *lun, unit));
     let map = LunMap::new(target.units.into_iter().collect());
-    ServedTarget { users: target.users, ..ServedTarget::new(target.name, map) }
+    ServedTarget {
+        users: target.users,
+        ..ServedTarget::new(target.name, map)
+    }
 }
 
 /// Says what is to be known of a medium.
@@ -273,7 +347,10 @@ impl LiveDevices {
         let luns = self.luns_of(state)?;
         luns.get(lun).ok_or_else(|| {
             let known: Vec<String> = numbers(&luns).iter().map(ToString::to_string).collect();
-            Reason::NoLun.because(format!("unknown LUN {lun}; the LUNs are {}", known.join(", ")))
+            Reason::NoLun.because(format!(
+                "unknown LUN {lun}; the LUNs are {}",
+                known.join(", ")
+            ))
         })
     }
 
@@ -284,13 +361,24 @@ impl LiveDevices {
             return Err(Reason::BadLun.because(format!("there is a LUN {lun}; remove it first")));
         }
         let mut file = state.file.clone();
-        let index = file.targets.iter().position(|target| target.name == self.target);
+        let index = file
+            .targets
+            .iter()
+            .position(|target| target.name == self.target);
         let index = index.expect("what is served is described");
-        file.targets[index].luns.insert(lun.to_string(), device.to_string());
+        file.targets[index]
+            .luns
+            .insert(lun.to_string(), device.to_string());
         let bad = |failure: Failure| Reason::BadLun.because(failure.in_a_line());
         let described = build::describe(&file).map_err(|wrong| bad(wrong.failure))?;
-        let unit = lun::open(device, &described[index][&lun], lun, &self.target, &self.target(&state)?.ports)
-            .map_err(bad)?;
+        let unit = lun::open(
+            device,
+            &described[index][&lun],
+            lun,
+            &self.target,
+            &self.target(&state)?.ports,
+        )
+        .map_err(bad)?;
         remark(&self.live.output, lun, &unit);
         luns.change(&[], vec![(lun, unit)]);
         state.file = file;
@@ -306,24 +394,44 @@ impl LiveDevices {
         let mut state = self.live.lock();
         let ports = self.target(&state)?.ports.clone();
         if ports.alua == Alua::Off {
-            return Err(
-                Reason::WrongState.because("there is no asymmetric access: the target has --alua off")
-            );
+            return Err(Reason::WrongState
+                .because("there is no asymmetric access: the target has --alua off"));
         }
         let units = match lun {
             Some(lun) => vec![self.unit(&state, lun)?],
-            None => self.luns_of(&state)?.units().into_iter().map(|(_, unit)| unit).collect(),
+            None => self
+                .luns_of(&state)?
+                .units()
+                .into_iter()
+                .map(|(_, unit)| unit)
+                .collect(),
         };
         if wanted != (None, None) {
-            let known = || ports.groups.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let group = group.filter(|group| ports.groups.contains_key(group)).ok_or_else(|| {
-                Reason::BadCommand.because(format!("\"group\" is a target port group: one of {}", known()))
-            })?;
+            let known = || {
+                ports
+                    .groups
+                    .keys()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            };
+            let group = group
+                .filter(|group| ports.groups.contains_key(group))
+                .ok_or_else(|| {
+                    Reason::BadCommand.because(format!(
+                        "\"group\" is a target port group: one of {}",
+                        known()
+                    ))
+                })?;
             for unit in &units {
-                set_access(unit, group, wanted).map_err(|error| Reason::BadCommand.because(error))?;
+                set_access(unit, group, wanted)
+                    .map_err(|error| Reason::BadCommand.because(error))?;
             }
             if lun.is_none() {
-                let live = state.targets.get_mut(&self.target).expect("it was just there");
+                let live = state
+                    .targets
+                    .get_mut(&self.target)
+                    .expect("it was just there");
                 let words = live.ports.groups.entry(group).or_default();
                 words.state = wanted.0.unwrap_or(words.state);
                 words.preferred = wanted.1.unwrap_or(words.preferred);
@@ -338,7 +446,11 @@ impl LiveDevices {
         let word = |group: &PortGroup| (group.id.to_string(), build::port_state(group.state));
         Ok(Reply::Access(AccessAnswer {
             groups: groups.iter().map(word).collect(),
-            preferred: groups.iter().filter(|group| group.preferred).map(|group| group.id).collect(),
+            preferred: groups
+                .iter()
+                .filter(|group| group.preferred)
+                .map(|group| group.id)
+                .collect(),
             refused: reports.iter().map(|report| report.refused).sum(),
             told: reports.iter().map(|report| report.told).sum(),
         }))
@@ -348,8 +460,14 @@ impl LiveDevices {
         let mut state = self.live.lock();
         self.unit(&state, lun)?;
         let left = self.luns_of(&state)?.change(&[lun], Vec::new());
-        let own = state.file.targets.iter_mut().find(|target| target.name == self.target);
-        own.expect("what is served is described").luns.remove(&lun.to_string());
+        let own = state
+            .file
+            .targets
+            .iter_mut()
+            .find(|target| target.name == self.target);
+        own.expect("what is served is described")
+            .luns
+            .remove(&lun.to_string());
         drop(state);
         let deadline = Instant::now() + DRAIN;
         while left.iter().any(|(_, unit)| unit.is_open()) {
@@ -372,17 +490,25 @@ impl ServedLuns for LiveDevices {
     }
 
     fn luns(&self) -> Vec<u16> {
-        self.luns_of(&self.live.lock()).map(|luns| numbers(&luns)).unwrap_or_default()
+        self.luns_of(&self.live.lock())
+            .map(|luns| numbers(&luns))
+            .unwrap_or_default()
     }
 
     fn serve(&self, command: &Command) -> Result<Reply, Refusal> {
         match command {
             Command::Add { lun, device } => self.add(*lun, device),
             Command::Remove { lun } => self.remove(*lun),
-            Command::Access { group, state, preferred, lun } => {
-                self.access(*group, (*state, *preferred), *lun)
-            }
-            Command::Resize { lun, size: Size(size) } => {
+            Command::Access {
+                group,
+                state,
+                preferred,
+                lun,
+            } => self.access(*group, (*state, *preferred), *lun),
+            Command::Resize {
+                lun,
+                size: Size(size),
+            } => {
                 let unit = self.unit(&self.live.lock(), *lun)?;
                 let resized = self.live.resize(*lun, &unit, *size);
                 resized.map_err(|error| Reason::BadLun.because(format!("LUN {lun}: {error}")))?;

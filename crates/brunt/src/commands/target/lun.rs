@@ -35,7 +35,9 @@ pub fn parse(text: &str) -> Result<LunWords, Failure> {
     let mut block = None;
     let mut seen: Vec<&str> = Vec::new();
     while let Some((front, word)) = rest.rsplit_once(',') {
-        let (key, value) = word.split_once('=').map_or((word, None), |(key, value)| (key, Some(value)));
+        let (key, value) = word
+            .split_once('=')
+            .map_or((word, None), |(key, value)| (key, Some(value)));
         let group = match (key, value) {
             ("thin" | "thick", None) => {
                 words.thin = key == "thin";
@@ -57,7 +59,9 @@ pub fn parse(text: &str) -> Result<LunWords, Failure> {
                 block = value;
                 key
             }
-            ("serial", Some(serial)) if !serial.is_empty() && serial.len() <= 36 && serial.is_ascii() => {
+            ("serial", Some(serial))
+                if !serial.is_empty() && serial.len() <= 36 && serial.is_ascii() =>
+            {
                 words.serial = Some(serial.to_string());
                 key
             }
@@ -73,7 +77,9 @@ pub fn parse(text: &str) -> Result<LunWords, Failure> {
             // reader judges; a mistake otherwise.
             _ if Path::new(rest).exists() || rest.contains(['?', '[']) => break,
             _ => {
-                return Err(Failure::usage(format!("{text}: unknown option '{word}'")).advise(LUN_HELP));
+                return Err(
+                    Failure::usage(format!("{text}: unknown option '{word}'")).advise(LUN_HELP)
+                );
             }
         };
         if seen.contains(&group) {
@@ -93,7 +99,9 @@ pub fn parse(text: &str) -> Result<LunWords, Failure> {
 
 /// The kind and options of a memory or null device, and its size in bytes.
 fn sized(url: &str) -> Option<(String, u64)> {
-    let (kind, rest) = url.split_once(':').filter(|(kind, _)| matches!(*kind, "memory" | "null"))?;
+    let (kind, rest) = url
+        .split_once(':')
+        .filter(|(kind, _)| matches!(*kind, "memory" | "null"))?;
     let (size, options) = rest.split_once('?').unwrap_or((rest, ""));
     Some((format!("{kind}?{options}"), parse_size(size).ok()?))
 }
@@ -106,10 +114,15 @@ pub fn memory_size(text: &str) -> Option<u64> {
 /// Whether two descriptions differ in nothing but the size of their memory or null device: such a LUN is resized where
 /// others are replaced.
 pub fn differ_in_size(before: &str, after: &str) -> bool {
-    let (Ok(old), Ok(new)) = (parse(before), parse(after)) else { return false };
+    let (Ok(old), Ok(new)) = (parse(before), parse(after)) else {
+        return false;
+    };
     let kind = |words: &LunWords| sized(&words.url).map(|(kind, _)| kind);
     let same_kind = kind(&old).is_some() && kind(&old) == kind(&new);
-    let rest = |words: LunWords| LunWords { url: String::new(), ..words };
+    let rest = |words: LunWords| LunWords {
+        url: String::new(),
+        ..words
+    };
     same_kind && rest(old) == rest(new)
 }
 
@@ -127,7 +140,11 @@ pub fn open(
     let words = words.clone();
     let failed = |error: OpenError| devices::open_failure(&error, format!("{text}: {error}"));
     let backend = devices::open_lun(&words.url).map_err(failed)?;
-    words.aptpl.iter().try_for_each(|path| devices::check_file(path)).map_err(failed)?;
+    words
+        .aptpl
+        .iter()
+        .try_for_each(|path| devices::check_file(path))
+        .map_err(failed)?;
     let options = LunOptions {
         thin: words.thin,
         read_only: words.read_only || backend.info().read_only,
@@ -148,7 +165,9 @@ pub fn open(
 fn serial_of(target_name: &str, lun: u16) -> String {
     let hash = target_name
         .bytes()
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
     format!("{:010x}{lun:04x}", hash >> 24)
 }
 
@@ -160,33 +179,61 @@ mod tests {
     #[test]
     fn lun_options() {
         let check = |text, expected: LunWords| assert_eq!(parse(text).unwrap(), expected, "{text}");
-        let plain = |url: &str| LunWords { url: url.into(), ..LunWords::default() };
+        let plain = |url: &str| LunWords {
+            url: url.into(),
+            ..LunWords::default()
+        };
         check("memory:1GiB", plain("memory:1GiB"));
         check(
             "memory:1GiB,thin,wb,serial=a",
-            LunWords { thin: true, write_back: true, serial: Some("a".into()), ..plain("memory:1GiB") },
+            LunWords {
+                thin: true,
+                write_back: true,
+                serial: Some("a".into()),
+                ..plain("memory:1GiB")
+            },
         );
         check("null:1GiB,block=4096", plain("null:1GiB?block=4096"));
         check(
             "file:x?size=1M,ro,block=512",
-            LunWords { read_only: true, ..plain("file:x?size=1M&block=512") },
+            LunWords {
+                read_only: true,
+                ..plain("file:x?size=1M&block=512")
+            },
         );
-        check("x,sanitize=8MiB", LunWords { sanitize_bytes_per_second: Some(8 << 20), ..plain("x") });
+        check(
+            "x,sanitize=8MiB",
+            LunWords {
+                sanitize_bytes_per_second: Some(8 << 20),
+                ..plain("x")
+            },
+        );
         check(
             "memory:1M?fault=busy,p=0.5&delay=exp:1ms,servers=4",
             plain("memory:1M?fault=busy,p=0.5&delay=exp:1ms,servers=4"),
         );
         check(
             "array:raid0,[null:1M],[null:1M],ro",
-            LunWords { read_only: true, ..plain("array:raid0,[null:1M],[null:1M]") },
+            LunWords {
+                read_only: true,
+                ..plain("array:raid0,[null:1M],[null:1M]")
+            },
         );
-        check("x,aptpl=/a/b", LunWords { aptpl: Some("/a/b".into()), ..plain("x") });
+        check(
+            "x,aptpl=/a/b",
+            LunWords {
+                aptpl: Some("/a/b".into()),
+                ..plain("x")
+            },
+        );
     }
 
     /// A disk in memory of another size is the same disk.
     #[test]
     fn sizes() {
-        let check = |before, after, same| assert_eq!(differ_in_size(before, after), same, "{before} {after}");
+        let check = |before, after, same| {
+            assert_eq!(differ_in_size(before, after), same, "{before} {after}")
+        };
         check("memory:1MiB,thin", "memory:2MiB,thin", true);
         check("null:1MiB?fault=off", "null:4K?fault=off", true);
         check("null:1MiB?fault=off", "null:4K", false);

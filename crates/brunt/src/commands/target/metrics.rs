@@ -18,19 +18,44 @@ pub fn page(server: &TargetServer) -> String {
 fn whole(page: &mut MetricsPage, server: &TargetServer) {
     let stats = server.stats();
     let counters = [
-        ("sessions_opened", "Sessions opened, discovery included.", stats.sessions),
-        ("connections", "Connections that logged in.", stats.connections),
-        ("logins_refused", "Logins refused with a status.", stats.logins_refused),
-        ("logins_dropped", "Logins that were not completed.", stats.logins_dropped),
+        (
+            "sessions_opened",
+            "Sessions opened, discovery included.",
+            stats.sessions,
+        ),
+        (
+            "connections",
+            "Connections that logged in.",
+            stats.connections,
+        ),
+        (
+            "logins_refused",
+            "Logins refused with a status.",
+            stats.logins_refused,
+        ),
+        (
+            "logins_dropped",
+            "Logins that were not completed.",
+            stats.logins_dropped,
+        ),
         (
             "connections_broken",
             "Connections that ended by a broken protocol or for trouble of the target.",
             stats.connections_broken,
         ),
-        ("system_calls", "System calls of all connections' rings.", stats.system_calls),
+        (
+            "system_calls",
+            "System calls of all connections' rings.",
+            stats.system_calls,
+        ),
     ];
     for (name, help, value) in counters {
-        page.single(&format!("brunt_target_{name}_total"), MetricKind::Counter, help, value);
+        page.single(
+            &format!("brunt_target_{name}_total"),
+            MetricKind::Counter,
+            help,
+            value,
+        );
     }
     page.single(
         "brunt_target_sessions_open",
@@ -42,18 +67,32 @@ fn whole(page: &mut MetricsPage, server: &TargetServer) {
 
 fn by_target(page: &mut MetricsPage, server: &TargetServer) {
     let targets = server.stats_by_target();
-    page.metric("brunt_target_sessions", MetricKind::Gauge, "Sessions open now, by target.");
+    page.metric(
+        "brunt_target_sessions",
+        MetricKind::Gauge,
+        "Sessions open now, by target.",
+    );
     for (target, _, sessions) in &targets {
         page.sample("brunt_target_sessions", &[("target", target)], sessions);
     }
     type Value = fn(&ConnectionCounters) -> u64;
     let counters: [(&str, &str, Value); 6] = [
         ("commands", "SCSI commands answered.", |c| c.commands),
-        ("read_bytes", "Data sent to initiators.", |c| c.data_in_bytes),
-        ("written_bytes", "Data received from initiators.", |c| c.data_out_bytes),
-        ("rejected_pdus", "PDUs answered with a Reject.", |c| c.rejects),
-        ("digest_errors", "Digests that were wrong.", |c| c.digest_errors),
-        ("ignored_commands", "Commands outside the window.", |c| c.ignored),
+        ("read_bytes", "Data sent to initiators.", |c| {
+            c.data_in_bytes
+        }),
+        ("written_bytes", "Data received from initiators.", |c| {
+            c.data_out_bytes
+        }),
+        ("rejected_pdus", "PDUs answered with a Reject.", |c| {
+            c.rejects
+        }),
+        ("digest_errors", "Digests that were wrong.", |c| {
+            c.digest_errors
+        }),
+        ("ignored_commands", "Commands outside the window.", |c| {
+            c.ignored
+        }),
     ];
     for (name, help, value) in counters {
         let name = format!("brunt_target_{name}_total");
@@ -70,23 +109,47 @@ fn luns(page: &mut MetricsPage, server: &TargetServer) {
         let units = target.luns.units().into_iter();
         luns.extend(units.map(|(lun, unit)| (target.name.clone(), lun.to_string(), unit)));
     }
-    page.metric("brunt_target_lun_size_bytes", MetricKind::Gauge, "Size of a LUN.");
+    page.metric(
+        "brunt_target_lun_size_bytes",
+        MetricKind::Gauge,
+        "Size of a LUN.",
+    );
     for (target, lun, unit) in &luns {
         let bytes = unit.blocks() * u64::from(unit.block_bytes());
-        page.sample("brunt_target_lun_size_bytes", &[("target", target), ("lun", lun)], bytes);
+        page.sample(
+            "brunt_target_lun_size_bytes",
+            &[("target", target), ("lun", lun)],
+            bytes,
+        );
     }
     let name = "brunt_target_lun_unreachable_total";
-    page.metric(name, MetricKind::Counter, "Commands refused because of a port group's access state.");
+    page.metric(
+        name,
+        MetricKind::Counter,
+        "Commands refused because of a port group's access state.",
+    );
     for (target, lun, unit) in &luns {
-        page.sample(name, &[("target", target), ("lun", lun)], unit.access().refused);
+        page.sample(
+            name,
+            &[("target", target), ("lun", lun)],
+            unit.access().refused,
+        );
     }
     let name = "brunt_target_port_group_state";
-    page.metric(name, MetricKind::Gauge, "Access state of a port group: 1 for the one that it is in.");
+    page.metric(
+        name,
+        MetricKind::Gauge,
+        "Access state of a port group: 1 for the one that it is in.",
+    );
     for (target, lun, unit) in &luns {
         for group in unit.access().groups {
             let (group, state) = (group.id.to_string(), port_state(group.state).to_string());
-            let labels: [(&str, &str); 4] =
-                [("target", target), ("lun", lun), ("group", &group), ("state", &state)];
+            let labels: [(&str, &str); 4] = [
+                ("target", target),
+                ("lun", lun),
+                ("group", &group),
+                ("state", &state),
+            ];
             page.sample(name, &labels, 1);
         }
     }

@@ -65,7 +65,11 @@ pub struct Target {
     /// commas: thin or thick (provisioning; default thick), ro (read-only), removable, wb or wt (write-back or
     /// write-through cache; default wt), block=512 or block=4096, serial=TEXT, aptpl=FILE (keeps persistent
     /// reservations across restarts), sanitize=SIZE (maximum rate of SANITIZE, per second).
-    #[arg(long = "lun", value_name = "URL[,OPTION…]", required_unless_present = "config")]
+    #[arg(
+        long = "lun",
+        value_name = "URL[,OPTION…]",
+        required_unless_present = "config"
+    )]
     luns: Vec<String>,
 
     /// Serve what a TOML file describes: several targets, each with its LUNs and CHAP, and portals. docs/target.md
@@ -171,7 +175,10 @@ impl super::Subcommand for Target {
             "brunt target --lun disk.img --nbd 0.0.0.0:10809 --nbd-tls /etc/pki/nbd --nbd-tls-verify-peer",
             "serve it over NBD to clients with a certificate only: nbdcopy nbds://host/0 copy.img",
         ),
-        ("brunt target --config targets.toml", "serve several targets; docs/target.md shows such a file"),
+        (
+            "brunt target --config targets.toml",
+            "serve several targets; docs/target.md shows such a file",
+        ),
     ];
 
     fn more_help() -> Option<String> {
@@ -202,7 +209,10 @@ impl super::Subcommand for Target {
         let config = config(&plan, output)?;
         let ports = build::ports(&plan.file).map_err(wrong)?;
         let targets = build::targets(&plan.file, &ports).map_err(wrong)?;
-        let served = targets.into_iter().map(|target| live::serve(target, output)).collect();
+        let served = targets
+            .into_iter()
+            .map(|target| live::serve(target, output))
+            .collect();
         let server = TargetServer::start(config, served).map_err(|error| match error {
             StartError::Portal(_) => {
                 Failure::failed(error).advise("choose another portal; port 0 picks a free one")
@@ -219,9 +229,12 @@ impl super::Subcommand for Target {
             }
         }
         let live = Live::new(server, &plan, ports, self.config.clone(), output);
-        let nbd = nbd.map(|door| nbd::serve(door, &live, output)).transpose()?;
+        let nbd = nbd
+            .map(|door| nbd::serve(door, &live, output))
+            .transpose()?;
         let measured = Arc::clone(&live);
-        let _metrics = crate::metrics::serve(metrics, output, move || metrics::page(&measured.server))?;
+        let _metrics =
+            crate::metrics::serve(metrics, output, move || metrics::page(&measured.server))?;
         if self.control {
             take_orders(&live, output)?;
         }
@@ -229,12 +242,19 @@ impl super::Subcommand for Target {
             if hung_up.swap(false, Ordering::Relaxed) {
                 match live.reload() {
                     Ok(said) => output.note(said),
-                    Err(failure) => output.note(format!("{}; nothing changed", failure.in_a_line())),
+                    Err(failure) => {
+                        output.note(format!("{}; nothing changed", failure.in_a_line()))
+                    }
                 }
             }
             std::thread::sleep(LOOK);
         }
-        let addresses: Vec<String> = live.server.portals().iter().map(ToString::to_string).collect();
+        let addresses: Vec<String> = live
+            .server
+            .portals()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         let nbd = nbd.map(|server| nbd::summary(&server.shutdown()));
         let stats = live.server.shutdown(GRACE);
         summarize(&stats, &live.names(), &addresses, nbd, output);
@@ -247,22 +267,35 @@ impl super::Subcommand for Target {
 /// # Errors
 /// Its options are wrong.
 pub(super) fn lun_url(text: &str) -> Result<String, Failure> {
-    lun::parse(text).map(|words| words.url).map_err(|failure| failure.prefixed("--lun "))
+    lun::parse(text)
+        .map(|words| words.url)
+        .map_err(|failure| failure.prefixed("--lun "))
 }
 
 impl Target {
     /// What the flags describe, as a file would.
     fn described(&self) -> Result<TargetFile, Failure> {
         if self.advertise.len() > self.portals.len() {
-            let what = format!("{} --advertise for {} --portal", self.advertise.len(), self.portals.len());
+            let what = format!(
+                "{} --advertise for {} --portal",
+                self.advertise.len(),
+                self.portals.len()
+            );
             return Err(Failure::usage(what).advise("give each --portal one --advertise at most"));
         }
         let mut portals = Vec::new();
         for (index, text) in self.portals.iter().enumerate() {
             let advertise = self.advertise.get(index).cloned();
-            portals.push(PortalEntry { advertise, ..portal(text)? });
+            portals.push(PortalEntry {
+                advertise,
+                ..portal(text)?
+            });
         }
-        let luns = self.luns.iter().enumerate().map(|(lun, text)| (lun.to_string(), text.clone()));
+        let luns = self
+            .luns
+            .iter()
+            .enumerate()
+            .map(|(lun, text)| (lun.to_string(), text.clone()));
         let target = TargetEntry {
             name: self.name.clone(),
             chap: self.chap.clone(),
@@ -270,7 +303,10 @@ impl Target {
             luns: luns.collect(),
         };
         Ok(TargetFile {
-            discovery: DiscoveryEntry { chap: self.discovery_chap.clone(), mutual_chap: None },
+            discovery: DiscoveryEntry {
+                chap: self.discovery_chap.clone(),
+                mutual_chap: None,
+            },
             alua: self.alua,
             header_digest: self.header_digest,
             data_digest: self.data_digest,
@@ -302,7 +338,11 @@ fn portal(text: &str) -> Result<PortalEntry, Failure> {
                 let parsed = serde_json::from_value(state.into());
                 portal.state = parsed.map_err(|_| wrong(advice))?;
             }
-            _ => return Err(wrong("write group=N, state=STATE or preferred behind the address")),
+            _ => {
+                return Err(wrong(
+                    "write group=N, state=STATE or preferred behind the address",
+                ));
+            }
         }
     }
     Ok(portal)
@@ -334,13 +374,21 @@ fn take_orders(live: &Arc<Live>, output: &Output) -> Done {
             }
             let text = String::from_utf8_lossy(&line);
             if !text.trim().is_empty() {
-                output.line(orders::answer(&live.names(), |name| live.local(name), text.trim()));
+                output.line(orders::answer(
+                    &live.names(),
+                    |name| live.local(name),
+                    text.trim(),
+                ));
             }
             line.clear();
         }
     };
-    let thread = std::thread::Builder::new().name("control".into()).spawn(work);
-    thread.map(drop).map_err(|error| Failure::failed(format!("cannot start a thread for --control: {error}")))
+    let thread = std::thread::Builder::new()
+        .name("control".into())
+        .spawn(work);
+    thread
+        .map(drop)
+        .map_err(|error| Failure::failed(format!("cannot start a thread for --control: {error}")))
 }
 
 fn summarize(

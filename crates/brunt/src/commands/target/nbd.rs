@@ -41,7 +41,13 @@ pub struct NbdFlags {
     nbd_tls: Option<PathBuf>,
 
     /// With --nbd-tls: refuse NBD clients without TLS (require), or serve them as well (on).
-    #[arg(long, value_enum, default_value = "require", value_name = "MODE", requires = "nbd_tls")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "require",
+        value_name = "MODE",
+        requires = "nbd_tls"
+    )]
     nbd_tls_mode: NbdTlsMode,
 
     /// With --nbd-tls: refuse TLS clients that do not show a certificate signed by an authority of the folder's
@@ -63,9 +69,12 @@ impl NbdFlags {
     /// # Errors
     /// A certificate cannot be used; there is no such address, or it is taken.
     pub fn listen(&self) -> Result<Option<NbdDoor>, Failure> {
-        let Some(text) = &self.nbd else { return Ok(None) };
+        let Some(text) = &self.nbd else {
+            return Ok(None);
+        };
         let required = self.nbd_tls_mode == NbdTlsMode::Require;
-        let read = |folder: &PathBuf| NbdServerTls::read(folder, required, self.nbd_tls_verify_peer);
+        let read =
+            |folder: &PathBuf| NbdServerTls::read(folder, required, self.nbd_tls_verify_peer);
         let tls = self.nbd_tls.as_ref().map(read).transpose().map_err(|error| {
             Failure::failed(format!("--nbd-tls: {error}")).advise(
                 "name a folder with server-cert.pem and server-key.pem, and ca-cert.pem for --nbd-tls-verify-peer",
@@ -89,15 +98,25 @@ fn listen(text: &str) -> Result<NbdDoor, Failure> {
     };
     if let Some(path) = text.strip_prefix("unix:") {
         let advice = "name a path that does not exist, in a folder that does";
-        let door = ReceptionDoor::unix(PathBuf::from(path)).map_err(|error| failed(error, advice))?;
-        return Ok(NbdDoor { door, url: format!("nbd+unix:///?socket={path}"), tls: None });
+        let door =
+            ReceptionDoor::unix(PathBuf::from(path)).map_err(|error| failed(error, advice))?;
+        return Ok(NbdDoor {
+            door,
+            url: format!("nbd+unix:///?socket={path}"),
+            tls: None,
+        });
     }
     let advice = "write ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:0, or unix:PATH";
-    let address = build::address(text, PORT).map_err(|failure| failure.prefixed("--nbd ").advise(advice))?;
+    let address =
+        build::address(text, PORT).map_err(|failure| failure.prefixed("--nbd ").advise(advice))?;
     let advice = "choose another address; port 0 picks a free one";
     let door = ReceptionDoor::tcp(address).map_err(|error| failed(error, advice))?;
     let bound = door.address().ok().flatten().unwrap_or(address);
-    Ok(NbdDoor { door, url: format!("nbd://{bound}/"), tls: None })
+    Ok(NbdDoor {
+        door,
+        url: format!("nbd://{bound}/"),
+        tls: None,
+    })
 }
 
 /// Serves all LUNs of a target, also those that come later, and says where.
@@ -134,7 +153,11 @@ fn exports(live: &Live) -> Vec<NbdServed> {
             };
             exports.push(NbdServed {
                 name,
-                description: format!("LUN {lun} of {}: {}", target.name, unit.backend().info().name),
+                description: format!(
+                    "LUN {lun} of {}: {}",
+                    target.name,
+                    unit.backend().info().name
+                ),
                 backend: Arc::clone(unit.backend()),
                 read_only: unit.options().read_only,
             });

@@ -25,12 +25,18 @@ fn addressee(targets: &[String], named: Option<Value>, any: bool) -> Result<&str
         (Some(Value::String(name)), _) => {
             let known = targets.iter().find(|target| **target == name);
             let unknown = || format!("unknown target {name}; the targets are {}", names());
-            known.map(String::as_str).ok_or_else(|| Reason::NoTarget.because(unknown()))
+            known
+                .map(String::as_str)
+                .ok_or_else(|| Reason::NoTarget.because(unknown()))
         }
-        (Some(other), _) => Err(Reason::Unreadable.because(format!("\"target\" is a name, not {other}"))),
+        (Some(other), _) => {
+            Err(Reason::Unreadable.because(format!("\"target\" is a name, not {other}")))
+        }
         (None, [first, rest @ ..]) if any || rest.is_empty() => Ok(first),
-        (None, _) => Err(Reason::NoTarget
-            .because(format!("there are several targets; add \"target\", which is one of {}", names()))),
+        (None, _) => Err(Reason::NoTarget.because(format!(
+            "there are several targets; add \"target\", which is one of {}",
+            names()
+        ))),
     }
 }
 
@@ -42,7 +48,11 @@ mod tests {
     #[test]
     fn lines_are_addressed() {
         let local = |name: &str| {
-            let url = if name == "iqn.a" { "null:1MiB?fault=off" } else { "null:1MiB" };
+            let url = if name == "iqn.a" {
+                "null:1MiB?fault=off"
+            } else {
+                "null:1MiB"
+            };
             Local::new([(0, open_url(url).unwrap().handles())])
         };
         let two = ["iqn.a".to_string(), "iqn.b".to_string()];
@@ -50,8 +60,14 @@ mod tests {
             let answer = answer(&two, local, line);
             assert!(answer.contains(said), "{line}: {answer}");
         };
-        check(r#"{"do":"arm","lun":0,"target":"iqn.a","fault":"busy"}"#, r#"{"answer":"armed","id":1}"#);
-        check(r#"{"do":"arm","lun":0,"target":"iqn.b","fault":"busy"}"#, "no-layer");
+        check(
+            r#"{"do":"arm","lun":0,"target":"iqn.a","fault":"busy"}"#,
+            r#"{"answer":"armed","id":1}"#,
+        );
+        check(
+            r#"{"do":"arm","lun":0,"target":"iqn.b","fault":"busy"}"#,
+            "no-layer",
+        );
         check(r#"{"do":"status","lun":0,"target":"iqn.c"}"#, "no-target");
         check(r#"{"do":"status","lun":0}"#, "one of iqn.a, iqn.b");
         check(r#"{"do":"status","lun":0,"target":7}"#, "unreadable");

@@ -43,8 +43,8 @@ impl Renewal {
         let mut config = TargetConfig::default();
         build::entrance(after, &mut config)?;
         let was_open = server.open_portals();
-        let open =
-            OpenPortals::open(&config.portals, &was_open).map_err(|error| cannot_open(&config, error))?;
+        let open = OpenPortals::open(&config.portals, &was_open)
+            .map_err(|error| cannot_open(&config, error))?;
         let mut said = differences(&was_open.portals(), &open.portals());
         let renewed: Vec<u16> = ports
             .groups
@@ -52,9 +52,19 @@ impl Renewal {
             .filter(|(id, words)| old.groups.get(id).is_some_and(|old| old != *words))
             .map(|(id, _)| *id)
             .collect();
-        said.extend(renewed.iter().map(|id| format!("group {id} is {}", ports.groups[id])));
+        said.extend(
+            renewed
+                .iter()
+                .map(|id| format!("group {id} is {}", ports.groups[id])),
+        );
         said.extend(settings(before, after));
-        Ok(Renewal { open, config, ports, renewed, said })
+        Ok(Renewal {
+            open,
+            config,
+            ports,
+            renewed,
+            said,
+        })
     }
 
     /// Lets initiators in as the file says.
@@ -65,11 +75,12 @@ impl Renewal {
 
 fn cannot_open(config: &TargetConfig, error: PortalError) -> Misplaced {
     let index = match &error {
-        PortalError::Listen { portal, .. } => config.portals.iter().position(|one| one.listen == *portal),
+        PortalError::Listen { portal, .. } => {
+            config.portals.iter().position(|one| one.listen == *portal)
+        }
         PortalError::NoPortal => None,
     };
-    let is_taken =
-        matches!(&error, PortalError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse);
+    let is_taken = matches!(&error, PortalError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse);
     let mut failure = Failure::failed(error);
     if is_taken {
         failure = failure.advise(
@@ -84,21 +95,33 @@ fn cannot_open(config: &TargetConfig, error: PortalError) -> Misplaced {
 }
 
 fn differences(before: &[Portal], after: &[Portal]) -> Vec<String> {
-    let at =
-        |portals: &[Portal], one: &Portal| portals.iter().find(|portal| portal.listen == one.listen).cloned();
+    let at = |portals: &[Portal], one: &Portal| {
+        portals
+            .iter()
+            .find(|portal| portal.listen == one.listen)
+            .cloned()
+    };
     let mut said = Vec::new();
     for portal in after {
         match at(before, portal) {
-            None => said.push(format!("portal {} of group {} added", portal.listen, portal.group)),
+            None => said.push(format!(
+                "portal {} of group {} added",
+                portal.listen, portal.group
+            )),
             Some(old) if old != *portal => said.push(format!("portal {} changed", portal.listen)),
             Some(_) => {}
         }
     }
     let gone = before.iter().filter(|portal| at(after, portal).is_none());
     said.extend(gone.map(|portal| format!("portal {} removed", portal.listen)));
-    let groups =
-        |portals: &[Portal]| -> BTreeSet<u16> { portals.iter().map(|portal| portal.group).collect() };
-    said.extend(groups(before).difference(&groups(after)).map(|group| format!("group {group} removed")));
+    let groups = |portals: &[Portal]| -> BTreeSet<u16> {
+        portals.iter().map(|portal| portal.group).collect()
+    };
+    said.extend(
+        groups(before)
+            .difference(&groups(after))
+            .map(|group| format!("group {group} removed")),
+    );
     said
 }
 
@@ -110,7 +133,10 @@ fn settings(before: &TargetFile, after: &TargetFile) -> Option<String> {
     compare("data_digest", before.data_digest != after.data_digest);
     compare("max_sessions", before.max_sessions != after.max_sessions);
     compare("send_buffer", before.send_buffer != after.send_buffer);
-    compare("receive_buffer", before.receive_buffer != after.receive_buffer);
+    compare(
+        "receive_buffer",
+        before.receive_buffer != after.receive_buffer,
+    );
     compare("congestion", before.congestion != after.congestion);
     (!names.is_empty()).then(|| format!("{} changed for connections from now on", list(&names)))
 }

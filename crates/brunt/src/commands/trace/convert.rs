@@ -172,7 +172,10 @@ fn sink(args: &ConvertArgs) -> Result<TraceSink, TraceError> {
     let writer = writer_named(&args.to).expect("the parser knows the names");
     let path = args.out.display().to_string();
     let file = std::fs::File::create_new(&args.out);
-    let file = file.map_err(|source| TraceError::Write { path: path.clone(), source })?;
+    let file = file.map_err(|source| TraceError::Write {
+        path: path.clone(),
+        source,
+    })?;
     Ok(TraceSink::file(path, Box::new(file), writer))
 }
 
@@ -183,16 +186,27 @@ fn print(converted: &Converted, output: &Output) {
         count(converted.ledger.written),
         count(converted.requests)
     ));
-    let Converted { left_out, ledger, .. } = converted;
+    let Converted {
+        left_out, ledger, ..
+    } = converted;
     for (number, why) in [
         (converted.damaged, "not readable"),
         (left_out.outside_time, "outside the slice of time"),
         (left_out.other_devices, "of other devices"),
         (left_out.not_in_share, "outside the share of addresses"),
         (left_out.too_far, "with an address or time beyond 64 bits"),
-        (ledger.left_out_operation, "with an operation that the format does not have"),
-        (ledger.left_out_unaligned, "at addresses or of lengths that are not whole blocks of the format"),
-        (ledger.left_out_device, "of devices but the first, since the format has one"),
+        (
+            ledger.left_out_operation,
+            "with an operation that the format does not have",
+        ),
+        (
+            ledger.left_out_unaligned,
+            "at addresses or of lengths that are not whole blocks of the format",
+        ),
+        (
+            ledger.left_out_device,
+            "of devices but the first, since the format has one",
+        ),
     ] {
         if number > 0 {
             output.line(format_args!("left out     {} {why}", count(number)));
@@ -200,9 +214,12 @@ fn print(converted: &Converted, output: &Output) {
     }
     if converted.details_dropped > 0 {
         let dropped = count(converted.details_dropped);
-        output
-            .line(format_args!("without FUA  or extents: {dropped} commands, whose requests came too late"));
+        output.line(format_args!(
+            "without FUA  or extents: {dropped} commands, whose requests came too late"
+        ));
     }
-    output
-        .line(format_args!("digest       {} (times {})", converted.digest.requests, converted.digest.times));
+    output.line(format_args!(
+        "digest       {} (times {})",
+        converted.digest.requests, converted.digest.times
+    ));
 }

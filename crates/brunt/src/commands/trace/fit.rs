@@ -43,13 +43,22 @@ pub fn run(args: &FitArgs, output: &Output) -> Done {
         )
     })?;
     if let Some(out) = &args.out {
-        let name = args.file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let name = args
+            .file
+            .file_name()
+            .map(|name| name.to_string_lossy())
+            .unwrap_or_default();
         let written = std::fs::File::create_new(out)
             .and_then(|mut file| file.write_all(model.experiment(&name).as_bytes()));
         let path = out.display().to_string();
         written.map_err(|source| failure(TraceError::Write { path, source }))?;
     }
-    for ModelDistance { part, distance, measure } in &model.distances {
+    for ModelDistance {
+        part,
+        distance,
+        measure,
+    } in &model.distances
+    {
         output.line(format_args!("{part:<12} {distance:.4} ({measure})"));
     }
     let sizer = &model.sizer;

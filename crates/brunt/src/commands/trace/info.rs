@@ -52,11 +52,18 @@ fn print(info: &TraceInfo, output: &Output) {
     if !info.format_note.is_empty() {
         output.line(format_args!("             {}", info.format_note));
     }
-    output.line(format_args!("requests     {} in {:.3} s", count(info.ledger.requests), info.span_s));
+    output.line(format_args!(
+        "requests     {} in {:.3} s",
+        count(info.ledger.requests),
+        info.span_s
+    ));
     if let Some(first) = info.ledger.damaged_first {
         output.line(match info.ledger.damaged {
             1 => format!("damaged      1 row was skipped, row {first}"),
-            damaged => format!("damaged      {} rows were skipped, the first is row {first}", count(damaged)),
+            damaged => format!(
+                "damaged      {} rows were skipped, the first is row {first}",
+                count(damaged)
+            ),
         });
     }
     if info.ledger.details_dropped > 0 {
@@ -89,20 +96,37 @@ fn print(info: &TraceInfo, output: &Output) {
         });
     }
     if let Some(events) = info.ledger.events {
-        let (merges, splits, others) = (count(events.merges), count(events.splits), count(events.others));
-        output.line(format_args!("events       {merges} merges, {splits} splits, {others} other events"));
+        let (merges, splits, others) = (
+            count(events.merges),
+            count(events.splits),
+            count(events.others),
+        );
+        output.line(format_args!(
+            "events       {merges} merges, {splits} splits, {others} other events"
+        ));
     }
     figures(info, output);
 }
 
 fn figures(info: &TraceInfo, output: &Output) {
     let count = |count: u64| format_grouped(count as f64);
-    let more = if info.devices > info.device_names.len() as u64 { ", …" } else { "" };
-    output.line(format_args!("devices      {}: {}{more}", count(info.devices), info.device_names.join(", ")));
+    let more = if info.devices > info.device_names.len() as u64 {
+        ", …"
+    } else {
+        ""
+    };
+    output.line(format_args!(
+        "devices      {}: {}{more}",
+        count(info.devices),
+        info.device_names.join(", ")
+    ));
     for (op, counted) in &info.ops {
         let share = counted.requests as f64 / info.ledger.requests.max(1) as f64 * 100.0;
         let (requests, bytes) = (count(counted.requests), format_size(counted.bytes));
-        output.line(format_args!("{:<12} {requests} ({share:.1} %), {bytes}", op.name()));
+        output.line(format_args!(
+            "{:<12} {requests} ({share:.1} %), {bytes}",
+            op.name()
+        ));
     }
     let sizes: Vec<String> = info
         .sizes
@@ -112,7 +136,10 @@ fn figures(info: &TraceInfo, output: &Output) {
     if !sizes.is_empty() {
         output.line(format_args!("sizes        {}", sizes.join(", ")));
     }
-    let mean = info.rate.mean_per_s.map_or_else(|| "-".to_string(), |rate| format!("{rate:.1}/s"));
+    let mean = info
+        .rate
+        .mean_per_s
+        .map_or_else(|| "-".to_string(), |rate| format!("{rate:.1}/s"));
     output.line(format_args!(
         "rate         {mean} on average, at most {} in a second",
         count(info.rate.peak_per_s)
@@ -126,26 +153,42 @@ fn figures(info: &TraceInfo, output: &Output) {
         locality(info, output);
     }
     answers(info, output);
-    output.line(format_args!("digest       {} (times {})", info.digest.requests, info.digest.times));
+    output.line(format_args!(
+        "digest       {} (times {})",
+        info.digest.requests, info.digest.times
+    ));
 }
 
 fn locality(info: &TraceInfo, output: &Output) {
     let count = |count: u64| format_grouped(count as f64);
-    let (bytes, end) = (format_size(info.footprint.bytes), format_size(info.footprint.end_bytes));
+    let (bytes, end) = (
+        format_size(info.footprint.bytes),
+        format_size(info.footprint.end_bytes),
+    );
     let error = info.footprint.standard_error * 100.0;
-    output.line(format_args!("footprint    {bytes} ± {error:.1} % in blocks of 4 KiB, up to {end}"));
+    output.line(format_args!(
+        "footprint    {bytes} ± {error:.1} % in blocks of 4 KiB, up to {end}"
+    ));
     output.line(format_args!(
         "sequential   {:.1} % begin where the one before ended",
         info.sequential_share * 100.0
     ));
     let (mean, longest) = (info.runs.mean_requests, count(info.runs.longest_requests));
-    output.line(format_args!("runs         {mean:.2} requests on average, the longest {longest}"));
+    output.line(format_args!(
+        "runs         {mean:.2} requests on average, the longest {longest}"
+    ));
     let hot = info.hot_extents.iter().take(3).map(|hot| {
         let at = format_size(hot.offset_bytes);
-        format!("{} at {at} of device {}", count(hot.requests), hot.device_name)
+        format!(
+            "{} at {at} of device {}",
+            count(hot.requests),
+            hot.device_name
+        )
     });
     let hot = hot.collect::<Vec<_>>().join(", ");
-    output.line(format_args!("hot          {hot} (requests of an extent of 1 MiB)"));
+    output.line(format_args!(
+        "hot          {hot} (requests of an extent of 1 MiB)"
+    ));
     if let Some(largest) = info.working_sets.iter().max_by_key(|set| set.bytes) {
         let (bytes, from) = (format_size(largest.bytes), largest.from_s);
         output.line(format_args!(

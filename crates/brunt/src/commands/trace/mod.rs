@@ -49,19 +49,32 @@ impl ReadArgs {
     /// Opens traces as one.
     fn open(&self, files: &[PathBuf]) -> Result<TraceReader, Failure> {
         let format = self.format.as_deref().and_then(format_named);
-        self.stated.open(files, format).map_err(|error| match error {
-            TraceOpenError::Reading(error) => Failure::usage(format!("--{}: {error}", error.key)),
-            TraceOpenError::Trace(error) => failure(error),
-        })
+        self.stated
+            .open(files, format)
+            .map_err(|error| match error {
+                TraceOpenError::Reading(error) => {
+                    Failure::usage(format!("--{}: {error}", error.key))
+                }
+                TraceOpenError::Trace(error) => failure(error),
+            })
     }
 }
 
 impl Subcommand for Trace {
     const NAME: &'static str = "trace";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt trace info Financial1.spc.gz", "requests, duration, mix, sizes, rates, footprint"),
-        ("brunt trace info day.csv --format tencent --json", "the same as JSON, with the format given"),
-        ("brunt trace convert sda.blktrace.0 --to iolog3 --out sda.iolog", "a blktrace as fio replays it"),
+        (
+            "brunt trace info Financial1.spc.gz",
+            "requests, duration, mix, sizes, rates, footprint",
+        ),
+        (
+            "brunt trace info day.csv --format tencent --json",
+            "the same as JSON, with the format given",
+        ),
+        (
+            "brunt trace convert sda.blktrace.0 --to iolog3 --out sda.iolog",
+            "a blktrace as fio replays it",
+        ),
     ];
 
     fn run(self, output: &Output) -> Done {
@@ -75,7 +88,13 @@ impl Subcommand for Trace {
 
 /// What a trace that cannot be read means for the exit status, and what can be done.
 fn failure(error: TraceError) -> Failure {
-    let format_names = || FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().join(", ");
+    let format_names = || {
+        FORMATS
+            .iter()
+            .map(|format| format.name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     match &error {
         TraceError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             Failure::usage(&error).advise("write the path of a trace that exists")
@@ -85,12 +104,18 @@ fn failure(error: TraceError) -> Failure {
         }
         TraceError::Lake(LakeError::Taken { .. }) => Failure::usage(&error),
         TraceError::Io { .. } => Failure::failed(&error),
-        TraceError::UnknownFormat { .. } => Failure::usage(&error)
-            .advise(format!("say which it is with --format; there are {}, {PACKINGS}", format_names())),
+        TraceError::UnknownFormat { .. } => Failure::usage(&error).advise(format!(
+            "say which it is with --format; there are {}, {PACKINGS}",
+            format_names()
+        )),
         TraceError::Write { .. } | TraceError::Lake(_) => Failure::failed(&error),
-        TraceError::NoOperation { .. } => Failure::usage(&error).advise("say what they do with --op"),
+        TraceError::NoOperation { .. } => {
+            Failure::usage(&error).advise("say what they do with --op")
+        }
         TraceError::NoColumns { .. } => Failure::usage(&error).advise("say it with --columns"),
-        TraceError::Ambiguous { .. } => Failure::usage(&error).advise("say which it is with --format"),
+        TraceError::Ambiguous { .. } => {
+            Failure::usage(&error).advise("say which it is with --format")
+        }
         TraceError::Damaged { .. } => {
             Failure::usage(&error).advise("leave out --strict to skip and count such rows")
         }

@@ -21,13 +21,20 @@ impl Program for Callback {
 
     #[inline(never)]
     fn complete<S: Sink>(received: Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
-        match received.args.map(|mut cur| v4::CallbackCompound::parse(&mut cur)) {
+        match received
+            .args
+            .map(|mut cur| v4::CallbackCompound::parse(&mut cur))
+        {
             Some(Ok(call)) => {
                 let mut summary = OperationSummary::of(kinds::CALLBACK, NFS4);
                 summary.status = received.leading_status();
                 received.hand_on(&summary, &Body::Nfs4Callback { call }, out);
             }
-            _ => received.hand_on(&OperationSummary::of(kinds::OTHER, OTHER), &Body::Opaque, out),
+            _ => received.hand_on(
+                &OperationSummary::of(kinds::OTHER, OTHER),
+                &Body::Opaque,
+                out,
+            ),
         }
     }
 }

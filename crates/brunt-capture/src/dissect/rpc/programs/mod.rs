@@ -58,10 +58,22 @@ pub enum Body<'a> {
 
 /// Programs with statuses of their own, and the rest.
 pub const PROTOCOLS: &[ProtocolInfo] = &[
-    ProtocolInfo { name: "NFSv3", status_name: |status| v3::Status(status).name() },
-    ProtocolInfo { name: "NFSv4", status_name: |status| v4::Status(status).name() },
-    ProtocolInfo { name: "MOUNT", status_name: |status| v3::Status(status).name() },
-    ProtocolInfo { name: "RPC", status_name: |_| None },
+    ProtocolInfo {
+        name: "NFSv3",
+        status_name: |status| v3::Status(status).name(),
+    },
+    ProtocolInfo {
+        name: "NFSv4",
+        status_name: |status| v4::Status(status).name(),
+    },
+    ProtocolInfo {
+        name: "MOUNT",
+        status_name: |status| v3::Status(status).name(),
+    },
+    ProtocolInfo {
+        name: "RPC",
+        status_name: |_| None,
+    },
 ];
 const NFS3: Protocol = Protocol::of::<Rpc>(0);
 const NFS4: Protocol = Protocol::of::<Rpc>(1);
@@ -106,10 +118,14 @@ impl Received<'_> {
         of_results: impl FnOnce(&mut Cursor<'a>) -> Result<R, ParseError>,
     ) -> (Option<A>, Option<R>) {
         let args = args.and_then(|mut cur| {
-            of_args(&mut cur).map_err(|error| Self::malformed(error, self.slot.damaged, ledger)).ok()
+            of_args(&mut cur)
+                .map_err(|error| Self::malformed(error, self.slot.damaged, ledger))
+                .ok()
         });
         let results = results.and_then(|(mut cur, damaged)| {
-            of_results(&mut cur).map_err(|error| Self::malformed(error, damaged, ledger)).ok()
+            of_results(&mut cur)
+                .map_err(|error| Self::malformed(error, damaged, ledger))
+                .ok()
         });
         (args, results)
     }
@@ -120,7 +136,11 @@ impl Received<'_> {
     fn hand_on<S: Sink>(&self, summary: &OperationSummary, body: &Body<'_>, out: &mut Out<'_, S>) {
         let slot = self.slot;
         let reply_missing = self.reply.map_or(0, |(message, _)| message.data_missing);
-        let exchange = Exchange { call: self.call, reply: self.reply.map(|(_, header)| header), body };
+        let exchange = Exchange {
+            call: self.call,
+            reply: self.reply.map(|(_, header)| header),
+            body,
+        };
         out.sink.on_operation(&Operation {
             record_id: slot.record_id,
             summary: *summary,
@@ -160,7 +180,10 @@ pub(super) trait Program {
     ///
     /// # Errors
     /// The arguments are cut short before the data, or malformed.
-    fn written<'a>(_call: &rpc::RpcCall<'_>, _cur: Cursor<'a>) -> Result<Option<MovedData<'a>>, ParseError> {
+    fn written<'a>(
+        _call: &rpc::RpcCall<'_>,
+        _cur: Cursor<'a>,
+    ) -> Result<Option<MovedData<'a>>, ParseError> {
         Ok(None)
     }
 
@@ -191,7 +214,11 @@ impl Program for Opaque {
     }
 
     fn complete<S: Sink>(received: Received<'_>, _: &mut BlockSums, out: &mut Out<'_, S>) {
-        received.hand_on(&OperationSummary::of(kinds::OTHER, OTHER), &Body::Opaque, out);
+        received.hand_on(
+            &OperationSummary::of(kinds::OTHER, OTHER),
+            &Body::Opaque,
+            out,
+        );
     }
 }
 

@@ -35,6 +35,14 @@ impl Program for Mount {
             |cur| mount::parse_args(procedure, cur),
             |cur| mount::parse_results(procedure, cur),
         );
-        received.hand_on(&summary, &Body::Mount { procedure, args, results }, out);
+        received.hand_on(
+            &summary,
+            &Body::Mount {
+                procedure,
+                args,
+                results,
+            },
+            out,
+        );
     }
 }

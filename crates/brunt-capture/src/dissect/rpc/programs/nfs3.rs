@@ -46,7 +46,13 @@ impl Program for Nfs3 {
             return Ok(None);
         }
         Ok(match v3::parse_args(v3::Procedure::Write, &mut cur)? {
-            v3::Args::Write { file, offset, data, .. } => Some(MovedData { file: Some(file), offset, data }),
+            v3::Args::Write {
+                file, offset, data, ..
+            } => Some(MovedData {
+                file: Some(file),
+                offset,
+                data,
+            }),
             _ => None,
         })
     }
@@ -60,8 +66,10 @@ impl Program for Nfs3 {
         if !is(call, v3::Procedure::Read) {
             return Ok(None);
         }
-        let v3::Results { body: v3::ResultBody::Read { data, .. }, .. } =
-            v3::parse_results(v3::Procedure::Read, &mut reply)?
+        let v3::Results {
+            body: v3::ResultBody::Read { data, .. },
+            ..
+        } = v3::parse_results(v3::Procedure::Read, &mut reply)?
         else {
             return Ok(None);
         };
@@ -76,7 +84,8 @@ impl Program for Nfs3 {
     #[inline(always)]
     fn complete<S: Sink>(mut received: Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
         let slot = received.slot;
-        let procedure = v3::Procedure::from_number(received.call.procedure).expect("it is one of NFSv3's");
+        let procedure =
+            v3::Procedure::from_number(received.call.procedure).expect("it is one of NFSv3's");
         let mut summary = OperationSummary::of(kinds::of_v3(procedure), NFS3);
         if procedure != v3::Procedure::Null {
             summary.status = received.leading_status();
@@ -86,14 +95,17 @@ impl Program for Nfs3 {
         let has_args = received.args.as_mut().is_some_and(|cur| {
             let handle = v3::leading_handle(procedure, *cur);
             let read = v3::read_args(procedure, cur, &mut args);
-            let read = read.map_err(|error| Received::malformed(error, slot.damaged, ledger)).is_ok();
+            let read = read
+                .map_err(|error| Received::malformed(error, slot.damaged, ledger))
+                .is_ok();
             let handle = handle.filter(|_| read);
             summary.file = handle.map(|handle| FileKey::new(slot.peers.server.address, handle));
             read
         });
         let has_results = received.results.as_mut().is_some_and(|(cur, damaged)| {
             let read = v3::read_results(procedure, cur, &mut results);
-            read.map_err(|error| Received::malformed(error, *damaged, ledger)).is_ok()
+            read.map_err(|error| Received::malformed(error, *damaged, ledger))
+                .is_ok()
         });
         let answer = has_results.then_some(&results);
         if has_args {
@@ -101,7 +113,10 @@ impl Program for Nfs3 {
         }
         // The data of a small READ came with its message.
         if let Some((message, _)) = received.reply
-            && let Some(v3::Results { body: v3::ResultBody::Read { data, .. }, .. }) = answer
+            && let Some(v3::Results {
+                body: v3::ResultBody::Read { data, .. },
+                ..
+            }) = answer
             && message.elided_at.is_none()
             && data.len > 0
         {
@@ -109,10 +124,19 @@ impl Program for Nfs3 {
                 (Some(file), v3::Args::Read { offset, .. }) => (file, offset),
                 _ => (FileKey(0), OFFSET_UNKNOWN),
             };
-            let target = DataTarget { record_id: slot.record_id, file, offset, write: false };
+            let target = DataTarget {
+                record_id: slot.record_id,
+                file,
+                offset,
+                write: false,
+            };
             sum_whole(sums, &target, data.bytes, out);
         }
-        let body = Body::Nfs3 { procedure, args: has_args.then_some(&args), results: answer };
+        let body = Body::Nfs3 {
+            procedure,
+            args: has_args.then_some(&args),
+            results: answer,
+        };
         received.hand_on(&summary, &body, out);
     }
 }
@@ -124,7 +148,11 @@ fn say(args: &v3::Args<'_>, results: Option<&v3::Results<'_>>, summary: &mut Ope
         v3::Args::Read { offset, count, .. } => {
             (summary.direction, summary.offset) = (Some(TransferDirection::Read), Some(*offset));
             summary.asked_bytes = Some(*count);
-            if let Some(v3::Results { body: v3::ResultBody::Read { count, .. }, .. }) = results {
+            if let Some(v3::Results {
+                body: v3::ResultBody::Read { count, .. },
+                ..
+            }) = results
+            {
                 summary.moved_bytes = *count;
             }
         }
@@ -132,7 +160,10 @@ fn say(args: &v3::Args<'_>, results: Option<&v3::Results<'_>>, summary: &mut Ope
             (summary.direction, summary.offset) = (Some(TransferDirection::Write), Some(*offset));
             summary.asked_bytes = Some(*count);
             summary.moved_bytes = match results {
-                Some(v3::Results { body: v3::ResultBody::Write { count, .. }, .. }) => *count,
+                Some(v3::Results {
+                    body: v3::ResultBody::Write { count, .. },
+                    ..
+                }) => *count,
                 Some(_) => 0,
                 // Without a reply, what was sent.
                 None => *count,

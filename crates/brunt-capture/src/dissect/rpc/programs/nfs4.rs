@@ -28,8 +28,15 @@ impl Program for Nfs4 {
     }
 
     #[inline]
-    fn written<'a>(call: &rpc::RpcCall<'_>, cur: Cursor<'a>) -> Result<Option<MovedData<'a>>, ParseError> {
-        if compound::is_compound(call) { compound::written(cur) } else { Ok(None) }
+    fn written<'a>(
+        call: &rpc::RpcCall<'_>,
+        cur: Cursor<'a>,
+    ) -> Result<Option<MovedData<'a>>, ParseError> {
+        if compound::is_compound(call) {
+            compound::written(cur)
+        } else {
+            Ok(None)
+        }
     }
 
     #[inline]
@@ -38,7 +45,11 @@ impl Program for Nfs4 {
         asked: Cursor<'a>,
         reply: Cursor<'a>,
     ) -> Result<Option<MovedData<'a>>, ParseError> {
-        if compound::is_compound(call) { compound::answered(asked, reply) } else { Ok(None) }
+        if compound::is_compound(call) {
+            compound::answered(asked, reply)
+        } else {
+            Ok(None)
+        }
     }
 
     #[inline(never)]
@@ -48,7 +59,14 @@ impl Program for Nfs4 {
             if received.call.procedure != 0 {
                 summary.kind = kinds::OTHER;
             }
-            return received.hand_on(&summary, &Body::Nfs4 { call: None, reply: None }, out);
+            return received.hand_on(
+                &summary,
+                &Body::Nfs4 {
+                    call: None,
+                    reply: None,
+                },
+                out,
+            );
         }
         summary.kind = kinds::OTHER;
         summary.status = received.leading_status();
@@ -97,8 +115,11 @@ fn walk<S: Sink>(
         match step.result.map(|result| result.body) {
             Some(v4::ResultBody::ReadPlus { segments, .. }) => {
                 for segment in segments.iter() {
-                    let v4::Segment::Data(offset, bytes) = segment else { continue };
-                    let target = DataTarget::at(slot.record_id, &slot.peers, step.current.handle(), offset);
+                    let v4::Segment::Data(offset, bytes) = segment else {
+                        continue;
+                    };
+                    let target =
+                        DataTarget::at(slot.record_id, &slot.peers, step.current.handle(), offset);
                     sum_whole(sums, &target, bytes, out);
                 }
             }

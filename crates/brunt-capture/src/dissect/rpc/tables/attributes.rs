@@ -21,7 +21,11 @@ pub const ATTRIBUTES: Table = Table {
             "Subject: 0 the object, 1 its directory after the operation, 2 RENAME's new directory, 3 an entry \
               of a directory.",
         ),
-        Column::int("entry", "Which entry, from 0: `entries.entry`; null otherwise.").nullable(),
+        Column::int(
+            "entry",
+            "Which entry, from 0: `entries.entry`; null otherwise.",
+        )
+        .nullable(),
         Column::int(
             "file_type",
             "1 file, 2 directory, 3 block device, 4 character device, 5 symbolic link, 6 socket, 7 fifo.",
@@ -49,7 +53,10 @@ pub const PRE_OP_ATTRIBUTES: Table = Table {
     columns: &[
         RECORD,
         FILE.nullable(),
-        Column::int("role", "Subject: 0 the object, 1 its directory, 2 RENAME's new directory."),
+        Column::int(
+            "role",
+            "Subject: 0 the object, 1 its directory, 2 RENAME's new directory.",
+        ),
         Column::int("size_bytes", "Length of the file."),
         Column::time("mtime", "Last change of the data."),
         Column::time("ctime", "Last change of the attributes."),
@@ -130,7 +137,17 @@ impl Attributes {
         common: &mut Common,
     ) {
         if after.is_some() {
-            self.put_by(Seen { id, role, entry, file, before: None, after: after.copied() }, common);
+            self.put_by(
+                Seen {
+                    id,
+                    role,
+                    entry,
+                    file,
+                    before: None,
+                    after: after.copied(),
+                },
+                common,
+            );
         }
     }
 
@@ -146,7 +163,17 @@ impl Attributes {
     ) {
         let (before, after) = (wcc.before.copied(), wcc.after.copied());
         if before.is_some() || after.is_some() {
-            self.put_by(Seen { id, role, entry: None, file, before, after }, common);
+            self.put_by(
+                Seen {
+                    id,
+                    role,
+                    entry: None,
+                    file,
+                    before,
+                    after,
+                },
+                common,
+            );
         }
     }
 
@@ -184,7 +211,10 @@ impl Attributes {
     #[inline]
     fn row(&self, seen: &Seen, a: &v3::Attributes, common: &mut Common) {
         let hide = &common.hide;
-        let owner = [hide.number(a.uid.get().into()), hide.number(a.gid.get().into())];
+        let owner = [
+            hide.number(a.uid.get().into()),
+            hide.number(a.gid.get().into()),
+        ];
         let places = [hide.number(a.fsid.get()), hide.number(a.fileid.get())];
         common
             .rows

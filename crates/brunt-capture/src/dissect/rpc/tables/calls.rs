@@ -16,7 +16,10 @@ pub const RPC_CALLS: Table = Table {
     doc: "One row for each RPC call with its reply, in the order of `operations`: the RPC headers.",
     columns: &[
         RECORD,
-        Column::int("program", "RPC's number of the program: 100003 NFS, 100005 MOUNT."),
+        Column::int(
+            "program",
+            "RPC's number of the program: 100003 NFS, 100005 MOUNT.",
+        ),
         Column::int("version", "The program's version."),
         Column::int("procedure", "The procedure's number."),
         Column::int(
@@ -25,13 +28,23 @@ pub const RPC_CALLS: Table = Table {
               credentials; null if no reply was seen.",
         )
         .nullable(),
-        Column::int("auth", "The credentials' flavour: 0 none, 1 AUTH_SYS, 6 RPCSEC_GSS."),
+        Column::int(
+            "auth",
+            "The credentials' flavour: 0 none, 1 AUTH_SYS, 6 RPCSEC_GSS.",
+        ),
         Column::int("uid", "The caller's user; null without AUTH_SYS.").nullable(),
         Column::int("gid", "The caller's group; null without AUTH_SYS.").nullable(),
-        Column::int("caller", "AUTH_SYS credentials of the caller: `callers.caller`; null without them.")
-            .nullable(),
+        Column::int(
+            "caller",
+            "AUTH_SYS credentials of the caller: `callers.caller`; null without them.",
+        )
+        .nullable(),
         Column::int("call_header_bytes", "Length of the call's RPC header."),
-        Column::int("reply_header_bytes", "Length of the reply's RPC header; null without one.").nullable(),
+        Column::int(
+            "reply_header_bytes",
+            "Length of the reply's RPC header; null without one.",
+        )
+        .nullable(),
     ],
 };
 
@@ -41,10 +54,16 @@ pub const CALLERS: Table = Table {
     doc: "One row for each set of AUTH_SYS credentials when a parser first sees it; in long captures some reappear.",
     columns: &[
         Column::int("caller", "Its number."),
-        Column::text("machine_name", "Machine name given by the caller, written as in `names`."),
+        Column::text(
+            "machine_name",
+            "Machine name given by the caller, written as in `names`.",
+        ),
         Column::int("uid", "The user."),
         Column::int("gid", "The group."),
-        Column::int("group_count", "Number of further groups, which are in `caller_groups`."),
+        Column::int(
+            "group_count",
+            "Number of further groups, which are in `caller_groups`.",
+        ),
     ],
 };
 
@@ -165,7 +184,11 @@ impl Calls {
         let caller = credentials.sys().map(|sys| {
             let number = common.number(self.next);
             self.next += 1;
-            let Common { rows, hide: pseudonyms, .. } = &mut *common;
+            let Common {
+                rows,
+                hide: pseudonyms,
+                ..
+            } = &mut *common;
             let hide = |number: u32| pseudonyms.number(number.into());
             let (uid, gid) = (hide(sys.uid), hide(sys.gid));
             let groups = sys.groups.as_chunks::<4>().0;
@@ -173,7 +196,11 @@ impl Calls {
             let row = pseudonyms.name(sys.machine_name, |name| row.text(name));
             row.int(uid).int(gid).int(groups.len() as i64).end();
             for (position, group) in (0..).zip(groups) {
-                rows.row(self.groups).int(number).int(position).int(hide(u32::from_be_bytes(*group))).end();
+                rows.row(self.groups)
+                    .int(number)
+                    .int(position)
+                    .int(hide(u32::from_be_bytes(*group)))
+                    .end();
             }
             Caller { number, uid, gid }
         });

@@ -63,7 +63,9 @@ pub struct Filesystems {
 
 impl Filesystems {
     pub fn register(registry: &mut Registry) -> Filesystems {
-        Filesystems { table: registry.add() }
+        Filesystems {
+            table: registry.add(),
+        }
     }
 
     /// What FSSTAT, FSINFO and PATHCONF answered; nothing of other procedures.
@@ -74,7 +76,9 @@ impl Filesystems {
             ResultBody::Pathconf { .. } => pathconf(results),
             _ => return,
         };
-        let row = ints.into_iter().fold(common.rows.row(self.table).int(id), Row::count_or_null);
+        let row = ints
+            .into_iter()
+            .fold(common.rows.row(self.table).int(id), Row::count_or_null);
         flags.into_iter().fold(row, Row::bool_or_null).end();
     }
 }
@@ -92,7 +96,14 @@ fn fsstat(results: &ResultBody<'_>) -> Columns {
         ..
     } = *results
     {
-        let rooms = [total_bytes, free_bytes, available_bytes, total_files, free_files, available_files];
+        let rooms = [
+            total_bytes,
+            free_bytes,
+            available_bytes,
+            total_files,
+            free_files,
+            available_files,
+        ];
         ints[..6].copy_from_slice(&rooms.map(Some));
         ints[6] = Some(invariant_sec.into());
     }
@@ -126,7 +137,9 @@ fn fsinfo(results: &ResultBody<'_>) -> Columns {
         ];
         let (of_sizes, rest) = ints[FSINFO_AT..PATHCONF_AT].split_at_mut(sizes.len());
         of_sizes.copy_from_slice(&sizes.map(|size| Some(size.into())));
-        rest.copy_from_slice(&[file_size_max, nanos(time_delta) as u64, properties.into()].map(Some));
+        rest.copy_from_slice(
+            &[file_size_max, nanos(time_delta) as u64, properties.into()].map(Some),
+        );
     }
     (ints, flags)
 }
@@ -144,7 +157,13 @@ fn pathconf(results: &ResultBody<'_>) -> Columns {
     } = *results
     {
         ints[PATHCONF_AT..].copy_from_slice(&[Some(link_max.into()), Some(name_max.into())]);
-        flags = [no_trunc, chown_restricted, case_insensitive, case_preserving].map(Some);
+        flags = [
+            no_trunc,
+            chown_restricted,
+            case_insensitive,
+            case_preserving,
+        ]
+        .map(Some);
     }
     (ints, flags)
 }

@@ -67,12 +67,21 @@ impl OwnTables<Rpc> for RpcTables {
         match exchange.body {
             Body::Nfs3 { args, results, .. } => {
                 let results = results.map(|results| &results.body);
-                let of =
-                    nfs3::Nfs3Exchange { id, server, file: operation.summary.file, args: *args, results };
+                let of = nfs3::Nfs3Exchange {
+                    id,
+                    server,
+                    file: operation.summary.file,
+                    args: *args,
+                    results,
+                };
                 self.nfs3.record(&of, files, common);
             }
-            Body::Nfs4 { call: Some(call), reply } => {
-                self.nfs4.record(operation, call, reply.as_ref(), files, common);
+            Body::Nfs4 {
+                call: Some(call),
+                reply,
+            } => {
+                self.nfs4
+                    .record(operation, call, reply.as_ref(), files, common);
             }
             Body::Mount {
                 args: Some(mount::Args::Mount(path) | mount::Args::Unmount(path)),
@@ -80,10 +89,20 @@ impl OwnTables<Rpc> for RpcTables {
                 ..
             } => {
                 let leads_to = match results {
-                    Some(mount::Results::Mounted(root)) => Some(files.handle(server, *root, common)),
+                    Some(mount::Results::Mounted(root)) => {
+                        Some(files.handle(server, *root, common))
+                    }
                     _ => None,
                 };
-                files.name(&Named { id, name: Some(path), leads_to, ..Named::default() }, common);
+                files.name(
+                    &Named {
+                        id,
+                        name: Some(path),
+                        leads_to,
+                        ..Named::default()
+                    },
+                    common,
+                );
             }
             Body::Mount { .. } | Body::Nfs4 { .. } | Body::Nfs4Callback { .. } | Body::Opaque => {}
         }

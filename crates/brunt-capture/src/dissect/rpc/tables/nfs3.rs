@@ -19,18 +19,34 @@ pub const SETATTRS: Table = Table {
     doc: "One row for each call that sets attributes: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD. Null: not changed.",
     columns: &[
         RECORD,
-        Column::int("how", "CREATE: 0 unchecked, 1 guarded, 2 exclusive; null for others.").nullable(),
-        Column::int("kind", "MKNOD: the file type, as in `attributes`; null for others.").nullable(),
+        Column::int(
+            "how",
+            "CREATE: 0 unchecked, 1 guarded, 2 exclusive; null for others.",
+        )
+        .nullable(),
+        Column::int(
+            "kind",
+            "MKNOD: the file type, as in `attributes`; null for others.",
+        )
+        .nullable(),
         Column::int("mode", "Permission bits.").nullable(),
         Column::int("uid", "Owner.").nullable(),
         Column::int("gid", "Group.").nullable(),
         Column::int("size_bytes", "Length.").nullable(),
-        Column::int("atime_how", "0 not changed, 1 set from the server's clock, 2 set to `atime`."),
+        Column::int(
+            "atime_how",
+            "0 not changed, 1 set from the server's clock, 2 set to `atime`.",
+        ),
         Column::time("atime", "Time of last access.").nullable(),
-        Column::int("mtime_how", "0 not changed, 1 set from the server's clock, 2 set to `mtime`."),
+        Column::int(
+            "mtime_how",
+            "0 not changed, 1 set from the server's clock, 2 set to `mtime`.",
+        ),
         Column::time("mtime", "Time of last change.").nullable(),
         Column::time("guard_ctime", "SETATTR: only if the ctime is this.").nullable(),
-        Column::int("verifier", "Exclusive CREATE: the verifier.").coded(Coding::Plain).nullable(),
+        Column::int("verifier", "Exclusive CREATE: the verifier.")
+            .coded(Coding::Plain)
+            .nullable(),
         Column::int("device_major", "MKNOD of devices.").nullable(),
         Column::int("device_minor", "MKNOD of devices.").nullable(),
     ],
@@ -74,13 +90,22 @@ pub const LISTINGS: Table = Table {
     columns: &[
         RECORD,
         Column::int("cookie", "Cookie to continue from; 0 is the start.").coded(Coding::Plain),
-        Column::int("verifier_asked", "The cookie's verifier in the call.").coded(Coding::Dictionary),
-        Column::int("dir_bytes_max", "READDIRPLUS: bytes of names and cookies; null for READDIR.").nullable(),
+        Column::int("verifier_asked", "The cookie's verifier in the call.")
+            .coded(Coding::Dictionary),
+        Column::int(
+            "dir_bytes_max",
+            "READDIRPLUS: bytes of names and cookies; null for READDIR.",
+        )
+        .nullable(),
         Column::int("bytes_max", "Maximum size of the reply."),
         Column::int("verifier", "The verifier in the reply; null if it failed.")
             .coded(Coding::Dictionary)
             .nullable(),
-        Column::bool("eof", "Whether the directory ends there; null if it failed.").nullable(),
+        Column::bool(
+            "eof",
+            "Whether the directory ends there; null if it failed.",
+        )
+        .nullable(),
     ],
 };
 
@@ -202,7 +227,9 @@ impl Nfs3Tables {
     }
 
     pub fn record(&mut self, of: &Nfs3Exchange<'_>, files: &mut Files, common: &mut Common) {
-        let subjects = of.args.map_or_else(Subjects::default, |args| subjects(of, args, files, common));
+        let subjects = of
+            .args
+            .map_or_else(Subjects::default, |args| subjects(of, args, files, common));
         if let Some(args) = of.args {
             self.record_args(of, args, &subjects, files, common);
         }
@@ -222,7 +249,11 @@ impl Nfs3Tables {
         common: &mut Common,
     ) {
         let (id, to) = (of.id, &mut self.attributes);
-        let Subjects { file, found, second } = *subjects;
+        let Subjects {
+            file,
+            found,
+            second,
+        } = *subjects;
         match results {
             ResultBody::Empty => {}
             ResultBody::Failed { attributes, wcc } => {
@@ -230,17 +261,30 @@ impl Nfs3Tables {
                 self.record_failed(of, wcc, subjects, common);
             }
             ResultBody::Getattr { attributes } => {
-                to.record(id, AttributesOf::Object, None, file, Some(attributes), common);
+                to.record(
+                    id,
+                    AttributesOf::Object,
+                    None,
+                    file,
+                    Some(attributes),
+                    common,
+                );
             }
             ResultBody::Changed { wcc } => {
                 let object = matches!(of.args, None | Some(v3::Args::Setattr { .. }));
-                let role = if object { AttributesOf::Object } else { AttributesOf::Directory };
+                let role = if object {
+                    AttributesOf::Object
+                } else {
+                    AttributesOf::Directory
+                };
                 to.record_wcc(id, role, file, wcc, common);
             }
             ResultBody::Write { wcc, .. } | ResultBody::Commit { wcc, .. } => {
                 to.record_wcc(id, AttributesOf::Object, file, wcc, common);
             }
-            ResultBody::Lookup { attributes, dir, .. } => {
+            ResultBody::Lookup {
+                attributes, dir, ..
+            } => {
                 to.record(id, AttributesOf::Object, None, found, *attributes, common);
                 to.record(id, AttributesOf::Directory, None, file, *dir, common);
             }
@@ -252,7 +296,9 @@ impl Nfs3Tables {
             | ResultBody::Pathconf { attributes, .. } => {
                 to.record(id, AttributesOf::Object, None, file, *attributes, common);
             }
-            ResultBody::Created { attributes, dir, .. } => {
+            ResultBody::Created {
+                attributes, dir, ..
+            } => {
                 to.record(id, AttributesOf::Object, None, found, *attributes, common);
                 to.record_wcc(id, AttributesOf::Directory, file, dir, common);
             }
@@ -267,7 +313,9 @@ impl Nfs3Tables {
             ResultBody::Readdir { dir, entries, .. } => {
                 to.record(id, AttributesOf::Object, None, file, *dir, common);
                 for (index, entry) in (0..).zip(entries.iter()) {
-                    let file = entry.handle.map(|handle| files.handle(of.server, handle, common));
+                    let file = entry
+                        .handle
+                        .map(|handle| files.handle(of.server, handle, common));
                     self.entry(id, index, &entry, file, common);
                     self.attributes.record(
                         id,
@@ -296,18 +344,45 @@ impl Nfs3Tables {
             Some(v3::Args::Setattr { .. } | v3::Args::Write { .. } | v3::Args::Commit { .. })
         );
         let is_link = matches!(of.args, Some(v3::Args::Link { .. }));
-        let role = if object { AttributesOf::Object } else { AttributesOf::Directory };
-        self.attributes.record_wcc(of.id, role, if is_link { second } else { file }, &wcc[0], common);
+        let role = if object {
+            AttributesOf::Object
+        } else {
+            AttributesOf::Directory
+        };
+        self.attributes.record_wcc(
+            of.id,
+            role,
+            if is_link { second } else { file },
+            &wcc[0],
+            common,
+        );
         let is_rename = matches!(of.args, Some(v3::Args::Rename { .. }));
-        let role = if is_rename { AttributesOf::SecondDirectory } else { AttributesOf::Directory };
-        self.attributes.record_wcc(of.id, role, second, &wcc[1], common);
+        let role = if is_rename {
+            AttributesOf::SecondDirectory
+        } else {
+            AttributesOf::Directory
+        };
+        self.attributes
+            .record_wcc(of.id, role, second, &wcc[1], common);
     }
 
-    fn entry(&mut self, id: i64, index: i64, entry: &v3::Entry<'_>, file: Option<i64>, common: &mut Common) {
+    fn entry(
+        &mut self,
+        id: i64,
+        index: i64,
+        entry: &v3::Entry<'_>,
+        file: Option<i64>,
+        common: &mut Common,
+    ) {
         let Common { rows, hide, .. } = common;
         let (fileid, cookie) = (hide.number(entry.fileid), hide.number(entry.cookie));
         let name = hide.word(entry.name, rows.words(self.entries));
-        let line = rows.line(self.entries).int(id).int(index).int(fileid).int(name);
+        let line = rows
+            .line(self.entries)
+            .int(id)
+            .int(index)
+            .int(fileid)
+            .int(name);
         line.int(cookie).int_or_null(file).end();
     }
 
@@ -322,24 +397,61 @@ impl Nfs3Tables {
     ) {
         let (id, results) = (of.id, of.results);
         match *args {
-            v3::Args::Setattr { ref attributes, guard, .. } => {
-                self.setattr(id, attributes, &Setting { guard, ..Setting::default() }, common);
+            v3::Args::Setattr {
+                ref attributes,
+                guard,
+                ..
+            } => {
+                self.setattr(
+                    id,
+                    attributes,
+                    &Setting {
+                        guard,
+                        ..Setting::default()
+                    },
+                    common,
+                );
             }
             v3::Args::Access { access, .. } => {
                 let granted = match results {
                     Some(ResultBody::Access { access, .. }) => Some(i64::from(*access)),
                     _ => None,
                 };
-                common.rows.line(self.accesses).int(id).int(access.into()).int_or_null(granted).end();
+                common
+                    .rows
+                    .line(self.accesses)
+                    .int(id)
+                    .int(access.into())
+                    .int_or_null(granted)
+                    .end();
             }
             v3::Args::Read { .. } | v3::Args::Write { .. } | v3::Args::Commit { .. } => {
                 self.transfer(id, transferred(args, results), common);
             }
-            v3::Args::Readdir { cookie, cookie_verifier, count, .. } => {
+            v3::Args::Readdir {
+                cookie,
+                cookie_verifier,
+                count,
+                ..
+            } => {
                 self.listing(id, cookie, cookie_verifier, None, count, results, common);
             }
-            v3::Args::Readdirplus { cookie, cookie_verifier, dir_count, max_count, .. } => {
-                self.listing(id, cookie, cookie_verifier, Some(dir_count), max_count, results, common);
+            v3::Args::Readdirplus {
+                cookie,
+                cookie_verifier,
+                dir_count,
+                max_count,
+                ..
+            } => {
+                self.listing(
+                    id,
+                    cookie,
+                    cookie_verifier,
+                    Some(dir_count),
+                    max_count,
+                    results,
+                    common,
+                );
             }
             v3::Args::Null
             | v3::Args::Getattr { .. }
@@ -347,8 +459,12 @@ impl Nfs3Tables {
             | v3::Args::Fsinfo { .. }
             | v3::Args::Pathconf { .. } => {}
             _ => {
-                let named =
-                    Named { id, directory: subjects.file, leads_to: subjects.found, ..Named::default() };
+                let named = Named {
+                    id,
+                    directory: subjects.file,
+                    leads_to: subjects.found,
+                    ..Named::default()
+                };
                 self.record_names(of, args, named, subjects.second, files, common);
             }
         }
@@ -366,67 +482,170 @@ impl Nfs3Tables {
     ) {
         let id = of.id;
         match *args {
-            v3::Args::Lookup { what } => files.name(&Named { name: Some(what.name), ..named }, common),
+            v3::Args::Lookup { what } => files.name(
+                &Named {
+                    name: Some(what.name),
+                    ..named
+                },
+                common,
+            ),
             v3::Args::Readlink { .. } => {
                 let target = match of.results {
                     Some(ResultBody::Readlink { target, .. }) => Some(*target),
                     _ => None,
                 };
-                files.name(&Named { id, target, ..Named::default() }, common);
+                files.name(
+                    &Named {
+                        id,
+                        target,
+                        ..Named::default()
+                    },
+                    common,
+                );
             }
             v3::Args::Create { place, ref how } => {
-                files.name(&Named { name: Some(place.name), ..named }, common);
+                files.name(
+                    &Named {
+                        name: Some(place.name),
+                        ..named
+                    },
+                    common,
+                );
                 let none = SetAttributes::default();
                 let (how, set, verifier) = match how {
                     CreateHow::Unchecked(set) => (0, set, None),
                     CreateHow::Guarded(set) => (1, set, None),
                     CreateHow::Exclusive(verifier) => (2, &none, Some(*verifier)),
                 };
-                self.setattr(id, set, &Setting { how: Some(how), verifier, ..Setting::default() }, common);
+                self.setattr(
+                    id,
+                    set,
+                    &Setting {
+                        how: Some(how),
+                        verifier,
+                        ..Setting::default()
+                    },
+                    common,
+                );
             }
-            v3::Args::Mkdir { place, ref attributes } => {
-                files.name(&Named { name: Some(place.name), ..named }, common);
+            v3::Args::Mkdir {
+                place,
+                ref attributes,
+            } => {
+                files.name(
+                    &Named {
+                        name: Some(place.name),
+                        ..named
+                    },
+                    common,
+                );
                 self.setattr(id, attributes, &Setting::default(), common);
             }
-            v3::Args::Symlink { place, ref attributes, target } => {
-                files.name(&Named { name: Some(place.name), target: Some(target), ..named }, common);
+            v3::Args::Symlink {
+                place,
+                ref attributes,
+                target,
+            } => {
+                files.name(
+                    &Named {
+                        name: Some(place.name),
+                        target: Some(target),
+                        ..named
+                    },
+                    common,
+                );
                 self.setattr(id, attributes, &Setting::default(), common);
             }
             v3::Args::Mknod { place, ref what } => {
-                files.name(&Named { name: Some(place.name), ..named }, common);
+                files.name(
+                    &Named {
+                        name: Some(place.name),
+                        ..named
+                    },
+                    common,
+                );
                 let none = SetAttributes::default();
                 let (kind, set, device) = match what {
                     NodeKind::Device(kind, set, device) => (kind, set, Some(*device)),
                     NodeKind::Pipe(kind, set) => (kind, set, None),
                     NodeKind::Other(kind) => (kind, &none, None),
                 };
-                let setting = Setting { kind: Some(file_type(*kind)), device, ..Setting::default() };
+                let setting = Setting {
+                    kind: Some(file_type(*kind)),
+                    device,
+                    ..Setting::default()
+                };
                 self.setattr(id, set, &setting, common);
             }
             v3::Args::Remove { object } | v3::Args::Rmdir { object } => {
-                files.name(&Named { name: Some(object.name), leads_to: None, ..named }, common);
+                files.name(
+                    &Named {
+                        name: Some(object.name),
+                        leads_to: None,
+                        ..named
+                    },
+                    common,
+                );
             }
             v3::Args::Rename { from, to } => {
-                files.name(&Named { name: Some(from.name), leads_to: None, ..named }, common);
+                files.name(
+                    &Named {
+                        name: Some(from.name),
+                        leads_to: None,
+                        ..named
+                    },
+                    common,
+                );
                 let name = Some(to.name);
-                files.name(&Named { id, position: 1, directory: second, name, ..Named::default() }, common);
+                files.name(
+                    &Named {
+                        id,
+                        position: 1,
+                        directory: second,
+                        name,
+                        ..Named::default()
+                    },
+                    common,
+                );
             }
             v3::Args::Link { link, .. } => {
                 let name = Some(link.name);
-                files.name(&Named { id, directory: second, name, ..Named::default() }, common);
+                files.name(
+                    &Named {
+                        id,
+                        directory: second,
+                        name,
+                        ..Named::default()
+                    },
+                    common,
+                );
             }
             _ => unreachable!("only calls with names come here"),
         }
     }
 
     fn transfer(&mut self, id: i64, transferred: Transferred, common: &mut Common) {
-        let verifier = transferred.verifier.map(|verifier| common.hide.number(verifier));
-        let line = common.rows.line(self.transfers).int(id).int_or_null(transferred.stable);
-        let line = line.int_or_null(transferred.committed).int_or_null(verifier);
+        let verifier = transferred
+            .verifier
+            .map(|verifier| common.hide.number(verifier));
+        let line = common
+            .rows
+            .line(self.transfers)
+            .int(id)
+            .int_or_null(transferred.stable);
+        let line = line
+            .int_or_null(transferred.committed)
+            .int_or_null(verifier);
         line.bool_or_null(transferred.eof).end();
     }
 
-    fn setattr(&mut self, id: i64, set: &SetAttributes<'_>, setting: &Setting<'_>, common: &mut Common) {
+    fn setattr(
+        &mut self,
+        id: i64,
+        set: &SetAttributes<'_>,
+        setting: &Setting<'_>,
+        common: &mut Common,
+    ) {
         let time = |time: &SetTime<'_>| match time {
             SetTime::DontChange => (0, None),
             SetTime::ServerTime => (1, None),
@@ -470,7 +689,11 @@ impl Nfs3Tables {
         common: &mut Common,
     ) {
         let answer = match results {
-            Some(ResultBody::Readdir { cookie_verifier, eof, .. }) => Some((*cookie_verifier, *eof)),
+            Some(ResultBody::Readdir {
+                cookie_verifier,
+                eof,
+                ..
+            }) => Some((*cookie_verifier, *eof)),
             _ => None,
         };
         let hide = &common.hide;
@@ -491,11 +714,20 @@ impl Nfs3Tables {
 }
 
 /// The files of a call; tells the handles that are new.
-fn subjects(of: &Nfs3Exchange<'_>, args: &v3::Args<'_>, files: &mut Files, common: &mut Common) -> Subjects {
+fn subjects(
+    of: &Nfs3Exchange<'_>,
+    args: &v3::Args<'_>,
+    files: &mut Files,
+    common: &mut Common,
+) -> Subjects {
     let found = match of.results {
-        Some(ResultBody::Created { object: Some(object), .. } | ResultBody::Lookup { object, .. }) => {
-            Some(files.handle(of.server, *object, common))
-        }
+        Some(
+            ResultBody::Created {
+                object: Some(object),
+                ..
+            }
+            | ResultBody::Lookup { object, .. },
+        ) => Some(files.handle(of.server, *object, common)),
         _ => None,
     };
     let first = args.handle().zip(of.file);
@@ -505,7 +737,11 @@ fn subjects(of: &Nfs3Exchange<'_>, args: &v3::Args<'_>, files: &mut Files, commo
         v3::Args::Link { link, .. } => Some(files.handle(of.server, link.dir, common)),
         _ => None,
     };
-    Subjects { file, found, second }
+    Subjects {
+        file,
+        found,
+        second,
+    }
 }
 
 /// What READ, WRITE and COMMIT say of how the data went.
@@ -516,7 +752,14 @@ fn transferred(args: &v3::Args<'_>, results: Option<&ResultBody<'_>>) -> Transfe
     }
     match (args, results) {
         (v3::Args::Read { .. }, Some(ResultBody::Read { eof, .. })) => row.eof = Some(*eof),
-        (v3::Args::Write { .. }, Some(ResultBody::Write { committed, verifier, .. })) => {
+        (
+            v3::Args::Write { .. },
+            Some(ResultBody::Write {
+                committed,
+                verifier,
+                ..
+            }),
+        ) => {
             (row.committed, row.verifier) = (Some(*committed as i64), Some(*verifier));
         }
         (v3::Args::Commit { .. }, Some(ResultBody::Commit { verifier, .. })) => {

@@ -19,10 +19,26 @@ pub const COMPOUNDS: Table = Table {
         Column::int("position", "Its place in the compound, from 0."),
         Column::text("operation", "Its name."),
         FILE.nullable(),
-        Column::int("offset_bytes", "Where in the file; null if it has no offset.").nullable(),
-        Column::int("asked_bytes", "Bytes that it covers; null if it has no count.").nullable(),
-        Column::int("moved_bytes", "Bytes of file data that moved; null unless it moves data.").nullable(),
-        Column::int("status", "How it went; null if it was not run or the reply was not seen.").nullable(),
+        Column::int(
+            "offset_bytes",
+            "Where in the file; null if it has no offset.",
+        )
+        .nullable(),
+        Column::int(
+            "asked_bytes",
+            "Bytes that it covers; null if it has no count.",
+        )
+        .nullable(),
+        Column::int(
+            "moved_bytes",
+            "Bytes of file data that moved; null unless it moves data.",
+        )
+        .nullable(),
+        Column::int(
+            "status",
+            "How it went; null if it was not run or the reply was not seen.",
+        )
+        .nullable(),
     ],
 };
 
@@ -32,10 +48,20 @@ pub const COMPOUND_ATTRIBUTES: Table = Table {
     doc: "One row for each list of file attributes (`fattr4`) in an NFSv4 compound: in replies those of GETATTR and READDIR entries, in calls those that SETATTR, CREATE and OPEN set. Attributes that were not sent are null. GETATTR results are omitted if they equal those last reported for the file.",
     columns: &[
         RECORD,
-        Column::int("position", "The operation's place in the compound: `compounds.position`."),
+        Column::int(
+            "position",
+            "The operation's place in the compound: `compounds.position`.",
+        ),
         Column::int("entry", "READDIR: which entry, from 0; null for others.").nullable(),
-        Column::text("name", "READDIR: the entry's name, written as in `names`; null for others.").nullable(),
-        Column::bool("by_client", "True if the client sets them, false if the server returned them."),
+        Column::text(
+            "name",
+            "READDIR: the entry's name, written as in `names`; null for others.",
+        )
+        .nullable(),
+        Column::bool(
+            "by_client",
+            "True if the client sets them, false if the server returned them.",
+        ),
         FILE.nullable(),
         Column::int(
             "file_type",
@@ -44,7 +70,11 @@ pub const COMPOUND_ATTRIBUTES: Table = Table {
         .nullable(),
         Column::int("mode", "Permission bits.").nullable(),
         Column::int("nlink", "Hard links.").nullable(),
-        Column::text("owner", "The owner as the server writes it, `user@domain` or a number.").nullable(),
+        Column::text(
+            "owner",
+            "The owner as the server writes it, `user@domain` or a number.",
+        )
+        .nullable(),
         Column::text("owner_group", "The group likewise.").nullable(),
         Column::int("size_bytes", "Length of the file.").nullable(),
         Column::int("used_bytes", "Space used on disk.").nullable(),
@@ -72,7 +102,11 @@ pub const COMPOUND_ATTRIBUTES: Table = Table {
         .nullable(),
         Column::time("mtime", "Last change of the data.").nullable(),
         Column::time("ctime", "Last change of the attributes.").nullable(),
-        Column::int("error", "READDIR: why the entry has no attributes (`rdattr_error`).").nullable(),
+        Column::int(
+            "error",
+            "READDIR: why the entry has no attributes (`rdattr_error`).",
+        )
+        .nullable(),
         Column::int(
             "unparsed",
             "Number of the attribute at which parsing stopped, because it is unknown or damaged.",
@@ -117,7 +151,9 @@ pub struct Nfs4Tables {
 }
 
 fn nanos(time: &v4::NfsTime) -> i64 {
-    time.seconds.saturating_mul(1_000_000_000).saturating_add(time.nseconds.into())
+    time.seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(time.nseconds.into())
 }
 
 /// The parts of a `settime4`'s columns: how, and the time.
@@ -131,7 +167,11 @@ fn set_time(set: Option<v4::SetTime>) -> (Option<i64>, Option<i64>) {
 
 impl Nfs4Tables {
     pub fn register(registry: &mut Registry) -> Nfs4Tables {
-        Nfs4Tables { compounds: registry.add(), attributes: registry.add(), told: LastTold::new() }
+        Nfs4Tables {
+            compounds: registry.add(),
+            attributes: registry.add(),
+            told: LastTold::new(),
+        }
     }
 
     /// What was told may be gone: all is told again.
@@ -140,8 +180,15 @@ impl Nfs4Tables {
     }
 
     /// Whether a list has to be stored. What a client sets always is, and so are entries: they are the directory.
-    fn is_stored(&mut self, of: &ListOf<'_>, list: &v4::FileAttributes<'_>, common: &Common) -> bool {
-        let Some(file) = of.file.filter(|_| !of.set) else { return true };
+    fn is_stored(
+        &mut self,
+        of: &ListOf<'_>,
+        list: &v4::FileAttributes<'_>,
+        common: &Common,
+    ) -> bool {
+        let Some(file) = of.file.filter(|_| !of.set) else {
+            return true;
+        };
         let mask = XxHash3_64::oneshot(list.mask.as_bytes());
         let now = XxHash3_64::oneshot_with_seed(mask, list.values);
         self.told.is_news(file, &now) || of.entry.is_some() || common.repeats_attributes
@@ -165,7 +212,14 @@ impl Nfs4Tables {
             };
             let file = place.map(|handle| files.handle(server, handle, common));
             self.record_step(id, position, op, &step, file, common);
-            let of = ListOf { id, position, entry: None, made: None, set: true, file };
+            let of = ListOf {
+                id,
+                position,
+                entry: None,
+                made: None,
+                set: true,
+                file,
+            };
             self.record_set(&of, &step.args, common);
             let of = ListOf { set: false, ..of };
             match step.result.map(|result| result.body) {
@@ -176,7 +230,11 @@ impl Nfs4Tables {
                     for (index, entry) in (0..).zip(entries.iter()) {
                         let handle = entry.attributes.parse().handle;
                         let file = handle.map(|handle| files.handle(server, handle, common));
-                        let of = ListOf { entry: Some((index, entry.name)), file, ..of };
+                        let of = ListOf {
+                            entry: Some((index, entry.name)),
+                            file,
+                            ..of
+                        };
                         self.record_attributes(&of, &entry.attributes, common);
                     }
                 }
@@ -188,7 +246,14 @@ impl Nfs4Tables {
         operation.each_name(&mut |file, parent, name| {
             let leads_to = Some(common.hide.file(file));
             let directory = parent.map(|parent| common.hide.file(parent));
-            let named = Named { id, position, directory, name: Some(name), leads_to, target: None };
+            let named = Named {
+                id,
+                position,
+                directory,
+                name: Some(name),
+                leads_to,
+                target: None,
+            };
             files.name(&named, common);
             position += 1;
         });
@@ -232,8 +297,17 @@ impl Nfs4Tables {
     /// What the client sets.
     fn record_set(&mut self, of: &ListOf<'_>, args: &v4::Args<'_>, common: &mut Common) {
         match args {
-            v4::Args::Create { kind, attributes, .. } => {
-                self.record_attributes(&ListOf { made: Some(*kind), ..*of }, attributes, common);
+            v4::Args::Create {
+                kind, attributes, ..
+            } => {
+                self.record_attributes(
+                    &ListOf {
+                        made: Some(*kind),
+                        ..*of
+                    },
+                    attributes,
+                    common,
+                );
             }
             v4::Args::Setattr { attributes, .. }
             | v4::Args::Open {
@@ -247,7 +321,12 @@ impl Nfs4Tables {
         }
     }
 
-    fn record_attributes(&mut self, of: &ListOf<'_>, list: &v4::FileAttributes<'_>, common: &mut Common) {
+    fn record_attributes(
+        &mut self,
+        of: &ListOf<'_>,
+        list: &v4::FileAttributes<'_>,
+        common: &mut Common,
+    ) {
         if !self.is_stored(of, list, common) {
             return;
         }
@@ -259,15 +338,27 @@ impl Nfs4Tables {
             Some(v4::CreateKind::Link(_)) => (Some(5), None),
             Some(v4::CreateKind::Plain(kind)) => (Some(kind), None),
         };
-        let Common { rows, hide: pseudonyms, .. } = common;
+        let Common {
+            rows,
+            hide: pseudonyms,
+            ..
+        } = common;
         let hide = |number: Option<u64>| number.map(|number| pseudonyms.number(number));
         let number = |value: Option<u32>| value.map(i64::from);
         let (atime_how, atime_set) = set_time(found.time_access_set);
         let (mtime_how, mtime_set) = set_time(found.time_modify_set);
         let row = rows.row(self.attributes);
-        let row = row.int(of.id).int(of.position).int_or_null(of.entry.map(|(index, _)| index));
-        let row = pseudonyms.put(row, of.entry.map(|(_, name)| name)).bool(of.set).int_or_null(of.file);
-        let row = row.int_or_null(number(kind)).int_or_null(number(found.mode));
+        let row = row
+            .int(of.id)
+            .int(of.position)
+            .int_or_null(of.entry.map(|(index, _)| index));
+        let row = pseudonyms
+            .put(row, of.entry.map(|(_, name)| name))
+            .bool(of.set)
+            .int_or_null(of.file);
+        let row = row
+            .int_or_null(number(kind))
+            .int_or_null(number(found.mode));
         let row = row.int_or_null(number(found.numlinks));
         let row = pseudonyms.put(row, found.owner);
         pseudonyms

@@ -22,7 +22,9 @@ pub struct LastTold<T> {
 
 impl<T: Copy + PartialEq> LastTold<T> {
     pub fn new() -> LastTold<T> {
-        LastTold { shelves: std::array::from_fn(|_| Box::default()) }
+        LastTold {
+            shelves: std::array::from_fn(|_| Box::default()),
+        }
     }
 
     /// What was told may be gone: all is told again.
@@ -79,7 +81,10 @@ mod tests {
     fn only_what_equals_the_last_is_left_out() {
         let mut told = LastTold::new();
         let rows = [(1, 'a'), (1, 'a'), (2, 'a'), (1, 'b'), (1, 'a'), (1, 'a')];
-        assert_eq!(rows.map(|(file, now)| told.is_news(file, &now)), [true, false, true, true, true, false]);
+        assert_eq!(
+            rows.map(|(file, now)| told.is_news(file, &now)),
+            [true, false, true, true, true, false]
+        );
         assert_eq!((told.of(1), told.of(3)), (Some(&'a'), None));
         // Another file in the same place: both are told each time.
         let rows = [1, 1 + FILES_MAX as i64, 1, 1].map(|file| told.is_news(file, &'a'));
