@@ -22,10 +22,10 @@ WITH called AS (
   FROM buckets
 ), quantiles AS (
   SELECT client,
-         min(CASE WHEN up_to >= ceil(0.5e0 * replies) THEN middle_ns END) AS p50_ns,
-         min(CASE WHEN up_to >= ceil(0.9e0 * replies) THEN middle_ns END) AS p90_ns,
-         min(CASE WHEN up_to >= ceil(0.99e0 * replies) THEN middle_ns END) AS p99_ns,
-         min(CASE WHEN up_to >= ceil(0.999e0 * replies) THEN middle_ns END) AS p999_ns
+         min(CASE WHEN 2 * up_to >= replies THEN middle_ns END) AS p50_ns,
+         min(CASE WHEN 10 * up_to >= 9 * replies THEN middle_ns END) AS p90_ns,
+         min(CASE WHEN 100 * up_to >= 99 * replies THEN middle_ns END) AS p99_ns,
+         min(CASE WHEN 1000 * up_to >= 999 * replies THEN middle_ns END) AS p999_ns
   FROM ranked GROUP BY client
 ), counted AS (
   SELECT client, count(*) AS operations, count(latency_ns) AS replies,

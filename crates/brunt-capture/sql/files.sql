@@ -49,10 +49,10 @@ WITH loads AS (
   FROM buckets
 ), latencies AS (
   SELECT file, max(replies) AS replies, sum(sum_ns) AS sum_ns, max(max_ns) AS max_ns,
-         min(CASE WHEN up_to >= ceil(0.5e0 * replies) THEN middle_ns END) AS p50_ns,
-         min(CASE WHEN up_to >= ceil(0.9e0 * replies) THEN middle_ns END) AS p90_ns,
-         min(CASE WHEN up_to >= ceil(0.99e0 * replies) THEN middle_ns END) AS p99_ns,
-         min(CASE WHEN up_to >= ceil(0.999e0 * replies) THEN middle_ns END) AS p999_ns
+         min(CASE WHEN 2 * up_to >= replies THEN middle_ns END) AS p50_ns,
+         min(CASE WHEN 10 * up_to >= 9 * replies THEN middle_ns END) AS p90_ns,
+         min(CASE WHEN 100 * up_to >= 99 * replies THEN middle_ns END) AS p99_ns,
+         min(CASE WHEN 1000 * up_to >= 999 * replies THEN middle_ns END) AS p999_ns
   FROM cumulated GROUP BY file
 ), servers AS (
   SELECT file, min(server) AS server FROM handles GROUP BY file

@@ -62,8 +62,8 @@ WITH ledger AS (
   FROM buckets
 ), tails AS (
   SELECT operation, max(replies) AS replies,
-         min(CASE WHEN up_to >= ceil(100e0 * 0.5e0 / 100e0 * replies) THEN longest_ns END) AS p50_ns,
-         min(CASE WHEN up_to >= ceil(100e0 * 0.99e0 / 100e0 * replies) THEN longest_ns END) AS p99_ns
+         min(CASE WHEN 2 * up_to >= replies THEN longest_ns END) AS p50_ns,
+         min(CASE WHEN 100 * up_to >= 99 * replies THEN longest_ns END) AS p99_ns
   FROM ranked GROUP BY operation
 ), placed AS (
   SELECT file, offset_bytes, sum FROM checksums GROUP BY file, offset_bytes, sum

@@ -17,12 +17,12 @@ WITH merged AS (
   FROM buckets
 )
 SELECT second, procedure, cast(max(replies) AS BIGINT) AS replies,
-       cast(min(CASE WHEN up_to >= ceil(0.5e0 * replies) THEN middle_ns END) AS BIGINT) AS p50_ns,
-       cast(min(CASE WHEN up_to >= ceil(0.5e0 * replies) THEN error_ns END) AS BIGINT) AS p50_error_ns,
-       cast(min(CASE WHEN up_to >= ceil(0.9e0 * replies) THEN middle_ns END) AS BIGINT) AS p90_ns,
-       cast(min(CASE WHEN up_to >= ceil(0.9e0 * replies) THEN error_ns END) AS BIGINT) AS p90_error_ns,
-       cast(min(CASE WHEN up_to >= ceil(0.99e0 * replies) THEN middle_ns END) AS BIGINT) AS p99_ns,
-       cast(min(CASE WHEN up_to >= ceil(0.99e0 * replies) THEN error_ns END) AS BIGINT) AS p99_error_ns,
-       cast(min(CASE WHEN up_to >= ceil(0.999e0 * replies) THEN middle_ns END) AS BIGINT) AS p999_ns,
-       cast(min(CASE WHEN up_to >= ceil(0.999e0 * replies) THEN error_ns END) AS BIGINT) AS p999_error_ns
+       cast(min(CASE WHEN 2 * up_to >= replies THEN middle_ns END) AS BIGINT) AS p50_ns,
+       cast(min(CASE WHEN 2 * up_to >= replies THEN error_ns END) AS BIGINT) AS p50_error_ns,
+       cast(min(CASE WHEN 10 * up_to >= 9 * replies THEN middle_ns END) AS BIGINT) AS p90_ns,
+       cast(min(CASE WHEN 10 * up_to >= 9 * replies THEN error_ns END) AS BIGINT) AS p90_error_ns,
+       cast(min(CASE WHEN 100 * up_to >= 99 * replies THEN middle_ns END) AS BIGINT) AS p99_ns,
+       cast(min(CASE WHEN 100 * up_to >= 99 * replies THEN error_ns END) AS BIGINT) AS p99_error_ns,
+       cast(min(CASE WHEN 1000 * up_to >= 999 * replies THEN middle_ns END) AS BIGINT) AS p999_ns,
+       cast(min(CASE WHEN 1000 * up_to >= 999 * replies THEN error_ns END) AS BIGINT) AS p999_error_ns
 FROM ranked GROUP BY second, procedure ORDER BY second, procedure

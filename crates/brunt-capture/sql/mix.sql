@@ -17,10 +17,10 @@ WITH answered AS (
   FROM buckets
 ), quantiles AS (
   SELECT operation,
-         min(CASE WHEN up_to >= ceil(100e0 * 0.5e0 / 100e0 * replies) THEN longest_ns END) AS p50_ns,
-         min(CASE WHEN up_to >= ceil(100e0 * 0.9e0 / 100e0 * replies) THEN longest_ns END) AS p90_ns,
-         min(CASE WHEN up_to >= ceil(100e0 * 0.99e0 / 100e0 * replies) THEN longest_ns END) AS p99_ns,
-         min(CASE WHEN up_to >= ceil(100e0 * 0.999e0 / 100e0 * replies) THEN longest_ns END) AS p999_ns
+         min(CASE WHEN 2 * up_to >= replies THEN longest_ns END) AS p50_ns,
+         min(CASE WHEN 10 * up_to >= 9 * replies THEN longest_ns END) AS p90_ns,
+         min(CASE WHEN 100 * up_to >= 99 * replies THEN longest_ns END) AS p99_ns,
+         min(CASE WHEN 1000 * up_to >= 999 * replies THEN longest_ns END) AS p999_ns
   FROM ranked GROUP BY operation
 ), counted AS (
   SELECT operation, count(*) AS calls, count(latency_ns) AS replies,

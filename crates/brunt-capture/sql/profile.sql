@@ -21,8 +21,8 @@ WITH calls AS (
          sum(count(*)) OVER (PARTITION BY direction) AS n
   FROM transfers GROUP BY direction, size_bytes
 ), quantiles AS (
-  SELECT direction, min(CASE WHEN up_to >= ceil(0.5e0 * n) THEN size_bytes END) AS p50,
-         min(CASE WHEN up_to >= ceil(0.95e0 * n) THEN size_bytes END) AS p95
+  SELECT direction, min(CASE WHEN 2 * up_to >= n THEN size_bytes END) AS p50,
+         min(CASE WHEN 100 * up_to >= 95 * n THEN size_bytes END) AS p95
   FROM sizes GROUP BY direction
 ), moved AS (
   SELECT direction, count(*) AS n, sum(moved_bytes) AS bytes, sum(sequential) AS sequential

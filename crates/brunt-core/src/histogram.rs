@@ -6,7 +6,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Nanos;
-use crate::prefetch;
+use crate::{prefetch, rank};
 
 /// Longest latency told apart from longer ones: 2^43 ns, 2.4 hours. Longer ones count as this in
 /// percentiles; [`Histogram::max`] and [`Histogram::mean`] stay exact.
@@ -214,8 +214,7 @@ impl Histogram {
         if percent <= 0.0 {
             return self.min();
         }
-        let rank =
-            ((percent / 100.0 * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
+        let rank = rank(percent, self.count);
         // Stretches of buckets are added up, which is quick; only the one with the rank in it is searched.
         let (mut below, mut start) = (0, 0);
         for stretch in self.counts.chunks(64) {
@@ -376,7 +375,7 @@ mod tests {
         all.iter().for_each(|&nanos| histogram.record(Nanos(nanos)));
         all.sort_unstable();
         for percent in [0.0, 1.0, 50.0, 90.0, 99.0, 99.9, 99.99, 100.0] {
-            let rank = ((percent / 100.0 * all.len() as f64).ceil() as usize).clamp(1, all.len());
+            let rank = rank(percent, all.len() as u64) as usize;
             let (exact, told) = (all[rank - 1], histogram.percentile(percent).unwrap().0);
             assert!(
                 told >= exact && told as f64 <= exact as f64 * 1.001,

@@ -10,6 +10,7 @@ pub mod histogram;
 mod prefetch;
 pub mod quantity;
 pub mod random;
+mod rank;
 pub mod sketch;
 pub mod units;
 
@@ -19,4 +20,5 @@ pub use file_lock::FileLock;
 pub use histogram::{COUNT_READ_MAX, Histogram, HistogramError};
 pub use prefetch::prefetch;
 pub use quantity::{Size, Span};
+pub use rank::rank;
 pub use sketch::HyperLogLog;

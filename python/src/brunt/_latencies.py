@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 _UNIT_NS = 1024
 _STEPS = 8
@@ -36,7 +37,8 @@ class Latencies:
         """The latency that this share of all does not exceed, in nanoseconds: the middle of its bucket. None of none."""
         if not 0 <= share <= 1:
             raise ValueError(f"a share is from 0 to 1, not {share}")
-        rank = max(math.ceil(share * self.count), 1)
+        # Exact: 0.999 is the fraction 999/1000 here, not the double next to it.
+        rank = max(math.ceil(Fraction(share).limit_denominator(10**9) * self.count), 1)
         up_to = 0
         for bucket in sorted(self.counts):
             up_to += self.counts[bucket]

@@ -2,7 +2,7 @@
 //! that a quantile is at most 6.25 % off (HdrHistogram's scheme with three bits), or half a microsecond. For files and
 //! clients, of which there are thousands; whoever shows a quantile shows its error ([`Quantiles::ERROR_PERCENT`]).
 
-use brunt_core::prefetch;
+use brunt_core::{prefetch, rank};
 use serde::{Deserialize, Serialize};
 
 const STEP_BITS: u32 = 3;
@@ -151,7 +151,7 @@ impl Quantiles for Latency {
 
     fn quantile_ns(&self, q: f64) -> u64 {
         let count = self.count();
-        let rank = ((q * count as f64).ceil() as u64).clamp(1, count.max(1));
+        let rank = rank(100.0 * q, count);
         let mut below = 0;
         for (index, count) in self.counts.iter().enumerate() {
             below += u64::from(*count);
@@ -178,7 +178,7 @@ mod tests {
         all.iter().for_each(|ns| latency.record(*ns));
         all.sort_unstable();
         for q in [0.01, 0.5, 0.9, 0.99, 0.999] {
-            let exact = all[(q * all.len() as f64) as usize - 1] as f64;
+            let exact = all[rank(100.0 * q, all.len() as u64) as usize - 1] as f64;
             let found = latency.quantile_ns(q) as f64;
             assert!(
                 (found - exact).abs() <= exact * 0.0625 + 1024.0,

@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
-use brunt_core::HyperLogLog;
 use brunt_core::sketch::spread;
+use brunt_core::{HyperLogLog, rank};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::analyse::Analyse;
@@ -209,7 +209,7 @@ impl Transfers {
 
     /// The size that the share `q` does not exceed, as a power of two.
     pub fn size_quantile(&self, q: f64) -> u64 {
-        let rank = ((q * self.operations as f64).ceil() as u64).max(1);
+        let rank = rank(100.0 * q, self.operations);
         let mut below = 0;
         for (class, count) in self.by_size.iter().enumerate() {
             below += count;

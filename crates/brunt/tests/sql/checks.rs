@@ -310,7 +310,7 @@ fn check_latency_over_time(rows: &[Value], operations: &Operations) {
         of.sort_unstable();
         assert_eq!(number(row, "replies"), of.len() as u64);
         for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)] {
-            let exact = of[(share * of.len() as f64).ceil() as usize - 1];
+            let exact = of[brunt_core::rank(100.0 * share, of.len() as u64) as usize - 1];
             let off = exact.abs_diff(number(row, &format!("{name}_ns")));
             assert!(
                 off <= number(row, &format!("{name}_error_ns")),
