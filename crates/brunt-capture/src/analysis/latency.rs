@@ -67,15 +67,10 @@ impl From<Latency> for Stored {
     }
 }
 
-/// A stored latency names a bucket that doesn't exist.
-#[derive(Debug, thiserror::Error)]
-#[error("latencies have no bucket {0}")]
-struct StoredLatencyError(u16);
-
 impl TryFrom<Stored> for Latency {
-    type Error = StoredLatencyError;
+    type Error = &'static str;
 
-    fn try_from(stored: Stored) -> Result<Latency, StoredLatencyError> {
+    fn try_from(stored: Stored) -> Result<Latency, &'static str> {
         let mut latency = Latency {
             sum_ns: stored.sum_ns,
             max_ns: stored.max_ns,
@@ -85,7 +80,7 @@ impl TryFrom<Stored> for Latency {
             *latency
                 .counts
                 .get_mut(usize::from(bucket))
-                .ok_or(StoredLatencyError(bucket))? = count;
+                .ok_or("a bucket of latencies that is none")? = count;
         }
         Ok(latency)
     }

@@ -169,7 +169,7 @@ fn the_dashboard_knows_the_metrics() {
         .cloned()
         .chain(exported(&crate::commands::capture_metrics()))
         .collect();
-    // A target's page needs one that serves: tests/metrics.rs holds the dashboard to it.
+    // A target's page needs one that serves: tests/it/metrics.rs holds the dashboard to it.
     let is_target = |name: &&String| name.starts_with("brunt_target_");
     let unknown: Vec<_> = asked
         .difference(&all)

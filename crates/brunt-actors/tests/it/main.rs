@@ -1,0 +1,3 @@
+//! The integration tests of brunt-actors, one module each: they are linked once and run in parallel.
+
+mod system;

@@ -1,0 +1,189 @@
+//! What is recovered when the tap loses packets.
+
+use crate::common;
+use std::collections::HashSet;
+use std::path::Path;
+
+use brunt_capture::recovery::{FoundOperations, Loss};
+use brunt_capture::{Analysis, Ledger, Limits, Pipeline};
+
+fn run(packets: &[common::Packet], keep: impl Fn(usize) -> bool) -> (FoundOperations, Ledger) {
+    let found = FoundOperations {
+        sums: Some(HashSet::new()),
+        ..FoundOperations::default()
+    };
+    let mut pipeline = Pipeline::new(found, Limits::default());
+    for (index, packet) in packets.iter().enumerate().filter(|(index, _)| keep(*index)) {
+        pipeline.on_packet(&common::numbered(index, packet));
+    }
+    let (found, ledger) = pipeline.finish();
+    ledger.check().unwrap();
+    (found, ledger)
+}
+
+/// Whether a packet goes to the server.
+fn is_to_server(packet: &common::Packet) -> bool {
+    // Ethernet, IPv4 without options, TCP.
+    packet.3.get(36..38) == Some(&2049u16.to_be_bytes())
+}
+
+/// Of one direction alone, with packets lost, as much is found as of both: gaps do not wait for acknowledgements that
+/// never come, nor do they fill the memory.
+#[test]
+fn one_direction_with_losses() {
+    let all = common::packets(&common::small_piece());
+    let packets: Vec<_> = all
+        .iter()
+        .filter(|packet| is_to_server(packet))
+        .cloned()
+        .collect();
+    let calls = |kept_bytes: usize, lose: bool| {
+        let mut losing = Loss::new(1, 0.01);
+        let limits = Limits {
+            kept_bytes,
+            ..Limits::default()
+        };
+        let mut pipeline = Pipeline::new(FoundOperations::default(), limits);
+        let mut lost_bytes = 0;
+        for (index, packet) in packets.iter().enumerate() {
+            if lose && !losing.keeps() {
+                lost_bytes += u64::from(packet.1);
+            } else {
+                pipeline.on_packet(&common::numbered(index, packet));
+            }
+        }
+        let (_, ledger) = pipeline.finish();
+        assert!(
+            ledger.hole_bytes <= lost_bytes,
+            "{} of {lost_bytes} bytes",
+            ledger.hole_bytes
+        );
+        assert_eq!(ledger.replies, 0);
+        ledger.calls
+    };
+    let whole = calls(48 << 20, false);
+    assert!(whole > 200, "{whole} calls");
+    for kept_bytes in [48 << 20, 64 << 10, 4 << 10] {
+        let found = calls(kept_bytes, true);
+        assert!(
+            found * 100 >= whole * 95,
+            "{found} of {whole} calls with {kept_bytes} bytes of memory"
+        );
+    }
+}
+
+/// Replies alone are no operations, but the report says what they are.
+#[test]
+fn replies_alone_are_named() {
+    let all = common::packets(&common::small_piece());
+    let mut pipeline = Pipeline::new(Analysis::new(), Limits::default());
+    for (index, packet) in all
+        .iter()
+        .enumerate()
+        .filter(|(_, packet)| !is_to_server(packet))
+    {
+        pipeline.on_packet(&common::numbered(index, packet));
+    }
+    let (analysis, ledger) = pipeline.finish();
+    assert_eq!(ledger.calls, 0);
+    let report = analysis.report(&ledger);
+    assert!(
+        report
+            .findings
+            .iter()
+            .any(|finding| finding.kind == "one-sided"),
+        "{:?}",
+        report.findings
+    );
+}
+
+/// Calls alone have no latencies, errors or numbers at a time: the text shows no zeros for them.
+#[test]
+fn calls_alone_have_no_latency() {
+    let all = common::packets(&common::small_piece());
+    let mut pipeline = Pipeline::new(Analysis::new(), Limits::default());
+    for (index, packet) in all
+        .iter()
+        .enumerate()
+        .filter(|(_, packet)| is_to_server(packet))
+    {
+        pipeline.on_packet(&common::numbered(index, packet));
+    }
+    let (analysis, ledger) = pipeline.finish();
+    let report = analysis.report(&ledger);
+    assert!(report.operations > 200 && !report.is_answered());
+    let text = brunt_capture::analysis::report::text(&report);
+    assert!(
+        !text.contains(" ns") && !text.contains("at a time"),
+        "{text}"
+    );
+    let getattr = text
+        .lines()
+        .find(|line| line.starts_with("GETATTR"))
+        .expect("a row");
+    let cells: Vec<&str> = getattr.split_whitespace().collect();
+    assert_eq!(cells[3..], ["-"; 5], "{getattr}");
+}
+
+/// Removes packets at random and holds what is found against the whole capture.
+fn check(path: &Path, recovered_min: f64, exact: bool) {
+    let packets = common::packets(path);
+    let (truth, _) = run(&packets, |_| true);
+    assert!(truth.twice.is_empty());
+    for (seed, loss) in [(1, 0.005), (2, 0.01), (3, 0.02), (4, 0.05)] {
+        let mut losing = Loss::new(seed, loss);
+        let kept: Vec<bool> = packets.iter().map(|_| losing.keeps()).collect();
+        let (found, ledger) = run(&packets, |index| kept[index]);
+        let recovery = truth.compare(&found, &kept, exact);
+        // Nothing is invented, nothing mismatched: every operation is one of the truth's, with
+        // its own call and its own reply.
+        assert_eq!(recovery.invented, Vec::<String>::new());
+        let sums = |of: &FoundOperations| of.sums.clone().expect("they are collected");
+        let had = sums(&truth);
+        for key in &sums(&found) {
+            assert!(had.contains(key), "a sum that the data never had: {key:?}");
+        }
+        let (recovered, possible, share) =
+            (recovery.recovered, recovery.possible, recovery.share());
+        println!(
+            "{} loss {loss}: {recovered} of {possible} = {share:.5}; {} unmatched, {} searches over {} bytes",
+            path.display(),
+            ledger.replies_unmatched,
+            ledger.slow_mode_entries,
+            ledger.slow_mode_bytes
+        );
+        assert!(share >= recovered_min, "seed {seed}, loss {loss}: {share}");
+    }
+}
+
+/// With up to 5 % of the packets gone, what can be recovered is, and nothing else.
+#[test]
+fn small_piece() {
+    check(&common::small_piece(), 0.985, false);
+}
+
+/// The same on small operations, to the figure that is promised.
+#[test]
+fn small_operations() {
+    if let Some(path) = common::shared("small-1500.pcap.zst") {
+        check(&path, 0.995, true);
+    }
+}
+
+/// The same when each operation spans many packets.
+#[test]
+fn large_operations() {
+    if let Some(path) = common::shared("tput-9000.pcap.zst") {
+        check(&path, 0.995, true);
+    }
+}
+
+/// Loss at the tap on top of loss, reordering and duplication in the network.
+#[test]
+fn lossy_network() {
+    for name in ["retx-small.pcap.zst", "retx-tput.pcap.zst"] {
+        if let Some(path) = common::shared(name) {
+            check(&path, 0.995, false);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The integration tests of brunt-capture, one module each: they are linked once and run in parallel.
+
+mod common;
+mod hostile;
+mod iscsi;
+mod loss;
+mod parallel;
+mod sources;
+mod trace;
+mod trace_fields;
+mod truth;
+mod truth4;
+mod tunnels;

@@ -1,0 +1,83 @@
+//! Several parsers find what one finds.
+
+use crate::common;
+use std::path::Path;
+
+use brunt_capture::{Analysis, Limits, run_file, run_file_parallel};
+use serde_json::Value;
+
+/// The report of all parsers together, as programs see it.
+fn report(path: &Path, parsers: usize) -> Value {
+    let sinks = (0..parsers).map(|_| Analysis::new()).collect();
+    let outcome = run_file_parallel(path, sinks, Limits::default(), None, || false).unwrap();
+    assert!(outcome.damage.is_none());
+    outcome.shares.ledger.check().unwrap();
+    let mut sinks = outcome.shares.sinks.into_iter();
+    let mut all = sinks.next().unwrap();
+    sinks.for_each(|sink| all.merge(sink));
+    serde_json::to_value(all.report(&outcome.shares.ledger)).unwrap()
+}
+
+/// Takes out what depends on who was looked at together: the most calls that waited at a time, and a
+/// file's latencies, which each parser keeps from the file's 32nd operation on.
+fn without_concurrency(mut report: Value) -> Value {
+    let profile = report["profile"].as_object_mut().unwrap();
+    profile.remove("outstanding_max").unwrap();
+    for row in report["files"]["top"].as_array_mut().unwrap() {
+        row.as_object_mut().unwrap().remove("latency").unwrap();
+    }
+    report
+}
+
+fn check(path: &Path) {
+    let outcome = run_file(path, Analysis::new(), Limits::default(), || false).unwrap();
+    let alone = serde_json::to_value(outcome.sink.report(&outcome.ledger)).unwrap();
+    let alone = without_concurrency(alone);
+    for parsers in [1, 2, 5] {
+        let together = without_concurrency(report(path, parsers));
+        for (key, value) in alone.as_object().unwrap() {
+            assert_eq!(
+                &together[key],
+                value,
+                "{key} of {} by {parsers}",
+                path.display()
+            );
+        }
+    }
+}
+
+/// Reports are equal, figure by figure, however many parsers share the work.
+#[test]
+fn reports_are_equal() {
+    check(&common::small_piece());
+    check(&common::small_compounds());
+}
+
+/// The same over tens of thousands of operations, with losses and retransmissions.
+#[test]
+fn reports_are_equal_on_more() {
+    for name in ["retx-small.pcap.zst", "retx-tput.pcap.zst"] {
+        if let Some(path) = common::shared(name) {
+            check(&path);
+        }
+    }
+}
+
+/// Told to stop, everything read until then is worked off and its parts add up.
+#[test]
+fn stopped_early() {
+    let path = common::small_compounds();
+    let mut rounds = 0;
+    let sinks = vec![Analysis::new(), Analysis::new()];
+    let outcome = run_file_parallel(&path, sinks, Limits::default(), None, || {
+        rounds += 1;
+        rounds > 1
+    });
+    let ledger = outcome.unwrap().shares.ledger;
+    ledger.check().unwrap();
+    assert!(
+        ledger.packets > 0 && ledger.packets < 2000,
+        "{}",
+        ledger.packets
+    );
+}

@@ -1,0 +1,85 @@
+//! The memory hog and its helper process, which is this program started again.
+
+use std::fs;
+
+use brunt_core::Clock;
+use brunt_lab::faults::MemoryHog;
+use brunt_lab::{Fault, FaultError};
+
+use crate::Test;
+
+/// Below any usual limit of locked memory.
+const BYTES: u64 = 4 << 20;
+
+/// The second lowers a limit of the process: it is the last of all.
+pub const TESTS: [Test; 2] = [
+    ("locks_and_gives_back", locks_and_gives_back),
+    ("refuses_more_than_the_limit", refuses_more_than_the_limit),
+];
+
+/// KiB of a field of this process's status.
+fn own(field: &str) -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(field))
+        .unwrap();
+    line.trim().trim_end_matches("kB").trim().parse().unwrap()
+}
+
+/// Processes that this one started and that have not been waited for.
+fn children() -> String {
+    fs::read_to_string("/proc/thread-self/children").unwrap_or_default()
+}
+
+/// The kernel counts the memory as locked, but not as this process's, which neither grows nor locks anything; it is free
+/// again when the helper has ended, also if the fault is dropped.
+fn locks_and_gives_back() {
+    let (clock, locked) = (Clock::default(), own("VmLck:"));
+    let mut hog = MemoryHog::new(BYTES);
+    let proof = match hog.inject(&clock) {
+        Ok(proof) => proof,
+        Err(error) => {
+            assert!(error.to_string().contains("RLIMIT_MEMLOCK"), "{error}");
+            println!("skipped: {error}");
+            return;
+        }
+    };
+    assert!(proof.value.unwrap() >= BYTES as f64, "{proof:?}");
+    assert_eq!(
+        own("VmLck:"),
+        locked,
+        "the memory is locked by another process"
+    );
+    assert!(matches!(hog.inject(&clock), Err(FaultError::Misuse { .. })));
+    assert!(hog.remove(&clock).unwrap().value.unwrap() >= BYTES as f64);
+    assert!(matches!(hog.remove(&clock), Err(FaultError::Misuse { .. })));
+    assert_eq!(children(), "");
+    let mut dropped = MemoryHog::new(BYTES);
+    dropped.inject(&clock).unwrap();
+    drop(dropped);
+    assert_eq!(children(), "");
+}
+
+/// What the helper may not lock is refused with what the kernel said to it, and leaves no process.
+fn refuses_more_than_the_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = Rlimit {
+        current: Some(64 << 10),
+        ..getrlimit(Resource::Memlock)
+    };
+    if setrlimit(Resource::Memlock, limit).is_err() {
+        return;
+    }
+    match MemoryHog::new(BYTES).inject(&Clock::default()) {
+        Err(error) => assert!(
+            error
+                .to_string()
+                .contains("write memory = \"64KiB\" or less"),
+            "{error}"
+        ),
+        // Root is not held to the limit.
+        Ok(proof) => assert!(proof.value.unwrap() >= BYTES as f64, "{proof:?}"),
+    }
+    assert_eq!(children(), "");
+}

@@ -1,0 +1,6 @@
+//! The integration tests of brunt-web, one module each: they are linked once and run in parallel.
+
+mod browser;
+mod live_page;
+mod served;
+mod support;

@@ -1,0 +1,619 @@
+//! Agents: what a controller learns of them, over a child's pipes and over Debian's sshd, and what is left of them after
+//! whatever end.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::agents::ssh_to_here;
+use crate::support::{brunt, need, processes_with, words_of};
+use brunt_result::message::{Decoder, FromHost, ToHost, VERSION, encode};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Waits for what should come soon on any machine; only a test that fails waits long.
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < Duration::from_secs(120), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// `brunt agent clock … --json`, and its one object.
+fn clock(arguments: &[&str]) -> (Output, Value) {
+    let output = brunt()
+        .args(["agent", "clock", "--json"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let object = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    (output, object)
+}
+
+fn between(value: &Value) -> [i64; 2] {
+    [
+        value["low"].as_i64().unwrap(),
+        value["high"].as_i64().unwrap(),
+    ]
+}
+
+/// The clocks of a host whose agent shifts them by `shift` are that far off, as a run that was started at `begin` found.
+fn assert_shifted(host: &Value, shift: i64, begin: Instant) {
+    let elapsed = begin.elapsed().as_nanos() as f64;
+    let drift = host["drift_ppm"][1].as_f64().unwrap() - host["drift_ppm"][0].as_f64().unwrap();
+    // The shortest round trip bounds the offset; it ages by what the rate may be off, and wander: 1 ppm both ways.
+    let round_trip = host["round_trip_ns"].as_f64().unwrap();
+    let monotonic_max = 1.01 * round_trip + (drift + 2.0) * 1e-6 * elapsed + 1000.0;
+    // Its shortest round has the host's own time too, and is a small part of all the rounds.
+    let wall_max = elapsed;
+    for (offset, width_max) in [
+        (&host["offset_ns"], monotonic_max),
+        (&host["wall_offset_ns"], wall_max),
+    ] {
+        let [low, high] = between(offset);
+        assert!(
+            low <= shift && shift <= high,
+            "{shift} is not in {low} to {high}: {host:#}"
+        );
+        let width = (high - low) as f64;
+        assert!(
+            width <= width_max,
+            "{width} ns wide, at most {width_max}: {host:#}"
+        );
+    }
+    let [low, high] = [0, 1].map(|index| host["drift_ppm"][index].as_f64().unwrap());
+    assert!(
+        low <= 0.0 && 0.0 <= high,
+        "this machine's clock runs as fast as itself: {host:#}"
+    );
+}
+
+#[test]
+fn a_clock_that_is_shifted_is_found_so() {
+    for shift in [0, 500_000_000, -500_000_000, 1_234_567] {
+        let begin = Instant::now();
+        let (output, found) = clock(&[
+            "local",
+            "--for",
+            "200ms",
+            &format!("--clock-shift-ns={shift}"),
+        ]);
+        assert!(output.status.success());
+        assert_shifted(&found["hosts"][0], shift, begin);
+    }
+    let output = brunt()
+        .args(["agent", "clock", "local", "--for", "100ms"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "local (brunt ",
+        "wall clock  +0.",
+        "monotonic ",
+        "drift ",
+        "round trip ",
+        "of 3",
+    ] {
+        assert!(
+            text.contains(part) || text.contains(&part.replace('+', "-")),
+            "{part}: {text}"
+        );
+    }
+}
+
+/// An agent on its standard streams, without a controller of ours.
+struct Bare(Child);
+
+impl Bare {
+    fn start(arguments: &[&str]) -> Bare {
+        let mut command = brunt();
+        command.args(["agent", "--stdio"]).args(arguments);
+        Bare(
+            command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap(),
+        )
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        // It may have ended already.
+        let _ = self.0.stdin.as_mut().unwrap().write_all(bytes);
+    }
+
+    /// All that it says until it ends, which it does without being asked to.
+    fn end(mut self) -> (ExitStatus, Vec<u8>, String) {
+        let (mut out, mut error) = (Vec::new(), String::new());
+        let mut stdout = self.0.stdout.take().unwrap();
+        let reader = std::thread::spawn(move || stdout.read_to_end(&mut out).map(|_| out).unwrap());
+        self.0
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut error)
+            .unwrap();
+        let status = self.0.wait().unwrap();
+        (status, reader.join().unwrap(), error)
+    }
+}
+
+fn frame(message: &ToHost) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(message, &mut bytes).unwrap();
+    bytes
+}
+
+fn messages(bytes: &[u8]) -> Vec<FromHost> {
+    let mut decoder = Decoder::default();
+    decoder.push(bytes);
+    std::iter::from_fn(|| decoder.take().unwrap()).collect()
+}
+
+/// What is no controller of this version gets nothing done, and hears why on the agent's standard error.
+#[test]
+fn strangers_on_the_standard_streams_end_it() {
+    let check = |bytes: &[u8], expected: &[&str]| {
+        let mut agent = Bare::start(&[]);
+        agent.say(bytes);
+        let (status, out, error) = agent.end();
+        assert_eq!(status.code(), Some(1), "{error}");
+        expected
+            .iter()
+            .for_each(|part| assert!(error.contains(part), "{part}: {error}"));
+        assert!(
+            matches!(
+                messages(&out)[..],
+                [FromHost::Hello {
+                    version: VERSION,
+                    ..
+                }]
+            ),
+            "a greeting and no more"
+        );
+    };
+    let hello = |version| {
+        frame(&ToHost::Hello {
+            version,
+            program: "brunt 9.9".into(),
+        })
+    };
+    check(
+        &hello(VERSION + 7),
+        &[
+            "brunt 9.9",
+            &format!("version {}", VERSION + 7),
+            &format!("one {VERSION}"),
+        ],
+    );
+    check(
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        &["exceeds the maximum"],
+    );
+    check(&frame(&ToHost::AskClock { round: 1 }), &["not a greeting"]);
+    check(&[0, 0, 0, 2, b'{', b'}'], &["malformed"]);
+}
+
+/// It ends with its controller; a controller that is silent for the length of the lease is as good as gone.
+#[test]
+fn it_ends_with_its_controller_or_its_lease() {
+    let hello = frame(&ToHost::Hello {
+        version: VERSION,
+        program: "test".into(),
+    });
+    let mut agent = Bare::start(&[]);
+    agent.say(&hello);
+    drop(agent.0.stdin.take());
+    let (status, _, error) = agent.end();
+    assert!(status.success(), "{error}");
+
+    let mut agent = Bare::start(&["--lease", "2s"]);
+    agent.say(&hello);
+    agent.say(&frame(&ToHost::Watch {
+        name: "a".into(),
+        interval_ms: 100,
+        only: vec!["cpu".into()],
+        processes: vec![],
+    }));
+    let stdin = agent.0.stdin.take();
+    let (status, out, error) = agent.end();
+    drop(stdin);
+    assert_eq!(status.code(), Some(1));
+    assert!(error.contains("not heard for 2s"), "{error}");
+    let said = messages(&out);
+    assert!(
+        said.iter().any(|one| matches!(one, FromHost::Event(_))),
+        "samples while it lasted"
+    );
+    assert!(
+        matches!(said.last(), Some(FromHost::Failed { .. })),
+        "{:?}",
+        said.last()
+    );
+    // The lease has bounds.
+    let output = brunt()
+        .args(["agent", "--stdio", "--lease", "1s"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// How a host fails is said in words that lead on.
+#[test]
+fn what_fails_is_said() {
+    let folder = TempDir::new().unwrap();
+    let check = |ssh: &str, more: &[&str], expected: &str| {
+        let arguments: Vec<&str> = ["ssh:far", "--for", "100ms", "--ssh", ssh]
+            .iter()
+            .chain(more)
+            .copied()
+            .collect();
+        let (output, found) = clock(&arguments);
+        let said = found["hosts"][0]["error"].as_str().unwrap_or_default();
+        assert_eq!(output.status.code(), Some(1), "{found:#}");
+        assert!(said.contains(expected), "{expected}: {said}");
+    };
+    check("/nonexistent/ssh", &[], "cannot start the agent or ssh");
+    check("false", &[], "connection ended (exit status: 1)");
+    let here = ssh_to_here(folder.path(), "echo 'no route to host' >&2; exit 255");
+    check(&here, &[], "(exit status: 255): no route to host");
+    let here = ssh_to_here(folder.path(), "yes 'a chatty login script'");
+    check(&here, &[], "prints too much");
+    let here = ssh_to_here(folder.path(), "exec sleep 1000");
+    check(
+        &here,
+        &["--connect-timeout", "300ms"],
+        "nothing was heard of it for 300ms",
+    );
+    let here = ssh_to_here(folder.path(), "");
+    check(&here, &["--far-program", "/nonexistent/brunt"], "not found");
+    check(
+        &here,
+        &["--far-program", "brunt; reboot"],
+        "characters that the far host's shell",
+    );
+    // Another architecture is noticed before anything is copied.
+    std::fs::create_dir(folder.path().join("bin")).unwrap();
+    let uname = folder.path().join("bin/uname");
+    std::fs::write(&uname, "#!/bin/sh\necho riscv64\n").unwrap();
+    std::fs::set_permissions(&uname, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let paths = format!(
+        "export PATH={0}/bin:$PATH TMPDIR={0}",
+        folder.path().display()
+    );
+    let here = ssh_to_here(folder.path(), &paths);
+    check(&here, &[], "the host is riscv64 and this program is for");
+    until("the far folder goes away", || {
+        let names = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
+        !names
+            .into_iter()
+            .any(|name| name.to_string_lossy().starts_with("brunt-agent"))
+    });
+    // Another version names both.
+    let mut hello = Vec::new();
+    let now = brunt_result::message::Moment {
+        clock: brunt_result::event::ClockName("x".into()),
+        at: brunt_core::Nanos(1),
+    };
+    encode(
+        &FromHost::Hello {
+            version: 99,
+            program: "brunt 9.9".into(),
+            now,
+        },
+        &mut hello,
+    )
+    .unwrap();
+    std::fs::write(folder.path().join("hello"), hello).unwrap();
+    let before = format!(
+        "echo brunt-agent-begins; cat {}/hello; exec sleep 1",
+        folder.path().display()
+    );
+    check(
+        &ssh_to_here(folder.path(), &before),
+        &[],
+        "(brunt 9.9) speaks version 99, this one",
+    );
+}
+
+/// Debian's sshd with a key of its own, on the standard streams of ssh: no port, no network. What it starts has a
+/// temporary folder of its own, by which its processes are found.
+struct Sshd {
+    folder: TempDir,
+    ssh: String,
+}
+
+impl Sshd {
+    fn new(extra: &str) -> Option<Sshd> {
+        let sshd = need("sshd", "openssh-server")?;
+        let keygen = need("ssh-keygen", "openssh-client")?;
+        let folder = TempDir::new().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for key in ["host", "user"] {
+            let made = Command::new(&keygen)
+                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(path(key))
+                .status();
+            assert!(made.unwrap().success());
+        }
+        std::fs::copy(path("user.pub"), path("authorized")).unwrap();
+        std::fs::create_dir(path("tmp")).unwrap();
+        // The privilege separation folder, which Debian's service makes when it starts.
+        let _ = std::fs::create_dir_all("/run/sshd");
+        let at = folder.path().display();
+        let config = format!(
+            "HostKey {at}/host\nAuthorizedKeysFile {at}/authorized\nPidFile none\nUsePAM no\nStrictModes no\n\
+             PermitRootLogin yes\nPasswordAuthentication no\nSetEnv TMPDIR={at}/tmp\n{extra}\n"
+        );
+        std::fs::write(path("sshd_config"), config).unwrap();
+        let config = format!(
+            "Host far\n  ProxyCommand {} -i -f {at}/sshd_config -E {at}/log\n  IdentityFile {at}/user\n  IdentitiesOnly yes\n  \
+             StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n",
+            sshd.display()
+        );
+        std::fs::write(path("ssh_config"), config).unwrap();
+        let ssh = format!("ssh -F {at}/ssh_config");
+        Some(Sshd { folder, ssh })
+    }
+
+    fn tmp(&self) -> PathBuf {
+        self.folder.path().join("tmp")
+    }
+
+    fn is_tidy(&self) -> bool {
+        std::fs::read_dir(self.tmp()).unwrap().next().is_none()
+    }
+
+    /// Processes that sshd started for us.
+    fn processes(&self) -> Vec<String> {
+        let mark = format!("TMPDIR={}", self.tmp().display());
+        let pids = processes_with(|variable| variable == mark.as_bytes());
+        pids.into_iter()
+            .map(|pid| words_of(pid).join(" "))
+            .collect()
+    }
+}
+
+/// The program copies itself to a host that has none, measures its clocks, and leaves nothing there.
+#[test]
+fn a_host_behind_sshd_needs_nothing_installed() {
+    let Some(sshd) = Sshd::new("") else { return };
+    let arguments = [
+        "ssh:far",
+        "--for",
+        "300ms",
+        "--ssh",
+        &sshd.ssh,
+        "--clock-shift-ns=-250000000",
+    ];
+    let begin = Instant::now();
+    let (output, found) = clock(&arguments);
+    let log = || std::fs::read_to_string(sshd.folder.path().join("log")).unwrap_or_default();
+    assert!(output.status.success(), "{found:#}\n{}", log());
+    assert_shifted(&found["hosts"][0], -250_000_000, begin);
+    until("processes are left on the host", || {
+        sshd.processes().is_empty()
+    });
+    until("files are left on the host", || sshd.is_tidy());
+}
+
+/// The host's own program is run where it is named, behind a login that talks; and with several hosts, one that fails
+/// takes no other with it.
+#[test]
+fn a_chatty_login_does_no_harm_and_one_lost_host_neither() {
+    let Some(sshd) = Sshd::new("ForceCommand echo Welcome to far; sh -c \"$SSH_ORIGINAL_COMMAND\"")
+    else {
+        return;
+    };
+    let program = env!("CARGO_BIN_EXE_brunt");
+    let arguments = [
+        "ssh:far",
+        "local",
+        "ssh:nobody@far",
+        "--for",
+        "100ms",
+        "--ssh",
+        &sshd.ssh,
+        "--far-program",
+        program,
+    ];
+    let begin = Instant::now();
+    let (output, found) = clock(&arguments);
+    assert_eq!(output.status.code(), Some(1));
+    assert_shifted(&found["hosts"][0], 0, begin);
+    assert_shifted(&found["hosts"][1], 0, begin);
+    let said = found["hosts"][2]["error"].as_str().unwrap();
+    assert!(
+        said.contains("Permission denied") || said.contains("connection ended"),
+        "{said}"
+    );
+    assert!(String::from_utf8_lossy(&output.stderr).contains("1 of 3 hosts could not be asked"));
+}
+
+/// A controller that is killed leaves no process and no file on the host.
+#[test]
+fn nothing_is_left_of_a_killed_controller() {
+    let Some(sshd) = Sshd::new("") else { return };
+    let mut controller = brunt()
+        .args([
+            "agent", "clock", "ssh:far", "--for", "1h", "--ssh", &sshd.ssh,
+        ])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the agent starts", || {
+        sshd.processes()
+            .iter()
+            .any(|words| words.contains("agent --stdio --remove"))
+    });
+    until("its program is removed while it runs", || {
+        !std::fs::read_dir(sshd.tmp())
+            .unwrap()
+            .any(|entry| entry.unwrap().path().join("brunt").exists())
+    });
+    controller.kill().unwrap();
+    controller.wait().unwrap();
+    until("processes are left on the host", || {
+        sshd.processes().is_empty()
+    });
+    until("files are left on the host", || sshd.is_tidy());
+}
+
+/// `brunt probe … --json`: exit status and the object.
+fn probe(arguments: &[&str]) -> (Option<i32>, Value) {
+    let output = brunt()
+        .args(["probe", "--json", "--interval", "50ms"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let object = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    (output.status.code(), object)
+}
+
+/// Samples of hosts whose clocks are a quarter of an hour off have the times of this machine's clock.
+#[test]
+fn samples_of_hosts_are_on_one_time_line() {
+    let folder = TempDir::new().unwrap();
+    let here = ssh_to_here(folder.path(), "");
+    let begin = Instant::now();
+    let program = env!("CARGO_BIN_EXE_brunt");
+    let (status, found) = probe(&[
+        "local",
+        "ssh:far",
+        "--for",
+        "500ms",
+        "--only",
+        "cpu,memory",
+        "--clock-shift-ns=900000000000",
+        "--ssh",
+        &here,
+        "--far-program",
+        program,
+    ]);
+    let most = begin.elapsed().as_secs_f64();
+    assert_eq!(status, Some(0), "{found:#}");
+    for host in found["hosts"].as_array().unwrap() {
+        let samples = host["samples"].as_array().unwrap();
+        assert!(
+            !samples.is_empty() && host["clock_error_ns"].as_u64().unwrap() < 1_000_000_000,
+            "{host:#}"
+        );
+        let mut last = 0.0;
+        for sample in samples {
+            let [start, end] = ["start_s", "end_s"].map(|key| sample[key].as_f64().unwrap());
+            assert!(
+                0.0 < start && start < end && end < most,
+                "{start} to {end} of {most}"
+            );
+            assert!(end > last, "in order");
+            last = end;
+            let values = sample["values"].as_array().unwrap();
+            let probes: std::collections::BTreeSet<&str> = values
+                .iter()
+                .map(|value| value["probe"].as_str().unwrap())
+                .collect();
+            assert!(
+                probes.contains("memory")
+                    && probes.iter().all(|name| ["cpu", "memory"].contains(name)),
+                "{probes:?}"
+            );
+        }
+    }
+    let output = brunt()
+        .args(["probe", "local", "--for", "1s", "--interval", "100ms"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        !text.is_empty() && text.lines().all(|line| line.contains(" s  local  cpu ")),
+        "{text}"
+    );
+    assert!(text.contains("available "), "{text}");
+    for wrong in [
+        &["local", "--interval", "1ms"][..],
+        &["local", "--only", "gpu"],
+        &["local", "local"],
+        &["local", "--json"],
+    ] {
+        let output = brunt().arg("probe").args(wrong).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+/// A host whose agent dies or freezes is lost and said so; what it had sent is kept, and the others go on.
+#[test]
+fn a_lost_host_is_reported_and_its_samples_are_kept() {
+    let folder = TempDir::new().unwrap();
+    let program = env!("CARGO_BIN_EXE_brunt");
+    let at = folder.path().display();
+    let check = |script: String, expected: &str| {
+        let file = folder.path().join("ssh");
+        std::fs::write(
+            &file,
+            format!("#!/bin/sh\nfor last; do :; done\n{script}\n"),
+        )
+        .unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let ssh = file.display().to_string();
+        let arguments = [
+            "ssh:far",
+            "local",
+            "--for",
+            "15s",
+            "--silence",
+            "3s",
+            "--only",
+            "cpu",
+            "--ssh",
+            &ssh,
+            "--far-program",
+            program,
+        ];
+        let (status, found) = probe(&arguments);
+        let [far, local] = [0, 1].map(|index| &found["hosts"][index]);
+        assert_eq!(status, Some(1));
+        let said = far["error"].as_str().unwrap();
+        assert!(said.contains(expected), "{expected}: {said}");
+        assert!(
+            !far["samples"].as_array().unwrap().is_empty(),
+            "its samples are kept"
+        );
+        assert!(
+            local["error"].is_null() && !local["samples"].as_array().unwrap().is_empty(),
+            "{local:#}"
+        );
+    };
+    // Once it has sent samples.
+    let until_heard = format!(
+        "exec 3<&0; : >{at}/out; sh -c \"echo \\$\\$ >{at}/pid; $last\" <&3 | tee {at}/out &\n\
+         while [ $(wc -c <{at}/out) -lt 8000 ]; do sleep 0.05; done\n"
+    );
+    check(
+        format!("{until_heard}kill -KILL $(cat {at}/pid); wait"),
+        "connection ended",
+    );
+    let freeze = format!("{until_heard}kill -STOP $(cat {at}/pid); wait");
+    check(freeze, "nothing was heard of it for 3s");
+    // The frozen one ends when it wakes up, unless the kernel has ended it with its orphaned group already.
+    let pid = std::fs::read_to_string(folder.path().join("pid"))
+        .unwrap()
+        .trim()
+        .to_string();
+    let _ = Command::new("kill")
+        .args(["-CONT", &pid])
+        .stderr(Stdio::null())
+        .status();
+    until("a frozen agent ends when it wakes up", || {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        state.is_empty() || state.contains(") Z ")
+    });
+}

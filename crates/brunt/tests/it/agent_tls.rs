@@ -1,0 +1,389 @@
+//! Agents that listen: a controller with the right certificate is served, and a stranger gets nothing. Judged with
+//! openssl's s_client.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use crate::support::agents::{Listening, certificates, init};
+use crate::support::{brunt, need};
+use brunt_result::message::{Decoder, FromHost, ToHost, VERSION, encode};
+use serde_json::Value;
+
+/// `brunt agent clock` of one host: exit status, its entry.
+fn clock(host: &str, identity: Option<PathBuf>) -> (Option<i32>, Value) {
+    let mut command = brunt();
+    command.args(["agent", "clock", "--json", "--for", "100ms", host]);
+    if let Some(identity) = identity {
+        command.arg("--identity").arg(identity);
+    }
+    let output = command.output().unwrap();
+    let found: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    (output.status.code(), found["hosts"][0].clone())
+}
+
+#[test]
+fn a_controller_with_a_certificate_is_served() {
+    let folder = certificates();
+    let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"), &[]);
+    let host = format!("agent:{}", agent.address);
+    let (status, found) = clock(&host, Some(folder.path().join("controller.pem")));
+    assert_eq!(status, Some(0), "{found:#}");
+    let [low, high] = ["low", "high"].map(|end| found["offset_ns"][end].as_i64().unwrap());
+    assert!(low <= 0 && 0 <= high, "{found:#}");
+    // Without an identity there is no way, and a name has to be the certificate's.
+    let (status, found) = clock(&host, None);
+    assert!(
+        status == Some(1) && found["error"].as_str().unwrap().contains("--identity"),
+        "{found:#}"
+    );
+    let by_name = format!("agent:localhost:{}", agent.address.port());
+    let (status, found) = clock(&by_name, Some(folder.path().join("controller.pem")));
+    assert!(
+        status == Some(1) && found["error"].as_str().unwrap().contains("certificate"),
+        "{found:#}"
+    );
+    let (last, _) = agent.end();
+    assert!(
+        last.starts_with("1 conversations with controllers; 1 strangers"),
+        "{last}"
+    );
+}
+
+/// What s_client hears of the agent within its connection, with these arguments.
+fn s_client(openssl: &Path, agent: &Listening, arguments: &[&str]) -> Vec<u8> {
+    s_client_says(openssl, agent, arguments, b"\0\0\0\x06\"stop\"")
+}
+
+/// The same when it says this.
+fn s_client_says(openssl: &Path, agent: &Listening, arguments: &[&str], says: &[u8]) -> Vec<u8> {
+    let mut child = Command::new(openssl)
+        .args(["s_client", "-quiet", "-connect", &agent.address.to_string()])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Says something, waits for the greeting or the end, and closes.
+    let mut stdin = child.stdin.take().unwrap();
+    let _ = stdin.write_all(says);
+    let mut heard = Vec::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_end(&mut heard)
+        .unwrap();
+    child.wait().unwrap();
+    heard
+}
+
+/// A PEM file's parts for openssl: certificate and key.
+fn parts(folder: &Path, identity: &str) -> [String; 2] {
+    let file = folder.join(identity).display().to_string();
+    [file.clone(), file]
+}
+
+#[test]
+fn a_stranger_gets_nothing() {
+    let Some(openssl) = need("openssl", "openssl") else {
+        return;
+    };
+    let (folder, other) = (certificates(), certificates());
+    let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"), &[]);
+    let hears = |arguments: &[&str]| {
+        let heard = s_client(&openssl, &agent, arguments);
+        String::from_utf8_lossy(&heard).contains("\"hello\"")
+    };
+    let with = |[certificate, key]: &[String; 2], more: &[&str]| {
+        let mut arguments = vec!["-cert", certificate, "-key", key];
+        arguments.extend(more);
+        hears(&arguments)
+    };
+    // First that it can hear something at all.
+    let ours = parts(folder.path(), "controller.pem");
+    assert!(
+        with(&ours, &[]),
+        "s_client with the controller's certificate is greeted"
+    );
+    assert!(!hears(&[]), "no certificate");
+    assert!(
+        !with(&parts(other.path(), "controller.pem"), &[]),
+        "another authority's controller"
+    );
+    assert!(
+        !with(&parts(folder.path(), "agent-localhost.pem"), &[]),
+        "an agent's certificate"
+    );
+    assert!(!with(&ours, &["-tls1_2"]), "an older TLS");
+    assert!(!with(&ours, &["-alpn", "h2"]), "another protocol");
+    // Plain text, and somebody who says nothing, are closed.
+    let mut plain = TcpStream::connect(agent.address).unwrap();
+    plain
+        .write_all(b"GET / HTTP/1.1\r\nHost: agent\r\n\r\n")
+        .unwrap();
+    let mut heard = Vec::new();
+    let _ = plain.read_to_end(&mut heard);
+    assert!(!String::from_utf8_lossy(&heard).contains("hello"));
+    let mut silent = TcpStream::connect(agent.address).unwrap();
+    assert_eq!(silent.read(&mut [0; 16]).unwrap_or(0), 0);
+    let (last, notes) = agent.end();
+    assert!(
+        last.starts_with("1 conversations with controllers; 7 strangers and 0 connections"),
+        "{last}\n{notes}"
+    );
+    assert!(
+        notes.contains("did not show a certificate within 5s"),
+        "{notes}"
+    );
+}
+
+/// Forwards one connection and keeps what the client said. What goes on is `change` of a part and the bytes before it.
+fn relay(
+    to: SocketAddr,
+    change: impl Fn(&[u8], usize) -> Vec<u8> + Send + 'static,
+) -> (SocketAddr, Arc<Mutex<Vec<u8>>>, std::thread::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, said) = (
+        listener.local_addr().unwrap(),
+        Arc::new(Mutex::new(Vec::new())),
+    );
+    let kept = Arc::clone(&said);
+    let work = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut agent = TcpStream::connect(to).unwrap();
+        let (mut back, mut there) = (agent.try_clone().unwrap(), client.try_clone().unwrap());
+        let answers = std::thread::spawn(move || {
+            let _ = std::io::copy(&mut back, &mut there);
+            let _ = there.shutdown(Shutdown::Write);
+        });
+        let mut part = [0; 4096];
+        while let Ok(count) = client.read(&mut part) {
+            if count == 0 {
+                break;
+            }
+            let mut kept = kept.lock().unwrap();
+            // It may have had enough.
+            let _ = agent.write_all(&change(&part[..count], kept.len()));
+            kept.extend_from_slice(&part[..count]);
+        }
+        let _ = agent.shutdown(Shutdown::Write);
+        answers.join().unwrap();
+    });
+    (address, said, work)
+}
+
+/// The bytes of a good session, sent again, start nothing.
+#[test]
+fn a_replayed_session_gets_nothing() {
+    let folder = certificates();
+    let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"), &[]);
+    let (address, said, work) = relay(agent.address, |said, _| said.to_vec());
+    let (status, found) = clock(
+        &format!("agent:{address}"),
+        Some(folder.path().join("controller.pem")),
+    );
+    assert_eq!(status, Some(0), "{found:#}");
+    work.join().unwrap();
+    let said = said.lock().unwrap().clone();
+    assert!(said.len() > 2000, "{} bytes of a session", said.len());
+    let mut again = TcpStream::connect(agent.address).unwrap();
+    // It may be closed in the middle.
+    let _ = again.write_all(&said);
+    let mut heard = Vec::new();
+    let _ = again.read_to_end(&mut heard);
+    let (last, _) = agent.end();
+    assert!(
+        last.starts_with("1 conversations with controllers; 1 strangers"),
+        "{last}"
+    );
+}
+
+/// Who has the controller's certificate and speaks another version, or no messages, gets a greeting and no more; the agent
+/// goes on for others.
+#[test]
+fn what_is_no_conversation_gets_nothing() {
+    let Some(openssl) = need("openssl", "openssl") else {
+        return;
+    };
+    let folder = certificates();
+    let agent = Listening::start(
+        &folder.path().join("agent-127.0.0.1.pem"),
+        &["--allow", "memory:"],
+    );
+    let file = folder.path().join("controller.pem").display().to_string();
+    let frame = |message: &ToHost| {
+        let mut bytes = Vec::new();
+        encode(message, &mut bytes).unwrap();
+        bytes
+    };
+    let hello = |version| {
+        frame(&ToHost::Hello {
+            version,
+            program: "brunt 9.9".into(),
+        })
+    };
+    let cases: [(Vec<u8>, String); 6] = [
+        (hello(VERSION + 7), format!("version {}", VERSION + 7)),
+        (
+            b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
+            "exceeds the maximum".into(),
+        ),
+        (vec![0xff; 4096], "exceeds the maximum".into()),
+        (
+            frame(&ToHost::AskClock { round: 1 }),
+            "not a greeting".into(),
+        ),
+        (vec![0, 0, 0, 2, b'{', b'}'], "malformed".into()),
+        (
+            [hello(VERSION), vec![0, 0, 0, 3, b'x', b'y', b'z']].concat(),
+            "malformed".into(),
+        ),
+    ];
+    for (bytes, expected) in &cases {
+        let heard = s_client_says(&openssl, &agent, &["-cert", &file, "-key", &file], bytes);
+        let mut decoder = Decoder::default();
+        decoder.push(&heard);
+        let messages: Vec<FromHost> = std::iter::from_fn(|| decoder.take().unwrap()).collect();
+        assert!(
+            matches!(
+                messages[..],
+                [FromHost::Hello {
+                    version: VERSION,
+                    ..
+                }]
+            ),
+            "{expected}: {messages:?}"
+        );
+    }
+    let (status, found) = clock(
+        &format!("agent:{}", agent.address),
+        Some(folder.path().join("controller.pem")),
+    );
+    assert_eq!(status, Some(0), "{found:#}");
+    let (last, notes) = agent.end();
+    assert!(
+        last.starts_with("7 conversations with controllers; 0 strangers"),
+        "{last}\n{notes}"
+    );
+    for (_, expected) in &cases {
+        assert!(notes.contains(expected), "{expected}: {notes}");
+    }
+}
+
+/// Somebody in the wire who repeats or changes what a controller says ends the conversation: nothing is done twice.
+#[test]
+fn a_record_that_is_repeated_or_changed_ends_the_conversation() {
+    type Change = fn(&[u8]) -> Vec<u8>;
+    let repeated: Change = |said| [said, said].concat();
+    let changed: Change = |said| {
+        let mut said = said.to_vec();
+        let last = said.len() - 1;
+        said[last] ^= 1;
+        said
+    };
+    for change in [repeated, changed] {
+        let folder = certificates();
+        let agent = Listening::start(&folder.path().join("agent-127.0.0.1.pem"), &[]);
+        // The certificates and the greeting are let through.
+        let (address, _, work) = relay(agent.address, move |said, before| match before > 3000 {
+            true => change(said),
+            false => said.to_vec(),
+        });
+        let mut command = brunt();
+        command.args([
+            "agent",
+            "clock",
+            "--json",
+            "--for",
+            "10s",
+            &format!("agent:{address}"),
+            "--identity",
+        ]);
+        let output = command
+            .arg(folder.path().join("controller.pem"))
+            .output()
+            .unwrap();
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{found:#}");
+        assert!(found["hosts"][0]["error"].is_string(), "{found:#}");
+        work.join().unwrap();
+        let (last, notes) = agent.end();
+        assert!(last.starts_with("1 conversations"), "{last}");
+        assert!(notes.contains("TLS: "), "{notes}");
+    }
+}
+
+/// Another authority's agent is no agent of ours.
+#[test]
+fn a_controller_believes_its_own_agents_only() {
+    let (folder, other) = (certificates(), certificates());
+    let agent = Listening::start(&other.path().join("agent-127.0.0.1.pem"), &[]);
+    let (status, found) = clock(
+        &format!("agent:{}", agent.address),
+        Some(folder.path().join("controller.pem")),
+    );
+    assert!(
+        status == Some(1) && found["error"].as_str().unwrap().contains("certificate"),
+        "{found:#}"
+    );
+    drop(agent);
+    // Nor is a controller one.
+    let agent = Listening::start(&folder.path().join("controller.pem"), &[]);
+    let (status, found) = clock(
+        &format!("agent:{}", agent.address),
+        Some(folder.path().join("controller.pem")),
+    );
+    assert!(
+        status == Some(1) && found["error"].as_str().unwrap().contains("certificate"),
+        "{found:#}"
+    );
+}
+
+#[test]
+fn keys_are_private_and_never_overwritten() {
+    let folder = certificates();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["authority.pem", "controller.pem", "agent-localhost.pem"] {
+        assert_eq!(
+            std::fs::metadata(path(name)).unwrap().permissions().mode() & 0o777,
+            0o600,
+            "{name}"
+        );
+    }
+    let before = std::fs::read(path("agent-localhost.pem")).unwrap();
+    let again = init(folder.path(), &["localhost"]);
+    assert_eq!(again.status.code(), Some(1));
+    assert_eq!(std::fs::read(path("agent-localhost.pem")).unwrap(), before);
+    // Another host of the same authority works with the controller that was there.
+    assert!(init(folder.path(), &["::1"]).status.success());
+    for host in ["", "a/b", "..", "-x"] {
+        let said = init(folder.path(), &[host]);
+        assert!(!said.status.success(), "{host}");
+    }
+    let refused = |file: &str, expected: &str| {
+        let output = brunt()
+            .args(["agent", "--listen", "127.0.0.1:0", "--identity"])
+            .arg(path(file))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.code() == Some(2) && said.contains(expected),
+            "{said}"
+        );
+    };
+    std::fs::set_permissions(
+        path("agent-localhost.pem"),
+        std::fs::Permissions::from_mode(0o644),
+    )
+    .unwrap();
+    refused("agent-localhost.pem", "others may read it (mode 644)");
+    refused("nothing.pem", "No such file");
+    refused("authority.pem", "not an identity");
+}

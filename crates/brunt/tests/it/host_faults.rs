@@ -1,0 +1,243 @@
+//! Faults of an experiment on other hosts: agents on this machine put them in, prove them and remove them, also when whoever
+//! asked is gone.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
+
+use crate::support::agents::{Listening, certificates, host_by_agent, host_by_ssh, is_alive, pids};
+use crate::support::brunt;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Longer than a busy machine takes.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A program that only sleeps, under a name that no other process has.
+struct Sleeper {
+    child: Child,
+    name: String,
+}
+
+impl Sleeper {
+    fn start(folder: &Path, what: &str) -> Sleeper {
+        let name = format!("{what}-{}", std::process::id());
+        let program = folder.join(&name);
+        // Not a copy: where another test forks while it is written, it would be busy.
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let child = Command::new(program).arg("600").spawn().unwrap();
+        eventually("it has its name", || comm(child.id()) == name);
+        Sleeper { child, name }
+    }
+
+    fn state(&self) -> char {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn comm(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm"))
+        .unwrap_or_default()
+        .trim()
+        .to_string()
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Writes an experiment whose one run lasts so long.
+fn write(folder: &Path, time: &str, hosts: &str, faults: &str) -> (PathBuf, PathBuf) {
+    let file = folder.join("x.toml");
+    let text = format!(
+        "name = \"x\"\nrepetitions = 1\nhost_silence = \"60s\"\n{hosts}\n[targets.disk]\nurl = \"memory:1MiB\"\n\
+         [workloads.w]\ninterval = \"50ms\"\narrival = {{ kind = \"open\", rate = 50 }}\nstop = {{ time = \"{time}\" }}\n\
+         [probes]\ninterval = \"0s\"\n{faults}"
+    );
+    std::fs::write(&file, text).unwrap();
+    (file, folder.join("x.results"))
+}
+
+fn run(folder: &Path, time: &str, hosts: &str, faults: &str) -> (Output, Value, String) {
+    let (file, out) = write(folder, time, hosts, faults);
+    let output = brunt()
+        .arg("run")
+        .arg(&file)
+        .arg("--out")
+        .arg(&out)
+        .output()
+        .unwrap();
+    let summary = std::fs::read(out.join("summary.json")).unwrap_or_default();
+    let summary: Value = serde_json::from_slice(&summary).unwrap_or_default();
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    (output, summary, said)
+}
+
+/// Each kind shows on the host while it is in effect, is gone afterwards, and its times are on our clock although the host's
+/// is hours ahead.
+#[test]
+fn faults_are_injected_proven_and_removed() {
+    let folder = TempDir::new().unwrap();
+    let (frozen, killed) = (
+        Sleeper::start(folder.path(), "hfz"),
+        Sleeper::start(folder.path(), "hkl"),
+    );
+    let host = host_by_ssh(folder.path(), "array", 9_000_000_000_000);
+    let faults = format!(
+        "[[fault]]\nhost = \"array\"\nfreeze = true\nprocess = \"{}\"\nat = \"500ms\"\nfor = \"1s\"\n\
+         [[fault]]\nhost = \"array\"\nkill = true\nprocess = {}\nat = \"1s\"\n\
+         [[fault]]\nhost = \"array\"\nmemory = \"8MiB\"\nat = \"200ms\"\nfor = \"500ms\"\n",
+        frozen.name,
+        killed.child.id()
+    );
+    let (output, summary, said) = run(folder.path(), "4s", &host, &faults);
+    assert!(output.status.success(), "{said}");
+    let run = &summary["points"][0]["runs"][0];
+    let list = run["faults"].as_array().unwrap();
+    assert_eq!(list.len(), 3, "{run:#}");
+    let shown = |index: usize, words: &str| {
+        let fault = &list[index];
+        let text = fault.to_string();
+        assert!(text.contains(words), "{words}: {fault:#}");
+        assert!(text.contains("host array"), "{fault:#}");
+        fault["start_s"]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{fault:#}"))
+    };
+    // Never before its time; how late is up to the machine.
+    let times = [
+        shown(0, "are in states T"),
+        shown(1, "is dead"),
+        shown(2, "more are locked"),
+    ];
+    for (time, at) in times.into_iter().zip([0.5, 1.0, 0.2]) {
+        assert!(
+            (at..at + 60.0).contains(&time),
+            "on our clock: {time} s, not {at} s"
+        );
+    }
+    assert_ne!(frozen.state(), 'T');
+    assert_eq!(killed.state(), 'Z', "it is dead");
+}
+
+/// What an agent's command line does not allow, or what cannot be there, makes the run void with words that lead on.
+#[test]
+fn what_cannot_be_is_refused() {
+    let (folder, certificates) = (TempDir::new().unwrap(), certificates());
+    let identity = certificates.path().join("agent-127.0.0.1.pem");
+    let agent = Listening::start(
+        &identity,
+        &["--allow", "fault:memory", "--allow", "fault:freeze=tgtd"],
+    );
+    let host = host_by_agent(certificates.path(), "array", &agent);
+    let check = |fault: &str, expected: &str| {
+        let faults = format!("[[fault]]\nhost = \"array\"\n{fault}\n");
+        let (output, _, said) = run(folder.path(), "500ms", &host, &faults);
+        assert!(
+            !output.status.success() && said.contains(expected),
+            "{fault}: {said}"
+        );
+        let _ = std::fs::remove_dir_all(folder.path().join("x.results"));
+    };
+    check("cpu = 0.5", "--allow fault:cpu");
+    let sleeper = Sleeper::start(folder.path(), "hrf");
+    check(
+        &format!("freeze = true\nprocess = {}", sleeper.child.id()),
+        "--allow fault:freeze=hrf",
+    );
+    assert_ne!(sleeper.state(), 'T');
+    check(
+        "freeze = true\nprocess = \"tgtd-that-is-not-there\"",
+        "no process is called",
+    );
+    check("memory = \"900TiB\"", "must stay available");
+    check(
+        "netem = { delay = \"1ms\" }\ninterface = \"eth0\"",
+        "--allow fault:netem=eth0",
+    );
+    // What the file says wrong is known before anything is reached.
+    check(
+        "storage = \"busy\"\ntarget = \"disk\"",
+        "not injected on other hosts",
+    );
+    check("freeze = true", "does not name the process");
+    check(
+        "kill = true\nprocess = \"/usr/sbin/tgtd\"",
+        "without folder",
+    );
+    check(
+        "netem = { delay = \"1ms\", ecn = 0.5 }\ninterface = \"eth0\"",
+        "ecn",
+    );
+    check("netem = {}\ninterface = \"eth0\"", "it changes nothing");
+}
+
+/// Starts a run that freezes a process, and waits until that stands still.
+fn frozen_run(folder: &Path) -> (Sleeper, Child) {
+    let sleeper = Sleeper::start(folder, "hdd");
+    let host = host_by_ssh(folder, "array", 0);
+    let faults = format!(
+        "[[fault]]\nhost = \"array\"\nfreeze = true\nprocess = \"{}\"\n",
+        sleeper.name
+    );
+    let (file, out) = write(folder, "1h", &host, &faults);
+    let mut command = brunt();
+    let child = command
+        .arg("run")
+        .arg(&file)
+        .arg("--out")
+        .arg(&out)
+        .spawn()
+        .unwrap();
+    eventually("it stands still", || sleeper.state() == 'T');
+    (sleeper, child)
+}
+
+/// A controller that dies without a word leaves no fault and no agent.
+#[test]
+fn faults_end_when_the_controller_is_killed() {
+    let folder = TempDir::new().unwrap();
+    let (sleeper, mut controller) = frozen_run(folder.path());
+    controller.kill().unwrap();
+    controller.wait().unwrap();
+    eventually("it goes on", || sleeper.state() != 'T');
+    eventually("no agent is left", || {
+        pids(folder.path(), "array")
+            .iter()
+            .all(|pid| !is_alive(*pid))
+    });
+}
+
+/// So does an agent: what outlives it has a guard.
+#[test]
+fn faults_end_when_the_agent_is_killed() {
+    let folder = TempDir::new().unwrap();
+    let (sleeper, mut controller) = frozen_run(folder.path());
+    for pid in pids(folder.path(), "array") {
+        let _ = Command::new("kill")
+            .args(["-KILL", &pid.to_string()])
+            .status();
+    }
+    eventually("it goes on", || sleeper.state() != 'T');
+    // Whoever ran the experiment hears of it: a fault that is lost makes its run void.
+    let _ = Command::new("kill")
+        .args(["-INT", &controller.id().to_string()])
+        .status();
+    assert!(!controller.wait().unwrap().success());
+}

@@ -1,0 +1,542 @@
+//! Services that other hosts start: agents on this machine, reached through what stands for ssh and behind TLS, keep programs
+//! as this machine does, bring back what they say, and leave nothing, whoever is killed.
+//!
+//! The rule: what belongs to a test is found by a mark in its environment, which agents reached by ssh inherit, too.
+
+use crate::support;
+use std::path::Path;
+
+use crate::support::agents::{
+    Listening, certificates, host_by_agent, host_by_ssh, pids, ssh_to_here,
+};
+use crate::support::marked::{
+    LOAD, Marked, SHORT, STUBBORN, TARGET, assert_says, files_in, never_ready, slow, store,
+};
+use crate::support::{Running, eventually, need, processes, skip, words_of};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// A machine that runs many tests at once may not answer for seconds.
+const PATIENT: &str = "host_silence = \"60s\"\n";
+
+impl Marked {
+    /// A host that ssh reaches, whose clock is so far ahead. Its name is no address.
+    fn host(&self, name: &str, shift_ns: i64) -> String {
+        host_by_ssh(&self.folder.join(""), name, shift_ns) + "address = \"127.0.0.1\"\n"
+    }
+
+    /// It fails, with these words, of services on host `far`.
+    fn refused_there(&self, services: &str, words: &[&str]) {
+        let _ = std::fs::remove_dir_all(self.folder.join("far"));
+        let text = format!(
+            "{PATIENT}{LOAD}{SHORT}{TARGET}{}{}",
+            self.host("far", 0),
+            on("far", services)
+        );
+        let (went_well, _, said) = self.run_on_hosts(&text);
+        assert!(!went_well, "{said}");
+        assert_says(&said, words);
+        self.ends();
+    }
+
+    /// Kills the agents of a host.
+    fn kill_agents(&self, host: &str) {
+        pids(&self.folder.join(""), host)
+            .into_iter()
+            .for_each(|pid| kill(pid as u32, Signal::KILL));
+    }
+}
+
+/// The same services on a host.
+fn on(host: &str, services: &str) -> String {
+    services.replace("command =", &format!("host = \"{host}\"\ncommand ="))
+}
+
+fn kill(pid: u32, signal: Signal) {
+    let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), signal);
+}
+
+/// Processes with this word in their command line.
+fn with_word(word: &str) -> Vec<u32> {
+    processes()
+        .filter(|pid| words_of(*pid).iter().any(|one| one == word))
+        .collect()
+}
+
+/// A service of one host waits for that of another, hears where it is, and is opened by address from here and by folder from
+/// its own host; its processes are sampled there, and what it said is with the results. No clock matters.
+#[test]
+fn services_of_hosts_run_in_their_order() {
+    let marked = Marked::new("order");
+    let second = "[services.after]\nafter = [\"store\"]\nhost = \"b\"\nready = { line = \"is up\" }\n\
+         environment = { LEVEL = \"three\" }\nprepare = \"truncate --size 1M file.img; echo prepared on $BRUNT_HOST\"\n\
+         command = \"echo $LEVEL: $BRUNT_SERVICE_STORE by $BRUNT_HOST_A in $BRUNT_FOLDER; ls $BRUNT_FOLDERS; ls $BRUNT_FOLDER_STORE; echo it is up; \
+         exec sleep 1000\"\n[services.last]\nafter = [\"after\"]\ncommand = \"echo $BRUNT_SERVICE_STORE; exec sleep 1000\"\n";
+    let targets = "workloads = [\"read\", \"there\"]\n[targets.file]\nurl = \"file:{folder:after}/file.img?direct=no\"\n\
+         workloads = [\"there\"]\n";
+    let text = format!(
+        "{PATIENT}{LOAD}{SHORT}[workloads.there]\nread = 1.0\nhosts = [\"b\"]\n{SHORT}{}{}{}{targets}{second}[probes]\n\
+         interval = \"50ms\"\n",
+        marked.host("a", 9_000_000_000_000),
+        marked.host("b", -3_000_000_000),
+        on("a", &store("disk.img")),
+    );
+    let (went_well, summary, said) = marked.run_on_hosts(&text);
+    assert!(went_well, "{said}");
+    let points = summary["points"].as_array().unwrap();
+    assert_eq!(points.len(), 3, "{summary:#}");
+    for point in points {
+        let run = &point["runs"][0];
+        assert!(
+            run["requests_per_second"].as_f64().unwrap() > 0.0,
+            "{point:#}"
+        );
+        let memory = &run["probes"]["hosts"]["a"]["process.service store.resident_bytes"];
+        assert!(memory.as_f64() > Some(0.0), "{point:#}");
+    }
+    let log = marked.log("after");
+    assert!(log.starts_with("prepared on b\nthree: 127.0.0.1:"), "{log}");
+    assert!(
+        log.contains(" by 127.0.0.1 in ") && log.ends_with("/after\nafter\ndisk.img\nit is up\n"),
+        "{log}"
+    );
+    assert!(
+        marked.log("last").starts_with("127.0.0.1:"),
+        "what other hosts start is reached from here"
+    );
+    assert!(
+        marked.log("store").contains("127.0.0.1:"),
+        "{}",
+        marked.log("store")
+    );
+    marked.ends();
+}
+
+/// A fault kills a service of another host and starts it again, another one stops it, under a load that checks its data; both
+/// are proven there. On a busy machine they have twice the time once more.
+#[test]
+fn faults_break_a_service_elsewhere() {
+    let mut said = String::new();
+    for factor in [1, 2, 4, 8] {
+        let marked = Marked::new("breaks");
+        let fault = |what: &str, at: u32| {
+            let (at, lasts) = (at * factor, 300 * factor);
+            format!(
+                "[[fault]]\nservice = \"store\"\n{what} = true\nat = \"{at}ms\"\nfor = \"{lasts}ms\"\n"
+            )
+        };
+        let text = format!(
+            "{PATIENT}{}read = 0.5\nverify = {{}}\nstop = {{ time = \"{}ms\" }}\n{}{}{}{}",
+            LOAD.replace("read = 1.0\n", ""),
+            3000 * factor,
+            marked.host("far", 9_000_000_000_000),
+            on("far", &store("disk.img")),
+            fault("kill", 500),
+            fault("freeze", 1500),
+        );
+        let (went_well, summary, words) = marked.run_on_hosts(&text);
+        marked.ends();
+        said = words;
+        if !went_well {
+            assert!(
+                said.contains("the run is invalid") || said.contains("had no visible effect"),
+                "{said}"
+            );
+            continue;
+        }
+        let faults = &summary["points"][0]["runs"][0]["faults"];
+        let by =
+            |fault: usize, key: &str| faults[fault][key].as_str().unwrap_or_default().to_string();
+        assert!(
+            by(0, "shown_by").contains("the 1 below it are dead"),
+            "{faults}"
+        );
+        assert!(by(0, "gone_by").contains("has replaced it"), "{faults}");
+        assert!(
+            by(1, "shown_by").contains("threads of processes are in states"),
+            "{faults}"
+        );
+        assert_eq!(faults[0]["place"], "service store", "{faults}");
+        assert!(
+            faults[0]["start_s"].as_f64().unwrap() < 100.0,
+            "on our clock: {faults}"
+        );
+        // The disk was prepared once: a second time its data would have been gone.
+        assert_eq!(
+            summary["points"][0]["runs"][0]["first_error"],
+            Value::Null,
+            "{summary}"
+        );
+        let log = marked.log("store");
+        assert_eq!(
+            log.matches("127.0.0.1:").count(),
+            2,
+            "of both that were started: {log}"
+        );
+        return;
+    }
+    panic!("never as it was meant to be: {said}");
+}
+
+/// What does not become ready there is refused as here, with the host's name and all that it said.
+#[test]
+fn a_service_elsewhere_that_never_becomes_ready() {
+    let marked = Marked::new("never");
+    never_ready("host far: ", &|services, words| {
+        marked.refused_there(services, words)
+    });
+    marked.refused_there(&slow("ready = { port = 0 }"), &["log: here I am"]);
+    assert_eq!(marked.log("slow"), "here I am\n");
+}
+
+/// Nobody waits for one after Ctrl-C.
+#[test]
+fn an_interruption_while_a_service_elsewhere_starts() {
+    let marked = Marked::new("starting");
+    let hour = on(
+        "far",
+        &slow("ready = { line = \"never\" }").replace("500ms", "1h"),
+    );
+    marked.interrupted_at_start(&format!(
+        "{PATIENT}{LOAD}{SHORT}{TARGET}{hour}{}",
+        marked.host("far", 0)
+    ));
+}
+
+/// One that floods its log, moves to the background without saying so, or ends at once.
+#[test]
+fn a_service_elsewhere_that_misbehaves() {
+    let marked = Marked::new("misbehaves");
+    marked.refused_there(
+        "[services.loud]\ncommand = [\"yes\", \"well\"]\nlimits = { log = \"256KiB\" }\nready = { port = 0 }\n",
+        &["service loud: host far: it did not start: its log exceeds 262144 bytes", "limits.log"],
+    );
+    let log = marked.log("loud");
+    assert!(
+        log.len() == 262144 && log.starts_with("well\nwell\n"),
+        "all that it may have: {}",
+        log.len()
+    );
+    marked.refused_there(
+        "[services.away]\nready = { port = 0 }\ncommand = \"setsid sleep 1000 & setsid setsid sleep 1001 &\"\n",
+        &["its command ended and left ", "write daemon = true"],
+    );
+    marked.refused_there(
+        "[services.weak]\ncommand = \"echo too soon; exit 1\"\nready = { port = 0 }\n",
+        &[
+            "service weak: host far: it did not start: its command ended with exit status 1",
+            "log: too soon",
+        ],
+    );
+}
+
+/// One that ends by itself during the experiment makes the run invalid, with what it said last; all that it said is kept.
+#[test]
+fn a_service_elsewhere_that_dies_by_itself() {
+    let marked = Marked::new("dies");
+    let services =
+        "[services.weak]\ncommand = \"echo well; sleep 0.1; echo out of luck; exit 7\"\n";
+    // Each run looks before and after.
+    let text = format!(
+        "{PATIENT}{LOAD}stop = {{ time = \"2s\" }}\n{TARGET}{}{}",
+        marked.host("far", 0),
+        on("far", services)
+    );
+    let (went_well, _, said) =
+        marked.run_on_hosts(&text.replace("repetitions = 1", "repetitions = 9"));
+    assert!(!went_well, "{said}");
+    assert_says(
+        &said,
+        &[
+            "service weak ended unexpectedly",
+            "its command ended with exit status 7",
+            "log: out of luck",
+        ],
+    );
+    assert_eq!(marked.log("weak"), "well\nout of luck\n");
+    marked.ends();
+}
+
+/// Whoever is killed, and one service is frozen by a fault meanwhile: no service is left, wherever it went, and no folder. What
+/// a service had said before its host was lost is kept.
+#[test]
+fn nothing_is_left_whoever_is_killed() {
+    let fault = "[[fault]]\nservice = \"front\"\nfreeze = true\n";
+    for (whose, more) in [
+        ("controller", fault),
+        ("agent", fault),
+        ("agent", ""),
+        ("keeper", ""),
+    ] {
+        let marked = Marked::new("killed");
+        let said = STUBBORN.replace("echo x > file", "echo x > file; echo here");
+        let text = format!(
+            "{PATIENT}{LOAD}{}{TARGET}{}{more}",
+            on("far", &said),
+            marked.host("far", 0)
+        );
+        // Each run looks before and after.
+        let text = match whose {
+            "controller" => text,
+            _ => text
+                .replace("repetitions = 1", "repetitions = 9")
+                .replace("1000s", "1s"),
+        };
+        let mut run = Running::start(&marked, &text);
+        eventually("what a service said is here", 30, || {
+            marked.log("deaf") == "here\n"
+        });
+        assert_eq!(
+            files_in(&marked.temporary()).len(),
+            2,
+            "one folder here, one there"
+        );
+        match whose {
+            "controller" => kill(run.0.id(), Signal::KILL),
+            "agent" => marked.kill_agents("far"),
+            _ => {
+                let keepers =
+                    support::processes_with(|variable| variable.starts_with(b"BRUNT_KEEPER="));
+                let own = marked
+                    .pids()
+                    .into_iter()
+                    .filter(|pid| keepers.contains(pid));
+                own.for_each(|pid| kill(pid, Signal::KILL));
+            }
+        }
+        assert!(!run.0.wait().unwrap().success());
+        marked.ends();
+        let told = std::fs::read_to_string(marked.folder.join("said")).unwrap();
+        match whose {
+            "controller" => continue,
+            "agent" => assert!(told.contains("host far"), "{told}"),
+            _ => assert!(told.contains("ended unexpectedly (signal: 9"), "{told}"),
+        }
+        let log = marked.log("deaf");
+        assert!(log.starts_with("here\n"), "{log}");
+        let is_cut = log.contains("brunt: host far") && log.contains("from then on is missing");
+        assert_eq!(is_cut, whose == "agent", "{log}");
+    }
+}
+
+/// A controller that goes while a service of a listening agent is being started takes it along at once, however long it may
+/// take; one that stands still, with the agent's lease. The agent goes on.
+#[test]
+fn a_listening_agent_ends_the_services_of_a_lost_controller() {
+    let certificates = certificates();
+    let identity = certificates.path().join("agent-127.0.0.1.pem");
+    let mut agent = Listening::start(&identity, &["--allow", "service:", "--lease", "5s"]);
+    let starting = "ready = { line = \"never\" }\nwithin = \"1h\"\n";
+    for (number, (lost_by, ready)) in [
+        (Signal::KILL, starting),
+        (Signal::KILL, ""),
+        (Signal::STOP, ""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let marked = Marked::new("lost");
+        let word = format!("1000.{}{number}", std::process::id());
+        let services = format!(
+            "[services.stays]\nhost = \"far\"\nstop_within = \"300s\"\n{ready}command = \"trap '' TERM; sleep {word}; exit 1\"\n"
+        );
+        let host = host_by_agent(certificates.path(), "far", &agent);
+        let text =
+            format!("{PATIENT}{LOAD}stop = {{ time = \"1000s\" }}\n{TARGET}{host}{services}");
+        let mut command = marked.command(&text);
+        let mut controller = Running(command.spawn().unwrap());
+        eventually("the service is there", 30, || !with_word(&word).is_empty());
+        let folder = folder_of(with_word(&word)[0]);
+        assert!(Path::new(&folder).exists());
+        kill(controller.0.id(), lost_by);
+        eventually("the service ends", 30, || with_word(&word).is_empty());
+        eventually("its folder is removed", 30, || !Path::new(&folder).exists());
+        assert!(
+            agent.child.try_wait().unwrap().is_none(),
+            "the agent goes on"
+        );
+        kill(controller.0.id(), Signal::KILL);
+        controller.0.wait().unwrap();
+    }
+}
+
+/// The folder of services that a process has in its environment.
+fn folder_of(pid: u32) -> String {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+    let text = String::from_utf8_lossy(&environment).into_owned();
+    text.split('\0')
+        .find_map(|one| one.strip_prefix("BRUNT_FOLDERS="))
+        .unwrap()
+        .to_string()
+}
+
+/// An agent that listens starts no service unless it was told to; nothing is started anywhere then, whatever the order.
+#[test]
+fn what_is_not_allowed_starts_nothing() {
+    let certificates = certificates();
+    let identity = certificates.path().join("agent-127.0.0.1.pem");
+    let agent = Listening::start(&identity, &["--allow", "serve:", "--allow", "memory:"]);
+    let marked = Marked::new("allowed");
+    let services = "[services.first]\ncommand = \"echo started; exec sleep 1000\"\n\
+         [services.second]\nhost = \"far\"\nafter = [\"first\"]\ncommand = [\"sleep\", \"1000\"]\n\
+         [services.third]\nhost = \"other\"\ncommand = \"echo started; exec sleep 1000\"\n";
+    let text = format!(
+        "{PATIENT}{LOAD}{SHORT}{TARGET}{}{}{services}",
+        host_by_agent(certificates.path(), "far", &agent),
+        marked.host("other", 0),
+    );
+    let (went_well, _, said) = marked.run_on_hosts(&text);
+    assert!(!went_well, "{said}");
+    assert_says(
+        &said,
+        &[
+            "service second: host far: its agent does not allow service:",
+            "start it with --allow service:",
+        ],
+    );
+    assert!(
+        !said.contains("see all that it said"),
+        "it said nothing: {said}"
+    );
+    for service in ["first", "third"] {
+        let log = marked
+            .folder
+            .join(&format!("results/services/{service}.log"));
+        assert!(
+            std::fs::read_to_string(log).unwrap_or_default().is_empty(),
+            "{service} was started"
+        );
+    }
+    marked.ends();
+}
+
+/// A service that needs root's rights over its host is refused by a host whose agent has none, before any is started.
+#[test]
+fn a_service_elsewhere_that_needs_root() {
+    if need("unshare", "util-linux").is_none() {
+        return;
+    }
+    let marked = Marked::new("root");
+    let become_root = "for last; do :; done; exec unshare --user --map-root-user sh -c \"$last\"";
+    let ssh = ssh_to_here(&marked.folder.join(""), become_root);
+    let services = "[services.first]\ncommand = \"echo started; exec sleep 1000\"\n\
+         [services.second]\nhost = \"far\"\nafter = [\"first\"]\nneeds_root = true\ncommand = [\"sleep\", \"1000\"]\n";
+    let program = env!("CARGO_BIN_EXE_brunt");
+    let host = format!(
+        "[hosts.far]\nssh = \"far\"\ncommand = \"{ssh}\"\nprogram = \"{program}\"\naddress = \"127.0.0.1\"\n"
+    );
+    let (went_well, _, said) =
+        marked.run_on_hosts(&format!("{PATIENT}{LOAD}{SHORT}{TARGET}{host}{services}"));
+    if said.contains("unshare failed") {
+        return skip("user namespaces");
+    }
+    assert!(!went_well, "{said}");
+    assert!(
+        said.contains("service second: host far: it needs root's rights over that machine"),
+        "{said}"
+    );
+    assert!(
+        !marked.folder.join("results/services/first.log").exists(),
+        "it was started"
+    );
+    marked.ends();
+}
+
+/// A host of services that is lost ends the experiment, or is gone without if the experiment says so; each run without it is
+/// marked, and counts in no mean.
+#[test]
+fn a_lost_host_of_services_is_marked() {
+    for goes_on in [false, true] {
+        let marked = Marked::new("goes-on");
+        let services = "[services.idle]\ncommand = [\"sleep\", \"1000\"]\n";
+        let rule = if goes_on {
+            "on_host_failure = \"continue\"\n"
+        } else {
+            ""
+        };
+        let text = format!(
+            "{PATIENT}{rule}{LOAD}stop = {{ time = \"1s\" }}\n{TARGET}{}{}",
+            marked.host("far", 0),
+            on("far", services)
+        );
+        let mut run = Running::start(&marked, &text.replace("repetitions = 1", "repetitions = 3"));
+        marked.kill_agents("far");
+        assert!(!run.0.wait().unwrap().success());
+        let said = std::fs::read_to_string(marked.folder.join("said")).unwrap();
+        assert!(said.contains("host far: "), "{said}");
+        let summary = std::fs::read(marked.folder.join("results/summary.json")).unwrap();
+        let summary: Value = serde_json::from_slice(&summary).unwrap();
+        let runs = summary["points"][0]["runs"].as_array().unwrap();
+        assert!(summary["complete"] == false, "{summary:#}");
+        // It may be lost before the first run is under way.
+        assert!(
+            if goes_on {
+                runs.len() == 3
+            } else {
+                runs.len() <= 1
+            },
+            "{summary:#}"
+        );
+        for run in runs {
+            assert_eq!(run["stopped"], "host-lost", "{run:#}");
+            assert!(
+                run["doubts"][0]
+                    .as_str()
+                    .unwrap()
+                    .contains("services lack a host: host far"),
+                "{run:#}"
+            );
+            assert!(
+                run["hosts"][0]["name"] == "far" && run["hosts"][0]["lost"].is_object(),
+                "{run:#}"
+            );
+            assert!(run["requests_per_second"].as_f64() > Some(0.0), "{run:#}");
+        }
+        assert_eq!(
+            summary["points"][0]["requests_per_second"],
+            Value::Null,
+            "no mean has them"
+        );
+        marked.ends();
+    }
+}
+
+/// The example with nbdkit: a server on one host and a gateway on another, of which the one crashes and the other hangs. No
+/// acknowledged write is lost.
+#[test]
+fn nbdkit_on_hosts() {
+    if need("nbdkit", "nbdkit").is_none() {
+        return;
+    }
+    let certificates = certificates();
+    let identity = certificates.path().join("agent-127.0.0.1.pem");
+    let text =
+        std::fs::read_to_string(support::root().join("examples/services-hosts.toml")).unwrap();
+    let text = text.replace(
+        "/tmp/brunt-certificates",
+        certificates.path().to_str().unwrap(),
+    );
+    let mut text = text.replace("repetitions = 4", &format!("repetitions = 1\n{PATIENT}"));
+    let agents: Vec<Listening> = [("7420", "service:"), ("7421", "service:"), ("7422", "nbd:")]
+        .into_iter()
+        .map(|(port, allowed)| {
+            let agent = Listening::start(&identity, &["--allow", allowed]);
+            text = text.replace(
+                &format!("127.0.0.1:{port}\"\n"),
+                &format!("{}\"\n", agent.address),
+            );
+            agent
+        })
+        .collect();
+    let marked = Marked::new("nbdkit");
+    let (went_well, summary, said) = marked.run_on_hosts(&text);
+    assert!(went_well, "{said}");
+    let run = &summary["points"][0]["runs"][0];
+    assert_eq!(
+        (&run["first_error"], run["faults"].as_array().map(Vec::len)),
+        (&Value::Null, Some(2)),
+        "{run}"
+    );
+    drop(agents);
+    marked.ends();
+}

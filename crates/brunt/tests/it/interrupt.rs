@@ -1,0 +1,372 @@
+//! Ctrl-C at any moment of `brunt run`, and a terminal that closes: what was measured is kept, readable, and marked as
+//! not all; a second Ctrl-C ends the program at once. And the rate search from a file to its answer.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use brunt_core::random::Random;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::alone;
+
+/// Longer than anything here takes, also on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A run under way, in its own folder; both are gone with this, also when a test fails.
+struct Run {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Run {
+    fn start(name: &str, experiment: &str) -> Run {
+        let folder = tempfile::Builder::new()
+            .prefix(name)
+            .tempdir()
+            .expect("a folder");
+        let file = folder.path().join("x.toml");
+        std::fs::write(&file, experiment).expect("a file");
+        // Whoever runs the tests may have closed terminals ignored (`nohup`), and programs inherit that.
+        let mut command = Command::new("env");
+        command
+            .arg("--default-signal=HUP")
+            .arg(env!("CARGO_BIN_EXE_brunt"));
+        command
+            .arg("run")
+            .arg(&file)
+            .arg("--out")
+            .arg(folder.path().join("results"));
+        let child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program runs");
+        let run = Run { child, folder };
+        // From its first summary on there are results to lose.
+        let summary = run.results().join("summary.json");
+        wait_for(|| summary.exists().then_some(()));
+        run
+    }
+
+    fn results(&self) -> PathBuf {
+        self.folder.path().join("results")
+    }
+
+    fn interrupt(&self) {
+        self.send(Signal::INT);
+    }
+
+    fn send(&self, signal: Signal) {
+        // It may have ended already.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        wait_for(|| self.child.try_wait().expect("a child of ours"))
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[track_caller]
+fn wait_for<T>(mut what: impl FnMut() -> Option<T>) -> T {
+    let end = std::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = what() {
+            return found;
+        }
+        assert!(std::time::Instant::now() < end, "waited in vain");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn summary(results: &Path) -> Value {
+    let text = std::fs::read_to_string(results.join("summary.json")).expect("a summary");
+    serde_json::from_str(&text).expect("whole")
+}
+
+/// An experiment whose workload takes `more`.
+fn experiment(url: &str, repetitions: u32, more: &str) -> String {
+    format!(
+        "name = \"x\"\nrepetitions = {repetitions}\n[targets.t]\nurl = \"{url}\"\n\
+         [workloads.w]\ninterval = \"50ms\"\n{more}\n[probes]\ninterval = \"50ms\"\n"
+    )
+}
+
+/// Runs of a summary, in the order in which they were made.
+fn runs(summary: &Value) -> Vec<Value> {
+    summary["points"][0]["runs"]
+        .as_array()
+        .expect("runs")
+        .clone()
+}
+
+/// At whatever moment, the program ends by itself with status 1, and the summary is whole,
+/// says that it is not all, and has every finished run; only the last one may be cut short.
+#[test]
+fn interrupted_at_any_moment() {
+    let hour = "stop = { time = \"1h\" }";
+    let cases: [(&str, &str, u32, String); 5] = [
+        ("ramp-up", "memory:16MiB", 3, format!("ramp_up = {{ time = \"1h\" }}\n{hour}")),
+        ("choosing a ring", "memory:16MiB", 1, format!("ring = \"auto\"\n{hour}")),
+        ("within", "memory:16MiB?delay=const:1ms", 3, hour.into()),
+        ("between", "memory:16MiB", 1000, "stop = { requests = 1 }".into()),
+        (
+            "search",
+            "memory:16MiB?delay=const:1ms,servers=1",
+            3,
+            "arrival = { kind = \"search\", percentile = 99, limit = \"50ms\", tolerance = 0.001 }\n\
+             stop = { time = \"100ms\" }"
+                .into(),
+        ),
+    ];
+    let seed = u64::from(std::process::id());
+    println!("seed {seed}");
+    let mut random = Random::new(seed);
+    for round in 0..2 {
+        for (name, url, repetitions, more) in &cases {
+            let mut run = Run::start(
+                &format!("{}-{round}", name.replace(' ', "-")),
+                &experiment(url, *repetitions, more),
+            );
+            std::thread::sleep(Duration::from_millis(random.below(250)));
+            run.interrupt();
+            let status = run.end();
+            let summary = summary(&run.results());
+            assert_eq!(status.code(), Some(1), "{name}: {summary:#}");
+            let said = (&summary["complete"], &summary["trouble"]);
+            assert_eq!(said, (&false.into(), &"interrupted".into()), "{name}");
+            let runs = runs(&summary);
+            assert!(
+                runs.len() < *repetitions as usize || *name != "between",
+                "{name}"
+            );
+            for (index, made) in runs.iter().enumerate() {
+                assert_eq!(made["order"], index, "{name}");
+                let cut = made["stopped"] == "interrupted";
+                assert!(
+                    !cut || index + 1 == runs.len(),
+                    "{name}: a run went on after the interrupt"
+                );
+                assert!(
+                    cut || *name == "between" || *name == "search",
+                    "{name}: {made:#}"
+                );
+                // One that was cut short has found nothing; on a busy machine one that was not may not have, either.
+                assert!(
+                    *name != "search" || !cut || made["rate_found"].is_null(),
+                    "{made:#}"
+                );
+            }
+        }
+    }
+}
+
+/// Who presses Ctrl-C again does not wait for a device that does not answer, and what was
+/// kept before is readable still.
+#[test]
+fn interrupted_twice() {
+    let more = "queue_depth = 4\ndrain = \"1h\"\nstop = { time = \"1h\" }";
+    // A run that is interrupted before its first request was sent has nothing to wait for and ends at once,
+    // with status 1: then once more, and later.
+    for pause_ms in [50, 250, 1000, 5000] {
+        let mut run = Run::start("twice", &experiment("memory:16MiB?delay=const:1h", 3, more));
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        let status = wait_for(|| {
+            run.interrupt();
+            std::thread::sleep(Duration::from_millis(20));
+            run.child.try_wait().expect("a child of ours")
+        });
+        assert_eq!(summary(&run.results())["complete"], false);
+        match status.code() {
+            Some(130) => return,
+            code => assert_eq!(code, Some(1), "after {pause_ms} ms"),
+        }
+    }
+    panic!("no run had a request under way");
+}
+
+/// A terminal that closes ends a run like Ctrl-C, with its report and without leftovers, however often it says so.
+#[test]
+fn a_terminal_that_closes() {
+    let mut run = Run::start(
+        "hangup",
+        &experiment("memory:16MiB", 3, "stop = { time = \"1h\" }"),
+    );
+    assert_ends_by_hangup(&mut run);
+}
+
+/// The same in a lab, where the run is the first process of its namespaces.
+#[test]
+fn a_terminal_that_closes_on_a_lab() {
+    let text = "name = \"x\"\nrepetitions = 3\n[lab]\nhosts = [\"client\", \"server\"]\n[lab.links.wan]\n\
+                between = [\"client\", \"server\"]\npreset = \"four-sites\"\n[targets.t]\nserve = \"null:1GiB\"\n\
+                host = \"server\"\n[workloads.w]\nstop = { time = \"1h\" }\n";
+    if !labs_are_possible(text) {
+        return;
+    }
+    let mut run = Run::start("hangup-lab", text);
+    assert_ends_by_hangup(&mut run);
+}
+
+/// Whether namespaces can be made here; says so when not.
+fn labs_are_possible(text: &str) -> bool {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("x.toml");
+    std::fs::write(&file, text.replace("1h", "10ms")).expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
+    let output = command
+        .arg("run")
+        .arg(&file)
+        .output()
+        .expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let forbidden = said.contains("namespaces of a lab") || said.contains("/dev/net/tun");
+        assert!(
+            forbidden && std::env::var("BRUNT_REQUIRE_ALL").is_err(),
+            "{said}"
+        );
+        println!(
+            "skipped: needs user namespaces and /dev/net/tun ({})",
+            said.trim()
+        );
+    }
+    output.status.success()
+}
+
+/// Three at once: the kernel, the shell and the outer process of a lab each send one.
+fn assert_ends_by_hangup(run: &mut Run) {
+    (0..3).for_each(|_| run.send(Signal::HUP));
+    let status = run.end();
+    let found = summary(&run.results());
+    assert_eq!(
+        (status.code(), &found["trouble"]),
+        (Some(1), &"interrupted".into()),
+        "{found:#}"
+    );
+    assert!(run.results().join("report.html").exists());
+    let left: Vec<String> = std::fs::read_dir(run.results())
+        .expect("results")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .filter(|name| name.ends_with(".reserved"))
+        .collect();
+    assert_eq!(left, Vec::<String>::new());
+}
+
+/// A run that has made its requests and waits for the last answers hears the first Ctrl-C, too.
+#[test]
+fn interrupted_while_it_drains() {
+    let more = "queue_depth = 4\ndrain = \"1h\"\nstop = { requests = 8 }";
+    let mut run = Run::start("drain", &experiment("memory:16MiB?delay=const:1h", 1, more));
+    // Long enough to be there on most machines; on others the interrupt comes before, and ends it all the same.
+    std::thread::sleep(Duration::from_millis(500));
+    run.interrupt();
+    assert_eq!(run.end().code(), Some(1));
+    assert_eq!(runs(&summary(&run.results()))[0]["stopped"], "interrupted");
+}
+
+/// `--detach` names the process and the folder and is over; the experiment goes on in its own session, and what it
+/// would have printed is in its folder. Mistakes are answered at once.
+#[test]
+fn detached_from_the_terminal() {
+    let folder = TempDir::new().expect("a folder");
+    let detached = |text: &str, results: &str| {
+        let file = folder.path().join("x.toml");
+        std::fs::write(&file, text).expect("a file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
+        command
+            .args(["--json", "run", "--detach"])
+            .arg(&file)
+            .arg("--out")
+            .arg(folder.path().join(results));
+        let output = command.output().expect("the program runs");
+        let answer: Value = serde_json::from_slice(&output.stdout).expect("one object");
+        (output.status.code(), answer)
+    };
+    let hour = experiment("memory:16MiB", 1, "stop = { time = \"1h\" }");
+    let (status, answer) = detached(&hour, "results");
+    assert_eq!(status, Some(0), "{answer:#}");
+    let pid = answer["pid"].as_i64().expect("a process") as i32;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it goes on");
+    // Behind the name: state, parent, group, session (proc_pid_stat(5)).
+    let session = stat
+        .rsplit(')')
+        .next()
+        .and_then(|rest| rest.split_whitespace().nth(3));
+    assert_eq!(session, Some(pid.to_string().as_str()), "{stat}");
+    kill_process(Pid::from_raw(pid).expect("above zero"), Signal::TERM).expect("it goes on");
+    let results = folder.path().join("results");
+    wait_for(|| (summary(&results)["trouble"] == "interrupted").then_some(()));
+    let printed = results.join("output.txt");
+    wait_for(|| {
+        std::fs::read_to_string(&printed)
+            .ok()
+            .filter(|text| text.contains("\"complete\""))
+    });
+    let said = std::fs::read_to_string(results.join("progress.txt")).expect("what it said");
+    assert!(said.contains("report in"), "{said}");
+
+    let (status, answer) = detached(&hour.replace("memory:16MiB", "/nowhere/x"), "none");
+    assert_ne!(status, Some(0));
+    assert!(
+        answer["error"]
+            .as_str()
+            .is_some_and(|error| error.contains("/nowhere/x")),
+        "{answer:#}"
+    );
+}
+
+/// The highest rate under a promise is found through the whole program: four servers of
+/// 10 ms do 400 requests a second, and neither much more nor much less is the answer.
+#[test]
+fn a_rate_search_finds_the_capacity() {
+    let _alone = alone(); // Looks for the rate at which latencies grow.
+    // A busy machine breaks promises that the device would keep, and cannot make it keep those that it would
+    // break: where too little is found, the same is looked for with everything so many times as slow.
+    let mut seen = Vec::new();
+    for slower in [1, 2, 4, 8, 16] {
+        let capacity = 400.0 / f64::from(slower);
+        let more = format!(
+            "queue_depth = 256\nstop = {{ time = \"{}ms\" }}\n\
+             arrival = {{ kind = \"search\", percentile = 95, limit = \"{}ms\", rate = {}, \
+             process = \"constant\", tolerance = 0.1 }}",
+            500 * slower,
+            100 * slower,
+            0.25 * capacity
+        );
+        let url = format!("memory:16MiB?delay=const:{}ms,servers=4", 10 * slower);
+        let mut run = Run::start(&format!("capacity-{slower}"), &experiment(&url, 1, &more));
+        let status = run.end();
+        let summary = summary(&run.results());
+        assert_eq!(
+            (status.code(), &summary["complete"]),
+            (Some(0), &true.into()),
+            "{summary:#}"
+        );
+        let made = &runs(&summary)[0];
+        let found = made["rate_found"].as_f64().unwrap_or(0.0);
+        // In half a second a rate r is behind by (r / 400 - 1) * 500 ms at its end: 100 ms at 480 a second.
+        assert!(found < 1.3 * capacity, "{found} of {capacity}");
+        let rate = made["requests_per_second"].as_f64().unwrap_or(0.0);
+        if found >= 0.5 * capacity && (rate / found - 1.0).abs() < 0.25 {
+            return;
+        }
+        seen.push((slower, found, rate));
+    }
+    panic!("never near to the capacity: {seen:?}");
+}

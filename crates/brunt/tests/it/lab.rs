@@ -1,0 +1,518 @@
+//! A lab as `brunt run` makes it: killed at any moment it leaves nothing behind, and the same run goes to
+//! its end when it is not killed.
+//!
+//! The rule: what belongs to a run is found by a mark in its environment, which all its processes inherit,
+//! so that tests beside this one do not meddle.
+
+use crate::support;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use brunt_core::random::Random;
+
+const MARK: &str = "BRUNT_LAB_TEST";
+/// How long the kernel gets to take everything away, and a run to have its target; a busy machine needs a while.
+const PATIENCE: Duration = Duration::from_secs(120);
+const KILLS: u64 = 20;
+/// So many at once.
+const TOGETHER: u64 = 5;
+const SEED: u64 = 2026;
+/// The outer and the inner process and the target: with fewer there is nothing to leave behind.
+const WHOLE: usize = 3;
+/// See [`start`].
+const BY_AGENT: &str = "-by-agent";
+
+const EXPERIMENT: &str = r#"
+name = "lab"
+repetitions = 1
+[lab]
+hosts = ["client", "server"]
+[lab.links.wan]
+between = ["client", "server"]
+preset = "four-sites"
+loss = 0.001
+[targets.remote]
+serve = "null:1GiB?fault=off"
+host = "server"
+[workloads.reads]
+read = 1.0
+queue_depth = 4
+stop = { time = "TIME" }
+"#;
+
+/// Something of each kind that could be left behind: a hog, locked memory, a target that stands still or was
+/// just started again, with a fault in it that is put in place again then.
+const FAULTS: &str = r#"
+[[fault]]
+target = "remote"
+storage = "slow:1ms,p=0.5"
+[[fault]]
+target = "remote"
+kill = true
+at = "50ms"
+for = "30ms"
+[[fault]]
+target = "remote"
+freeze = true
+at = "250ms"
+for = "200ms"
+[[fault]]
+cpu = 0.05
+cores = [0]
+at = "100ms"
+[[fault]]
+memory = "1MiB"
+at = "100ms"
+"#;
+
+/// With a mark that ends with [`BY_AGENT`], requests are made by an agent on their host.
+fn start(folder: &Path, mark: &str, time: &str, faults: &str) -> Child {
+    let file = folder.join(format!("{mark}.toml"));
+    let text = EXPERIMENT.replace("TIME", time) + faults;
+    let text = match mark.ends_with(BY_AGENT) {
+        true => text.replace("queue_depth = 4", "queue_depth = 4\nhosts = [\"client\"]"),
+        false => text,
+    };
+    fs::write(&file, text).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_brunt"))
+        .arg("run")
+        .arg(&file)
+        .env(MARK, mark)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Process ids and network namespaces of all that belongs to a run.
+fn remains(mark: &str) -> Vec<(u32, String)> {
+    let wanted = format!("{MARK}={mark}");
+    let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net"));
+    let pids = support::processes_with(|variable| variable == wanted.as_bytes());
+    pids.into_iter()
+        .map(|pid| {
+            (
+                pid,
+                namespace(pid)
+                    .map(|name| name.display().to_string())
+                    .unwrap_or_default(),
+            )
+        })
+        .collect()
+}
+
+/// How many there are when none has come or gone for a while: what starts a lab ends after it.
+fn settled(mark: &str) -> usize {
+    let (mut count, mut same) = (remains(mark).len(), 0);
+    while same < 20 {
+        std::thread::sleep(Duration::from_millis(25));
+        let now = remains(mark).len();
+        same = if now == count { same + 1 } else { 0 };
+        count = now;
+    }
+    count
+}
+
+/// Whether a run can be made here at all; says so when not.
+fn may_run(folder: &Path) -> bool {
+    let child = start(
+        folder,
+        &format!("whole-{}", std::process::id()),
+        "200ms",
+        "",
+    );
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        let answer = String::from_utf8_lossy(&output.stdout);
+        assert!(answer.contains("remote reads"), "{answer}");
+        return true;
+    }
+    let forbidden = said.contains("namespaces of a lab") || said.contains("/dev/net/tun");
+    assert!(
+        forbidden && std::env::var("BRUNT_REQUIRE_ALL").is_err(),
+        "{said}"
+    );
+    println!(
+        "skipped: needs user namespaces and /dev/net/tun ({})",
+        said.trim()
+    );
+    false
+}
+
+/// A run in a lab goes to its end, and one that is killed at a random moment, either of its two
+/// processes, leaves no process behind, and so no namespace, link or target.
+#[test]
+fn killed_runs_leave_nothing_behind() {
+    let scratch = tempfile::tempdir().unwrap();
+    if !may_run(scratch.path()) {
+        return;
+    }
+    println!("seed {SEED}");
+    let most = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for lane in 0..TOGETHER {
+            let (folder, most) = (scratch.path(), &most);
+            scope.spawn(move || {
+                let mut random = Random::for_part(SEED, lane);
+                for kill in 0..KILLS / TOGETHER {
+                    let by = if kill % 4 >= 2 { BY_AGENT } else { "" };
+                    let mark = format!("kill-{}-{lane}-{kill}{by}", std::process::id());
+                    let moment = Duration::from_micros(random.below(900_000));
+                    // Every second one while all of it stands, however long that takes here.
+                    let whole = kill % 2 == 1;
+                    let seen = kill_at(folder, &mark, moment, whole, random.chance(0.3));
+                    most.fetch_max(seen, std::sync::atomic::Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert!(
+        most.into_inner() >= WHOLE,
+        "no run was killed while its target stood"
+    );
+}
+
+/// A command of anybody's runs on a host of the lab, finds what is served there, is as far from it
+/// as it was told to be, and its exit status is ours.
+#[test]
+fn commands_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    if !may_run(folder.path()) {
+        return;
+    }
+    let file = folder.path().join("far.toml");
+    fs::write(&file, EXPERIMENT.replace("TIME", "1s")).unwrap();
+    let brunt = env!("CARGO_BIN_EXE_brunt");
+    let script = format!(
+        "{brunt} --json io read \"$BRUNT_TARGET_REMOTE\" --bs 4k --depth 1 --count 3; exit 7"
+    );
+    let done = Command::new(brunt)
+        .args([
+            "lab".as_ref(),
+            file.as_os_str(),
+            "--delay".as_ref(),
+            "30ms".as_ref(),
+            "--".as_ref(),
+        ])
+        .args(["sh", "-c", &script])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(7), "{told}");
+    let read: serde_json::Value = serde_json::from_slice(&done.stdout).expect("what brunt io says");
+    let fastest = read["latency_us"]["min"]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{read:#}"));
+    assert!(
+        fastest >= 60_000.0,
+        "a round trip of 60 ms took {fastest} us"
+    );
+}
+
+/// Starts a run, kills it after `moment`, counted from when all its processes are there if `whole`, and waits
+/// until nothing is left; how many processes it had.
+fn kill_at(folder: &Path, mark: &str, moment: Duration, whole: bool, inner: bool) -> usize {
+    let mut child = start(folder, mark, "10m", FAULTS);
+    let since = Instant::now();
+    while whole && remains(mark).len() < WHOLE {
+        assert!(
+            since.elapsed() < PATIENCE,
+            "{mark}: no target after {PATIENCE:?}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(moment);
+    let outer = child.id();
+    let seen = remains(mark).len();
+    let victim = match inner {
+        // Any of the others: the first process of the namespaces, or a target.
+        true => remains(mark)
+            .into_iter()
+            .map(|(pid, _)| pid)
+            .find(|pid| *pid != outer)
+            .unwrap_or(outer),
+        false => outer,
+    };
+    let pid = rustix::process::Pid::from_raw(victim as i32).unwrap();
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    if victim != outer {
+        // A run whose target died ends by itself, with the reason; one whose first process died, at once.
+        let since = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if since.elapsed() > PATIENCE {
+                let _ = child.kill();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let _ = child.wait();
+    let since = Instant::now();
+    loop {
+        let left = remains(mark);
+        if left.is_empty() {
+            return seen;
+        }
+        assert!(
+            since.elapsed() < PATIENCE,
+            "killed {victim} (outer {outer}) after {moment:?}, left {left:?}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// `brunt lab …` with a folder of labs of its own.
+fn lab_command(folder: &Path, mark: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
+    command
+        .arg("lab")
+        .args(words)
+        .env(MARK, mark)
+        .env("XDG_RUNTIME_DIR", folder)
+        .stdin(Stdio::null());
+    command
+}
+
+/// Removes what a test that failed left standing.
+struct Removed<'a>(&'a Path);
+
+impl Drop for Removed<'_> {
+    fn drop(&mut self) {
+        let _ = lab_command(self.0, "", &["down", "--all"]).output();
+    }
+}
+
+fn is_gone(mark: &str) {
+    let since = Instant::now();
+    while !remains(mark).is_empty() {
+        assert!(since.elapsed() < PATIENCE, "left {:?}", remains(mark));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A lab stands until it is removed: commands run on its hosts as often as one likes, with their input and status
+/// passed on, it is found by name, and mistakes name what there is.
+#[test]
+fn labs_stand() {
+    let folder = tempfile::tempdir().unwrap();
+    if !may_run(folder.path()) {
+        return;
+    }
+    let mark = format!("stand-{}", std::process::id());
+    let _removed = Removed(folder.path());
+    let lab = |words: &[&str]| lab_command(folder.path(), &mark, words).output().unwrap();
+    let file = folder.path().join("far.toml");
+    fs::write(&file, EXPERIMENT.replace("TIME", "1s")).unwrap();
+    let file = file.to_str().unwrap();
+    let said = |done: &std::process::Output| String::from_utf8_lossy(&done.stderr).into_owned();
+    let fails = |words: &[&str], status: i32, reason: &str| {
+        let done = lab(words);
+        assert!(
+            done.status.code() == Some(status) && said(&done).contains(reason),
+            "{words:?}: {done:?}"
+        );
+    };
+    fails(&["exec", "client"], 2, "no lab stands");
+    let up = lab(&["up", file, "--delay", "30ms"]);
+    assert!(up.status.success(), "{}", said(&up));
+
+    // Through the lab's link, with the caller's input and status.
+    let brunt = env!("CARGO_BIN_EXE_brunt");
+    let script = format!(
+        "{brunt} --json io read \"$BRUNT_TARGET_REMOTE\" --bs 4k --depth 1 --count 3; exit 7"
+    );
+    let done = lab(&["exec", "client", "--", "sh", "-c", &script]);
+    assert_eq!(done.status.code(), Some(7), "{}", said(&done));
+    let read: serde_json::Value = serde_json::from_slice(&done.stdout).expect("what brunt io says");
+    let fastest = read["latency_us"]["min"]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{read:#}"));
+    assert!(
+        fastest >= 60_000.0,
+        "a round trip of 60 ms took {fastest} us"
+    );
+    let input = fs::File::open(file).unwrap();
+    let mut copy = lab_command(
+        folder.path(),
+        &mark,
+        &["exec", "far", "server", "--", "cat"],
+    );
+    assert_eq!(
+        copy.stdin(input).output().unwrap().stdout,
+        fs::read(file).unwrap()
+    );
+    let here = lab(&["exec", "server", "--", "pwd"]);
+    assert_eq!(
+        String::from_utf8_lossy(&here.stdout).trim(),
+        std::env::current_dir().unwrap().to_str().unwrap()
+    );
+
+    let named = lab(&[
+        "exec",
+        "client",
+        "--",
+        "sh",
+        "-c",
+        "grep server /etc/hosts; tail -n1 /etc/hosts",
+    ]);
+    let system = fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let expected = format!(
+        "10.77.0.2\tserver\n{}\n",
+        system.lines().last().unwrap_or_default()
+    );
+    assert!(
+        system.is_empty() || String::from_utf8_lossy(&named.stdout) == expected,
+        "{named:?}"
+    );
+
+    // What is mounted on a host is seen there, by commands that come later as well.
+    let place = folder.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let place = place.to_str().unwrap();
+    let mounted = lab(&[
+        "exec",
+        "server",
+        "--",
+        "sh",
+        "-c",
+        "mount -t tmpfs none $0 && touch $0/file",
+        place,
+    ]);
+    assert!(mounted.status.success(), "{}", said(&mounted));
+    let seen =
+        |host: &str| String::from_utf8(lab(&["exec", host, "--", "ls", place]).stdout).unwrap();
+    assert_eq!(
+        (seen("server").as_str(), seen("client").as_str()),
+        ("file\n", "")
+    );
+    assert!(fs::read_dir(place).unwrap().next().is_none());
+
+    fails(
+        &["exec", "nowhere"],
+        2,
+        "the lab's hosts are client, server",
+    );
+    fails(&["exec", "near", "client"], 2, "there is: far");
+    fails(
+        &["exec", "client", "--", "/no/such/program"],
+        2,
+        "/no/such/program: No such file",
+    );
+    fails(&["up", file], 2, "there is a lab 'far' already");
+    assert!(lab(&["up", file, "--name", "near"]).status.success());
+    fails(
+        &["exec", "client", "--", "true"],
+        2,
+        "several labs stand: far, near",
+    );
+    let list: serde_json::Value = serde_json::from_slice(&lab(&["list", "--json"]).stdout).unwrap();
+    let names = |list: &serde_json::Value| {
+        let labs = list["labs"].as_array().unwrap().iter();
+        labs.map(|lab| lab["lab"]["name"].as_str().unwrap().to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&list), ["far", "near"]);
+    assert_eq!(
+        list["labs"][0]["description"]["hosts"][1]["address"],
+        "10.77.0.2"
+    );
+    assert!(lab(&["down", "--all"]).status.success());
+    is_gone(&mark);
+    assert_eq!(
+        fs::read_dir(folder.path().join("brunt-labs"))
+            .unwrap()
+            .count(),
+        0
+    );
+}
+
+/// A lab whose process is killed takes everything with it, commands that run in it among them; what it left in the
+/// folder of labs goes with the next look. A command goes with the process that runs it.
+#[test]
+fn killed_labs_leave_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    if !may_run(folder.path()) {
+        return;
+    }
+    let mark = format!("killed-lab-{}", std::process::id());
+    let _removed = Removed(folder.path());
+    let lab = |words: &[&str]| lab_command(folder.path(), &mark, words);
+    let file = folder.path().join("far.toml");
+    fs::write(&file, EXPERIMENT.replace("TIME", "1s")).unwrap();
+    let up = lab(&["up", file.to_str().unwrap(), "--json"])
+        .output()
+        .unwrap();
+    let state: serde_json::Value = serde_json::from_slice(&up.stdout).unwrap();
+    let pid = state["lab"]["pid"].as_i64().unwrap();
+    let kill = |pid: i64| {
+        let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    };
+    let start = || {
+        let mut command = lab(&[
+            "exec",
+            "client",
+            "--",
+            "sh",
+            "-c",
+            "echo begun; exec sleep 1000",
+        ]);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut begun = [0; 6];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut begun).unwrap();
+        child
+    };
+    let before = settled(&mark);
+    let mut alone = start();
+    assert_eq!(remains(&mark).len(), before + 2);
+    kill(i64::from(alone.id()));
+    alone.wait().unwrap();
+    let since = Instant::now();
+    while remains(&mark).len() > before {
+        assert!(
+            since.elapsed() < PATIENCE,
+            "the command outlived its caller: {:?}",
+            remains(&mark)
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let inside = start();
+    kill(pid);
+    let ended = inside.wait_with_output().unwrap();
+    assert_eq!(
+        ended.status.code(),
+        Some(1),
+        "{}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
+    is_gone(&mark);
+    let left = fs::read_dir(folder.path().join("brunt-labs"))
+        .unwrap()
+        .count();
+    assert_eq!(left, 3, "a killed lab cannot remove its files");
+    // A process that was killed holds its files until all of its memory and namespaces are taken down.
+    let since = Instant::now();
+    loop {
+        let list = lab(&["list"]).output().unwrap();
+        let told = String::from_utf8_lossy(&list.stdout).into_owned();
+        if told.trim() == "no lab stands" {
+            break;
+        }
+        assert!(since.elapsed() < PATIENCE, "{told}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(
+        fs::read_dir(folder.path().join("brunt-labs"))
+            .unwrap()
+            .count(),
+        0
+    );
+}

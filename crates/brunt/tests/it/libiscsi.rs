@@ -1,0 +1,503 @@
+//! libiscsi's conformance suite against our target: Debian 12's 1.19 and, where it was prepared,
+//! Debian 13's 1.20, over LUNs of every shape the tests want.
+//!
+//! The suite counts a skipped test as passed, and says most of its skips only with `-V`: here each
+//! test is read out of the verbose output and held against [`ALLOWED`], where whatever does not pass
+//! has its reason. A line of that table that is not needed any more fails too.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::support::{CHAP, Target, need, root, run_within, skip};
+
+/// How one test went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Passed,
+    /// It ran to its end, but left something out.
+    Skipped,
+    Failed,
+}
+
+/// What does not pass, and why: shape of the run, test or whole suite, reason.
+const ALLOWED: &[(&str, &str, &str)] = &[
+    // A removable, thin, writable LUN without CHAP: everything runs but what wants the opposite.
+    (
+        "thin",
+        "ReadOnly.ReadOnlySBC",
+        "wants a read-only LUN: run in the shape 'read-only'",
+    ),
+    (
+        "thin-1.20",
+        "ReadOnly.ReadOnlySBC",
+        "wants a read-only LUN: run in the shape 'read-only'",
+    ),
+    (
+        "thin-1.20",
+        "iSCSICHAP.*",
+        "wants CHAP: run in the shape 'chap'",
+    ),
+    (
+        "thin-1.20",
+        "iSCSITMF.L*",
+        "1.20 logs out for good in the test before: run alone in the shape 'alone'",
+    ),
+    (
+        "chap",
+        "ReadOnly.ReadOnlySBC",
+        "wants a read-only LUN: run in the shape 'read-only'",
+    ),
+    (
+        "chap",
+        "iSCSITMF.L*",
+        "1.20 logs out for good in the test before: run alone in the shape 'alone'",
+    ),
+    (
+        "chap",
+        "Sanitize.*",
+        "erases for minutes; run in the shape 'thin'",
+    ),
+    // Thick: nothing can be unmapped, and the medium is fixed.
+    (
+        "thick",
+        "ReadOnly.ReadOnlySBC",
+        "wants a read-only LUN: run in the shape 'read-only'",
+    ),
+    (
+        "thick",
+        "iSCSICHAP.*",
+        "wants CHAP: run in the shape 'chap'",
+    ),
+    (
+        "thick",
+        "iSCSITMF.L*",
+        "1.20 logs out for good in the test before: run alone in the shape 'alone'",
+    ),
+    (
+        "thick",
+        "Sanitize.*",
+        "erases for minutes; run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "CompareAndWrite.InvalidDataOutSize",
+        "1.20 wants a thin LUN for it: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "Inquiry.BlockLimits",
+        "its part on unmapping wants a thin LUN: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "Unmap.Simple",
+        "a thick LUN has no UNMAP: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "Unmap.VPD",
+        "a thick LUN has no UNMAP; the test finds that its VPD pages say so",
+    ),
+    (
+        "thick",
+        "Unmap.ZeroBlocks",
+        "a thick LUN has no UNMAP: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "GetLBAStatus.*",
+        "a thick LUN has no map to ask for: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "WriteSame10.Unmap*",
+        "a thick LUN does not unmap: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "WriteSame16.Unmap*",
+        "a thick LUN does not unmap: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "WriteSame10.InvalidDataOutSize",
+        "tried with the UNMAP bit: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "WriteSame16.InvalidDataOutSize",
+        "tried with the UNMAP bit: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "PreventAllow.*",
+        "wants a removable medium: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "NoMedia.NoMediaSBC",
+        "wants a removable medium: run in the shape 'thin'",
+    ),
+    (
+        "thick",
+        "StartStopUnit.*",
+        "wants a removable medium: run in the shape 'thin'",
+    ),
+];
+
+/// Where the suite itself is wrong: shape (`*`: every one that has the LUN for it), test, and why.
+/// `docs/conformance.md` shows each on the wire.
+const FAULTY: &[(&str, &str, &str)] = &[
+    (
+        "*",
+        "GetLBAStatus.UnmapSingle",
+        "asks one LBA and expects the map of another when LBPPB > 1; run in 'flat'",
+    ),
+    (
+        "*",
+        "WriteSame10.UnmapUntilEnd",
+        "writes ones with the UNMAP bit and expects zeros although LBPRZ is set",
+    ),
+    (
+        "thin-1.20",
+        "CompareAndWrite.InvalidDataOutSize",
+        "1.20 bends every PDU but the command: a sound one arrives, and miscompares; 1.19 bends it, and passes",
+    ),
+    ("chap", "CompareAndWrite.InvalidDataOutSize", "the same"),
+    (
+        "*",
+        "Sanitize.Reset",
+        "with two paths the test before leaves a reservation; run in 'alone'",
+    ),
+];
+
+/// Results by `Suite.Test`.
+type Results = BTreeMap<String, Verdict>;
+
+/// Reads CUnit's verbose output. The suite's own lines are indented; CUnit's verdict is the first
+/// text that is not, or follows the test's name.
+fn parse(output: &str) -> Results {
+    let mut results = Results::new();
+    let mut suite = "";
+    let mut test: Option<(&str, bool)> = None;
+    for line in output.lines() {
+        if let Some(name) = line.strip_prefix("Suite: ") {
+            suite = name.trim();
+            continue;
+        }
+        let rest = match line
+            .strip_prefix("  Test: ")
+            .and_then(|line| line.split_once(" ..."))
+        {
+            Some((name, rest)) => {
+                test = Some((name, false));
+                rest
+            }
+            None => line,
+        };
+        let Some((name, skipped)) = &mut test else {
+            continue;
+        };
+        *skipped |= rest.contains("[SKIPPED]");
+        let verdict = if rest.starts_with("FAILED") {
+            Verdict::Failed
+        } else if !rest.starts_with("passed") {
+            continue;
+        } else if *skipped {
+            Verdict::Skipped
+        } else {
+            Verdict::Passed
+        };
+        results.insert(format!("{suite}.{name}"), verdict);
+        test = None;
+    }
+    results
+}
+
+/// Whether `pattern` (with `*` at its end, perhaps) names `test`.
+fn covers(pattern: &str, test: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => test.starts_with(start),
+        None => pattern == test,
+    }
+}
+
+/// What is wrong with `results`: tests that did not pass without a reason, and reasons that no test
+/// of this run needed. `all` says that the run had every test.
+fn complaints(shape: &str, results: &Results, all: bool) -> Vec<String> {
+    let lines = || ALLOWED.iter().filter(|(of, _, _)| *of == shape);
+    let mut complaints = Vec::new();
+    for (test, verdict) in results {
+        let allowed = lines().any(|(_, pattern, _)| covers(pattern, test));
+        let faulty = FAULTY.iter().any(|(of, name, _)| {
+            *name == *test && shape != "flat" && shape != "alone" && (*of == "*" || *of == shape)
+        });
+        if (*verdict == Verdict::Failed && !faulty) || (*verdict == Verdict::Skipped && !allowed) {
+            complaints.push(format!("{test}: {verdict:?}"));
+        }
+        if *verdict == Verdict::Passed && faulty {
+            complaints.push(format!(
+                "{test} passes, but the table says that the suite is wrong there"
+            ));
+        }
+    }
+    for (_, pattern, reason) in lines().filter(|_| all) {
+        let mut covered = results
+            .iter()
+            .filter(|(test, _)| covers(pattern, test))
+            .peekable();
+        if covered.peek().is_some() && covered.all(|(_, verdict)| *verdict == Verdict::Passed) {
+            complaints.push(format!("{pattern} passes, but the table says: {reason}"));
+        }
+    }
+    complaints
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Release {
+    Debian12,
+    Debian13,
+}
+
+impl Release {
+    /// The program and how many tests it has; `None` when it is not there.
+    fn find(self) -> Option<(PathBuf, usize)> {
+        match self {
+            Release::Debian12 => Some((need("iscsi-test-cu", "libiscsi-bin")?, 230)),
+            Release::Debian13 => {
+                let tool = root().join("tools/libiscsi-suite.sh");
+                if !Command::new(&tool)
+                    .arg("--ready")
+                    .status()
+                    .expect("bash")
+                    .success()
+                {
+                    skip("libiscsi 1.20 (run tools/libiscsi-suite.sh --prepare)");
+                    return None;
+                }
+                Some((tool, 238))
+            }
+        }
+    }
+}
+
+/// Runs `tests` of the suite against a target with one LUN of `shape`: over two portals, but in the shape
+/// 'alone' over one.
+fn conform(release: Release, shape: &str, lun: &str, more: &[&str], suite: &[&str]) {
+    let Some((program, count)) = release.find() else {
+        return;
+    };
+    let mut args = vec![
+        "--lun",
+        lun,
+        "--portal",
+        "127.0.0.1:0",
+        "--portal",
+        "127.0.0.1:0",
+    ];
+    args.extend_from_slice(more);
+    let target = Target::start(&args);
+    let mut command = Command::new(program);
+    command
+        .args(["-V", "--dataloss"])
+        .args(suite)
+        .arg(target.url_at(0, 0));
+    if shape != "alone" {
+        command.arg(target.url_at(1, 0));
+    }
+    let output = run_within(&mut command, 420);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let results = parse(&text);
+    let all = suite.contains(&"--test=ALL");
+    let saved = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("libiscsi-{shape}-{release:?}.log"));
+    std::fs::write(&saved, &*output.stdout).expect("a log");
+    assert!(
+        !results.is_empty(),
+        "no test ran: {text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let by = |wanted| {
+        results
+            .values()
+            .filter(|verdict| **verdict == wanted)
+            .count()
+    };
+    println!(
+        "{shape}, {release:?}: {} tests, {} passed, {} skipped, {} failed; log: {}",
+        results.len(),
+        by(Verdict::Passed),
+        by(Verdict::Skipped),
+        by(Verdict::Failed),
+        saved.display()
+    );
+    let complaints = complaints(shape, &results, all);
+    assert!(
+        complaints.is_empty(),
+        "{shape}, {release:?}:\n{}\n",
+        complaints.join("\n")
+    );
+    assert!(
+        !all || results.len() >= count,
+        "{} of {count} tests were seen",
+        results.len()
+    );
+}
+
+/// Large enough for the largest copy, erased slowly enough that resets can come in between.
+const THIN: &str = "memory:512MiB,thin,removable,sanitize=80MiB";
+const EVERYTHING: &[&str] = &["--allow-sanitize", "--test=ALL"];
+
+/// Every test of the suite that Debian 12 has.
+#[test]
+fn thin_removable_with_debian_12() {
+    conform(Release::Debian12, "thin", THIN, &[], EVERYTHING);
+}
+
+/// Every test of the newer one.
+#[test]
+fn thin_removable_with_debian_13() {
+    conform(Release::Debian13, "thin-1.20", THIN, &[], EVERYTHING);
+}
+
+/// A thick LUN on a fixed medium says so, and does everything else.
+#[test]
+fn thick() {
+    conform(
+        Release::Debian13,
+        "thick",
+        "memory:512MiB,thick",
+        &[],
+        &["--test=ALL"],
+    );
+}
+
+/// A read-only LUN refuses every write, and reads.
+#[test]
+fn read_only() {
+    let tests = "--test=ALL.ReadOnly,ALL.Read6,ALL.Read10,ALL.Read12,ALL.Read16,ALL.Inquiry,ALL.ReadCapacity16";
+    conform(
+        Release::Debian12,
+        "read-only",
+        "memory:512MiB,thin,ro",
+        &[],
+        &[tests],
+    );
+}
+
+/// The tests that 1.20 skips after one that ends the session they share, the one that
+/// a reservation left behind disturbs, and the one that ALL leaves out.
+#[test]
+fn alone() {
+    for test in ["LUNResetSimpleAsync", "LogoutDuringIOAsync"] {
+        let test = format!("--test=ALL.iSCSITMF.{test}");
+        conform(
+            Release::Debian13,
+            "alone",
+            "memory:64MiB,thin",
+            &[],
+            &[&test],
+        );
+    }
+    // In 1.20, but not among ALL.
+    conform(
+        Release::Debian13,
+        "alone",
+        "memory:64MiB,thin",
+        &[],
+        &["--test=SCSI.ReportLUNs"],
+    );
+    // Eight seconds of erasing, for the resets to come in between; then the suite sleeps for 60.
+    let lun = "memory:64MiB,thin,removable,sanitize=8MiB";
+    conform(
+        Release::Debian12,
+        "alone",
+        lun,
+        &[],
+        &["--allow-sanitize", "--test=ALL.Sanitize.Reset"],
+    );
+}
+
+/// The map of what is allocated, where a physical block is a logical one (see
+/// `docs/conformance.md` for why).
+#[test]
+fn flat() {
+    let lun = "memory:512MiB,thin,block=4096";
+    conform(
+        Release::Debian12,
+        "flat",
+        lun,
+        &[],
+        &["--test=ALL.GetLBAStatus,ALL.Unmap"],
+    );
+}
+
+/// Everything behind CHAP, and the negotiation of CHAP itself.
+#[test]
+fn behind_chap() {
+    let secret = format!("{}:{}", CHAP.0, CHAP.1);
+    let lun = "memory:512MiB,thin,removable";
+    conform(
+        Release::Debian13,
+        "chap",
+        lun,
+        &["--chap", &secret],
+        &["--test=ALL"],
+    );
+}
+
+/// Verdicts are read out of real output, wherever CUnit puts them.
+#[test]
+fn verdicts() {
+    let output = "\
+Suite: Read10
+  Test: Simple ...
+    
+    Test READ10
+    [OK] READ10 returned SUCCESS
+passed
+  Test: DpoFua ...    [SKIPPED] not implemented
+passed
+Suite: ModeSense6
+  Test: Residuals ...passed    [FAILED] PRIN command: failed with sense.
+  Test: Control ...    [FAILED] wrong sense
+FAILED
+    1. test_x.c:30  - CU_FAIL(\"[FAILED] x\")
+Run Summary:    Type  Total    Ran Passed Failed Inactive
+";
+    let expected = [
+        ("ModeSense6.Control", Verdict::Failed),
+        ("ModeSense6.Residuals", Verdict::Passed),
+        ("Read10.DpoFua", Verdict::Skipped),
+        ("Read10.Simple", Verdict::Passed),
+    ];
+    let expected: Results = expected
+        .map(|(test, verdict)| (test.to_string(), verdict))
+        .into();
+    assert_eq!(parse(output), expected);
+}
+
+/// A failure is allowed only where the suite is wrong and still is, a skip only with a reason, and a reason only
+/// while a test needs it.
+#[test]
+fn what_is_complained_about() {
+    let check = |test: &str, verdict, count| {
+        let results = Results::from([(test.to_string(), verdict)]);
+        assert_eq!(
+            complaints("thin", &results, true).len(),
+            count,
+            "{test} {verdict:?}"
+        );
+    };
+    check("Read10.Simple", Verdict::Passed, 0);
+    check("Read10.Simple", Verdict::Skipped, 1);
+    check("Read10.Simple", Verdict::Failed, 1);
+    check("ReadOnly.ReadOnlySBC", Verdict::Skipped, 0);
+    check("ReadOnly.ReadOnlySBC", Verdict::Failed, 1);
+    check("ReadOnly.ReadOnlySBC", Verdict::Passed, 1);
+    check("Sanitize.Reset", Verdict::Failed, 0);
+    check("Sanitize.Reset", Verdict::Passed, 1);
+    let alone = Results::from([("Sanitize.Reset".to_string(), Verdict::Failed)]);
+    assert_eq!(complaints("alone", &alone, false).len(), 1);
+}

@@ -1,0 +1,444 @@
+//! Links of a lab as an experiment sees them: a link's fault in its time, shown, felt and gone; one that
+//! does not happen; and storage behind several links.
+
+use crate::support;
+use std::process::Command;
+
+use crate::support::{TempDir, alone, run_within};
+use serde_json::Value;
+
+/// The summary of an experiment; `None`, said aloud, where no lab can be made; else what it complained of.
+fn run(name: &str, text: &str) -> Option<Result<Value, String>> {
+    let folder = TempDir::new(name);
+    // Either as early or as late as the jitter says; mostly late, because a delay is judged by the median, which of two
+    // equal halves is either's.
+    std::fs::write(folder.join("two.dist"), "-8192 8192 8192\n").expect("a file");
+    let mut command: Command = support::experiment(&folder, text);
+    let output = run_within(&mut command, 120);
+    let words = String::from_utf8_lossy(&output.stderr).to_string();
+    if words.contains("namespaces of a lab") || words.contains("/dev/net/tun") {
+        support::skip("user namespaces and /dev/net/tun");
+        return None;
+    }
+    if !output.status.success() {
+        assert_eq!(output.status.code(), Some(1), "{words}");
+        return Some(Err(words));
+    }
+    Some(Ok(serde_json::from_slice(&output.stdout).expect("JSON")))
+}
+
+/// One fault of a link from 1 s to 1.8 s of 4 s, with all times multiplied by `slower`.
+fn experiment(link: &str, set: &str, slower: u32) -> String {
+    with_fault(link, &format!("link = \"wan\"\nset = {{ {set} }}"), slower)
+}
+
+/// The same with any fault.
+fn with_fault(link: &str, fault: &str, slower: u32) -> String {
+    let ms = |ms: u32| ms * slower;
+    format!(
+        "name = \"x\"\nrepetitions = 1\n[lab]\nhosts = [\"client\", \"server\"]\n\
+         cores = {{ server = [0] }}\n[lab.links.wan]\nbetween = [\"client\", \"server\"]\n{link}\n\
+         [targets.san]\nserve = \"memory:8MiB\"\nhost = \"server\"\n\
+         [workloads.load]\nqueue_depth = 8\nretry = {{ count = 1000, on = \"any\" }}\n\
+         interval = \"{}ms\"\nstop = {{ time = \"{}ms\" }}\n\
+         [[fault]]\n{fault}\nat = \"{}ms\"\nfor = \"{}ms\"\n",
+        ms(100),
+        ms(4000),
+        ms(1000),
+        ms(800)
+    )
+}
+
+fn of_only_run<'a>(summary: &'a Value, key: &str) -> &'a Value {
+    &summary["points"][0]["runs"][0][key]
+}
+
+/// An experiment's congestion control is that of its connections, and recorded; without one the kernel's is recorded. One
+/// that the kernel does not have is refused at its key.
+#[test]
+fn congestion_control_is_recorded() {
+    let text = |congestion: &str| {
+        format!(
+            "name = \"x\"\nrepetitions = 1\n{congestion}\n[lab]\nhosts = [\"client\", \"server\"]\n\
+             [lab.links.wan]\nbetween = [\"client\", \"server\"]\n\
+             [targets.line]\nserve = \"tcp\"\nhost = \"server\"\n\
+             [targets.san]\nserve = \"memory:8MiB\"\nhost = \"server\"\n\
+             [workloads.load]\nstop = {{ requests = 10 }}\n"
+        )
+    };
+    let Some(chosen) = run("congestion-chosen", &text("congestion = \"reno\"")) else {
+        return;
+    };
+    let chosen = chosen.expect("it runs");
+    for target in ["line", "san"] {
+        let facts = chosen["experiment"]["targets"][target]["facts"].to_string();
+        assert!(
+            facts.contains("TCP congestion control reno"),
+            "{target}: {facts}"
+        );
+    }
+    let expected = serde_json::json!({ "algorithm": "reno", "chosen": true });
+    assert_eq!(chosen["experiment"]["congestion"], expected);
+    let kernels = run("congestion-kernels", &text(""))
+        .expect("namespaces")
+        .expect("it runs");
+    assert_eq!(kernels["experiment"]["congestion"]["chosen"], false);
+    let folder = TempDir::new("congestion-refused");
+    std::fs::write(
+        folder.join("x.toml"),
+        text("congestion = \"no-such-thing\""),
+    )
+    .expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
+    let output = command
+        .args(["run", "--check"])
+        .arg(folder.join("x.toml"))
+        .output()
+        .expect("it starts");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{words}");
+    assert!(
+        words.contains("x.toml:3") && words.contains("reno"),
+        "{words}"
+    );
+}
+
+/// A link that changes for a while is proven to and to be gone, with its real times; the rate falls
+/// in its band and comes back.
+#[test]
+fn a_fault_of_a_link_is_felt() {
+    let _alone = alone(); // Compares rates.
+    // What is set, what a probe says of it, and how deep the rate falls at the least: eight outstanding with
+    // 10 ms each way are at most 400 requests a second; 100 under the delay; 120 on a line of 4 Mb/s.
+    'cases: for (set, shown, depth) in [
+        ("delay = \"40ms\"", "ms on the way", 0.4),
+        ("rate = \"4Mb/s\"", "trains of packets at", 0.4),
+        ("loss = 0.1", "missing", 0.3),
+    ] {
+        let mut instead = String::new();
+        // On a busy machine a fault may come too late, or the rate be low before or not come back to what it was,
+        // whatever the link does: then with more time for all of it.
+        for slower in [1, 1, 2, 4, 8] {
+            let Some(result) = run("felt", &experiment("delay = \"10ms\"", set, slower)) else {
+                return;
+            };
+            let summary = match result {
+                Ok(summary) => summary,
+                Err(words) => {
+                    assert!(
+                        words.contains("had no visible effect") || words.contains("is invalid"),
+                        "{set}: {words}"
+                    );
+                    instead = words;
+                    continue;
+                }
+            };
+            let seen = &of_only_run(&summary, "faults")[0];
+            let time = |key: &str| {
+                seen[key]
+                    .as_f64()
+                    .unwrap_or_else(|| panic!("{set}: no {key} in {seen}"))
+            };
+            let (at, until) = (1.0 * f64::from(slower), 1.8 * f64::from(slower));
+            assert_eq!(seen["kind"], "link", "{seen}");
+            assert!(
+                time("start_s") >= at && time("shown_s") >= time("start_s"),
+                "{seen}"
+            );
+            assert!(
+                time("end_s") >= until && time("gone_s") >= time("end_s"),
+                "{seen}"
+            );
+            assert!(
+                seen["shown_by"].as_str().unwrap().contains(shown),
+                "{set}: {seen}"
+            );
+            assert!(
+                seen["gone_by"]
+                    .as_str()
+                    .unwrap()
+                    .contains("probe packets, "),
+                "{set}: {seen}"
+            );
+            let link = &of_only_run(&summary, "links")["wan"];
+            assert_eq!(
+                link["there"]["lost"].as_u64().unwrap() > 0,
+                set.starts_with("loss"),
+                "{link}"
+            );
+            let cost = &seen["cost"];
+            if cost["drop"].as_f64() > Some(depth) && cost["recovered"]["after-s"].is_f64() {
+                continue 'cases;
+            }
+            instead = seen.to_string();
+        }
+        panic!("{set} was never felt and over: {instead}");
+    }
+}
+
+/// A fault of one direction meets what one host sends, and nothing that comes back.
+#[test]
+fn a_fault_of_one_direction() {
+    let _alone = alone(); // Compares rates.
+    let mut instead = String::new();
+    for slower in [1, 2, 4, 8] {
+        let both = experiment("delay = \"1ms\"", "loss = 0.2", slower);
+        let text = both.replace(
+            "link = \"wan\"\nset",
+            "link = \"wan\"\nfrom = \"server\"\nset",
+        );
+        assert_ne!(text, both);
+        let Some(result) = run("one way", &text) else {
+            return;
+        };
+        let summary = match result {
+            Ok(summary) => summary,
+            Err(words) => {
+                assert!(
+                    words.contains("had no visible effect") || words.contains("is invalid"),
+                    "{words}"
+                );
+                instead = words;
+                continue;
+            }
+        };
+        let (seen, link) = (
+            &of_only_run(&summary, "faults")[0],
+            &of_only_run(&summary, "links")["wan"],
+        );
+        assert!(
+            seen["what"]
+                .as_str()
+                .unwrap()
+                .contains("loss 0.2 from server"),
+            "{seen}"
+        );
+        assert!(link["back"]["lost"].as_u64() > Some(0), "{link}");
+        assert_eq!(link["there"]["lost"].as_u64().unwrap_or(0), 0, "{link}");
+        return;
+    }
+    panic!("{instead}");
+}
+
+/// The only fault and the only link of a run with this fault, if it was there in its time; what was said else. With
+/// more time, up to eight times as much, where the machine was too busy.
+fn of_fault(name: &str, link: &str, fault: &str) -> Option<(Value, Value)> {
+    let mut instead = String::new();
+    for slower in [1, 2, 4, 8] {
+        let summary = match run(name, &with_fault(link, fault, slower))? {
+            Ok(summary) => summary,
+            Err(words) => {
+                assert!(
+                    words.contains("had no visible effect") || words.contains("is invalid"),
+                    "{fault}: {words}"
+                );
+                instead = words;
+                continue;
+            }
+        };
+        let seen = of_only_run(&summary, "faults")[0].clone();
+        let (at, until) = (1.0 * f64::from(slower), 1.8 * f64::from(slower));
+        assert!(
+            seen["start_s"].as_f64() >= Some(at)
+                && seen["shown_s"].as_f64() >= seen["start_s"].as_f64(),
+            "{seen}"
+        );
+        assert!(
+            seen["end_s"].as_f64() >= Some(until)
+                && seen["gone_s"].as_f64() >= seen["end_s"].as_f64(),
+            "{seen}"
+        );
+        return Some((seen, of_only_run(&summary, "links")["wan"].clone()));
+    }
+    panic!("{fault} was never there in its time: {instead}");
+}
+
+/// Every further key of a link works in a fault, one way and both, a table of delays from a file beside the
+/// experiment's among them.
+#[test]
+fn further_keys_of_a_link() {
+    for (set, from, shown) in [
+        ("loss = 1.0, loss_gap = 10", "", " missing"),
+        ("loss = 0.2, loss_correlation = 0.5", "server", " missing"),
+        (
+            "delay = \"50ms\", jitter = \"40ms\", keep_order = false, distribution = \"two.dist\"",
+            "",
+            "ms on the way",
+        ),
+        ("ecn = 0.5", "client", "marked with congestion"),
+        ("slow_close = \"700ms\"", "client", "to close"),
+    ] {
+        let fault = match from {
+            "" => format!("link = \"wan\"\nset = {{ {set} }}"),
+            host => format!("link = \"wan\"\nset = {{ {set} }}\nfrom = \"{host}\""),
+        };
+        let Some((seen, link)) = of_fault("keys", "delay = \"10ms\"", &fault) else {
+            return;
+        };
+        let shown_by = seen["shown_by"].as_str().unwrap();
+        assert!(shown_by.contains(shown), "{set}: {seen}");
+        for (way, host) in [("there", "client"), ("back", "server")] {
+            let count = |key: &str| link[way][key].as_u64().unwrap_or(0);
+            let met = count("lost") + count("ecn_marked") + count("fins_held");
+            let meant = !set.contains("dist") && (from.is_empty() || from == host);
+            assert_eq!(met > 0, meant, "{set} {way}: {link}");
+        }
+    }
+}
+
+/// Hosts that are kept apart for a while are seen to be by both, over the link's own way and back, and the load finds
+/// its target again afterwards.
+#[test]
+fn a_partition() {
+    let Some((seen, link)) = of_fault(
+        "partition",
+        "delay = \"1ms\"",
+        "partition = [\"client\", \"server\"]",
+    ) else {
+        return;
+    };
+    let said = |key: &str| seen[key].as_str().unwrap_or_default().to_string();
+    assert_eq!(
+        (said("kind"), said("place")),
+        ("partition".into(), "client and server".into())
+    );
+    for way in [
+        "from client to server: 256 probe packets, 256 missing",
+        "from server to client: 256 ",
+    ] {
+        assert!(said("shown_by").contains(way), "{seen}");
+    }
+    assert!(
+        said("gone_by").contains(" packets stopped; from client to server: "),
+        "{seen}"
+    );
+    for way in ["there", "back"] {
+        assert!(
+            link[way]["parted"].as_u64() >= Some(256)
+                && link[way]["lost"].as_u64().unwrap_or(0) == 0,
+            "{link}"
+        );
+    }
+    assert!(seen["cost"]["drop"].as_f64() > Some(0.2), "{seen}");
+}
+
+/// Connections that are reset in the name of either host are counted by the other one, and made again.
+#[test]
+fn a_reset() {
+    for (from, to, way) in [("server", "client", "back"), ("client", "server", "there")] {
+        let fault = format!("target = \"san\"\nreset = \"{from}\"");
+        let Some((seen, link)) = of_fault("reset", "delay = \"1ms\"", &fault) else {
+            return;
+        };
+        let said = |key: &str| seen[key].as_str().unwrap_or_default().to_string();
+        assert_eq!(
+            (said("kind"), said("what")),
+            (
+                "reset".into(),
+                format!("TCP reset from {from} to {to} of port {}", port(&seen))
+            )
+        );
+        assert!(said("shown_by").contains(&format!("; {to}: ")), "{seen}");
+        assert!(
+            said("gone_by").contains("a new connection carried data both ways"),
+            "{seen}"
+        );
+        assert!(link[way]["tcp_resets"].as_u64() > Some(0), "{link}");
+    }
+}
+
+/// The port in the words of a reset.
+fn port(seen: &Value) -> u16 {
+    let words = seen["what"].as_str().unwrap_or_default();
+    words
+        .rsplit(' ')
+        .next()
+        .and_then(|port| port.parse().ok())
+        .unwrap_or_else(|| panic!("no port in {words}"))
+}
+
+/// The canary: hosts that cannot reach each other anyway are not seen to be kept apart, and where no connection that
+/// is meant sends anything none is reset; the run is invalid.
+#[test]
+fn partitions_and_resets_that_do_not_happen() {
+    let dead = "[lab.links.dead]\nbetween = [\"client\", \"spare\"]\nloss = 1.0";
+    for (link, fault, said) in [
+        (
+            dead,
+            "partition = [\"spare\", \"client\"]",
+            "packets do not pass although they should",
+        ),
+        (
+            "",
+            "reset = \"client\"\nto = \"server\"\nport = 9",
+            "omit port",
+        ),
+    ] {
+        let text = with_fault(link, fault, 1)
+            .replace("\"server\"]\ncores", "\"server\", \"spare\"]\ncores");
+        let Some(result) = run("not there", &text) else {
+            return;
+        };
+        let words = result.expect_err(fault);
+        assert!(
+            words.contains(said) && words.contains("had no visible effect"),
+            "{fault}: {words}"
+        );
+    }
+}
+
+/// The canary: a change of a link that cannot be seen makes the experiment fail.
+#[test]
+fn a_fault_of_a_link_that_does_not_happen() {
+    for (set, said) in [
+        ("loss = 0.0000001", "had no visible effect"),
+        ("rate = \"500Gb/s\"", "had no visible effect"),
+        (
+            "loss = 0.0000001, loss_gap = 9",
+            "write loss = 0.000084 or more",
+        ),
+        (
+            "loss = 0.0000001, loss_correlation = 0.5",
+            "had no visible effect",
+        ),
+        (
+            "jitter = \"100ns\", distribution = \"two.dist\"",
+            "cannot be distinguished from",
+        ),
+        ("ecn = 0.0000001", "write ecn = 0.000084 or more"),
+        ("slow_close = \"1us\"", "write slow_close = "),
+    ] {
+        let Some(result) = run("unfelt", &experiment("delay = \"10ms\"", set, 1)) else {
+            return;
+        };
+        let words = result.expect_err(set);
+        assert!(
+            words.contains(said) && words.contains("had no visible effect"),
+            "{set}: {words}"
+        );
+    }
+}
+
+/// The example of four sites, made short, measures storage next door and behind a gateway 10 ms away.
+#[test]
+fn four_sites() {
+    let _alone = alone(); // Compares latencies.
+    let example = std::fs::read_to_string(support::root().join("examples/four-sites.toml"))
+        .expect("the example");
+    let short = example
+        .replace("repetitions = 4", "repetitions = 1")
+        .replace("[1, 16]", "[1]");
+    let Some(result) = run("sites", &short) else {
+        return;
+    };
+    let summary = result.unwrap();
+    let points = summary["points"].as_array().unwrap();
+    assert_eq!(points.len(), 4);
+    for point in points {
+        let least_us = point["runs"][0]["response"]["min_us"]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{point}"));
+        let near = point["label"].as_str().unwrap().starts_with("here");
+        assert_eq!(least_us < 20_000.0, near, "{point}");
+    }
+}

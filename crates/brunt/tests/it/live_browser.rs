@@ -1,0 +1,506 @@
+//! The page of `brunt serve` in Chromium, against the program itself: an experiment is composed, started, watched through a
+//! fault, and its result compared with another one; with a mouse, and with the keyboard alone.
+
+#[allow(dead_code)]
+#[path = "../../../brunt-report/tests/it/support/browser.rs"]
+mod browser;
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::support::TempDir;
+use browser::{Browser, axe_script};
+use serde_json::{Value, json};
+
+/// Four runs of two seconds each on memory, slower for one of them.
+const TEXT: &str = "# why it is made\nname = \"composed\"\nrepetitions = 4\n\n[targets.disk]\nurl = \"memory:8MiB\"\n\n\
+    [workloads.mixed]\nread = 0.5\nqueue_depth = 4 # as many as the array takes\ninterval = \"100ms\"\n\
+    stop = { time = \"2s\" }\n\n[[fault]]\nname = \"slow disk\"\ntarget = \"disk\"\nstorage = \"slow:5ms\"\nat = \"500ms\"\nfor = \"1s\"\n";
+
+/// A server that goes on; killed at the end.
+struct Server {
+    child: Child,
+    /// `http://127.0.0.1:PORT`
+    origin: String,
+    /// What stands behind the address: `/#token=…`
+    token: String,
+    results: PathBuf,
+    _folder: TempDir,
+}
+
+impl Server {
+    fn start() -> Server {
+        let folder = TempDir::new("live-browser");
+        let results = folder.join("results");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_brunt"))
+            .args(["serve", "127.0.0.1:0", "--results"])
+            .arg(&results)
+            .current_dir(folder.join("."))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("brunt");
+        let mut said = BufReader::new(child.stdout.take().expect("piped"));
+        let mut first = String::new();
+        said.read_line(&mut first).expect("a line");
+        let address = first
+            .trim()
+            .split("http://")
+            .nth(1)
+            .unwrap_or_else(|| panic!("an address: {first}"));
+        let (host, token) = address.split_once('/').expect("a path");
+        let (origin, token) = (format!("http://{host}"), format!("/{token}"));
+        Server {
+            child,
+            origin,
+            token,
+            results,
+            _folder: folder,
+        }
+    }
+
+    /// Summaries of its results, the oldest first.
+    fn summaries(&self) -> Vec<Value> {
+        let found = std::fs::read_dir(&self.results).expect("a folder");
+        let mut files: Vec<PathBuf> = found
+            .map(|entry| entry.expect("an entry").path().join("summary.json"))
+            .collect();
+        files.retain(|file| file.exists());
+        files.sort_by_key(|file| {
+            file.metadata()
+                .and_then(|data| data.modified())
+                .expect("a time")
+        });
+        let read = |file: &PathBuf| std::fs::read_to_string(file).expect("a summary");
+        files
+            .iter()
+            .map(|file| serde_json::from_str(&read(file)).expect("JSON"))
+            .collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let pid =
+            rustix::process::Pid::from_raw(self.child.id() as i32).expect("a process's number");
+        // As Ctrl-C, so that a run under way ends, too.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+        let _ = self.child.wait();
+    }
+}
+
+fn browser() -> Option<(tempfile::TempDir, Browser)> {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    Browser::start(folder.path()).map(|browser| (folder, browser))
+}
+
+/// The link, button or field that says this.
+fn named(name: &str) -> String {
+    format!(
+        "[...document.querySelectorAll('a, button, label, input, select')].find((one) => \
+           (one.ariaLabel ?? one.textContent).trim() === {} && one.checkVisibility())",
+        json!(name)
+    )
+}
+
+/// The control of the form with this label.
+fn labelled(label: &str) -> String {
+    let of = json!(label);
+    format!(
+        "[...document.querySelectorAll('.field input')].find((one) => one.labels[0]?.textContent === {of})"
+    )
+}
+
+/// Types a text in place of what a control of the form has.
+fn fill(browser: &mut Browser, label: &str, text: &str) {
+    let control = labelled(label);
+    browser.click(&control);
+    browser.evaluate(&format!("{control}.select()"));
+    browser.call("Input.insertText", json!({ "text": text }));
+    browser.key("Tab", false);
+}
+
+/// The text that is being composed.
+const COMPOSED: &str = "[...document.querySelector('.editor').shadowRoot.querySelectorAll('.cm-line')]\
+    .map((one) => one.textContent).join('\\n')";
+
+fn composed(browser: &mut Browser) -> String {
+    browser
+        .evaluate(COMPOSED)
+        .as_str()
+        .expect("text")
+        .to_string()
+}
+
+/// Waits until an expression is true.
+fn until(browser: &mut Browser, what: &str) {
+    let look = format!(
+        "new Promise((done) => {{ let left = 1200; const look = () => {{ \
+           if ({what}) done(true); else if (--left === 0) done(false); else setTimeout(look, 50); }}; look(); }})"
+    );
+    assert_eq!(
+        browser.evaluate(&look),
+        true,
+        "{what}; the page says: {}",
+        browser.evaluate("document.body.innerText")
+    );
+}
+
+/// Chooses from a list what it shows as this.
+fn choose(browser: &mut Browser, list: &str, what: &str) {
+    let found = browser.evaluate(&format!(
+        "((list) => {{ const found = [...list.options].find((one) => one.textContent === {what}); \
+           if (!found) return false; list.value = found.value; \
+           list.dispatchEvent(new Event('change', {{ bubbles: true }})); return true; }})({list})",
+        what = json!(what)
+    ));
+    assert_eq!(found, true, "{what} in {list}");
+}
+
+/// Begins with an example.
+fn take_example(browser: &mut Browser, title: &str) {
+    let list = "document.querySelector('main .row select')";
+    until(browser, &format!("{list}?.options.length > 5"));
+    choose(browser, list, title);
+    browser.click(&named("Start from it"));
+}
+
+/// Watches the experiment under way through its fault to its end.
+fn watch(browser: &mut Browser) {
+    until(browser, "location.hash === '#/watch'");
+    browser.text_with(" of 4: disk mixed");
+    browser.text_with("slow disk at");
+    browser.text_with("in effect");
+    // A whole run's figures, its fault over, and the end.
+    browser.text_with("The figures of the whole run, as in its report");
+    browser.text_with("The experiment is over.");
+    browser.text_with("Run 4 of 4");
+}
+
+/// The figures of each run on the page are those of its result, to the last digit.
+fn figures_agree(browser: &mut Browser, summary: &Value) {
+    let shown = browser.evaluate(
+        "[...document.querySelectorAll('tr[data-order]')].map((row) => [Number(row.dataset.order), Object.fromEntries( \
+           [...row.querySelectorAll('data')].map((one) => [one.dataset.figure, Number(one.value)]))])",
+    );
+    let runs = summary["points"][0]["runs"].as_array().expect("runs");
+    assert_eq!(shown.as_array().expect("rows").len(), runs.len());
+    for row in shown.as_array().expect("rows") {
+        let run = runs
+            .iter()
+            .find(|run| run["order"] == row[0])
+            .expect("this run");
+        let figures = row[1].as_object().expect("figures");
+        assert_eq!(figures.len(), 8, "{figures:?}");
+        for (name, value) in figures {
+            let kept = run.get(name).unwrap_or(&run["response"][name]);
+            assert_eq!(value.as_f64(), kept.as_f64(), "{name} of run {}", row[0]);
+        }
+    }
+    // The large figures above the charts are the last run's.
+    let large = browser.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('dl[data-whole] data')].map((one) => \
+           [one.dataset.figure, Number(one.value)]))",
+    );
+    let last = runs
+        .iter()
+        .find(|run| run["order"] == 3)
+        .expect("the last run");
+    assert_eq!(
+        large["p99_us"].as_f64(),
+        last["response"]["p99_us"].as_f64()
+    );
+    assert_eq!(large["measured_s"].as_f64(), last["measured_s"].as_f64());
+}
+
+/// The page in the frame, as it was sent.
+fn framed(browser: &mut Browser) -> String {
+    until(browser, "document.querySelector('iframe') !== null");
+    let page = browser
+        .evaluate("fetch(document.querySelector('iframe').src).then((answer) => answer.text())");
+    page.as_str().expect("text").to_string()
+}
+
+#[test]
+fn compose_run_watch_and_compare_with_a_mouse() {
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
+    let server = Server::start();
+    browser.visit(&server.origin, &server.token, 1280, false);
+    browser.click(&named("Compose"));
+    browser.click("document.querySelector('.editor')");
+    browser.call("Input.insertText", json!({ "text": TEXT }));
+    browser.text_with("4 runs of 1 point");
+    browser.text_with("It writes to memory:8MiB.");
+    browser.text_with("fault 1");
+    // A mistake is marked in the form and in the text; the form mends it, and the comments stay.
+    fill(&mut browser, "interval", "5 parsecs");
+    browser.text_with("1 problem");
+    until(
+        &mut browser,
+        &format!("{}.ariaInvalid === 'true'", labelled("interval")),
+    );
+    until(
+        &mut browser,
+        "document.querySelector('.editor').shadowRoot.querySelector('.cm-lint-marker-error') !== null",
+    );
+    assert_eq!(
+        browser.evaluate(&format!("{}.disabled", named("Start"))),
+        true
+    );
+    fill(&mut browser, "interval", "100ms");
+    fill(&mut browser, "queue depth", "8");
+    browser.text_with("4 runs of 1 point");
+    assert_eq!(
+        composed(&mut browser).trim(),
+        TEXT.replace("queue_depth = 4", "queue_depth = 8").trim()
+    );
+    assert!(
+        browser
+            .evaluate("document.querySelectorAll('rect.fault').length")
+            .as_u64()
+            == Some(1)
+    );
+    browser.picture("compose", 3000);
+    browser.click(&named("Start"));
+    watch(&mut browser);
+    figures_agree(&mut browser, &server.summaries()[0]);
+    // Back to what was composed, and once more.
+    browser.evaluate("history.back()");
+    browser.text_with("4 runs of 1 point");
+    assert!(composed(&mut browser).contains("queue_depth = 8 # as many as the array takes"));
+    browser.click(&named("Start"));
+    watch(&mut browser);
+    figures_agree(&mut browser, &server.summaries()[1]);
+    browser.click(&named("Results"));
+    until(
+        &mut browser,
+        "document.querySelectorAll('tbody input[type=checkbox]').length === 2",
+    );
+    for row in [1, 0] {
+        browser.click(&format!(
+            "document.querySelectorAll('tbody input[type=checkbox]')[{row}]"
+        ));
+    }
+    browser.click(&named("Compare"));
+    until(&mut browser, "location.hash.startsWith('#/compare/')");
+    let page = framed(&mut browser);
+    assert!(
+        page.contains("composed") && page.contains("compar"),
+        "{}",
+        &page[..page.len().min(400)]
+    );
+    browser.picture("compare", 3000);
+    // A search that finds nothing, and one that does; its address names it.
+    browser.evaluate("location.hash = '#/results?search=nothing-has-this'");
+    browser.text_with("No result has these words.");
+    browser.evaluate("location.hash = '#/results?search=composed'");
+    until(
+        &mut browser,
+        "document.querySelectorAll('tbody input[type=checkbox]').length === 2",
+    );
+    assert_eq!(browser.complaints, Vec::<String>::new());
+}
+
+/// Presses Tab, or Shift and Tab, until an expression is true of the element that has the focus.
+fn tab_to(browser: &mut Browser, shift: bool, wanted: &str) {
+    let mut seen = Vec::new();
+    for _ in 0..200 {
+        browser.key("Tab", shift);
+        let is = browser.evaluate(&format!(
+            "((one) => Boolean({wanted}))(document.activeElement)"
+        ));
+        if is == true {
+            return;
+        }
+        seen.push(browser.evaluate("document.activeElement.outerHTML.slice(0, 60)"));
+    }
+    panic!("{wanted} is not reached: {seen:?}");
+}
+
+#[test]
+fn compose_run_watch_and_compare_with_the_keyboard() {
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
+    let server = Server::start();
+    browser.visit(&server.origin, &server.token, 1280, false);
+    browser.text_with("Compose");
+    for time in 0..2 {
+        tab_to(&mut browser, time > 0, "one.textContent === 'Compose'");
+        browser.key("Enter", false);
+        until(
+            &mut browser,
+            "document.querySelector('.editor')?.shadowRoot != null",
+        );
+        if time == 0 {
+            tab_to(&mut browser, false, "one.classList.contains('editor')");
+            browser.call("Input.insertText", json!({ "text": TEXT }));
+        } else {
+            tab_to(
+                &mut browser,
+                false,
+                "one.textContent === 'Start' && !one.disabled",
+            );
+        }
+        browser.text_with("4 runs of 1 point");
+        if time == 0 {
+            tab_to(
+                &mut browser,
+                true,
+                "one.textContent === 'Start' && !one.disabled",
+            );
+        }
+        browser.key("Enter", false);
+        watch(&mut browser);
+        figures_agree(&mut browser, &server.summaries()[time]);
+    }
+    tab_to(&mut browser, false, "one.textContent === 'Open the result'");
+    browser.key("Enter", false);
+    let report = framed(&mut browser);
+    assert!(
+        report.contains("composed"),
+        "{}",
+        &report[..report.len().min(400)]
+    );
+    tab_to(&mut browser, true, "one.textContent === 'Results'");
+    browser.key("Enter", false);
+    until(
+        &mut browser,
+        "document.querySelectorAll('tbody input[type=checkbox]').length === 2",
+    );
+    for _ in 0..2 {
+        tab_to(
+            &mut browser,
+            false,
+            "one.type === 'checkbox' && !one.checked",
+        );
+        browser.key(" ", false);
+    }
+    tab_to(
+        &mut browser,
+        true,
+        "one.textContent === 'Compare' && !one.disabled",
+    );
+    browser.key("Enter", false);
+    until(&mut browser, "location.hash.startsWith('#/compare/')");
+    assert!(framed(&mut browser).contains("composed"));
+    assert_eq!(browser.complaints, Vec::<String>::new());
+}
+
+/// What the form adds is in the text at once; what it takes away leaves the text as it was.
+#[test]
+fn the_form_adds_renames_and_removes() {
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
+    let server = Server::start();
+    browser.visit(&server.origin, &server.token, 1280, false);
+    browser.click(&named("Compose"));
+    take_example(&mut browser, "an emulated array under a growing queue");
+    browser.text_with("12 runs of 3 points");
+    let before = composed(&mut browser);
+    let has = |browser: &mut Browser, what: &str| {
+        let look = format!("({COMPOSED}).includes({})", json!(what));
+        until(browser, &look);
+    };
+    browser.click("document.querySelector('input[placeholder=\"name of a new target\"]')");
+    browser.call("Input.insertText", json!({ "text": "second" }));
+    browser.key("Enter", false);
+    has(&mut browser, "[targets.second]");
+    let name =
+        "[...document.querySelectorAll('legend .name')].find((one) => one.value === 'second')";
+    browser.click(name);
+    browser.evaluate(&format!("{name}.select()"));
+    browser.call("Input.insertText", json!({ "text": "third" }));
+    browser.key("Tab", false);
+    has(&mut browser, "[targets.third]");
+    let add = "[...document.querySelectorAll('.add select')].find((one) => one.labels[0].textContent === 'Add to third')";
+    until(&mut browser, &format!("{add} !== undefined"));
+    choose(&mut browser, add, "url");
+    has(&mut browser, "[targets.third]\nurl = ");
+    browser.click("document.querySelector('button[aria-label=\"remove target third\"]')");
+    until(&mut browser, &format!("!({COMPOSED}).includes('third')"));
+    assert_eq!(composed(&mut browser), before);
+    assert_eq!(browser.complaints, Vec::<String>::new());
+}
+
+/// Without its token the page asks for it; with it, a run is started, and stopped before its time with what it has.
+#[test]
+fn the_token_is_asked_for_and_a_run_is_stopped() {
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
+    let server = Server::start();
+    browser.visit(&server.origin, "/#/compose", 1280, false);
+    browser.text_with("Text");
+    let text = "name = \"long\"\n[targets.a]\nurl = \"memory:1MiB\"\n[workloads.w]\n\
+                arrival = { kind = \"open\", rate = 100 }\ninterval = \"100ms\"\nstop = { time = \"600s\" }\n";
+    browser.click("document.querySelector('.editor')");
+    browser.call("Input.insertText", json!({ "text": text }));
+    browser.click("document.querySelector('[role=alert] input')");
+    browser.call(
+        "Input.insertText",
+        json!({ "text": format!("{}{}", server.origin, server.token) }),
+    );
+    browser.click(&named("Use it"));
+    browser.text_with("5 runs of 1 point");
+    browser.click(&named("Start"));
+    browser.text_with("Run 1 of 5");
+    until(
+        &mut browser,
+        "document.querySelectorAll('details tbody tr').length > 2",
+    );
+    browser.click(&named("Stop the run"));
+    browser.text_with("The experiment ended early");
+    assert_eq!(server.summaries()[0]["complete"], false);
+}
+
+/// axe-core finds nothing in any view, and nothing stands beyond a phone's edge, in light and dark.
+#[test]
+fn every_view_is_accessible_and_fits_a_phone() {
+    let Some(script) = axe_script() else { return };
+    let Some((_folder, mut browser)) = browser() else {
+        return;
+    };
+    let server = Server::start();
+    browser.visit(&server.origin, &server.token, 1280, false);
+    for (width, dark) in [(360, true), (1280, false)] {
+        for (view, text) in [
+            ("#/watch", "No run under way"),
+            ("#/compose", "Ctrl-Space"),
+            ("#/results", "No results yet."),
+            ("#/compare/a/b", "Before: a"),
+        ] {
+            browser.visit(&server.origin, "/", width, dark);
+            browser.text_with("Compose");
+            browser.evaluate(&format!("location.hash = {}", json!(view)));
+            browser.text_with(text);
+            match view {
+                "#/compose" => {
+                    take_example(&mut browser, "two seconds far away");
+                    browser.text_with("In words");
+                }
+                // There is no such result, which is said.
+                "#/compare/a/b" => until(
+                    &mut browser,
+                    "document.querySelector('[role=alert]') !== null",
+                ),
+                _ => {}
+            }
+            assert_eq!(
+                browser.axe(&script),
+                Value::Array(Vec::new()),
+                "{view} at {width}, dark: {dark}"
+            );
+            let widest = browser
+                .evaluate("document.documentElement.scrollWidth")
+                .as_u64()
+                .expect("a width");
+            assert!(widest <= u64::from(width), "{view}: {widest}");
+        }
+    }
+}

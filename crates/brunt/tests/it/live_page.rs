@@ -1,0 +1,312 @@
+//! The live page of `brunt run --serve`, as a browser asks for it: while a run with a fault goes on, also out of a lab, and
+//! at its end. Who is answered at all is tested in `brunt-web`.
+
+use crate::support;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use crate::support::live_events::LiveEvents;
+use crate::support::{TempDir, alone, experiment, skip};
+use serde_json::Value;
+
+/// A run that serves its page; killed at the end.
+struct Served {
+    child: Child,
+    said: BufReader<ChildStderr>,
+    address: String,
+}
+
+impl Served {
+    /// Starts it, and takes the address from the first line; what it said where that is another one.
+    fn start(command: &mut Command) -> Result<Served, String> {
+        command
+            .args(["--serve", "127.0.0.1:0"])
+            .stdin(Stdio::null());
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("brunt");
+        let mut said = BufReader::new(child.stderr.take().expect("piped"));
+        let mut first = String::new();
+        said.read_line(&mut first).expect("a line");
+        let address = first
+            .trim()
+            .strip_prefix("brunt: live page at http://")
+            .and_then(|rest| Some(rest.split_once("/#token=")?.0.to_string()));
+        match address {
+            Some(address) => Ok(Served {
+                child,
+                said,
+                address,
+            }),
+            None => {
+                let _ = said.read_to_string(&mut first);
+                let _ = child.wait();
+                Err(first)
+            }
+        }
+    }
+
+    fn events(&self) -> LiveEvents {
+        LiveEvents::of(&self.address)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn kind(frame: &Value) -> &str {
+    frame["frame"].as_str().expect("its kind")
+}
+
+/// Two runs in a lab with a fault: the page is served outside, shows the fault as it comes and goes, and its figures of a
+/// run are those of `summary.json`. The run ends though the viewer is still there.
+#[test]
+fn a_run_in_a_lab_is_watched_to_its_end() {
+    let folder = TempDir::new("live-page");
+    let text = "name = \"watched\"\nrepetitions = 2\n[lab]\nhosts = [\"a\", \"b\"]\n[lab.links.wire]\n\
+                between = [\"a\", \"b\"]\nrate = \"1Gb/s\"\n[targets.disk]\nserve = \"memory:4MiB\"\nhost = \"b\"\n\
+                [workloads.mixed]\nread = 0.5\nqueue_depth = 2\ninterval = \"50ms\"\nstop = { time = \"3s\" }\n\
+                [[fault]]\nname = \"far\"\nlink = \"wire\"\nset = { delay = \"20ms\" }\nat = \"1s\"\nfor = \"1s\"\n";
+    let mut served = match Served::start(&mut experiment(&folder, text)) {
+        Ok(served) => served,
+        Err(said)
+            if said.contains("cannot create the namespaces") || said.contains("/dev/net/tun") =>
+        {
+            return skip("user namespaces and /dev/net/tun");
+        }
+        Err(said) => panic!("{said}"),
+    };
+    let frames: Vec<Value> = served.events().collect();
+    let of = |what: &str| {
+        frames
+            .iter()
+            .filter(|frame| kind(frame) == what)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (kind(&frames[0]), kind(frames.last().expect("some"))),
+        ("plan", "ends")
+    );
+    assert_eq!(frames[0]["experiment"], "watched");
+    assert_eq!(
+        frames[0]["faults"][0],
+        serde_json::json!(["far", "link", "link wire"])
+    );
+    assert_eq!(
+        (
+            of("run-begins").len(),
+            of("run-starts").len(),
+            of("run-ends").len()
+        ),
+        (2, 2, 2)
+    );
+    // Injected and taken away, in each run.
+    let ends: Vec<bool> = of("fault")
+        .iter()
+        .map(|fault| fault["end_s"].is_number())
+        .collect();
+    assert_eq!(ends.iter().filter(|end| **end).count(), 2, "{ends:?}");
+    assert!(ends.contains(&false), "{ends:?}");
+    // Intervals of 50 ms are shown five together; samples of both hosts and of this machine.
+    let stretches = of("stretch");
+    assert!((10..=26).contains(&stretches.len()), "{}", stretches.len());
+    assert!(stretches.iter().all(|one| {
+        one["kinds"]
+            .as_array()
+            .is_some_and(|kinds| kinds.len() == 2)
+    }));
+    let worst = stretches
+        .iter()
+        .filter_map(|one| one["response"]["max_us"].as_f64())
+        .fold(0.0, f64::max);
+    assert!(worst >= 40_000.0, "the fault's round trip is seen: {worst}");
+    let hosts: std::collections::BTreeSet<&str> = of("sample")
+        .iter()
+        .filter_map(|sample| sample["host"].as_str())
+        .collect();
+    assert_eq!(hosts.into_iter().collect::<Vec<_>>(), ["a", "b", "local"]);
+    let mut said = String::new();
+    served.said.read_to_string(&mut said).expect("text");
+    assert!(served.child.wait().expect("it ends").success(), "{said}");
+    // Each line of the terminal is in the log, too.
+    let notes: Vec<&str> = of("note")
+        .iter()
+        .filter_map(|note| note["text"].as_str())
+        .collect();
+    for line in said.lines().filter_map(|line| line.strip_prefix("brunt: ")) {
+        assert!(notes.contains(&line), "{line} is not in {notes:?}");
+    }
+    let summary = std::fs::read_to_string(folder.join("results/summary.json")).expect("a summary");
+    let summary: Value = serde_json::from_str(&summary).expect("JSON");
+    for (frame, run) in of("run-ends")
+        .iter()
+        .zip(summary["points"][0]["runs"].as_array().expect("runs"))
+    {
+        for key in [
+            "requests_per_second",
+            "bytes_per_second",
+            "response",
+            "measured_s",
+            "losses",
+        ] {
+            assert_eq!(frame[key], run[key], "{key}");
+        }
+    }
+    let end = frames.last().expect("some");
+    assert_eq!(
+        (&end["trouble"], &end["frames_lost"]),
+        (&Value::Null, &Value::from(0))
+    );
+    assert!(
+        end["report"]
+            .as_str()
+            .is_some_and(|page| std::path::Path::new(page).exists()),
+        "{end}"
+    );
+}
+
+/// Whoever comes late gets the past, and Ctrl-C ends the run, with the reason for those who look.
+#[test]
+fn an_interrupted_run_says_so() {
+    let folder = TempDir::new("live-page");
+    let text = "name = \"x\"\n[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\narrival = { kind = \"open\", rate = 100 }\n\
+                interval = \"250ms\"\nstop = { time = \"600s\" }\n";
+    let mut served =
+        Served::start(&mut experiment(&folder, text)).unwrap_or_else(|said| panic!("{said}"));
+    served
+        .events()
+        .find(|frame| kind(frame) == "stretch")
+        .expect("a stretch");
+    let mut late = served.events();
+    let past: Vec<Value> = late
+        .by_ref()
+        .take_while(|frame| kind(frame) != "now")
+        .collect();
+    assert!(
+        past.iter().any(|frame| kind(frame) == "run-starts"),
+        "{past:?}"
+    );
+    assert!(
+        past.iter().any(|frame| kind(frame) == "stretch"),
+        "{past:?}"
+    );
+    let pid = rustix::process::Pid::from_raw(served.child.id() as i32).expect("a process's number");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is ours");
+    let end = late.find(|frame| kind(frame) == "ends").expect("the end");
+    assert_eq!(end["trouble"], "interrupted");
+    assert_eq!(served.child.wait().expect("it ends").code(), Some(1));
+}
+
+/// A replay has its page as an experiment has.
+#[test]
+fn a_replay_is_watched() {
+    let mut command = support::brunt();
+    let trace = support::root().join("testdata/mysql-minutes.load.gz");
+    command
+        .arg("replay")
+        .arg(trace)
+        .args(["null:64GiB", "--for", "45s", "--speed", "15"]);
+    let mut served = Served::start(&mut command).unwrap_or_else(|said| panic!("{said}"));
+    let frames: Vec<Value> = served.events().collect();
+    let of = |what: &str| {
+        frames
+            .iter()
+            .filter(|frame| kind(frame) == what)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (kind(&frames[0]), kind(frames.last().expect("some"))),
+        ("plan", "ends")
+    );
+    assert_eq!(frames[0]["experiment"], "replay");
+    assert_eq!(
+        (
+            of("run-begins").len(),
+            of("run-starts").len(),
+            of("run-ends").len()
+        ),
+        (1, 1, 1)
+    );
+    let completed = |frames: &[&Value]| {
+        frames
+            .iter()
+            .filter_map(|one| one["completed"].as_u64())
+            .sum::<u64>()
+    };
+    assert!(!of("stretch").is_empty() && completed(&of("stretch")) > 0);
+    assert!(
+        of("run-ends")[0]["requests_per_second"]
+            .as_f64()
+            .is_some_and(|rate| rate > 0.0)
+    );
+    served.child.wait().expect("it ends");
+}
+
+/// What viewers cost is measured: each side has its runs, and each viewer saw its run to the end.
+#[test]
+fn the_cost_of_viewers_is_measured() {
+    let _alone = alone(); // Compares rates.
+    let mut command = support::brunt();
+    command.args([
+        "--json",
+        "bench",
+        "page",
+        "--seconds",
+        "1",
+        "--rounds",
+        "2",
+        "--viewers",
+        "3",
+    ]);
+    let output = command.output().expect("brunt");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for side in ["no page", "page, nobody looks", "page, viewers"] {
+        for figure in ["rates", "cpu_ns"] {
+            let values = found[side][figure]
+                .as_array()
+                .unwrap_or_else(|| panic!("{side}: {found}"));
+            assert!(
+                values.len() == 2 && values.iter().all(|value| value.as_f64() > Some(0.0)),
+                "{side} {values:?}"
+            );
+        }
+    }
+    assert!(
+        found["ratio of viewers"]["rate"]["ratio"].is_number(),
+        "{found}"
+    );
+}
+
+/// An address that is taken, and one that is none, are plain errors before anything is opened.
+#[test]
+fn bad_addresses_are_refused() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound").to_string();
+    let text =
+        "name = \"x\"\n[targets.a]\nurl = \"null:1MiB\"\n[workloads.w]\nstop = { requests = 1 }\n";
+    let check = |address: &str, status: i32, reason: &str| {
+        let folder = TempDir::new("live-page");
+        let output = experiment(&folder, text)
+            .args(["--serve", address])
+            .output()
+            .expect("brunt");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{said}");
+        assert!(said.contains(reason), "{said}");
+        assert!(!folder.join("results/summary.json").exists());
+    };
+    check(
+        &address,
+        1,
+        &format!("cannot serve the live page at {address}"),
+    );
+    check("x.toml", 2, "the experiment before '--serve'");
+}

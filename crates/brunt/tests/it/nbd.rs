@@ -1,0 +1,876 @@
+//! The NBD client against servers nobody here wrote: nbdkit, qemu-nbd, qemu-storage-daemon. Each test has servers of
+//! its own, on Unix sockets or free ports; data is checked in the server's file, not through NBD.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use crate::support::pki::certificates;
+use crate::support::{brunt, eventually, need, run_within};
+use brunt_block::device::Allocation;
+use brunt_block::{
+    Backend, Completion, Device, DeviceError, Op, RefusalKind, Request, Ring, RingConfig,
+    open_url_with, turn,
+};
+use brunt_store::nbd::said;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+
+/// A server in the foreground on a Unix socket; its folder has a `disk`.
+struct Server {
+    child: Child,
+    command: Vec<String>,
+    folder: TempDir,
+}
+
+/// Sockets have short paths: not in the build's folder.
+fn folder() -> TempDir {
+    tempfile::Builder::new().prefix("nbd").tempdir().unwrap()
+}
+
+fn disk(folder: &TempDir, bytes: u64) -> PathBuf {
+    let path = folder.path().join("disk");
+    fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+    path
+}
+
+impl Server {
+    /// `SOCKET` and `DISK` stand for paths in the folder.
+    fn start(folder: TempDir, words: &[&str]) -> Server {
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let word = |word: &&str| {
+            word.replace("SOCKET", &path("socket"))
+                .replace("DISK", &path("disk"))
+        };
+        let command: Vec<String> = words.iter().map(word).collect();
+        let child = Server::spawn(&command);
+        let mut server = Server {
+            child,
+            command,
+            folder,
+        };
+        server.wait();
+        server
+    }
+
+    fn spawn(command: &[String]) -> Child {
+        let mut started = Command::new(&command[0]);
+        // Servers tell each injected error.
+        started
+            .args(&command[1..])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        started
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    }
+
+    fn wait(&mut self) {
+        // A path is there before somebody listens at it, and some servers serve one connection only: the kernel says.
+        let line_end = format!(" {}", self.folder.path().join("socket").display());
+        let listens =
+            |line: &str| line.ends_with(&line_end) && line.split(' ').nth(3) == Some("00010000");
+        let child = &mut self.child;
+        eventually("a server's socket", 20, || {
+            assert!(child.try_wait().unwrap().is_none(), "the server ended");
+            fs::read_to_string("/proc/net/unix")
+                .unwrap()
+                .lines()
+                .any(listens)
+        });
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let _ = fs::remove_file(self.folder.path().join("socket"));
+    }
+
+    fn restart(&mut self) {
+        self.child = Server::spawn(&self.command);
+        self.wait();
+    }
+
+    fn url(&self, export: &str, options: &str) -> String {
+        let socket = self.folder.path().join("socket");
+        let join = if options.is_empty() { "" } else { "&" };
+        format!(
+            "nbd+unix:///{export}?socket={}{join}{options}",
+            socket.display()
+        )
+    }
+
+    fn disk(&self) -> PathBuf {
+        self.folder.path().join("disk")
+    }
+
+    fn open(&self, options: &str) -> Arc<dyn Backend> {
+        let url = self.url("", options);
+        open_url_with(&url, brunt_store::BACKENDS, false)
+            .unwrap_or_else(|error| panic!("{url}: {error}"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// nbdkit with these words behind its socket.
+fn nbdkit(folder: TempDir, words: &[&str]) -> Option<Server> {
+    need("nbdkit", "nbdkit")?;
+    Some(Server::start(
+        folder,
+        &[&["nbdkit", "-f", "-U", "SOCKET"], words].concat(),
+    ))
+}
+
+fn qemu_nbd(folder: TempDir, words: &[&str]) -> Option<Server> {
+    need("qemu-nbd", "qemu-utils")?;
+    let fixed = ["qemu-nbd", "-t", "-e", "8", "-k", "SOCKET", "-f", "raw"];
+    Some(Server::start(folder, &[&fixed, words, &["DISK"]].concat()))
+}
+
+fn storage_daemon(folder: TempDir) -> Option<Server> {
+    need("qemu-storage-daemon", "qemu-system-common")?;
+    let file = "driver=file,node-name=f,filename=DISK,discard=unmap";
+    let null = "driver=null-co,node-name=n,size=1048576,read-zeroes=on";
+    let listen = "addr.type=unix,addr.path=SOCKET,max-connections=16";
+    let words = [
+        "qemu-storage-daemon",
+        "--blockdev",
+        file,
+        "--blockdev",
+        null,
+        "--nbd-server",
+        listen,
+        "--export",
+        "type=nbd,id=e,node-name=f,name=,writable=on,description=a file",
+        "--export",
+        "type=nbd,id=m,node-name=n,name=other",
+    ];
+    let mut server = Server::start(folder, &words);
+    // It listens before it has its exports.
+    eventually("the exports", 20, || {
+        assert!(server.child.try_wait().unwrap().is_none());
+        open_url_with(&server.url("other", ""), brunt_store::BACKENDS, false).is_ok()
+    });
+    Some(server)
+}
+
+fn io(words: &[&str]) -> Value {
+    let mut command = brunt();
+    command.args(["--json", "io"]).args(words);
+    let output = run_within(&mut command, 60);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{words:?}: {}\n{text}\n{error}",
+        output.status
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn sha256sum(path: &Path) -> String {
+    let output = Command::new("sha256sum").arg(path).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()[..64].to_string()
+}
+
+/// One thread's hand on a backend.
+struct Hand {
+    ring: Ring,
+    device: Box<dyn Device>,
+}
+
+impl Hand {
+    fn on(backend: &dyn Backend, depth: u32) -> Hand {
+        let ring = Ring::new(RingConfig::default()).unwrap();
+        let device = backend.open(&ring, depth).unwrap();
+        Hand { ring, device }
+    }
+
+    fn request(&self, tag: u64, op: Op, offset: u64, len: u64) -> Request {
+        let moves_data = matches!(op, Op::Read | Op::Write);
+        let buf = if moves_data {
+            self.ring.pool().take(len as usize)
+        } else {
+            brunt_block::Buf::empty()
+        };
+        Request {
+            tag,
+            op,
+            offset,
+            len,
+            buf,
+            force_unit_access: false,
+        }
+    }
+
+    /// Runs all to their end, in order of tags.
+    fn run(&mut self, requests: Vec<Request>) -> Vec<Completion> {
+        let (mut batch, mut done) = (VecDeque::from(requests), Vec::new());
+        while !batch.is_empty() || self.device.outstanding() > 0 {
+            turn::turn(&self.ring, &mut *self.device, &mut batch, &mut done).unwrap();
+        }
+        done.sort_by_key(|one| one.tag);
+        done
+    }
+
+    fn one(&mut self, op: Op, offset: u64, len: u64) -> Completion {
+        let request = self.request(0, op, offset, len);
+        self.run(vec![request]).pop().unwrap()
+    }
+
+    /// Writes `byte` everywhere from `offset` to `offset + len`.
+    fn write(&mut self, offset: u64, len: u64, byte: u8, fua: bool) -> Result<(), DeviceError> {
+        let mut request = self.request(0, Op::Write, offset, len);
+        request.buf.fill(byte);
+        request.force_unit_access = fua;
+        self.run(vec![request]).pop().unwrap().result
+    }
+}
+
+/// What is written is in the server's file, what is there is read, by checksums of another tool, through every server
+/// and every style of headers that it knows.
+#[test]
+fn data_is_right_on_both_sides() {
+    let check = |server: Server| {
+        for (options, bs, depth, seed) in [
+            ("headers=extended", "4k", "32", "1"),
+            ("headers=structured", "1M", "8", "2"),
+            ("", "36k", "64", "3"),
+        ] {
+            let url = server.url("", options);
+            let written = io(&["write", &url, "--bs", bs, "--depth", depth, "--seed", seed]);
+            assert_eq!(
+                written["sha256"],
+                Value::from(sha256sum(&server.disk())),
+                "{url} {bs}"
+            );
+            let verified = io(&[
+                "verify", &url, "--bs", "60k", "--depth", "16", "--seed", seed,
+            ]);
+            assert_eq!(verified["wrong_blocks"], 0, "{url}");
+        }
+        // Holes among the data, and requests over their edges.
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .open(server.disk())
+            .unwrap();
+        file.set_len(32 * MIB).unwrap();
+        for part in 0..16 {
+            file.write_all_at(&[0x5a; 70_000], part * 2 * MIB + 12_345)
+                .unwrap();
+        }
+        for options in ["", "headers=extended"] {
+            let url = server.url("", options);
+            let read = io(&["read", &url, "--bs", "3M", "--depth", "4"]);
+            assert_eq!(
+                read["sha256"],
+                Value::from(sha256sum(&server.disk())),
+                "{url}"
+            );
+            let trouble = (&read["errors"], &read["retries"], &read["complete"]);
+            assert_eq!(trouble, (&0.into(), &0.into(), &true.into()), "{read}");
+        }
+    };
+    let with_disk = || {
+        let folder = folder();
+        disk(&folder, 32 * MIB);
+        folder
+    };
+    if let Some(server) = nbdkit(with_disk(), &["file", "DISK"]) {
+        check(server);
+    }
+    if let Some(server) = qemu_nbd(with_disk(), &[]) {
+        check(server);
+    }
+    if let Some(server) = storage_daemon(with_disk()) {
+        check(server);
+    }
+}
+
+/// What the server says of an export is what the device says of itself.
+#[test]
+fn info_is_what_the_server_says() {
+    let policy = [
+        "--filter=blocksize-policy",
+        "memory",
+        "1000000",
+        "blocksize-minimum=4096",
+        "blocksize-preferred=64k",
+        "blocksize-maximum=128k",
+        "blocksize-error-policy=error",
+    ];
+    let Some(server) = nbdkit(folder(), &policy) else {
+        return;
+    };
+    let backend = server.open("");
+    let info = backend.info();
+    assert_eq!(
+        (
+            info.block_bytes,
+            info.physical_block_bytes,
+            info.transfer_bytes_max
+        ),
+        (4096, 65536, 131_072)
+    );
+    assert_eq!(info.size_bytes, 1_000_000 / 4096 * 4096);
+    assert!(
+        info.remarks().any(|note| note.contains("left out")),
+        "{info:?}"
+    );
+    let mut hand = Hand::on(&*backend, 4);
+    assert_eq!(hand.write(0, 131_072, 7, false), Ok(()));
+    assert_eq!(
+        hand.one(Op::Read, 512, 512).result,
+        Err(DeviceError::OutOfRange)
+    );
+    assert_eq!(
+        hand.one(Op::Read, 0, 135_168).result,
+        Err(DeviceError::OutOfRange)
+    );
+    let error = open_url_with(&server.url("", "block=512"), brunt_store::BACKENDS, false);
+    assert!(
+        error
+            .err()
+            .unwrap()
+            .to_string()
+            .contains("4096 bytes that the server takes")
+    );
+
+    let server = nbdkit(folder(), &["-r", "-e", "e", "memory", "1M"]).unwrap();
+    let backend = open_url_with(&server.url("e", ""), brunt_store::BACKENDS, false).unwrap();
+    assert!(backend.info().read_only);
+    let mut hand = Hand::on(&*backend, 1);
+    assert_eq!(
+        hand.write(0, 512, 1, false),
+        Err(DeviceError::Os(rustix::io::Errno::ROFS.raw_os_error()))
+    );
+    assert_eq!(hand.one(Op::Read, 0, 4096).result, Ok(()));
+}
+
+/// Servers of every age are understood: without each handshake flag, without structured replies, of the oldstyle.
+#[test]
+fn old_handshakes() {
+    let options: [(&[&str], &str); 5] = [
+        (&["--mask-handshake=0"], "NBD: simple replies"),
+        (&["--mask-handshake=1"], "NBD: structured replies"),
+        (&["--mask-handshake=2"], "NBD: simple replies"),
+        (&["--no-sr"], "NBD: simple replies"),
+        (&["-o"], "NBD: oldstyle handshake"),
+    ];
+    for (words, fact) in options {
+        let Some(server) = nbdkit(folder(), &[words, &["memory", "4M"]].concat()) else {
+            return;
+        };
+        // The server's best, and what is asked for by default.
+        for (options, fact) in [
+            ("headers=extended", fact),
+            ("", &fact.replace("structured", "simple")),
+        ] {
+            let backend = server.open(options);
+            assert_eq!(backend.info().size_bytes, 4 * MIB, "{words:?}");
+            assert!(
+                backend.info().facts[0].starts_with(fact),
+                "{words:?}: {:?}",
+                backend.info().facts
+            );
+            let mut hand = Hand::on(&*backend, 8);
+            assert_eq!(hand.write(MIB, 100 * 1024, 9, false), Ok(()));
+            let read = hand.one(Op::Read, MIB - 512, 101 * 1024);
+            assert_eq!(read.result, Ok(()));
+            let expected = [vec![0; 512], vec![9; 100 * 1024], vec![0; 512]].concat();
+            assert!(read.buf[..] == expected[..], "{words:?}");
+        }
+    }
+}
+
+/// Flush, FUA, trim and zeros arrive as they were meant; nbdkit's log says what it was asked.
+#[test]
+fn commands_arrive() {
+    let folder = folder();
+    let log = folder.path().join("log");
+    let logfile = format!("logfile={}", log.display());
+    let Some(server) = nbdkit(folder, &["--filter=log", "memory", "1G", &logfile]) else {
+        return;
+    };
+    let mut hand = Hand::on(&*server.open(""), 4);
+    assert_eq!(hand.write(4096, 4096, 1, true), Ok(()));
+    for (op, offset, len) in [
+        (Op::Flush, 0, 0),
+        (Op::Unmap, 8192, 900 * MIB),
+        (Op::WriteZeroes, 4096, 512),
+    ] {
+        assert_eq!(hand.one(op, offset, len).result, Ok(()), "{op:?}");
+    }
+    let read = hand.one(Op::Read, 4096, 4096);
+    assert!(read.buf[..512] == [0; 512] && read.buf[512..] == [1; 3584]);
+    drop(hand);
+    let said = fs::read_to_string(log).unwrap();
+    for words in [
+        "Write id=1 offset=0x1000 count=0x1000 fua=1",
+        "Flush",
+        "Trim id=3 offset=0x2000 count=0x38400000 fua=0",
+        "Zero id=4 offset=0x1000 count=0x200 trim=0 fua=0",
+    ] {
+        assert!(said.contains(words), "no '{words}' in:\n{said}");
+    }
+}
+
+/// A server's errors are told as they are, with its number, and the next request is none the worse.
+#[test]
+fn errors_are_the_servers() {
+    for headers in ["structured", "simple"] {
+        let words = [
+            "--filter=error",
+            "memory",
+            "1M",
+            "error-pread=EIO",
+            "error-pread-rate=100%",
+            "error-pwrite=ENOSPC",
+            "error-pwrite-rate=100%",
+            "error-zero=EPERM",
+            "error-zero-rate=100%",
+        ];
+        let Some(server) = nbdkit(folder(), &words) else {
+            return;
+        };
+        let mut hand = Hand::on(&*server.open(&format!("headers={headers}")), 32);
+        let reads = (0..32)
+            .map(|tag| hand.request(tag, Op::Read, tag * 4096, 4096))
+            .collect();
+        for one in hand.run(reads) {
+            let error = one.result.unwrap_err();
+            assert!(
+                matches!(
+                    error,
+                    DeviceError::Refused {
+                        kind: RefusalKind::MediumError,
+                        ..
+                    }
+                ),
+                "{error:?}"
+            );
+            assert_eq!((said::said(&error), one.buf.len()), (Some(5), 4096));
+        }
+        let error = hand.write(0, 4096, 1, false).unwrap_err();
+        assert_eq!(error.to_string(), "the server answers NBD_ENOSPC (28)");
+        let error = hand.one(Op::WriteZeroes, 0, 4096).result.unwrap_err();
+        assert!(
+            matches!(
+                error,
+                DeviceError::Refused {
+                    kind: RefusalKind::Protected,
+                    ..
+                }
+            ),
+            "{error:?}"
+        );
+        assert_eq!(hand.one(Op::Flush, 0, 0).result, Ok(()));
+        assert_eq!(
+            hand.device.health().reconnects,
+            0,
+            "an error costs no connection"
+        );
+    }
+    // Some fail, some do not, in the same queue.
+    let words = ["--filter=error", "memory", "1M", "error-rate=30%"];
+    let server = nbdkit(folder(), &words).unwrap();
+    let mut hand = Hand::on(&*server.open(""), 32);
+    let reads = (0..200)
+        .map(|tag| hand.request(tag, Op::Read, tag * 4096, 4096))
+        .collect();
+    let done = hand.run(reads);
+    let failed = done.iter().filter(|one| one.result.is_err()).count();
+    assert!(
+        done.len() == 200 && (1..200).contains(&failed),
+        "{failed} of 200 at 30 %"
+    );
+}
+
+/// A server that is killed under load and comes back: every request completes, and all data is right in the end.
+#[test]
+fn a_server_that_dies_and_comes_back() {
+    let folder = folder();
+    disk(&folder, 64 * MIB);
+    let Some(mut server) = nbdkit(folder, &["file", "DISK"]) else {
+        return;
+    };
+    let backend = server.open("reconnect=120s");
+    let mut hand = Hand::on(&*backend, 16);
+    let (mut batch, mut done) = (VecDeque::new(), Vec::new());
+    for tag in 0..256 {
+        let mut request = hand.request(tag, Op::Write, tag * 256 * 1024, 256 * 1024);
+        request.buf.fill(tag as u8);
+        batch.push_back(request);
+    }
+    let mut killed = false;
+    while !batch.is_empty() || hand.device.outstanding() > 0 {
+        turn::turn(&hand.ring, &mut *hand.device, &mut batch, &mut done).unwrap();
+        if !killed && done.len() >= 64 {
+            killed = true;
+            server.kill();
+            server.restart();
+        }
+    }
+    assert_eq!(done.len(), 256);
+    assert!(
+        done.iter()
+            .all(|one| one.result == Ok(()) && one.buf.len() == 256 * 1024)
+    );
+    let health = hand.device.health();
+    assert_eq!(health.reconnects, 1, "{health:?}");
+    assert!(health.trouble.unwrap().starts_with("nbd+unix:///"));
+    let bytes = fs::read(server.disk()).unwrap();
+    for (tag, part) in bytes.chunks(256 * 1024).enumerate() {
+        assert!(part.iter().all(|&byte| byte == tag as u8), "part {tag}");
+    }
+
+    // One that comes back smaller is another export: nothing is written there.
+    server.kill();
+    fs::OpenOptions::new()
+        .write(true)
+        .open(server.disk())
+        .unwrap()
+        .set_len(MIB)
+        .unwrap();
+    server.restart();
+    assert_eq!(hand.one(Op::Read, 0, 512).result, Err(DeviceError::Gone));
+    let trouble = hand.device.health().trouble.unwrap();
+    assert!(trouble.contains("1048576 bytes, not 67108864"), "{trouble}");
+    // And one that does not come back is gone for good.
+    let mut hand = Hand::on(&*server.open("reconnect=0"), 4);
+    server.kill();
+    assert_eq!(hand.one(Op::Read, 0, 512).result, Err(DeviceError::Gone));
+    assert_eq!(hand.one(Op::Flush, 0, 0).result, Err(DeviceError::Gone));
+}
+
+/// A server that does not answer costs its time and no more; the attempts are counted.
+#[test]
+fn a_server_that_does_not_answer() {
+    let Some(server) = nbdkit(folder(), &["--filter=delay", "memory", "1M", "rdelay=3600"]) else {
+        return;
+    };
+    let mut hand = Hand::on(&*server.open("timeout=200ms&tries=2"), 4);
+    let read = hand.one(Op::Read, 0, 4096);
+    assert_eq!(
+        (read.result, read.buf.len()),
+        (Err(DeviceError::TimedOut), 4096)
+    );
+    let health = hand.device.health();
+    assert_eq!((health.timeouts, health.retries), (2, 1), "{health:?}");
+    assert!(
+        health
+            .trouble
+            .unwrap()
+            .contains("did not answer a request in time")
+    );
+}
+
+/// Several connections, for a server that says that they see the same data; others are not trusted with it.
+#[test]
+fn several_connections() {
+    let Some(server) = nbdkit(folder(), &["memory", "16M"]) else {
+        return;
+    };
+    let backend = server.open("connections=4");
+    let (mut first, mut second) = (Hand::on(&*backend, 32), Hand::on(&*backend, 32));
+    let writes = (0..64)
+        .map(|tag| {
+            let mut request = first.request(tag, Op::Write, tag * 65536, 65536);
+            request.buf.fill(tag as u8 + 1);
+            request
+        })
+        .collect();
+    assert!(first.run(writes).iter().all(|one| one.result == Ok(())));
+    for tag in 0..64 {
+        let read = second.one(Op::Read, tag * 65536, 65536);
+        assert!(
+            read.result == Ok(()) && read.buf.iter().all(|&byte| byte == tag as u8 + 1),
+            "{tag}"
+        );
+    }
+    let words = [
+        "--filter=multi-conn",
+        "memory",
+        "1M",
+        "multi-conn-mode=disable",
+    ];
+    let server = nbdkit(folder(), &words).unwrap();
+    let backend = server.open("");
+    let ring = Ring::new(RingConfig::default()).unwrap();
+    let first = backend.open(&ring, 1).unwrap();
+    let error = backend.open(&ring, 1).err().unwrap().to_string();
+    assert!(
+        error.contains("does not say CAN_MULTI_CONN") && error.contains("multi_conn=yes"),
+        "{error}"
+    );
+    drop(first);
+    assert!(
+        backend.open(&ring, 1).is_ok(),
+        "one after the other is one at a time"
+    );
+    let forced = server.open("multi_conn=yes&connections=2");
+    assert!(forced.open(&ring, 4).is_ok());
+}
+
+/// Block status tells holes from data; exports are listed; an export that does not exist is named.
+#[test]
+fn lists_and_block_status() {
+    let folder = folder();
+    let path = disk(&folder, 16 * MIB);
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[1; 65536], 4 * MIB).unwrap();
+    file.sync_all().unwrap();
+    let Some(server) = storage_daemon(folder) else {
+        return;
+    };
+    let backend = server.open("");
+    let fact = &backend.info().facts[0];
+    assert!(
+        fact.starts_with("NBD: simple replies; flags"),
+        "data has simple replies, block status better ones: {fact}"
+    );
+    assert_eq!(
+        backend.allocation(0),
+        Some((Allocation::Deallocated, 4 * MIB))
+    );
+    assert_eq!(
+        backend.allocation(4 * MIB),
+        Some((Allocation::Mapped, 65536))
+    );
+    assert!(server.open("headers=simple").allocation(0).is_none());
+    let listed = io(&["targets", &server.url("", "")]);
+    assert_eq!(
+        listed["exports"][0],
+        serde_json::json!({ "name": "", "description": "a file" })
+    );
+    assert_eq!(listed["exports"][1]["name"], "other");
+    let missing = open_url_with(&server.url("nothing", ""), brunt_store::BACKENDS, false)
+        .err()
+        .unwrap();
+    let text = missing.to_string();
+    assert!(
+        text.contains("NBD_REP_ERR_UNKNOWN") && text.contains("nothing"),
+        "{text}"
+    );
+}
+
+/// Whatever a server sends, every request comes back once, and nothing panics or waits for ever.
+#[test]
+fn hostile_servers() {
+    const GO: &[u8] = b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07";
+    let export = [
+        GO,
+        b"\0\0\0\x03\0\0\0\x0c\0\0\0\0\0\0\0\x10\0\0\x01\x01",
+        GO,
+        b"\0\0\0\x01\0\0\0\0",
+    ]
+    .concat();
+    let check = |script: &[u8], words: &str| {
+        let folder = folder();
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let url = format!(
+            "nbd+unix:///?socket={}&headers=simple&reconnect=0",
+            folder.path().join("socket").display()
+        );
+        let (script, export) = (script.to_vec(), export.clone());
+        let thread = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            socket.write_all(b"NBDMAGICIHAVEOPT\0\x03").unwrap();
+            let mut asked = [0; 4 + 16 + 4 + 2 + 6];
+            socket.read_exact(&mut asked).unwrap();
+            socket.write_all(&export).unwrap();
+            socket.read_exact(&mut [0; 28]).unwrap();
+            let _ = socket.write_all(&script);
+            let _ = socket.shutdown(std::net::Shutdown::Write);
+            let _ = socket.read_to_end(&mut Vec::new());
+        });
+        let backend = open_url_with(&url, brunt_store::BACKENDS, false).unwrap();
+        let mut hand = Hand::on(&*backend, 4);
+        let requests = (0..4)
+            .map(|tag| hand.request(tag, Op::Read, tag * 65536, 65536))
+            .collect();
+        let done = hand.run(requests);
+        assert_eq!(
+            done.iter().map(|one| one.tag).collect::<Vec<_>>(),
+            [0, 1, 2, 3],
+            "{words}"
+        );
+        assert!(done.iter().all(|one| one.buf.len() == 65536), "{words}");
+        assert!(
+            done[3].result == Err(DeviceError::Gone),
+            "{words}: {:?}",
+            done[3].result
+        );
+        let trouble = hand.device.health().trouble.unwrap();
+        assert!(
+            trouble.contains(words),
+            "'{trouble}' does not say '{words}'"
+        );
+        drop((hand, backend));
+        thread.join().unwrap();
+    };
+    check(b"", "closed the connection");
+    check(&[0xff; 64], "no reply");
+    check(b"HTTP/1.1 400 Bad Request\r\n\r\n", "no reply");
+    let reply = |cookie: u64| [b"\x67\x44\x66\x98\0\0\0\0", &cookie.to_be_bytes()[..]].concat();
+    check(&reply(0xdead), "not sent, or twice");
+    // Cut off within a header, and within data that goes to its place.
+    check(&reply(1 << 16)[..9], "closed the connection");
+    check(
+        &[reply(1 << 16), vec![7; 40_000]].concat(),
+        "closed the connection",
+    );
+    let twice = [reply(1 << 16), vec![7; 65536], reply(1 << 16)].concat();
+    check(&twice, "not sent, or twice");
+    // Structured replies that nobody agreed to.
+    check(
+        b"\x66\x8e\x33\xef\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0",
+        "no reply",
+    );
+
+    // Who is no server at all is told from one that is slow.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("nbd://{}/?timeout=300ms", listener.local_addr().unwrap());
+    let thread = std::thread::spawn(move || {
+        let (mut mail, _) = listener.accept().unwrap();
+        mail.write_all(b"220 mail.example.org ESMTP Postfix\r\n")
+            .unwrap();
+        mail
+    });
+    let error = |url: &str| {
+        open_url_with(url, brunt_store::BACKENDS, false)
+            .err()
+            .unwrap()
+            .to_string()
+    };
+    assert!(error(&url).contains("NBDMAGIC"));
+    drop(thread.join().unwrap());
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("nbd://{}/?timeout=300ms", silent.local_addr().unwrap());
+    assert!(error(&url).contains("no answer in time"), "{}", error(&url));
+}
+
+/// TLS: data is right through the cipher; who is not believed, on either side, gets no further than that.
+#[test]
+fn tls() {
+    if need("openssl", "openssl").is_none() {
+        return;
+    }
+    let folder = folder();
+    disk(&folder, 16 * MIB);
+    certificates(folder.path());
+    let pki = folder.path().display().to_string();
+    let words = [
+        "--tls=require",
+        &format!("--tls-certificates={pki}"),
+        "--tls-verify-peer",
+        "--filter=cow",
+        "file",
+        "DISK",
+    ];
+    let Some(server) = nbdkit(folder, &words) else {
+        return;
+    };
+    let url = |scheme: &str, options: &str| server.url("", options).replacen("nbd+unix", scheme, 1);
+    let good = url("nbds+unix", &format!("tls-certificates={pki}"));
+    let backend = open_url_with(&good, brunt_store::BACKENDS, false).unwrap();
+    assert!(
+        backend.info().facts.contains(&"TLS 1.3".to_string()),
+        "{:?}",
+        backend.info().facts
+    );
+    let mut hand = Hand::on(&*backend, 32);
+    let writes: Vec<Request> = (0..64)
+        .map(|tag| {
+            // Sizes on both sides of a TLS record.
+            let mut request = hand.request(
+                tag,
+                Op::Write,
+                tag * 200_704,
+                if tag % 2 == 0 { 4096 } else { 200_704 },
+            );
+            request.buf.fill(tag as u8 + 1);
+            request
+        })
+        .collect();
+    assert!(
+        hand.run(writes)
+            .iter()
+            .all(|one| one.result == Ok(()) && !one.buf.is_empty())
+    );
+    let reads = (0..64)
+        .map(|tag| hand.request(tag, Op::Read, tag * 200_704, 200_704))
+        .collect();
+    for one in hand.run(reads) {
+        let (written, rest) = one
+            .buf
+            .split_at(if one.tag % 2 == 0 { 4096 } else { 200_704 });
+        assert_eq!(one.result, Ok(()));
+        assert!(
+            written.iter().all(|&byte| byte == one.tag as u8 + 1)
+                && rest.iter().all(|&byte| byte == 0)
+        );
+    }
+    drop(hand);
+
+    let check = |url: String, words: &str| {
+        let error = open_url_with(&url, brunt_store::BACKENDS, false)
+            .err()
+            .expect(words)
+            .to_string();
+        assert!(error.contains(words), "'{error}' does not say '{words}'");
+    };
+    check(url("nbd+unix", ""), "requires TLS; write nbds://");
+    check(
+        url(
+            "nbds+unix",
+            &format!("tls-certificates={pki}&tls-hostname=example.org"),
+        ),
+        "TLS: invalid peer certificate",
+    );
+    let stranger = tempfile::tempdir().unwrap();
+    certificates(stranger.path());
+    check(
+        url(
+            "nbds+unix",
+            &format!("tls-certificates={}", stranger.path().display()),
+        ),
+        "TLS: invalid peer certificate",
+    );
+    // The server is not asked for its papers, but asks for ours.
+    let unverified = url(
+        "nbds+unix",
+        &format!(
+            "tls-verify-peer=0&tls-certificates={}",
+            stranger.path().display()
+        ),
+    );
+    assert!(open_url_with(&unverified, brunt_store::BACKENDS, false).is_err());
+    let anyone = url(
+        "nbds+unix",
+        &format!("tls-verify-peer=0&tls-certificates={pki}"),
+    );
+    assert!(open_url_with(&anyone, brunt_store::BACKENDS, false).is_ok());
+    let plain = nbdkit(self::folder(), &["--tls=off", "memory", "1M"]).unwrap();
+    let wanted =
+        plain
+            .url("", &format!("tls-certificates={pki}"))
+            .replacen("nbd+unix", "nbds+unix", 1);
+    check(wanted, "does not offer TLS");
+}

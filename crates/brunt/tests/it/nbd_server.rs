@@ -1,0 +1,659 @@
+//! The NBD face of `brunt target` under clients nobody here wrote: nbdinfo, nbdcopy, qemu-img, qemu-io, a machine that
+//! boots; and under our own, which is the only one here that asks for extended headers.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+
+use crate::support::pki::certificates;
+use crate::support::{Running, Target, brunt, need, run_within, succeed};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const MIB: usize = 1 << 20;
+
+/// A target with these LUNs, and its NBD URLs.
+struct Served {
+    target: Target,
+    folder: TempDir,
+}
+
+impl Served {
+    fn start(luns: &[&str]) -> Served {
+        Served::start_in(
+            tempfile::Builder::new().prefix("nbd").tempdir().unwrap(),
+            luns,
+            &[],
+        )
+    }
+
+    /// With a folder that may have something in it, and further flags.
+    fn start_in(folder: TempDir, luns: &[&str], more: &[&str]) -> Served {
+        let nbd = format!("unix:{}", folder.path().join("socket").display());
+        let mut args = vec!["--nbd", &nbd];
+        luns.iter().for_each(|lun| args.extend(["--lun", lun]));
+        args.extend(more);
+        Served {
+            target: Target::start(&args),
+            folder,
+        }
+    }
+
+    fn url(&self, export: &str) -> String {
+        format!(
+            "nbd+unix:///{export}?socket={}",
+            self.folder.path().join("socket").display()
+        )
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path.display().to_string()
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at / 7 + at / 4096 * 3) as u8).collect()
+}
+
+fn qemu_io(url: &str, commands: &[&str]) -> String {
+    let mut command = Command::new("qemu-io");
+    command.args(["-f", "raw"]);
+    for one in commands {
+        command.args(["-c", one]);
+    }
+    let output = run_within(command.arg(url), 60);
+    [output.stdout, output.stderr]
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .concat()
+}
+
+/// libnbd sees what is there, and copies it in and out.
+#[test]
+fn libnbd_copies_and_asks() {
+    if need("nbdcopy", "libnbd-bin").is_none() {
+        return;
+    }
+    let served = Served::start(&["memory:16MiB", "memory:8MiB,block=4096,ro"]);
+    let info = |words: &[&str]| -> Value {
+        let text = succeed(Command::new("nbdinfo").arg("--json").args(words), 30);
+        serde_json::from_str(&text).unwrap()
+    };
+    let listed = info(&["--list", &served.url("")]);
+    let exports = listed["exports"].as_array().unwrap();
+    assert_eq!(exports.len(), 2, "{listed}");
+    let first = &exports[0];
+    assert_eq!(
+        (&first["export-name"], &first["export-size"]),
+        (&"0".into(), &(16 * MIB).into())
+    );
+    for (flag, is) in [
+        ("is_read_only", false),
+        ("can_flush", true),
+        ("can_fua", true),
+        ("can_multi_conn", true),
+        ("can_zero", true),
+        ("can_df", true),
+    ] {
+        assert_eq!(first[flag], is, "{flag}: {first}");
+    }
+    assert_eq!(exports[1]["is_read_only"], true);
+    assert_eq!(exports[1]["block_size_minimum"], 4096, "{}", exports[1]);
+
+    let bytes = pattern(16 * MIB);
+    let from = served.file("from", &bytes);
+    let to = served.file("to", &[]);
+    succeed(Command::new("nbdcopy").args([&from, &served.url("0")]), 60);
+    succeed(Command::new("nbdcopy").args([&served.url("0"), &to]), 60);
+    assert!(fs::read(&to).unwrap() == bytes);
+    // Through iSCSI it is the same disk.
+    let out = succeed(
+        brunt().args(["--json", "io", "read", &served.target.url(0), "--bs", "1M"]),
+        60,
+    );
+    let read: Value = serde_json::from_str(&out).unwrap();
+    let sum = succeed(Command::new("sha256sum").arg(&from), 30);
+    assert_eq!(read["sha256"], sum[..64]);
+    // Holes are told.
+    let map = succeed(
+        Command::new("nbdinfo").args(["--map", "--json", &served.url("1")]),
+        30,
+    );
+    let map: Value = serde_json::from_str(&map).unwrap();
+    assert_eq!(map[0]["length"], 8 * MIB, "{map}");
+    assert_eq!(map[0]["description"], "hole,zero");
+}
+
+/// QEMU's client: data, zeros, discards, flushes, errors, and what is refused.
+#[test]
+fn qemu_reads_and_writes() {
+    if need("qemu-io", "qemu-utils").is_none() {
+        return;
+    }
+    let served = Served::start(&[
+        "memory:64MiB,thin",
+        "memory:1MiB,ro",
+        "memory:1MiB?fault=medium-error,p=1,op=read",
+    ]);
+    let said = qemu_io(
+        &served.url("0"),
+        &[
+            "write -P 5 0 1M",
+            "write -P 6 1M 20M",
+            "write -z 64k 64k",
+            "discard 128k 64k",
+            "flush",
+            "write -f -P 7 512 512",
+            "read -P 7 512 512",
+            "read -P 5 1024 64512",
+            "read -P 0 64k 64k",
+            "read -P 6 1M 20M",
+            "read -P 5 192k 832k",
+        ],
+    );
+    assert!(
+        !said.contains("failed") && said.contains("read 20971520/20971520 bytes"),
+        "{said}"
+    );
+    let said = qemu_io(&served.url("2"), &["read 0 4096", "write 0 4096"]);
+    assert!(
+        said.contains("read failed: Input/output error") && said.contains("wrote 4096/4096"),
+        "{said}"
+    );
+    let said = qemu_io(&served.url("1"), &["write 0 512"]);
+    assert!(
+        said.contains("read-only") || said.contains("Permission denied"),
+        "{said}"
+    );
+    let said = qemu_io(&served.url("7"), &["read 0 512"]);
+    assert!(said.contains("no such export"), "{said}");
+
+    let bytes = pattern(64 * MIB);
+    let from = served.file("from", &bytes);
+    let convert = ["convert", "-n", "-f", "raw", "-O", "raw", "-m", "8", "-W"];
+    succeed(
+        Command::new("qemu-img")
+            .args(convert)
+            .args([&from, &served.url("0")]),
+        120,
+    );
+    let same = succeed(
+        Command::new("qemu-img").args([
+            "compare",
+            "-f",
+            "raw",
+            "-F",
+            "raw",
+            &from,
+            &served.url("0"),
+        ]),
+        120,
+    );
+    assert!(same.contains("identical"), "{same}");
+}
+
+/// Our own client agrees with our own server on extended headers, over TCP too; data is right by its seed.
+#[test]
+fn our_client_on_our_server() {
+    let served = Served::start(&["memory:64MiB"]);
+    for (options, bs, depth) in [
+        ("", "4k", "64"),
+        ("&headers=structured", "1M", "4"),
+        ("&headers=extended", "60k", "16"),
+    ] {
+        let url = format!("{}{options}", served.url("0"));
+        succeed(
+            brunt().args([
+                "io", "write", &url, "--bs", bs, "--depth", depth, "--seed", "5",
+            ]),
+            60,
+        );
+        succeed(
+            brunt().args([
+                "io", "verify", &url, "--bs", "256k", "--depth", "8", "--seed", "5",
+            ]),
+            60,
+        );
+    }
+    let best = format!("{}&headers=extended", served.url("0"));
+    let info = succeed(brunt().args(["io", "info", &best]), 30);
+    assert!(
+        info.contains("NBD: extended headers, block status") && info.contains("CAN_MULTI_CONN"),
+        "{info}"
+    );
+    let listed = succeed(brunt().args(["io", "targets", &served.url("")]), 30);
+    assert!(listed.starts_with("0\tLUN 0 of "), "{listed}");
+}
+
+/// A folder with certificates, and its path.
+fn papers() -> (TempDir, String) {
+    let folder = tempfile::Builder::new().prefix("nbd").tempdir().unwrap();
+    certificates(folder.path());
+    let path = folder.path().display().to_string();
+    (folder, path)
+}
+
+/// TLS as libnbd and QEMU speak it: data is right through the cipher, clients without TLS or without a certificate are
+/// refused by name, and our own client agrees on extended headers inside it.
+#[test]
+fn tls_with_certificates_on_both_sides() {
+    let programs = [
+        ("openssl", "openssl"),
+        ("nbdcopy", "libnbd-bin"),
+        ("qemu-img", "qemu-utils"),
+    ];
+    if programs
+        .iter()
+        .any(|(program, package)| need(program, package).is_none())
+    {
+        return;
+    }
+    let (folder, pki) = papers();
+    let luns = ["memory:16MiB", "memory:1MiB"];
+    let served = Served::start_in(folder, &luns, &["--nbd-tls", &pki, "--nbd-tls-verify-peer"]);
+    let secret = |export: &str, pki: &str| {
+        let url = served.url(export).replacen("nbd+unix", "nbds+unix", 1);
+        format!("{url}&tls-certificates={pki}")
+    };
+    let fails = |command: &mut Command, words: &str| {
+        let output = run_within(command, 30);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && said.contains(words),
+            "{command:?}: {said}"
+        );
+    };
+
+    let bytes = pattern(16 * MIB);
+    let from = served.file("from", &bytes);
+    let to = served.file("to", &[]);
+    succeed(
+        Command::new("nbdcopy").args([&from, &secret("0", &pki)]),
+        60,
+    );
+    succeed(Command::new("nbdcopy").args([&secret("0", &pki), &to]), 60);
+    assert!(fs::read(&to).unwrap() == bytes);
+    let listed = succeed(
+        Command::new("nbdinfo").args(["--json", "--list", &secret("", &pki)]),
+        30,
+    );
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(
+        (
+            listed["TLS"].as_bool(),
+            listed["exports"].as_array().map(Vec::len)
+        ),
+        (Some(true), Some(2))
+    );
+    // QEMU's client, by name and by the socket.
+    let credentials = format!("tls-creds-x509,id=tls0,endpoint=client,dir={pki}");
+    let socket = served.folder.path().join("socket").display().to_string();
+    let image = format!(
+        "driver=nbd,server.type=unix,server.path={socket},export=0,tls-creds=tls0,tls-hostname=localhost"
+    );
+    let wanted = format!("driver=raw,file.driver=file,file.filename={from}");
+    let compare = [
+        "compare",
+        "--object",
+        &credentials,
+        "--image-opts",
+        &wanted,
+        &image,
+    ];
+    assert!(succeed(Command::new("qemu-img").args(compare), 60).contains("identical"));
+
+    // Without TLS, without a certificate, and with one that nobody here knows.
+    // libnbd 1.14 has one message for this reply and for unknown options.
+    fails(
+        Command::new("nbdinfo").arg(served.url("0")),
+        "not supported",
+    );
+    fails(
+        Command::new("qemu-img").args(["info", &served.url("0")]),
+        "TLS",
+    );
+    let output = run_within(brunt().args(["io", "info", &served.url("0")]), 30);
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("requires TLS; write nbds://"),
+        "{output:?}"
+    );
+    let (stranger, theirs) = papers();
+    fs::copy(
+        served.folder.path().join("ca-cert.pem"),
+        stranger.path().join("ca-cert.pem"),
+    )
+    .unwrap();
+    let read = |pki: &str| run_within(brunt().args(["io", "info", &secret("0", pki)]), 30);
+    assert!(!read(&theirs).status.success());
+    fails(Command::new("nbdinfo").arg(secret("0", &theirs)), "nbdinfo");
+    for file in ["client-cert.pem", "client-key.pem"] {
+        fs::remove_file(stranger.path().join(file)).unwrap();
+    }
+    assert!(!read(&theirs).status.success());
+
+    // Sizes on both sides of a record of TLS, many at once.
+    let ours = secret("0", &pki);
+    for (options, bs, depth) in [
+        ("", "4k", "64"),
+        ("&headers=structured", "1M", "4"),
+        ("&headers=extended", "60k", "16"),
+    ] {
+        let url = format!("{ours}{options}");
+        succeed(
+            brunt().args([
+                "io", "write", &url, "--bs", bs, "--depth", depth, "--seed", "5",
+            ]),
+            60,
+        );
+        succeed(
+            brunt().args([
+                "io", "verify", &url, "--bs", "256k", "--depth", "8", "--seed", "5",
+            ]),
+            60,
+        );
+    }
+    let info = succeed(
+        brunt().args(["io", "info", &format!("{ours}&headers=extended")]),
+        30,
+    );
+    assert!(
+        info.contains("NBD: extended headers, block status") && info.contains("TLS 1.3"),
+        "{info}"
+    );
+}
+
+/// With `on`, clients with and without TLS are served; without `--nbd-tls-verify-peer` nobody shows a certificate.
+#[test]
+fn tls_for_those_who_want_it() {
+    if need("openssl", "openssl").is_none() || need("nbdinfo", "libnbd-bin").is_none() {
+        return;
+    }
+    let (folder, pki) = papers();
+    for file in ["client-cert.pem", "client-key.pem"] {
+        fs::remove_file(folder.path().join(file)).unwrap();
+    }
+    let mut served = Served::start_in(
+        folder,
+        &["memory:1MiB"],
+        &["--nbd-tls", &pki, "--nbd-tls-mode", "on"],
+    );
+    let secret = format!(
+        "{}&tls-certificates={pki}",
+        served.url("0").replacen("nbd+", "nbds+", 1)
+    );
+    for (url, protected) in [(&secret, true), (&served.url("0"), false)] {
+        let info = succeed(Command::new("nbdinfo").args(["--json", url]), 30);
+        let info: Value = serde_json::from_str(&info).unwrap();
+        assert_eq!(info["TLS"], protected, "{info}");
+        succeed(brunt().args(["io", "write", url, "--seed", "1"]), 30);
+    }
+    // What comes behind STARTTLS in the clear is no option, and costs only its own connection.
+    let mut socket = UnixStream::connect(served.folder.path().join("socket")).unwrap();
+    let start = b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0";
+    let list = b"IHAVEOPT\0\0\0\x03\0\0\0\0";
+    socket.write_all(&[&start[..], list].concat()).unwrap();
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer);
+    let reply_of_list = b"\x00\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x03";
+    assert!(
+        !answer
+            .windows(reply_of_list.len())
+            .any(|part| part == reply_of_list),
+        "{answer:?}"
+    );
+    assert!(served.target.is_alive());
+    succeed(Command::new("nbdinfo").arg(&secret), 30);
+}
+
+/// A machine boots from it: its first sector says so on the serial line and ends the machine.
+#[test]
+fn a_machine_boots() {
+    if need("qemu-system-x86_64", "qemu-system-x86").is_none() {
+        return;
+    }
+    let served = Served::start(&["memory:1MiB"]);
+    // For each letter: mov al, letter; out dx, al. In front: mov dx, 0x3f8 (the serial line); behind: mov dx, 0x501;
+    // mov al, 0x10; out dx, al (isa-debug-exit).
+    let letters = b"booted\n".iter().flat_map(|letter| [0xb0, *letter, 0xee]);
+    let mut sector: Vec<u8> = [0xba, 0xf8, 0x03].into_iter().chain(letters).collect();
+    sector.extend([0xba, 0x01, 0x05, 0xb0, 0x10, 0xee, 0xf4]);
+    sector.resize(510, 0);
+    sector.extend([0x55, 0xaa]);
+    let image = served.file("image", &sector);
+    succeed(
+        brunt().args([
+            "io",
+            "write",
+            &served.url("0"),
+            "--bs",
+            "512",
+            "--input",
+            &image,
+        ]),
+        30,
+    );
+    let mut machine = Command::new("qemu-system-x86_64");
+    machine.args([
+        "-accel", "tcg", "-display", "none", "-monitor", "none", "-serial", "stdio", "-net", "none",
+    ]);
+    machine.args([
+        "-device",
+        "isa-debug-exit,iobase=0x501",
+        "-m",
+        "32",
+        "-no-reboot",
+    ]);
+    let output = run_within(
+        machine.args([
+            "-drive",
+            &format!("file={},format=raw,if=ide", served.url("0")),
+        ]),
+        60,
+    );
+    let said = String::from_utf8_lossy(&output.stdout);
+    // The port's value, doubled, and one.
+    assert!(
+        said.contains("booted") && output.status.code() == Some(33),
+        "{said} {:?}",
+        output
+    );
+}
+
+/// Clients that break the protocol lose their connection, and nobody else does.
+#[test]
+fn hostile_clients() {
+    let mut served = Served::start(&["memory:1MiB"]);
+    let path = served.folder.path().join("socket");
+    let go = b"IHAVEOPT\0\0\0\x07\0\0\0\x06\0\0\0\0\0\0";
+    let request = |kind: u8, offset: u64, len: u32| {
+        let head = [
+            b"\x25\x60\x95\x13\0\0\0".as_slice(),
+            &[kind],
+            &7_u64.to_be_bytes(),
+        ]
+        .concat();
+        [&head[..], &offset.to_be_bytes(), &len.to_be_bytes()].concat()
+    };
+    let talk = |bytes: &[u8]| {
+        let mut socket = UnixStream::connect(&path).unwrap();
+        let _ = socket.write_all(bytes);
+        let _ = socket.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        answer
+    };
+    let flags = b"\0\0\0\x03";
+    assert_eq!(talk(b""), b"NBDMAGICIHAVEOPT\0\x03");
+    for nonsense in [
+        &b"\0\0\0\x07"[..],
+        &[0xff; 1000],
+        b"\0\0\0\x03IHAVEOPT\0\0\0\x07\xff\xff\xff\xff",
+        b"GET / HTTP/1.1\r\n\r\n",
+    ] {
+        assert_eq!(
+            talk(nonsense).len(),
+            18,
+            "{nonsense:?}: nothing but the greeting"
+        );
+    }
+    let served_then = |requests: &[u8]| talk(&[&flags[..], go, requests].concat());
+    let quiet = served_then(&[]).len();
+    // Simple replies: magic, error, cookie.
+    let errors =
+        |answer: &[u8]| -> Vec<u8> { answer[quiet..].chunks(16).map(|reply| reply[7]).collect() };
+    let refused = served_then(
+        &[
+            request(0, 1 << 20, 512),
+            request(9, 0, 0),
+            request(0, 1, 512),
+            request(7, 0, 512),
+        ]
+        .concat(),
+    );
+    assert_eq!(errors(&refused), [22, 22, 22, 22]);
+    let write_past = [request(1, 1 << 20, 512), vec![1; 512], request(3, 0, 0)].concat();
+    assert_eq!(
+        errors(&served_then(&write_past)),
+        [28, 0],
+        "the payload is stepped over"
+    );
+    // Longer than anybody needs, cut off in the middle, no request.
+    assert!(served_then(&request(1, 0, u32::MAX)).len() <= quiet);
+    assert!(served_then(&[request(1, 0, 65536), vec![1; 100]].concat()).len() <= quiet);
+    assert!(served_then(&[0xff; 28]).len() <= quiet);
+    assert!(served.target.is_alive());
+    succeed(
+        brunt().args(["io", "write", &served.url("0"), "--seed", "1"]),
+        30,
+    );
+}
+
+/// A client that takes its leave in the handshake gets its answer, and breaks nothing; one that stays is not waited for.
+#[test]
+fn a_client_takes_its_leave() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let nbd = format!("unix:{}", path.display());
+    let target = brunt()
+        .args([
+            "target",
+            "--portal",
+            "127.0.0.1:0",
+            "--lun",
+            "null:1MiB",
+            "--nbd",
+            &nbd,
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut target = Running(target.unwrap());
+    // It says where when it serves.
+    let mut stdout = BufReader::new(target.0.stdout.take().unwrap());
+    let mut summary = String::new();
+    while !summary.contains("nbd+unix:") {
+        assert_ne!(stdout.read_line(&mut summary).unwrap(), 0, "{summary}");
+    }
+    for after in [&b""[..], b"IHAVEOPT\0\0\0\x07\0\0\0\x06\0\0\0\0\0\0"] {
+        let mut socket = UnixStream::connect(&path).unwrap();
+        socket
+            .write_all(&[b"\0\0\0\x03IHAVEOPT\0\0\0\x02\0\0\0\0", after].concat())
+            .unwrap();
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).unwrap();
+        assert_eq!(
+            answer.len(),
+            18 + 20,
+            "the greeting and that it was heard: {answer:?}"
+        );
+    }
+    kill_process(Pid::from_child(&target.0), Signal::INT).unwrap();
+    stdout.read_to_string(&mut summary).unwrap();
+    let mut said = String::new();
+    target
+        .0
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert!(
+        target.0.wait().unwrap().success() && !said.contains("panicked"),
+        "{said}"
+    );
+    assert!(
+        summary.contains("NBD: 2 connections") && summary.contains("and 0 broken"),
+        "{summary}"
+    );
+}
+
+/// A port that cannot be had is said before anything is served; what is no address, or no certificate, too.
+#[test]
+fn mistakes() {
+    if need("openssl", "openssl").is_none() {
+        return;
+    }
+    let check = |nbd: &str, words: &str| {
+        let output = run_within(
+            brunt().args([
+                "target",
+                "--portal",
+                "127.0.0.1:0",
+                "--lun",
+                "null:1MiB",
+                "--nbd",
+                nbd,
+            ]),
+            30,
+        );
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && said.contains(words),
+            "{nbd}: {said}"
+        );
+    };
+    let (folder, pki) = papers();
+    let tls = |more: &[&str], words: &str| {
+        let all = [
+            "target",
+            "--portal",
+            "127.0.0.1:0",
+            "--lun",
+            "null:1MiB",
+            "--nbd",
+            "127.0.0.1:0",
+        ];
+        let output = run_within(brunt().args(all).args(more), 30);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && said.contains(words),
+            "{more:?}: {said}"
+        );
+    };
+    tls(&["--nbd-tls", "/nowhere"], "/nowhere/server-cert.pem");
+    tls(&["--nbd-tls-verify-peer"], "--nbd-tls <FOLDER>");
+    // A key that belongs to another certificate, no certificate, no authority.
+    fs::copy(
+        folder.path().join("client-key.pem"),
+        folder.path().join("server-key.pem"),
+    )
+    .unwrap();
+    tls(&["--nbd-tls", &pki], "does not fit server-cert.pem");
+    fs::write(folder.path().join("server-cert.pem"), "nothing").unwrap();
+    tls(
+        &["--nbd-tls", &pki],
+        "server-cert.pem: it has no certificate",
+    );
+    fs::remove_file(folder.path().join("ca-cert.pem")).unwrap();
+    tls(&["--nbd-tls", &pki, "--nbd-tls-verify-peer"], "ca-cert.pem");
+    check("nowhere", "not an address");
+    check(
+        "unix:/nowhere/at/all",
+        "cannot listen on unix:/nowhere/at/all",
+    );
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    check(&taken.local_addr().unwrap().to_string(), "cannot listen on");
+}

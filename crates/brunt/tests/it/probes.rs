@@ -1,0 +1,124 @@
+//! Probes through the whole program: what a lab does to packets, and what a target costs, shows in the
+//! figures of the host and the process it happened to.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::support::alone;
+
+fn run(experiment: &str) -> Output {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("x.toml");
+    std::fs::write(&file, experiment).expect("a file");
+    let output = Command::new(env!("CARGO_BIN_EXE_brunt"))
+        .args(["--json", "run"])
+        .arg(&file)
+        .output();
+    output.expect("the program runs")
+}
+
+fn probes(output: &Output) -> Value {
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    summary["points"][0]["runs"][0]["probes"].clone()
+}
+
+/// A link that loses one packet in twenty on the way of the data makes the sender, and nobody
+/// else, send at least about as many again; and each host of the lab tells of its own network only.
+#[test]
+fn loss_shows_as_retransmissions() {
+    let _alone = alone(); // Compares rates.
+    const LOSS: f64 = 0.05;
+    let output = run(&format!(
+        "name = \"x\"\nrepetitions = 1\n[lab]\nhosts = [\"client\", \"server\"]\nworker = \"client\"\n\
+             [lab.links.wire]\nbetween = [\"client\", \"server\"]\nloss = {LOSS}\n\
+             [targets.t]\nserve = \"null:1GiB\"\nhost = \"server\"\n\
+             [workloads.w]\nblocks = [{{ size = \"64k\" }}]\nqueue_depth = 4\nstop = {{ requests = 400 }}\n\
+             [probes]\ninterval = \"100ms\"\n"
+    ));
+    if !output.status.success()
+        && std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1")
+    {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("namespace") || said.contains("tun"), "{said}");
+        println!("skipped: needs user namespaces and /dev/net/tun");
+        return;
+    }
+    assert!(output.status.success(), "{output:?}");
+    let probes = probes(&output);
+    let of = |host: &str, key: &str| probes["hosts"][host][key].as_f64();
+    // 26 MB are some 18,000 segments; half of what was lost is far beyond chance. There is no such bound
+    // above: on a busy machine acknowledgements come late, and TCP sends what was not lost again.
+    let share = |host| of(host, "tcp.retransmitted_share").expect("both hosts send segments");
+    assert!((LOSS / 2.0..1.0).contains(&share("server")), "{probes:#}");
+    assert!(share("client") < share("server"), "{probes:#}");
+    let bytes = |host, key: &str| of(host, &format!("network.link0.{key}")).expect("a link");
+    assert!(bytes("server", "sent_bytes_per_s") > 5.0 * bytes("server", "received_bytes_per_s"));
+    assert!(bytes("client", "received_bytes_per_s") > 5.0 * bytes("client", "sent_bytes_per_s"));
+    assert!(of("local", "cpu.busy_share").is_some() && of("server", "cpu.busy_share").is_none());
+    assert!(of("local", "tcp.sent_segments_per_s").is_none());
+    // Who served is told apart from who asked.
+    assert!(
+        of("server", "process.t.resident_bytes").is_some_and(|bytes| bytes > 1e5),
+        "{probes:#}"
+    );
+    assert!(
+        of("local", "process.runner.voluntary_switches_per_s").is_some_and(|count| count > 0.0)
+    );
+}
+
+/// Who wants no probes has none, and who wants some has those.
+#[test]
+fn probes_are_chosen() {
+    let experiment = |probes: &str| {
+        format!(
+            "name = \"x\"\nrepetitions = 1\n[targets.t]\nurl = \"null:1GiB\"\n[workloads.w]\n\
+             stop = {{ time = \"50ms\" }}\n[probes]\n{probes}\n"
+        )
+    };
+    let output = run(&experiment("interval = \"0s\""));
+    assert!(
+        output.status.success() && probes(&output).is_null(),
+        "{output:?}"
+    );
+    // Shorter than its interval, a run has one sample: of all of it.
+    let output = run(&experiment("only = [\"activity\", \"memory\"]"));
+    let some = probes(&output);
+    let keys = some["hosts"]["local"].as_object().expect("figures").keys();
+    assert!(
+        keys.clone()
+            .all(|key| key.starts_with("activity.") || key.starts_with("memory.")),
+        "{some:#}"
+    );
+    assert!(
+        keys.count() > 5 && some["samples"].as_u64() >= Some(1),
+        "{some:#}"
+    );
+}
+
+/// What parts of a device say is recorded like any probe, of a target that is served too, also when its process is killed
+/// meanwhile: its counters begin again, and of that stretch there is no rate.
+#[test]
+fn parts_of_served_devices_are_recorded() {
+    let output = run(
+        "name = \"x\"\nrepetitions = 1\n[targets.t]\nserve = [\"null:1MiB\", \"memory:8MiB?fault=off\"]\nlun = 1\n\
+         [workloads.w]\nqueue_depth = 4\nretry = { count = 1000, on = \"any\" }\ninterval = \"100ms\"\n\
+         stop = { time = \"2s\" }\n[probes]\ninterval = \"50ms\"\nonly = [\"device\"]\n\
+         [[fault]]\ntarget = \"t\"\nstorage = \"busy,p=0.5\"\nat = \"200ms\"\nfor = \"500ms\"\n\
+         [[fault]]\ntarget = \"t\"\nkill = true\nat = \"1s\"\nfor = \"200ms\"\n",
+    );
+    assert!(output.status.success(), "{output:?}");
+    let probes = probes(&output);
+    let figures = probes["hosts"]["local"].as_object().expect("figures");
+    assert!(
+        figures["device.t:1/fault.injected_per_s"].as_f64() > Some(0.0),
+        "{probes:#}"
+    );
+    // Nothing else was asked for, and the other LUN has no parts.
+    assert!(
+        figures
+            .keys()
+            .all(|key| key.starts_with("device.t:1/fault.")),
+        "{probes:#}"
+    );
+}

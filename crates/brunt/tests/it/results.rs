@@ -1,0 +1,630 @@
+//! The tables that `brunt run` leaves, as their readers have them: every query of docs/results.md
+//! through the real DuckDB, after a SIGKILL and on a full disk too.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::support::{TempDir, alone, brunt, eventually, root, run_within, skip};
+use brunt_lake::{Table, read_table};
+use brunt_result::tables::{TABLES, histograms, intervals, requests, runs};
+use serde_json::Value;
+
+fn duckdb_is_there() -> bool {
+    let ready = Command::new(root().join("tools/duckdb.sh"))
+        .arg("--ready")
+        .status();
+    let ready = ready.is_ok_and(|status| status.success());
+    if !ready {
+        skip("duckdb (tools/duckdb.sh --prepare)");
+    }
+    ready
+}
+
+/// Every ```sql block of the page with its heading: first the views, then the queries.
+fn queries() -> Vec<(String, String)> {
+    let page = std::fs::read_to_string(root().join("docs/results.md")).expect("the page");
+    let mut heading = String::new();
+    let mut found = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        if let Some(title) = line.strip_prefix("### ").or(line.strip_prefix("## ")) {
+            heading = title.to_string();
+        }
+        if line == "```sql" {
+            let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            found.push((heading.clone(), block.join("\n")));
+        }
+    }
+    found
+}
+
+/// The rows that each statement answers with, after the page's views.
+fn ask(folder: &Path, statements: &[&str]) -> Vec<Vec<Value>> {
+    let (_, views) = queries().swap_remove(0);
+    let all: Vec<&str> = std::iter::once(views.as_str())
+        .chain(statements.iter().copied())
+        .collect();
+    let mut duckdb = Command::new(root().join("tools/duckdb.sh"))
+        .arg(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the script starts");
+    let input = serde_json::to_vec(&all).expect("texts");
+    duckdb
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(&input)
+        .expect("it reads");
+    let output = duckdb.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "duckdb refused a statement");
+    let answers: Vec<Vec<Value>> = serde_json::from_slice(&output.stdout).expect("a JSON list");
+    answers.into_iter().skip(1).collect()
+}
+
+fn write(folder: &TempDir, text: &str) -> PathBuf {
+    let path = folder.join("x.toml");
+    std::fs::write(&path, text).expect("a file");
+    path
+}
+
+fn summary(folder: &Path) -> Value {
+    let text = std::fs::read(folder.join("summary.json")).expect("a summary");
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+/// Requests of a run that were done, of all kinds.
+fn completed_of(run: &Value) -> f64 {
+    run["ops"]
+        .as_array()
+        .expect("kinds of operations")
+        .iter()
+        .map(|op| number(op, "completed"))
+        .sum()
+}
+
+fn number(row: &Value, key: &str) -> f64 {
+    row[key]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{key} of {row}"))
+}
+
+#[track_caller]
+fn close(a: f64, b: f64, share: f64) {
+    assert!(
+        (a - b).abs() <= share * a.abs().max(b.abs()),
+        "{a} is not {b}"
+    );
+}
+
+/// Each query of the page runs as it stands there, and says what `summary.json` says.
+#[test]
+fn queries_agree_with_the_summary() {
+    let _alone = alone(); // Keeps both cores busy.
+    if !duckdb_is_there() {
+        return;
+    }
+    let folder = TempDir::new("results-queries");
+    let experiment = |requests: u32| {
+        let text = r#"
+        name = "queries"
+        repetitions = 3
+        probes = { interval = "100ms" }
+        [targets.memory]
+        url = "memory:16MiB"
+        [targets.slow]
+        url = "memory:16MiB"
+        [workloads.mixed]
+        read = 0.5
+        queue_depth = 4
+        workers = 2
+        interval = "50ms"
+        record_requests = true
+        arrival = { kind = "open", rate = 2000.0 }
+        stop = { requests = REQUESTS }
+        [sweep]
+        block_size = ["4k", "16k"]
+        [[fault]]
+        target = "slow"
+        storage = "medium-error,p=0.5"
+        at = "200ms"
+        "#;
+        write(&folder, &text.replace("REQUESTS", &requests.to_string()))
+    };
+    let mut out = folder.join("out");
+    // A busy machine may be too late with a fault in a short run, which is void then.
+    for requests in [1500, 6000, 24_000] {
+        out = folder.join(&format!("out-{requests}"));
+        let run = run_within(
+            brunt()
+                .arg("run")
+                .arg(experiment(requests))
+                .arg("--out")
+                .arg(&out),
+            120,
+        );
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(
+            run.status.success() || said.contains("the run is invalid"),
+            "{said}"
+        );
+        if run.status.success() {
+            break;
+        }
+    }
+    let summary = summary(&out);
+    assert_eq!(summary["complete"], true, "{:?}", summary["trouble"]);
+    let points = summary["points"].as_array().expect("points");
+    assert_eq!(points.len(), 4);
+    let runs = || {
+        points
+            .iter()
+            .flat_map(|point| point["runs"].as_array().expect("runs"))
+    };
+
+    let queries = queries();
+    let statements: Vec<&str> = queries[1..]
+        .iter()
+        .map(|(_, query)| query.as_str())
+        .collect();
+    let answers = ask(&out, &statements);
+    let mut rest: Vec<&str> = queries[1..]
+        .iter()
+        .map(|(heading, _)| heading.as_str())
+        .collect();
+    let mut answer = |title: &str| -> &[Value] {
+        let place = queries[1..]
+            .iter()
+            .position(|(heading, _)| heading == title);
+        rest.retain(|heading| *heading != title);
+        let rows = &answers[place.unwrap_or_else(|| panic!("no query is called {title}"))];
+        assert!(!rows.is_empty(), "no rows: {title}");
+        rows
+    };
+
+    let throughput = answer("Throughput of each point, with its 95 % interval");
+    let percentiles = answer("Percentiles of each point, over all its runs");
+    let costs = answer("What a request cost");
+    assert_eq!(
+        (throughput.len(), percentiles.len(), costs.len()),
+        (4, 4, 4)
+    );
+    for (index, point) in points.iter().enumerate() {
+        let (row, estimate) = (&throughput[index], &point["requests_per_second"]);
+        assert_eq!((&row["label"], &row["runs"]), (&point["label"], &3.into()));
+        close(number(row, "mean"), number(estimate, "mean"), 1e-9);
+        let half_width = number(estimate, "high") - number(estimate, "mean");
+        // As if the runs were independent; the summary's is as wide, or wider where neighbours are alike.
+        assert!(
+            number(row, "half_width") <= half_width * 1.001,
+            "{row} {half_width}"
+        );
+        let row = &percentiles[index];
+        let completed: f64 = point["runs"]
+            .as_array()
+            .expect("runs")
+            .iter()
+            .map(completed_of)
+            .sum();
+        assert_eq!(number(row, "requests"), completed);
+        for name in ["p50_us", "p90_us", "p99_us", "p99_9_us"] {
+            close(number(row, name), number(&point["response"], name), 0.001);
+        }
+        let cost = |run: &Value| number(&run["cost_per_request"], "system_calls");
+        let each: Vec<f64> = point["runs"]
+            .as_array()
+            .expect("runs")
+            .iter()
+            .map(cost)
+            .collect();
+        let calls = number(&costs[index], "system_calls");
+        let (least, most) = each
+            .iter()
+            .fold((f64::MAX, 0.0_f64), |(a, b), c| (a.min(*c), b.max(*c)));
+        assert!(
+            (least..=most).contains(&calls),
+            "{calls} is not from {least} to {most}"
+        );
+    }
+
+    let along = answer("Throughput along an axis");
+    let sizes: Vec<f64> = along
+        .iter()
+        .map(|row| number(row, "block_size_bytes"))
+        .collect();
+    assert_eq!(sizes, [4096.0, 16384.0, 4096.0, 16384.0]);
+
+    // Each extent of a run, and each interval: nothing is missing, nothing there twice.
+    let completed: f64 = runs().map(completed_of).sum();
+    let seconds = answer("p99 over time of each run");
+    assert_eq!(
+        seconds
+            .iter()
+            .map(|row| number(row, "requests"))
+            .sum::<f64>(),
+        completed
+    );
+    let heat = answer("Heat map of latency over time");
+    assert_eq!(
+        heat.iter().map(|row| number(row, "requests")).sum::<f64>(),
+        completed
+    );
+    let line = answer("The time line of a run, interval by interval");
+    let first = runs().find(|run| run["order"] == 0).expect("a first run");
+    let longest = line
+        .iter()
+        .map(|row| row["max_us"].as_f64().unwrap_or(0.0))
+        .fold(0.0, f64::max);
+    close(longest, number(&first["response"], "max_us"), 1e-9);
+    // 750 ms at the least, of which a worker that was held up may miss some intervals.
+    assert!(line.len() >= 4, "{}", line.len());
+
+    let cdf = answer("Latency CDF");
+    assert!(
+        cdf.windows(2)
+            .all(|pair| pair[0]["label"] != pair[1]["label"]
+                || number(&pair[0], "share_at_or_below") < number(&pair[1], "share_at_or_below"))
+    );
+    assert_eq!(number(cdf.last().expect("rows"), "share_at_or_below"), 1.0);
+
+    let slowest = answer("The slowest requests");
+    let longest = points
+        .iter()
+        .map(|point| number(&point["response"], "max_us"))
+        .fold(0.0, f64::max);
+    close(number(&slowest[0], "response_us"), longest, 1e-9);
+
+    // The fault loses requests, and only where and while it is there.
+    let lost = answer("What was lost");
+    let told: f64 = points
+        .iter()
+        .flat_map(|point| point["runs"].as_array().expect("runs"))
+        .flat_map(|run| run["losses"].as_object().expect("losses").values())
+        .map(|count| count.as_f64().expect("a count"))
+        .sum();
+    assert_eq!(
+        lost.iter().map(|row| number(row, "requests")).sum::<f64>(),
+        told
+    );
+    let scsi = lost.iter().filter(|row| row["loss"] == "scsi_errors");
+    let labels: Vec<&str> = scsi.filter_map(|row| row["label"].as_str()).collect();
+    assert!(
+        labels.len() == 2 && labels.iter().all(|label| label.starts_with("slow ")),
+        "{labels:?}"
+    );
+    let phases = answer("Throughput before, during and after each fault");
+    for row in phases {
+        // None where a busy machine answered nothing in that time.
+        let Some(share) = row["share_done"].as_f64() else {
+            continue;
+        };
+        let expected = if row["phase"] == "during" {
+            0.2..0.8
+        } else {
+            1.0..1.01
+        };
+        assert!(expected.contains(&share), "{row}");
+    }
+    assert_eq!(
+        phases.iter().filter(|row| row["phase"] == "before").count(),
+        6
+    );
+    assert!(
+        phases
+            .iter()
+            .filter(|row| row["phase"] == "during" && row["share_done"].is_f64())
+            .count()
+            > 0
+    );
+
+    let probe = answer("A probe beside the throughput");
+    assert!(
+        probe
+            .iter()
+            .all(|row| (0.0..=1.01).contains(&number(row, "cpu_busy_share"))),
+        "{probe:?}"
+    );
+    let environment = answer("On what it was measured");
+    assert!(environment.iter().any(|row| row["key"] == "kernel"));
+    assert_eq!(
+        rest,
+        Vec::<&str>::new(),
+        "queries that nothing is known about"
+    );
+
+    // Single requests tell the same as histograms and runs.
+    let counted = ask(
+        &out,
+        &[
+            "select run, count(*) as requests, count(*) filter (status = 'good') as good, \
+           max(completed_ns - intended_ns) filter (status = 'good') / 1e3 as max_us \
+           from requests group by run order by run",
+        ],
+    );
+    let mut all: Vec<&Value> = runs().collect();
+    all.sort_by_key(|run| run["order"].as_u64());
+    assert_eq!(counted[0].len(), all.len());
+    for (row, run) in counted[0].iter().zip(all) {
+        let done = completed_of(run);
+        assert_eq!(number(row, "good"), done);
+        close(
+            number(row, "max_us"),
+            number(&run["response"], "max_us"),
+            1e-9,
+        );
+    }
+}
+
+/// Values of a column over all parts.
+fn column(folder: &Path, table: &'static Table, name: &str) -> Vec<i64> {
+    let mut values = Vec::new();
+    read_table(folder, table, |batch| {
+        values.extend_from_slice(batch.ints(name))
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    values
+}
+
+/// All tables are readable, by DuckDB too where it is.
+fn readable(folder: &Path) {
+    let rows = |table: &'static Table| {
+        let mut rows = 0;
+        read_table(folder, table, |batch| rows += batch.rows())
+            .unwrap_or_else(|error| panic!("{error}"));
+        rows
+    };
+    let counted: Vec<usize> = TABLES.iter().map(|table| rows(table)).collect();
+    if duckdb_is_there() {
+        let queries: Vec<String> = TABLES
+            .iter()
+            .map(|table| format!("select count(*) as rows from {}", table.name))
+            .collect();
+        let answers = ask(
+            folder,
+            &queries.iter().map(String::as_str).collect::<Vec<_>>(),
+        );
+        let told: Vec<usize> = answers
+            .iter()
+            .map(|rows| number(&rows[0], "rows") as usize)
+            .collect();
+        assert_eq!(told, counted);
+    }
+}
+
+/// A SIGKILL in the middle of a run leaves readable tables, with every row but those of
+/// the open parts, and a summary that says that it is not all.
+#[test]
+fn a_kill_leaves_readable_tables() {
+    let _alone = alone(); // Keeps both cores busy.
+    let folder = TempDir::new("results-kill");
+    let experiment = write(
+        &folder,
+        r#"
+        name = "killed"
+        repetitions = 1
+        [targets.nothing]
+        url = "null:64MiB"
+        [workloads.endless]
+        queue_depth = 8
+        interval = "10ms"
+        record_requests = true
+        stop = { time = "10m" }
+        "#,
+    );
+    let out = folder.join("out");
+    let mut run = brunt()
+        .arg("run")
+        .arg(&experiment)
+        .arg("--out")
+        .arg(&out)
+        .spawn()
+        .expect("it starts");
+    eventually("parts of requests", 60, || {
+        out.join("requests/part-000002.parquet").exists()
+    });
+    run.kill().expect("a process of ours");
+    run.wait().expect("it ends");
+    readable(&out);
+    assert_eq!(summary(&out)["complete"], false);
+    assert!(column(&out, &runs::TABLE, "run").is_empty());
+    // Closed parts hold what one worker did, in the order in which it was done: with eight
+    // outstanding, every request that was made eight before the last one is there.
+    let mut sequence = column(&out, &requests::TABLE, "sequence");
+    assert!(sequence.len() >= 2 * 122_880, "{}", sequence.len());
+    sequence.sort_unstable();
+    assert!(
+        sequence
+            .iter()
+            .take(sequence.len() - 8)
+            .copied()
+            .eq(0..sequence.len() as i64 - 8)
+    );
+}
+
+/// A run that is killed after its first intervals has them on disk, the first one first, and they are readable.
+#[test]
+fn a_short_run_that_is_killed_has_its_intervals() {
+    let _alone = alone(); // Keeps both cores busy.
+    let folder = TempDir::new("results-kill-early");
+    let experiment = write(
+        &folder,
+        r#"
+        name = "killed early"
+        repetitions = 1
+        [targets.nothing]
+        url = "null:64MiB?delay=const:1ms"
+        [workloads.endless]
+        interval = "100ms"
+        stop = { time = "10m" }
+        "#,
+    );
+    let out = folder.join("out");
+    let mut run = brunt()
+        .arg("run")
+        .arg(&experiment)
+        .arg("--out")
+        .arg(&out)
+        .spawn()
+        .expect("it starts");
+    let indexes = || column(&out, &intervals::TABLE, "interval");
+    eventually("a folder", 60, || out.join("summary.json").exists());
+    // The first one comes alone or nearly so, and others follow, while the run goes on.
+    eventually("the first interval", 60, || !indexes().is_empty());
+    let first = indexes().len();
+    eventually("later intervals", 60, || indexes().len() > first);
+    let before = indexes();
+    run.kill().expect("a process of ours");
+    run.wait().expect("it ends");
+    let found = indexes();
+    assert!(
+        found.len() >= before.len() && found.iter().copied().eq(0..found.len() as i64),
+        "{found:?}"
+    );
+    readable(&out);
+    assert_eq!(summary(&out)["complete"], false);
+}
+
+/// A full disk ends the experiment with status 1 and a clear word, and keeps what was
+/// measured: every request of which the observer was told is on disk, and the summary says what
+/// happened.
+#[test]
+fn a_full_disk_keeps_what_was_measured() {
+    let _alone = alone(); // Keeps both cores busy.
+    let folder = TempDir::new("results-full");
+    let experiment = write(
+        &folder,
+        r#"
+        name = "full"
+        repetitions = 3
+        [targets.nothing]
+        url = "null:1GiB"
+        [workloads.endless]
+        queue_depth = 8
+        interval = "10ms"
+        record_requests = true
+        stop = { time = "2m" }
+        "#,
+    );
+    // A disk of 8 MiB that is gone with the namespace it is mounted in; what it held is copied out.
+    let script = r#"
+        mount -t tmpfs -o size=8m none "$1" || exit 77
+        "$2" run "$3" --out "$1/out"; status=$?
+        cp -r "$1/out" "$4" || exit 78
+        exit $status"#;
+    let (disk, kept) = (folder.join("disk"), folder.join("kept"));
+    std::fs::create_dir(&disk).expect("a folder");
+    let mut unshare = Command::new("unshare");
+    unshare.args([
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        script,
+        "sh",
+    ]);
+    unshare
+        .arg(&disk)
+        .arg(env!("CARGO_BIN_EXE_brunt"))
+        .arg(&experiment)
+        .arg(&kept);
+    let run = run_within(&mut unshare, 120);
+    let said = String::from_utf8_lossy(&run.stderr);
+    if run.status.code() == Some(77) || said.contains("unshare failed") {
+        return skip("user and mount namespaces with a tmpfs");
+    }
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("no space for") && said.contains("everything written so far is kept"),
+        "{said}"
+    );
+    let summary = summary(&kept);
+    let trouble = summary["trouble"].as_str().expect("trouble");
+    assert!(
+        summary["complete"] == false && trouble.contains("no space for"),
+        "{trouble}"
+    );
+    assert!(
+        !trouble.contains("rows lost"),
+        "the reserve was too small: {trouble}"
+    );
+    readable(&kept);
+    // The run that the full disk cut short is in the summary and in the table.
+    let points = summary["points"].as_array().expect("points");
+    let summed: usize = points
+        .iter()
+        .map(|point| point["runs"].as_array().expect("runs").len())
+        .sum();
+    assert_eq!((summed, column(&kept, &runs::TABLE, "run").len()), (1, 1));
+    let requests = column(&kept, &requests::TABLE, "sequence").len() as i64;
+    let completed: i64 = column(&kept, &intervals::TABLE, "completed").iter().sum();
+    let counted: i64 = column(&kept, &histograms::TABLE, "responses").iter().sum();
+    assert!(
+        requests > 122_880 && completed > 122_880,
+        "{requests} {completed}"
+    );
+    assert_eq!(completed, counted);
+    // Of requests the observer is told every 4096, of intervals every 10 ms: the two differ by that.
+    let longest: i64 = column(&kept, &intervals::TABLE, "completed")
+        .into_iter()
+        .max()
+        .unwrap_or(0);
+    assert!(
+        (requests - completed).abs() <= 2 * (longest + 4096),
+        "{requests} {completed} {longest}"
+    );
+    let left: Vec<_> = std::fs::read_dir(&kept)
+        .expect("a folder")
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    assert!(
+        left.iter()
+            .all(|path| path.extension().is_none_or(|end| end != "reserved")),
+        "{left:?}"
+    );
+}
+
+/// Memory does not grow with the number of requests on record. A million of them in memory
+/// would be 88 MB beside the rest.
+#[test]
+fn memory_stays_flat() {
+    let _alone = alone(); // Keeps both cores busy.
+    let folder = TempDir::new("results-memory");
+    let experiment = write(
+        &folder,
+        r#"
+        name = "flat"
+        repetitions = 1
+        [targets.nothing]
+        url = "null:64MiB"
+        [workloads.million]
+        queue_depth = 8
+        record_requests = true
+        interval = "0"
+        stop = { requests = 1000000 }
+        "#,
+    );
+    let out = folder.join("out");
+    let mut run = brunt()
+        .arg("run")
+        .arg(&experiment)
+        .arg("--out")
+        .arg(&out)
+        .spawn()
+        .expect("it starts");
+    let status = format!("/proc/{}/status", run.id());
+    let mut peak_kib = 0;
+    eventually("the end of the run", 240, || {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+        peak_kib = peak_kib.max(kib.unwrap_or(0));
+        run.try_wait().expect("a child of ours").is_some()
+    });
+    assert_eq!(column(&out, &requests::TABLE, "sequence").len(), 1_000_000);
+    println!("{peak_kib} KiB for a million requests on record");
+    assert!((8 * 1024..96 * 1024).contains(&peak_kib), "{peak_kib} KiB");
+}

@@ -1,0 +1,232 @@
+//! A write that was acknowledged is there, whatever happens to the target afterwards.
+//!
+//! Each round writes known content at depth 32 through our initiator onto a `file:` LUN, with reads in between that have
+//! to see what was acknowledged, kills the target with SIGKILL at a random moment, starts it again, and reads back.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::support::{Target, TempDir, alone, rounds, seed};
+use brunt_block::{Buf, Completion, Op, Request, Ring, RingConfig, open_url_with};
+use brunt_core::Clock;
+use brunt_core::random::Random;
+
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 8192;
+const DEPTH: u32 = 32;
+/// A turn of the ring waits no longer than this for a completion.
+const TURN: Duration = Duration::from_millis(1);
+
+/// Content that says which block it is and how often that was written.
+fn fill(block: u64, version: u64, buf: &mut [u8]) {
+    Random::for_part(block, version).fill(buf);
+    buf[..8].copy_from_slice(&block.to_be_bytes());
+    buf[8..16].copy_from_slice(&version.to_be_bytes());
+}
+
+/// What a block may hold: at least the version that was acknowledged last, at most the one that was
+/// sent last.
+#[derive(Clone, Copy, Default)]
+struct Versions {
+    acknowledged: u64,
+    sent: u64,
+}
+
+/// The share of requests that read.
+const READS: f64 = 0.25;
+/// In the tag of a read, whose other bits are the block.
+const READ_TAG: u64 = 1 << 63;
+
+/// What a block holds is what was written as that version, all of it; nothing but zeros before the first.
+fn check_content(block: u64, version: u64, content: &[u8], expected: &mut [u8]) {
+    expected.fill(0);
+    if version > 0 {
+        fill(block, version, expected);
+    }
+    assert!(
+        content == expected,
+        "block {block} does not hold all of version {version}"
+    );
+}
+
+/// Writes and reads until the target is gone; what is known of each block then.
+fn write_until_killed(target: Target, random: &mut Random, blocks: &mut HashMap<u64, Versions>) {
+    // Lost is lost: this initiator does not come back, so that what was acknowledged is what was
+    // acknowledged before the kill.
+    let url = format!("{}?reconnect=0", target.url(0));
+    let backend =
+        open_url_with(&url, brunt_iscsi::BACKENDS, false).expect("the target serves LUN 0");
+    let ring = Ring::new(RingConfig::default()).expect("a ring");
+    let mut device = backend.open(&ring, DEPTH).expect("a device");
+    let clock = Clock::Monotonic;
+    let kill_at = Instant::now() + Duration::from_micros(2_000 + random.below(300_000));
+    let mut target = Some(target);
+    let mut pool: Vec<Buf> = (0..DEPTH).map(|_| ring.pool().take(BLOCK)).collect();
+    let mut busy: HashMap<u64, u64> = HashMap::new();
+    let mut batch = VecDeque::new();
+    let mut done: Vec<Completion> = Vec::new();
+    let (mut acknowledged, mut seen) = (0_u64, 0_u64);
+    let mut expected = vec![0; BLOCK];
+    let mut over = false;
+    while !over {
+        while let Some(mut buf) = pool.pop() {
+            // One write to a block at a time: two at once may land in either order.
+            let block = random.below(BLOCKS);
+            if busy.contains_key(&block) {
+                pool.push(buf);
+                break;
+            }
+            let reads = random.chance(READS);
+            let versions = blocks.entry(block).or_default();
+            if !reads {
+                versions.sent += 1;
+                fill(block, versions.sent, &mut buf);
+            }
+            busy.insert(block, versions.sent);
+            batch.push_back(Request {
+                tag: if reads { block | READ_TAG } else { block },
+                op: if reads { Op::Read } else { Op::Write },
+                offset: block * BLOCK as u64,
+                len: BLOCK as u64,
+                buf,
+                force_unit_access: false,
+            });
+        }
+        device.submit(&mut batch);
+
+        ring.enter(clock.now().after(TURN)).expect("the ring turns");
+        device.poll(&mut done);
+        for completion in done.drain(..) {
+            let block = completion.tag & !READ_TAG;
+            let version = busy.remove(&block).expect("completed once");
+            if completion.result.is_err() {
+                over = true;
+                continue;
+            }
+            if completion.tag == block {
+                blocks.get_mut(&block).expect("known").acknowledged = version;
+                acknowledged += 1;
+            } else {
+                // Nothing else was under way for it: it holds what was acknowledged last, or what a restart left.
+                check_content(block, version, &completion.buf[..BLOCK], &mut expected);
+                seen += 1;
+            }
+            pool.push(completion.buf);
+        }
+        if Instant::now() >= kill_at
+            && acknowledged > 0
+            && let Some(target) = target.take()
+        {
+            target.kill();
+        }
+    }
+    assert!(
+        target.is_none(),
+        "a write failed before the target was killed"
+    );
+    println!("{acknowledged} writes were acknowledged, {seen} reads saw them");
+}
+
+/// Every block holds a version that it may hold; what was on its way is now known.
+fn read_back(file: &Path, options: &str, blocks: &mut HashMap<u64, Versions>) {
+    let target = Target::start(&["--lun", &format!("{}{options}", file.display())]);
+    let backend = open_url_with(&target.url(0), brunt_iscsi::BACKENDS, false).expect("restarted");
+    let ring = Ring::new(RingConfig::default()).expect("a ring");
+    let mut device = backend.open(&ring, DEPTH).expect("a device");
+    let mut wanted: Vec<u64> = blocks.keys().copied().collect();
+    let mut batch = VecDeque::new();
+    let mut done: Vec<Completion> = Vec::new();
+    let mut expected = vec![0; BLOCK];
+    while !wanted.is_empty() || device.outstanding() > 0 || !batch.is_empty() {
+        while device.outstanding() + (batch.len() as u32) < DEPTH
+            && let Some(block) = wanted.pop()
+        {
+            batch.push_back(Request {
+                tag: block,
+                op: Op::Read,
+                offset: block * BLOCK as u64,
+                len: BLOCK as u64,
+                buf: ring.pool().take(BLOCK),
+                force_unit_access: false,
+            });
+        }
+        device.submit(&mut batch);
+        ring.enter(Clock::Monotonic.now().after(TURN))
+            .expect("the ring turns");
+        device.poll(&mut done);
+        for completion in done.drain(..) {
+            completion.result.expect("a read after the restart");
+            let block = completion.tag;
+            let versions = blocks.get_mut(&block).expect("known");
+            let version = u64::from_be_bytes(completion.buf[8..16].try_into().expect("8 bytes"));
+            assert!(
+                (versions.acknowledged..=versions.sent).contains(&version),
+                "block {block} holds version {version}; {} was acknowledged and {} sent",
+                versions.acknowledged,
+                versions.sent
+            );
+            check_content(block, version, &completion.buf[..BLOCK], &mut expected);
+            *versions = Versions {
+                acknowledged: version,
+                sent: version,
+            };
+        }
+    }
+}
+
+fn survive(options: &str) {
+    survive_with(rounds(3, 20), |_| options.to_string());
+}
+
+/// `options` follow the file's path and may name files in the test's folder.
+fn survive_with(rounds: usize, options: impl Fn(&Path) -> String) {
+    let folder = TempDir::new("sigkill");
+    let file = folder.join("lun");
+    let options = &options(&folder.join(""));
+    std::fs::File::create(&file)
+        .expect("a file")
+        .set_len(BLOCKS * BLOCK as u64)
+        .expect("its size");
+    let mut random = Random::new(seed());
+    let mut blocks = HashMap::new();
+    for round in 0..rounds {
+        println!("round {round}");
+        let target = Target::start(&["--lun", &format!("{}{options}", file.display())]);
+        write_until_killed(target, &mut random, &mut blocks);
+        read_back(&file, options, &mut blocks);
+    }
+}
+
+/// With write-through, the default, nothing acknowledged is lost.
+#[test]
+fn write_through_loses_nothing() {
+    let _alone = alone(); // Keeps both cores busy.
+    survive("");
+}
+
+/// Write-back may lose data to a power cut, but not to a SIGKILL: what the target has
+/// written to the file is the kernel's.
+#[test]
+fn write_back_loses_nothing_to_a_kill() {
+    let _alone = alone(); // Keeps both cores busy.
+    survive(",wb");
+}
+
+/// A cache in front of the disk, killed before, while and after it destages: what its log has is there when it comes
+/// back. The log is smaller than what is written, so that its end comes round.
+#[test]
+fn a_cache_with_a_log_loses_nothing() {
+    let _alone = alone(); // Keeps both cores busy.
+    for (rounds, destage) in [
+        (rounds(2, 15), "destage=always,batch=256KiB"),
+        (rounds(2, 15), "idle=1h,high=60,low=20"),
+    ] {
+        survive_with(rounds, |folder| {
+            format!(
+                "?stics={},size=6MiB,memory=1MiB,{destage},wb",
+                folder.join("log").display()
+            )
+        });
+    }
+}

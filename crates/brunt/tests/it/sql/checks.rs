@@ -1,0 +1,646 @@
+//! What each analysis must answer, by the report of the same trace, or by its operations where the report does not say.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// What is asked of the operations themselves: a statement that no engine can get wrong.
+pub const OPERATIONS: &str = "select operations.operation, operations.request_first_ns, operations.latency_ns, \
+                              flows.destination as server from operations join flows using (flow)";
+
+/// Their answer.
+pub struct Operations(Vec<Value>);
+
+impl Operations {
+    pub fn new(rows: Vec<Value>) -> Operations {
+        Operations(rows)
+    }
+
+    /// When each was asked for, in order.
+    fn times(&self, server: Option<&Value>) -> Vec<u64> {
+        let rows = self
+            .0
+            .iter()
+            .filter(|row| server.is_none_or(|server| row["server"] == *server));
+        let mut times: Vec<_> = rows.map(|row| number(row, "request_first_ns")).collect();
+        times.sort_unstable();
+        times
+    }
+
+    /// How many there were in each stretch that had any.
+    fn stretches(&self, width_ns: u64) -> BTreeMap<u64, u64> {
+        let mut stretches = BTreeMap::new();
+        self.times(None)
+            .iter()
+            .for_each(|time| *stretches.entry(time / width_ns).or_default() += 1);
+        stretches
+    }
+}
+
+fn number(row: &Value, name: &str) -> u64 {
+    row[name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{name}: {row}"))
+}
+
+fn sum(rows: &[Value], name: &str) -> u64 {
+    rows.iter().map(|row| number(row, name)).sum()
+}
+
+pub fn array<'v>(value: &'v Value, what: &str) -> &'v [Value] {
+    value[what]
+        .as_array()
+        .unwrap_or_else(|| panic!("{what}: {value}"))
+}
+
+/// The columns of `names` are the same in both; a name may be a path, and be called otherwise in the second.
+fn assert_same(row: &Value, reported: &Value, names: &[(&str, &str)]) {
+    for (column, path) in names {
+        let expected = reported
+            .pointer(path)
+            .unwrap_or_else(|| panic!("{path}: {reported}"));
+        assert_eq!(&row[*column], expected, "{column} of {row}, {reported}");
+    }
+}
+
+const LATENCY: [(&str, &str); 6] = [
+    ("mean_ns", "/latency/mean_ns"),
+    ("p50_ns", "/latency/p50_ns"),
+    ("p90_ns", "/latency/p90_ns"),
+    ("p99_ns", "/latency/p99_ns"),
+    ("p999_ns", "/latency/p999_ns"),
+    ("max_ns", "/latency/max_ns"),
+];
+
+fn check_mix(rows: &[Value], report: &Value) {
+    let reported = array(report, "by_operation");
+    assert_eq!(rows.len(), reported.len());
+    for expected in reported {
+        let row = rows
+            .iter()
+            .find(|row| row["operation"] == expected["name"])
+            .expect("the operation");
+        let counts = ["calls", "replies", "errors", "bytes"].map(|name| (name, format!("/{name}")));
+        let counts = counts.iter().map(|(name, path)| (*name, path.as_str()));
+        let latency = if expected["replies"] == 0 {
+            &[][..]
+        } else {
+            &LATENCY
+        };
+        assert_same(
+            row,
+            expected,
+            &counts.chain(latency.iter().copied()).collect::<Vec<_>>(),
+        );
+    }
+}
+
+fn check_clients(rows: &[Value], report: &Value) {
+    assert_eq!(report["clients"]["count"], rows.len());
+    for expected in array(&report["clients"], "top") {
+        let row = rows
+            .iter()
+            .find(|row| row["client"] == expected["name"])
+            .expect("the client");
+        let replied = expected
+            .pointer("/latency/max_ns")
+            .is_some_and(|max| *max != 0);
+        let latency = if replied { &LATENCY[..] } else { &[] };
+        let sums = [
+            ("operations", "/operations"),
+            ("bytes", "/bytes"),
+            ("time_ns", "/time_ns"),
+        ];
+        assert_same(row, expected, &[&sums, latency].concat());
+    }
+    let mut misaligned: Vec<_> = rows.iter().filter(|row| row["misaligned"] != 0).collect();
+    misaligned.sort_by_key(|row| std::cmp::Reverse(row["misaligned"].as_u64()));
+    let reported = array(report, "misaligned");
+    assert_eq!(reported.len(), misaligned.len().min(25));
+    for (row, expected) in misaligned.iter().zip(reported) {
+        assert_same(row, expected, &[("misaligned", "/misaligned")]);
+    }
+}
+
+/// The loads of a ranking, whatever its entries are called, with latencies if they have some.
+fn loads(rows: &[Value], latency: impl Fn(&Value, (&str, &str)) -> u64) -> Vec<Vec<u64>> {
+    let of = |row: &Value| -> Vec<u64> {
+        let sums = ["operations", "bytes", "time_ns"].map(|name| number(row, name));
+        sums.into_iter()
+            .chain(LATENCY.map(|names| latency(row, names)))
+            .collect()
+    };
+    let mut loads: Vec<_> = rows.iter().map(of).collect();
+    loads.sort_unstable();
+    loads
+}
+
+fn check_ranking(which: &str, rows: &[Value], report: &Value) {
+    let top = array(&report[which], "top");
+    // Only files have latencies, and of them those that were used enough.
+    let found = loads(rows, |row, (column, _)| {
+        row.get(column).and_then(Value::as_u64).unwrap_or(0)
+    });
+    let reported = loads(top, |row, (_, path)| {
+        row.pointer(path).and_then(Value::as_u64).unwrap_or(0)
+    });
+    assert_eq!(found, reported, "{which}");
+    if which != "files" {
+        return;
+    }
+    // The first by operations are in the same order; a name is the end of the path.
+    for (row, expected) in rows.iter().zip(top).take(5) {
+        assert_eq!(row["operations"], expected["operations"]);
+        if let (Some(name), Some(path)) = (row["name"].as_str(), expected["name"].as_str()) {
+            assert!(
+                path.ends_with(name.trim_start_matches('/')),
+                "{name}, {path}"
+            );
+        }
+    }
+}
+
+fn check_concentration(rows: &[Value], report: &Value) {
+    for what in ["clients", "files", "pairs"] {
+        let Some(row) = rows.iter().find(|row| row["what"] == what) else {
+            assert_eq!(report[what]["count"], 0, "{what}");
+            continue;
+        };
+        let names =
+            ["top25_operations_share", "top25_bytes_share"].map(|name| (name, format!("/{name}")));
+        let mut names: Vec<_> = names
+            .iter()
+            .map(|(name, path)| (*name, path.as_str()))
+            .collect();
+        names.push(("entries", "/count"));
+        assert_same(row, &report[what], &names);
+    }
+}
+
+fn check_rates(rows: &[Value], report: &Value) {
+    let reported = array(report, "intervals");
+    assert_eq!(rows.len(), reported.len());
+    let start = report["start_ns"].as_i64().expect("a time");
+    for (row, expected) in rows.iter().zip(reported) {
+        let names = [
+            "operations",
+            "wire_bytes",
+            "read_bytes",
+            "write_bytes",
+            "errors",
+        ];
+        names.iter().for_each(|name| {
+            assert_eq!(row[*name], expected[*name], "{name} of {row}, {expected}")
+        });
+        let (from, until) = (
+            row["from_ns"].as_i64().expect("a time"),
+            row["until_ns"].as_i64().expect("a time"),
+        );
+        assert_eq!((from - start) as f64 / 1e9, expected["from_s"], "{row}");
+        assert_eq!((until - from) as f64 / 1e9, expected["width_s"], "{row}");
+    }
+}
+
+fn check_profile(rows: &[Value], report: &Value) {
+    let (row, profile) = (&rows[0], &report["profile"]);
+    let mut names = vec![
+        ("operations".to_string(), "/operations".to_string()),
+        (
+            "metadata_operations".into(),
+            "/profile/metadata_operations".into(),
+        ),
+    ];
+    for way in ["read", "write"] {
+        for name in ["operations", "bytes", "size_p50_bytes", "size_p95_bytes"] {
+            names.push((format!("{way}_{name}"), format!("/profile/{way}/{name}")));
+        }
+        let (sequential, all) = (
+            row[format!("{way}_sequential")].as_f64(),
+            row[format!("{way}_operations")].as_f64(),
+        );
+        let share = sequential.expect("a count") / all.expect("a count").max(1.0);
+        assert_eq!(
+            share,
+            profile[way]["sequential_share"].as_f64().expect("a share"),
+            "{row}"
+        );
+    }
+    let names: Vec<_> = names
+        .iter()
+        .map(|(name, path)| (name.as_str(), path.as_str()))
+        .collect();
+    assert_same(row, report, &names);
+    assert_eq!(row["outstanding_max"], profile["outstanding_max"]);
+    // The report works with seconds, so its last digits differ.
+    let (mean, expected) = (
+        row["outstanding_mean"].as_f64(),
+        profile["outstanding_mean"].as_f64(),
+    );
+    assert!(
+        (mean.unwrap_or(0.0) / expected.expect("a mean") - 1.0).abs() < 1e-9
+            || expected == Some(0.0),
+        "{row}"
+    );
+}
+
+/// The report estimates with a standard error of less than 1 %.
+fn assert_close(exact: &Value, estimated: &Value, what: &str) {
+    let (exact, estimated) = (
+        exact.as_f64().expect("a number"),
+        estimated.as_f64().expect("a number"),
+    );
+    assert!(
+        (exact - estimated).abs() <= 0.03 * exact.max(estimated),
+        "{what}: {exact}, {estimated}"
+    );
+}
+
+fn check_working_set(rows: &[Value], report: &Value) {
+    for name in ["working_set_bytes", "random_read_working_set_bytes"] {
+        assert_close(&rows[0][name], &report["profile"][name], name);
+    }
+}
+
+fn check_duplicates(rows: &[Value], report: &Value) {
+    let duplicates = &report["duplicates"];
+    for name in ["blocks_read", "blocks_written", "zero_share"] {
+        assert_eq!(rows[0][name], duplicates[name], "{name}");
+    }
+    let share = |of: &Value| of["duplicate_share"].as_f64().expect("a share");
+    assert!(
+        (share(&rows[0]) - share(duplicates)).abs() < 0.03,
+        "{} {duplicates}",
+        rows[0]
+    );
+}
+
+fn check_sizes(rows: &[Value], report: &Value) {
+    for way in ["read", "write"] {
+        let (mut transfers, mut bytes) = (0, 0);
+        for row in rows.iter().filter(|row| row["direction"] == way) {
+            transfers += row["transfers"].as_u64().expect("a count");
+            bytes += row["bytes"].as_u64().expect("bytes");
+        }
+        assert_eq!(report["profile"][way]["operations"], transfers);
+        assert_eq!(report["profile"][way]["bytes"], bytes);
+    }
+}
+
+/// Each quantile is that of the operations, within what it may be off.
+fn check_latency_over_time(rows: &[Value], operations: &Operations) {
+    let mut latencies: BTreeMap<(u64, String), Vec<u64>> = BTreeMap::new();
+    for row in operations
+        .0
+        .iter()
+        .filter(|row| !row["latency_ns"].is_null())
+    {
+        let procedure = row["operation"].as_str().expect("a name").to_string();
+        let second = number(row, "request_first_ns") / 1_000_000_000;
+        latencies
+            .entry((second, procedure))
+            .or_default()
+            .push(number(row, "latency_ns"));
+    }
+    assert_eq!(rows.len(), latencies.len());
+    for row in rows {
+        let procedure = row["procedure"].as_str().expect("a name").to_string();
+        let of = latencies
+            .get_mut(&(number(row, "second"), procedure))
+            .expect("operations");
+        of.sort_unstable();
+        assert_eq!(number(row, "replies"), of.len() as u64);
+        for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)] {
+            let exact = of[brunt_core::rank(100.0 * share, of.len() as u64) as usize - 1];
+            let off = exact.abs_diff(number(row, &format!("{name}_ns")));
+            assert!(
+                off <= number(row, &format!("{name}_error_ns")),
+                "{name}: {exact}, {row}"
+            );
+        }
+    }
+}
+
+/// The same but for the last digits, where the report works with seconds.
+fn assert_nearly(found: &Value, expected: f64, what: &str) {
+    let found = found.as_f64().unwrap_or(0.0);
+    assert!(
+        (found - expected).abs() <= 1e-9 * expected.abs(),
+        "{what}: {found}, {expected}"
+    );
+}
+
+fn float(row: &Value, path: &str) -> f64 {
+    row.pointer(path)
+        .and_then(Value::as_f64)
+        .unwrap_or_else(|| panic!("{path}: {row}"))
+}
+
+fn check_summary(rows: &[Value], report: &Value) {
+    let same = ["start_ns", "operations", "valid"].map(|name| (name, format!("/{name}")));
+    assert_same(
+        &rows[0],
+        report,
+        &same.each_ref().map(|(name, path)| (*name, path.as_str())),
+    );
+    assert_eq!(
+        number(&rows[0], "duration_ns") as f64 / 1e9,
+        float(report, "/duration_s")
+    );
+    for name in ["operations_per_s", "wire_gbit_per_s"] {
+        assert_nearly(&rows[0][name], float(report, &format!("/{name}")), name);
+    }
+}
+
+fn check_sizer(rows: &[Value], report: &Value, operations: &Operations) {
+    let (row, profile) = (&rows[0], &report["profile"]);
+    let count = |way: &str| float(profile, &format!("/{way}/operations"));
+    let transfers = (count("read") + count("write")).max(1.0);
+    for way in ["read", "write"] {
+        let sequential = float(profile, &format!("/{way}/sequential_share"));
+        for (name, share) in [("sequential", sequential), ("random", 1.0 - sequential)] {
+            let name = format!("{name}_{way}");
+            let (found, expected) = (
+                row[&name].as_f64().unwrap_or(0.0),
+                share * count(way) / transfers,
+            );
+            assert!((found - expected).abs() < 1e-9, "{name}: {row}, {profile}");
+        }
+        let mean = float(profile, &format!("/{way}/bytes")) / count(way).max(1.0);
+        assert_nearly(&row[format!("{way}_bytes")], mean, way);
+    }
+    let all = float(report, "/operations");
+    assert_nearly(
+        &row["metadata"],
+        float(profile, "/metadata_operations") / all,
+        "metadata",
+    );
+    assert_nearly(
+        &row["mean_per_s"],
+        float(report, "/operations_per_s"),
+        "mean_per_s",
+    );
+    assert_eq!(
+        number(row, "peak_per_s"),
+        *operations
+            .stretches(1_000_000_000)
+            .values()
+            .max()
+            .expect("a second")
+    );
+    let (name, reported) = (
+        "random_read_working_set_bytes",
+        &profile["random_read_working_set_bytes"],
+    );
+    assert_close(&row[name], reported, name);
+}
+
+fn check_alignment(rows: &[Value], report: &Value) {
+    for way in ["read", "write"] {
+        let of: Vec<Value> = rows
+            .iter()
+            .filter(|row| row["direction"] == way)
+            .cloned()
+            .collect();
+        assert_eq!(report["profile"][way]["operations"], sum(&of, "transfers"));
+        assert_eq!(report["profile"][way]["bytes"], sum(&of, "bytes"));
+        assert!(
+            of.iter()
+                .all(|row| number(row, "whole") <= number(row, "transfers"))
+        );
+    }
+    // The report has the 25 first clients, and no trace here has more.
+    let misaligned: Vec<Value> = rows
+        .iter()
+        .filter(|row| number(row, "aligned_bytes") < 4096)
+        .cloned()
+        .collect();
+    assert_eq!(
+        sum(&misaligned, "transfers"),
+        sum(array(report, "misaligned"), "misaligned")
+    );
+}
+
+fn check_arrivals(rows: &[Value], operations: &Operations) {
+    assert_eq!(rows.len(), 5);
+    for row in rows {
+        let stretches = operations.stretches(number(row, "width_ns"));
+        let (first, last) = (stretches.first_key_value(), stretches.last_key_value());
+        let count = last.expect("a stretch").0 - first.expect("a stretch").0 + 1;
+        assert_eq!(
+            (number(row, "stretches"), number(row, "busiest")),
+            (count, *stretches.values().max().unwrap())
+        );
+        let requests: u64 = stretches.values().sum();
+        assert_eq!(number(row, "requests"), requests);
+        let mean = requests as f64 / count as f64;
+        let empty = (count - stretches.len() as u64) as f64 * mean * mean;
+        let squares: f64 = stretches.values().map(|n| (*n as f64 - mean).powi(2)).sum();
+        let dispersion = (squares + empty) / count as f64 / mean;
+        assert!(
+            (float(row, "/dispersion") - dispersion).abs() <= 1e-9 * mean.max(dispersion),
+            "{row}"
+        );
+    }
+}
+
+fn check_gaps(rows: &[Value], operations: &Operations) {
+    let mut expected: BTreeMap<(String, u64), (u64, u64)> = BTreeMap::new();
+    let mut servers: Vec<&Value> = operations.0.iter().map(|row| &row["server"]).collect();
+    servers.sort_by_key(|server| server.to_string());
+    servers.dedup();
+    for server in servers {
+        for pair in operations.times(Some(server)).windows(2) {
+            let gap = pair[1] - pair[0];
+            let counted = expected
+                .entry((server.to_string(), gap.max(1).next_power_of_two()))
+                .or_default();
+            *counted = (counted.0 + 1, counted.1 + gap);
+        }
+    }
+    let found = rows.iter().map(|row| {
+        let counted = (number(row, "gaps"), number(row, "sum_ns"));
+        (
+            (row["server"].to_string(), number(row, "up_to_ns")),
+            counted,
+        )
+    });
+    assert_eq!(found.collect::<BTreeMap<_, _>>(), expected);
+}
+
+/// One capture here has compounds, and tshark has counted their operations.
+fn check_compound_operations(rows: &[Value], report: &Value) {
+    let has_compounds = array(report, "by_operation")
+        .iter()
+        .any(|row| row["name"] == "EXCHANGE_ID");
+    let truth = include_str!("../../../../../testdata/nfs4-small.truth.tsv")
+        .lines()
+        .skip(1);
+    let truth = truth.map(|line| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let counts = [fields[2], fields[3]].map(|count| count.parse::<u64>().expect("a count"));
+        (fields[1].to_string(), counts)
+    });
+    let truth: BTreeMap<_, _> = truth.filter(|_| has_compounds).collect();
+    let found = rows.iter().map(|row| {
+        let name = row["operation"].as_str().expect("a name").to_string();
+        (name, [number(row, "calls"), number(row, "replies")])
+    });
+    assert_eq!(found.collect::<BTreeMap<_, _>>(), truth);
+}
+
+fn check_scsi(rows: &[Value], report: &Value) {
+    let mut counted = 0;
+    for expected in array(report, "by_operation") {
+        let of: Vec<Value> = rows
+            .iter()
+            .filter(|row| row["operation"] == expected["name"])
+            .cloned()
+            .collect();
+        let name = expected["name"].as_str().expect("a name");
+        assert!(!of.is_empty() || !name.starts_with("SCSI"), "{name}");
+        if of.is_empty() {
+            continue;
+        }
+        for (ours, theirs) in [
+            ("commands", "calls"),
+            ("replies", "replies"),
+            ("errors", "errors"),
+        ] {
+            assert_eq!(expected[theirs], sum(&of, ours), "{ours} of {name}");
+        }
+        counted += of.len();
+        // Where the initiator expects another length, bytes are what it was about, not what came.
+        let ours = match name {
+            "SCSI READ" => "in_bytes",
+            "SCSI WRITE" => "out_bytes",
+            _ => continue,
+        };
+        if sum(&of, "residuals") + sum(&of, "errors") == 0 {
+            assert_eq!(expected["bytes"], sum(&of, ours), "{name}");
+        }
+    }
+    assert_eq!(counted, rows.len());
+    assert!(sum(rows, "aborted") <= number(&report["ledger"], "calls_aborted"));
+}
+
+fn check_errors(rows: &[Value], report: &Value) {
+    for expected in array(report, "by_operation") {
+        let of = rows
+            .iter()
+            .filter(|row| row["operation"] == expected["name"]);
+        assert_eq!(
+            expected["errors"],
+            of.filter_map(|row| row["errors"].as_u64()).sum::<u64>(),
+            "{expected}"
+        );
+    }
+    for storm in array(report, "findings")
+        .iter()
+        .filter(|finding| finding["kind"] == "error-storm")
+    {
+        let text = storm["text"].as_str().expect("a text");
+        let is_told = |row: &Value| {
+            let named = format!(
+                "{} {}s that failed",
+                row["errors"],
+                row["operation"].as_str().unwrap_or_default()
+            );
+            let first = row["first_client"].as_str().unwrap_or_default();
+            text.contains(&named)
+                && text.contains(&format!("{first} alone had {}", row["first_client_errors"]))
+        };
+        assert!(rows.iter().any(is_told), "{text}");
+    }
+}
+
+fn check_findings(rows: &[Value], report: &Value) {
+    let reported = array(report, "findings");
+    let kinds = |of: &[Value]| {
+        of.iter()
+            .map(|finding| finding["kind"].to_string())
+            .collect::<Vec<_>>()
+    };
+    let sorted = |mut kinds: Vec<String>| {
+        kinds.sort();
+        kinds
+    };
+    assert_eq!(
+        sorted(kinds(rows)),
+        sorted(kinds(reported)),
+        "{rows:?} {reported:?}"
+    );
+    // The figures stand in the sentences, where the sentences have them.
+    for row in rows {
+        let figures = match row["kind"].as_str().expect("a kind") {
+            "capture-loss" | "capture-incomplete" | "not-understood" => {
+                format!("{} of {}", row["part"], row["whole"])
+            }
+            "commits" => format!(
+                "{} {}s follow {} ",
+                row["part"],
+                row["what"].as_str().unwrap_or_default(),
+                row["whole"]
+            ),
+            "misaligned" => format!("of its {} READs and WRITEs", row["whole"]),
+            "error-storm" => format!("issued {} ", row["part"]),
+            _ => continue,
+        };
+        let told = |finding: &Value| {
+            finding["text"]
+                .as_str()
+                .is_some_and(|text| text.contains(&figures))
+        };
+        assert!(reported.iter().any(told), "{figures}: {reported:?}");
+    }
+}
+
+fn check_not_understood(rows: &[Value], report: &Value) {
+    let reported = array(report, "not_understood");
+    assert_eq!(rows.len(), reported.len());
+    for expected in reported {
+        let name = expected["name"].as_str().expect("a name");
+        let is_it = |row: &&Value| name.starts_with(row["name"].as_str().expect("a name"));
+        let row = rows.iter().find(is_it).expect("the protocol");
+        assert_same(
+            row,
+            expected,
+            &[("packets", "/packets"), ("bytes", "/bytes")],
+        );
+    }
+}
+
+fn check_ledger(rows: &[Value], report: &Value) {
+    let ledger = report["ledger"].as_object().expect("counters");
+    ledger
+        .iter()
+        .for_each(|(name, count)| assert_eq!(&rows[0][name], count, "{name}"));
+    assert!(ledger.len() > 40);
+}
+
+/// The answer of one analysis.
+pub fn check(name: &str, rows: &[Value], report: &Value, operations: &Operations) {
+    match name {
+        "summary" => check_summary(rows, report),
+        "mix" => check_mix(rows, report),
+        "rates" => check_rates(rows, report),
+        "profile" => check_profile(rows, report),
+        "sizes" => check_sizes(rows, report),
+        "alignment" => check_alignment(rows, report),
+        "sizer" => check_sizer(rows, report, operations),
+        "working_set" => check_working_set(rows, report),
+        "duplicates" => check_duplicates(rows, report),
+        "latency_over_time" => check_latency_over_time(rows, operations),
+        "arrivals" => check_arrivals(rows, operations),
+        "gaps" => check_gaps(rows, operations),
+        "files" | "directories" | "pairs" => check_ranking(name, rows, report),
+        "clients" => check_clients(rows, report),
+        "concentration" => check_concentration(rows, report),
+        "compound_operations" => check_compound_operations(rows, report),
+        "scsi" => check_scsi(rows, report),
+        "errors" => check_errors(rows, report),
+        "findings" => check_findings(rows, report),
+        "not_understood" => check_not_understood(rows, report),
+        "ledger" => check_ledger(rows, report),
+        name => panic!("{name} is held against nothing"),
+    }
+}

@@ -1,0 +1,164 @@
+//! A target that stalls for a second, as loops see it: fio's closed loop, ours, and our open loop.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::support::{Running, Target, TempDir, alone, brunt, eventually, need, root, run_within};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Processor time of a process, in the kernel's ticks of 10 ms.
+fn processor_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("alive");
+    // The name is in parentheses and may hold anything.
+    let fields = stat
+        .rsplit_once(')')
+        .expect("a name")
+        .1
+        .split_whitespace()
+        .skip(11);
+    fields
+        .take(2)
+        .map(|ticks| ticks.parse::<u64>().expect("a number"))
+        .sum()
+}
+
+/// Fio, in a closed loop, meets the stall of our target once and does not show it in its p99.9.
+#[test]
+fn fio_does_not_show_it() {
+    let _alone = alone(); // Compares latencies.
+    let Some(fio) = need("fio", "fio") else {
+        return;
+    };
+    let Some(qemu) = need("qemu-nbd", "qemu-utils and qemu-block-extra") else {
+        return;
+    };
+    let folder = TempDir::new("stall");
+    let target = Target::start(&["--lun", "memory:64MiB"]);
+    // fio of Debian speaks NBD and no iSCSI; qemu-nbd stands between.
+    let socket = folder.join("nbd.sock");
+    let mut nbd = Command::new(qemu);
+    nbd.args(["--persistent", "-f", "raw", "-k"])
+        .arg(&socket)
+        .arg(target.url(0))
+        .stderr(Stdio::null());
+    let _nbd = Running(
+        nbd.stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("qemu-nbd starts"),
+    );
+    eventually("qemu-nbd listens", 20, || socket.exists());
+    // So many requests, not so much time: of fewer than a thousand one would be p99.9. Where a busy machine makes
+    // more of them late than one, the stall is longer, so that it stands out; and more are made, that it meets one.
+    let mut seen = String::new();
+    for (seconds, megabytes) in [(1, 16), (4, 32), (16, 64)] {
+        let mut command = Command::new(&fio);
+        command.args([
+            "--name=closed",
+            "--ioengine=nbd",
+            "--rw=randread",
+            "--bs=4k",
+            "--size=64m",
+        ]);
+        command.args([
+            "--norandommap",
+            "--output-format=json",
+            &format!("--io_size={megabytes}m"),
+        ]);
+        command.arg(format!("--uri=nbd+unix:///?socket={}", socket.display()));
+        let id = target.id();
+        let pid = Pid::from_raw(id as i32).expect("a process's number");
+        let idle = processor_ticks(id);
+        let stalling = std::thread::spawn(move || {
+            // As soon as fio is at work, which it takes a while to begin with.
+            eventually("fio's requests reach the target", 30, || {
+                processor_ticks(id) >= idle + 3
+            });
+            kill_process(pid, Signal::STOP).expect("it is ours");
+            std::thread::sleep(Duration::from_secs(seconds));
+            kill_process(pid, Signal::CONT).expect("it is ours");
+        });
+        let output = run_within(&mut command, 60);
+        stalling.join().expect("no panic");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        // Its NBD engine says hello first.
+        let text = String::from_utf8_lossy(&output.stdout);
+        let document = &text[text.find('{').unwrap_or_else(|| panic!("no JSON: {text}"))..];
+        let document: Value = serde_json::from_str(document).expect("JSON");
+        let latencies = &document["jobs"][0]["read"]["clat_ns"];
+        let time = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{latencies}"));
+        let (max, p99_9) = (
+            time(&latencies["max"]),
+            time(&latencies["percentile"]["99.900000"]),
+        );
+        seen = format!(
+            "fio: {} requests, p99.9 {p99_9} ns, max {max} ns",
+            latencies["N"]
+        );
+        println!("{seen}");
+        let half = seconds * 500_000_000;
+        if max > half && p99_9 < half {
+            return;
+        }
+    }
+    panic!("{seen}");
+}
+
+/// Of the example, our own closed loop does not show the stall either, and the open loop does.
+#[test]
+fn our_open_loop_shows_it() {
+    let _alone = alone(); // Compares latencies.
+    let example = std::fs::read_to_string(root().join("examples/stall.toml")).expect("the example");
+    // As many requests as the machine can make: one of them is late in the closed loop.
+    let short = example
+        .replace("repetitions = 4", "repetitions = 1")
+        .replace("?delay=const:200us", "");
+    // On a busy machine these may be few, and one of a few hundred is p99.9; or the stall begins late and is
+    // short. Then for longer.
+    for seconds in [3, 12, 48] {
+        let folder = TempDir::new("stall");
+        let path = folder.join("stall.toml");
+        std::fs::write(&path, short.replace("\"4s\"", &format!("\"{seconds}s\""))).expect("a file");
+        let mut command = brunt();
+        command
+            .args(["--json", "run"])
+            .arg(&path)
+            .arg("--out")
+            .arg(folder.join("results"));
+        let output = run_within(&mut command, 60);
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let of = |workload: &str| {
+            let points = summary["points"].as_array().expect("points");
+            let point = points
+                .iter()
+                .find(|point| point["workload"] == workload)
+                .expect("the workload");
+            let time = |key: &str| point["response"][key].as_f64().expect("a figure");
+            let requests = point["runs"][0]["ops"][0]["completed"]
+                .as_u64()
+                .expect("a count");
+            (requests, time("max_us") > 500_000.0, time("p99_9_us"))
+        };
+        let ((closed_count, closed_stalled, closed), (_, open_stalled, open)) =
+            (of("closed"), of("open"));
+        println!("ours: {closed_count} requests, closed p99.9 {closed} us, open p99.9 {open} us");
+        if closed_count > 2000 && closed_stalled && open_stalled {
+            assert!(
+                closed < 500_000.0 && open > 500_000.0,
+                "closed {closed}, open {open}"
+            );
+            return;
+        }
+    }
+    panic!("never a stall among enough requests");
+}

@@ -1,0 +1,103 @@
+//! A cache in front of a network that is cut for a while: the load goes on while the log has room, waits when it has none,
+//! and nothing that was acknowledged is lost. What the cache did meanwhile is on record, as any probe is.
+
+use crate::support;
+use crate::support::{TempDir, brunt, run_within};
+use serde_json::Value;
+
+/// A target of this name: a file on the server, behind a cache with a log of this size.
+fn target(folder: &TempDir, name: &str, size: &str) -> String {
+    let path = |what: &str| folder.join(&format!("{name}.{what}")).display().to_string();
+    format!(
+        "[targets.{name}]\nserve = \"file:{}?size=8MiB&create=yes&direct=no\"\nhost = \"server\"\n\
+         options = \"stics={},identity={name},size={size},memory=1MiB,destage=always&delay=const:500us\"\n",
+        path("img"),
+        path("log"),
+    )
+}
+
+/// Every acknowledged write of a run is in the log or in the server's file, stable or not.
+fn audit(folder: &TempDir, name: &str, run: u32) {
+    let path = |what: &str| folder.join(&format!("{name}.{what}")).display().to_string();
+    let device = format!(
+        "file:{}?direct=no&stics={},identity={name}",
+        path("img"),
+        path("log")
+    );
+    let mut verify = brunt();
+    verify
+        .args(["--json", "verify"])
+        .arg(folder.join("journals").join(format!("run-{run}")))
+        .arg(device);
+    let output = run_within(&mut verify, 60);
+    let verdict: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    assert!(
+        output.status.success() && verdict["kept"].as_u64() >= Some(8),
+        "{name}: {verdict:#}"
+    );
+    assert_eq!(
+        (&verdict["lost"], &verdict["lost_unflushed"]),
+        (&0.into(), &0.into()),
+        "{name}: {verdict:#}"
+    );
+}
+
+#[test]
+fn a_network_that_is_cut_loses_nothing() {
+    let folder = TempDir::new("stics-cut");
+    // The log of the second is full long before the network is back: a record takes 8 KiB at the least. Both have all of the
+    // 16 blocks, however often they come round, so that no read waits for the network.
+    let text = format!(
+        "name = \"x\"\nrepetitions = 1\n[lab]\nhosts = [\"client\", \"server\"]\n\
+         [lab.links.lan]\nbetween = [\"client\", \"server\"]\ndelay = \"1ms\"\n{}{}\
+         [workloads.load]\nblocks = [{{ size = \"2k\" }}]\nalign = \"2k\"\nread = 0.2\n\
+         region = {{ length = \"32KiB\" }}\nqueue_depth = 4\nverify = {{ journal = \"{}\" }}\n\
+         interval = \"100ms\"\nramp_up = {{ time = \"500ms\" }}\nstop = {{ time = \"4s\" }}\n\
+         [probes]\ninterval = \"50ms\"\nonly = [\"device\"]\n\
+         [[fault]]\npartition = [\"client\", \"server\"]\nat = \"500ms\"\nfor = \"2s\"\n",
+        target(&folder, "roomy", "256MiB"),
+        target(&folder, "tight", "2MiB"),
+        folder.join("journals").display()
+    );
+    let output = run_within(&mut support::experiment(&folder, &text), 120);
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("namespaces of a lab") || said.contains("/dev/net/tun") {
+        return support::skip("user namespaces and /dev/net/tun");
+    }
+    assert!(output.status.success(), "{said}");
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let run = |index: usize| &summary["points"][index]["runs"][0];
+    for (index, name) in ["roomy", "tight"].into_iter().enumerate() {
+        let figures = &run(index)["probes"]["hosts"]["local"];
+        let figure = |metric: &str| figures[format!("device.{name}/stics.{metric}")].as_f64();
+        // Two of four seconds nothing could be destaged: that alone is a mean of half a second.
+        assert!(
+            figure("destage_lag_ms") > Some(200.0),
+            "{name}: {figures:#}"
+        );
+        assert!(
+            figure("dirty_bytes") > Some(0.0) && figure("hit_share").is_some(),
+            "{name}: {figures:#}"
+        );
+        assert_eq!(
+            figure("waits_per_s") > Some(0.0),
+            name == "tight",
+            "{name}: {figures:#}"
+        );
+        audit(&folder, name, index as u32);
+    }
+    // What had no room waited, and the result says so.
+    assert!(
+        run(1)
+            .to_string()
+            .contains("writes found the cache full and waited"),
+        "{:#}",
+        run(1)
+    );
+    assert!(
+        !run(0).to_string().contains("found the cache full"),
+        "{:#}",
+        run(0)
+    );
+}

@@ -1,0 +1,364 @@
+//! What the integration tests share: a running target, other people's programs, temporary files.
+//! Called by every file in this folder. The one rule: nothing a test starts outlives it, also
+//! when it fails, and no port is fixed.
+
+pub mod agents;
+pub mod controlled;
+pub mod guest;
+pub mod hosts;
+pub mod live_events;
+pub mod marked;
+pub mod pdml;
+pub mod pki;
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Callers say how many seconds something takes at the very most on a machine that has nothing else to do;
+/// one that is busy, or reads every program from a slow disk first, gets so many times as long. Only a test
+/// that fails waits for that.
+const BUSY: u64 = 10;
+
+/// The target's name in every test.
+pub const TARGET_NAME: &str = "iqn.2026-11.io.brunt:t0";
+/// CHAP user and secret (12 bytes: the least RFC 7143, 12.1.3 lets through without IPsec).
+pub const CHAP: (&str, &str) = ("brunt-user", "brunt-secret1");
+
+/// Where `program` is; `None`, said aloud, when the Debian package it comes with is missing.
+///
+/// # Panics
+/// When it is missing and `BRUNT_REQUIRE_ALL=1`: in CI nothing is skipped.
+pub fn need(program: &str, package: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file());
+    if found.is_none() {
+        skip(&format!("the Debian package {package} ({program})"));
+    }
+    found
+}
+
+/// Says what is missing.
+///
+/// # Panics
+/// When `BRUNT_REQUIRE_ALL=1`.
+pub fn skip(what: &str) {
+    assert!(
+        std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1"),
+        "needs {what}"
+    );
+    println!("skipped: needs {what}");
+}
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the workspace's root")
+}
+
+/// How often a repeated test goes round: few by default, more in CI (`CI=true`).
+pub fn rounds(default: usize, ci: usize) -> usize {
+    if std::env::var_os("CI").is_some() {
+        ci
+    } else {
+        default
+    }
+}
+
+/// Held by tests that compare times or rates, and by those that keep both cores of a small machine busy: no two of them run
+/// at once. Each says which it is.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A seed to print and to repeat a run with (`BRUNT_SEED`).
+pub fn seed() -> u64 {
+    let seed = std::env::var("BRUNT_SEED")
+        .ok()
+        .map(|text| text.parse().expect("BRUNT_SEED is a number"));
+    let seed = seed.unwrap_or_else(|| {
+        std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .expect("after 1970")
+            .as_nanos() as u64
+    });
+    println!("seed {seed} (repeat with BRUNT_SEED={seed})");
+    seed
+}
+
+/// A command of `brunt`.
+pub fn brunt() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_brunt"))
+}
+
+/// A running `brunt target`, killed at the end.
+pub struct Target {
+    child: Child,
+    /// Held open: a target whose standard output is closed would be right to stop.
+    _stdout: BufReader<ChildStdout>,
+    /// In the order of the `--portal` arguments.
+    pub portals: Vec<SocketAddr>,
+    credentials: bool,
+}
+
+impl Target {
+    /// Starts `brunt target` with `args` and waits until it listens. Without a `--portal` it gets
+    /// one on a free port.
+    pub fn start<S: AsRef<OsStr>>(args: &[S]) -> Target {
+        let mut args: Vec<&OsStr> = args.iter().map(AsRef::as_ref).collect();
+        if !args.contains(&OsStr::new("--portal")) {
+            args.extend([OsStr::new("--portal"), OsStr::new("127.0.0.1:0")]);
+        }
+        let portals_wanted = args.iter().filter(|&&arg| arg == "--portal").count();
+        let credentials = args.iter().any(|&arg| arg == "--chap");
+        let mut child = brunt()
+            .arg("target")
+            .args(["--name", TARGET_NAME])
+            .args(&args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("brunt starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let mut portals = Vec::new();
+        while portals.len() < portals_wanted {
+            let mut line = String::new();
+            if stdout.read_line(&mut line).expect("a line") == 0 {
+                panic!("the target ended before it listened: {:?}", child.wait());
+            }
+            portals.extend(
+                line.split_whitespace()
+                    .filter_map(|word| word.parse::<SocketAddr>().ok()),
+            );
+        }
+        Target {
+            child,
+            _stdout: stdout,
+            portals,
+            credentials,
+        }
+    }
+
+    /// The first portal.
+    pub fn address(&self) -> SocketAddr {
+        self.portals[0]
+    }
+
+    /// libiscsi's form of the URL of `lun` at portal `portal`.
+    pub fn url_at(&self, portal: usize, lun: u16) -> String {
+        let user = if self.credentials {
+            format!("{}%{}@", CHAP.0, CHAP.1)
+        } else {
+            String::new()
+        };
+        format!("iscsi://{user}{}/{TARGET_NAME}/{lun}", self.portals[portal])
+    }
+
+    /// The same at the first portal.
+    pub fn url(&self, lun: u16) -> String {
+        self.url_at(0, lun)
+    }
+
+    /// Resident memory, in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("alive");
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmRSS:"))
+            .expect("VmRSS");
+        line.split_whitespace()
+            .nth(1)
+            .expect("kB")
+            .parse::<u64>()
+            .expect("a number")
+            * 1024
+    }
+
+    /// Open file descriptors.
+    pub fn descriptors_count(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))
+            .expect("alive")
+            .count()
+    }
+
+    /// Whether it still runs.
+    pub fn is_alive(&mut self) -> bool {
+        self.child.try_wait().expect("a child of ours").is_none()
+    }
+
+    /// Its process, for a signal.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGKILL, and wait until it is gone.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("a child of ours");
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A process that ends with its test, also when that fails.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs `command` to its end, at most `seconds` of a machine that is idle.
+///
+/// # Panics
+/// When the time is over, with what it had printed.
+pub fn run_within(command: &mut Command, seconds: u64) -> Output {
+    let seconds = seconds * BUSY;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let stdout = drain(child.stdout.take().expect("piped"));
+    let stderr = drain(child.stderr.take().expect("piped"));
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child of ours") {
+            break Some(status);
+        }
+        if Instant::now() > end {
+            let _ = child.kill();
+            let _ = child.wait();
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let (stdout, stderr) = (stdout.join().expect("read"), stderr.join().expect("read"));
+    let Some(status) = status else {
+        panic!(
+            "{command:?} took more than {seconds} s\n{}\n{}",
+            last_lines(&stdout),
+            last_lines(&stderr)
+        );
+    };
+    Output {
+        status,
+        stdout,
+        stderr,
+    }
+}
+
+/// The same, and it has to succeed; its standard output.
+pub fn succeed(command: &mut Command, seconds: u64) -> String {
+    let output = run_within(command, seconds);
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{out}\n{err}",
+        output.status
+    );
+    out.into_owned()
+}
+
+fn last_lines(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}
+
+fn drain(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        bytes
+    })
+}
+
+/// Waits until `done`, at most `seconds` of a machine that is idle: for states that another process reaches.
+pub fn eventually(what: &str, seconds: u64, mut done: impl FnMut() -> bool) {
+    let seconds = seconds * BUSY;
+    let end = Instant::now() + Duration::from_secs(seconds);
+    while !done() {
+        assert!(Instant::now() < end, "{what}: not within {seconds} s");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The processes whose environment has a variable like this.
+pub fn processes_with(is: impl Fn(&[u8]) -> bool) -> Vec<u32> {
+    // A process that is ended, but not waited for, has no environment any more.
+    let environment = |pid: u32| std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let has = |pid: &u32| environment(*pid).split(|byte| *byte == 0).any(&is);
+    processes().filter(has).collect()
+}
+
+/// All processes.
+pub fn processes() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The words of a process's command line; none of one that has gone.
+pub fn words_of(pid: u32) -> Vec<String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line)
+        .split_terminator('\0')
+        .map(str::to_string)
+        .collect()
+}
+
+/// `brunt --json run` of an experiment's text, with its results in `folder`'s "results".
+pub fn experiment(folder: &TempDir, text: &str) -> Command {
+    let path = folder.join("x.toml");
+    std::fs::write(&path, text).expect("a file");
+    let mut command = brunt();
+    command
+        .args(["--json", "run"])
+        .arg(&path)
+        .arg("--out")
+        .arg(folder.join("results"));
+    command
+}
+
+/// A folder that is gone at the end.
+pub struct TempDir(tempfile::TempDir);
+
+impl TempDir {
+    /// A new one, named after `what`.
+    pub fn new(what: &str) -> TempDir {
+        let within = env!("CARGO_TARGET_TMPDIR");
+        TempDir(
+            tempfile::Builder::new()
+                .prefix(what)
+                .tempdir_in(within)
+                .expect("a temporary folder"),
+        )
+    }
+
+    /// A path in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}

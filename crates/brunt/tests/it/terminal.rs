@@ -1,0 +1,245 @@
+//! What `brunt run` does to a real terminal: a pseudo-terminal of `script` (util-linux), whose
+//! output an emulated terminal takes in.
+
+use crate::support;
+use std::process::{Command, Stdio};
+
+const COLUMNS: usize = 48;
+
+/// Runs an experiment of two runs of `time` on a terminal of so many columns, `meanwhile` (a shell's words behind
+/// its command) does something else; all that the terminal got.
+fn on_a_terminal(
+    name: &str,
+    environment: &[(&str, &str)],
+    time: &str,
+    meanwhile: &str,
+) -> Option<Vec<u8>> {
+    let script = support::need("script", "bsdutils")?;
+    let folder = support::TempDir::new(name);
+    let file = folder.join("x.toml");
+    let text = format!(
+        "name = \"a name that is somewhat longer than the terminal is wide\"\nrepetitions = 2\n\
+         [targets.t]\nurl = \"memory:16MiB?delay=const:1ms\"\n[workloads.w]\ninterval = \"100ms\"\n\
+         stop = {{ time = \"{time}\" }}\n[probes]\ninterval = \"100ms\"\n"
+    );
+    std::fs::write(&file, text).expect("a file");
+    let brunt = env!("CARGO_BIN_EXE_brunt");
+    let inner = format!(
+        "stty cols {COLUMNS} rows 24; {brunt} run {} --out {}{meanwhile}",
+        file.display(),
+        folder.join("results").display()
+    );
+    let typescript = folder.join("typescript");
+    let mut command = Command::new(script);
+    command
+        .args(["-qefc", &inner])
+        .arg(&typescript)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    command
+        .env_remove("NO_COLOR")
+        .env("TERM", "xterm")
+        .env("LC_ALL", "C.UTF-8");
+    command.env("TYPESCRIPT", &typescript);
+    for (key, value) in environment {
+        command.env(key, value);
+    }
+    let status = command.status().expect("script runs");
+    let bytes = std::fs::read(&typescript).expect("what the terminal got");
+    assert!(status.success(), "{}", String::from_utf8_lossy(&bytes));
+    // The first and last lines are script's own.
+    let begin = bytes
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .expect("a first line")
+        + 1;
+    let end = bytes
+        .windows(12)
+        .rposition(|window| window == b"Script done ")
+        .unwrap_or(bytes.len());
+    Some(bytes[begin..end].to_vec())
+}
+
+/// While it runs there is a view that fits, and afterwards nothing of it is left: only the
+/// line of each run, once, and the table. The terminal's modes were never touched.
+#[test]
+fn a_view_that_goes_away() {
+    let Some(bytes) = on_a_terminal("plain", &[], "1500ms", "") else {
+        return;
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    for mode in ["\x1b[?1049h", "\x1b[?25l", "\x1b[?1000h"] {
+        assert!(
+            !text.contains(mode),
+            "the terminal was left changed: {mode:?}"
+        );
+    }
+    let mut terminal = vt100::Parser::new(24, COLUMNS as u16, 0);
+    let mut views = 0;
+    // The last words of a view.
+    for piece in text.split_inclusive("keeps what was measured") {
+        terminal.process(piece.as_bytes());
+        let shown = terminal.screen().contents();
+        if piece.ends_with("measured") {
+            views += 1;
+            assert!(shown.contains("a name that is somewhat longer"), "{shown}");
+            // One view at a time: none smeared over another.
+            assert_eq!(shown.matches("Ctrl-C ends it").count(), 1, "{shown}");
+        }
+    }
+    assert!(views > 3, "{text}");
+    let shown = terminal.screen().contents();
+    assert!(
+        !shown.contains("Ctrl-C") && !shown.contains("of 2"),
+        "{shown}"
+    );
+    for line in ["[1/2] t w", "[2/2] t w", "results in"] {
+        assert_eq!(shown.matches(line).count(), 1, "{line}: {shown}");
+    }
+    assert!(text.contains("CPU ") && text.contains("\x1b[1m"));
+}
+
+/// `--dashboard` has what the live page shows, in as many lines as the terminal, and takes all of it away. The terminal's
+/// modes are never touched, so there is nothing to restore, however the program ends or is stopped.
+#[test]
+fn a_dashboard_as_high_as_the_terminal() {
+    let Some(bytes) = on_a_terminal("high", &[], "1500ms", " --dashboard") else {
+        return;
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    for mode in ["\x1b[?1049h", "\x1b[?25l", "\x1b[?1000h"] {
+        assert!(
+            !text.contains(mode),
+            "the terminal was left changed: {mode:?}"
+        );
+    }
+    let mut terminal = vt100::Parser::new(24, COLUMNS as u16, 0);
+    let (mut views, mut whole) = (0, 0);
+    for piece in text.split_inclusive("keeps what was measured") {
+        terminal.process(piece.as_bytes());
+        let shown = terminal.screen().contents();
+        if piece.ends_with("measured") {
+            views += 1;
+            assert_eq!(shown.matches("Ctrl-C ends it").count(), 1, "{shown}");
+            let parts = [
+                "requests/s",
+                "in flight",
+                "  mean ",
+                "p99",
+                "time ",
+                " s",
+                "cpu ",
+                "no errors",
+            ];
+            whole += u32::from(parts.iter().all(|part| shown.contains(part)));
+        }
+    }
+    assert!(
+        views > 3 && whole > 0,
+        "{views} views, {whole} of them whole: {text}"
+    );
+    let shown = terminal.screen().contents();
+    assert!(
+        !shown.contains("Ctrl-C") && !shown.contains("in flight"),
+        "{shown}"
+    );
+    assert_eq!(shown.matches("results in").count(), 1, "{shown}");
+    // Finished runs are printed above the view, and go up as a terminal's lines do.
+    assert!(
+        ["[1/2] t w", "[2/2] t w"]
+            .iter()
+            .all(|part| text.contains(part)),
+        "{text}"
+    );
+    // Where nothing can be drawn, progress is lines, with or without.
+    let Some(bytes) = on_a_terminal("high-dumb", &[("TERM", "dumb")], "300ms", " --dashboard")
+    else {
+        return;
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(
+        text.contains("[2/2] t w") && !text.contains('\x1b') && !text.contains("in flight"),
+        "{text}"
+    );
+}
+
+/// Into a pipe there is nothing to draw, so nothing is made for it: only a page that is served as well makes frames.
+#[test]
+fn a_dashboard_that_nobody_sees_costs_nothing() {
+    let text = "name = \"x\"\nrepetitions = 1\n[targets.t]\nurl = \"memory:1MiB\"\n[workloads.w]\n\
+                arrival = { kind = \"open\", rate = 100 }\nstop = { time = \"600s\" }\n";
+    for (options, makes_frames) in [
+        (["--dashboard"].as_slice(), false),
+        (&["--dashboard", "--serve"], true),
+    ] {
+        let folder = support::TempDir::new("piped");
+        let mut command = support::experiment(&folder, text);
+        let mut run = command
+            .args(options)
+            .env("TERM", "xterm")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        run = run.stderr(Stdio::piped());
+        let run = support::Running(run.spawn().expect("brunt"));
+        support::eventually("the run is on its way", 60, || {
+            folder.join("results/summary.json").exists()
+        });
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", run.0.id()))
+            .expect("it runs")
+            .flatten();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        let names: Vec<String> = names.map(|name| name.trim().to_string()).collect();
+        assert_eq!(
+            names.iter().any(|name| name == "live feed"),
+            makes_frames,
+            "{options:?}: {names:?}"
+        );
+    }
+}
+
+/// Who wants no colours gets none, and who has no UTF-8 gets ASCII.
+#[test]
+fn no_colours_and_ascii() {
+    let environment = [("NO_COLOR", "1"), ("LC_ALL", "C")];
+    let Some(bytes) = on_a_terminal("bare", &environment, "700ms", "") else {
+        return;
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(text.contains("requests/s") && text.contains("left"));
+    assert!(!text.contains('m') || !text.contains("\x1b[1m") && !text.contains("\x1b[32m"));
+    let view: String = text.split("Ctrl-C ends it").next().expect("a view").into();
+    assert!(view.is_ascii(), "{view}");
+}
+
+/// A terminal that cannot move its cursor gets plain lines.
+#[test]
+fn a_dumb_terminal() {
+    let Some(bytes) = on_a_terminal("dumb", &[("TERM", "dumb")], "700ms", "") else {
+        return;
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(!text.contains('\x1b') && !text.contains("Ctrl-C"), "{text}");
+    assert!(text.contains("[2/2] t w"), "{text}");
+}
+
+/// A window that becomes narrow meanwhile is drawn to its new width.
+#[test]
+fn a_window_is_resized() {
+    // As soon as a view was drawn, and long before the end.
+    let narrow = " & for i in $(seq 1200); do grep -aq 'Ctrl-C end[s]' \"$TYPESCRIPT\" && break; sleep .05; done; \
+                  stty cols 24; wait $!";
+    let Some(bytes) = on_a_terminal("resized", &[("NO_COLOR", "1")], "2s", narrow) else {
+        return;
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let name = "a name that is somewhat longer than the terminal is wide";
+    // Both ways of cutting the name were drawn.
+    assert!(
+        text.contains(&format!("{} ", &name[..COLUMNS - 1])),
+        "{text}"
+    );
+    assert!(
+        text.contains(&format!("{} ", &name[..23])) && text.contains("[2/2] t w"),
+        "{text}"
+    );
+}
