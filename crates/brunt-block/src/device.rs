@@ -103,6 +103,47 @@ pub struct MediumLook {
     pub deleted: bool,
 }
 
+/// Where a backend's data is. Two backends with overlapping places write over each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StorageId {
+    /// A file: the number of its file system's device, and its inode.
+    File {
+        /// `st_dev`.
+        device: u64,
+        /// `st_ino`.
+        inode: u64,
+    },
+    /// A block device of this machine.
+    Disk {
+        /// `st_rdev`.
+        number: u64,
+        /// The number of the disk that it is a partition of.
+        whole: Option<u64>,
+    },
+    /// Storage of another machine, by what its protocol names it with: a LUN's designator, or a server and its export.
+    Remote(String),
+}
+
+impl StorageId {
+    /// Whether what is written to one may be read from the other.
+    pub fn overlaps(&self, other: &StorageId) -> bool {
+        match (self, other) {
+            (
+                StorageId::Disk { number, whole },
+                StorageId::Disk {
+                    number: other_number,
+                    whole: other_whole,
+                },
+            ) => {
+                number == other_number
+                    || *whole == Some(*other_number)
+                    || *other_whole == Some(*number)
+            }
+            _ => self == other,
+        }
+    }
+}
+
 /// Something to measure or to serve, shared by all threads of a process. Opening it costs time;
 /// each thread opens its own [`Device`] on its own ring.
 pub trait Backend: Send + Sync {
@@ -144,6 +185,11 @@ pub trait Backend: Send + Sync {
     fn resize(&self, _size_bytes: u64) -> std::io::Result<()> {
         let why = "it cannot be resized from here; only files, memory and null devices can";
         Err(std::io::Error::new(std::io::ErrorKind::Unsupported, why))
+    }
+
+    /// Where its data is; empty for what no other backend can reach, such as memory. A layer says what is below it.
+    fn storage(&self) -> Vec<StorageId> {
+        Vec::new()
     }
 
     /// What can be driven in it while it runs. A layer adds its own to those below it.

@@ -28,6 +28,11 @@ pub mod device;
 pub mod dial;
 pub mod error;
 pub mod layers;
+#[allow(
+    unsafe_code,
+    reason = "dlopen, and the types of functions as a library's headers declare them"
+)]
+pub mod library;
 pub mod open;
 mod open_error;
 pub mod reception;
@@ -54,7 +59,7 @@ pub use comeback::{Comeback, ReconnectError, Returning, hand_out};
 pub use congestion::{Congestion, CongestionError};
 pub use control::{Controllable, Handles};
 pub use device::{
-    Backend, Completion, Device, DeviceInfo, Health, Inline, MediumLook, Op, Request,
+    Backend, Completion, Device, DeviceInfo, Health, Inline, MediumLook, Op, Request, StorageId,
 };
 pub use error::{DeviceError, RefusalKind, Said};
 pub use open_error::OpenError;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brunt_block::backends::join::JoinedBackend;
-use brunt_block::signature::{self, LookError};
+use brunt_block::signature::{self, LookError, Signature};
 use brunt_block::table::{BackendEntry, Permit, open_url_permitted};
 use brunt_block::{Backend, OpenError};
 use brunt_core::Nanos;
@@ -79,7 +79,7 @@ pub(crate) enum WorkError {
     #[error(
         "{name} contains {what}; if the data on this device may be lost, allow it in the experiment: allow_overwrite = [\"URL\"]"
     )]
-    Holds { name: String, what: &'static str },
+    Holds { name: String, what: Signature },
     #[error("cannot check {name} for existing data: {source}")]
     Look { name: String, source: LookError },
     #[error("{0}")]
@@ -264,7 +264,7 @@ impl AgentBench {
         let device = open_url_permitted(url, self.backends, !writes, permit)?;
         if writes && !overwrite {
             let name = || device.info().name.clone();
-            match signature::look(device.as_ref()) {
+            match signature::look(device.as_ref()).map(|looked| looked.found) {
                 Ok(None) => {}
                 Ok(Some(what)) => return Err(WorkError::Holds { name: name(), what }),
                 Err(source) => {

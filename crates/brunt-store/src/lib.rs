@@ -13,7 +13,7 @@ mod parts;
 pub mod rbd;
 pub mod sheepdog;
 
-pub use library::{LibraryError, LoaderRefusal};
+pub use library::LibraryError;
 
 /// What this crate adds to the table of backends of `brunt-block`: every program that opens device URLs
 /// hands these over.

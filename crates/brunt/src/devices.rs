@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use brunt_block::open::BackendEntry;
-use brunt_block::signature::{self, LookError};
+use brunt_block::signature::{self, Detector, LookError, Looked};
 use brunt_block::table::{Permit, open_url_permitted};
 use brunt_block::{Backend, OpenError, open_url_with};
 use brunt_host::AllowList;
 
-use crate::cli::Failure;
+use crate::cli::{Failure, Output};
 
 /// What the crates above `brunt-block` add to its table.
 pub static BACKENDS: LazyLock<Vec<BackendEntry>> =
@@ -92,14 +92,31 @@ pub fn open_failure(error: &OpenError, what: String) -> Failure {
 
 /// Refuses to write to a device that holds something, unless the user said that it may be lost; `allow` is how that is
 /// said.
-pub fn guard(backend: &dyn Backend, overwrite: bool, allow: &str) -> Result<(), Failure> {
+///
+/// # Errors
+/// The device holds something, or cannot be read.
+pub fn guard(
+    backend: &dyn Backend,
+    overwrite: bool,
+    allow: &str,
+    output: &Output,
+) -> Result<(), Failure> {
     if overwrite {
         return Ok(());
     }
     let name = &backend.info().name;
     match signature::look(backend) {
-        Ok(None) => Ok(()),
-        Ok(Some(what)) => Err(Failure::usage(format!("{name} contains {what}"))
+        Ok(Looked { found: None, by }) => {
+            if by == Detector::Table && !backend.storage().is_empty() {
+                output.note(format_args!(
+                    "{name}: looked for existing data with {by}, as libblkid cannot be loaded"
+                ));
+            }
+            Ok(())
+        }
+        Ok(Looked {
+            found: Some(what), ..
+        }) => Err(Failure::usage(format!("{name} contains {what}"))
             .advise(format!("if the data on this device may be lost, {allow}"))),
         // Allowing it would not help.
         Err(LookError::Ring(error)) => Err(Failure::failed(error)),

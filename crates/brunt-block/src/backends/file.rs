@@ -67,7 +67,7 @@ pub const ENTRY: BackendEntry = BackendEntry {
         ("read_only", "yes: refuse writes"),
         (
             "force",
-            "yes: open a block device for writing even when it is in use",
+            "yes: open a file or block device for writing even when it is in use",
         ),
     ],
     open: |path, options| {
@@ -98,7 +98,7 @@ pub struct FileOptions {
     pub lay_out: bool,
     /// Refuse writes.
     pub read_only: bool,
-    /// Open a block device for writing even when it is mounted or otherwise held.
+    /// Open it for writing even when it is mounted, locked or otherwise held.
     pub force: bool,
 }
 
@@ -226,6 +226,10 @@ impl Backend for FileBackend {
             zeros: Buf::empty(),
             shared: Arc::clone(&self.shared),
         }))
+    }
+
+    fn storage(&self) -> Vec<crate::StorageId> {
+        self.shared.medium.storage.clone()
     }
 
     /// Follows the file's holes; knows nothing about block devices.
@@ -599,6 +603,23 @@ mod tests {
         FileBackend::open(path, &options).unwrap()
     }
 
+    /// A file that cannot be filled says so before it fails.
+    #[test]
+    fn a_sparse_file_without_room_is_noted() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("disk.img");
+        let note = |size_bytes| {
+            let backend = create(&path, size_bytes);
+            backend
+                .info()
+                .notes
+                .iter()
+                .any(|note| note.contains("ENOSPC"))
+        };
+        assert!(!note(1 << 20));
+        assert!(note(8 << 40));
+    }
+
     /// Files keep what they had, and mistakes are told apart.
     #[test]
     fn opening() {
@@ -726,6 +747,7 @@ mod tests {
         };
         let sparse = FileBackend::open(&path, &with(false, 1 << 20)).unwrap();
         assert!(says_hole(&sparse), "{:?}", sparse.info().notes);
+        drop(sparse);
         std::fs::write(&path, [7; 65536]).unwrap();
         let whole = FileBackend::open(&path, &with(true, (3 << 20) + 4096)).unwrap();
         assert!(!says_hole(&whole), "{:?}", whole.info().notes);

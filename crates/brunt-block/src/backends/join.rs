@@ -246,6 +246,13 @@ impl Backend for JoinedBackend {
         }))
     }
 
+    fn storage(&self) -> Vec<crate::StorageId> {
+        self.members
+            .iter()
+            .flat_map(|member| member.storage())
+            .collect()
+    }
+
     fn handles(&self) -> Handles {
         let of = |(index, member): (usize, &Arc<dyn Backend>)| {
             member

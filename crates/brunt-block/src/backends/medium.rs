@@ -8,16 +8,19 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use brunt_core::FileLock;
 use brunt_core::random::Random;
 use brunt_core::units::format_size;
 
 use super::file::FileOptions;
-use super::whole_blocks;
-use crate::Buf;
+use super::{holder, whole_blocks};
 use crate::open::{Foreseen, OpenError};
+use crate::{Buf, StorageId};
 
 /// Size of a block device in bytes (linux/fs.h, `_IOR(0x12, 114, size_t)`; libc has no name for it).
 const BLKGETSIZE64: libc::Ioctl = 0x8008_1272u32 as libc::Ioctl;
+/// Whether a block device is set read-only (linux/fs.h, `_IO(0x12, 94)`).
+const BLKROGET: libc::Ioctl = 0x125e;
 /// Written at once where a file is laid out.
 const LAY_OUT_BYTES: usize = 1 << 20;
 /// Of the random data: the same file each time.
@@ -58,6 +61,10 @@ pub(super) struct Medium {
     /// Holes can be punched, and free space.
     pub punch: bool,
     pub notes: Vec<String>,
+    /// Where its data is.
+    pub storage: Vec<StorageId>,
+    /// Keeps other writers of the file away.
+    _lock: Option<FileLock>,
 }
 
 impl Medium {
@@ -147,6 +154,10 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     let (file, direct, read_only) =
         open_as_wanted(path, options, block_device, &metadata, &mut notes)?;
     let (align, file, direct) = alignment(path, file, direct, read_only, &mut notes)?;
+    let lock = match block_device || read_only || options.force {
+        true => None,
+        false => holder::lock(&file, path, &mut notes)?,
+    };
 
     let size_bytes = if block_device {
         ioctl_u64(&file, BLKGETSIZE64).map_err(failed("cannot ask for the size of"))?
@@ -193,7 +204,12 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
             punches(&file, whole)
         };
     notes.extend(slow_or_hollow(&file, block_device, whole, block_bytes).map(str::to_string));
+    if !block_device && !read_only {
+        notes.extend(no_space(&file));
+    }
     Ok(Medium {
+        storage: holder::storage(&metadata),
+        _lock: lock,
         block_device,
         named: metadata.nlink() > 0,
         direct,
@@ -277,6 +293,33 @@ pub(super) fn foresee(path: &Path, options: &FileOptions) -> Result<Option<Fores
     }))
 }
 
+/// Whether the kernel refuses all writes to a block device, although it opens it for writing (`blockdev --setro`).
+fn is_set_read_only(path: &Path) -> bool {
+    File::open(path)
+        .and_then(|file| ioctl_i32(&file, BLKROGET))
+        .is_ok_and(|read_only| read_only != 0)
+}
+
+/// A sparse file that its file system has no room for.
+fn no_space(file: &File) -> Option<String> {
+    let metadata = file.metadata().ok()?;
+    let hollow = metadata.len().saturating_sub(metadata.blocks() * 512);
+    // SAFETY: an all-zero statvfs is a valid value of the plain struct.
+    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: an open descriptor and a struct of ours to fill.
+    if unsafe { libc::fstatvfs(file.as_raw_fd(), &mut stat) } != 0 {
+        return None;
+    }
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    (hollow > free).then(|| {
+        format!(
+            "{} of the sparse file have no space yet and its file system has only {} free: writes will fail (ENOSPC)",
+            format_size(hollow),
+            format_size(free)
+        )
+    })
+}
+
 /// The length of a block device in units of 512 bytes, whatever its blocks are (proc_sysfs, `block/*/size`).
 fn sectors(rdev: u64) -> Option<u64> {
     let path = format!(
@@ -344,8 +387,13 @@ fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
             format_size(size_bytes)
         )));
     }
+    let grows = metadata.len() < size_bytes;
+    let _lock = match grows && !options.force {
+        true => holder::lock(&file, path, &mut Vec::new())?,
+        false => None,
+    };
     // It grows as it is written, so that what was interrupted goes on where it ended.
-    let written = if options.lay_out && metadata.len() < size_bytes {
+    let written = if options.lay_out && grows {
         lay_out(&file, metadata.len(), size_bytes).map_err(|source| OpenError::Os {
             what: "cannot write all of",
             path: path.to_path_buf(),
@@ -418,6 +466,11 @@ fn open_as_wanted(
             .custom_flags(flags)
             .open(path);
         let error = match outcome {
+            Ok(_) if block_device && !read_only && is_set_read_only(path) => {
+                read_only = true;
+                notes.push("the block device is set read-only (blockdev --getro)".to_string());
+                continue;
+            }
             Ok(file) => return Ok((file, direct, read_only)),
             Err(error) => error,
         };
@@ -433,7 +486,7 @@ fn open_as_wanted(
             Some(libc::EBUSY) if exclusive => {
                 return Err(OpenError::InUse {
                     path: path.to_path_buf(),
-                    by: holder(metadata.rdev()),
+                    by: holder::of_disk(path, metadata.rdev()),
                 });
             }
             _ => return Err(failed(error)),
@@ -578,44 +631,6 @@ fn discards(rdev: u64) -> bool {
         std::fs::read_to_string(format!("{device}/{queue}/discard_max_bytes"))
             .is_ok_and(|text| text.trim().parse::<u64>().is_ok_and(|bytes| bytes > 0))
     })
-}
-
-/// Who has a block device, in words: the mount point where there is one.
-fn holder(rdev: u64) -> String {
-    let number = format!("{}:{}", libc::major(rdev), libc::minor(rdev));
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    // proc(5): id, parent, major:minor, root, mount point, …
-    let mounted = |number: &str| {
-        mounts.lines().find_map(|line| {
-            let mut fields = line.split(' ').skip(2);
-            (fields.next() == Some(number)).then(|| fields.nth(1).unwrap_or("?").to_string())
-        })
-    };
-    if let Some(point) = mounted(&number) {
-        return format!("mounted on {point}");
-    }
-    // A partition is a folder of its disk, with its number in the file `dev`.
-    let parts = std::fs::read_dir(format!("/sys/dev/block/{number}"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    for part in parts {
-        let number = std::fs::read_to_string(part.path().join("dev")).unwrap_or_default();
-        if let Some(point) = mounted(number.trim()) {
-            return format!(
-                "its partition {} is mounted on {point}",
-                part.file_name().to_string_lossy()
-            );
-        }
-    }
-    let mut holders = std::fs::read_dir(format!("/sys/dev/block/{number}/holders"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    match holders.next() {
-        Some(holder) => format!("held by {}", holder.file_name().to_string_lossy()),
-        None => "swapped to, part of a volume, or held by another program".to_string(),
-    }
 }
 
 fn ioctl_u64(file: &File, request: libc::Ioctl) -> io::Result<u64> {

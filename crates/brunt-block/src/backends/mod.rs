@@ -6,6 +6,7 @@ pub mod array;
     reason = "requests whose buffers the kernel holds until they complete"
 )]
 pub mod file;
+mod holder;
 mod immediate;
 pub mod join;
 #[allow(unsafe_code, reason = "ioctls and statx, once at opening")]

@@ -96,6 +96,10 @@ impl Backend for BudgetBackend {
         self.inner.resize(size_bytes)
     }
 
+    fn storage(&self) -> Vec<crate::StorageId> {
+        self.inner.storage()
+    }
+
     fn handles(&self) -> Handles {
         let own: Arc<dyn Controllable> = Arc::<Budget>::clone(&self.budget);
         std::iter::once(("budget".to_string(), own))

@@ -279,6 +279,10 @@ impl Backend for DelayedBackend {
         self.inner.resize(size_bytes)
     }
 
+    fn storage(&self) -> Vec<crate::StorageId> {
+        self.inner.storage()
+    }
+
     fn handles(&self) -> crate::Handles {
         self.inner.handles()
     }

@@ -234,6 +234,10 @@ impl Backend for RetryBackend {
         self.inner.resize(size_bytes)
     }
 
+    fn storage(&self) -> Vec<crate::StorageId> {
+        self.inner.storage()
+    }
+
     fn handles(&self) -> Handles {
         let own: Arc<dyn Controllable> = Arc::<RetrySwitch>::clone(&self.switch);
         let own = (self.switch.name().to_string(), own);

@@ -93,6 +93,9 @@ pub struct Facts {
     pub revision: String,
     /// Unit serial number, when the LUN has one.
     pub serial: Option<String>,
+    /// What names the LUN whatever the path to it, as `naa.6…`, when it has such a name: a designator of a registered
+    /// authority, or a UUID.
+    pub designator: Option<String>,
 }
 
 /// How far a request got.

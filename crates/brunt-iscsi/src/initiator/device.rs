@@ -21,7 +21,7 @@ use brunt_block::stream::PLACE_BYTES_MIN;
 use brunt_block::table::{BackendEntry, Opened, UrlOptions};
 use brunt_block::{
     Backend, Comeback, Completion, Device, DeviceError, DeviceInfo, Health, Lent, OpenError,
-    PayloadPlace, Request, Returning, Ring, Stream, hand_out,
+    PayloadPlace, Request, Returning, Ring, StorageId, Stream, hand_out,
 };
 use brunt_core::{Clock, Nanos};
 use brunt_wire::iscsi::digest;
@@ -71,6 +71,7 @@ pub struct Initiator {
     config: InitiatorConfig,
     info: DeviceInfo,
     facts: Facts,
+    storage: Vec<StorageId>,
     /// The session that found that out, for the first device.
     spare: Mutex<Option<([u8; 6], Established)>>,
 }
@@ -144,6 +145,7 @@ impl Initiator {
             notes,
         };
         Ok(Initiator {
+            storage: storage(&config, &facts),
             config,
             info,
             facts,
@@ -152,9 +154,21 @@ impl Initiator {
     }
 }
 
+/// The LUN by its path, and by a name of its own if it has one.
+fn storage(config: &InitiatorConfig, facts: &Facts) -> Vec<StorageId> {
+    std::iter::once(config.name())
+        .chain(facts.designator.clone())
+        .map(StorageId::Remote)
+        .collect()
+}
+
 impl Backend for Initiator {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn storage(&self) -> Vec<StorageId> {
+        self.storage.clone()
     }
 
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {

@@ -15,9 +15,9 @@ use std::thread;
 
 use super::url::GlusterConfig;
 use crate::library::LibraryError;
-use crate::library::loading::{LibraryFile, Loaded, functions, once, text};
 use crate::library::patience::{CLOSING, within};
 use crate::library::slots::{Library, LibraryOp, SlotToken};
+use brunt_block::library::{LibraryFile, Loaded, functions, once, text};
 
 const GFAPI: LibraryFile = LibraryFile {
     file: "libgfapi.so.0",

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use brunt_block::backends::{TRANSFER_BYTES_MAX, whole_blocks};
 use brunt_block::table::{BackendEntry, OpenError};
-use brunt_block::{Backend, Device, DeviceInfo, Ring};
+use brunt_block::{Backend, Device, DeviceInfo, Ring, StorageId};
 
 use crate::library::LibraryError;
 use crate::library::device::LibraryDevice;
@@ -88,6 +88,10 @@ fn describe(config: &GlusterConfig, file_bytes: u64) -> Result<DeviceInfo, Libra
 impl Backend for GlusterBackend {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn storage(&self) -> Vec<StorageId> {
+        vec![StorageId::Remote(self.info.name.clone())]
     }
 
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {

@@ -5,43 +5,16 @@
 use std::io;
 use std::time::Duration;
 
+use brunt_block::library::LoadError;
 use brunt_block::table::OpenError;
 use brunt_core::units::format_duration;
-
-/// What the C library's loader says when it does not load a library.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct LoaderRefusal(pub(super) String);
 
 /// Why there is no device.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
-    /// A build that cannot load anything.
-    #[error(
-        "this brunt is linked statically and cannot load {0}; use a dynamically linked build, or serve the image over NBD \
-         (qemu-storage-daemon) and open that"
-    )]
-    Static(&'static str),
-    /// The library is not installed, or lacks something itself.
-    #[error("cannot load {file} ({why}); install it: apt-get install {package}")]
-    Missing {
-        /// The library's file.
-        file: &'static str,
-        /// Debian's package.
-        package: &'static str,
-        /// What the loader says.
-        why: LoaderRefusal,
-    },
-    /// A function is not in it.
-    #[error("{file} has no {function}: {needs} or newer is needed")]
-    Old {
-        /// The library's file.
-        file: &'static str,
-        /// What was looked for.
-        function: &'static str,
-        /// What has it.
-        needs: &'static str,
-    },
+    /// The library cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// The library said no.
     #[error("{name}: cannot {doing}: {error}{}", then(.advice))]
     Refused {

@@ -1,6 +1,6 @@
 //! Devices through a store's own client library, which is loaded when a URL asks for it: what they have in common.
 //!
-//! - [`loading`]: finds the library and its functions;
+//! - [`brunt_block::library`]: finds the library and its functions;
 //! - [`inbox`]: where its threads put what they completed, and how the device's thread is woken;
 //! - [`slots`]: requests that the library has, with their buffers;
 //! - [`device`]: requests of any load as operations of the library;
@@ -11,11 +11,6 @@
 pub(crate) mod device;
 mod error;
 mod inbox;
-#[allow(
-    unsafe_code,
-    reason = "dlopen, and the types of functions as the library's headers declare them"
-)]
-pub(crate) mod loading;
 pub(crate) mod patience;
 #[allow(
     unsafe_code,
@@ -23,4 +18,4 @@ pub(crate) mod patience;
 )]
 pub(crate) mod slots;
 
-pub use error::{LibraryError, LoaderRefusal};
+pub use error::LibraryError;

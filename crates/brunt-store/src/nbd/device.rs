@@ -13,7 +13,8 @@ use brunt_block::backends::{TRANSFER_BYTES_MAX, in_bounds, whole_blocks};
 use brunt_block::device::Allocation;
 use brunt_block::table::{BackendEntry, OpenError, Opened, UrlOptions};
 use brunt_block::{
-    Backend, Completion, Device, DeviceError, DeviceInfo, Health, Request, Ring, hand_out,
+    Backend, Completion, Device, DeviceError, DeviceInfo, Health, Request, Ring, StorageId,
+    hand_out,
 };
 use brunt_core::{Clock, Nanos};
 use brunt_wire::nbd::{allocation, export_flag};
@@ -212,6 +213,10 @@ fn describe(config: &NbdConfig, export: &NbdExport) -> Result<DeviceInfo, NbdCon
 impl Backend for NbdBackend {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn storage(&self) -> Vec<StorageId> {
+        vec![StorageId::Remote(self.info.name.clone())]
     }
 
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {

@@ -11,9 +11,9 @@ use std::sync::OnceLock;
 
 use super::url::RbdConfig;
 use crate::library::LibraryError;
-use crate::library::loading::{LibraryFile, Loaded, functions, once, text};
 use crate::library::patience::{CLOSING, within};
 use crate::library::slots::{Library, LibraryOp, SlotToken};
+use brunt_block::library::{LibraryFile, Loaded, functions, once, text};
 
 const RADOS: LibraryFile = LibraryFile {
     file: "librados.so.2",

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use brunt_block::backends::{TRANSFER_BYTES_MAX, whole_blocks};
 use brunt_block::table::{BackendEntry, OpenError};
-use brunt_block::{Backend, Device, DeviceInfo, Ring};
+use brunt_block::{Backend, Device, DeviceInfo, Ring, StorageId};
 
 use crate::library::LibraryError;
 use crate::library::device::LibraryDevice;
@@ -149,6 +149,10 @@ fn features(bits: u64) -> String {
 impl Backend for RbdBackend {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn storage(&self) -> Vec<StorageId> {
+        vec![StorageId::Remote(self.info.name.clone())]
     }
 
     fn open(&self, ring: &Ring, depth: u32) -> Result<Box<dyn Device>, OpenError> {

@@ -262,7 +262,7 @@ fn replay(
     let changes: Vec<bool> = changes
         .collect::<Result<_, _>>()
         .map_err(|error| wrong(&error))?;
-    let on = open(targets, &changes, overwrite)?;
+    let on = open(targets, &changes, overwrite, output)?;
     for note in load.open(&on, output.interrupt_flag()).map_err(failure)? {
         output.note(note);
     }
@@ -304,12 +304,13 @@ fn open(
     targets: &[ReplayTarget],
     changes: &[bool],
     overwrite: bool,
+    output: &Output,
 ) -> Result<LoadTarget, Failure> {
     let mut members = Vec::with_capacity(targets.len());
     for (target, changes) in targets.iter().zip(changes) {
         let device = devices::open(&target.url, !changes)?;
         if *changes {
-            devices::guard(device.as_ref(), overwrite, devices::OVERWRITE)?;
+            devices::guard(device.as_ref(), overwrite, devices::OVERWRITE, output)?;
         }
         members.push(device);
     }

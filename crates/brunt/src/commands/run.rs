@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brunt_block::Backend;
+use brunt_block::{Backend, StorageId};
 use brunt_fio::FioJson;
 use brunt_host::{Fleet, Lane};
 use brunt_lab::ServiceFolder;
@@ -561,17 +561,44 @@ pub(super) fn open(
         let backend = devices::open(&url, written.is_none())?;
         if let Some((_, url, allowed)) = written {
             let allow = format!("allow it in the experiment: allow_overwrite = [\"{url}\"]");
-            devices::guard(backend.as_ref(), *allowed, &allow)?;
+            devices::guard(backend.as_ref(), *allowed, &allow, output)?;
         }
         for note in backend.info().remarks() {
             output.note(format_args!("{name}: {note}"));
         }
         opened.targets.insert(name.clone(), backend);
     }
+    refuse_shared_storage(&opened, plan)?;
     opened
         .roles
         .extend(opened.services.iter().flat_map(Services::roles));
     Ok(opened)
+}
+
+/// Refuses two targets with the same storage if one of them is written: what one writes the other would read, or take for
+/// damaged.
+fn refuse_shared_storage(opened: &Opened, plan: &Plan) -> Result<(), Failure> {
+    let is_written = |name: &String| plan.written.iter().any(|(written, _, _)| written == name);
+    let targets: Vec<_> = opened
+        .targets
+        .iter()
+        .map(|(name, backend)| (name, backend.storage()))
+        .collect();
+    for (index, (name, storage)) in targets.iter().enumerate() {
+        let shares = |(other, other_storage): &&(&String, Vec<StorageId>)| {
+            (is_written(name) || is_written(other))
+                && storage
+                    .iter()
+                    .any(|one| other_storage.iter().any(|two| one.overlaps(two)))
+        };
+        if let Some((other, _)) = targets[..index].iter().find(shares) {
+            return Err(Failure::usage(format!(
+                "targets '{other}' and '{name}' are the same storage, and at least one of them is written"
+            ))
+            .advise("use one target for both, or measure them in separate experiments"));
+        }
+    }
+    Ok(())
 }
 
 /// Tells each client where its own target is, which services know.

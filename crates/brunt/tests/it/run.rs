@@ -364,3 +364,99 @@ fn rings_work_as_stated() {
                 .is_some_and(|why| why.contains("interrupt "))
     );
 }
+
+/// One file under two names is one storage: whether both targets are written or one, they are refused, with both names.
+#[test]
+fn two_targets_with_one_storage_are_refused_if_one_is_written() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (file, link) = (scratch.path().join("f"), scratch.path().join("link"));
+    std::fs::write(&file, vec![7; 1 << 20]).expect("a file");
+    std::os::unix::fs::symlink(&file, &link).expect("a link");
+    let run = |first_reads: f64, second_reads: f64| {
+        let path = scratch.path().join("x.toml");
+        let text = format!(
+            "name = \"x\"\nrepetitions = 1\n[targets.a]\nurl = \"{}\"\n[targets.b]\nurl = \"{}\"\n\
+             [workloads.w]\nread = {first_reads:?}\nstop = {{ requests = 10 }}\n\
+             [workloads.x]\nread = {second_reads:?}\nstop = {{ requests = 10 }}\n\
+             [together.g]\njobs = [{{ workload = \"w\", target = \"a\" }}, {{ workload = \"x\", target = \"b\" }}]\n",
+            file.display(),
+            link.display()
+        );
+        std::fs::write(&path, text).expect("a file");
+        let out = scratch.path().join(format!("{first_reads}-{second_reads}"));
+        let run = brunt(&[
+            "run",
+            path.to_str().expect("plain"),
+            "--out",
+            out.to_str().expect("plain"),
+        ]);
+        (
+            run.status.code(),
+            String::from_utf8_lossy(&run.stderr).into_owned(),
+        )
+    };
+    let (code, both) = run(0.0, 0.0);
+    assert_eq!(code, Some(1), "{both}");
+    assert!(
+        both.contains("two targets or devices name the same storage"),
+        "{both}"
+    );
+    let (code, one) = run(0.0, 1.0);
+    assert_eq!(code, Some(2), "{one}");
+    assert!(
+        one.contains("targets 'a' and 'b' are the same storage"),
+        "{one}"
+    );
+    let (code, none) = run(1.0, 1.0);
+    assert_eq!(code, Some(0), "{none}");
+}
+
+/// Exports that take little at once are looked at in pieces, and written.
+#[test]
+fn a_device_with_short_requests_is_checked_and_written() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let socket = scratch.path().join("socket");
+    let server = Command::new("nbdkit")
+        .args(["--foreground", "-U"])
+        .arg(&socket)
+        .args([
+            "--filter=blocksize-policy",
+            "memory",
+            "64M",
+            "blocksize-maximum=64K",
+            "blocksize-error-policy=error",
+        ])
+        .spawn();
+    let Ok(mut server) = server else {
+        assert!(
+            std::env::var_os("BRUNT_REQUIRE_ALL").is_none_or(|value| value != "1"),
+            "needs nbdkit"
+        );
+        return println!("skipped: needs nbdkit");
+    };
+    let url = format!("nbd+unix:///?socket={}", socket.display());
+    for _ in 0..100 {
+        if socket.exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let write = |more: &[&str]| {
+        brunt(&[&["io", "write", &url, "--bs", "64k", "--count", "4"], more].concat())
+    };
+    let first = write(&[]);
+    let label = scratch.path().join("label");
+    std::fs::write(&label, [[0; 32].as_slice(), b"ORCLDISK"].concat()).expect("a file");
+    let marked = Command::new("nbdcopy").arg(&label).arg(&url).status();
+    let second = write(&[]);
+    server.kill().expect("it runs");
+    server.wait().expect("it ends");
+    assert!(first.status.success(), "{first:?}");
+    if marked.is_ok_and(|status| status.success()) {
+        let told = String::from_utf8_lossy(&second.stderr).into_owned();
+        assert!(
+            !second.status.success() && told.contains("contains an Oracle ASM disk"),
+            "{told}"
+        );
+    }
+}

@@ -347,6 +347,13 @@ impl Backend for ArrayBackend {
         Ok(Box::new(device))
     }
 
+    fn storage(&self) -> Vec<crate::StorageId> {
+        self.members
+            .iter()
+            .flat_map(|member| member.storage())
+            .collect()
+    }
+
     fn handles(&self) -> Handles {
         let own: Arc<dyn Controllable> = Arc::<ArrayControl>::clone(&self.control);
         let mut handles = vec![(self.name.clone(), own)];

@@ -140,6 +140,10 @@ impl Backend for FaultBackend {
         self.inner.resize(size_bytes)
     }
 
+    fn storage(&self) -> Vec<crate::StorageId> {
+        self.inner.storage()
+    }
+
     fn handles(&self) -> Handles {
         let own: Arc<dyn Controllable> = Arc::<FaultSwitch>::clone(&self.switch);
         let own = (self.switch.name().to_string(), own);

@@ -347,6 +347,10 @@ impl Backend for SticsBackend {
         }
     }
 
+    fn storage(&self) -> Vec<crate::StorageId> {
+        self.inner.storage()
+    }
+
     fn handles(&self) -> Handles {
         let own: Arc<dyn Controllable> = Arc::<Shared>::clone(&self.shared);
         let own = (self.shared.name().to_string(), own);

@@ -60,7 +60,7 @@ impl<'a> Run<'a> {
             if info.read_only {
                 return Err(Failure::usage(format!("{} is read-only", info.name)));
             }
-            devices::guard(&*backend, *overwrite, devices::OVERWRITE)?;
+            devices::guard(&*backend, *overwrite, devices::OVERWRITE, output)?;
         }
         Ok(Run {
             range,

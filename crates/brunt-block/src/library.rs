@@ -1,16 +1,51 @@
-//! Loads a shared library when a URL asks for it, and finds its functions. Through the loader of the C library, which is
-//! linked anyway: four of its functions are all that is needed.
+//! Loads a shared library when it is needed (a store's client when a URL asks for it, libblkid before a device is
+//! overwritten), and finds its functions. Through the loader of the C library, which is linked anyway: four of its
+//! functions are enough.
 //!
-//! The rule: a library is never unloaded. It has threads of its own, which do not end with its last handle.
+//! The rule: a library is never unloaded. It may have threads, which do not end with its last handle.
 
 use std::ffi::{CString, c_void};
 use std::sync::OnceLock;
 
-use super::error::LibraryError;
+/// What the C library's loader says when it does not load a library.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct LoaderRefusal(String);
+
+/// Why a library cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A build that cannot load anything.
+    #[error(
+        "this brunt is linked statically and cannot load {0}; use a dynamically linked build, or serve the image over NBD \
+         (qemu-storage-daemon) and open that"
+    )]
+    Static(&'static str),
+    /// The library is not installed, or lacks something itself.
+    #[error("cannot load {file} ({why}); install it: apt-get install {package}")]
+    Missing {
+        /// The library's file.
+        file: &'static str,
+        /// Debian's package.
+        package: &'static str,
+        /// What the loader says.
+        why: LoaderRefusal,
+    },
+    /// A function is not in it.
+    #[error("{file} has no {function}: {needs} or newer is needed")]
+    Old {
+        /// The library's file.
+        file: &'static str,
+        /// What was looked for.
+        function: &'static str,
+        /// What has it.
+        needs: &'static str,
+    },
+}
 
 /// A library, and where it comes from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LibraryFile {
+pub struct LibraryFile {
     /// Its file, with the number of its interface.
     pub file: &'static str,
     /// Debian's package.
@@ -20,7 +55,8 @@ pub(crate) struct LibraryFile {
 }
 
 /// A library that is loaded.
-pub(crate) struct Loaded {
+#[derive(Debug)]
+pub struct Loaded {
     file: LibraryFile,
     handle: *mut c_void,
 }
@@ -30,14 +66,14 @@ impl Loaded {
     ///
     /// # Errors
     /// It is not there, or this build cannot load any.
-    pub fn open(file: LibraryFile) -> Result<Loaded, LibraryError> {
+    pub fn open(file: LibraryFile) -> Result<Loaded, LoadError> {
         if !loader::IS_THERE {
-            return Err(LibraryError::Static(file.file));
+            return Err(LoadError::Static(file.file));
         }
         let name = CString::new(file.file).expect("a file's name has no NUL");
         match loader::open(&name) {
             Ok(handle) => Ok(Loaded { file, handle }),
-            Err(why) => Err(LibraryError::Missing {
+            Err(why) => Err(LoadError::Missing {
                 file: file.file,
                 package: file.package,
                 why,
@@ -56,7 +92,7 @@ impl Loaded {
         &self,
         name: &'static str,
         version: Option<&str>,
-    ) -> Result<F, LibraryError> {
+    ) -> Result<F, LoadError> {
         const {
             assert!(
                 size_of::<F>() == size_of::<*mut c_void>(),
@@ -68,7 +104,7 @@ impl Loaded {
         let found = loader::find(self.handle, &function, version.as_deref());
         if found.is_null() {
             let LibraryFile { file, needs, .. } = self.file;
-            return Err(LibraryError::Old {
+            return Err(LoadError::Old {
                 file,
                 function: name,
                 needs,
@@ -83,10 +119,10 @@ impl Loaded {
 ///
 /// # Errors
 /// Those of `load`; the next one who asks tries again.
-pub(crate) fn once<T>(
+pub fn once<T, E>(
     place: &'static OnceLock<T>,
-    load: impl FnOnce() -> Result<T, LibraryError>,
-) -> Result<&'static T, LibraryError> {
+    load: impl FnOnce() -> Result<T, E>,
+) -> Result<&'static T, E> {
     match place.get() {
         Some(loaded) => Ok(loaded),
         None => load().map(|loaded| place.get_or_init(|| loaded)),
@@ -94,7 +130,7 @@ pub(crate) fn once<T>(
 }
 
 /// A text for a library; URLs with a NUL are refused before.
-pub(crate) fn text(words: &str) -> CString {
+pub fn text(words: &str) -> CString {
     CString::new(words).expect("what a URL says has no NUL")
 }
 
@@ -103,7 +139,7 @@ pub(crate) fn text(words: &str) -> CString {
 mod loader {
     use std::ffi::{CStr, c_void};
 
-    use super::super::error::LoaderRefusal;
+    use super::LoaderRefusal;
 
     pub const IS_THERE: bool = true;
 
@@ -143,7 +179,7 @@ mod loader {
 mod loader {
     use std::ffi::{CStr, c_void};
 
-    use super::super::error::LoaderRefusal;
+    use super::LoaderRefusal;
 
     pub const IS_THERE: bool = false;
 
@@ -157,7 +193,8 @@ mod loader {
 }
 
 /// A struct of a library's functions, as its header declares them, and how they are found.
-macro_rules! functions {
+#[macro_export]
+macro_rules! library_functions {
     ($(#[$about:meta])* $table:ident, $version:expr, {
         $(fn $function:ident($($argument:ty),* $(,)?) $(-> $answer:ty)?;)*
     }) => {
@@ -167,14 +204,20 @@ macro_rules! functions {
         }
 
         impl $table {
-            fn find(library: &$crate::library::loading::Loaded) -> Result<$table, $crate::library::LibraryError> {
-                // SAFETY: the types are those of the library's header.
-                unsafe { Ok($table { $($function: library.function(stringify!($function), $version)?,)* }) }
+            fn find(library: &$crate::library::Loaded) -> Result<$table, $crate::library::LoadError> {
+                let version = $version;
+                Ok($table {
+                    $($function: {
+                        let name = stringify!($function);
+                        // SAFETY: the type is that of the library's header.
+                        unsafe { library.function(name, version)? }
+                    },)*
+                })
             }
         }
     };
 }
-pub(crate) use functions;
+pub use crate::library_functions as functions;
 
 #[cfg(test)]
 mod tests {
@@ -212,7 +255,7 @@ mod tests {
         let version = unsafe { library.function::<Nothing>("abs", Some("GLIBC_99")) };
         assert!(matches!(
             version,
-            Err(LibraryError::Old {
+            Err(LoadError::Old {
                 function: "abs",
                 ..
             })
@@ -226,10 +269,7 @@ mod tests {
             package: "nowhere1",
             needs: "",
         };
-        let error = Loaded::open(file)
-            .err()
-            .expect("no such library")
-            .to_string();
+        let error = Loaded::open(file).expect_err("no such library").to_string();
         assert!(
             error.starts_with("cannot load libbrunt-nowhere.so.1 ("),
             "{error}"

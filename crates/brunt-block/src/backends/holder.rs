@@ -1,0 +1,398 @@
+//! Who else has a file or block device, and the locks that keep two writers apart. Called by [`super::medium`] when it
+//! opens something for writing.
+//!
+//! The rule: what one program writes with Brunt no other Brunt writes at the same time, unless `force=yes` says so. The kernel
+//! sees to that for disks (`O_EXCL`); files get a lock.
+
+use std::fs::{self, File, Metadata, TryLockError};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use brunt_core::FileLock;
+
+use crate::StorageId;
+use crate::open::OpenError;
+
+/// How long a lock is waited for: the kernel gives back those of a process that was killed when its last request ends.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+/// Between two attempts.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Locks a file for its only writer; `None` where the file system has no locks, with a note.
+///
+/// # Errors
+/// Somebody else writes it: with Brunt, or through a loop device that is in use.
+pub(super) fn lock(
+    file: &File,
+    path: &Path,
+    notes: &mut Vec<String>,
+) -> Result<Option<FileLock>, OpenError> {
+    let in_use = |by: String| OpenError::InUse {
+        path: path.to_path_buf(),
+        by,
+    };
+    let failed = |source| OpenError::Os {
+        what: "cannot look at",
+        path: path.to_path_buf(),
+        source,
+    };
+    let metadata = file.metadata().map_err(failed)?;
+    if let Some(device) = loop_device(&metadata) {
+        if let Some(by) = user_of_loop(&device) {
+            return Err(in_use(by));
+        }
+        notes.push(format!(
+            "the file is attached to {} too, which does not see what is written to the file",
+            device.display()
+        ));
+    }
+    let until = Instant::now() + LOCK_WAIT;
+    loop {
+        let copy = file.try_clone().map_err(failed)?;
+        match FileLock::try_exclusive(copy) {
+            Ok(lock) => return Ok(Some(lock)),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(in_use(
+                    writer(&metadata)
+                        .unwrap_or_else(|| "another program has locked it".to_string()),
+                ));
+            }
+            Err(TryLockError::Error(error)) => {
+                notes.push(format!(
+                    "the file cannot be locked ({error}): nothing keeps a second writer away"
+                ));
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Who has a block device, in words: the mount point where there is one.
+pub(super) fn of_disk(path: &Path, rdev: u64) -> String {
+    let number = format!("{}:{}", libc::major(rdev), libc::minor(rdev));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // proc(5): id, parent, major:minor, root, mount point, …
+    let mounted = |number: &str| {
+        mounts.lines().find_map(|line| {
+            let mut fields = line.split(' ').skip(2);
+            (fields.next() == Some(number)).then(|| fields.nth(1).unwrap_or("?").to_string())
+        })
+    };
+    if let Some(point) = mounted(&number) {
+        return format!("mounted on {point}");
+    }
+    let folder = PathBuf::from(format!("/sys/dev/block/{number}"));
+    // A partition is a folder of its disk, with its number in the file `dev`.
+    for part in entries(&folder) {
+        let number = fs::read_to_string(part.join("dev")).unwrap_or_default();
+        if let Some(point) = mounted(number.trim()) {
+            return format!("its partition {} is mounted on {point}", name(&part));
+        }
+    }
+    if let Some(holder) = entries(&folder.join("holders")).first() {
+        return format!("held by {}", name(holder));
+    }
+    fs::metadata(path)
+        .ok()
+        .and_then(|metadata| writer(&metadata))
+        .unwrap_or_else(|| "swapped to, part of a volume, or held by another program".to_string())
+}
+
+/// Where the data of an open file or block device is.
+pub(super) fn storage(metadata: &Metadata) -> Vec<StorageId> {
+    if !metadata.file_type().is_block_device() {
+        return vec![file_id(metadata)];
+    }
+    let number = metadata.rdev();
+    let folder = disk_folder(number);
+    let whole = folder
+        .join("partition")
+        .exists()
+        .then(|| disk_number(&folder.join("..")))
+        .flatten();
+    let below = entries(&folder.join("slaves"))
+        .into_iter()
+        .filter_map(|slave| disk_number(&slave))
+        .map(|number| StorageId::Disk {
+            number,
+            whole: None,
+        });
+    let behind_loop = fs::read_to_string(folder.join("loop/backing_file"))
+        .ok()
+        .and_then(|file| fs::metadata(file.trim_end_matches('\n')).ok())
+        .map(|metadata| file_id(&metadata));
+    std::iter::once(StorageId::Disk { number, whole })
+        .chain(below)
+        .chain(behind_loop)
+        .collect()
+}
+
+fn file_id(metadata: &Metadata) -> StorageId {
+    StorageId::File {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+    }
+}
+
+fn disk_folder(rdev: u64) -> PathBuf {
+    PathBuf::from(format!(
+        "/sys/dev/block/{}:{}",
+        libc::major(rdev),
+        libc::minor(rdev)
+    ))
+}
+
+/// The device number in a folder of sysfs.
+fn disk_number(folder: &Path) -> Option<u64> {
+    let text = fs::read_to_string(folder.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// The loop device that a file is attached to.
+fn loop_device(metadata: &Metadata) -> Option<PathBuf> {
+    let own = file_id(metadata);
+    let attached = |device: &PathBuf| {
+        fs::read_to_string(device.join("loop/backing_file"))
+            .ok()
+            .and_then(|file| fs::metadata(file.trim_end_matches('\n')).ok())
+            .is_some_and(|metadata| file_id(&metadata) == own)
+    };
+    let device = entries(Path::new("/sys/block"))
+        .into_iter()
+        .find(attached)?;
+    Some(Path::new("/dev").join(name(&device)))
+}
+
+/// Who uses a loop device: the kernel lets nobody have it exclusively then.
+fn user_of_loop(device: &Path) -> Option<String> {
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_EXCL)
+        .open(device);
+    match opened {
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+        _ => return None,
+    }
+    let rdev = fs::metadata(device).map_or(0, |metadata| metadata.rdev());
+    Some(format!(
+        "attached to {}, which is {}",
+        device.display(),
+        of_disk(device, rdev)
+    ))
+}
+
+/// A process that has the same file or disk open for writing, in words.
+fn writer(metadata: &Metadata) -> Option<String> {
+    let disk = metadata.file_type().is_block_device();
+    let same = |other: &Metadata| match disk {
+        true => other.file_type().is_block_device() && other.rdev() == metadata.rdev(),
+        false => file_id(other) == file_id(metadata),
+    };
+    let own = std::process::id();
+    let mut own_handles = 0;
+    for process in entries(Path::new("/proc")) {
+        let Ok(id) = name(&process).parse::<u32>() else {
+            continue;
+        };
+        for handle in entries(&process.join("fd")) {
+            let writes = || writable(&process.join("fdinfo").join(name(&handle)));
+            if !fs::metadata(&handle).is_ok_and(|other| same(&other)) || !writes() {
+                continue;
+            }
+            if id != own {
+                let program = fs::read_to_string(process.join("comm")).unwrap_or_default();
+                return Some(format!("written by {} (process {id})", program.trim()));
+            }
+            own_handles += 1;
+        }
+    }
+    // One of them is the one that asks, if it got so far.
+    let asking = usize::from(!disk);
+    (own_handles > asking).then(|| {
+        "opened for writing by this brunt already: two targets or devices name the same storage"
+            .to_string()
+    })
+}
+
+/// Whether an open file is open for writing, by its entry in `fdinfo` (proc(5): the flags are octal).
+fn writable(info: &Path) -> bool {
+    let text = fs::read_to_string(info).unwrap_or_default();
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
+    flags
+        .and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok())
+        .is_some_and(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY)
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let list = fs::read_dir(folder).into_iter().flatten().flatten();
+    list.map(|entry| entry.path()).collect()
+}
+
+fn name(path: &Path) -> String {
+    path.file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Backend;
+    use crate::backends::file::{FileBackend, FileOptions};
+    use std::process::Command;
+
+    fn open(path: &Path) -> Result<FileBackend, OpenError> {
+        FileBackend::open(path, &FileOptions::default())
+    }
+
+    fn user(opened: Result<FileBackend, OpenError>) -> String {
+        match opened {
+            Err(OpenError::InUse { by, .. }) => by,
+            Err(error) => panic!("{error}"),
+            Ok(_) => panic!("a second writer"),
+        }
+    }
+
+    /// By whatever name, one writer at a time; readers, and whoever insists, come in.
+    #[test]
+    fn a_file_has_one_writer() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("disk"), folder.path().join("link"));
+        fs::write(&path, vec![0; 1 << 20]).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let first = open(&path).unwrap();
+        assert!(user(open(&link)).starts_with("opened for writing by this brunt already"));
+        let reading = FileOptions {
+            read_only: true,
+            ..FileOptions::default()
+        };
+        let insisting = FileOptions {
+            force: true,
+            ..FileOptions::default()
+        };
+        for options in [reading, insisting] {
+            let second = FileBackend::open(&link, &options).unwrap();
+            assert!(second.storage()[0].overlaps(&first.storage()[0]));
+        }
+        drop(first);
+        open(&link).unwrap();
+    }
+
+    /// A lock of another process is waited for: it may be one that ends just now.
+    #[test]
+    fn another_process_is_named_or_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        fs::write(&path, vec![0; 1 << 20]).unwrap();
+        let hold = |time: &str| {
+            let child = Command::new("flock")
+                .args(["-x", path.to_str().unwrap(), "-c"])
+                .arg(format!("exec 9<>{}; exec sleep {time}", path.display()))
+                .spawn();
+            std::thread::sleep(Duration::from_millis(300));
+            child
+        };
+        let Ok(mut long) = hold("30") else {
+            return println!("skipped: needs flock");
+        };
+        let by = user(open(&path));
+        assert!(
+            by.starts_with("written by ") && by.contains("(process "),
+            "{by}"
+        );
+        // `flock` waits for what it started, and has the lock until then.
+        let sleeper = Command::new("pkill")
+            .args(["-P", &long.id().to_string()])
+            .status();
+        let _ = (sleeper, long.kill(), long.wait());
+        open(&path).unwrap();
+        let mut short = hold("0.6").unwrap();
+        open(&path).unwrap();
+        short.wait().unwrap();
+    }
+
+    #[test]
+    fn a_disk_overlaps_its_partitions_and_nothing_else() {
+        let disk = |number, whole| StorageId::Disk { number, whole };
+        let (whole, first, second) = (disk(8, None), disk(9, Some(8)), disk(10, Some(8)));
+        assert!(whole.overlaps(&first) && second.overlaps(&whole) && first.overlaps(&first));
+        assert!(!first.overlaps(&second));
+        assert!(!whole.overlaps(&StorageId::Remote("8".to_string())));
+    }
+
+    /// A loop device over a file, as root; `None` where there is none.
+    fn attach(path: &Path, options: &[&str]) -> Option<PathBuf> {
+        let made = Command::new("losetup")
+            .args(["-f", "--show"])
+            .args(options)
+            .arg(path)
+            .output();
+        let made = made.ok().filter(|made| made.status.success());
+        let Some(made) = made else {
+            let required = std::env::var_os("BRUNT_REQUIRE_ALL").is_some_and(|value| value == "1");
+            assert!(!required, "needs loop devices");
+            println!("skipped: needs loop devices");
+            return None;
+        };
+        Some(PathBuf::from(String::from_utf8_lossy(&made.stdout).trim()))
+    }
+
+    fn detach(device: &Path) {
+        let _ = Command::new("losetup").arg("-d").arg(device).status();
+    }
+
+    /// What is mounted from a file through a loop device is in use as much as a mounted disk, and is the same storage.
+    #[test]
+    fn a_file_behind_a_loop_device_in_use_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        fs::write(&path, vec![0; 1 << 20]).unwrap();
+        let Some(device) = attach(&path, &[]) else {
+            return;
+        };
+        let free = open(&path).map(|file| (file.info().notes.clone(), file.storage()));
+        let holder = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_EXCL)
+            .open(&device);
+        let held = open(&path);
+        drop(holder);
+        let disk = open(&device).map(|disk| disk.storage());
+        detach(&device);
+        let (notes, file) = free.unwrap();
+        assert!(
+            notes
+                .iter()
+                .any(|note| note.contains("is attached to /dev/loop")),
+            "{notes:?}"
+        );
+        assert!(user(held).starts_with("attached to /dev/loop"));
+        assert!(disk.unwrap().iter().any(|one| one.overlaps(&file[0])));
+    }
+
+    #[test]
+    fn a_disk_that_is_set_read_only_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        fs::write(&path, vec![0; 1 << 20]).unwrap();
+        let Some(device) = attach(&path, &[]) else {
+            return;
+        };
+        let set = |how: &str| Command::new("blockdev").arg(how).arg(&device).status();
+        let before = open(&device).map(|disk| disk.info().read_only);
+        let _ = set("--setro");
+        let after = open(&device).map(|disk| disk.info().clone());
+        let _ = set("--setrw");
+        detach(&device);
+        assert!(!before.unwrap());
+        let after = after.unwrap();
+        assert!(
+            after.read_only && after.notes.iter().any(|note| note.contains("read-only")),
+            "{after:?}"
+        );
+    }
+}
