@@ -19,28 +19,28 @@ pub(crate) trait Accept {
 }
 
 /// A lane to a home `H`, whose type of message is known to its sender and its receiver only.
-pub(crate) trait Lane<H>: Any + Send {
+pub(crate) trait AnyLane<H>: Any + Send {
     fn len(&self) -> usize;
     /// An empty one of the same type.
-    fn fresh(&self) -> Box<dyn Lane<H>>;
+    fn fresh(&self) -> Box<dyn AnyLane<H>>;
     /// Moves all messages to the end of `to`, a lane of the same type.
-    fn append_to(&mut self, to: &mut dyn Lane<H>);
+    fn append_to(&mut self, to: &mut dyn AnyLane<H>);
     /// Puts all messages into the inboxes of `home`.
     fn deliver(&mut self, home: &mut H);
 }
 
 pub(crate) struct TypedLane<M>(pub Vec<LaneMessage<M>>);
 
-impl<H: Accept + 'static, M: Send + 'static> Lane<H> for TypedLane<M> {
+impl<H: Accept + 'static, M: Send + 'static> AnyLane<H> for TypedLane<M> {
     fn len(&self) -> usize {
         self.0.len()
     }
 
-    fn fresh(&self) -> Box<dyn Lane<H>> {
+    fn fresh(&self) -> Box<dyn AnyLane<H>> {
         Box::new(TypedLane::<M>(Vec::new()))
     }
 
-    fn append_to(&mut self, to: &mut dyn Lane<H>) {
+    fn append_to(&mut self, to: &mut dyn AnyLane<H>) {
         typed::<H, M>(to).append(&mut self.0);
     }
 
@@ -52,7 +52,7 @@ impl<H: Accept + 'static, M: Send + 'static> Lane<H> for TypedLane<M> {
 }
 
 #[inline]
-fn typed<H: 'static, M: Send + 'static>(lane: &mut dyn Lane<H>) -> &mut Vec<LaneMessage<M>> {
+fn typed<H: 'static, M: Send + 'static>(lane: &mut dyn AnyLane<H>) -> &mut Vec<LaneMessage<M>> {
     let lane: &mut dyn Any = lane;
     &mut lane
         .downcast_mut::<TypedLane<M>>()
@@ -62,7 +62,7 @@ fn typed<H: 'static, M: Send + 'static>(lane: &mut dyn Lane<H>) -> &mut Vec<Lane
 
 /// Lanes to one home, by kind of message.
 pub(crate) struct Lanes<H> {
-    by_kind: Vec<Option<Box<dyn Lane<H>>>>,
+    by_kind: Vec<Option<Box<dyn AnyLane<H>>>>,
     count: usize,
 }
 
@@ -93,7 +93,7 @@ impl<H: Accept + 'static> Lanes<H> {
     }
 
     #[cold]
-    fn first<M: Send + 'static>(&mut self, kind: usize) -> &mut Box<dyn Lane<H>> {
+    fn first<M: Send + 'static>(&mut self, kind: usize) -> &mut Box<dyn AnyLane<H>> {
         if self.by_kind.len() <= kind {
             self.by_kind.resize_with(kind + 1, || None);
         }

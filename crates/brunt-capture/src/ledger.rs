@@ -148,12 +148,23 @@ counters! {
     pcap_packets_lost,
 }
 
+/// A sum of a [`Ledger`] that doesn't hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unbalanced {
+    /// Calls are answered, repeated, timed out, evicted, aborted or open.
+    #[error("calls are answered, repeated, timed out, evicted, aborted or open")]
+    Calls,
+    /// Replies are matched or unmatched.
+    #[error("replies are matched or unmatched")]
+    Replies,
+}
+
 impl Ledger {
     /// Whether the parts add up; the first that do not.
     ///
     /// # Errors
     /// Names the sum that is wrong: a bug of ours, the report is marked invalid.
-    pub fn check(&self) -> Result<(), &'static str> {
+    pub fn check(&self) -> Result<(), Unbalanced> {
         let calls = self.calls_answered
             + self.calls_timed_out
             + self.calls_evicted
@@ -162,10 +173,10 @@ impl Ledger {
             + self.calls_open_at_end
             + self.calls_open;
         if calls != self.calls {
-            return Err("calls are answered, repeated, timed out, evicted, aborted or open");
+            return Err(Unbalanced::Calls);
         }
         if self.replies != self.calls_answered + self.replies_unmatched {
-            return Err("replies are matched or unmatched");
+            return Err(Unbalanced::Replies);
         }
         Ok(())
     }

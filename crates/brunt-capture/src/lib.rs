@@ -9,7 +9,7 @@
 //!
 //! Each stage is a plain state machine; its driver (a thread or an actor) feeds it batches. A connection
 //! belongs to one pipeline, so pipelines share nothing.
-#![deny(unsafe_code)] // but for `live::sys` and `live::xsk`, which own the kernel's rings
+#![deny(unsafe_code)]
 
 pub mod analysis;
 pub mod checksum;

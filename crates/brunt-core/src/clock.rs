@@ -71,7 +71,6 @@ impl Clock {
     }
 }
 
-#[allow(unsafe_code)]
 fn monotonic_now() -> Nanos {
     let mut time = libc::timespec {
         tv_sec: 0,

@@ -35,7 +35,6 @@ impl ResourceUsage {
         ResourceUsage::of(libc::RUSAGE_CHILDREN)
     }
 
-    #[allow(unsafe_code)]
     fn of(whose: libc::c_int) -> ResourceUsage {
         // SAFETY: an rusage of zeros is valid, and the call fills the one it is given.
         let usage = unsafe {
@@ -100,7 +99,6 @@ impl Spent {
     ///
     /// # Errors
     /// It cannot be waited for.
-    #[allow(unsafe_code)]
     pub fn wait(child: Child) -> io::Result<Spent> {
         let mut status = 0;
         let pid = child.id() as libc::pid_t;

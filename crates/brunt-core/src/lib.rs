@@ -3,10 +3,16 @@
 //! clock and what this process used; no knowledge of storage.
 #![deny(unsafe_code)]
 
+#[allow(unsafe_code, reason = "clock_gettime")]
 pub mod clock;
+#[allow(unsafe_code, reason = "getrusage and wait4")]
 pub mod cost;
 mod file_lock;
 pub mod histogram;
+#[allow(
+    unsafe_code,
+    reason = "a request for a cache line reads nothing, and the place is one of ours"
+)]
 mod prefetch;
 pub mod quantity;
 pub mod random;

@@ -6,10 +6,6 @@
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
     #[cfg(target_arch = "x86_64")]
-    #[allow(
-        unsafe_code,
-        reason = "a request for a line reads nothing, and the place is one of ours"
-    )]
     // SAFETY: a prefetch accesses nothing, so that any address will do; SSE is part of x86-64.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

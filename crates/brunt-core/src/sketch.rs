@@ -29,6 +29,17 @@ impl<const REGISTERS: usize> Default for HyperLogLog<REGISTERS> {
     }
 }
 
+/// What makes a stored sketch invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SketchError {
+    /// A register's rank exceeds what any hash can have.
+    #[error("a rank that no hash has")]
+    Rank,
+    /// The index of a register exceeds their number.
+    #[error("no such register")]
+    Register,
+}
+
 /// As it is sent and kept: the registers that saw something.
 impl<const REGISTERS: usize> From<HyperLogLog<REGISTERS>> for Vec<(u16, u8)> {
     fn from(sketch: HyperLogLog<REGISTERS>) -> Vec<(u16, u8)> {
@@ -40,18 +51,18 @@ impl<const REGISTERS: usize> From<HyperLogLog<REGISTERS>> for Vec<(u16, u8)> {
 }
 
 impl<const REGISTERS: usize> TryFrom<Vec<(u16, u8)>> for HyperLogLog<REGISTERS> {
-    type Error = &'static str;
+    type Error = SketchError;
 
-    fn try_from(stored: Vec<(u16, u8)>) -> Result<Self, &'static str> {
+    fn try_from(stored: Vec<(u16, u8)>) -> Result<Self, SketchError> {
         let mut sketch = Self::default();
         for (index, rank) in stored {
             if usize::from(rank) > Self::RANK_LAST {
-                return Err("a rank that no hash has");
+                return Err(SketchError::Rank);
             }
             *sketch
                 .registers
                 .get_mut(usize::from(index))
-                .ok_or("a register that is none")? = rank;
+                .ok_or(SketchError::Register)? = rank;
         }
         Ok(sketch)
     }

@@ -67,10 +67,15 @@ impl From<Latency> for Stored {
     }
 }
 
-impl TryFrom<Stored> for Latency {
-    type Error = &'static str;
+/// A stored latency names a bucket that doesn't exist.
+#[derive(Debug, thiserror::Error)]
+#[error("latencies have no bucket {0}")]
+struct StoredLatencyError(u16);
 
-    fn try_from(stored: Stored) -> Result<Latency, &'static str> {
+impl TryFrom<Stored> for Latency {
+    type Error = StoredLatencyError;
+
+    fn try_from(stored: Stored) -> Result<Latency, StoredLatencyError> {
         let mut latency = Latency {
             sum_ns: stored.sum_ns,
             max_ns: stored.max_ns,
@@ -80,7 +85,7 @@ impl TryFrom<Stored> for Latency {
             *latency
                 .counts
                 .get_mut(usize::from(bucket))
-                .ok_or("a bucket of latencies that is none")? = count;
+                .ok_or(StoredLatencyError(bucket))? = count;
         }
         Ok(latency)
     }

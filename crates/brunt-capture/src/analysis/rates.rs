@@ -107,10 +107,15 @@ impl From<Rates> for Stored {
     }
 }
 
-impl TryFrom<Stored> for Rates {
-    type Error = &'static str;
+/// Stored rates have too many intervals, or intervals of a width or time that can't be.
+#[derive(Debug, thiserror::Error)]
+#[error("invalid intervals of rates")]
+struct StoredRatesError;
 
-    fn try_from(stored: Stored) -> Result<Rates, &'static str> {
+impl TryFrom<Stored> for Rates {
+    type Error = StoredRatesError;
+
+    fn try_from(stored: Stored) -> Result<Rates, StoredRatesError> {
         let Stored {
             start_ns,
             end_ns,
@@ -124,7 +129,7 @@ impl TryFrom<Stored> for Rates {
         let is_doubled =
             width_ns.is_multiple_of(WIDTH_NS_MIN) && (width_ns / WIDTH_NS_MIN).is_power_of_two();
         if intervals.len() > INTERVALS_MAX || !is_doubled || until.is_none() {
-            return Err("intervals that are none");
+            return Err(StoredRatesError);
         }
         Ok(Rates {
             start_ns,

@@ -7,8 +7,10 @@ mod filter;
 mod merge;
 mod ring;
 mod send;
+#[allow(unsafe_code, reason = "the packet ring shared with the kernel")]
 mod sys;
 mod xdp;
+#[allow(unsafe_code, reason = "the rings of AF_XDP shared with the kernel")]
 mod xsk;
 
 use std::io;

@@ -3,7 +3,6 @@
 //! with unsafe code. The one rule: a block of the
 //! ring is looked at between the kernel's handing it over and our giving it back, and its bytes are
 //! changed only before they are shared.
-#![allow(unsafe_code)]
 
 use std::ffi::CString;
 use std::io;

@@ -1,7 +1,6 @@
 //! The kernel's side of `AF_XDP`: packet memory and rings that it shares with us, and the program that sends
 //! packets there. Owns the unsafe code of [`super::xdp`]. The one rule: a frame is the kernel's from when it
 //! is put into the fill ring until it comes out of the receive ring, and ours until it is put back.
-#![allow(unsafe_code)]
 
 use std::io;
 use std::mem::{size_of, zeroed};

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use brunt_block::{Backend, Op, Request, Ring, RingConfig, turn};
 
 use crate::block::verify::{
-    BlockFinding, ENTRY_BYTES, HEAD_BYTES, JournalEntry, JournalHead, StableWhen, inspect,
-    parse_entry, parse_head,
+    BlockFinding, ENTRY_BYTES, HEAD_BYTES, JournalEntry, JournalHead, JournalHeadError, StableWhen,
+    inspect, parse_entry, parse_head,
 };
 
 /// Lost extents that are named one by one.
@@ -160,12 +160,12 @@ pub enum AuditError {
         source: io::Error,
     },
     /// Not a journal.
-    #[error("{path}: {what}; give the folder named in the workload's verify.journal")]
+    #[error("{path}: {source}; give the folder named in the workload's verify.journal")]
     NotAJournal {
         /// Which file.
         path: PathBuf,
-        /// What it is instead.
-        what: &'static str,
+        /// What is wrong with its head.
+        source: JournalHeadError,
     },
     /// The device could not be read.
     #[error("reading {device} at {offset}: {what}")]
@@ -192,9 +192,9 @@ impl Promises {
         let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(file_error)?);
         let mut head = [0; HEAD_BYTES];
         let read = read_full(&mut file, &mut head).map_err(file_error)?;
-        let head = parse_head(&head[..read]).map_err(|what| AuditError::NotAJournal {
+        let head = parse_head(&head[..read]).map_err(|source| AuditError::NotAJournal {
             path: path.to_path_buf(),
-            what,
+            source,
         })?;
         let grains = (head.len / head.grain) as usize;
         let none = || vec![0; grains];

@@ -134,11 +134,17 @@ impl ArrivingJournal {
     /// # Errors
     /// It is no journal of this worker and run, or there is one already.
     pub fn finish(self) -> io::Result<()> {
-        let wrong = |what: &str| name(&self.path, io::Error::new(io::ErrorKind::InvalidData, what));
+        let wrong = |what: Box<dyn std::error::Error + Send + Sync>| {
+            name(&self.path, io::Error::new(io::ErrorKind::InvalidData, what))
+        };
         match parse_head(&self.head) {
             Ok(JournalHead { worker, run, .. }) if (worker, run) == (self.worker, self.run) => {}
-            Ok(_) => return Err(wrong("what came is the journal of another worker or run")),
-            Err(what) => return Err(wrong(what)),
+            Ok(_) => {
+                return Err(wrong(
+                    "what came is the journal of another worker or run".into(),
+                ));
+            }
+            Err(error) => return Err(wrong(error.into())),
         }
         // Fails where there is one already, which a rename would not.
         std::fs::hard_link(&self.part, &self.path)

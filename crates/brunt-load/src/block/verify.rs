@@ -404,24 +404,44 @@ impl Journal {
     }
 }
 
+/// Why bytes are no head of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JournalHeadError {
+    /// Too few bytes.
+    #[error("shorter than a journal's head")]
+    Short,
+    /// The format before `BRNTJRN2`.
+    #[error("written by an older brunt, which did not record flushes")]
+    Old,
+    /// Something else altogether.
+    #[error("not a journal of acknowledged writes")]
+    Other,
+    /// Damaged.
+    #[error("the head's checksum is wrong")]
+    Checksum,
+    /// Intact, but its sizes contradict each other or exceed the limits.
+    #[error("the head's sizes make no sense")]
+    Sizes,
+}
+
 /// Reads a head.
 ///
 /// # Errors
 /// It is not one.
-pub fn parse_head(bytes: &[u8]) -> Result<JournalHead, &'static str> {
+pub fn parse_head(bytes: &[u8]) -> Result<JournalHead, JournalHeadError> {
     let Some(head) = bytes.get(..HEAD_BYTES) else {
-        return Err("shorter than a journal's head");
+        return Err(JournalHeadError::Short);
     };
     if &head[..8] == b"BRNTJRN1" {
-        return Err("written by an older brunt, which did not record flushes");
+        return Err(JournalHeadError::Old);
     }
     if &head[..8] != JOURNAL_MAGIC {
-        return Err("not a journal of acknowledged writes");
+        return Err(JournalHeadError::Other);
     }
     let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
     let half = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
     if half(48) != crc32c::crc32c(&head[..48]) {
-        return Err("the head's checksum is wrong");
+        return Err(JournalHeadError::Checksum);
     }
     let stable = if half(44) == 0 {
         StableWhen::Acknowledged
@@ -443,7 +463,7 @@ pub fn parse_head(bytes: &[u8]) -> Result<JournalHead, &'static str> {
     if sane {
         Ok(head)
     } else {
-        Err("the head's sizes make no sense")
+        Err(JournalHeadError::Sizes)
     }
 }
 

@@ -327,17 +327,17 @@ impl Device for TcpDevice {
             let event = stream.poll();
             let mut end = None;
             if event.received
-                && let Err(what) = link.receive()
+                && let Err(error) = link.receive()
             {
-                end = Some((DeviceError::Gone, what));
+                end = Some((DeviceError::Gone, LinkEnd::Answer(error)));
             }
             if end.is_none() && event.ended {
-                end = Some((DeviceError::Gone, "the connection was lost"));
+                end = Some((DeviceError::Gone, LinkEnd::Lost));
             }
             let first_open = link.tasks.get(link.answered);
             if end.is_none() && first_open.is_some_and(|task| now >= task.due) {
                 self.health.timeouts += 1;
-                end = Some((DeviceError::TimedOut, "no answer in time"));
+                end = Some((DeviceError::TimedOut, LinkEnd::Silent));
             }
             if let Some((error, what)) = end {
                 self.health.trouble = Some(format!("{}: {what}", self.info.name));
@@ -372,6 +372,28 @@ impl Device for TcpDevice {
     fn health(&self) -> Health {
         self.health.clone()
     }
+}
+
+/// Why a link came to its end.
+#[derive(Debug, thiserror::Error)]
+enum LinkEnd {
+    #[error(transparent)]
+    Answer(AnswerError),
+    #[error("the connection was lost")]
+    Lost,
+    #[error("no answer in time")]
+    Silent,
+}
+
+/// An answer of the sink that breaks the protocol.
+#[derive(Debug, thiserror::Error)]
+enum AnswerError {
+    #[error("{wanted}")]
+    Malformed { wanted: &'static str },
+    #[error("the sink sent an unexpected answer")]
+    Unexpected,
+    #[error("the sink answered another request than the next one")]
+    OutOfOrder,
 }
 
 impl Link {
@@ -413,7 +435,7 @@ impl Link {
     }
 
     /// Takes every answer that is there.
-    fn receive(&mut self) -> Result<(), &'static str> {
+    fn receive(&mut self) -> Result<(), AnswerError> {
         let Some(stream) = &mut self.stream else {
             return Ok(());
         };
@@ -431,14 +453,16 @@ impl Link {
             let header = match Header::parse(bytes) {
                 Ok(header) => header,
                 Err(HeaderError::Incomplete) => return Ok(()),
-                Err(HeaderError::Malformed { wanted, .. }) => return Err(wanted),
+                Err(HeaderError::Malformed { wanted, .. }) => {
+                    return Err(AnswerError::Malformed { wanted });
+                }
             };
             let task = self
                 .tasks
                 .get_mut(self.answered)
-                .ok_or("the sink sent an unexpected answer")?;
+                .ok_or(AnswerError::Unexpected)?;
             if header != task.answer {
-                return Err("the sink answered another request than the next one");
+                return Err(AnswerError::OutOfOrder);
             }
             let (len, have) = (header.payload_len(), bytes.len() - HEADER_BYTES);
             if have >= len {

@@ -1,0 +1,18 @@
+//! Checks the rules of ARCHITECTURE.md on the workspace's parsed sources and on `cargo metadata`.
+//!
+//! Each rule is a module with one entry function over sources in memory, so that its tests can break it in memory and
+//! see it fail. `tests/it` applies the rules to the workspace, with lists of what is exempt and why. This crate depends
+//! on no other crate of the workspace and nothing depends on it.
+#![forbid(unsafe_code)]
+
+pub mod cycles;
+pub mod error_types;
+pub mod imports;
+pub mod layers;
+pub mod length;
+pub mod message_text;
+pub mod names;
+pub mod plain;
+pub mod source;
+pub mod unsafety;
+pub mod workspace;

@@ -1,0 +1,119 @@
+//! The workspace as it is on disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::layers::Dependencies;
+use crate::source::CrateSources;
+
+/// The workspace's folder.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The sources of all crates but this one, which quotes what it forbids.
+///
+/// # Panics
+/// If a file can't be read or parsed.
+pub fn crates() -> Vec<CrateSources> {
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(root().join("crates"))
+        .expect("the folder of crates")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|folder| folder.join("src").is_dir())
+        .collect();
+    folders.sort();
+    let parse = |folder: PathBuf| {
+        let mut files = Vec::new();
+        read(&folder.join("src"), &folder.join("src"), &mut files);
+        let name = folder.file_name().expect("a name").to_string_lossy();
+        CrateSources::parse(&name, files)
+    };
+    folders.into_iter().map(parse).collect()
+}
+
+fn read(folder: &Path, src: &Path, files: &mut Vec<(String, String)>) {
+    for entry in std::fs::read_dir(folder).expect("a folder of sources") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            read(&path, src, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let name = path.strip_prefix(src).expect("below src");
+            let text = std::fs::read_to_string(&path).expect("a source");
+            files.push((name.to_string_lossy().into(), text));
+        }
+    }
+}
+
+/// What the workspace's crates declare, and what every crate is built with on Linux by default.
+pub struct Metadata {
+    /// The dependencies that the workspace's crates declare, optional ones included.
+    pub declared: Dependencies,
+    /// The dependencies of all crates, of others too, with default features.
+    pub resolved: Dependencies,
+}
+
+/// Asks `cargo metadata`.
+///
+/// # Panics
+/// If cargo fails.
+pub fn metadata() -> Metadata {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--offline", "--locked"])
+        .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let names: BTreeMap<&str, &str> = list(&metadata["packages"])
+        .iter()
+        .map(|package| (text(&package["id"]), text(&package["name"])))
+        .collect();
+    let members: BTreeSet<&str> = list(&metadata["workspace_members"])
+        .iter()
+        .map(text)
+        .collect();
+    let mut found = Metadata {
+        declared: Dependencies::new(),
+        resolved: Dependencies::new(),
+    };
+    for package in list(&metadata["packages"]) {
+        if members.contains(text(&package["id"])) {
+            let all = list(&package["dependencies"]).iter();
+            let shipped = all.filter(|one| one["kind"] != "dev");
+            let needed = shipped.map(|one| text(&one["name"]).to_string()).collect();
+            found.declared.insert(text(&package["name"]).into(), needed);
+        }
+    }
+    for node in list(&metadata["resolve"]["nodes"]) {
+        // Without a kind it is an ordinary dependency; the others are for tests and build scripts.
+        let is_shipped = |one: &&Value| {
+            list(&one["dep_kinds"])
+                .iter()
+                .any(|kind| kind["kind"].is_null())
+        };
+        let needed = list(&node["deps"]).iter().filter(is_shipped);
+        let needed: Vec<String> = needed
+            .map(|one| names[text(&one["pkg"])].to_string())
+            .collect();
+        let name = names[text(&node["id"])].to_string();
+        found.resolved.entry(name).or_default().extend(needed);
+    }
+    found
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().expect("a list")
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("a text")
+}

@@ -1,0 +1,372 @@
+//! Applies the rules of ARCHITECTURE.md to the workspace.
+//!
+//! The lists here hold what is exempt and why. `long.txt` and `cycles.txt` hold what is still to be repaired: they may
+//! only shrink, and a test fails when an entry is no longer needed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use brunt_invariants::layers::{self, Owned};
+use brunt_invariants::names::{self, Shared};
+use brunt_invariants::plain::{self, Banned};
+use brunt_invariants::workspace::{self, Metadata};
+use brunt_invariants::{cycles, error_types, length, message_text, unsafety};
+
+/// What breaks each rule. Parsed sources stay on the thread that parsed them, so all rules are applied at once.
+struct Found {
+    crates: usize,
+    unsafety: Vec<String>,
+    io: Vec<String>,
+    protocols: Vec<String>,
+    error_types: Vec<String>,
+    message_text: Vec<String>,
+    long: Vec<String>,
+    names: Vec<String>,
+    cycles: BTreeMap<String, Vec<String>>,
+}
+
+static FOUND: LazyLock<Found> = LazyLock::new(|| {
+    // This crate's sources and tests quote what they forbid only within strings, so it is held to the rules, too.
+    let crates = workspace::crates();
+    let of_all = |rule: fn(&_) -> Vec<String>| crates.iter().flat_map(rule).collect();
+    let re_exports = plain::re_exports(&crates);
+    let banned = |list: &[Banned]| {
+        let one = |banned: &Banned| {
+            let sources = crates.iter().find(|one| one.name == banned.name);
+            plain::violations(sources.expect(banned.name), banned, &re_exports)
+        };
+        list.iter().flat_map(one).collect()
+    };
+    Found {
+        crates: crates.len(),
+        unsafety: of_all(unsafety::violations),
+        io: banned(WITHOUT_IO),
+        protocols: banned(&[WITHOUT_PROTOCOL]),
+        error_types: of_all(error_types::violations),
+        message_text: of_all(message_text::violations),
+        long: of_all(length::violations),
+        names: names::violations(&crates, SHARED_NAMES),
+        cycles: crates
+            .iter()
+            .filter_map(|one| Some((one.name.clone(), cycles::cycles(one).into_iter().next()?)))
+            .collect(),
+    }
+});
+
+static METADATA: LazyLock<Metadata> = LazyLock::new(workspace::metadata);
+
+fn assert_none(found: &[String], rule: &str) {
+    assert!(found.is_empty(), "{rule}:\n{}", found.join("\n"));
+}
+
+/// Fails for what isn't on a list, and for what is on it for no reason.
+fn assert_listed(found: &[String], listed: &[&str], rule: &str) {
+    let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
+    let listed: BTreeSet<&str> = listed.iter().copied().collect();
+    let new: Vec<_> = found.difference(&listed).collect();
+    assert!(new.is_empty(), "{rule}: {new:#?}");
+    let gone: Vec<_> = listed.difference(&found).collect();
+    assert!(
+        gone.is_empty(),
+        "no longer needed on the list of exemptions ({rule}): {gone:#?}"
+    );
+}
+
+const WITHOUT_IO: &[Banned] = &[
+    Banned {
+        name: "brunt-wire",
+        paths: &[
+            "std::net",
+            "std::fs",
+            "std::os",
+            "std::env",
+            "std::thread",
+            "std::process",
+            "std::time",
+            "std::io",
+            "libc",
+            "rustix",
+            "io_uring",
+            "tokio",
+        ],
+        except: &[
+            "std::net::IpAddr",
+            "std::net::Ipv4Addr",
+            "std::net::Ipv6Addr",
+            "std::net::SocketAddr",
+            "std::time::Duration",
+        ],
+    },
+    Banned {
+        name: "brunt-result",
+        paths: &[
+            "std::net",
+            "std::thread",
+            "std::process",
+            "libc",
+            "rustix",
+            "io_uring",
+            "tokio",
+        ],
+        except: &["std::net::IpAddr", "std::net::SocketAddr"],
+    },
+];
+
+const WITHOUT_PROTOCOL: Banned = Banned {
+    name: "brunt-block",
+    paths: &["brunt_wire", "brunt_iscsi", "brunt_store"],
+    except: &[],
+};
+
+const OWNED: &[Owned] = &[
+    Owned {
+        library: "parquet",
+        owners: &["brunt-lake"],
+    },
+    Owned {
+        library: "maud",
+        owners: &["brunt-report"],
+    },
+    Owned {
+        library: "axum",
+        owners: &["brunt-web"],
+    },
+    Owned {
+        library: "hyper",
+        owners: &["brunt-web"],
+    },
+    // brunt-remote only with its feature `s3`, for a library that is asynchronous.
+    Owned {
+        library: "tokio",
+        owners: &["brunt-remote", "brunt-web"],
+    },
+    Owned {
+        library: "object_store",
+        owners: &["brunt-remote"],
+    },
+    Owned {
+        library: "reqwest",
+        owners: &["brunt-remote"],
+    },
+];
+
+const SHARED_NAMES: &[Shared] = &[
+    Shared {
+        folder: "brunt/src/commands/",
+        names: &[
+            "Answer",
+            "Capture",
+            "Check",
+            "Destination",
+            "Devices",
+            "Digest",
+            "Entry",
+            "Iscsi",
+            "Job",
+            "Lab",
+            "Lake",
+            "Link",
+            "Load",
+            "Page",
+            "Plan",
+            "Probe",
+            "Registry",
+            "Replay",
+            "Report",
+            "Request",
+            "Role",
+            "Run",
+            "Serve",
+            "Sink",
+            "State",
+            "Target",
+            "Trace",
+            "Watch",
+        ],
+        reason: "a subcommand's arguments are called after it and named with their module: `capture::Capture`",
+    },
+    Shared {
+        folder: "brunt-probe/src/",
+        names: &[
+            "Malformed",
+            "Memory",
+            "Metric",
+            "Network",
+            "Process",
+            "Reading",
+            "Rows",
+            "Sink",
+            "Source",
+            "Texts",
+        ],
+        reason: "a probe is called after what it reads and named with its module: `disk::Disk`; the others are private words of one probe or of the sampler",
+    },
+    Shared {
+        folder: "brunt-study/src/fault/kinds/",
+        names: &[
+            "Access",
+            "Cpu",
+            "Disk",
+            "Freeze",
+            "Kill",
+            "Memory",
+            "Netem",
+            "Partition",
+            "Reset",
+        ],
+        reason: "a kind of fault is called after itself and named with its module: `kill::Kill`",
+    },
+    Shared {
+        folder: "brunt-wire/src/nfs/",
+        names: &[
+            "Args",
+            "Attributes",
+            "Entries",
+            "Entry",
+            "NfsTime",
+            "ResultBody",
+            "Results",
+            "SetTime",
+            "Status",
+            "Walk",
+        ],
+        reason: "named with the version of the protocol: `v3::Args` and `v4::Args`",
+    },
+];
+
+/// Functions that look into the text of a message.
+const BY_TEXT: &[&str] = &[
+    // Leaves out what a cause repeats of the message above it: about wording, not about what to do.
+    "brunt-remote/src/error.rs with_causes",
+    // For tests of messages: whether a message names the setting that it should.
+    "brunt-result/src/void.rs is_named_in",
+    // serde gives unknown and missing fields as text only; what follows from it is a hint for people.
+    "brunt-study/src/experiment/mistake.rs help_for",
+];
+
+#[test]
+fn a_crate_depends_only_on_crates_below_it() {
+    let page = std::fs::read_to_string(workspace::root().join("ARCHITECTURE.md")).unwrap();
+    let found = layers::upward(&METADATA.declared, &layers::order(&page));
+    assert_none(
+        &found,
+        "a crate depends only on those below it in the table of ARCHITECTURE.md",
+    );
+}
+
+#[test]
+fn a_library_is_used_by_the_crates_that_own_it() {
+    let found = layers::trespassing(&METADATA.declared, OWNED);
+    assert_none(&found, "only the crates that own a library depend on it");
+}
+
+#[test]
+fn results_and_reports_need_no_engine() {
+    let engines = [
+        "io-uring",
+        "brunt-block",
+        "brunt-capture",
+        "brunt-iscsi",
+        "brunt-lab",
+        "brunt-load",
+        "brunt-probe",
+        "brunt-study",
+    ];
+    for name in ["brunt-result", "brunt-report"] {
+        assert!(METADATA.resolved[name].contains("brunt-lake"), "{name}");
+        let found = layers::needless(&METADATA.resolved, name, &engines);
+        assert_none(&found, "results are read without what makes them");
+    }
+}
+
+#[test]
+fn brunt_block_knows_no_protocol() {
+    let banned = ["brunt-wire", "brunt-iscsi", "brunt-store"];
+    let found = layers::needless(&METADATA.resolved, "brunt-block", &banned);
+    assert_none(&found, "brunt-block knows no protocol");
+    assert_none(&FOUND.protocols, "brunt-block knows no protocol");
+}
+
+#[test]
+fn plain_data_and_parsers_do_no_io() {
+    assert_none(
+        &FOUND.io,
+        "brunt-wire and brunt-result do no I/O and hold no clock",
+    );
+}
+
+#[test]
+fn unsafe_stands_in_the_modules_that_own_it() {
+    assert_none(
+        &FOUND.unsafety,
+        "crates without unsafe forbid it, others declare the modules that own it",
+    );
+}
+
+#[test]
+fn errors_have_types() {
+    assert_none(&FOUND.error_types, "no error is a bare string");
+}
+
+#[test]
+fn nothing_is_decided_by_the_text_of_a_message() {
+    assert_listed(
+        &FOUND.message_text,
+        BY_TEXT,
+        "no code decides by the text of a message",
+    );
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    let listed = include_str!("long.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'));
+    let rule = "no file has more than 800 lines, and no function more than 70, or 100 where a comment says \
+                \"Long because\" and why";
+    assert_listed(&FOUND.long, &listed.collect::<Vec<_>>(), rule);
+}
+
+/// The most files that may import each other.
+const CYCLE_FILES_MAX: usize = 5;
+
+#[test]
+fn import_cycles_are_small() {
+    assert!(FOUND.crates > 20, "all crates");
+    assert!(!FOUND.cycles.is_empty(), "some files do import each other");
+    let lines = include_str!("cycles.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'));
+    let listed: BTreeMap<&str, usize> = lines
+        .filter_map(|line| line.split_once(' '))
+        .map(|(name, size)| (name, size.parse().expect("a number of files")))
+        .collect();
+    for (name, cycle) in &FOUND.cycles {
+        let most = listed
+            .get(name.as_str())
+            .copied()
+            .unwrap_or(CYCLE_FILES_MAX);
+        assert!(
+            cycle.len() <= most,
+            "{name}: {} files import each other, more than {most}: {}",
+            cycle.len(),
+            cycle.join(" ")
+        );
+    }
+    for (name, size) in listed {
+        let found = FOUND.cycles.get(name).map_or(0, Vec::len);
+        assert!(
+            found == size && size > CYCLE_FILES_MAX,
+            "{name} has a cycle of {found} files: correct cycles.txt, which says {size}"
+        );
+    }
+}
+
+#[test]
+fn a_public_type_has_a_name_to_itself() {
+    assert_none(
+        &FOUND.names,
+        "public types of two meanings share a name, or a private type hides a public one of its crate \
+         (docs/style.md, Names)",
+    );
+}
