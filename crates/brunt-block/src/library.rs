@@ -14,7 +14,7 @@ pub struct LoaderRefusal(String);
 
 /// Why a library cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum LoadError {
+pub enum LibraryLoadError {
     /// A build that cannot load anything.
     #[error(
         "this brunt is linked statically and cannot load {0}; use a dynamically linked build, or serve the image over NBD \
@@ -66,14 +66,14 @@ impl Loaded {
     ///
     /// # Errors
     /// It is not there, or this build cannot load any.
-    pub fn open(file: LibraryFile) -> Result<Loaded, LoadError> {
+    pub fn open(file: LibraryFile) -> Result<Loaded, LibraryLoadError> {
         if !loader::IS_THERE {
-            return Err(LoadError::Static(file.file));
+            return Err(LibraryLoadError::Static(file.file));
         }
         let name = CString::new(file.file).expect("a file's name has no NUL");
         match loader::open(&name) {
             Ok(handle) => Ok(Loaded { file, handle }),
-            Err(why) => Err(LoadError::Missing {
+            Err(why) => Err(LibraryLoadError::Missing {
                 file: file.file,
                 package: file.package,
                 why,
@@ -92,7 +92,7 @@ impl Loaded {
         &self,
         name: &'static str,
         version: Option<&str>,
-    ) -> Result<F, LoadError> {
+    ) -> Result<F, LibraryLoadError> {
         const {
             assert!(
                 size_of::<F>() == size_of::<*mut c_void>(),
@@ -104,7 +104,7 @@ impl Loaded {
         let found = loader::find(self.handle, &function, version.as_deref());
         if found.is_null() {
             let LibraryFile { file, needs, .. } = self.file;
-            return Err(LoadError::Old {
+            return Err(LibraryLoadError::Old {
                 file,
                 function: name,
                 needs,
@@ -204,7 +204,7 @@ macro_rules! library_functions {
         }
 
         impl $table {
-            fn find(library: &$crate::library::Loaded) -> Result<$table, $crate::library::LoadError> {
+            fn find(library: &$crate::library::Loaded) -> Result<$table, $crate::library::LibraryLoadError> {
                 let version = $version;
                 Ok($table {
                     $($function: {
@@ -255,7 +255,7 @@ mod tests {
         let version = unsafe { library.function::<Nothing>("abs", Some("GLIBC_99")) };
         assert!(matches!(
             version,
-            Err(LoadError::Old {
+            Err(LibraryLoadError::Old {
                 function: "abs",
                 ..
             })

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use super::table::words;
 use super::{Detector, Image, Signature};
-use crate::library::{LibraryFile, LoadError, Loaded, functions, once};
+use crate::library::{LibraryFile, LibraryLoadError, Loaded, functions, once};
 
 const FILE: LibraryFile = LibraryFile {
     file: "libblkid.so.1",
@@ -43,7 +43,7 @@ static LOADED: OnceLock<Blkid> = OnceLock::new();
 
 /// The first signature that libblkid finds; `None` without libblkid, or when it fails.
 pub(super) fn find(image: &Image) -> Option<Option<Signature>> {
-    let load = || -> Result<Blkid, LoadError> { Blkid::find(&Loaded::open(FILE)?) };
+    let load = || -> Result<Blkid, LibraryLoadError> { Blkid::find(&Loaded::open(FILE)?) };
     let library = once(&LOADED, load).ok()?;
     let copy = copy(image)?;
     let probe = Probe::new(library)?;

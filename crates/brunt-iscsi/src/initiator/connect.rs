@@ -21,7 +21,7 @@ use brunt_wire::scsi::inquiry::{Capacity, page};
 use brunt_wire::scsi::sense::key;
 use zerocopy::IntoBytes;
 
-use super::command::{Facts, UnmapBy};
+use super::command::{Facts, UnmapBy, unique_designator};
 use super::discovery::{Discovery, DiscoveryStep, TargetRecord};
 use super::login::{
     ConnectionPlace, InitiatorLogin, LOGIN_SEGMENT_BYTES_MAX, Login, LoginConfig, LoginStep,
@@ -765,26 +765,6 @@ impl LunProber {
         }
         Ok(())
     }
-}
-
-/// The designator of a device identification page that no other LUN in the world has (SPC-4, 7.8.6): an NAA name of a
-/// registered authority, an EUI-64, or a UUID.
-fn unique_designator(page: &[u8]) -> Option<String> {
-    let mut rest = page.get(4..)?;
-    while let [_, kind, _, length, after @ ..] = rest {
-        let value = after.get(..usize::from(*length))?;
-        rest = &after[usize::from(*length)..];
-        // ASSOCIATION 0: the logical unit.
-        let prefix = match (kind & 0x3f, value.first().map(|byte| byte >> 4)) {
-            (0x02, _) => "eui",
-            (0x03, Some(2 | 5 | 6)) => "naa",
-            (0x0a, _) => "uuid",
-            _ => continue,
-        };
-        let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
-        return Some(format!("{prefix}.{hex}"));
-    }
-    None
 }
 
 /// Printable text without the padding.

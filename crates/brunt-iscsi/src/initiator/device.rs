@@ -89,17 +89,7 @@ impl Initiator {
         let yes = |value| if value { "yes" } else { "no" };
         let crc = |value| if value { "CRC32C" } else { "none" };
         let mut facts_told = vec![
-            format!(
-                "{} {} {}{}",
-                facts.vendor,
-                facts.product,
-                facts.revision,
-                facts
-                    .serial
-                    .as_ref()
-                    .map(|serial| format!(", serial number {serial}"))
-                    .unwrap_or_default()
-            ),
+            identity(&facts),
             format!(
                 "iSCSI: digests header {}, data {}; InitialR2T {}, ImmediateData {}; segments {} in, {} out; \
                  bursts first {}, max {}; MaxOutstandingR2T {}",
@@ -152,6 +142,19 @@ impl Initiator {
             spare: Mutex::new(Some((isid, established))),
         })
     }
+}
+
+/// Whose LUN it is.
+fn identity(facts: &Facts) -> String {
+    let serial = facts.serial.as_ref();
+    let serial = serial.map(|serial| format!(", serial number {serial}"));
+    format!(
+        "{} {} {}{}",
+        facts.vendor,
+        facts.product,
+        facts.revision,
+        serial.unwrap_or_default()
+    )
 }
 
 /// The LUN by its path, and by a name of its own if it has one.

@@ -5,7 +5,7 @@
 use std::io;
 use std::time::Duration;
 
-use brunt_block::library::LoadError;
+use brunt_block::library::LibraryLoadError;
 use brunt_block::table::OpenError;
 use brunt_core::units::format_duration;
 
@@ -14,7 +14,7 @@ use brunt_core::units::format_duration;
 pub enum LibraryError {
     /// The library cannot be loaded.
     #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(#[from] LibraryLoadError),
     /// The library said no.
     #[error("{name}: cannot {doing}: {error}{}", then(.advice))]
     Refused {
