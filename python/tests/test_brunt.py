@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -109,6 +110,54 @@ class ResultsTest(Folder):
         (older / "summary.json").write_text('{"format": 1}')
         with self.assertRaisesRegex(brunt.VersionError, "format 1"):
             brunt.open(older)
+
+
+class TransfersTest(unittest.TestCase):
+    """Whoever is asked, the same operations count as transfers."""
+
+    def test_all_answers_are_equal(self) -> None:
+        captures = ("nfs3-small", "nfs3-stale", "nfs4-small", "iscsi/tgt-qemu", "iscsi/lio-libiscsi")
+        left_out = 0
+        for name in captures:
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                left_out += self.check(name, Path(folder))
+        self.assertGreater(left_out, 1000)
+
+    def check(self, name: str, folder: Path) -> int:
+        base = Path(os.environ["TESTDATA"]) / name
+        capture = next(path for end in (".pcap.zst", ".pcapng.zst") if (path := Path(f"{base}{end}")).exists())
+        trace, page = folder / "trace", folder / "page.html"
+        run("capture", "-r", capture, "--out", trace)
+        report = run("analyze", capture, "--html", page)["profile"]
+        self.assertEqual(run("analyze", trace)["profile"], report)
+        table = brunt.open_trace(trace).transfers(["direction", "moved_bytes"])
+        html = page.read_text()
+        info = run("trace", "info", trace)
+        sql = self.sql(trace)
+        requests = 0
+        for direction, way in enumerate(("read", "write")):
+            rows = table.filter(pyarrow.compute.equal(table["direction"], direction))
+            count, moved = report[way]["operations"], report[way]["bytes"]
+            self.assertEqual((rows.num_rows, pyarrow.compute.sum(rows["moved_bytes"]).as_py() or 0), (count, moved), way)
+            shown = re.search(f'<th class="" scope="row">{way}</th><td class="num">([0-9,]+)</td>', html)
+            assert shown is not None
+            self.assertEqual(int(shown[1].replace(",", "")), count, way)
+            requests += count
+            if sql is not None:
+                self.assertEqual((sql[f"{way}_operations"], sql[f"{way}_bytes"]), (count, moved), way)
+        # Without the size of a block, SCSI's addresses are not known: such requests are counted as damaged.
+        found = sum(info["ops"].get(way, {"requests": 0})["requests"] for way in ("read", "write"))
+        self.assertEqual(found - info["repeated"] + info["damaged"], requests)
+        left_out = report["left_out"]
+        if sql is not None:
+            self.assertEqual({reason: sql[f"left_out_{reason}"] for reason in left_out}, left_out)
+        return sum(left_out.values())
+
+    def sql(self, trace: Path) -> Any:
+        """The analysis `profile` in DuckDB, where there is one."""
+        if "BRUNT_DUCKDB" not in os.environ:
+            return None
+        return run("sql", trace, "profile")["rows"][0]
 
 
 class TraceTest(Folder):

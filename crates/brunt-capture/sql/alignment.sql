@@ -10,7 +10,7 @@ WITH transfers AS (
       WHEN offset_bytes % 16384 = 0 THEN 16384 WHEN offset_bytes % 8192 = 0 THEN 8192
       WHEN offset_bytes % 4096 = 0 THEN 4096 WHEN offset_bytes % 2048 = 0 THEN 2048
       WHEN offset_bytes % 1024 = 0 THEN 1024 WHEN offset_bytes % 512 = 0 THEN 512 ELSE 1 END AS aligned_bytes
-  FROM operations WHERE direction IS NOT NULL
+  FROM operations WHERE direction IS NOT NULL AND status = 0
 )
 SELECT CASE WHEN direction = 0 THEN 'read' ELSE 'write' END AS direction, cast(aligned_bytes AS BIGINT) AS aligned_bytes,
        count(*) AS transfers, cast(sum(CASE WHEN moved_bytes % aligned_bytes = 0 THEN 1 ELSE 0 END) AS BIGINT) AS whole,

@@ -29,9 +29,9 @@ WITH called AS (
   FROM ranked GROUP BY client
 ), counted AS (
   SELECT client, count(*) AS operations, count(latency_ns) AS replies,
-         sum(CASE WHEN status <> 0 THEN 1 ELSE 0 END) AS errors, sum(moved_bytes) AS bytes,
-         sum(latency_ns) AS sum_ns, max(latency_ns) AS max_ns, count(direction) AS transfers,
-         sum(CASE WHEN direction IS NOT NULL AND offset_bytes % 4096 <> 0 THEN 1 ELSE 0 END) AS misaligned
+         sum(CASE WHEN status <> 0 THEN 1 ELSE 0 END) AS errors, sum(CASE WHEN status = 0 THEN moved_bytes ELSE 0 END) AS bytes,
+         sum(latency_ns) AS sum_ns, max(latency_ns) AS max_ns, sum(CASE WHEN direction IS NOT NULL AND status = 0 THEN 1 ELSE 0 END) AS transfers,
+         sum(CASE WHEN direction IS NOT NULL AND status = 0 AND offset_bytes % 4096 <> 0 THEN 1 ELSE 0 END) AS misaligned
   FROM called GROUP BY client
 )
 SELECT counted.client AS client, cast(operations AS BIGINT) AS operations, cast(errors AS BIGINT) AS errors,

@@ -2,14 +2,14 @@
 --
 -- `count`, `top25_operations_share` and `top25_bytes_share` of the report's rankings.
 WITH called AS (
-  SELECT flows.source AS client, file, moved_bytes FROM operations JOIN flows ON operations.flow = flows.flow
+  SELECT flows.source AS client, file, status, moved_bytes FROM operations JOIN flows ON operations.flow = flows.flow
 ), loads AS (
-  SELECT 'clients' AS what, count(*) AS operations, sum(moved_bytes) AS bytes FROM called GROUP BY client
+  SELECT 'clients' AS what, count(*) AS operations, sum(CASE WHEN status = 0 THEN moved_bytes ELSE 0 END) AS bytes FROM called GROUP BY client
   UNION ALL
-  SELECT 'files' AS what, count(*) AS operations, sum(moved_bytes) AS bytes FROM called
+  SELECT 'files' AS what, count(*) AS operations, sum(CASE WHEN status = 0 THEN moved_bytes ELSE 0 END) AS bytes FROM called
   WHERE file IS NOT NULL GROUP BY file
   UNION ALL
-  SELECT 'pairs' AS what, count(*) AS operations, sum(moved_bytes) AS bytes FROM called
+  SELECT 'pairs' AS what, count(*) AS operations, sum(CASE WHEN status = 0 THEN moved_bytes ELSE 0 END) AS bytes FROM called
   WHERE file IS NOT NULL GROUP BY client, file
 ), ranked AS (
   SELECT what, operations, bytes,
@@ -17,7 +17,7 @@ WITH called AS (
          row_number() OVER (PARTITION BY what ORDER BY bytes DESC) AS by_bytes
   FROM loads
 ), total AS (
-  SELECT count(*) AS operations, coalesce(sum(moved_bytes), 0) AS bytes FROM operations
+  SELECT count(*) AS operations, coalesce(sum(CASE WHEN status = 0 THEN moved_bytes ELSE 0 END), 0) AS bytes FROM operations
 ), top AS (
   SELECT what, count(*) AS entries,
          sum(CASE WHEN by_operations <= 25 THEN operations ELSE 0 END) AS top_operations,

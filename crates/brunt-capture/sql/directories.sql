@@ -17,7 +17,7 @@ WITH told AS (
          row_number() OVER (PARTITION BY file ORDER BY completion_id DESC, listed DESC, place DESC) AS last_first
   FROM told WHERE name NOT IN ('.', '..')
 ), loads AS (
-  SELECT directory AS file, count(*) AS operations, sum(moved_bytes) AS bytes, coalesce(sum(latency_ns), 0) AS time_ns
+  SELECT directory AS file, count(*) AS operations, sum(CASE WHEN status = 0 THEN moved_bytes ELSE 0 END) AS bytes, coalesce(sum(latency_ns), 0) AS time_ns
   FROM operations JOIN last_told ON operations.file = last_told.file AND last_first = 1
   WHERE directory IS NOT NULL GROUP BY directory
 ), ranked AS (

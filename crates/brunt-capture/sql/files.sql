@@ -4,7 +4,7 @@
 -- that named the file; the report shows its whole path. Latencies count from a file's 32nd operation on (of a parser), as
 -- in the report: a quantile of fewer says little. A quantile is the middle of its bucket, and at most 6.25 % off.
 WITH loads AS (
-  SELECT file, count(*) AS operations, sum(moved_bytes) AS bytes, coalesce(sum(latency_ns), 0) AS time_ns
+  SELECT file, count(*) AS operations, sum(CASE WHEN status = 0 THEN moved_bytes ELSE 0 END) AS bytes, coalesce(sum(latency_ns), 0) AS time_ns
   FROM operations WHERE file IS NOT NULL GROUP BY file
 ), ranked AS (
   -- Keys are 64-bit numbers without a sign: what is negative here is larger.

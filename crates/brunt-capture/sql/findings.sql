@@ -23,12 +23,12 @@ WITH ledger AS (
 ), loss AS (
   SELECT 1 AS place, CASE
       WHEN packets_dropped > 0
-        OR (replies_unmatched + records_lost >= 10 OR calls + replies_unmatched + records_lost >= 100)
+        OR (replies_unmatched + records_lost + coalesce(replies_lost, 0) >= 10 OR calls + replies_unmatched + records_lost >= 100)
           AND (calls > 0 OR records_lost >= 10)
-          AND 1000 * (replies_unmatched + records_lost) >= greatest(calls + replies_unmatched + records_lost, 1)
+          AND 1000 * (replies_unmatched + records_lost + coalesce(replies_lost, 0)) >= greatest(calls + replies_unmatched + records_lost, 1)
         THEN 'capture-loss'
       WHEN records_damaged >= 10 AND 100 * records_damaged >= greatest(calls + replies, 1) THEN 'capture-incomplete'
-    END AS kind, replies_unmatched + records_lost AS lost, calls + replies_unmatched + records_lost AS operations,
+    END AS kind, replies_unmatched + records_lost + coalesce(replies_lost, 0) AS lost, calls + replies_unmatched + records_lost AS operations,
     records_damaged, calls + replies AS messages
   FROM ledger
 ), storms AS (
@@ -37,8 +37,8 @@ WITH ledger AS (
   SELECT client, file, sum(CASE WHEN operation = 'GETATTR' THEN 1 ELSE 0 END) AS getattrs
   FROM called WHERE file IS NOT NULL GROUP BY client, file
 ), clients AS (
-  SELECT client, count(direction) AS transfers,
-         sum(CASE WHEN direction IS NOT NULL AND offset_bytes % 4096 <> 0 THEN 1 ELSE 0 END) AS misaligned
+  SELECT client, sum(CASE WHEN direction IS NOT NULL AND status = 0 THEN 1 ELSE 0 END) AS transfers,
+         sum(CASE WHEN direction IS NOT NULL AND status = 0 AND offset_bytes % 4096 <> 0 THEN 1 ELSE 0 END) AS misaligned
   FROM called GROUP BY client
 ), misaligned AS (
   SELECT client, transfers, misaligned, row_number() OVER (ORDER BY misaligned DESC, client) AS first
@@ -76,6 +76,8 @@ WITH ledger AS (
   SELECT place, kind, '' AS what, CASE WHEN kind = 'capture-loss' THEN lost ELSE records_damaged END AS part,
          CASE WHEN kind = 'capture-loss' THEN operations ELSE messages END AS whole, 0 AS calls_min
   FROM loss WHERE kind IS NOT NULL
+  UNION ALL
+  SELECT 0, 'clock-step', '', clock_steps, packets, 0 FROM ledger WHERE clock_steps > 0
   UNION ALL
   SELECT 2, 'not-understood', '', packets_tunneled_too_deep + unknown.packets, ledger.packets, 0
   FROM ledger CROSS JOIN unknown

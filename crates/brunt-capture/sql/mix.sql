@@ -24,7 +24,7 @@ WITH answered AS (
   FROM ranked GROUP BY operation
 ), counted AS (
   SELECT operation, count(*) AS calls, count(latency_ns) AS replies,
-         sum(CASE WHEN status <> 0 THEN 1 ELSE 0 END) AS errors, sum(moved_bytes) AS bytes,
+         sum(CASE WHEN status <> 0 THEN 1 ELSE 0 END) AS errors, sum(CASE WHEN status = 0 THEN moved_bytes ELSE 0 END) AS bytes,
          sum(latency_ns) AS sum_ns, max(latency_ns) AS max_ns
   FROM operations GROUP BY operation
 )

@@ -2,7 +2,7 @@
 --
 -- `pairs` of the report: all that are among the 25 first by one of the three.
 WITH loads AS (
-  SELECT flows.source AS client, file, count(*) AS operations, sum(moved_bytes) AS bytes,
+  SELECT flows.source AS client, file, count(*) AS operations, sum(CASE WHEN status = 0 THEN moved_bytes ELSE 0 END) AS bytes,
          coalesce(sum(latency_ns), 0) AS time_ns,
          sum(CASE WHEN operation = 'GETATTR' THEN 1 ELSE 0 END) AS getattrs
   FROM operations JOIN flows ON operations.flow = flows.flow

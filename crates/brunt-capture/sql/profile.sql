@@ -1,17 +1,18 @@
 -- The workload as a sizing needs it: reads, writes, their sizes and order, and how many requests wait at a time.
 --
--- `profile` of the report but for the working sets, which have a question of their own. A transfer is sequential if it
+-- `profile` of the report but for the working sets, which have a question of their own. A transfer is a read or write
+-- that succeeded; the others are counted as left out, by reason. It is sequential if it
 -- begins where the one that the same client asked of the file before, in the same direction, had ended: in the order of
 -- requests, since answers overtake each other. Sizes are powers of two.
 WITH calls AS (
-  SELECT direction, moved_bytes, latency_ns, outstanding, file, coalesce(offset_bytes, 0) AS offset_bytes, record_id,
+  SELECT direction, moved_bytes, latency_ns, outstanding, status, file, coalesce(offset_bytes, 0) AS offset_bytes, record_id,
          record_id - record_id % 281474976710656 AS parser, flows.source AS client
   FROM operations JOIN flows ON operations.flow = flows.flow
 ), followed AS (
   SELECT direction, moved_bytes, offset_bytes, file,
          lag(offset_bytes + moved_bytes) OVER (
            PARTITION BY parser, client, file, direction ORDER BY record_id) AS expected_bytes
-  FROM calls WHERE direction IS NOT NULL
+  FROM calls WHERE direction IS NOT NULL AND status = 0
 ), transfers AS (
   SELECT direction, moved_bytes, CASE WHEN file IS NOT NULL AND expected_bytes = offset_bytes THEN 1 ELSE 0 END AS sequential,
          cast(power(2, CASE WHEN moved_bytes > 1 THEN length(bin(moved_bytes - 1)) ELSE 0 END) AS BIGINT) AS size_bytes
@@ -48,10 +49,18 @@ WITH calls AS (
   SELECT max(at_ns) - min(at_ns) AS duration_ns FROM times
 ), waiting AS (
   SELECT count(*) AS operations, coalesce(sum(CASE WHEN direction IS NULL THEN 1 ELSE 0 END), 0) AS metadata_operations,
+         coalesce(sum(CASE WHEN direction IS NOT NULL AND status <> 0 THEN 1 ELSE 0 END), 0) AS left_out_failed,
+         coalesce(sum(CASE WHEN direction IS NOT NULL AND status IS NULL AND latency_ns IS NOT NULL THEN 1 ELSE 0 END), 0)
+           AS left_out_status_unseen,
+         coalesce(sum(CASE WHEN direction IS NOT NULL AND status IS NULL AND latency_ns IS NULL THEN 1 ELSE 0 END), 0)
+           AS left_out_unanswered,
          coalesce(sum(latency_ns), 0) AS waited_ns, max(outstanding) AS outstanding_max
   FROM operations
 )
 SELECT cast(operations AS BIGINT) AS operations, cast(metadata_operations AS BIGINT) AS metadata_operations,
+       cast(left_out_failed AS BIGINT) AS left_out_failed,
+       cast(left_out_status_unseen AS BIGINT) AS left_out_status_unseen,
+       cast(left_out_unanswered AS BIGINT) AS left_out_unanswered,
        cast(coalesce(read_operations, 0) AS BIGINT) AS read_operations,
        cast(coalesce(read_bytes, 0) AS BIGINT) AS read_bytes,
        cast(coalesce(read_sequential, 0) AS BIGINT) AS read_sequential,

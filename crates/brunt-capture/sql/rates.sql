@@ -10,8 +10,8 @@ WITH digits AS (
   SELECT time_ns AS at_ns, wire_bytes, 0 AS operations, 0 AS read_bytes, 0 AS write_bytes, 0 AS errors FROM packets
   UNION ALL
   SELECT request_first_ns AS at_ns, 0 AS wire_bytes, 1 AS operations,
-         CASE WHEN direction = 0 THEN moved_bytes ELSE 0 END AS read_bytes,
-         CASE WHEN direction = 1 THEN moved_bytes ELSE 0 END AS write_bytes,
+         CASE WHEN direction = 0 AND status = 0 THEN moved_bytes ELSE 0 END AS read_bytes,
+         CASE WHEN direction = 1 AND status = 0 THEN moved_bytes ELSE 0 END AS write_bytes,
          CASE WHEN status <> 0 THEN 1 ELSE 0 END AS errors
   FROM operations
 ), ends AS (

@@ -11,7 +11,7 @@ WITH digits AS (
 ), calls AS (
   SELECT file, direction, moved_bytes, coalesce(offset_bytes, 0) AS offset_bytes, record_id,
          record_id - record_id % 281474976710656 AS parser, flows.source AS client
-  FROM operations JOIN flows ON operations.flow = flows.flow WHERE direction IS NOT NULL
+  FROM operations JOIN flows ON operations.flow = flows.flow WHERE direction IS NOT NULL AND status = 0
 ), followed AS (
   SELECT file, direction, moved_bytes, offset_bytes,
          lag(offset_bytes + moved_bytes) OVER (
@@ -43,10 +43,12 @@ WITH digits AS (
 ), working_set AS (
   SELECT 4096 * count(*) AS bytes FROM blocks
 ), seconds AS (
-  SELECT request_first_ns - request_first_ns % 1000000000 AS second_ns, count(*) AS requests
+  SELECT request_first_ns - request_first_ns % 1000000000 AS second_ns, count(*) AS requests,
+         sum(CASE WHEN direction IS NULL THEN 1 ELSE 0 END) AS metadata
   FROM operations GROUP BY request_first_ns - request_first_ns % 1000000000
 ), peak AS (
-  SELECT coalesce(max(requests), 0) AS requests, coalesce(sum(requests), 0) AS operations FROM seconds
+  SELECT coalesce(max(requests), 0) AS requests, coalesce(sum(requests), 0) AS operations,
+         coalesce(sum(metadata), 0) AS metadata FROM seconds
 ), times AS (
   SELECT time_ns AS at_ns FROM packets UNION ALL SELECT request_first_ns AS at_ns FROM operations
 ), duration AS (
@@ -58,7 +60,7 @@ SELECT cast(1000000000 * operations AS DOUBLE) / nullif(duration_ns, 0) AS mean_
        cast(writes - sequential_writes AS DOUBLE) / nullif(transfers, 0) AS random_write,
        cast(sequential_reads AS DOUBLE) / nullif(transfers, 0) AS sequential_read,
        cast(sequential_writes AS DOUBLE) / nullif(transfers, 0) AS sequential_write,
-       cast(operations - transfers AS DOUBLE) / nullif(operations, 0) AS metadata,
+       cast(metadata AS DOUBLE) / nullif(operations, 0) AS metadata,
        cast(read_bytes AS DOUBLE) / nullif(reads, 0) AS read_bytes,
        cast(written_bytes AS DOUBLE) / nullif(writes, 0) AS write_bytes,
        cast(working_set.bytes AS BIGINT) AS random_read_working_set_bytes

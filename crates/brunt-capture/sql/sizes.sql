@@ -4,6 +4,6 @@
 SELECT CASE WHEN direction = 0 THEN 'read' ELSE 'write' END AS direction,
        cast(power(2, CASE WHEN moved_bytes > 1 THEN length(bin(moved_bytes - 1)) ELSE 0 END) AS BIGINT) AS up_to_bytes,
        count(*) AS transfers, cast(sum(moved_bytes) AS BIGINT) AS bytes
-FROM operations WHERE direction IS NOT NULL
+FROM operations WHERE direction IS NOT NULL AND status = 0
 GROUP BY direction, cast(power(2, CASE WHEN moved_bytes > 1 THEN length(bin(moved_bytes - 1)) ELSE 0 END) AS BIGINT)
 ORDER BY direction, up_to_bytes

@@ -12,7 +12,7 @@ WITH digits AS (
   SELECT file, direction, moved_bytes, coalesce(offset_bytes, 0) AS offset_bytes, record_id,
          record_id - record_id % 281474976710656 AS parser, flows.source AS client
   FROM operations JOIN flows ON operations.flow = flows.flow
-  WHERE direction IS NOT NULL AND file IS NOT NULL
+  WHERE direction IS NOT NULL AND status = 0 AND file IS NOT NULL
 ), followed AS (
   SELECT file, direction, moved_bytes, offset_bytes,
          lag(offset_bytes + moved_bytes) OVER (

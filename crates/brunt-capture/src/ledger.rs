@@ -8,29 +8,33 @@ use brunt_wire::net::Tunnel;
 /// Counters that all protocols together may have of their own; the table of dissectors is held to it.
 pub(crate) const OWN_MAX: usize = 16;
 
-/// Declares the counters with what each counts: fields, and columns of a trace.
+/// Declares the counters with what each counts: fields, and columns of a trace. Those after `later` came to the columns
+/// after traces had been written without them: there they are null.
 macro_rules! counters {
-    ($(#[doc = $doc:literal] $name:ident,)*) => {
+    ($(#[doc = $doc:literal] $name:ident,)* later: $(#[doc = $later_doc:literal] $later:ident,)*) => {
         /// Counters since the start of a capture.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Ledger {
             $(#[doc = $doc] pub $name: u64,)*
+            $(#[doc = $later_doc] pub $later: u64,)*
             /// What protocols count apart.
             pub own: [u64; OWN_MAX],
         }
 
         impl Ledger {
             /// The counters of all protocols, as columns.
-            pub(crate) const SHARED: [Column; [$(stringify!($name)),*].len()] =
-                [$(Column::int(stringify!($name), $doc.split_at(1).1)),*];
+            pub(crate) const SHARED: [Column; [$(stringify!($name),)* $(stringify!($later),)*].len()] = [
+                $(Column::int(stringify!($name), $doc.split_at(1).1),)*
+                $(Column::int(stringify!($later), $later_doc.split_at(1).1).nullable(),)*
+            ];
 
             pub(crate) fn shared(&self) -> [u64; Ledger::SHARED.len()] {
-                [$(self.$name),*]
+                [$(self.$name,)* $(self.$later,)*]
             }
 
             pub(crate) fn from_parts(shared: [u64; Ledger::SHARED.len()], own: [u64; OWN_MAX]) -> Ledger {
-                let [$($name),*] = shared;
-                Ledger { $($name,)* own }
+                let [$($name,)* $($later,)*] = shared;
+                Ledger { $($name,)* $($later,)* own }
             }
         }
     };
@@ -146,6 +150,14 @@ counters! {
     trace_bytes_deleted,
     /// Packets that are not in the packet file, for lack of room on the disk or on the way to it.
     pcap_packets_lost,
+
+    later:
+    /// Packets with a time before that of the packet before them on their interface.
+    packets_back,
+    /// Times the capture's clock was set: a packet's time went back by more than 100 ms, or jumped ahead by 120 s or more while requests were waiting.
+    clock_steps,
+    /// Requests without an answer that waited longer than any that has one, in a capture with gaps: the answer was most likely lost.
+    replies_lost,
 }
 
 /// A sum of a [`Ledger`] that doesn't hold.

@@ -13,6 +13,7 @@
 
 pub mod analysis;
 pub mod checksum;
+pub mod clock;
 pub mod defragment;
 pub mod dissect;
 pub mod driver;

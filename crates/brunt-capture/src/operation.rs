@@ -1,6 +1,7 @@
 //! The output of the pipeline: operations and the checksums of their data. Consumed by sinks (analyses, the
 //! trace). The one rule: everything borrows; a sink copies what it keeps.
 
+use brunt_core::TransferOutcome;
 use brunt_result::OpKind;
 use brunt_wire::net::NextHeader;
 use serde::de::Error;
@@ -201,15 +202,25 @@ pub struct Operation<'a> {
     pub outstanding: u32,
     /// Bytes of file data that lay in holes.
     pub data_missing: u32,
+    /// The capture's clock was set between request and answer: how long it took is not known.
+    pub clock_was_set: bool,
     /// The protocol's own part.
     pub detail: &'a Detail<'a>,
 }
 
 impl Operation<'_> {
-    /// From the request's first byte to the answer's, in nanoseconds.
+    /// From the request's first byte to the answer's, in nanoseconds; `None` without an answer, if the capture's clock
+    /// was set between the two, or if the answer's time is the earlier one.
     #[inline]
     pub fn latency_ns(&self) -> Option<u64> {
-        Some(self.reply?.first_ns.saturating_sub(self.request.first_ns))
+        let reply = self.reply.filter(|_| !self.clock_was_set)?;
+        reply.first_ns.checked_sub(self.request.first_ns)
+    }
+
+    /// What became of it.
+    #[inline]
+    pub fn outcome(&self) -> TransferOutcome {
+        TransferOutcome::of(self.summary.status, self.reply.is_some())
     }
 
     /// What it says of names: the file, the directory it is in, and its name there. Roots have no directory,

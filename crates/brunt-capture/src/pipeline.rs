@@ -10,6 +10,7 @@ use brunt_wire::net::{
 };
 use brunt_wire::pcap::CapturedPacket;
 
+use crate::clock::CaptureClock;
 use crate::defragment::{Defragmented, Defragmenter};
 use crate::dissect::{Conversation, Datagram, Dissectors, Flow, Gap, Out, RecordIds, Standing};
 use crate::flow::{Connection, FlowKey, FlowLookup, FlowTable};
@@ -41,6 +42,7 @@ struct Stages<S> {
 struct Protocols<S> {
     dissectors: Dissectors,
     ids: RecordIds,
+    clock: CaptureClock,
     sink: S,
 }
 
@@ -60,11 +62,13 @@ impl<S: Sink> StreamSink for DirectionStream<'_, S> {
                 let Protocols {
                     dissectors,
                     ids,
+                    clock,
                     sink,
                 } = &mut *self.protocols;
                 let mut out = Out {
                     sink,
                     ids,
+                    clock,
                     ledger,
                     memory,
                 };
@@ -83,11 +87,13 @@ impl<S: Sink> DirectionStream<'_, S> {
         let Protocols {
             dissectors,
             ids,
+            clock,
             sink,
         } = &mut *self.protocols;
         let mut out = Out {
             sink,
             ids,
+            clock,
             ledger,
             memory,
         };
@@ -105,6 +111,7 @@ impl<S: Sink> Pipeline<S> {
                 protocols: Protocols {
                     dissectors: Dissectors::new(&limits),
                     ids: RecordIds::new(limits.record_ids),
+                    clock: CaptureClock::default(),
                     sink,
                 },
                 ledger: Ledger::default(),
@@ -167,8 +174,19 @@ impl<S: Sink> Pipeline<S> {
     /// Works on one packet.
     #[inline]
     pub fn on_packet(&mut self, packet: &CapturedPacket<'_>) {
-        self.now_ns = self.now_ns.max(packet.time_ns);
-        let ledger = &mut self.stages.ledger;
+        let Stages {
+            protocols, ledger, ..
+        } = &mut self.stages;
+        let next_record = protocols.ids.next();
+        let was_set =
+            protocols
+                .clock
+                .on_packet(packet.time_ns, packet.interface, next_record, ledger);
+        // After a clock that was set back, nothing would expire for as long.
+        self.now_ns = match was_set {
+            true => packet.time_ns,
+            false => self.now_ns.max(packet.time_ns),
+        };
         ledger.packets += 1;
         ledger.wire_bytes += u64::from(packet.wire_len);
         ledger.packets_cut += u64::from((packet.bytes.len() as u32) < packet.wire_len);
@@ -510,6 +528,7 @@ impl<S: Sink> Stages<S> {
                 Protocols {
                     dissectors,
                     ids,
+                    clock,
                     sink,
                 },
             ledger,
@@ -520,6 +539,7 @@ impl<S: Sink> Stages<S> {
             Out {
                 sink,
                 ids,
+                clock,
                 ledger,
                 memory,
             },

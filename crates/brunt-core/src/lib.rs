@@ -18,6 +18,7 @@ pub mod quantity;
 pub mod random;
 mod rank;
 pub mod sketch;
+pub mod transfer;
 pub mod units;
 
 pub use clock::{Clock, Nanos};
@@ -28,3 +29,4 @@ pub use prefetch::prefetch;
 pub use quantity::{Size, Span};
 pub use rank::rank;
 pub use sketch::HyperLogLog;
+pub use transfer::{LeftOutTransfers, TransferOutcome};

@@ -77,7 +77,7 @@ impl Batch {
     /// column stands for.
     ///
     /// # Panics
-    /// The table has more than 63 columns: our own mistake.
+    /// The table has more than 64 columns: our own mistake.
     pub fn append_words<'t>(&mut self, words: &Words, text: impl Fn(i64) -> &'t str) {
         self.append_tiles(words, |_, values, words| match values {
             Values::Texts(texts) => words.iter().for_each(|word| texts.push(text(*word))),
@@ -105,7 +105,8 @@ impl Batch {
     /// Adds rows tile by tile; `texts` adds the words of a text column.
     fn append_tiles(&mut self, words: &Words, mut texts: impl FnMut(&Column, &mut Values, &[i64])) {
         let count = self.columns.len();
-        assert!(count < 64, "{} columns of {}", count, self.table.name);
+        // A word says which columns of a row are null.
+        assert!(count <= 64, "{} columns of {}", count, self.table.name);
         for (cells, column) in self.columns.iter_mut().zip(self.table.columns) {
             cells.make_room(words.rows(), column.nullable);
         }

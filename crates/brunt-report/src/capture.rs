@@ -177,8 +177,14 @@ fn facts(report: &Report) -> Vec<(String, String)> {
             "Seen".into(),
             format!(
                 "{}, {}, {}",
-                counted(report.clients.count, "client"),
-                counted(report.files.count, "file"),
+                report
+                    .clients
+                    .count_kind
+                    .show(counted(report.clients.count as usize, "client")),
+                report
+                    .files
+                    .count_kind
+                    .show(counted(report.files.count as usize, "file")),
                 counted(connections, "connection")
             ),
         ),
@@ -437,7 +443,14 @@ fn workload(report: &Report) -> Option<Section> {
     ];
     let rows = vec![transfer("read", &p.read), transfer("write", &p.write)];
     section.table(PageTable::new("Reads and writes", &columns, rows));
-    let mut facts = vec![
+    let mut facts = Vec::new();
+    if p.left_out.total() > 0 {
+        facts.push((
+            "Not counted as reads or writes".into(),
+            p.left_out.to_string(),
+        ));
+    }
+    facts.extend([
         (
             "Other operations".into(),
             count(p.metadata_operations as f64),
@@ -450,7 +463,7 @@ fn workload(report: &Report) -> Option<Section> {
             "Of random reads".into(),
             Unit::Bytes.show(p.random_read_working_set_bytes as f64),
         ),
-    ];
+    ]);
     if d.blocks_read + d.blocks_written > 0 {
         facts.push((
             "Data".into(),
@@ -474,7 +487,7 @@ fn ranking(title: &str, ranking: &Ranking) -> Option<Section> {
     let mut section = Section::new(title);
     section.prose(format!(
         "{} in total. The 25 busiest account for {} of the operations, the 25 with the most data for {} of the bytes.{}",
-        count(ranking.count as f64),
+        ranking.count_kind.show(count(ranking.count as f64)),
         Unit::Share.show(ranking.top25_operations_share),
         Unit::Share.show(ranking.top25_bytes_share),
         if ranking.forgotten > 0 {

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use brunt_core::LeftOutTransfers;
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -107,6 +108,9 @@ pub struct ProfileRow {
     pub read: TransferRow,
     pub write: TransferRow,
     pub metadata_operations: u64,
+    /// READs and WRITEs that are not counted as transfers.
+    #[serde(default)]
+    pub left_out: LeftOutTransfers,
     pub random_read_working_set_bytes: u64,
     pub working_set_bytes: u64,
     /// Calls that waited at a time, over all of the time.
@@ -125,11 +129,38 @@ pub struct DuplicateRow {
     pub zero_share: f64,
 }
 
+/// How well a number of things is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CountKind {
+    /// Counted.
+    #[default]
+    Exact,
+    /// Estimated by a sketch with a standard error of 0.8 %: there were too many to keep all.
+    Estimated,
+    /// There may be more: it counts what could be kept.
+    AtLeast,
+}
+
+impl CountKind {
+    /// The number with what is known of it.
+    pub fn show(self, number: String) -> String {
+        match self {
+            CountKind::Exact => number,
+            CountKind::Estimated => format!("about {number}"),
+            CountKind::AtLeast => format!("at least {number}"),
+        }
+    }
+}
+
 /// The heaviest of many.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ranking {
     /// How many there are.
-    pub count: usize,
+    pub count: u64,
+    /// Whether that was counted.
+    #[serde(default)]
+    pub count_kind: CountKind,
     /// Entries forgotten for lack of room, all of them light.
     pub forgotten: u64,
     /// The share of the 25 with the most operations, and of the 25 with the most bytes.

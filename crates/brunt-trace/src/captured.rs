@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use brunt_core::TransferOutcome;
 use brunt_lake::{Batch, Column, Table, TableReader};
 
 use crate::error::TraceError;
@@ -22,11 +23,13 @@ pub(crate) const CAPTURED: Table = Table {
         Column::text("operation", "Its name."),
         Column::time("request_first", "When it was seen."),
         Column::int("latency_ns", "Until the answer's first byte.").nullable(),
+        Column::int("status", "How it ended, 0 is success.").nullable(),
         Column::int("reply_span_ns", "From there to its last one.").nullable(),
         Column::int("file", "Its file.").nullable(),
         Column::int("direction", "0 reads, 1 writes.").nullable(),
         Column::int("offset_bytes", "Where in the file.").nullable(),
         Column::int("asked_bytes", "How much.").nullable(),
+        Column::int("moved_bytes", "How much of it was moved."),
     ],
 };
 
@@ -301,6 +304,7 @@ pub(crate) fn requests(
     each: &mut dyn FnMut(TableRow),
 ) {
     let (ids, times) = (batch.ints("record_id"), batch.ints("request_first"));
+    let moved = batch.ints("moved_bytes");
     for ((row, time_ns), name) in times.iter().enumerate().zip(batch.texts("operation")) {
         let fua = details.take_forced(ids[row]);
         let [file, offset, direction, asked] = ["file", "offset_bytes", "direction", "asked_bytes"]
@@ -308,11 +312,14 @@ pub(crate) fn requests(
         let is_flush = matches!(name, "SCSI SYNCHRONIZE CACHE" | "COMMIT");
         let found = match (file, offset, direction, asked) {
             (Some(file), _, _, _) if is_flush => Some((file, TraceOp::Flush, 0, 0)),
-            (Some(file), Some(offset), Some(0), Some(asked)) => {
-                Some((file, TraceOp::Read, offset, asked))
-            }
-            (Some(file), Some(offset), Some(_), Some(asked)) => {
-                Some((file, TraceOp::Write, offset, asked))
+            // Where the request does not say how much, what was moved does. Without an address (SCSI's blocks may be of
+            // unknown size) it becomes a damaged row.
+            (Some(file), offset, Some(direction), asked) => {
+                let op = match direction {
+                    0 => TraceOp::Read,
+                    _ => TraceOp::Write,
+                };
+                Some((file, op, offset.unwrap_or(-1), asked.unwrap_or(moved[row])))
             }
             (Some(file), ..) if matches!(name, "SCSI UNMAP" | "SCSI WRITE SAME") => {
                 Some((file, TraceOp::Unmap, 0, 0))
@@ -323,6 +330,13 @@ pub(crate) fn requests(
             each(TableRow::Other);
             continue;
         };
+        let extents_of = details.take_extents(ids[row]);
+        let status = int(batch, "status", row).map(|status| status as u32);
+        let outcome = TransferOutcome::of(status, int(batch, "latency_ns", row).is_some());
+        if !outcome.is_transfer() {
+            each(TableRow::LeftOut(outcome));
+            continue;
+        }
         let mut request = |op, offset: u64, len_bytes: u32| {
             let device = devices.index_of(format!("{:016x}", file as u64).as_bytes())?;
             let request =
@@ -345,7 +359,7 @@ pub(crate) fn requests(
             continue;
         }
         // Its list or the bytes of a block are not known.
-        let Some(ExtentsOf { op, extents, .. }) = details.take_extents(ids[row]) else {
+        let Some(ExtentsOf { op, extents, .. }) = extents_of else {
             each(TableRow::Damaged);
             continue;
         };

@@ -7,6 +7,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use brunt_core::LeftOutTransfers;
+
 use crate::error::TraceError;
 use crate::format::{DamagedRow, EventCounts, Format};
 use crate::reader::TraceReader;
@@ -122,6 +124,14 @@ impl RequestSource for MergedTraces {
             .iter()
             .map(|trace| trace.reader.ledger().repeated)
             .sum()
+    }
+
+    fn left_out(&self) -> LeftOutTransfers {
+        let mut all = LeftOutTransfers::default();
+        for trace in &self.traces {
+            all.merge(&trace.reader.ledger().left_out);
+        }
+        all
     }
 
     fn formats(&self) -> Vec<&'static Format> {

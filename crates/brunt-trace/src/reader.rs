@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use brunt_core::LeftOutTransfers;
 use serde::Serialize;
 
 use crate::cpus::{MergedCpus, files_of};
@@ -47,6 +48,8 @@ pub struct RowLedger {
     pub out_of_order: u64,
     /// Writes that stand for commands which write one block again and again (WRITE SAME, zeroes): with all of these blocks.
     pub repeated: u64,
+    /// Requests of a captured trace that are left out since they moved nothing: they failed, or their success was not seen.
+    pub left_out: LeftOutTransfers,
     /// Other events than requests, for formats that have them.
     pub events: Option<EventCounts>,
     /// SCSI commands of a captured trace whose requests came too late: whether they force their data to stable storage,
@@ -210,6 +213,7 @@ impl TraceReader {
         RowLedger {
             events,
             repeated,
+            left_out: self.source.left_out(),
             details_dropped: self.source.details_dropped(),
             ..self.ledger
         }
@@ -353,6 +357,7 @@ mod tests {
             backwards: 1,
             out_of_order: 1,
             repeated: 0,
+            left_out: LeftOutTransfers::default(),
             events: None,
             details_dropped: 0,
         };

@@ -6,6 +6,8 @@
 
 use std::io::Read;
 
+use brunt_core::LeftOutTransfers;
+
 use crate::error::TraceError;
 use crate::format::{DamagedRow, Decode, EventCounts, Format, FormatOptions, Unstated};
 use crate::record::{BlockRequest, Devices};
@@ -41,6 +43,11 @@ pub(crate) trait RequestSource: Send {
     /// Writes so far that stand for commands which write one block again and again.
     fn repeated(&self) -> u64 {
         0
+    }
+
+    /// Requests of a captured trace that are left out since they moved nothing.
+    fn left_out(&self) -> LeftOutTransfers {
+        LeftOutTransfers::default()
     }
 
     /// Commands whose details found no room until their requests came.

@@ -6,6 +6,7 @@
 use std::num::NonZeroU64;
 use std::path::Path;
 
+use brunt_core::{LeftOutTransfers, TransferOutcome};
 use brunt_lake::{Batch, Coding, Column, Table, TableReader};
 
 use crate::captured::{self, CAPTURED, CommandDetails};
@@ -108,6 +109,8 @@ pub(crate) enum TableRow {
     Repeated(BlockRequest),
     /// Nothing that moves blocks.
     Other,
+    /// It was to move blocks, and did not.
+    LeftOut(TransferOutcome),
     /// Its device is one too many, or a number is none.
     Damaged,
 }
@@ -136,7 +139,8 @@ pub(crate) const TABLES: &[TableFormat] = &[
             "operations",
             "READ, WRITE and COMMIT of a captured trace, and SCSI's commands",
             "a device for each file or logical unit; response times end with the answer's last byte; a request for each \
-             extent of UNMAP; a WRITE SAME that writes is a write of all its blocks; other operations are passed over",
+             extent of UNMAP; a WRITE SAME that writes is a write of all its blocks; requests that failed or whose success was not captured are left out and counted; other \
+             operations are passed over",
         ),
         table: &CAPTURED,
         rows: captured::requests,
@@ -158,6 +162,7 @@ pub(crate) struct TableSource {
     details: CommandDetails,
     row: u64,
     repeated: u64,
+    left_out: LeftOutTransfers,
     /// Damaged parts that were told.
     parts: usize,
 }
@@ -177,6 +182,7 @@ impl TableSource {
             details,
             row: 0,
             repeated: 0,
+            left_out: LeftOutTransfers::default(),
             parts: 0,
         })
     }
@@ -199,7 +205,7 @@ impl RequestSource for TableSource {
         if self.format.table.name == CAPTURED.name {
             self.details.advance(captured::commands_in(batch))?;
         }
-        let (number, repeated) = (&mut self.row, &mut self.repeated);
+        let (number, repeated, left_out) = (&mut self.row, &mut self.repeated, &mut self.left_out);
         (self.format.rows)(batch, devices, &mut self.details, &mut |row| {
             *number += 1;
             match row {
@@ -209,6 +215,7 @@ impl RequestSource for TableSource {
                     *repeated += 1;
                 }
                 TableRow::Other => {}
+                TableRow::LeftOut(outcome) => left_out.add(outcome),
                 TableRow::Damaged => damaged.push(DamagedRow { row: *number }),
             }
         });
@@ -225,6 +232,10 @@ impl RequestSource for TableSource {
 
     fn repeated(&self) -> u64 {
         self.repeated
+    }
+
+    fn left_out(&self) -> LeftOutTransfers {
+        self.left_out
     }
 
     fn details_dropped(&self) -> u64 {

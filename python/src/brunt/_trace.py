@@ -43,6 +43,12 @@ class Trace(Tables):
         """One row for each request with its reply, as completions were seen; `record_id` has the order of requests."""
         return self.table("operations", columns, condition)
 
+    def transfers(self, columns: Sequence[str] | None = None) -> Any:
+        """READs and WRITEs that moved data: those whose answer says that they succeeded. Others failed, or their success was
+        not captured; `brunt analyze` and the rest of Brunt leave them out of amounts, too."""
+        field = pyarrow.dataset.field
+        return self.operations(columns, field("direction").is_valid() & (field("status") == 0))
+
     def packets(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
         """One row for each packet."""
         return self.table("packets", columns, condition)
@@ -61,7 +67,8 @@ class Trace(Tables):
             if tap not in last or tuple(row[name] for name in order) >= tuple(last[tap][name] for name in order):
                 last[tap] = row
         names = [name for name in rows[0] if name != "time"] if rows else []
-        return {name: sum(row[name] for row in last.values()) for name in names}
+        # What an older program did not count yet is null.
+        return {name: sum(row[name] or 0 for row in last.values()) for name in names}
 
     def latencies(
         self,

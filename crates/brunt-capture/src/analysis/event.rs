@@ -1,5 +1,6 @@
 //! An operation reduced to the fields that analyses use. Created by the sink and when reading a trace.
 
+use brunt_core::TransferOutcome;
 use brunt_wire::net::IpAddress;
 
 use crate::operation::{FileKey, Operation, OperationKind, Protocol, TransferDirection};
@@ -19,13 +20,15 @@ pub struct OperationEvent {
     pub kind: OperationKind,
     /// In which protocol: says what `error` means.
     pub protocol: Protocol,
-    /// Which way data went, if any did.
+    /// Which way data was to go, if any.
     pub direction: Option<TransferDirection>,
+    /// Whether it went.
+    pub outcome: TransferOutcome,
     /// The file or directory.
     pub file: Option<FileKey>,
     /// Where in the file, in bytes.
     pub offset: u64,
-    /// Bytes of file data that moved.
+    /// Bytes of file data that moved; none unless the operation succeeded.
     pub bytes: u32,
     /// What went wrong.
     pub error: Option<u32>,
@@ -37,6 +40,7 @@ impl OperationEvent {
     /// An operation reduced to it.
     #[inline]
     pub fn of(operation: &Operation<'_>) -> OperationEvent {
+        let outcome = operation.outcome();
         OperationEvent {
             record_id: operation.record_id,
             time_ns: operation.request.first_ns,
@@ -45,11 +49,22 @@ impl OperationEvent {
             kind: operation.summary.kind,
             protocol: operation.summary.protocol,
             direction: operation.summary.direction,
+            outcome,
             file: operation.summary.file,
             offset: operation.summary.offset.unwrap_or(0),
-            bytes: operation.summary.moved_bytes,
+            bytes: if outcome.is_transfer() {
+                operation.summary.moved_bytes
+            } else {
+                0
+            },
             error: operation.summary.status.filter(|status| *status != 0),
             outstanding: operation.outstanding,
         }
+    }
+
+    /// Which way data went, if this is a transfer.
+    #[inline]
+    pub fn transfer(&self) -> Option<TransferDirection> {
+        self.direction.filter(|_| self.outcome.is_transfer())
     }
 }

@@ -1,7 +1,9 @@
 //! The hottest files, directories, clients, and pairs of client and file, by operations, bytes and time. One
 //! lookup per table and operation.
 
+use brunt_core::HyperLogLog;
 use brunt_core::sketch::spread;
+use brunt_result::capture::CountKind;
 use brunt_wire::net::IpAddress;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -25,6 +27,10 @@ const LATENCIES_MAX: usize = 16 << 10;
 const TOLD_MAX: usize = 64;
 /// The block size that storage wants offsets to be multiples of.
 const ALIGNMENT: u64 = 4096;
+/// Places in `seen`.
+const FILES: usize = 0;
+const CLIENTS: usize = 1;
+const PAIRS: usize = 2;
 
 /// What everything hot is ranked by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,6 +178,8 @@ pub struct Hot {
     pub(super) clients: Bounded<ClientEntry>,
     pub(super) pairs: Bounded<PairEntry>,
     pub(super) total: HotLoad,
+    /// All files, clients and pairs that ever had an entry: tables forget.
+    seen: [HyperLogLog; 3],
     latencies: usize,
     /// By the places of `files`: what their `name_hash` stands for.
     names: Names,
@@ -190,6 +198,7 @@ struct Stored {
     clients: Bounded<ClientEntry>,
     pairs: Bounded<PairEntry>,
     total: HotLoad,
+    seen: [HyperLogLog; 3],
     names: Vec<(FileKey, u64, StoredName)>,
 }
 
@@ -199,6 +208,7 @@ struct StoredRef<'a> {
     clients: &'a Bounded<ClientEntry>,
     pairs: &'a Bounded<PairEntry>,
     total: HotLoad,
+    seen: &'a [HyperLogLog; 3],
     names: Vec<(FileKey, u64, Name<'a>)>,
 }
 
@@ -217,6 +227,7 @@ impl Serialize for Hot {
             clients,
             pairs,
             total,
+            seen,
             ..
         } = self;
         StoredRef {
@@ -224,6 +235,7 @@ impl Serialize for Hot {
             clients,
             pairs,
             total: *total,
+            seen,
             names,
         }
         .serialize(serializer)
@@ -237,6 +249,7 @@ impl From<Stored> for Hot {
             clients,
             pairs,
             total,
+            seen,
             names,
         } = stored;
         let latencies = files
@@ -248,6 +261,7 @@ impl From<Stored> for Hot {
             clients,
             pairs,
             total,
+            seen,
             latencies,
             ..Hot::default()
         };
@@ -268,6 +282,7 @@ impl Default for Hot {
             clients: Bounded::new(CLIENTS_MAX),
             pairs: Bounded::new(PAIRS_MAX),
             total: HotLoad::default(),
+            seen: Default::default(),
             latencies: 0,
             names: Names::default(),
             told: Vec::with_capacity(TOLD_MAX),
@@ -320,19 +335,25 @@ impl Analyse for Hot {
         self.total.add(event);
         self.last_client = self.clients.place_near(places.client_key, self.last_client);
         let client = self.clients.at_mut(self.last_client);
+        if client.load.operations == 0 {
+            self.seen[CLIENTS].insert(places.client_key);
+        }
         client.address = event.client;
         client.load.add(event);
         client.errors += u64::from(event.error.is_some());
         if let Some(ns) = event.latency_ns {
             client.latency.record(ns);
         }
-        if event.direction.is_some() {
+        if event.transfer().is_some() {
             client.transfers += 1;
             client.misaligned += u64::from(!event.offset.is_multiple_of(ALIGNMENT));
         }
         let Some(key) = event.file else { return };
         let place = self.files.place_near(key.0, places.file);
         let file = self.files.at_mut(place);
+        if file.load.operations == 0 {
+            self.seen[FILES].insert(key.0);
+        }
         file.load.add(event);
         if let Some(ns) = event.latency_ns {
             if let Some(latency) = &mut file.latency {
@@ -347,6 +368,7 @@ impl Analyse for Hot {
             .place_near(key.0 ^ places.client_key, places.pair);
         let pair = self.pairs.at_mut(place);
         if pair.load.operations == 0 {
+            self.seen[PAIRS].insert(key.0 ^ places.client_key);
             pair.name(event.client, key);
         }
         pair.load.add(event);
@@ -365,6 +387,9 @@ impl Analyse for Hot {
 
     fn merge(&mut self, mut other: Hot) {
         self.total.merge(&other.total);
+        for (mine, theirs) in self.seen.iter_mut().zip(&other.seen) {
+            mine.merge(theirs);
+        }
         self.clients.merge(other.clients, |mine, theirs| {
             mine.address = theirs.address;
             mine.load.merge(&theirs.load);
@@ -401,6 +426,37 @@ impl Analyse for Hot {
 }
 
 impl Hot {
+    /// How many files or directories had an operation.
+    pub(super) fn file_count(&self) -> (u64, CountKind) {
+        let kept = self.files.iter().filter(|(_, f)| f.load.operations > 0);
+        self.count(FILES, kept.count(), self.files.evicted().0)
+    }
+
+    /// How many clients there were.
+    pub(super) fn client_count(&self) -> (u64, CountKind) {
+        self.count(
+            CLIENTS,
+            self.clients.iter().count(),
+            self.clients.evicted().0,
+        )
+    }
+
+    /// How many pairs of a client and a file there were.
+    pub(super) fn pair_count(&self) -> (u64, CountKind) {
+        self.count(PAIRS, self.pairs.iter().count(), self.pairs.evicted().0)
+    }
+
+    /// While a table has forgotten nothing it counts exactly; then a sketch estimates.
+    fn count(&self, which: usize, kept: usize, forgotten: u64) -> (u64, CountKind) {
+        match forgotten {
+            0 => (kept as u64, CountKind::Exact),
+            _ => (
+                self.seen[which].count().max(kept as u64),
+                CountKind::Estimated,
+            ),
+        }
+    }
+
     /// Learns names of files that are in the table and have none.
     fn take_names<'a>(&mut self, names: impl Iterator<Item = (FileKey, u64, Name<'a>)>) {
         for (file, hash, name) in names {

@@ -9,6 +9,7 @@ mod errors;
 mod event;
 mod findings;
 mod glance;
+mod hide;
 mod histogram;
 mod hot;
 #[cfg(test)]
@@ -26,6 +27,7 @@ mod table;
 pub use analyse::Analyse;
 pub use event::OperationEvent;
 pub use glance::{Analysed, CaptureGlance, OperationGlance};
+pub use hide::Hide;
 pub use histogram::OperationLatency;
 pub use hot::HotLoad;
 pub(crate) use latency::bucket as latency_bucket;
@@ -50,6 +52,8 @@ const EVENTS_PENDING: usize = 64;
 pub struct Analysis {
     pub(crate) all: Analyses,
     pending: Vec<OperationEvent>,
+    /// What reports must not show is replaced before it is looked at.
+    hide: Option<Box<dyn Hide>>,
 }
 
 impl Default for Analysis {
@@ -84,6 +88,15 @@ impl Analysis {
         Analysis {
             all: Analyses::default(),
             pending: Vec::with_capacity(EVENTS_PENDING),
+            hide: None,
+        }
+    }
+
+    /// The same, with something else in place of names, addresses and ids.
+    pub fn hiding(hide: Box<dyn Hide>) -> Analysis {
+        Analysis {
+            hide: Some(hide),
+            ..Analysis::new()
         }
     }
 
@@ -130,7 +143,7 @@ impl Analysis {
 
     /// Works off what was put by.
     pub fn settle(&mut self) {
-        let Analysis { all, pending } = self;
+        let Analysis { all, pending, .. } = self;
         all.settle();
         all.look(pending);
         for (place, event) in pending.iter().enumerate() {
@@ -142,9 +155,23 @@ impl Analysis {
 
 impl Sink for Analysis {
     fn on_operation(&mut self, operation: &Operation<'_>) {
-        self.pending.push(OperationEvent::of(operation));
-        let (server, all) = (operation.peers.server.address, &mut self.all);
-        operation.each_name(&mut |file, parent, name| all.on_name(server, file, parent, name));
+        let (event, all) = (OperationEvent::of(operation), &mut self.all);
+        let server = operation.peers.server.address;
+        match &self.hide {
+            None => {
+                self.pending.push(event);
+                operation
+                    .each_name(&mut |file, parent, name| all.on_name(server, file, parent, name));
+            }
+            Some(hide) => {
+                self.pending.push(event.hidden(&**hide));
+                let server = hide.address(server);
+                operation.each_name(&mut |file, parent, name| {
+                    let parent = parent.map(|parent| hide.file(parent));
+                    all.on_name(server, hide.file(file), parent, &hide.name(name));
+                });
+            }
+        }
         self.settle_if_full();
     }
 
@@ -154,7 +181,11 @@ impl Sink for Analysis {
     }
 
     fn on_checksums(&mut self, run: &ChecksumRun<'_>) {
-        self.all.on_checksums(run);
+        let all = &mut self.all;
+        match &self.hide {
+            None => all.on_checksums(run),
+            Some(hide) => hide::hidden_sums(run, &**hide, |run| all.on_checksums(run)),
+        }
     }
 
     #[inline]

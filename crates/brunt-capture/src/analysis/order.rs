@@ -71,7 +71,7 @@ impl Order {
     /// one, and whether it is sequential.
     #[inline]
     pub fn add(&mut self, event: &OperationEvent) -> Option<(FileTransfer, bool)> {
-        let (direction, file) = (event.direction?, event.file?);
+        let (direction, file) = (event.transfer()?, event.file?);
         let pair = file.0 ^ client_key(event.client);
         let place = self.pairs.guess(pair);
         let OperationEvent {
@@ -146,6 +146,7 @@ mod tests {
             kind: GETATTR,
             protocol: Protocol::all().next().expect("a protocol"),
             direction: Some(TransferDirection::Read),
+            outcome: brunt_core::TransferOutcome::Moved,
             file: Some(FileKey(spread(5))),
             offset,
             bytes,

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use brunt_core::sketch::spread;
-use brunt_core::{HyperLogLog, rank};
+use brunt_core::{HyperLogLog, LeftOutTransfers, rank};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::analyse::Analyse;
@@ -44,8 +44,10 @@ pub struct Profile {
 pub struct ProfileFigures {
     /// Read, then written.
     pub transfers: [Transfers; 2],
-    /// Operations that move no data.
+    /// Operations that don't read or write data.
     pub metadata: u64,
+    /// READs and WRITEs that are no transfers.
+    pub left_out: LeftOutTransfers,
     random_reads: HyperLogLog,
     all: HyperLogLog,
     outstanding_max: u32,
@@ -159,8 +161,11 @@ impl Analyse for Profile {
             .waited_ns
             .saturating_add(event.latency_ns.unwrap_or(0));
         figures.outstanding_max = figures.outstanding_max.max(event.outstanding);
-        let Some(direction) = event.direction else {
-            figures.metadata += 1;
+        let Some(direction) = event.transfer() else {
+            match event.direction {
+                Some(_) => figures.left_out.add(event.outcome),
+                None => figures.metadata += 1,
+            }
             return;
         };
         let transfers = &mut figures.transfers[usize::from(direction == TransferDirection::Write)];
@@ -195,6 +200,7 @@ impl ProfileFigures {
         self.outstanding_max = self.outstanding_max.max(other.outstanding_max);
         self.waited_ns = self.waited_ns.saturating_add(other.waited_ns);
         self.metadata += other.metadata;
+        self.left_out.merge(&other.left_out);
         self.operations += other.operations;
         self.random_reads.merge(&other.random_reads);
         self.all.merge(&other.all);
@@ -258,6 +264,7 @@ mod tests {
                     kind: GETATTR,
                     protocol: Protocol::all().next().unwrap(),
                     direction: Some(TransferDirection::Read),
+                    outcome: brunt_core::TransferOutcome::Moved,
                     file: Some(FileKey(77)),
                     offset: block * 65536,
                     bytes: 65536,

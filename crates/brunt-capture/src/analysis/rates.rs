@@ -260,7 +260,7 @@ impl Analyse for Rates {
         let interval = self.at(event.time_ns);
         interval.operations += 1;
         interval.errors += u64::from(event.error.is_some());
-        match event.direction {
+        match event.transfer() {
             Some(TransferDirection::Read) => interval.read_bytes += u64::from(event.bytes),
             Some(TransferDirection::Write) => interval.write_bytes += u64::from(event.bytes),
             None => {}

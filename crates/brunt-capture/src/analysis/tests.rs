@@ -25,18 +25,24 @@ fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random)
         Some(TransferDirection::Read),
         Some(TransferDirection::Write),
     ][random.below(3) as usize];
+    let error = random.chance(0.1).then(|| 1 + random.below(70) as u32);
+    let latency_ns = random.chance(0.9).then(|| random.below(1 << 30));
+    let status = latency_ns.map(|_| error.unwrap_or(0));
+    let outcome = brunt_core::TransferOutcome::of(status, latency_ns.is_some());
+    let moves = direction.filter(|_| outcome.is_transfer());
     let event = OperationEvent {
         record_id,
         time_ns,
-        latency_ns: random.chance(0.9).then(|| random.below(1 << 30)),
+        latency_ns,
         client: address,
         kind: kinds[random.below(kinds.len() as u64) as usize],
         protocol: protocols[random.below(protocols.len() as u64) as usize],
         direction,
+        outcome,
         file: random.chance(0.9).then_some(file),
         offset: random.below(64) * 4096,
-        bytes: direction.map_or(0, |_| random.below(1 << 17) as u32),
-        error: random.chance(0.1).then(|| 1 + random.below(70) as u32),
+        bytes: moves.map_or(0, |_| random.below(1 << 17) as u32),
+        error: error.filter(|_| status.is_some()),
         outstanding: random.below(9) as u32,
     };
     analysis.feed_packet(time_ns, 100 + event.bytes);
@@ -161,4 +167,52 @@ fn nonsense_states_are_refused() {
         );
         *sent.pointer_mut(at).unwrap() = right;
     }
+}
+
+/// The tables keep the heaviest; how many there were is estimated once they forget.
+#[test]
+fn forgotten_files_and_clients_are_still_counted() {
+    let event = |index: u64, client: u64| OperationEvent {
+        record_id: index,
+        time_ns: START_NS + index,
+        latency_ns: Some(1000),
+        client: IpAddress(u128::from(client) + (1 << 64)),
+        kind: OperationKind::all().next().unwrap(),
+        protocol: Protocol::all().next().unwrap(),
+        direction: None,
+        outcome: brunt_core::TransferOutcome::Moved,
+        file: Some(FileKey(spread(index))),
+        offset: 0,
+        bytes: 0,
+        error: None,
+        outstanding: 1,
+    };
+    let (files, clients) = (200_000u64, 20_000u64);
+    let mut halves = [Analysis::new(), Analysis::new()];
+    for index in 0..files {
+        let half = &mut halves[(index % 2) as usize];
+        half.feed_event(event(index, index % clients));
+        half.settle_if_full();
+    }
+    let [mut all, other] = halves;
+    all.merge(other);
+    let report = all.report(&Ledger::default());
+    for (ranking, expected) in [
+        (&report.files, files),
+        (&report.clients, clients),
+        (&report.pairs, files),
+    ] {
+        assert_eq!(ranking.count_kind, report::CountKind::Estimated);
+        let error = ranking.count as f64 / expected as f64 - 1.0;
+        assert!(error.abs() < 0.03, "{} of {expected}", ranking.count);
+    }
+    assert!(report::text(&report).contains("Hottest files, of about "));
+    let mut few = Analysis::new();
+    few.feed_event(event(1, 1));
+    few.settle();
+    let report = few.report(&Ledger::default());
+    assert_eq!(
+        (report.files.count, report.files.count_kind),
+        (1, report::CountKind::Exact)
+    );
 }

@@ -32,6 +32,7 @@ use std::fmt::Debug;
 use brunt_result::OpKind;
 use brunt_wire::net::Endpoint;
 
+use crate::clock::CaptureClock;
 use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::memory::Memory;
@@ -143,6 +144,12 @@ impl RecordIds {
         RecordIds { next: first, step }
     }
 
+    /// The number that the next one will have.
+    #[inline]
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
     /// The next one.
     #[inline]
     pub fn take(&mut self) -> u64 {
@@ -159,10 +166,26 @@ pub struct Out<'a, S> {
     pub sink: &'a mut S,
     /// Numbers for operations.
     pub ids: &'a mut RecordIds,
+    /// Knows where the capture's clock was set.
+    pub clock: &'a mut CaptureClock,
     /// Counts what is seen and lost.
     pub ledger: &'a mut Ledger,
     /// Grants memory for what is incomplete.
     pub memory: &'a mut Memory,
+}
+
+impl<S> Out<'_, S> {
+    /// A request is over, answered or given up; whether the capture's clock was set meanwhile.
+    #[inline]
+    pub fn on_complete(&mut self, record_id: u64, request_ns: u64, reply_ns: Option<u64>) -> bool {
+        let was_set = self.clock.was_set_since(record_id);
+        match reply_ns {
+            None => self.clock.on_unanswered(record_id, request_ns, self.ledger),
+            Some(_) if was_set => {}
+            Some(reply_ns) => self.clock.on_latency(reply_ns.saturating_sub(request_ns)),
+        }
+        was_set
+    }
 }
 
 /// A protocol's own part of an operation.

@@ -5,11 +5,12 @@ use brunt_lake::{Row, Words};
 use brunt_wire::net::IpAddress;
 
 use super::{Anonymizer, text};
+use crate::analysis::Hide;
 use crate::checksum::{BLOCK_BYTES, sum};
 use crate::key::{FileKey, leads_on};
 
 /// What stands in the tables for names, addresses and ids: themselves, or pseudonyms.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Pseudonyms {
     pub(super) key: Option<Anonymizer>,
     zeros: u64,
@@ -77,5 +78,26 @@ impl Pseudonyms {
             Some(key) if leads_on(name) && !name.is_empty() => with(&key.name(name)),
             _ => with(&text::from_bytes(name)),
         }
+    }
+}
+
+/// A report shows what the tables have.
+impl Hide for Pseudonyms {
+    fn address(&self, address: IpAddress) -> IpAddress {
+        self.key
+            .as_ref()
+            .map_or(address, |key| key.address(address))
+    }
+
+    fn file(&self, file: FileKey) -> FileKey {
+        FileKey(Pseudonyms::file(self, file) as u64)
+    }
+
+    fn name(&self, name: &[u8]) -> Vec<u8> {
+        Pseudonyms::name(self, name, |shown| text::to_bytes(shown).into_owned())
+    }
+
+    fn sum(&self, sum: u64) -> u64 {
+        Pseudonyms::sum(self, sum) as u64
     }
 }

@@ -23,6 +23,7 @@ use super::rows::{LANES, Registry, Rows};
 use super::sketches;
 use super::statistics::{NOTES, Statistics, VERSION, record_last};
 use super::store::{Lane, Shared, TraceOptions};
+use crate::analysis::Analysis;
 use crate::dissect::ProtocolTables;
 use crate::ledger::Ledger;
 use crate::operation::{ChecksumRun, Operation, Packet, Sink, Transport};
@@ -332,6 +333,16 @@ impl TraceRecorder {
             self.groups
                 .statistics
                 .record(now_ns, &all, &mut self.common);
+        }
+    }
+}
+
+impl TraceRecorder {
+    /// Analyses of the same operations that show no more than the trace: with an anonymizer, its pseudonyms.
+    pub fn analysis(&self) -> Analysis {
+        match self.common.hide.key {
+            Some(_) => Analysis::hiding(Box::new(self.common.hide.clone())),
+            None => Analysis::new(),
         }
     }
 }

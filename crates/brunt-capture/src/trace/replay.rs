@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::path::Path;
 
+use brunt_core::TransferOutcome;
 use brunt_lake::{
     Batch, Column, LakeError, LakeSnapshot, LakeTap, OrderedReader, OrderedRuns, Table,
     TableReader, read_table, reader,
@@ -342,7 +343,14 @@ fn statistics(source: &mut Source) -> Result<Ledger, ReplayError> {
                 .entry(tap)
                 .or_insert(((i64::MIN, 0), Ledger::default()));
             if key >= known.0 {
-                let counter = |index: usize| batch.ints(columns[index].name)[row] as u64;
+                // What an older program did not count yet is null.
+                let counter = |index: usize| {
+                    let name = columns[index].name;
+                    match batch.is_null(name, row) {
+                        true => 0,
+                        false => batch.ints(name)[row] as u64,
+                    }
+                };
                 *known = (key, Ledger::from_counters(std::array::from_fn(counter)));
             }
         }
@@ -565,11 +573,14 @@ fn events<'b>(
         .map(move |(row, (protocol, operation))| {
             let some = |column, values: &[i64]| (!batch.is_null(column, row)).then(|| values[row]);
             let (protocol, kind) = known.of(protocol, operation);
+            let latency_ns = some("latency_ns", latencies).map(|ns| ns as u64);
+            let status = some("status", statuses).map(|status| status as u32);
+            let outcome = TransferOutcome::of(status, latency_ns.is_some());
             let [client, server] = flows.get(&request_flows[row]).copied().unwrap_or_default();
             let event = OperationEvent {
                 record_id: ids[row] as u64,
                 time_ns: times[row] as u64,
-                latency_ns: some("latency_ns", latencies).map(|ns| ns as u64),
+                latency_ns,
                 client,
                 kind,
                 protocol,
@@ -577,12 +588,15 @@ fn events<'b>(
                     0 => TransferDirection::Read,
                     _ => TransferDirection::Write,
                 }),
+                outcome,
                 file: some("file", files).map(|file| FileKey(file as u64)),
                 offset: some("offset_bytes", offsets).unwrap_or(0) as u64,
-                bytes: moved[row] as u32,
-                error: some("status", statuses)
-                    .filter(|status| *status != 0)
-                    .map(|status| status as u32),
+                bytes: if outcome.is_transfer() {
+                    moved[row] as u32
+                } else {
+                    0
+                },
+                error: status.filter(|status| *status != 0),
                 outstanding: outstanding[row] as u32,
             };
             (ids[row], server, event)

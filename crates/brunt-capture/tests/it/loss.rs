@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use brunt_capture::recovery::{FoundOperations, Loss};
-use brunt_capture::{Analysis, Ledger, Limits, Pipeline};
+use brunt_capture::{Analysis, Ledger, Limits, Pipeline, Report};
+use brunt_wire::pcap::CapturedPacket;
 
 fn run(packets: &[common::Packet], keep: impl Fn(usize) -> bool) -> (FoundOperations, Ledger) {
     let found = FoundOperations {
@@ -186,4 +187,85 @@ fn lossy_network() {
             check(&path, 0.995, false);
         }
     }
+}
+
+/// The report of packets at these times.
+fn report_at(packets: &[common::Packet], time: impl Fn(usize, u64) -> u64) -> (Report, Ledger) {
+    let mut pipeline = Pipeline::new(Analysis::new(), Limits::default());
+    for (index, (time_ns, wire_len, link, bytes)) in packets.iter().enumerate() {
+        pipeline.on_packet(&CapturedPacket {
+            time_ns: time(index, *time_ns),
+            wire_len: *wire_len,
+            interface: 0,
+            link: *link,
+            bytes,
+        });
+    }
+    let (analysis, ledger) = pipeline.finish();
+    ledger.check().unwrap();
+    (analysis.report(&ledger), ledger)
+}
+
+/// A clock that is set while requests wait makes no latency, forwards or backwards; the rest is as it was.
+#[test]
+fn latencies_across_a_clock_step_are_left_out_and_counted() {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    let packets = common::packets(&common::small_piece());
+    let replies = |report: &Report| {
+        report
+            .by_operation
+            .iter()
+            .map(|row| row.replies)
+            .sum::<u64>()
+    };
+    let longest = |report: &Report| {
+        let rows = report.by_operation.iter();
+        rows.map(|row| row.latency.max_ns).max().unwrap()
+    };
+    let (plain, ledger) = report_at(&packets, |_, time| time);
+    assert_eq!((ledger.clock_steps, ledger.packets_back), (0, 0));
+    let mut across = 0;
+    for at in (50..packets.len() - 50).step_by(50) {
+        for ahead in [true, false] {
+            let (report, ledger) = report_at(&packets, |index, time| match (index < at, ahead) {
+                (true, true) | (false, false) => time,
+                _ => time + HOUR_NS,
+            });
+            assert_eq!(ledger.packets_back, u64::from(!ahead));
+            assert!(ledger.clock_steps <= 1 && (ahead || ledger.clock_steps == 1));
+            let waited = replies(&plain) - replies(&report);
+            assert!(waited == 0 || ledger.clock_steps == 1, "{at} {ahead}");
+            assert!(longest(&report) <= longest(&plain), "{at} {ahead}");
+            let is_reported = report
+                .findings
+                .iter()
+                .any(|found| found.kind == "clock-step");
+            assert_eq!(is_reported, ledger.clock_steps > 0);
+            across += waited;
+        }
+    }
+    assert!(across > 10, "{across} requests waited");
+}
+
+/// Operations are lost with their calls, their replies, or both; the finding says what share, to within a quarter of it.
+#[test]
+fn the_share_that_was_lost_has_calls_and_replies() {
+    let packets = common::packets(&common::small_piece());
+    let answered = |report: &Report| report.ledger.of("calls_answered") as f64;
+    let (whole, _) = report_at(&packets, |_, time| time);
+    let (mut lost, mut stated) = (0.0, 0.0);
+    for seed in 1..=8 {
+        let mut losing = Loss::new(seed, 0.03);
+        let kept: Vec<_> = packets.iter().filter(|_| losing.keeps()).cloned().collect();
+        let (report, ledger) = report_at(&kept, |_, time| time);
+        lost += 1.0 - answered(&report) / answered(&whole);
+        let operations = ledger.calls + ledger.replies_unmatched + ledger.records_lost;
+        let parts = ledger.replies_unmatched + ledger.records_lost + ledger.replies_lost;
+        assert!(ledger.replies_lost > 0);
+        stated += parts as f64 / operations as f64;
+        let text = format!("At least {parts} of {operations} operations");
+        let found = &report.findings[0];
+        assert!(found.text.starts_with(&text), "{}", found.text);
+    }
+    assert!((stated / lost - 1.0).abs() < 0.25, "{stated} {lost}");
 }

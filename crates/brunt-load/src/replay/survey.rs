@@ -172,6 +172,9 @@ impl Survey {
                 .rows
                 .insert(REPEATED.into(), reader.ledger().repeated);
         }
+        for (why, count) in reader.ledger().left_out.reasons() {
+            survey.rows.insert(format!("left out: {why}"), count);
+        }
         if reader.ledger().damaged > 0 {
             survey
                 .rows

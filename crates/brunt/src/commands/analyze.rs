@@ -82,7 +82,7 @@ pub(super) fn report(
     } else {
         let sinks = recorders
             .into_iter()
-            .map(|recorder| (Analysis::new(), recorder))
+            .map(|recorder| (recorder.analysis(), recorder))
             .collect();
         let FileShares {
             shares,

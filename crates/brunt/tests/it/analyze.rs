@@ -103,3 +103,75 @@ fn wrong_files() {
     // Half of a zstd file may end before its first block does: refused, or reported in part.
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
+
+fn json(arguments: &[&str]) -> serde_json::Value {
+    let output = brunt(&[&["--json"], arguments].concat(), Stdio::null());
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// Of 1,000 READs that failed and 1,000 that succeeded, only the latter are transfers: in the report of the capture and of its
+/// trace, in the trace's figures and in its replay. tshark: 1,000 × status 0, 1,000 × status 70 (NFS3ERR_STALE).
+#[test]
+fn failed_requests_are_no_transfers_anywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = capture().with_file_name("nfs3-stale.pcap.zst");
+    let (capture, trace) = (capture.to_str().unwrap(), folder.path().join("trace"));
+    let trace = trace.to_str().unwrap();
+    let recorded = json(&["capture", "-r", capture, "--out", trace]);
+    for report in [
+        recorded,
+        json(&["analyze", capture]),
+        json(&["analyze", trace]),
+    ] {
+        let profile = &report["profile"];
+        assert_eq!(
+            (&profile["read"]["operations"], &profile["read"]["bytes"]),
+            (&1000.into(), &4_096_000.into())
+        );
+        // Random blocks follow each other now and then.
+        assert!(profile["read"]["sequential_share"].as_f64().unwrap() < 0.01);
+        assert_eq!(profile["read"]["size_p50_bytes"], 4096);
+        assert_eq!(profile["left_out"]["failed"], 1000);
+        assert_eq!(profile["metadata_operations"], 0);
+    }
+    let info = json(&["trace", "info", trace]);
+    assert_eq!(info["requests"], 1000, "{info}");
+    assert_eq!(info["ops"]["read"]["bytes"], 4_096_000);
+    assert_eq!(info["left_out"]["failed"], 1000);
+    let replayed = json(&["replay", trace, "null:1TiB", "--as-fast-as-possible"]);
+    assert_eq!(replayed["requests"], 1000, "{replayed}");
+    assert_eq!(
+        replayed["fidelity"]["rows"]["left out: failed"], 1000,
+        "{replayed}"
+    );
+    let text = String::from_utf8(brunt(&["analyze", capture], Stdio::null()).stdout).unwrap();
+    assert!(
+        text.contains("not counted as reads or writes: 1,000 failed"),
+        "{text}"
+    );
+}
+
+/// What a trace hides, the report that is printed when it is written hides, too: it is the trace's own.
+#[test]
+fn a_report_shows_no_more_than_its_anonymous_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let (key, trace) = (folder.path().join("key"), folder.path().join("trace"));
+    std::fs::write(&key, "a key that is long enough").unwrap();
+    let (key, trace) = (key.to_str().unwrap(), trace.to_str().unwrap());
+    for capture in ["nfs3-small.pcap.zst", "iscsi/tgt-kernel.pcapng.zst"] {
+        let capture = self::capture().with_file_name(capture);
+        let capture = capture.to_str().unwrap();
+        let plain = json(&["analyze", capture]);
+        let _ = std::fs::remove_dir_all(trace);
+        let mut hidden = json(&["capture", "-r", capture, "--out", trace, "--anonymize", key]);
+        hidden.as_object_mut().unwrap().remove("trace");
+        assert_eq!(hidden, json(&["analyze", trace]));
+        let text = hidden.to_string();
+        for ranking in ["clients", "files", "directories", "pairs"] {
+            for row in plain[ranking]["top"].as_array().unwrap() {
+                let name = row["name"].as_str().unwrap();
+                assert!(!text.contains(name), "{name} is in {text}");
+            }
+        }
+    }
+}

@@ -23,7 +23,8 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     if files.len() < 250 {
         return;
     }
-    let count = files.len();
+    let (count, kind) = analysis.all.hot.file_count();
+    let count = kind.show(count.to_string());
     // The first 25 are enough, and the first of all.
     let order = |(key, f): &(u64, &crate::analysis::hot::FileEntry)| {
         (std::cmp::Reverse(f.load.operations), *key)

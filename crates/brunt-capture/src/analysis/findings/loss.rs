@@ -17,8 +17,9 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
-    let lost = ledger.replies_unmatched + ledger.records_lost;
-    let operations = ledger.calls + lost;
+    // Of some the call is missing, of others the reply, and of some a part with what it is.
+    let lost = ledger.replies_unmatched + ledger.records_lost + ledger.replies_lost;
+    let operations = ledger.calls + ledger.replies_unmatched + ledger.records_lost;
     let holes = format_size(ledger.hole_bytes);
     // A snap length takes from most packets that carry data, a tap from some packets all.
     let cut = percent(ledger.packets_cut, ledger.packets) >= 1.0;

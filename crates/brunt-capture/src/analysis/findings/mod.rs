@@ -2,6 +2,7 @@
 //! [`RULES`]. The one rule: a finding is reported only above its threshold, and states the figures it is
 //! based on.
 
+mod clock_step;
 mod commits;
 mod duplicates;
 mod error_storms;
@@ -27,6 +28,7 @@ struct Rule {
 /// All rules, in the order of their findings. What is missing comes first: where that is most, the few operations that
 /// are left say nothing else.
 const RULES: &[Rule] = &[
+    clock_step::RULE,
     loss::RULE,
     not_understood::RULE,
     one_sided::RULE,

@@ -43,6 +43,7 @@ fn latency_row<L: Quantiles>(latency: &L) -> LatencyRow {
 /// Ranks `all` by operations, bytes and time; `name` is asked for the top only.
 fn rank<T: Copy + Ord>(
     all: Vec<(T, HotLoad, Option<&Latency>)>,
+    (count, count_kind): (u64, CountKind),
     total: &HotLoad,
     forgotten: u64,
     name: impl Fn(T) -> String,
@@ -73,7 +74,8 @@ fn rank<T: Copy + Ord>(
         }
     };
     Ranking {
-        count: all.len(),
+        count,
+        count_kind,
         forgotten,
         top25_operations_share: shares[0],
         top25_bytes_share: shares[1],
@@ -117,6 +119,11 @@ impl Analysis {
             .iter()
             .map(|(_, p)| ((p.client(), p.file), p.load, None))
             .collect();
+        let directories = directories(hot);
+        let directory_count = match hot.files.evicted().0 {
+            0 => (directories.len() as u64, CountKind::Exact),
+            _ => (directories.len() as u64, CountKind::AtLeast),
+        };
         let duration_s = all.rates.duration_s();
         let operations = all.mix.calls();
         let per_second = |amount: f64| {
@@ -137,15 +144,26 @@ impl Analysis {
             by_operation: operation_rows(&all.mix),
             profile: profile_row(&all.profile.figures(), duration_s),
             duplicates: duplicate_row(&all.duplicates),
-            files: rank(files, &hot.total, hot.files.evicted().0, |key| {
+            files: rank(
+                files,
+                hot.file_count(),
+                &hot.total,
+                hot.files.evicted().0,
+                |key| hot.path(key),
+            ),
+            directories: rank(directories, directory_count, &hot.total, 0, |key| {
                 hot.path(key)
             }),
-            directories: rank(directories(hot), &hot.total, 0, |key| hot.path(key)),
-            clients: rank(clients, &hot.total, hot.clients.evicted().0, |address| {
-                address.to_string()
-            }),
+            clients: rank(
+                clients,
+                hot.client_count(),
+                &hot.total,
+                hot.clients.evicted().0,
+                |address| address.to_string(),
+            ),
             pairs: rank(
                 pairs,
+                hot.pair_count(),
                 &hot.total,
                 hot.pairs.evicted().0,
                 |(client, file)| format!("{client} {}", hot.path(file)),
@@ -202,6 +220,7 @@ fn profile_row(profile: &ProfileFigures, duration_s: f64) -> ProfileRow {
         read: transfer(read),
         write: transfer(write),
         metadata_operations: profile.metadata,
+        left_out: profile.left_out,
         random_read_working_set_bytes: profile.random_read_working_set_bytes(),
         working_set_bytes: profile.working_set_bytes(),
         outstanding_mean,

@@ -164,6 +164,9 @@ fn write_profile(report: &Report, o: &mut String) {
         );
     }
     let _ = writeln!(o, "  other {:>10} ops", p.metadata_operations);
+    if p.left_out.total() > 0 {
+        let _ = writeln!(o, "  not counted as reads or writes: {}", p.left_out);
+    }
     let _ = write!(
         o,
         "  working set {} (random reads {})",
@@ -320,7 +323,7 @@ fn write_ranking(o: &mut String, title: &str, ranking: &Ranking, is_answered: bo
     let _ = writeln!(
         o,
         "\nHottest {title}, of {}\n  the top 25 take {:.0} % of operations, {:.0} % of bytes",
-        ranking.count,
+        ranking.count_kind.show(ranking.count.to_string()),
         100.0 * ranking.top25_operations_share,
         100.0 * ranking.top25_bytes_share
     );

@@ -434,6 +434,11 @@ fn hand_on<S: Sink>(
             .map(|command| command.expected_data_transfer_length.get()),
         moved_bytes: moved.bytes + moved.missing,
     };
+    let clock_was_set = out.on_complete(
+        task.record_id,
+        task.request.first_ns,
+        answer.map(|answer| answer.message.first_ns),
+    );
     out.sink.on_operation(&Operation {
         record_id: task.record_id,
         summary,
@@ -443,6 +448,7 @@ fn hand_on<S: Sink>(
         reply: answer.map(|answer| answer.message),
         outstanding: task.outstanding,
         data_missing: moved.missing,
+        clock_was_set,
         detail: &Detail::Iscsi(Scsi {
             task,
             answer,

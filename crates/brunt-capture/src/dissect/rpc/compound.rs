@@ -113,6 +113,8 @@ pub struct Gist<'a> {
     pub direction: Option<TransferDirection>,
     /// Where in the file, in bytes.
     pub offset: u64,
+    /// How many bytes were asked for.
+    pub asked: u32,
     /// Bytes of file data that the whole compound moved.
     pub bytes: u32,
 }
@@ -160,12 +162,14 @@ pub fn gist<'a>(call: &v4::CompoundArgs<'a>, reply: Option<&v4::CompoundResults<
         best = importance;
         gist.op = Some(op);
         gist.file = step.current.handle();
-        (gist.direction, gist.offset) = match step.args {
-            v4::Args::Read { offset, .. } | v4::Args::ReadPlus { offset, .. } => {
-                (Some(TransferDirection::Read), offset)
+        (gist.direction, gist.offset, gist.asked) = match step.args {
+            v4::Args::Read { offset, count, .. } | v4::Args::ReadPlus { offset, count, .. } => {
+                (Some(TransferDirection::Read), offset, count)
             }
-            v4::Args::Write { offset, .. } => (Some(TransferDirection::Write), offset),
-            _ => (None, 0),
+            v4::Args::Write { offset, data, .. } => {
+                (Some(TransferDirection::Write), offset, data.len)
+            }
+            _ => (None, 0, 0),
         };
     }
     gist

@@ -155,6 +155,7 @@ fn hand_on<S: Sink>(
         reply,
         outstanding: request.outstanding,
         data_missing: 0,
+        clock_was_set: false,
         detail: &Detail::Lines(Asked {
             name: &request.name,
         }),

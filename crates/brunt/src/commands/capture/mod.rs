@@ -238,7 +238,7 @@ impl Capture {
         } else {
             let sinks = recorders
                 .into_iter()
-                .map(|recorder| (Analysis::new(), recorder))
+                .map(|recorder| (recorder.analysis(), recorder))
                 .collect();
             let (shares, live, trouble) = self.run_live(capture, sinks, &keeper, watch, output)?;
             let (analyses, recorders) = shares.sinks.into_iter().unzip();

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brunt_core::Span;
 use brunt_core::units::format_grouped;
+use brunt_core::{LeftOutTransfers, Span};
 use brunt_trace::{
     DeviceExtents, DigestBuilder, TraceError, TraceReader, TraceSink, Transform, TransformLedger,
     TransformOptions, WRITERS, WriteLedger, writer_named,
@@ -101,6 +101,8 @@ struct Converted {
     /// Requests that were read.
     requests: u64,
     damaged: u64,
+    /// Requests of a captured trace that moved nothing.
+    moved_nothing: LeftOutTransfers,
     /// SCSI commands whose FUA bit or extents are not known.
     details_dropped: u64,
     #[serde(flatten)]
@@ -139,6 +141,7 @@ pub fn run(args: &ConvertArgs, output: &Output) -> Done {
     let converted = Converted {
         requests: read.requests,
         damaged: read.damaged,
+        moved_nothing: read.left_out,
         details_dropped: read.details_dropped,
         left_out: transform.ledger(),
         ledger,
@@ -211,6 +214,9 @@ fn print(converted: &Converted, output: &Output) {
         if number > 0 {
             output.line(format_args!("left out     {} {why}", count(number)));
         }
+    }
+    for (why, number) in converted.moved_nothing.reasons() {
+        output.line(format_args!("left out     {} {why}", count(number)));
     }
     if converted.details_dropped > 0 {
         let dropped = count(converted.details_dropped);

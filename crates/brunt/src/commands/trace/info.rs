@@ -66,6 +66,12 @@ fn print(info: &TraceInfo, output: &Output) {
             ),
         });
     }
+    if info.ledger.left_out.total() > 0 {
+        output.line(format_args!(
+            "left out     {}: they moved no data",
+            info.ledger.left_out
+        ));
+    }
     if info.ledger.details_dropped > 0 {
         output.line(format_args!(
             "dropped      details of {} (FUA, what UNMAP gives back): their requests came too late",

@@ -135,6 +135,11 @@ impl Received<'_> {
     #[inline(always)]
     fn hand_on<S: Sink>(&self, summary: &OperationSummary, body: &Body<'_>, out: &mut Out<'_, S>) {
         let slot = self.slot;
+        let clock_was_set = out.on_complete(
+            slot.record_id,
+            slot.first_ns,
+            self.reply.map(|(message, _)| message.first_ns),
+        );
         let reply_missing = self.reply.map_or(0, |(message, _)| message.data_missing);
         let exchange = Exchange {
             call: self.call,
@@ -160,6 +165,7 @@ impl Received<'_> {
             }),
             outstanding: slot.outstanding,
             data_missing: slot.data_missing + reply_missing,
+            clock_was_set,
             detail: &Detail::Rpc(exchange),
         });
     }

@@ -85,6 +85,7 @@ impl Program for Nfs4 {
             summary.file = gist.file.map(|handle| FileKey::new(server, handle));
             summary.direction = gist.direction;
             summary.offset = gist.direction.map(|_| gist.offset);
+            summary.asked_bytes = gist.direction.map(|_| gist.asked);
             summary.moved_bytes = gist.bytes;
         }
         received.hand_on(&summary, &Body::Nfs4 { call, reply }, out);

@@ -1,0 +1,124 @@
+//! What counts as a transfer: a request to read, write, flush or give back data whose answer says that it succeeded.
+//! Analyses of captures, block traces made of them and replays share this definition; the SQL questions and the Python
+//! package write it as `status = 0`. The one rule: what is left out is counted, by reason.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What became of a request that was to move data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TransferOutcome {
+    /// The answer says that it succeeded: a transfer.
+    Moved,
+    /// The answer has an error status.
+    Failed,
+    /// An answer was seen, but not its status: it was lost or cut off.
+    StatusUnseen,
+    /// No answer was seen.
+    Unanswered,
+}
+
+impl TransferOutcome {
+    /// By the status, if it was seen (0 is success in every protocol), and by whether an answer was seen.
+    #[inline]
+    pub fn of(status: Option<u32>, answered: bool) -> TransferOutcome {
+        match status {
+            Some(0) => TransferOutcome::Moved,
+            Some(_) => TransferOutcome::Failed,
+            None if answered => TransferOutcome::StatusUnseen,
+            None => TransferOutcome::Unanswered,
+        }
+    }
+
+    /// Whether it counts.
+    #[inline]
+    pub fn is_transfer(self) -> bool {
+        self == TransferOutcome::Moved
+    }
+}
+
+/// Requests to move data that don't count as transfers, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOutTransfers {
+    /// Answered with an error.
+    pub failed: u64,
+    /// Answered, with a status that was not captured.
+    pub status_unseen: u64,
+    /// Without an answer in the capture.
+    pub unanswered: u64,
+}
+
+impl LeftOutTransfers {
+    /// Counts a request, unless it was a transfer.
+    #[inline]
+    pub fn add(&mut self, outcome: TransferOutcome) {
+        match outcome {
+            TransferOutcome::Moved => {}
+            TransferOutcome::Failed => self.failed += 1,
+            TransferOutcome::StatusUnseen => self.status_unseen += 1,
+            TransferOutcome::Unanswered => self.unanswered += 1,
+        }
+    }
+
+    /// Adds those of another part.
+    pub fn merge(&mut self, other: &LeftOutTransfers) {
+        self.failed += other.failed;
+        self.status_unseen += other.status_unseen;
+        self.unanswered += other.unanswered;
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.failed + self.status_unseen + self.unanswered
+    }
+
+    /// Each reason that occurred, with its count.
+    pub fn reasons(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let all = [
+            ("failed", self.failed),
+            (
+                "answered with a status that was not captured",
+                self.status_unseen,
+            ),
+            ("without an answer in the capture", self.unanswered),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0)
+    }
+}
+
+impl fmt::Display for LeftOutTransfers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (reason, count)) in self.reasons().enumerate() {
+            let separator = if index > 0 { ", " } else { "" };
+            let count = crate::units::format_grouped(count as f64);
+            write!(f, "{separator}{count} {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_status_of_success_makes_a_transfer() {
+        let mut left_out = LeftOutTransfers::default();
+        for (status, answered, is_transfer) in [
+            (Some(0), true, true),
+            (Some(70), true, false),
+            (None, true, false),
+            (None, false, false),
+        ] {
+            let outcome = TransferOutcome::of(status, answered);
+            assert_eq!(outcome.is_transfer(), is_transfer, "{status:?} {answered}");
+            left_out.add(outcome);
+        }
+        assert_eq!((left_out.total(), left_out.failed), (3, 1));
+        assert_eq!(
+            left_out.to_string(),
+            "1 failed, 1 answered with a status that was not captured, 1 without an answer in the capture"
+        );
+    }
+}
