@@ -427,7 +427,7 @@ mod tests {
                 "{load:?}"
             );
             let report = outcome.sink.report(ledger);
-            assert_eq!(report.clients.count, CLIENTS);
+            assert_eq!(report.clients.count, CLIENTS as u64);
             report
         };
         for mtu in [1500, 9000] {
