@@ -18,6 +18,7 @@ pub mod defragment;
 pub mod dissect;
 pub mod driver;
 pub mod flow;
+pub mod hide;
 pub mod key;
 pub mod ledger;
 pub mod limits;

@@ -296,6 +296,26 @@ pub(crate) fn commands_in(batch: &Batch) -> u64 {
         .count() as u64
 }
 
+/// What an operation asks for: its file, what is done, where, and how much; `None` of one that moves no blocks.
+fn asked_for(batch: &Batch, row: usize, name: &str) -> Option<(i64, TraceOp, i64, i64)> {
+    let [file, offset, direction, asked] =
+        ["file", "offset_bytes", "direction", "asked_bytes"].map(|column| int(batch, column, row));
+    let file = file?;
+    let is_flush = matches!(name, "SCSI SYNCHRONIZE CACHE" | "COMMIT");
+    let is_unmap = matches!(name, "SCSI UNMAP" | "SCSI WRITE SAME");
+    let op = match direction {
+        _ if is_flush => return Some((file, TraceOp::Flush, 0, 0)),
+        None if is_unmap => return Some((file, TraceOp::Unmap, 0, 0)),
+        None => return None,
+        Some(0) => TraceOp::Read,
+        Some(_) => TraceOp::Write,
+    };
+    // Where the request does not say how much, what was moved does. Without an address (SCSI's blocks may be of unknown
+    // size) it becomes a damaged row.
+    let asked = asked.unwrap_or_else(|| batch.ints("moved_bytes")[row]);
+    Some((file, op, offset.unwrap_or(-1), asked))
+}
+
 /// The requests of a batch; the commands of it are known.
 pub(crate) fn requests(
     batch: &Batch,
@@ -304,28 +324,9 @@ pub(crate) fn requests(
     each: &mut dyn FnMut(TableRow),
 ) {
     let (ids, times) = (batch.ints("record_id"), batch.ints("request_first"));
-    let moved = batch.ints("moved_bytes");
     for ((row, time_ns), name) in times.iter().enumerate().zip(batch.texts("operation")) {
         let fua = details.take_forced(ids[row]);
-        let [file, offset, direction, asked] = ["file", "offset_bytes", "direction", "asked_bytes"]
-            .map(|column| int(batch, column, row));
-        let is_flush = matches!(name, "SCSI SYNCHRONIZE CACHE" | "COMMIT");
-        let found = match (file, offset, direction, asked) {
-            (Some(file), _, _, _) if is_flush => Some((file, TraceOp::Flush, 0, 0)),
-            // Where the request does not say how much, what was moved does. Without an address (SCSI's blocks may be of
-            // unknown size) it becomes a damaged row.
-            (Some(file), offset, Some(direction), asked) => {
-                let op = match direction {
-                    0 => TraceOp::Read,
-                    _ => TraceOp::Write,
-                };
-                Some((file, op, offset.unwrap_or(-1), asked.unwrap_or(moved[row])))
-            }
-            (Some(file), ..) if matches!(name, "SCSI UNMAP" | "SCSI WRITE SAME") => {
-                Some((file, TraceOp::Unmap, 0, 0))
-            }
-            _ => None,
-        };
+        let found = asked_for(batch, row, name);
         let Some((file, op, offset, asked)) = found else {
             each(TableRow::Other);
             continue;

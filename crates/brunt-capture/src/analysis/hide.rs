@@ -1,23 +1,8 @@
-//! What reports show in place of names, addresses and ids. Implemented by the trace's pseudonyms.
-
-use std::fmt::Debug;
-
-use brunt_wire::net::IpAddress;
+//! Operations and sums as a report that hides names, addresses and ids sees them.
 
 use super::OperationEvent;
-use crate::operation::{ChecksumRun, FileKey};
-
-/// Stands other things in for what identifies people and machines.
-pub trait Hide: Debug + Send {
-    /// In place of an address.
-    fn address(&self, address: IpAddress) -> IpAddress;
-    /// In place of a file's key.
-    fn file(&self, file: FileKey) -> FileKey;
-    /// In place of a name.
-    fn name(&self, name: &[u8]) -> Vec<u8>;
-    /// In place of a block's sum.
-    fn sum(&self, sum: u64) -> u64;
-}
+use crate::hide::Hide;
+use crate::operation::ChecksumRun;
 
 impl OperationEvent {
     /// The same without what identifies anybody.

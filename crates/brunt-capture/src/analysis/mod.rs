@@ -27,7 +27,6 @@ mod table;
 pub use analyse::Analyse;
 pub use event::OperationEvent;
 pub use glance::{Analysed, CaptureGlance, OperationGlance};
-pub use hide::Hide;
 pub use histogram::OperationLatency;
 pub use hot::HotLoad;
 pub(crate) use latency::bucket as latency_bucket;
@@ -39,6 +38,7 @@ pub use table::ANALYSES;
 use brunt_wire::net::{IpAddress, NextHeader};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::hide::Hide;
 use crate::ledger::Ledger;
 use crate::operation::{ChecksumRun, FileKey, Operation, Sink};
 use table::Analyses;

@@ -5,8 +5,8 @@ use brunt_lake::{Row, Words};
 use brunt_wire::net::IpAddress;
 
 use super::{Anonymizer, text};
-use crate::analysis::Hide;
 use crate::checksum::{BLOCK_BYTES, sum};
+use crate::hide::Hide;
 use crate::key::{FileKey, leads_on};
 
 /// What stands in the tables for names, addresses and ids: themselves, or pseudonyms.

@@ -119,20 +119,9 @@ impl Analysis {
             .iter()
             .map(|(_, p)| ((p.client(), p.file), p.load, None))
             .collect();
-        let directories = directories(hot);
-        let directory_count = match hot.files.evicted().0 {
-            0 => (directories.len() as u64, CountKind::Exact),
-            _ => (directories.len() as u64, CountKind::AtLeast),
-        };
         let duration_s = all.rates.duration_s();
         let operations = all.mix.calls();
-        let per_second = |amount: f64| {
-            if duration_s > 0.0 {
-                amount / duration_s
-            } else {
-                0.0
-            }
-        };
+        let per_second = |amount| per_second(amount, duration_s);
         Report {
             start_ns: all.rates.start_ns(),
             duration_s,
@@ -151,9 +140,13 @@ impl Analysis {
                 hot.files.evicted().0,
                 |key| hot.path(key),
             ),
-            directories: rank(directories, directory_count, &hot.total, 0, |key| {
-                hot.path(key)
-            }),
+            directories: rank(
+                directories(hot),
+                directory_count(hot),
+                &hot.total,
+                0,
+                |key| hot.path(key),
+            ),
             clients: rank(
                 clients,
                 hot.client_count(),
@@ -175,6 +168,24 @@ impl Analysis {
             further: all.rows(),
         }
     }
+}
+
+/// A rate; zero of no time.
+fn per_second(amount: f64, duration_s: f64) -> f64 {
+    if duration_s > 0.0 {
+        amount / duration_s
+    } else {
+        0.0
+    }
+}
+
+/// How many directories there are; files that were forgotten may have been in others.
+fn directory_count(hot: &Hot) -> (u64, CountKind) {
+    let kind = match hot.files.evicted().0 {
+        0 => CountKind::Exact,
+        _ => CountKind::AtLeast,
+    };
+    (directories(hot).len() as u64, kind)
 }
 
 /// Directories with what is done to the files directly in them.
