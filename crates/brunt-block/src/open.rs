@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use brunt_core::device_url::{MASK, is_secret_key, split_options, without_secrets};
 use brunt_core::units::{format_duration, parse_duration, parse_size};
 
 use crate::Backend;
@@ -101,11 +102,21 @@ impl UrlOptions {
     fn parse(text: &str, layers: &[LayerEntry]) -> Result<UrlOptions, OpenError> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').ok_or_else(|| OpenError::BadValue {
-                option: pair.to_string(),
-                value: String::new(),
-                wanted: format!("options are written key=value, as in {pair}=yes"),
-            })?;
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(match pairs.last() {
+                    // The rest of the secret stays out of the message.
+                    Some((key, _)) if is_secret_key(key) => bad_value(
+                        key,
+                        MASK,
+                        "a secret in a URL cannot contain '&'; pass it in the environment",
+                    ),
+                    _ => bad_value(
+                        pair,
+                        "",
+                        &format!("options are written key=value, as in {pair}=yes"),
+                    ),
+                });
+            };
             let is_layer = layers.iter().any(|layer| layer.name == key);
             if !is_layer && pairs.iter().any(|(known, _)| known == key) {
                 return Err(OpenError::RepeatedOption(key.to_string()));
@@ -254,21 +265,6 @@ pub fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
     (!host.is_empty()).then(|| (host.to_string(), port))
 }
 
-/// What stands before a URL's options, and they.
-pub(crate) fn split_options(text: &str) -> (&str, &str) {
-    // Options of a device in brackets are its own.
-    let outside = if text.ends_with(']') {
-        None
-    } else {
-        Some(text.rfind(']').map_or(0, |at| at + 1))
-    };
-    match outside.and_then(|from| Some(from + text[from..].rfind('?')?)) {
-        // A path may have a question mark of its own; options have an equals sign.
-        Some(at) if text[at..].contains('=') => (&text[..at], &text[at + 1..]),
-        _ => (text, ""),
-    }
-}
-
 /// A URL taken apart: whose it is, and what it says to it and to the layers on it.
 pub(crate) struct Parsed<'a> {
     pub entry: BackendEntry,
@@ -302,7 +298,8 @@ pub(crate) fn parse<'a>(
     let (argument, entry) = entry_of(text, place, tables)?;
     if argument.is_empty() {
         return Err(OpenError::Refused(format!(
-            "'{text}' names nothing; write for example {}",
+            "'{}' names nothing; write for example {}",
+            without_secrets(text),
             entry.example
         )));
     }
@@ -369,7 +366,7 @@ fn entry_of<'a>(
         // A file of that very name, colon and all.
         None if std::path::Path::new(place).exists() => Ok((place, path)),
         None => Err(OpenError::UnknownBackend {
-            url: text.to_string(),
+            url: without_secrets(text),
             scheme: scheme.to_string(),
             known: tables
                 .backends

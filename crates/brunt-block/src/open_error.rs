@@ -8,6 +8,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
+use brunt_core::device_url::without_secrets;
 use brunt_core::units::UnitError;
 
 use crate::error::DeviceError;
@@ -52,7 +53,7 @@ pub enum OpenError {
     #[error(transparent)]
     Unit(#[from] UnitError),
     /// The operating system said no.
-    #[error("{what} {}: {source}", path.display())]
+    #[error("{what} {}: {source}", without_secrets(&path.to_string_lossy()))]
     Os {
         /// "cannot open", for example.
         what: &'static str,

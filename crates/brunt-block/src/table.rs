@@ -14,6 +14,8 @@
 
 use std::sync::Arc;
 
+use brunt_core::device_url::without_secrets;
+
 use crate::backends::{array, file, join, memory, null, tcp};
 use crate::layers::{delayed, fault, retry, stics};
 use crate::open::{self, Parsed, Tables};
@@ -131,7 +133,7 @@ pub fn foresee_url_with(
     for (layer, value) in layers {
         stand_in = layer.foresee.unwrap_or(layer.wrap)(stand_in, &value)?;
     }
-    let (name, info) = (text.trim().to_string(), stand_in.info().clone());
+    let (name, info) = (without_secrets(text.trim()), stand_in.info().clone());
     Ok(Some(DeviceInfo {
         name,
         read_only: info.read_only || known.read_only,

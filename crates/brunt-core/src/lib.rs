@@ -1,5 +1,5 @@
 //! What every crate of Brunt shares: units as people write them, the clock, seeded
-//! random numbers, histograms, sketches of what is distinct, locks of files. No I/O beyond these locks and reading the
+//! random numbers, histograms, the parts of device URLs, sketches of what is distinct, locks of files. No I/O beyond these locks and reading the
 //! clock and what this process used; no knowledge of storage.
 #![deny(unsafe_code)]
 
@@ -7,6 +7,7 @@
 pub mod clock;
 #[allow(unsafe_code, reason = "getrusage and wait4")]
 pub mod cost;
+pub mod device_url;
 mod file_lock;
 pub mod histogram;
 #[allow(

@@ -263,7 +263,11 @@ fn authority_params() -> Result<CertificateParams, rcgen::Error> {
     Ok(params)
 }
 
-fn read_private(path: &Path) -> Result<Vec<u8>, IdentityError> {
+/// Reads a file that holds a secret, up to 64 KiB.
+///
+/// # Errors
+/// It cannot be read, or others than its owner may read it.
+pub fn read_private(path: &Path) -> Result<Vec<u8>, IdentityError> {
     let io = |source| IdentityError::Io {
         path: path.to_path_buf(),
         source,

@@ -56,7 +56,7 @@ pub use fleet::{
     FarRole, FarRoleError, FaultEnd, Fleet, FleetError, HostBridgeError, HostLoad, HostPlace,
     HostedTarget, HostedUrl, Lane, SILENCE_MAX, TargetUrl, WatchEnd, WatchTask,
 };
-pub use identity::{Authority, Identity, IdentityError};
+pub use identity::{Authority, Identity, IdentityError, read_private};
 pub use lines::keep_lines;
 pub use listen::{AgentListener, ListenStats};
 pub use name::clock_name;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brunt_core::Nanos;
+use brunt_core::device_url::text_without_secrets;
 use brunt_probe::Probes;
 use brunt_result::choice::{PageCache, RingChoice, RingMode, RingTrial};
 use brunt_result::event::{ClockName, Envelope, Event, Sample};
@@ -15,7 +16,6 @@ use brunt_result::message::{
     Assignment, FailureKind, FrameError, FromHost, HostFault, HostFaultFailure, HostReady, Moment,
     Proof, RecordEnd, RoleNews, RoleOrder, ToHost, VERSION, WatchReport,
 };
-use brunt_result::secrets::without_secrets;
 use brunt_result::{Interval, Outcome, RequestRecord};
 
 use crate::ClockRound;
@@ -539,7 +539,7 @@ pub(crate) fn plain_list(texts: &[String]) -> Vec<String> {
 
 /// A text for people's terminals and results: short, without passwords, and without what would move cursors.
 pub(crate) fn plain(text: &str) -> String {
-    without_secrets(text)
+    text_without_secrets(text)
         .chars()
         .filter(|one| !one.is_control())
         .take(TEXT_CHARS_MAX)

@@ -30,7 +30,6 @@ pub mod op;
 pub mod probe;
 pub mod record;
 pub mod replay;
-pub mod secrets;
 pub mod service;
 pub mod statistics;
 pub mod summary;

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use brunt_core::device_url;
 use brunt_study::experiment::FileError;
 use clap::{Arg, ArgAction, ArgMatches};
 use indicatif::ProgressBar;
@@ -338,13 +339,17 @@ pub fn main() -> ExitCode {
                 above: Arc::default(),
                 listener: Arc::default(),
             };
-            let what = error.to_string();
-            let what = what
+            let shown = without_secrets_of_arguments(&error.to_string());
+            let what = shown
                 .lines()
                 .next()
                 .unwrap_or_default()
                 .trim_start_matches("error: ");
             output.object(&json!({ "error": what, "advice": "try --help" }));
+            if error.use_stderr() && shown != error.to_string() {
+                let _ = write!(io::stderr(), "{shown}");
+                std::process::exit(error.exit_code());
+            }
             error.exit()
         });
     let json = matches.get_flag("json");
@@ -372,6 +377,18 @@ pub fn main() -> ExitCode {
             ExitCode::from(failure.status)
         }
     }
+}
+
+/// A message about the command line, which may quote a word of it that is a URL with a password.
+fn without_secrets_of_arguments(text: &str) -> String {
+    let words = std::env::args_os().filter_map(|word| word.into_string().ok());
+    words.fold(
+        text.to_string(),
+        |text, word| match device_url::without_secrets(&word) {
+            shown if shown == word => text,
+            shown => text.replace(&word, &shown),
+        },
+    )
 }
 
 /// Listens where `what` is to be served; nobody is answered yet. `None` where nobody asked for it.

@@ -9,6 +9,7 @@ use brunt_block::open::BackendEntry;
 use brunt_block::signature::{self, Detector, LookError, Looked};
 use brunt_block::table::{Permit, open_url_permitted};
 use brunt_block::{Backend, OpenError, open_url_with};
+use brunt_core::device_url::without_secrets;
 use brunt_host::AllowList;
 
 use crate::cli::{Failure, Output};
@@ -73,7 +74,7 @@ pub fn open_failure(error: &OpenError, what: String) -> Failure {
         OpenError::Os { path, source, .. } => match source.kind() {
             ErrorKind::NotFound => Failure::usage(what).advise(format!(
                 "give the path of an existing file, or create one: {}?size=1GiB&create=yes",
-                path.display()
+                without_secrets(&path.to_string_lossy())
             )),
             ErrorKind::PermissionDenied => Failure::usage(what).advise(
                 "run as a user with access to it, or change its permissions with chmod or chown",

@@ -1,6 +1,6 @@
 //! A mistake in an experiment file: its location and what would be right.
 //!
-//! The rule: every message has a line, as close to the mistake as possible.
+//! The rule: every message has a line, as close to the mistake as possible, and no secret of the file.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,21 @@ use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 
+use super::secrets::Concealed;
+
 /// A mistake in an experiment file, ready to be shown with its line.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct FileError {
     what: String,
     help: Option<String>,
+    /// Without secrets.
     source_code: NamedSource<String>,
+    /// In that text.
     span: Option<Range<usize>>,
+    /// In the user's text.
+    line: usize,
+    places: Option<[(usize, usize); 2]>,
 }
 
 impl Diagnostic for FileError {
@@ -41,10 +48,7 @@ impl Diagnostic for FileError {
 impl FileError {
     /// The line, from 1.
     pub fn line(&self) -> usize {
-        line(
-            self.source_code.inner(),
-            self.span.as_ref().map_or(0, |span| span.start),
-        )
+        self.line
     }
 
     /// The file that it is in: the experiment's, or one that it includes.
@@ -55,12 +59,7 @@ impl FileError {
     /// Where it begins and ends: line and column from 1, columns in units of UTF-16, as browsers and editors count. `None`
     /// where the file has no such place.
     pub fn places(&self) -> Option<[(usize, usize); 2]> {
-        let (span, text) = (self.span.as_ref()?, self.source_code.inner());
-        Some([span.start, span.end].map(|at| {
-            let before = text.get(..at).unwrap_or(text);
-            let start = before.rfind('\n').map_or(0, |end| end + 1);
-            (line(text, at), before[start..].encode_utf16().count() + 1)
-        }))
+        self.places
     }
 
     /// `file:line: what`, for terminals and logs without graphics.
@@ -240,12 +239,25 @@ impl<'a> Source<'a> {
         let file = self.file(span.as_ref().map_or(0, |span| span.start));
         let span =
             span.map(|span| span.start - file.base..(span.end - file.base).min(file.text.len()));
-        let source_code = NamedSource::new(&file.name, file.text.to_string()).with_language("toml");
+        let shown = Concealed::of(file.text);
+        let places = span.as_ref().map(|span| {
+            [span.start, span.end].map(|at| {
+                let before = file.text.get(..at).unwrap_or(file.text);
+                let start = before.rfind('\n').map_or(0, |end| end + 1);
+                let column = before[start..].encode_utf16().count() + 1;
+                (line(file.text, at), column)
+            })
+        });
+        let line = places.map_or(1, |[(line, _), _]| line);
+        let span = span.map(|span| shown.place(span.start)..shown.place(span.end));
+        let source_code = NamedSource::new(&file.name, shown.text.clone()).with_language("toml");
         Box::new(FileError {
-            what,
-            help,
+            what: shown.message(&what),
+            help: help.map(|help| shown.message(&help)),
             source_code,
             span,
+            line,
+            places,
         })
     }
 

@@ -19,6 +19,7 @@ mod own_targets;
 mod plan;
 mod precision;
 mod replays;
+mod secrets;
 mod service_hosts;
 mod services;
 mod summary;
@@ -29,14 +30,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use brunt_block::{Congestion, CongestionError};
-use brunt_core::Span;
+use brunt_core::{Span, device_url};
 use brunt_load::Workload;
 use brunt_load::file::FileSystemLoad;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::role::{Serve, TARGET_NAME};
-pub use brunt_result::secrets::without_secrets;
 pub use elsewhere::OnHostFailure;
 pub use fault::FAULTS_MAX;
 pub use include::{COLLECTED, DEPTH_MAX, FILES_MAX, Include, IncludeWith, Includes};
@@ -48,6 +48,7 @@ pub(crate) use mistake::tests::{assert_mistake, assert_mistake_at, changed};
 pub use mistake::{FileError, mistake_in, read_toml};
 pub use plan::{Plan, PlanError, Point, Sweep};
 pub use precision::{Precision, PrecisionGoal};
+pub use secrets::toml_without_secrets;
 pub use services::{
     SERVICES_MAX, ServiceCircle, ServiceCommand, ServiceEntry, ServiceLimits, ServicePlace,
     ServiceReady,
@@ -376,7 +377,7 @@ impl Experiment {
     pub fn without_secrets(mut self) -> Experiment {
         let urls = self.targets.values_mut().map(|target| &mut target.url);
         urls.chain(&mut self.allow_overwrite)
-            .for_each(|url| *url = without_secrets(url));
+            .for_each(|url| *url = device_url::without_secrets(url));
         self
     }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use brunt_block::Congestion;
+use brunt_core::device_url::without_secrets;
 use brunt_load::block::workload::Arrival;
 use brunt_load::file::{FileLoad, FileSystemLoad};
 use brunt_load::replay::ReplayLoad;
@@ -18,7 +19,7 @@ use brunt_result::experiment::{
 
 use crate::host::HostName;
 
-use super::{Experiment, Sweep, Target, TogetherEntry, without_secrets};
+use super::{Experiment, Sweep, Target, TogetherEntry, toml_without_secrets};
 
 impl Experiment {
     /// What results say of it.
@@ -60,7 +61,7 @@ impl Experiment {
                 .collect(),
             workloads,
             congestion: self.congestion_summary(),
-            toml: without_secrets(&self.clone().without_secrets().written_out()),
+            toml: toml_without_secrets(&self.written_out()),
         }
     }
 

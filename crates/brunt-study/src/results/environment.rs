@@ -10,7 +10,7 @@ use brunt_result::experiment::TargetKind;
 use brunt_result::summary::Summary;
 use brunt_result::tables::environment::append as tell_row;
 
-use crate::experiment::without_secrets;
+use crate::experiment::toml_without_secrets;
 
 /// Everything known. `text` is the experiment as its user wrote it.
 pub fn append(rows: &mut Batch, summary: &Summary, text: &str) {
@@ -20,7 +20,7 @@ pub fn append(rows: &mut Batch, summary: &Summary, text: &str) {
     let experiment = &summary.experiment;
     tell("experiment", "name", &experiment.name);
     tell("experiment", "seed", &experiment.seed.to_string());
-    tell("experiment", "text", &without_secrets(text));
+    tell("experiment", "text", &toml_without_secrets(text));
     if let Some(congestion) = &experiment.congestion {
         tell("experiment", "congestion_control", &congestion.algorithm);
         tell(

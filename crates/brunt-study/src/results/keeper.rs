@@ -30,6 +30,9 @@ use super::{Trouble, environment as gathered};
 const TICK: Duration = Duration::from_millis(100);
 /// Rows of small tables wait no longer than this, and a look, for a file.
 const AGE_MIN: Duration = Duration::from_millis(900);
+/// Single requests wait no longer than this for a file, however many there are. With the time that workers keep them,
+/// a run that is killed loses less than the last second of them.
+const REQUESTS_AGE_MAX: Duration = Duration::from_millis(500);
 /// Samples from before a run's start that are held until it is known; older ones go first.
 const SAMPLES_MAX: usize = 4096;
 
@@ -86,15 +89,15 @@ impl Keeper {
     /// With empty tables.
     pub fn create(folder: &Path, text: &str, trouble: Trouble) -> io::Result<Keeper> {
         let room = Room::take(folder)?;
-        let create = |table| {
-            TableWriter::create(
-                folder,
-                table,
-                WriterOptions {
-                    age_min: AGE_MIN,
-                    ..WriterOptions::default()
-                },
-            )
+        let create = |table: &'static Table| {
+            let mut options = WriterOptions {
+                age_min: AGE_MIN,
+                ..WriterOptions::default()
+            };
+            if table.name == requests::TABLE.name {
+                (options.age_min, options.age_max) = (REQUESTS_AGE_MAX, REQUESTS_AGE_MAX);
+            }
+            TableWriter::create(folder, table, options)
         };
         let tables = TABLES
             .iter()

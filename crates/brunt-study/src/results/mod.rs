@@ -5,6 +5,7 @@
 //! passes them to a bounded queue. If that stays full, workers eventually wait, and `runs.recording_wait_ns`
 //! has the total.
 
+mod claim;
 mod environment;
 mod keeper;
 mod room;
@@ -18,6 +19,7 @@ use std::thread::JoinHandle;
 use brunt_result::event::Event;
 
 use crate::observe::Observer;
+pub use claim::{ClaimError, ClaimedFolder, make_private};
 use keeper::Keeper;
 
 /// Events on their way to the writing thread. An interval is a megabyte, 4096 requests a third of one.

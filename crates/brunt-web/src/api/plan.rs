@@ -3,7 +3,8 @@
 //!
 //! The rule: no secrets. URLs are those that results show.
 
-use brunt_study::experiment::{Experiment, Plan, without_secrets};
+use brunt_core::device_url::without_secrets;
+use brunt_study::experiment::{Experiment, Plan};
 use brunt_study::host::HostName;
 use serde::Serialize;
 use serde_json::Value;

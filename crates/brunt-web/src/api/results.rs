@@ -15,6 +15,7 @@ use brunt_report::experiment;
 use brunt_report::html::render;
 use brunt_result::summary::{self, Summary};
 use brunt_result::tables::runs;
+use brunt_study::results::make_private;
 use serde::Serialize;
 
 /// The file of an experiment that was started here, without secrets.
@@ -101,7 +102,13 @@ impl ResultsFolder {
     /// # Errors
     /// It cannot be made.
     pub fn open(path: &Path) -> io::Result<ResultsFolder> {
-        std::fs::create_dir_all(path)?;
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        match make_private(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
         Ok(ResultsFolder {
             path: path.canonicalize()?,
             known: Mutex::default(),
@@ -213,7 +220,7 @@ impl ResultsFolder {
                 format!("{slug}-{number}")
             };
             let folder = self.path.join(&id);
-            match std::fs::create_dir(&folder) {
+            match make_private(&folder) {
                 Ok(()) => return Ok((id, folder)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),

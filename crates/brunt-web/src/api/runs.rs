@@ -19,7 +19,7 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use brunt_study::experiment::without_secrets;
+use brunt_study::experiment::toml_without_secrets;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::results::{EXPERIMENT_FILE, ResultsFolder};
@@ -215,7 +215,7 @@ impl ServedRuns {
         experiment: &CheckedExperiment,
     ) -> Result<(PassingFile, UnixStream, Child), ServedStartError> {
         let system = |what| move |source| ServedStartError::System { what, source };
-        let kept = without_secrets(&experiment.text);
+        let kept = toml_without_secrets(&experiment.text);
         std::fs::write(folder.join(EXPERIMENT_FILE), kept)
             .map_err(system("keep the experiment"))?;
         let file = PassingFile(results.join(format!(".{id}.toml")));

@@ -4,13 +4,15 @@
 //! The rule: mistakes are still answered here. This process waits until the other has begun or failed, and says which.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use brunt_result::summary;
+use brunt_study::results::ClaimedFolder;
 use brunt_web::api::{OUTPUT_FILE, PROGRESS_FILE};
 use rustix::process::{Pid, Signal, kill_process, setsid};
 use serde_json::json;
@@ -21,21 +23,22 @@ use crate::cli::{Done, Failure, Output};
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Starts the experiment that the command line names in a process that outlives the terminal; its results go to `folder`.
-pub(super) fn start(folder: &Path, output: &Output) -> Done {
+pub(super) fn start(claimed: ClaimedFolder, output: &Output) -> Done {
     let failed = |what: &str, error: io::Error| Failure::failed(format!("{what}: {error}"));
-    std::fs::create_dir_all(folder)
-        .map_err(|error| failed(&folder.display().to_string(), error))?;
+    let folder = &claimed.path().to_path_buf();
     let file = |name: &str| {
         let path = folder.join(name);
-        File::create(&path).map_err(|error| failed(&path.display().to_string(), error))
+        private_file(&path).map_err(|error| failed(&path.display().to_string(), error))
     };
+    let (stdout, stderr) = (file(OUTPUT_FILE)?, file(PROGRESS_FILE)?);
     let program =
         std::env::current_exe().map_err(|error| failed("cannot find this program", error))?;
     let mut child = Command::new(program)
         .args(arguments(std::env::args_os().skip(1), folder))
-        .stdin(Stdio::null())
-        .stdout(file(OUTPUT_FILE)?)
-        .stderr(file(PROGRESS_FILE)?)
+        // With the folder's lock, which lasts as long as that process.
+        .stdin(claimed.hand_over().map_or_else(Stdio::null, Stdio::from))
+        .stdout(stdout)
+        .stderr(stderr)
         .spawn()
         .map_err(|error| failed("cannot start this program again", error))?;
     wait_for_begin(&mut child, folder, output)?;
@@ -54,6 +57,16 @@ pub(super) fn start(folder: &Path, output: &Output) -> Done {
         "progress": folder.join(PROGRESS_FILE),
     }));
     Ok(())
+}
+
+/// Empties or makes a file that only its owner can read: progress has the address of the live page, with its token.
+fn private_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).mode(0o600).open(path)?;
+    // Before anything is in it, if it is an old one.
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.set_len(0)?;
+    Ok(file)
 }
 
 /// The other side: from here on it has no terminal.

@@ -334,7 +334,7 @@ impl Replay {
             .iter()
             .chain(self.devices.iter().map(|route| &route.url));
         for url in urls {
-            let name = brunt_study::experiment::without_secrets(url);
+            let name = brunt_core::device_url::without_secrets(url);
             match targets.iter().find(|known| known.name == name) {
                 None => targets.push(ReplayTarget {
                     name,
@@ -378,7 +378,7 @@ impl Replay {
                 .map(|route| {
                     (
                         route.device,
-                        brunt_study::experiment::without_secrets(&route.url),
+                        brunt_core::device_url::without_secrets(&route.url),
                     )
                 })
                 .collect(),

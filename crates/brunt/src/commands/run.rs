@@ -12,7 +12,7 @@ use brunt_host::{Fleet, Lane};
 use brunt_lab::ServiceFolder;
 use brunt_load::LoadError;
 use brunt_probe::{Prober, Watch, Watching};
-use brunt_result::summary::{self, Summary};
+use brunt_result::summary::Summary;
 use brunt_study::device_probing::DeviceProbing;
 use brunt_study::experiment::{Experiment, FileError, Plan};
 use brunt_study::fault::FaultSchedule;
@@ -25,7 +25,7 @@ use brunt_study::lab::BuiltLab;
 use brunt_study::noise::NoiseWatch;
 use brunt_study::observe::Observer;
 use brunt_study::probing::Probing;
-use brunt_study::results::Results;
+use brunt_study::results::{ClaimError, ClaimedFolder, Results};
 use brunt_study::role::{self, Role, Roles, ServingHost};
 use brunt_study::service::{ServiceGround, Services};
 use brunt_study::study::{Study, StudyError, table};
@@ -138,23 +138,24 @@ impl Subcommand for Run {
             self.served_as.as_deref().unwrap_or(&self.experiment),
         )?;
         let mut plan = experiment.plan();
-        let folder = self.out.unwrap_or_else(|| free_folder(&self.experiment));
-        let taken = folder.join(summary::FILE_NAME).exists();
         if let Some(how) = self.check {
+            let folder = self.out.clone();
+            let folder = folder.unwrap_or_else(|| free_folder(&self.experiment));
             return run_check::check(&experiment, &mut plan, how, &folder, output);
         }
-        if taken {
-            let what = format!("{} holds results already", folder.display());
-            return Err(
-                Failure::usage(what).advise("choose another folder with --out, or move these away")
-            );
-        }
+        let claimed = match &self.out {
+            Some(folder) if self.detached => Ok(ClaimedFolder::inherited(folder)),
+            Some(folder) => ClaimedFolder::of(folder),
+            None => ClaimedFolder::first_free(folder_names(&self.experiment)),
+        };
+        let claimed = claimed.map_err(not_claimed)?;
         if self.detach {
-            return detach::start(&folder, output);
+            return detach::start(claimed, output);
         }
         if self.detached {
             detach::leave_terminal();
         }
+        let folder = claimed.path();
         let hosts = experiment.hosts().map_err(Failure::usage)?;
         let at = WatchedAt {
             metrics: self.metrics,
@@ -162,13 +163,13 @@ impl Subcommand for Run {
         };
         let (lab, sockets, scratch) = enter(&experiment, &hosts, at)?;
         let version = env!("CARGO_PKG_VERSION");
-        let sketch = || LivePlan::of(&experiment, &plan, version, &folder);
+        let sketch = || LivePlan::of(&experiment, &plan, version, folder);
         let on_terminal = self.dashboard && dashboard::can_draw();
         let shown = live::Shown {
             for_server: self.served_as.is_some(),
             on_terminal,
         };
-        let live = live::open(shown, sockets.live, &folder, output, sketch)?;
+        let live = live::open(shown, sockets.live, folder, output, sketch)?;
         let format = self.output_format;
         let lab = lab.as_ref();
         let ground = Ground {
@@ -181,7 +182,7 @@ impl Subcommand for Run {
             experiment,
             text,
             plan,
-            folder: &folder,
+            folder,
             ground,
             format,
         };
@@ -189,7 +190,7 @@ impl Subcommand for Run {
             entered.carry_out(sockets.metrics, live, ending, output)
         };
         let (summary, fio) = live::shown(live, carry_out)?;
-        print(&summary, fio, &folder, output)?;
+        print(&summary, fio, folder, output)?;
         match &summary.trouble {
             None => Ok(()),
             Some(trouble) => Err(Failure::failed(format!("incomplete: {trouble}"))
@@ -247,7 +248,7 @@ impl Entered<'_> {
             services,
         } = opened;
         let services_by_name = services.as_ref().map(Services::by_name).unwrap_or_default();
-        // What does not fit is refused before there is a folder for results.
+        // What does not fit is refused before the folder has results.
         run_check::fit_opened(&plan, &targets)?;
         let fleet = plan.fleet.as_ref();
         let faults = match experiment.fault.is_empty() {
@@ -264,8 +265,6 @@ impl Entered<'_> {
                 .map_err(Failure::usage)?,
             ),
         };
-        std::fs::create_dir_all(folder)
-            .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
         let watch = Watch::default();
         let mut hooks = RunHooks::new();
         let points = lab.map_or_else(Vec::new, |_| experiment.points());
@@ -672,12 +671,25 @@ pub(super) fn whole(name: &str, text: String) -> Result<(Experiment, String), Bo
 
 /// Beside the experiment, without touching earlier results.
 fn free_folder(experiment: &Path) -> PathBuf {
+    folder_names(experiment)
+        .find(|folder| !folder.exists())
+        .expect("numbers do not end")
+}
+
+fn folder_names(experiment: &Path) -> impl Iterator<Item = PathBuf> {
     let first = experiment.with_extension("results");
     let later = (2..).map(|number| experiment.with_extension(format!("{number}.results")));
-    std::iter::once(first)
-        .chain(later)
-        .find(|folder| !folder.join(summary::FILE_NAME).exists())
-        .expect("numbers do not end")
+    std::iter::once(first).chain(later)
+}
+
+fn not_claimed(error: ClaimError) -> Failure {
+    match &error {
+        ClaimError::HasResults(_) => {
+            Failure::usage(&error).advise("choose another folder with --out, or move these away")
+        }
+        ClaimError::InUse(_) => Failure::usage(&error).advise("choose another folder with --out"),
+        ClaimError::Io { .. } => Failure::failed(&error),
+    }
 }
 
 /// A target's URL, and the process that serves it where the experiment has one: on the target's host.

@@ -49,6 +49,7 @@ mod reference;
 mod replay;
 mod results;
 mod run;
+mod secrets;
 mod serve;
 mod serve_page;
 mod services;

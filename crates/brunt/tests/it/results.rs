@@ -486,6 +486,46 @@ fn a_short_run_that_is_killed_has_its_intervals() {
     assert_eq!(summary(&out)["complete"], false);
 }
 
+/// Single requests are not kept back until there are many of them.
+#[test]
+fn a_killed_run_has_its_requests_at_a_low_rate() {
+    let _alone = alone();
+    let folder = TempDir::new("results-kill-requests");
+    let experiment = write(
+        &folder,
+        r#"
+        name = "killed slowly"
+        repetitions = 1
+        [targets.nothing]
+        url = "memory:64MiB"
+        [workloads.few]
+        arrival = { kind = "open", rate = 50 }
+        record_requests = true
+        stop = { time = "10m" }
+        "#,
+    );
+    let out = folder.join("out");
+    let mut run = brunt()
+        .arg("run")
+        .arg(&experiment)
+        .arg("--out")
+        .arg(&out)
+        .spawn()
+        .expect("it starts");
+    let times = || column(&out, &requests::TABLE, "intended_ns");
+    eventually("a folder", 60, || out.join("summary.json").exists());
+    eventually("some requests", 60, || times().len() > 50);
+    run.kill().expect("a process of ours");
+    run.wait().expect("it ends");
+    let intervals = column(&out, &intervals::TABLE, "end_ns");
+    let (last, end) = (times().into_iter().max(), intervals.into_iter().max());
+    // Intervals are a second long and written within another one.
+    assert!(
+        last.unwrap() > end.unwrap() - 1_000_000_000,
+        "{last:?} of {end:?}"
+    );
+}
+
 /// A full disk ends the experiment with status 1 and a clear word, and keeps what was
 /// measured: every request of which the observer was told is on disk, and the summary says what
 /// happened.

@@ -2,7 +2,9 @@
 //! with a file. Judged by libiscsi's tools.
 
 use crate::support;
+use std::fs::Permissions;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use crate::support::controlled::ControlledTarget;
@@ -21,6 +23,7 @@ fn several_targets_from_a_file() {
     let folder = TempDir::new("targets");
     let secret = folder.join("secret.txt");
     std::fs::write(&secret, "alice:alicesecret12\n").unwrap();
+    std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
     let file = folder.join("targets.toml");
     let text = format!(
         "[[portal]]\nlisten = \"127.0.0.1:0\"\n\

@@ -30,6 +30,7 @@ mod xor;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use brunt_core::device_url::split_options;
 use brunt_core::units::{format_size, parse_size};
 
 pub use layout::Level;
@@ -39,9 +40,7 @@ pub use state::{
 };
 
 use crate::control::{Controllable, Handles};
-use crate::open::{
-    BackendEntry, NESTING_MAX, OpenError, Opened, UrlOptions, bad_value, split_options,
-};
+use crate::open::{BackendEntry, NESTING_MAX, OpenError, Opened, UrlOptions, bad_value};
 use crate::{Backend, Device, DeviceInfo, Ring};
 use layout::Layout;
 

@@ -194,6 +194,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
                 self.slots.all[request.tag as usize].sent = now;
             }
             self.tally.flush_log(recorder, self.slots.len());
+            self.tally.flush_old_log(recorder, now);
             if self.tally.began == Nanos::MAX && now >= self.phase.start {
                 self.tally.began = now;
             }

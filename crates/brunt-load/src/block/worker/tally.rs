@@ -20,6 +20,9 @@ use crate::record::{Recorder, kind_of};
 
 /// Requests in the log before the recorder gets them.
 const LOG_REQUESTS: usize = 4096;
+/// A request in the log waits no longer than this for the recorder, however few there are: a run that is killed loses
+/// those in the log.
+const LOG_AGE_MAX: Duration = Duration::from_millis(250);
 /// Operations that devices know.
 const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Unmap, Op::WriteZeroes];
 
@@ -38,6 +41,8 @@ pub(super) struct Tally {
     interval: Option<Duration>,
     interval_end: Nanos,
     log: Option<Vec<RequestRecord>>,
+    /// When the log is handed on next if it does not fill up before.
+    log_due: Nanos,
 }
 
 /// When a request was made, sent and done, and how often it was sent again.
@@ -80,6 +85,7 @@ impl Tally {
             interval,
             interval_end: Nanos::MAX,
             log: log.then(|| Vec::with_capacity(LOG_REQUESTS)),
+            log_due: Nanos(0),
         }
     }
 
@@ -279,6 +285,15 @@ impl Tally {
         {
             recorder.requests(log);
             log.clear();
+        }
+    }
+
+    /// Hands the log on if its requests have waited long enough.
+    #[inline]
+    pub(super) fn flush_old_log(&mut self, recorder: &mut dyn Recorder, now: Nanos) {
+        if self.log.is_some() && now >= self.log_due {
+            self.flush_log(recorder, LOG_REQUESTS);
+            self.log_due = now.after(LOG_AGE_MAX);
         }
     }
 

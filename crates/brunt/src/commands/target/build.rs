@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use brunt_host::read_private;
 use brunt_iscsi::chap::{ChapUser, Credentials};
 use brunt_iscsi::scsi::{AccessState, Alua, LogicalUnit, PortGroup};
 use brunt_iscsi::target_node::{Portal, TargetConfig, chap_user};
@@ -208,9 +209,12 @@ fn chap_pair(chap: &str, mutual: Option<&str>) -> Result<ChapUser, Failure> {
 /// Parses `USER:SECRET`, `@FILE` or `env:VARIABLE`. Errors never include the secret.
 fn credentials(text: &str) -> Result<Credentials, Failure> {
     let (found, place) = if let Some(path) = text.strip_prefix('@') {
-        let content = std::fs::read_to_string(path).map_err(|error| {
-            Failure::usage(format!("cannot read the CHAP secret from {path}: {error}"))
-        })?;
+        let wrong = |error: &dyn std::fmt::Display| {
+            Failure::usage(format!("cannot read the CHAP secret: {error}"))
+        };
+        let content = read_private(Path::new(path)).map_err(|error| wrong(&error))?;
+        let content =
+            String::from_utf8(content).map_err(|_| wrong(&format_args!("{path}: not UTF-8")))?;
         (
             content.trim_end_matches(['\n', '\r']).to_string(),
             format!(" in the file {path}"),

@@ -165,7 +165,7 @@ impl super::Subcommand for Target {
         ),
         (
             "brunt target --lun memory:1GiB --chap @secret.txt --portal 0.0.0.0:3260",
-            "require CHAP from initiators on the network; secret.txt contains USER:SECRET",
+            "require CHAP from initiators on the network; secret.txt contains USER:SECRET and has mode 600",
         ),
         (
             "brunt target --lun disk.img --nbd 127.0.0.1:10809",

@@ -1,0 +1,338 @@
+//! Where the options of a device URL begin, and which parts of it are secret. The parser (`brunt-block`) and everything
+//! that shows or keeps URLs use the same rules, so that a secret that can be used can also be left out.
+//!
+//! The rule: in doubt, a text counts as secret. A masked host name is a nuisance, a printed password is a leak.
+
+use std::ops::Range;
+
+/// What is shown in place of a secret.
+pub const MASK: &str = "***";
+/// See [`is_sought`].
+const SOUGHT_BYTES_MIN: usize = 6;
+
+/// What precedes a device URL's options, and the options. Options of a device in brackets are its own.
+pub fn split_options(text: &str) -> (&str, &str) {
+    let outside = if text.ends_with(']') {
+        None
+    } else {
+        Some(text.rfind(']').map_or(0, |at| at + 1))
+    };
+    match outside.and_then(|from| Some(from + text[from..].rfind('?')?)) {
+        // A path may have a question mark of its own; options have an equals sign.
+        Some(at) if text[at..].contains('=') => (&text[..at], &text[at + 1..]),
+        _ => (text, ""),
+    }
+}
+
+/// Whether the value of this option of a URL, or of this key of a file, is a secret.
+pub fn is_secret_key(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    key.ends_with("chap")
+        || ["password", "passwd", "secret", "token"]
+            .iter()
+            .any(|word| key.contains(word))
+}
+
+/// The secret parts of a device URL, in order: the password of a login, also if the scheme is misspelt, the values of
+/// options such as `target_password`, and those of devices in brackets.
+pub fn secrets(url: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    find(url, 0, &mut found);
+    merged(found)
+}
+
+/// The URL with each secret replaced by [`MASK`].
+pub fn without_secrets(url: &str) -> String {
+    masked(url, &secrets(url))
+}
+
+/// A text that may contain URLs, such as a message or a shell command, with each of their secrets replaced. Where a secret
+/// ends is uncertain there, so what follows one in its line may be masked too.
+pub fn text_without_secrets(text: &str) -> String {
+    masked(text, &secrets_in_text(text))
+}
+
+/// The same, and none of the secrets in `known` remains either.
+pub fn text_without_these(text: &str, known: &[String]) -> String {
+    let mut found = secrets_in_text(text);
+    for secret in known.iter().filter(|secret| is_sought(secret)) {
+        found.extend(
+            text.match_indices(secret.as_str())
+                .map(|(at, part)| at..at + part.len()),
+        );
+    }
+    masked(text, &merged(found))
+}
+
+/// Whether a secret is looked for in texts that are no URLs: a short one may be a part of any word.
+pub fn is_sought(secret: &str) -> bool {
+    secret.len() >= SOUGHT_BYTES_MIN
+}
+
+/// The secret parts of a text that may contain URLs.
+pub fn secrets_in_text(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut base = 0;
+    for line in text.split_inclusive('\n') {
+        let line_end = base + line.trim_end_matches(['\n', '\r']).len();
+        in_line(&text[base..line_end], base, &mut found);
+        base += line.len();
+    }
+    merged(found)
+}
+
+/// `text` with these parts of it, which are in order, replaced by [`MASK`].
+pub fn masked(text: &str, secrets: &[Range<usize>]) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut from = 0;
+    for secret in secrets {
+        clean.push_str(&text[from..secret.start]);
+        clean.push_str(MASK);
+        from = secret.end;
+    }
+    clean.push_str(&text[from..]);
+    clean
+}
+
+fn merged(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_by_key(|range| range.start);
+    let mut merged: Vec<Range<usize>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+fn find(text: &str, base: usize, found: &mut Vec<Range<usize>>) {
+    let (place, options) = split_options(text);
+    let has_slashes = place
+        .split_once(':')
+        .is_some_and(|(_, argument)| argument.starts_with("//"));
+    // An array's devices; the brackets of an IPv6 address follow two slashes.
+    let mut options_start = base + text.len() - options.len();
+    if !has_slashes && place.contains('[') {
+        match bracketed(place) {
+            Some(devices) => devices
+                .into_iter()
+                .for_each(|device| find(&place[device.clone()], base + device.start, found)),
+            None => in_line(place, base, found),
+        }
+    } else {
+        let login = login_secret(text, place);
+        let host = login.as_ref().map_or(0, |part| part.end);
+        // From the first question mark on: a later one may be part of a secret.
+        if let Some(at) = text[host..].find('?') {
+            options_start = base + host + at + 1;
+        }
+        found.extend(login.map(|part| part.start + base..part.end + base));
+    }
+    in_options(&text[options_start - base..], options_start, found);
+}
+
+/// The password in the login of a URL whose `place` precedes its options.
+fn login_secret(text: &str, place: &str) -> Option<Range<usize>> {
+    let is_path = place.starts_with(['/', '.', '~']) || place.starts_with("file:");
+    if is_path {
+        return None;
+    }
+    let start = place
+        .find("://")
+        .map(|at| at + 3)
+        // Not the one before a port.
+        .or_else(|| {
+            place
+                .find([':', '%'])
+                .map(|at| at + usize::from(place[at..].starts_with(':')))
+        })
+        .unwrap_or(0);
+    let Some(end) = place.rfind('@').filter(|end| *end >= start) else {
+        let percent = start + place[start..].find('%')?;
+        return match text.rfind('@') {
+            // A secret that contains what looks like the begin of options.
+            Some(end) if end > percent => Some(percent + 1..end),
+            // The '@' was forgotten. The zone of an IPv6 address is no secret.
+            _ if place[start..percent].contains(['/', '[']) => None,
+            _ => Some(percent + 1..place.len()),
+        };
+    };
+    if let Some(percent) = place[start..end].find('%') {
+        return Some(start + percent + 1..end);
+    }
+    // As other programs write logins. An iSCSI name may have both a colon and an '@'.
+    let colon = start + place[start..end].find(':')?;
+    let is_login = !place.starts_with("iscsi:") && !place[start..colon].contains('/');
+    is_login.then(|| colon + 1..end)
+}
+
+/// The secret values among `a=b&c=d`. A part without an equals sign is the rest of a value that contained `&`.
+fn in_options(options: &str, base: usize, found: &mut Vec<Range<usize>>) {
+    let (mut at, mut is_secret) = (0, false);
+    for pair in options.split('&') {
+        let value_start = match pair.find('=') {
+            Some(equals) => {
+                is_secret = is_secret_key(&pair[..equals]);
+                equals + 1
+            }
+            None => 0,
+        };
+        if is_secret {
+            found.push(base + at + value_start..base + at + pair.len());
+        }
+        at += pair.len() + 1;
+    }
+}
+
+/// What stands in brackets, in the outermost ones; `None` if one is not closed.
+fn bracketed(text: &str) -> Option<Vec<Range<usize>>> {
+    let (mut parts, mut depth, mut start) = (Vec::new(), 0u32, 0);
+    for (at, c) in text.char_indices() {
+        match c {
+            '[' => {
+                if depth == 0 {
+                    start = at + 1;
+                }
+                depth += 1;
+            }
+            ']' => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    parts.push(start..at);
+                }
+            }
+            _ => {}
+        }
+    }
+    (depth == 0).then_some(parts)
+}
+
+/// The secrets of URLs in a line, from the `%` of a login to the last `@` before the next URL.
+fn in_line(line: &str, base: usize, found: &mut Vec<Range<usize>>) {
+    let urls: Vec<usize> = line.match_indices("://").map(|(at, _)| at + 3).collect();
+    for (number, start) in urls.iter().enumerate() {
+        let rest = &line[*start..];
+        let next = urls.get(number + 1).map_or(rest.len(), |next| next - start);
+        let before = rest[..next].find(|c: char| c.is_whitespace() || c == '%');
+        let Some(percent) = before.filter(|at| rest[*at..].starts_with('%')) else {
+            continue;
+        };
+        // A secret may contain "://": what follows may belong to it.
+        let end = rest[..next]
+            .rfind('@')
+            .filter(|end| *end > percent)
+            .or_else(|| rest.rfind('@').filter(|end| *end > percent));
+        if let Some(end) = end {
+            found.push(base + start + percent + 1..base + start + end);
+        }
+    }
+    let lower = line.to_ascii_lowercase();
+    for word in ["password=", "passwd=", "secret="] {
+        for (at, _) in lower.match_indices(word) {
+            let start = at + word.len();
+            found.push(base + start..base + line.len());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_shown_without_their_secrets() {
+        let check = |url: &str, expected: &str| assert_eq!(without_secrets(url), expected);
+        check(
+            "iscsi://me%secret@host:3260/iqn/0",
+            "iscsi://me%***@host:3260/iqn/0",
+        );
+        // What can be used can be hidden: the parser takes the last '@' for the end of a login.
+        check(
+            "iscsi://me%s/e@c,r'e\"t %x@h/iqn/0?sessions=2",
+            "iscsi://me%***@h/iqn/0?sessions=2",
+        );
+        check("iscsi://me%a?b=c@h/iqn/0", "iscsi://me%***@h/iqn/0");
+        check("iscsi://host/iqn%2a@x/0", "iscsi://host/iqn%***@x/0");
+        check(
+            "iscsi://h/iqn.a:b@c/0?target_user=t&target_password=a/b@c&timeout=5s",
+            "iscsi://h/iqn.a:b@c/0?target_user=t&target_password=***&timeout=5s",
+        );
+        check(
+            "iscsi://h/n/0?target_password=a?b=c",
+            "iscsi://h/n/0?target_password=***",
+        );
+        check(
+            "iscsi://h/n/0?target_password=a&b",
+            "iscsi://h/n/0?target_password=***&***",
+        );
+        check(
+            "array:raid1,[iscsi://u%a,b@h/n/0?sessions=2],[iscsi://u%c@h/n/1]?retry=3",
+            "array:raid1,[iscsi://u%***@h/n/0?sessions=2],[iscsi://u%***@h/n/1]?retry=3",
+        );
+        check("nbd://me:word@host/x", "nbd://me:***@host/x");
+    }
+
+    #[test]
+    fn a_misspelt_url_is_shown_without_its_secret() {
+        let check = |url: &str, expected: &str| assert_eq!(without_secrets(url), expected);
+        check("iscs://me%secret@h/n/0", "iscs://me%***@h/n/0");
+        check("iscsi:me%secret@h/n/0", "iscsi:me%***@h/n/0");
+        check("iscsi//me%secret@h/n/0", "iscsi//me%***@h/n/0");
+        check("iscsi://me%secret/n/0", "iscsi://me%***");
+    }
+
+    #[test]
+    fn what_is_no_secret_is_shown() {
+        for url in [
+            "/data/50%@x.img?size=1GiB",
+            "file:a%b@c",
+            "memory:1MiB?retry=3",
+            "iscsi://[fe80::1%25eth0]:3260/iqn.a:b/0",
+            "iscsi://h:3260/iqn.2026-11.io.brunt:a@b/0",
+            "tcp://127.0.0.1:5260",
+            "",
+        ] {
+            assert_eq!(without_secrets(url), url);
+        }
+    }
+
+    #[test]
+    fn texts_are_shown_without_the_secrets_of_their_urls() {
+        let check = |text: &str, expected: &str| assert_eq!(text_without_secrets(text), expected);
+        check(
+            "url = \"iscsi://a%b@c/d/0\" # and iscsi://e%f@g, no more",
+            "url = \"iscsi://a%***@c/d/0\" # and iscsi://e%***@g, no more",
+        );
+        check("iscsi://a%b/c d@e: no answer", "iscsi://a%***@e: no answer");
+        check("iscsi://a%b://c@e", "iscsi://a%***@e");
+        check("75% @ most http://h/ 75% @", "75% @ most http://h/ 75% @");
+        check("x?target_password=a\nb", "x?target_password=***\nb");
+        let known = ["longer secret".to_string(), "short".to_string()];
+        assert_eq!(
+            text_without_these("the longer secret, short", &known),
+            "the ***, short"
+        );
+    }
+
+    /// Cutting by characters, not bytes, and never out of order.
+    #[test]
+    fn no_text_breaks_the_search() {
+        for text in [
+            "é://ü%ö@ß",
+            "%@",
+            "@%",
+            "://",
+            "[[",
+            "]",
+            "a:[b",
+            "iscsi://%@",
+            "?=&",
+            "a?password",
+            "×%×@×?password=×&×",
+        ] {
+            let _ = (without_secrets(text), text_without_secrets(text));
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! A folder for results that no other run writes to: made or locked before anything is opened, so that experiments that
+//! start at the same moment, or are given the same folder, never touch each other's files.
+//!
+//! The rule: a folder is ours because we made it or hold its lock, never because it looked free.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use brunt_result::summary;
+
+/// Locked by the run that writes to the folder, and removed at its end. The folder's own lock is its readers'.
+const CLAIM_FILE: &str = ".claim";
+/// Results tell much about a site; whoever may read them is up to their owner.
+const FOLDER_MODE: u32 = 0o700;
+
+/// Why a folder cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// It has results.
+    #[error("{} holds results already", .0.display())]
+    HasResults(PathBuf),
+    /// Another run writes to it.
+    #[error("another run is writing its results to {}", .0.display())]
+    InUse(PathBuf),
+    /// It cannot be made or read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A folder for one run's results. An empty one goes again with this, if it was made for it.
+#[derive(Debug)]
+pub struct ClaimedFolder {
+    path: PathBuf,
+    /// [`CLAIM_FILE`], locked for as long as it is open, here or in a process that got it.
+    lock: Option<File>,
+    /// Another process has the folder now.
+    passed_on: bool,
+    made: bool,
+}
+
+impl ClaimedFolder {
+    /// This folder, whether it exists or not.
+    ///
+    /// # Errors
+    /// It has results, or another run is about to write some.
+    pub fn of(path: &Path) -> Result<ClaimedFolder, ClaimError> {
+        let io = io_error(path);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(&io)?;
+        }
+        let made = match make_private(path) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(io(error)),
+        };
+        let mut folder = ClaimedFolder {
+            path: path.to_path_buf(),
+            lock: None,
+            passed_on: false,
+            made,
+        };
+        match lock(path) {
+            Ok(lock) => folder.lock = lock,
+            Err(error) => {
+                // The file there is another run's.
+                folder.passed_on = true;
+                return Err(error);
+            }
+        }
+        if path.join(summary::FILE_NAME).exists() {
+            return Err(ClaimError::HasResults(path.to_path_buf()));
+        }
+        Ok(folder)
+    }
+
+    /// The first of these that does not exist.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn first_free(paths: impl Iterator<Item = PathBuf>) -> Result<ClaimedFolder, ClaimError> {
+        for path in paths {
+            match make_private(&path) {
+                Ok(()) => {
+                    let lock = lock(&path)?;
+                    return Ok(ClaimedFolder {
+                        path,
+                        lock,
+                        passed_on: false,
+                        made: true,
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(io_error(&path)(error)),
+            }
+        }
+        unreachable!("the names of folders do not end")
+    }
+
+    /// One that the process that started this one claimed; its standard input keeps the lock.
+    pub fn inherited(path: &Path) -> ClaimedFolder {
+        ClaimedFolder {
+            path: path.to_path_buf(),
+            lock: None,
+            passed_on: false,
+            made: false,
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The lock, for the standard input of a process that goes on with this folder; `None` on file systems without locks.
+    pub fn hand_over(mut self) -> Option<OwnedFd> {
+        self.passed_on = true;
+        self.lock.take().map(OwnedFd::from)
+    }
+}
+
+impl Drop for ClaimedFolder {
+    fn drop(&mut self) {
+        if self.passed_on {
+            return;
+        }
+        let _ = std::fs::remove_file(self.path.join(CLAIM_FILE));
+        if self.made {
+            // Fails if there is something in it.
+            let _ = std::fs::remove_dir(&self.path);
+        }
+    }
+}
+
+/// Makes a folder that only its owner can read.
+///
+/// # Errors
+/// It exists, or cannot be made.
+pub fn make_private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(FOLDER_MODE).create(path)
+}
+
+fn io_error(path: &Path) -> impl Fn(io::Error) -> ClaimError {
+    move |source| ClaimError::Io {
+        path: path.to_path_buf(),
+        source,
+    }
+}
+
+/// A plain [`File`] rather than a `FileLock`: the lock passes to another process when this one closes it.
+fn lock(folder: &Path) -> Result<Option<File>, ClaimError> {
+    let path = folder.join(CLAIM_FILE);
+    loop {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        let file = options.mode(0o600).open(&path).map_err(io_error(&path))?;
+        match file.try_lock() {
+            // The run that had it before may have removed it in between.
+            Ok(()) if file.metadata().map_err(io_error(&path))?.nlink() == 0 => {}
+            Ok(()) => return Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => return Err(ClaimError::InUse(folder.to_path_buf())),
+            // Without locks, a folder that is new is ours all the same.
+            Err(TryLockError::Error(_)) => return Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn names(root: &Path) -> impl Iterator<Item = PathBuf> {
+        (1..).map(move |number| root.join(format!("{number}.results")))
+    }
+
+    #[test]
+    fn runs_that_start_together_get_folders_of_their_own() {
+        let root = tempfile::tempdir().unwrap();
+        let barrier = std::sync::Barrier::new(8);
+        let claim = || {
+            barrier.wait();
+            let folder = ClaimedFolder::first_free(names(root.path())).unwrap();
+            std::fs::write(folder.path().join("x"), "").unwrap();
+            folder.path().to_path_buf()
+        };
+        let mut paths: Vec<PathBuf> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(claim)).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        paths.sort();
+        paths.dedup();
+        assert_eq!(paths.len(), 8);
+    }
+
+    #[test]
+    fn a_folder_is_one_runs_at_a_time_and_private() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a/b.results");
+        let first = ClaimedFolder::of(&path).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        assert!(matches!(
+            ClaimedFolder::of(&path),
+            Err(ClaimError::InUse(_))
+        ));
+        assert!(path.exists());
+        // Whoever gets the lock keeps it after this process let go of it.
+        let passed = first.hand_over();
+        assert!(matches!(
+            ClaimedFolder::of(&path),
+            Err(ClaimError::InUse(_))
+        ));
+        drop(passed);
+        drop(ClaimedFolder::of(&path).unwrap());
+        assert!(path.exists(), "it was there before");
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+        std::fs::write(path.join(summary::FILE_NAME), "{}").unwrap();
+        assert!(matches!(
+            ClaimedFolder::of(&path),
+            Err(ClaimError::HasResults(_))
+        ));
+    }
+
+    #[test]
+    fn a_run_that_did_not_begin_leaves_no_folder() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("x.results");
+        drop(ClaimedFolder::of(&path).unwrap());
+        assert!(!path.exists());
+    }
+}
