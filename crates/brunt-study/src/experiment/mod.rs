@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use brunt_block::{Congestion, CongestionError};
-use brunt_core::{Span, device_url};
+use brunt_core::Span;
 use brunt_load::Workload;
 use brunt_load::file::FileSystemLoad;
 use schemars::JsonSchema;
@@ -373,14 +373,6 @@ impl Experiment {
         Hosts::of(&self.hosts, self.lab.as_ref())
     }
 
-    /// The same with passwords in URLs replaced: what is kept with the results, and passed on with them.
-    pub fn without_secrets(mut self) -> Experiment {
-        let urls = self.targets.values_mut().map(|target| &mut target.url);
-        urls.chain(&mut self.allow_overwrite)
-            .for_each(|url| *url = device_url::without_secrets(url));
-        self
-    }
-
     /// The experiment as one file, with every default.
     pub fn written_out(&self) -> String {
         toml::to_string_pretty(self).expect("what was read from such a file can be written to one")
@@ -658,17 +650,6 @@ queue_depth = [1, 8, 32]
         experiment.lab = Some(LabEntry::default());
         assert_eq!(url(&experiment, "serve = \"tcp\"", at), "tcp://127.0.0.1:9");
         assert!(experiment.serving_arguments().is_empty());
-    }
-
-    /// What is kept of an experiment has no password.
-    #[test]
-    fn kept_without_passwords() {
-        let text = GOOD.replace("null:1GiB", "iscsi://me%hush@host/name/0");
-        let kept = Experiment::parse("x.toml", &text)
-            .unwrap()
-            .without_secrets();
-        assert_eq!(kept.targets["diskless"].url, "iscsi://me%***@host/name/0");
-        assert!(!serde_json::to_string(&kept).unwrap().contains("hush"));
     }
 
     /// The schema knows every key, and that there are no others.
