@@ -339,14 +339,20 @@ pub fn main() -> ExitCode {
                 above: Arc::default(),
                 listener: Arc::default(),
             };
-            let shown = without_secrets_of_arguments(&error.to_string());
+            // The message may quote a word that is a URL with a password.
+            let hidden = words_with_secrets();
+            let shown = hidden
+                .iter()
+                .fold(error.to_string(), |text, (word, shown)| {
+                    text.replace(word, shown)
+                });
             let what = shown
                 .lines()
                 .next()
                 .unwrap_or_default()
                 .trim_start_matches("error: ");
             output.object(&json!({ "error": what, "advice": "try --help" }));
-            if error.use_stderr() && shown != error.to_string() {
+            if error.use_stderr() && !hidden.is_empty() {
                 let _ = write!(io::stderr(), "{shown}");
                 std::process::exit(error.exit_code());
             }
@@ -379,16 +385,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// A message about the command line, which may quote a word of it that is a URL with a password.
-fn without_secrets_of_arguments(text: &str) -> String {
+/// Words of the command line that have passwords, and how they are shown.
+fn words_with_secrets() -> Vec<(String, String)> {
     let words = std::env::args_os().filter_map(|word| word.into_string().ok());
-    words.fold(
-        text.to_string(),
-        |text, word| match device_url::without_secrets(&word) {
-            shown if shown == word => text,
-            shown => text.replace(&word, &shown),
-        },
-    )
+    words
+        .filter(|word| !device_url::secrets(word).is_empty())
+        .map(|word| (word.clone(), device_url::without_secrets(&word)))
+        .collect()
 }
 
 /// Listens where `what` is to be served; nobody is answered yet. `None` where nobody asked for it.
