@@ -164,6 +164,8 @@ impl ConnectionIo for World {
         }
     }
 
+    fn log_out(&mut self, _whole_session: bool) {}
+
     fn close_elsewhere(&mut self, _reach: Reach) {}
 
     fn close_cid(&mut self, _cid: u16) -> bool {

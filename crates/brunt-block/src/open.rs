@@ -251,7 +251,8 @@ pub(crate) fn bad_value(option: &str, value: &str, wanted: &str) -> OpenError {
     }
 }
 
-/// Reads `host[:port]` or `[v6][:port]`. The port is not 0.
+/// Reads `host[:port]` or `[v6][:port]`. The port is not 0. The zone of a link-local address, `%25eth0` in a URL (RFC 6874), is
+/// given back as the system has it: `%eth0`.
 pub fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
     let (host, rest) = match text.strip_prefix('[') {
         Some(text) => text.split_once(']')?,
@@ -262,7 +263,11 @@ pub fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
         None if rest.is_empty() => default_port,
         None => return None,
     };
-    (!host.is_empty()).then(|| (host.to_string(), port))
+    let host = match text.starts_with('[') {
+        true => host.replacen("%25", "%", 1),
+        false => host.to_string(),
+    };
+    (!host.is_empty()).then_some((host, port))
 }
 
 /// A URL taken apart: whose it is, and what it says to it and to the layers on it.

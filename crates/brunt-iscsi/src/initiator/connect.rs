@@ -27,7 +27,9 @@ use super::login::{
     ConnectionPlace, InitiatorLogin, LOGIN_SEGMENT_BYTES_MAX, Login, LoginConfig, LoginStep,
 };
 use super::login_error::LoginError;
-use super::session::{Attachment, DataDestination, InitiatorSession, SessionConfig, Violation};
+use super::session::{
+    Attachment, DataDestination, InitiatorSession, SessionConfig, TagKind, Violation,
+};
 use super::url::{InitiatorConfig, PortalAddress};
 use crate::chap::Challenge;
 use crate::said;
@@ -492,6 +494,7 @@ impl LunProber {
             timeout: config.timeout,
             keepalive: config.timeout,
             tries: 1,
+            attribute: TagKind::Simple,
         };
         let mut session = InitiatorSession::new(session_config, Facts::default(), BufPool::new(0));
         let attachment = Attachment {

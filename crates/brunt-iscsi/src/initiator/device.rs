@@ -341,6 +341,7 @@ impl SessionLink {
             timeout: config.timeout,
             keepalive: config.keepalive,
             tries: config.tries,
+            attribute: config.attribute,
         };
         let facts = initiator.facts.clone();
         let again = config.clone();

@@ -16,6 +16,7 @@ use brunt_block::socket::SocketOptions;
 use brunt_block::table::{OpenError, UrlOptions};
 use brunt_wire::iscsi::pdu::lun_field;
 
+use super::session::TagKind;
 use crate::chap::Credentials;
 use crate::params::{DigestPolicy, Wishes};
 
@@ -52,6 +53,10 @@ pub const OPTIONS: &[(&str, &str)] = &[
         "send a NOP-Out to a target that has been silent this long; default 5s",
     ),
     ("tries", "maximum attempts per request; default 8"),
+    (
+        "tag",
+        "task attribute of commands: simple (default), ordered or head-of-queue",
+    ),
     (
         "initiator",
         "the initiator's iSCSI name; default iqn.2026-11.io.brunt:<host name>",
@@ -250,6 +255,8 @@ pub struct InitiatorConfig {
     pub keepalive: Duration,
     /// How often a request is sent at most.
     pub tries: u32,
+    /// In which order the LUN may do commands.
+    pub attribute: TagKind,
     /// Of every connection in full feature phase.
     pub sockets: SocketOptions,
 }
@@ -322,9 +329,26 @@ impl InitiatorConfig {
                 Duration::from_millis(1),
             )?,
             tries: options.number("tries", 8, 1, 1_000_000)? as u32,
+            attribute: attribute(options)?,
             sockets: SocketOptions::take(options)?,
         })
     }
+}
+
+/// The task attribute that the options ask for.
+fn attribute(options: &mut UrlOptions) -> Result<TagKind, OpenError> {
+    Ok(match options.take("tag").as_deref() {
+        None | Some("simple") => TagKind::Simple,
+        Some("ordered") => TagKind::Ordered,
+        Some("head-of-queue") => TagKind::HeadOfQueue,
+        Some(other) => {
+            return Err(OpenError::BadValue {
+                option: "tag".to_string(),
+                value: other.to_string(),
+                wanted: "write simple, ordered or head-of-queue".to_string(),
+            });
+        }
+    })
 }
 
 /// The operational keys that the options ask for.
@@ -458,6 +482,39 @@ mod tests {
 
     fn parse(url: &str) -> Result<InitiatorConfig, OpenError> {
         parse_with(url, &[])
+    }
+
+    /// Commands carry the attribute that the URL asks for.
+    #[test]
+    fn tags_are_as_asked_for() {
+        let tag = |query: &str| parse(&format!("iscsi://h/iqn.2026-11.io.brunt:t/0{query}"));
+        let flags = |query: &str| tag(query).unwrap().attribute.flags();
+        assert_eq!(
+            (
+                flags(""),
+                flags("?tag=simple"),
+                flags("?tag=ordered"),
+                flags("?tag=head-of-queue")
+            ),
+            (1, 1, 2, 3)
+        );
+        assert!(tag("?tag=aca").is_err());
+    }
+
+    /// Link-local addresses have a zone: with RFC 6874's %25, and as the system writes it.
+    #[test]
+    fn zones_of_link_local_addresses() {
+        for place in ["[fe80::1%25eth0]:3261", "[fe80::1%eth0]:3261"] {
+            let config = parse(&format!("iscsi://{place}/iqn.2026-11.io.brunt:t/0")).unwrap();
+            assert_eq!(
+                (config.address.host.as_str(), config.address.port),
+                ("fe80::1%eth0", 3261)
+            );
+            let with_user = parse(&format!(
+                "iscsi://u%s3cret@{place}/iqn.2026-11.io.brunt:t/0"
+            ));
+            assert_eq!(with_user.unwrap().address.host, "fe80::1%eth0");
+        }
     }
 
     /// URLs mean what libiscsi means by them, and their names carry no secret.

@@ -28,9 +28,6 @@ pub(super) fn cut(mut bytes: Vec<u8>, allocation_length: u32) -> DataIn {
 
 pub(super) fn report_luns(cdb: &Cdb, list: impl FnOnce() -> Vec<u8>) -> Result<DataIn, Refused> {
     let allocation = cdb::be32(cdb, 6);
-    if allocation < 16 {
-        return Err(Refused::field(6));
-    }
     match cdb[2] {
         0x00 | 0x02 => Ok(cut(list(), allocation)),
         // Well-known logical units only: we have none.
@@ -281,6 +278,11 @@ pub(super) fn read_defect_data(cdb: &Cdb) -> DataIn {
         vec![0, cdb[1] & 0x1f, 0, 0, 0, 0, 0, 0],
         cdb::list_length(cdb),
     )
+}
+
+/// LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED: it is stopped, and START STOP UNIT starts it.
+pub(super) fn stopped() -> Sense {
+    Sense::new(key::NOT_READY, 0x04, 0x02)
 }
 
 pub(super) fn no_medium() -> Sense {

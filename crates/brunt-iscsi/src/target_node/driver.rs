@@ -639,6 +639,10 @@ impl ConnectionIo for SocketIo<'_> {
         }
     }
 
+    fn log_out(&mut self, whole_session: bool) {
+        self.units.log_out(whole_session);
+    }
+
     fn close_elsewhere(&mut self, reach: Reach) {
         self.shared
             .table

@@ -55,6 +55,12 @@ impl Units {
         Ok(units)
     }
 
+    /// Gives back what the nexus has reserved, before its task sets go; see [`TaskSet::log_out`].
+    pub fn log_out(&self, whole_session: bool) {
+        let open = self.sets.iter().flatten();
+        open.for_each(|unit| unit.tasks.log_out(whole_session));
+    }
+
     /// Looks whether units came or went. Call before each batch of commands.
     ///
     /// # Errors

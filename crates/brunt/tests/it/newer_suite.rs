@@ -611,8 +611,8 @@ fn send_targets() {
     assert_eq!(raw.read(0, &[0; 6], 0).status, ScsiStatus::Good);
 }
 
-/// REPORT LUNS names each LUN once; a list that does not fit is cut and says how long it is, but an
-/// allocation length without room for one LUN is refused.
+/// REPORT LUNS names each LUN once; a list that does not fit is cut, however little room there is, and says how long it is
+/// (SPC-4, 6.33).
 #[test]
 fn report_luns() {
     let target = Target::start(&[
@@ -627,14 +627,6 @@ fn report_luns() {
     for allocation in 0..=64u8 {
         let cdb = [0xa0, 0, 0, 0, 0, 0, 0, 0, 0, allocation, 0, 0];
         let ended = raw.read(0, &cdb, allocation.into());
-        if allocation < 16 {
-            let refused = (
-                ScsiStatus::CheckCondition,
-                Some((key::ILLEGAL_REQUEST, 0x24, 0)),
-            );
-            assert_eq!(code_of(&ended), refused, "{allocation} bytes");
-            continue;
-        }
         let whole: Vec<u8> = [
             [0, 0, 0, 24, 0, 0, 0, 0],
             [0; 8],

@@ -51,6 +51,32 @@ pub struct SessionConfig {
     pub keepalive: Duration,
     /// How often a request is sent at most (losses and unit attentions).
     pub tries: u32,
+    /// In which order the LUN may do its commands.
+    pub attribute: TagKind,
+}
+
+/// The task attribute of commands (SAM-5, 8.6): in which order a LUN may do them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TagKind {
+    /// In any order.
+    #[default]
+    Simple,
+    /// After all that came before, before all that comes after.
+    Ordered,
+    /// Before all that is not under way yet.
+    HeadOfQueue,
+}
+
+impl TagKind {
+    /// As a command's header carries it.
+    pub fn flags(self) -> u8 {
+        use brunt_wire::iscsi::pdu::code::command;
+        match self {
+            TagKind::Simple => command::ATTR_SIMPLE,
+            TagKind::Ordered => command::ATTR_ORDERED,
+            TagKind::HeadOfQueue => command::ATTR_HEAD_OF_QUEUE,
+        }
+    }
 }
 
 /// What happened beside plain answers. Printed with results.

@@ -9,7 +9,7 @@ use brunt_wire::iscsi::pdu::{
 
 use super::connection::{DataRange, Outgoing, Queued, SessionConnection};
 use super::task::{InitiatorTask, TaskState, itt_of};
-use super::{InitiatorSession, SessionPhase};
+use super::{InitiatorSession, SessionConfig, SessionPhase};
 use crate::initiator::command::DataDirection;
 
 impl InitiatorSession {
@@ -63,7 +63,7 @@ impl InitiatorSession {
                 }
                 Queued::Command(index) => {
                     let task = &mut self.tasks[usize::from(index)];
-                    return Some(command_pdu(&self.config.lun, connection, index, task));
+                    return Some(command_pdu(&self.config, connection, index, task));
                 }
                 Queued::DataOut {
                     task: index,
@@ -135,7 +135,7 @@ pub(super) fn set_exp_stat_sn(bhs: &mut Bhs, exp_stat_sn: u32) {
 /// The PDU of a command with as much of its data as may come unasked.
 #[inline]
 fn command_pdu(
-    lun: &[u8; 8],
+    config: &SessionConfig,
     connection: &mut SessionConnection,
     index: u16,
     task: &mut InitiatorTask,
@@ -143,8 +143,8 @@ fn command_pdu(
     let itt = itt_of(index, task.generation);
     let params = &connection.params;
     let mut pdu = ScsiCommand {
-        flags: pdu::FLAG_FINAL | code::command::ATTR_SIMPLE,
-        lun: *lun,
+        flags: pdu::FLAG_FINAL | config.attribute.flags(),
+        lun: config.lun,
         initiator_task_tag: itt.into(),
         expected_data_transfer_length: task.command.data_len.into(),
         cmd_sn: task.cmd_sn.into(),

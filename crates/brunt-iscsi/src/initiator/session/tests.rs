@@ -47,6 +47,7 @@ fn session() -> InitiatorSession {
         timeout: Duration::from_secs(30),
         keepalive: Duration::from_secs(3600),
         tries: 3,
+        attribute: TagKind::default(),
     };
     let mut session = InitiatorSession::new(config, facts(), BufPool::new(0));
     attach(&mut session);

@@ -60,6 +60,9 @@ impl LogicalUnit {
         if gate & gate::NO_MEDIUM != 0 && needs_medium(cdb[0]) {
             return Err(Refused::Check(answers::no_medium()));
         }
+        if gate & gate::STOPPED != 0 && needs_medium(cdb[0]) {
+            return Err(Refused::Check(answers::stopped()));
+        }
         if gate & gate::LOST != 0 && needs_medium(cdb[0]) {
             // LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED
             return Err(Refused::Check(Sense::new(key::NOT_READY, 0x04, 0x03)));

@@ -61,8 +61,10 @@ pub(super) mod gate {
     pub const DESCRIPTOR_SENSE: u32 = 32;
     /// The file behind the unit was deleted, or nothing is left of it.
     pub const LOST: u32 = 64;
+    /// START STOP UNIT has stopped it.
+    pub const STOPPED: u32 = 128;
     /// Concerns READ and WRITE alike.
-    pub const CLOSED: u32 = NO_MEDIUM | SANITIZING | SANITIZE_FAILED | LOST;
+    pub const CLOSED: u32 = NO_MEDIUM | SANITIZING | SANITIZE_FAILED | LOST | STOPPED;
 }
 
 /// Something concerns a nexus; the bits of [`NexusShared::flags`].
@@ -121,6 +123,8 @@ struct UnitState {
     reserved_by: Option<u64>,
     settings: ModeSettings,
     medium_loaded: bool,
+    /// START STOP UNIT has stopped it.
+    stopped: bool,
     /// What is behind the unit was deleted, or is shorter than a block.
     medium_lost: bool,
     sanitize_failed: bool,
@@ -198,6 +202,7 @@ impl LogicalUnit {
                 reserved_by: None,
                 settings: default_settings(&options),
                 medium_loaded: true,
+                stopped: false,
                 medium_lost: false,
                 sanitize_failed: false,
                 sanitize_unrestricted: false,
@@ -337,6 +342,7 @@ impl LogicalUnit {
         let mut bits = 0;
         let mut set = |bit, on: bool| bits |= if on { bit } else { 0 };
         set(gate::NO_MEDIUM, !state.medium_loaded);
+        set(gate::STOPPED, state.stopped);
         set(gate::LOST, state.medium_lost);
         set(gate::SANITIZING, self.sanitize.is_running());
         set(gate::SANITIZE_FAILED, state.sanitize_failed);
@@ -388,6 +394,24 @@ impl LogicalUnit {
         });
         self.refresh(&state);
         shared
+    }
+
+    /// A connection logs out, and leaves soon: what its nexus holds goes now, if this is the last connection of it or the whole
+    /// session ends.
+    pub(super) fn log_out(&self, nexus: u64, whole_session: bool) {
+        let mut state = self.state();
+        let mut entries = state.nexuses.iter_mut();
+        let Some(entry) = entries.find(|entry| entry.shared.nexus.id == nexus) else {
+            return;
+        };
+        if entry.task_sets > 1 && !whole_session {
+            return;
+        }
+        entry.prevents_removal = false;
+        if state.reserved_by == Some(nexus) {
+            state.reserved_by = None;
+        }
+        self.refresh(&state);
     }
 
     /// A connection leaves; with the last one of a nexus, the nexus is lost (SAM-5, 6.3.4).
@@ -456,6 +480,7 @@ impl LogicalUnit {
             Some(attention) => attention.sense(),
             None if gate & gate::SANITIZING != 0 => self.sanitize.sense(),
             None if gate & gate::NO_MEDIUM != 0 => answers::no_medium(),
+            None if gate & gate::STOPPED != 0 => answers::stopped(),
             None => self.access_sense(nexus).unwrap_or_default(),
         };
         answers::request_sense(cdb, &sense)
@@ -481,8 +506,7 @@ impl LogicalUnit {
     pub(super) fn start_stop(&self, nexus: &Nexus, cdb: &Cdb) -> Result<bool, Refused> {
         let (power_condition, no_flush) = (cdb[4] >> 4, cdb[4] & 0x04 != 0);
         let (load_eject, start) = (cdb[4] & 0x02 != 0, cdb[4] & 0x01 != 0);
-        // There is no power condition page and no motor: power conditions, and stopping without
-        // ejecting, are taken and change nothing (SBC-3, 5.25).
+        // There is no power condition page: power conditions are taken and change nothing (SBC-3, 5.25).
         if power_condition != 0 {
             return Ok(false);
         }
@@ -509,6 +533,12 @@ impl LogicalUnit {
                 }
                 self.refresh(&state);
             }
+        } else if !self.options.removable {
+            // Stopped, it serves nothing that needs the medium. What has a tray keeps its medium ready until it is ejected,
+            // as libiscsi's suite wants it.
+            let mut state = self.state();
+            state.stopped = !start;
+            self.refresh(&state);
         }
         Ok(!start && !no_flush)
     }
@@ -688,6 +718,7 @@ impl LogicalUnit {
     pub(super) fn reset(&self, attention: Attention) {
         let mut state = self.state();
         state.reserved_by = None;
+        state.stopped = false;
         state.settings = self.default_settings();
         state.copies.clear();
         for entry in &mut state.nexuses {

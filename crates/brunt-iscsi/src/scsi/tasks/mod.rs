@@ -461,6 +461,13 @@ impl TaskSet {
     }
 }
 
+impl TaskSet {
+    /// Gives back what this nexus has reserved, if this is its last task set, or the session ends with all of them.
+    pub fn log_out(&self, whole_session: bool) {
+        self.unit.log_out(self.nexus.nexus.id, whole_session);
+    }
+}
+
 impl Drop for TaskSet {
     fn drop(&mut self) {
         for slot in 0..self.tasks.len() {

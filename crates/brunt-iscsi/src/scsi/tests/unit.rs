@@ -602,3 +602,46 @@ fn a_medium_that_changes_its_size_or_goes() {
     );
     assert!(unit.look().is_empty());
 }
+
+/// A unit without a tray that is stopped is not ready until it is started, for all who use it; power on starts it.
+#[test]
+fn a_stopped_unit_is_not_ready() {
+    let stopped = (key::NOT_READY, 0x04, 0x02);
+    let disk = unit(true, thin());
+    let (mut a, mut b) = (Client::new(&disk, "a"), Client::new(&disk, "b"));
+    let (stop, start) = (
+        [op::START_STOP_UNIT, 0, 0, 0, 0, 0],
+        [op::START_STOP_UNIT, 0, 0, 0, 1, 0],
+    );
+    let _ = (a.code(&[0; 6]), b.code(&[0; 6]));
+    assert_eq!(a.code(&stop), GOOD);
+    assert_eq!((a.code(&[0; 6]), b.code(&[0; 6])), (stopped, stopped));
+    let read = [op::READ_10, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    assert_eq!(a.code(&read), stopped);
+    assert_eq!(a.code(&[op::INQUIRY, 0, 0, 0, 36, 0]), GOOD);
+    assert_eq!((b.code(&start), a.code(&[0; 6])), (GOOD, GOOD));
+}
+
+/// An initiator with little room gets the beginning of the list (SPC-4, 6.33).
+#[test]
+fn a_list_of_units_is_cut_to_the_room_for_it() {
+    let mut a = Client::new(&unit(true, thin()), "a");
+    let report = |room: u8| [op::REPORT_LUNS, 0, 0, 0, 0, 0, 0, 0, 0, room, 0, 0];
+    let whole = a.good(&report(255), &[]);
+    for room in [4, 7, 8] {
+        assert_eq!(a.good(&report(room), &[]), whole[..usize::from(room)]);
+    }
+    assert_eq!(a.code(&report(0)), GOOD);
+}
+
+/// What a nexus reserved is free as soon as it logs out, before its connection is gone.
+#[test]
+fn a_logout_gives_back_reservations() {
+    let disk = unit(true, thin());
+    let (mut a, mut b) = (Client::new(&disk, "a"), Client::new(&disk, "b"));
+    let _ = (a.code(&[0; 6]), b.code(&[0; 6]));
+    assert_eq!(a.code(&[op::RESERVE_6, 0, 0, 0, 0, 0]), GOOD);
+    assert_ne!(b.code(&[0; 6]), GOOD);
+    a.set.log_out(false);
+    assert_eq!(b.code(&[0; 6]), GOOD);
+}

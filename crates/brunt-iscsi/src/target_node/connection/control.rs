@@ -124,6 +124,10 @@ impl TargetConnection {
                     self.abort_task(slot, cx);
                 }
             }
+            // Before the answer: an initiator that has it finds nothing of the session any more.
+            let whole_session =
+                pdu.reason & code::logout::REASON_MASK == code::logout::CLOSE_SESSION;
+            cx.io.log_out(whole_session);
         }
         let response = LogoutResponse {
             flags: FLAG_FINAL,

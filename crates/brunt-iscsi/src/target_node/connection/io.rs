@@ -40,6 +40,9 @@ pub trait ConnectionIo {
     fn send(&mut self, bhs: &Bhs, data: &[u8]);
     /// Sends the Data-In PDUs of one command: header, and which part of `data` goes with it.
     fn send_data_in(&mut self, lun: Option<u16>, data: DataIn, pdus: &[(Bhs, u32, u32)]);
+    /// The connection logs out, with all of its session or alone: gives back what its nexus has reserved, if nobody is left who
+    /// holds it.
+    fn log_out(&mut self, whole_session: bool);
     /// Closes other connections.
     fn close_elsewhere(&mut self, reach: Reach);
     /// Closes the connection of this session with this CID; whether there is one.

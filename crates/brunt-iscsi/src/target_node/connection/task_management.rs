@@ -3,7 +3,7 @@
 //! was aborted, and its function is answered after its last PDU.
 
 use brunt_wire::iscsi::pdu::{
-    FLAG_FINAL, TaskManagementRequest, TaskManagementResponse, code, lun_number,
+    FLAG_FINAL, TaskManagementRequest, TaskManagementResponse, code, lun_number, serial_before,
 };
 
 use super::io::{ConnectionContext, ConnectionIo};
@@ -37,7 +37,10 @@ impl TargetConnection {
                 match self.tasks.find(referenced) {
                     Some(slot) if self.tasks[slot].lun == lun => tag = self.abort_task(slot, cx),
                     // Not here yet: its number is taken as received, and what comes is a duplicate.
-                    None if cx.window.may_still_arrive(pdu.ref_cmd_sn.get()) => {
+                    // Only what was sent before the function itself: other numbers belong to commands to come (11.6.1).
+                    None if cx.window.may_still_arrive(pdu.ref_cmd_sn.get())
+                        && serial_before(pdu.ref_cmd_sn.get(), pdu.cmd_sn.get()) =>
+                    {
                         if cx.window.arrive(pdu.ref_cmd_sn.get(), self.id) == Turn::Later {
                             self.held.insert(pdu.ref_cmd_sn.get(), Held::Nothing);
                         }

@@ -130,6 +130,8 @@ impl ConnectionIo for Fake {
         }
     }
 
+    fn log_out(&mut self, _whole_session: bool) {}
+
     fn close_elsewhere(&mut self, _reach: Reach) {
         self.closed_elsewhere = true;
     }
@@ -620,6 +622,7 @@ fn abort_what_has_not_arrived() {
         initiator_task_tag: 0x9000.into(),
         referenced_task_tag: 1.into(),
         ref_cmd_sn: 100.into(),
+        cmd_sn: 101.into(),
         ..TaskManagementRequest::default()
     };
     let sent = bench.pdu(pdu, &[], true);
@@ -628,6 +631,34 @@ fn abort_what_has_not_arrived() {
     assert!(bench.pdu(late, &[], true).is_empty());
     let next = bench.command(0x00, 0x80, 0, 0, 0);
     assert_eq!(bench.pdu(next, &[], true).len(), 1);
+}
+
+/// A function that names its own number, or a later one, aborts nothing and swallows no command (RFC 7143, 11.6.1).
+#[test]
+fn an_abort_of_what_comes_after_it_swallows_no_command() {
+    let mut bench = Bench::new(|_| ());
+    for ref_cmd_sn in [100, 101, 103] {
+        let pdu = TaskManagementRequest {
+            opcode: 0x02 | OPCODE_IMMEDIATE,
+            function: 0x81,
+            initiator_task_tag: 0x9000.into(),
+            referenced_task_tag: 0x4444.into(),
+            ref_cmd_sn: ref_cmd_sn.into(),
+            cmd_sn: 100.into(),
+            ..TaskManagementRequest::default()
+        };
+        let sent = bench.pdu(pdu, &[], true);
+        let answer = TaskManagementResponse::view(&sent[0].0).response;
+        assert_eq!(
+            answer,
+            code::task_management::TASK_DOES_NOT_EXIST,
+            "{ref_cmd_sn}"
+        );
+    }
+    for _ in 0..5 {
+        let command = bench.command(0x00, 0x80, 0, 0, 0);
+        assert_eq!(bench.pdu(command, &[], true).len(), 1);
+    }
 }
 
 /// Pings both ways, and a peer that does not answer is given up.

@@ -406,7 +406,17 @@ pub fn address(text: &str, port: u16) -> Result<SocketAddr, Failure> {
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port));
     }
-    let mut found = text.to_socket_addrs().map_err(|error| match error.kind() {
+    // An address with a zone needs the system's resolver, which takes no brackets.
+    let zoned = text.strip_prefix('[').and_then(|text| text.split_once(']'));
+    let zoned = zoned.filter(|(host, _)| host.contains('%'));
+    let found = match zoned {
+        None => text.to_socket_addrs(),
+        Some((host, rest)) => match rest.strip_prefix(':').map_or(Ok(port), str::parse) {
+            Ok(port) => (host.replacen("%25", "%", 1).as_str(), port).to_socket_addrs(),
+            Err(_) => return Err(wrong("the port is no number".to_string())),
+        },
+    };
+    let mut found = found.map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidInput => wrong("this is not an address".to_string()),
         _ => wrong(error.to_string()),
     })?;
