@@ -305,6 +305,16 @@ fn free_heap_memory(memory: Memory) {
     }
 }
 
+/// Gives memory that buffers have freed back to the kernel. The C library keeps it otherwise, once buffers of that size were
+/// freed before.
+pub fn give_back() {
+    // SAFETY: no arguments that could be wrong.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -192,6 +192,12 @@ pub trait Backend: Send + Sync {
         Vec::new()
     }
 
+    /// Whether [`Op::Unmap`] really leaves zeros, at once and without writing them: then it can stand in for
+    /// [`Op::WriteZeroes`] where blocks need not stay allocated. A layer says what is below it.
+    fn unmap_reads_zeros(&self) -> bool {
+        false
+    }
+
     /// What can be driven in it while it runs. A layer adds its own to those below it.
     fn handles(&self) -> Handles {
         Vec::new()

@@ -1,8 +1,8 @@
 //! Accepts connections and gives each its own thread: the front of servers whose connections each have one thread and
 //! one ring. It knows no protocol.
 //!
-//! The one rule: a peer costs at most one thread of a bounded number; one too many is closed and counted. When the
-//! server ends, all sockets are shut down, and their threads have `END_TIME` to notice.
+//! The one rule: a peer costs at most one thread of a bounded number. One too many is closed and counted; if some have not
+//! settled yet, such as peers that never finish their handshake, the oldest of these goes instead. When the server ends, all sockets are shut down, and their threads have `END_TIME` to notice.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -21,6 +21,8 @@ use crate::socket::Socket;
 
 /// How long connections have to end when their server does.
 const END_TIME: Duration = Duration::from_secs(5);
+/// Threads that have not ended yet although their connections were closed for newer ones.
+const CLOSED_MAX: usize = 128;
 
 /// Where connections come in.
 #[derive(Debug)]
@@ -120,7 +122,7 @@ impl fmt::Debug for ReceptionListener {
 pub struct ReceptionCounts {
     /// Connections that were let in.
     pub connections: u64,
-    /// Connections that were one too many.
+    /// Connections that were one too many: new ones, or the oldest that had not settled.
     pub refused: u64,
     /// Connections that ended badly.
     pub broken: u64,
@@ -139,7 +141,7 @@ struct State {
     serve: Box<Serve>,
     stop: AtomicBool,
     /// The sockets of connections under way, by number: shut down at the end.
-    live: Mutex<Vec<(u64, Socket)>>,
+    live: Mutex<Vec<LiveConnection>>,
     ended: Condvar,
     connections: AtomicU64,
     refused: AtomicU64,
@@ -147,6 +149,38 @@ struct State {
 }
 
 type Serve = dyn Fn(&State, u64, Socket) + Send + Sync;
+
+struct LiveConnection {
+    number: u64,
+    socket: Socket,
+    standing: Standing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It may be closed for a newer one.
+    New,
+    Settled,
+    /// It was closed for a newer one, and its thread has not ended yet.
+    Closed,
+}
+
+/// A connection's place, for the code that serves it.
+pub struct Guest<'a> {
+    state: &'a State,
+    number: u64,
+}
+
+impl Guest<'_> {
+    /// The peer has proved that it means it: from now on it is not closed for a newer one.
+    pub fn settle(&self) {
+        let mut live = self.state.live();
+        let own = live.iter_mut().find(|one| one.number == self.number);
+        if let Some(own) = own.filter(|own| own.standing == Standing::New) {
+            own.standing = Standing::Settled;
+        }
+    }
+}
 
 impl Reception {
     /// Lets in up to `connections_max` at once; each is served by `serve` on a thread of that name. What it fails with is
@@ -159,7 +193,7 @@ impl Reception {
         door: ReceptionDoor,
         connections_max: usize,
         listener: ReceptionListener,
-        serve: impl Fn(Socket) -> Result<(), E> + Send + Sync + 'static,
+        serve: impl Fn(Socket, &Guest<'_>) -> Result<(), E> + Send + Sync + 'static,
     ) -> io::Result<Reception> {
         door.set_nonblocking()?;
         let (wake, woken) = UnixStream::pair()?;
@@ -167,7 +201,10 @@ impl Reception {
             name,
             connections_max,
             serve: Box::new(move |state, number, socket| {
-                let Err(error) = serve(socket) else { return };
+                let guest = Guest { state, number };
+                let Err(error) = serve(socket, &guest) else {
+                    return;
+                };
                 state.broken.fetch_add(1, Ordering::Relaxed);
                 if let Some(hear) = &listener.0 {
                     hear(&format!("connection {number}: {error}"));
@@ -217,8 +254,8 @@ impl Reception {
         let _ = self.wake.write(&[1]);
         let _ = acceptor.join();
         let live = self.state.live();
-        for (_, socket) in live.iter() {
-            let _ = socket.shutdown(Shutdown::Both);
+        for one in live.iter() {
+            let _ = one.socket.shutdown(Shutdown::Both);
         }
         let _ = self
             .state
@@ -234,8 +271,28 @@ impl Drop for Reception {
 }
 
 impl State {
-    fn live(&self) -> MutexGuard<'_, Vec<(u64, Socket)>> {
+    fn live(&self) -> MutexGuard<'_, Vec<LiveConnection>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is room for one more; closes the oldest that has not settled if that makes some.
+    fn has_room(&self, live: &mut [LiveConnection]) -> bool {
+        let closed = |one: &&LiveConnection| one.standing == Standing::Closed;
+        let ending = live.iter().filter(closed).count();
+        if live.len() - ending < self.connections_max {
+            return true;
+        }
+        // Threads of closed ones end at once; many that did not are a reason to wait.
+        if ending >= CLOSED_MAX {
+            return false;
+        }
+        let Some(oldest) = live.iter_mut().find(|one| one.standing == Standing::New) else {
+            return false;
+        };
+        oldest.standing = Standing::Closed;
+        let _ = oldest.socket.shutdown(Shutdown::Both);
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        true
     }
 }
 
@@ -263,13 +320,17 @@ fn admit(state: &Arc<State>, socket: Socket) {
     let number = state.connections.load(Ordering::Relaxed);
     let mut live = state.live();
     let copy = match socket.try_clone() {
-        Ok(copy) if live.len() < state.connections_max => copy,
+        Ok(copy) if state.has_room(&mut live) => copy,
         _ => {
             state.refused.fetch_add(1, Ordering::Relaxed);
             return;
         }
     };
-    live.push((number, copy));
+    live.push(LiveConnection {
+        number,
+        socket: copy,
+        standing: Standing::New,
+    });
     drop(live);
     state.connections.fetch_add(1, Ordering::Relaxed);
     let of_thread = Arc::clone(state);
@@ -299,9 +360,7 @@ struct Leave {
 
 impl Drop for Leave {
     fn drop(&mut self) {
-        self.state
-            .live()
-            .retain(|(number, _)| *number != self.number);
+        self.state.live().retain(|one| one.number != self.number);
         self.state.ended.notify_all();
     }
 }
@@ -316,8 +375,9 @@ mod tests {
     fn unix_doors() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("door");
-        let echo = |socket: Socket| {
+        let echo = |socket: Socket, guest: &Guest<'_>| {
             let mut byte = [0];
+            guest.settle();
             while (&mut &socket).read(&mut byte).is_ok_and(|count| count == 1) {
                 let _ = (&mut &socket).write(&byte);
             }
@@ -350,5 +410,41 @@ mod tests {
         reception.close();
         assert_eq!(first.read(&mut byte).unwrap(), 0);
         assert!(!path.exists());
+    }
+
+    /// Peers that say nothing keep nobody out, and those that have settled are not closed for others.
+    #[test]
+    fn silent_peers_make_room_the_oldest_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("door");
+        let echo = |socket: Socket, guest: &Guest<'_>| {
+            let mut byte = [0];
+            while (&mut &socket).read(&mut byte).is_ok_and(|count| count == 1) {
+                guest.settle();
+                let _ = (&mut &socket).write(&byte);
+            }
+            Ok::<(), io::Error>(())
+        };
+        let door = ReceptionDoor::unix(path.clone()).unwrap();
+        let mut reception =
+            Reception::open("echo", door, 2, ReceptionListener::default(), echo).unwrap();
+        let mut byte = [0];
+        let mut speak = |peer: &mut UnixStream| {
+            let _ = peer.write_all(b"x");
+            peer.read(&mut byte).unwrap_or(0)
+        };
+        let mut settled = UnixStream::connect(&path).unwrap();
+        assert_eq!(speak(&mut settled), 1);
+        let mut silent: Vec<UnixStream> = Vec::new();
+        for _ in 0..20 {
+            silent.push(UnixStream::connect(&path).unwrap());
+        }
+        let mut newest = UnixStream::connect(&path).unwrap();
+        assert_eq!(speak(&mut newest), 1);
+        assert_eq!(speak(&mut silent[0]), 0, "the oldest were closed");
+        let mut late = UnixStream::connect(&path).unwrap();
+        assert_eq!(speak(&mut late), 0, "all places are settled");
+        assert_eq!((speak(&mut settled), speak(&mut newest)), (1, 1));
+        reception.close();
     }
 }

@@ -1,11 +1,13 @@
 //! Agents that wait for their controller on a port, behind TLS. Each connection has a thread.
 //!
-//! The rule: a stranger costs a thread for [`HELLO_TIME`] and some kilobytes, and learns a certificate's public part.
+//! The rule: a stranger costs a thread for [`HELLO_TIME`] and some kilobytes, learns a certificate's public part, and keeps no
+//! controller out: when too many wait, the one that waited longest is closed.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::agent::AgentEnd;
@@ -13,8 +15,10 @@ use crate::serve::{AgentConfig, serve};
 use crate::stream::{MessageStream, StreamError};
 use crate::tls::AgentTls;
 
-/// Connections at once, strangers' included; more are closed at once.
+/// Conversations with controllers at once; more are closed at once.
 const CONNECTIONS_MAX: usize = 64;
+/// Connections that have not shown a certificate; with one more, the oldest is closed.
+const WAITING_MAX: usize = 256;
 /// Who has not shown a certificate by then is closed.
 const HELLO_TIME: Duration = Duration::from_secs(5);
 /// How often the listener looks whether it is to end.
@@ -27,8 +31,36 @@ pub struct ListenStats {
     pub controllers: u64,
     /// Connections of somebody who showed no certificate of ours.
     pub strangers: u64,
-    /// Connections that were one too many.
+    /// Connections that were one too many: the oldest of those without a certificate, or a controller beyond the limit.
     pub refused: u64,
+}
+
+/// Connections that have not shown a certificate, by number: the oldest first.
+#[derive(Default)]
+struct Waiting(Mutex<BTreeMap<u64, TcpStream>>);
+
+impl Waiting {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, TcpStream>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds one. Whether the oldest had to go for it.
+    fn add(&self, number: u64, socket: TcpStream) -> bool {
+        let mut all = self.all();
+        let oldest = (all.len() >= WAITING_MAX)
+            .then(|| all.pop_first())
+            .flatten();
+        all.insert(number, socket);
+        if let Some((_, socket)) = &oldest {
+            // Its thread reads the end, and ends.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        oldest.is_some()
+    }
+
+    fn remove(&self, number: u64) {
+        self.all().remove(&number);
+    }
 }
 
 /// An agent on a port.
@@ -70,35 +102,41 @@ impl AgentListener {
     /// returns.
     pub fn run(&self, stop: &AtomicBool, note: impl Fn(String) + Sync) -> ListenStats {
         let stats = Mutex::new(ListenStats::default());
-        let open = AtomicUsize::new(0);
+        let refused = || stats.lock().unwrap_or_else(PoisonError::into_inner).refused += 1;
+        let (waiting, conversations) = (Waiting::default(), AtomicUsize::new(0));
         std::thread::scope(|scope| {
+            let mut number = 0;
             while !stop.load(Ordering::Relaxed) {
                 let Ok((socket, peer)) = self.listener.accept() else {
                     std::thread::sleep(LOOK);
                     continue;
                 };
-                if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-                    open.fetch_sub(1, Ordering::Relaxed);
-                    stats.lock().unwrap_or_else(PoisonError::into_inner).refused += 1;
+                let Ok(copy) = socket.try_clone() else {
+                    refused();
                     continue;
+                };
+                if waiting.add(number, copy) {
+                    refused();
                 }
-                let (stats, open, note) = (&stats, &open, &note);
-                let converse = move || {
-                    match self.converse(socket, stop, stats) {
-                        Ok(AgentEnd::Closed | AgentEnd::Stopped) => {}
-                        Ok(AgentEnd::LeaseOver) => {
-                            note(format!("{peer}: the controller was not heard any more"))
-                        }
-                        Ok(AgentEnd::Greeting(error)) => note(format!("{peer}: {error}")),
-                        Err(error) => note(format!("{peer}: {error}")),
+                let place = Place {
+                    number,
+                    waiting: &waiting,
+                    conversations: &conversations,
+                };
+                number += 1;
+                let (stats, note) = (&stats, &note);
+                let converse = move || match self.converse(socket, &place, stop, stats) {
+                    Ok(AgentEnd::Closed | AgentEnd::Stopped) => {}
+                    Ok(AgentEnd::LeaseOver) => {
+                        note(format!("{peer}: the controller was not heard any more"))
                     }
-                    open.fetch_sub(1, Ordering::Relaxed);
+                    Ok(AgentEnd::Greeting(error)) => note(format!("{peer}: {error}")),
+                    Err(error) => note(format!("{peer}: {error}")),
                 };
                 let started = std::thread::Builder::new()
                     .name("agent".into())
                     .spawn_scoped(scope, converse);
                 if let Err(error) = started {
-                    open.fetch_sub(1, Ordering::Relaxed);
                     note(format!("{peer}: no thread: {error}"));
                 }
             }
@@ -109,6 +147,7 @@ impl AgentListener {
     fn converse(
         &self,
         socket: TcpStream,
+        place: &Place<'_>,
         stop: &AtomicBool,
         stats: &Mutex<ListenStats>,
     ) -> Result<AgentEnd, StreamError> {
@@ -117,12 +156,42 @@ impl AgentListener {
             stream.greet(HELLO_TIME)?;
             Ok(stream)
         });
+        place.waiting.remove(place.number);
+        let has_room = greeted.is_err()
+            || place.conversations.fetch_add(1, Ordering::Relaxed) < CONNECTIONS_MAX;
+        let _conversation = greeted.is_ok().then_some(Conversation(place.conversations));
         let mut counts = stats.lock().unwrap_or_else(PoisonError::into_inner);
-        match greeted {
-            Ok(_) => counts.controllers += 1,
-            Err(_) => counts.strangers += 1,
+        match (&greeted, has_room) {
+            (Ok(_), true) => counts.controllers += 1,
+            (Ok(_), false) => counts.refused += 1,
+            (Err(_), _) => counts.strangers += 1,
         }
         drop(counts);
-        serve(greeted?, &self.config, stop)
+        match has_room {
+            true => serve(greeted?, &self.config, stop),
+            false => Ok(AgentEnd::Closed),
+        }
+    }
+}
+
+/// A connection's place among those that wait and those that converse. Given back when it is dropped.
+struct Place<'a> {
+    number: u64,
+    waiting: &'a Waiting,
+    conversations: &'a AtomicUsize,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.waiting.remove(self.number);
+    }
+}
+
+/// One of the conversations, until it is dropped.
+struct Conversation<'a>(&'a AtomicUsize);
+
+impl Drop for Conversation<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -228,6 +228,11 @@ impl Backend for FileBackend {
         }))
     }
 
+    /// Holes read as zeros; what a disk gives back for discarded blocks is its own affair.
+    fn unmap_reads_zeros(&self) -> bool {
+        !self.shared.medium.block_device && !self.shared.no_punch.load(Ordering::Relaxed)
+    }
+
     fn storage(&self) -> Vec<crate::StorageId> {
         self.shared.medium.storage.clone()
     }

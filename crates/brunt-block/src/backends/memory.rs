@@ -95,6 +95,10 @@ impl Backend for MemoryBackend {
         )))
     }
 
+    fn unmap_reads_zeros(&self) -> bool {
+        true
+    }
+
     fn look(&self) -> MediumLook {
         MediumLook {
             size_bytes: self.memory.len(),

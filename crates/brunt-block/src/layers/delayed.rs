@@ -279,6 +279,10 @@ impl Backend for DelayedBackend {
         self.inner.resize(size_bytes)
     }
 
+    fn unmap_reads_zeros(&self) -> bool {
+        self.inner.unmap_reads_zeros()
+    }
+
     fn storage(&self) -> Vec<crate::StorageId> {
         self.inner.storage()
     }

@@ -234,6 +234,10 @@ impl Backend for RetryBackend {
         self.inner.resize(size_bytes)
     }
 
+    fn unmap_reads_zeros(&self) -> bool {
+        self.inner.unmap_reads_zeros()
+    }
+
     fn storage(&self) -> Vec<crate::StorageId> {
         self.inner.storage()
     }

@@ -104,9 +104,16 @@ impl TcpSink {
         });
         let of_connection = Arc::clone(&state);
         let listener = state.config.listener.clone();
-        let reception = Reception::open("sink", door, connections_max, listener, move |socket| {
-            serve(socket, &of_connection)
-        })?;
+        let reception = Reception::open(
+            "sink",
+            door,
+            connections_max,
+            listener,
+            move |socket, guest| {
+                guest.settle();
+                serve(socket, &of_connection)
+            },
+        )?;
         Ok(TcpSink {
             state,
             address,

@@ -4,9 +4,11 @@
 //! The one rule: what a request may do is decided in `serving`; here bytes are moved.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use brunt_block::backends::TRANSFER_BYTES_MAX;
+use brunt_block::reception::Guest;
 use brunt_block::socket::{Socket, SocketOptions};
 use brunt_block::{
     Buf, Completion, Device, DeviceInfo, OpenError, Request, Ring, RingConfig, Stream,
@@ -19,7 +21,7 @@ use super::offer::{NbdAgreement, NbdOffer, NbdOfferError, NbdOfferStep, NbdOffer
 use super::serving::{NbdServing, NbdVerdict};
 use super::tally::{Tally, Totals};
 use super::tls::NbdServerTls;
-use super::{NbdCatalog, NbdServed, error};
+use super::{HELD_BYTES_MAX_ALL, NbdCatalog, NbdServed, error};
 use crate::channel::Channel;
 
 /// Room for what is not placed: a queue of 32 writes of 4 KiB with their headers.
@@ -53,6 +55,7 @@ pub(super) enum NbdServeError {
 /// Runs a connection to its end.
 pub(super) fn run(
     socket: Socket,
+    guest: &Guest<'_>,
     catalog: &NbdCatalog,
     tls: Option<&NbdServerTls>,
     sockets: &SocketOptions,
@@ -77,6 +80,7 @@ pub(super) fn run(
     else {
         return Ok(());
     };
+    guest.settle();
     let device = served
         .backend
         .open(&ring, DEPTH)
@@ -86,7 +90,7 @@ pub(super) fn run(
         })?;
     let mut connection = ServedConnection {
         channel,
-        ring,
+        ring: &ring,
         device,
         serving: NbdServing::new(agreement, &offered),
         served,
@@ -96,9 +100,17 @@ pub(super) fn run(
         batch: VecDeque::with_capacity(DEPTH as usize),
         arriving: None,
         held_bytes: 0,
+        held: Held::of(totals),
         leaving: false,
     };
-    connection.serve()
+    let ended = connection.serve();
+    let peak_bytes = connection.held.peak_bytes;
+    drop(connection);
+    drop(ring);
+    if peak_bytes >= GIVE_BACK_BYTES {
+        brunt_block::buffer::give_back();
+    }
+    ended
 }
 
 /// What a client is told of an export.
@@ -113,6 +125,9 @@ fn offered(served: &NbdServed) -> NbdOffered {
         | export_flag::CAN_MULTI_CONN;
     if info.unmap {
         flags |= export_flag::SEND_TRIM;
+    }
+    if served.backend.unmap_reads_zeros() {
+        flags |= export_flag::SEND_FAST_ZERO;
     }
     if served.read_only || info.read_only {
         flags |= export_flag::READ_ONLY;
@@ -213,10 +228,48 @@ fn broken(channel: &mut Channel) -> Result<(), NbdServeError> {
     Err(error.into())
 }
 
+/// Held at least once, in bytes, by a connection after which memory is given back to the kernel.
+const GIVE_BACK_BYTES: usize = 8 << 20;
+
+/// What one connection holds, counted among what all hold; given back when it ends.
+struct Held<'a> {
+    all_bytes: &'a AtomicUsize,
+    own_bytes: usize,
+    peak_bytes: usize,
+}
+
+impl Held<'_> {
+    fn of(totals: &Totals) -> Held<'_> {
+        Held {
+            all_bytes: &totals.held_bytes,
+            own_bytes: 0,
+            peak_bytes: 0,
+        }
+    }
+
+    /// Sets its share.
+    fn is(&mut self, bytes: usize) {
+        self.all_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.all_bytes.fetch_sub(self.own_bytes, Ordering::Relaxed);
+        self.own_bytes = bytes;
+        self.peak_bytes = self.peak_bytes.max(bytes);
+    }
+
+    fn is_too_much(&self) -> bool {
+        self.all_bytes.load(Ordering::Relaxed) > HELD_BYTES_MAX_ALL
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.is(0);
+    }
+}
+
 /// A connection in transmission.
 struct ServedConnection<'a> {
     channel: Channel,
-    ring: Ring,
+    ring: &'a Ring,
     device: Box<dyn Device>,
     serving: NbdServing,
     served: NbdServed,
@@ -229,6 +282,8 @@ struct ServedConnection<'a> {
     arriving: Option<(NbdRequest, NbdVerdict)>,
     /// Bytes of buffers that the device has.
     held_bytes: usize,
+    /// Its share of what all connections hold.
+    held: Held<'a>,
     /// The client said goodbye.
     leaving: bool,
 }
@@ -248,6 +303,7 @@ impl ServedConnection<'_> {
                 self.channel.finish();
             }
             self.channel.flush();
+            self.held.is(self.channel.queued_bytes() + self.held_bytes);
             if self.leaving && !busy && self.channel.queued_bytes() == 0 {
                 return Ok(());
             }
@@ -283,7 +339,8 @@ impl ServedConnection<'_> {
     }
 
     fn is_full(&self) -> bool {
-        self.free.is_empty() || self.channel.queued_bytes() + self.held_bytes > HELD_BYTES_MAX
+        let own = self.channel.queued_bytes() + self.held_bytes;
+        self.free.is_empty() || own > HELD_BYTES_MAX || (own > 0 && self.held.is_too_much())
     }
 
     fn has_request(&self) -> bool {
@@ -299,6 +356,7 @@ impl ServedConnection<'_> {
                     return Ok(());
                 };
                 self.arriving = None;
+                self.held_bytes -= buf.len();
                 self.begin(request, verdict, buf);
                 continue;
             }
@@ -338,11 +396,12 @@ impl ServedConnection<'_> {
                 self.begin(request, verdict, buf);
             } else if self.channel.wants_place(total - bytes.len(), total) {
                 self.channel.consume(header_len);
-                match is_write {
-                    true => self
-                        .channel
-                        .place(self.ring.pool().take(payload), 0, payload),
-                    false => self.channel.discard(payload),
+                if is_write {
+                    let buf = self.ring.pool().take(payload);
+                    self.held_bytes += buf.len();
+                    self.channel.place(buf, 0, payload);
+                } else {
+                    self.channel.discard(payload);
                 }
                 self.arriving = Some((request, verdict));
             } else {
@@ -380,6 +439,7 @@ impl ServedConnection<'_> {
                     _ => (buf, offset, len),
                 };
                 self.held_bytes += buf.len();
+                self.held.is(self.channel.queued_bytes() + self.held_bytes);
                 self.batch.push_back(Request {
                     tag: tag.into(),
                     op,

@@ -11,16 +11,19 @@ pub(super) fn number(error: &DeviceError) -> u32 {
     const FULL: [i32; 3] = [28, 122, 27]; // ENOSPC, EDQUOT, EFBIG
     const FORBIDDEN: [i32; 3] = [1, 13, 30]; // EPERM, EACCES, EROFS
     if let Some(number) = said::said(error).filter(|number| errno::name(*number).is_some()) {
-        // A server behind this one may go away; this one does not.
-        return if number == errno::SHUTDOWN {
-            errno::IO
-        } else {
-            number
+        return match number {
+            // A server behind this one may go away; this one does not.
+            errno::SHUTDOWN => errno::IO,
+            // Answers to flags that its client set, not ours (DF, FAST_ZERO).
+            errno::OVERFLOW | errno::NOTSUP => errno::INVAL,
+            number => number,
         };
     }
     match error {
         DeviceError::Os(code) if FULL.contains(code) => errno::NOSPC,
         DeviceError::Os(code) if FORBIDDEN.contains(code) => errno::PERM,
+        DeviceError::Os(libc::ENOMEM) => errno::NOMEM,
+        DeviceError::Os(libc::EINVAL | libc::EOPNOTSUPP) => errno::INVAL,
         DeviceError::Os(_) | DeviceError::TimedOut | DeviceError::Gone => errno::IO,
         DeviceError::OutOfRange | DeviceError::Unsupported => errno::INVAL,
         DeviceError::Refused { kind, .. } => match kind {
@@ -42,6 +45,10 @@ mod tests {
         check(DeviceError::Os(28), errno::NOSPC);
         check(DeviceError::Os(30), errno::PERM);
         check(DeviceError::Os(5), errno::IO);
+        check(DeviceError::Os(12), errno::NOMEM);
+        check(DeviceError::Os(22), errno::INVAL);
+        check(said::refused(errno::NOTSUP), errno::INVAL);
+        check(said::refused(errno::OVERFLOW), errno::INVAL);
         check(DeviceError::Gone, errno::IO);
         check(DeviceError::OutOfRange, errno::INVAL);
         check(DeviceError::refused(RefusalKind::Protected), errno::PERM);

@@ -7,7 +7,8 @@
 //! - [`tls`]: what it shows to clients, and whether they may do without;
 //! - `error`: a device's errors as NBD has them.
 //!
-//! The one rule: a client can only use a bounded amount of memory and only break its own connection.
+//! The one rule: a client can only use a bounded amount of memory, all clients together too, and only break its own
+//! connection.
 
 mod connection;
 mod error;
@@ -29,6 +30,10 @@ use tls::NbdServerTls;
 
 /// Connections at once, where nobody says otherwise.
 pub const CONNECTIONS_MAX: usize = 128;
+
+/// Data at devices and answers queued, in bytes, of all connections together. Beyond it a connection looks at no further request
+/// while it has some under way itself.
+pub const HELD_BYTES_MAX_ALL: usize = 512 << 20;
 
 /// One export.
 #[derive(Clone)]
@@ -88,9 +93,22 @@ impl NbdServer {
         let address = door.address()?;
         let totals = Arc::new(Totals::default());
         let of_connection = Arc::clone(&totals);
-        let reception = Reception::open("nbd", door, CONNECTIONS_MAX, listener, move |socket| {
-            connection::run(socket, &*catalog, tls.as_ref(), &sockets, &of_connection)
-        })?;
+        let reception = Reception::open(
+            "nbd",
+            door,
+            CONNECTIONS_MAX,
+            listener,
+            move |socket, guest| {
+                connection::run(
+                    socket,
+                    guest,
+                    &*catalog,
+                    tls.as_ref(),
+                    &sockets,
+                    &of_connection,
+                )
+            },
+        )?;
         Ok(NbdServer {
             reception,
             totals,

@@ -13,8 +13,10 @@ use brunt_wire::{Malformed, ParseError};
 
 /// Data of an option: a name and some queries.
 const OPTION_BYTES_MAX: u32 = 4 * STRING_BYTES_MAX as u32;
-/// Options of one handshake; more are somebody who never comes to the point.
-const OPTIONS_MAX: u32 = 1024;
+/// Options of one handshake, and those about each export, which a client that lists them may ask for; more are somebody who
+/// never comes to the point.
+const OPTIONS_MAX: usize = 1024;
+const OPTIONS_OF_EXPORT_MAX: usize = 16;
 
 /// What a client is told of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,7 +174,8 @@ impl NbdOffer {
                 if len > OPTION_BYTES_MAX {
                     return Err(NbdOfferError::Long(len));
                 }
-                if self.options > OPTIONS_MAX {
+                let most = OPTIONS_MAX + OPTIONS_OF_EXPORT_MAX * self.exports.len();
+                if self.options as usize > most {
                     return Err(NbdOfferError::Endless);
                 }
                 self.state = OfferState::Data { option, len };
@@ -327,14 +330,8 @@ impl NbdOffer {
         };
         let export = &self.exports[index];
         say(reply::INFO, &NbdInfo::BlockSizes(export.sizes).encode());
-        // Requests of 512 bytes are what a client may assume that does not ask.
-        if export.sizes.minimum > 512 && !wanted.contains(&info::BLOCK_SIZE) {
-            say(
-                reply::ERR_BLOCK_SIZE_REQD,
-                b"ask for the block sizes: they are not the default",
-            );
-            return NbdOfferStep::More;
-        }
+        // Clients that do not ask for block sizes are let in as nbdkit lets them: the kernel's is told them by its user. A request
+        // in smaller pieces is refused, and nothing is lost.
         say(
             reply::INFO,
             &NbdInfo::Export(export.size_bytes, self.flags(export)).encode(),
@@ -523,23 +520,59 @@ mod tests {
             reply::ERR_INVALID,
         );
         check(option::ABORT, &[], reply::ACK);
-        // An export of 4096 bytes a block is not for those who do not ask.
+    }
+
+    /// The kernel's client does not ask for block sizes, and serves 4 KiB blocks all the same when it is told to.
+    #[test]
+    fn clients_that_do_not_ask_get_exports_of_4_kib_blocks() {
         let (mut offer, _) = NbdOffer::new(exports(), NbdTlsPolicy::Absent);
-        let mut answer = Vec::new();
-        offer.on_bytes(&[0, 0, 0, 1], &mut answer).unwrap();
-        let data = negotiation::encode_go("1", &[]);
-        offer
-            .on_bytes(
-                &negotiation::encode_option(option::GO, &data)[..16],
-                &mut answer,
-            )
-            .unwrap();
-        assert_eq!(offer.on_bytes(&data, &mut answer), Ok(NbdOfferStep::More));
-        let last = &answer
-            [answer.len() - 20 - b"ask for the block sizes: they are not the default".len()..];
-        assert_eq!(
-            NbdOptionReply::parse(last).unwrap().kind,
-            reply::ERR_BLOCK_SIZE_REQD
+        offer.on_bytes(&[0, 0, 0, 1], &mut Vec::new()).unwrap();
+        let go = negotiation::encode_go("1", &[]);
+        let (kind, step) = kinds(&mut offer, &[(option::GO, &go)])[0];
+        assert_eq!(kind, reply::ACK);
+        assert!(matches!(
+            step,
+            NbdOfferStep::Serve(NbdAgreement { export: 1, .. })
+        ));
+    }
+
+    /// A client that looks at each of many exports is not one without end.
+    #[test]
+    fn many_exports_are_listed_in_one_handshake() {
+        let exports: Vec<NbdOffered> = (0..300)
+            .map(|number| NbdOffered {
+                name: number.to_string(),
+                ..exports()[0].clone()
+            })
+            .collect();
+        let (mut offer, _) = NbdOffer::new(exports, NbdTlsPolicy::Absent);
+        offer.on_bytes(&[0, 0, 0, 1], &mut Vec::new()).unwrap();
+        let mut asked = vec![
+            (option::STRUCTURED_REPLY, Vec::new()),
+            (option::LIST, Vec::new()),
+        ];
+        for number in 0..300 {
+            let name = number.to_string();
+            asked.push((
+                option::LIST_META_CONTEXT,
+                negotiation::encode_meta_query(&name, &[]),
+            ));
+            for _ in 0..4 {
+                asked.push((
+                    option::INFO,
+                    negotiation::encode_go(&name, &[info::BLOCK_SIZE]),
+                ));
+            }
+        }
+        let asked: Vec<(u32, &[u8])> = asked
+            .iter()
+            .map(|(kind, data)| (*kind, &data[..]))
+            .collect();
+        let answers = kinds(&mut offer, &asked);
+        assert!(
+            answers
+                .iter()
+                .all(|answer| *answer == (reply::ACK, NbdOfferStep::More))
         );
     }
 

@@ -47,6 +47,8 @@ pub struct NbdServing {
     payload_max: u64,
     read_only: bool,
     can_trim: bool,
+    /// Trimming leaves zeros, at once.
+    fast_zero: bool,
 }
 
 impl NbdServing {
@@ -61,6 +63,7 @@ impl NbdServing {
             payload_max: export.sizes.payload_max.into(),
             read_only: export.flags & export_flag::READ_ONLY != 0,
             can_trim: export.flags & export_flag::SEND_TRIM != 0,
+            fast_zero: export.flags & export_flag::SEND_FAST_ZERO != 0,
         }
     }
 
@@ -72,6 +75,10 @@ impl NbdServing {
     /// What to do with a request.
     #[inline]
     pub fn judge(&self, request: &NbdRequest) -> NbdVerdict {
+        let zero_flags = match self.fast_zero {
+            true => command_flag::NO_HOLE | command_flag::FAST_ZERO,
+            false => command_flag::NO_HOLE,
+        };
         let (op, flags) = match request.command {
             NbdCommand::Disconnect => return NbdVerdict::Leave,
             NbdCommand::Read => (Some(Op::Read), command_flag::DF),
@@ -84,7 +91,9 @@ impl NbdServing {
                 };
             }
             NbdCommand::Trim if self.can_trim || self.read_only => (Some(Op::Unmap), 0),
-            NbdCommand::WriteZeroes => (Some(Op::WriteZeroes), command_flag::NO_HOLE),
+            // Thin exports stay thin where the client does not mind holes.
+            NbdCommand::WriteZeroes if self.makes_hole(request) => (Some(Op::Unmap), zero_flags),
+            NbdCommand::WriteZeroes => (Some(Op::WriteZeroes), zero_flags),
             NbdCommand::Cache => (None, 0),
             NbdCommand::BlockStatus if self.block_status => (None, command_flag::REQ_ONE),
             NbdCommand::BlockStatus => {
@@ -107,12 +116,17 @@ impl NbdServing {
             .checked_add(request.len)
             .is_some_and(|end| end <= self.size_bytes);
         if !inside {
-            let full = matches!(op, Some(Op::Write | Op::WriteZeroes));
+            let full = matches!(request.command, NbdCommand::Write | NbdCommand::WriteZeroes);
             return NbdVerdict::Refuse(
                 if full { errno::NOSPC } else { errno::INVAL },
                 "past the export's end",
             );
         }
+        self.judge_inside(request, op)
+    }
+
+    /// The same for a request that lies inside the export and has the right flags.
+    fn judge_inside(&self, request: &NbdRequest, op: Option<Op>) -> NbdVerdict {
         if request.command == NbdCommand::BlockStatus {
             return match request.len {
                 0 => NbdVerdict::Refuse(errno::INVAL, "block status of nothing"),
@@ -126,15 +140,26 @@ impl NbdServing {
             return NbdVerdict::Refuse(errno::INVAL, "not in whole blocks");
         }
         if matches!(op, Op::Read | Op::Write) && request.len > self.payload_max {
-            return NbdVerdict::Refuse(errno::OVERFLOW, "longer than the largest payload");
+            return NbdVerdict::Refuse(errno::INVAL, "longer than the largest payload");
         }
         if request.len == 0 {
             return NbdVerdict::Nothing;
+        }
+        if op == Op::WriteZeroes && request.flags & command_flag::FAST_ZERO != 0 {
+            return NbdVerdict::Refuse(
+                errno::NOTSUP,
+                "zeros without a hole may take as long as writing them",
+            );
         }
         NbdVerdict::Run {
             op,
             force_unit_access: request.flags & command_flag::FUA != 0,
         }
+    }
+
+    /// Whether zeros may be a hole, and a hole is zeros.
+    fn makes_hole(&self, request: &NbdRequest) -> bool {
+        self.fast_zero && request.flags & command_flag::NO_HOLE == 0
     }
 
     /// The header of a read's answer; its data follows.
@@ -334,7 +359,8 @@ mod tests {
             (Write, 0, 1 << 20, 512, errno::NOSPC),
             (Read, 0, u64::MAX - 100, 512, errno::INVAL),
             (Read, 0, 1, 512, errno::INVAL),
-            (Read, 0, 0, 65536 + 512, errno::OVERFLOW),
+            (Read, 0, 0, 65536 + 512, errno::INVAL),
+            (WriteZeroes, command_flag::FAST_ZERO, 0, 512, errno::INVAL),
             (Read, command_flag::NO_HOLE, 0, 512, errno::INVAL),
             (BlockStatus, 0, 0, 0, errno::INVAL),
             (Other(77), 0, 0, 0, errno::INVAL),
@@ -348,6 +374,31 @@ mod tests {
         assert_eq!(
             refused(judge(export_flag::HAS_FLAGS, Trim, 0, 0, 512)),
             errno::INVAL
+        );
+        let thin = all | export_flag::SEND_FAST_ZERO;
+        let fast = command_flag::FAST_ZERO;
+        assert_eq!(judge(thin, WriteZeroes, 0, 0, 512), run(Op::Unmap, false));
+        assert_eq!(
+            judge(thin, WriteZeroes, fast, 0, 512),
+            run(Op::Unmap, false)
+        );
+        assert_eq!(
+            judge(thin, WriteZeroes, command_flag::NO_HOLE, 0, 512),
+            run(Op::WriteZeroes, false)
+        );
+        assert_eq!(
+            refused(judge(
+                thin,
+                WriteZeroes,
+                fast | command_flag::NO_HOLE,
+                0,
+                512
+            )),
+            errno::NOTSUP
+        );
+        assert_eq!(
+            refused(judge(thin, WriteZeroes, 0, 1 << 20, 512)),
+            errno::NOSPC
         );
         for command in [Write, Trim, WriteZeroes] {
             assert_eq!(

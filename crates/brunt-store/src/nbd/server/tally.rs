@@ -3,7 +3,7 @@
 //!
 //! The one rule: nothing is lost at a connection's end: what was not added yet is added when the tally is dropped.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::NbdServerStats;
 
@@ -14,6 +14,8 @@ pub(super) struct Totals {
     errors: AtomicU64,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
+    /// Data at devices and answers queued, of all connections now.
+    pub held_bytes: AtomicUsize,
 }
 
 impl Totals {
@@ -61,6 +63,7 @@ impl Tally<'_> {
             errors,
             sent_bytes,
             received_bytes,
+            held_bytes: _,
         } = self.totals;
         for (sum, figure) in [
             (requests, &mut self.requests),
