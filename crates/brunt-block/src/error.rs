@@ -48,6 +48,35 @@ impl DeviceError {
         }
     }
 
+    /// The same without what differs from block to block, so that errors can be counted by their cause.
+    #[must_use]
+    pub fn cause(self) -> DeviceError {
+        let DeviceError::Refused { kind, said } = self else {
+            return self;
+        };
+        let said = match said {
+            Said::Block(_) => Said::Nothing,
+            Said::Words { language, bytes } => Said::Words {
+                language,
+                bytes: (language.cause)(&bytes),
+            },
+            said => said,
+        };
+        DeviceError::Refused { kind, said }
+    }
+
+    /// A line for a table of causes: the errno by its name, or what the device said.
+    pub fn cause_text(self) -> String {
+        match self.cause() {
+            DeviceError::Os(errno) => {
+                let text = std::io::Error::from_raw_os_error(errno).to_string();
+                let text = text.split(" (os error").next().unwrap_or_default();
+                format!("{}: {text}", errno_name(errno))
+            }
+            cause => cause.to_string(),
+        }
+    }
+
     /// Whether the request was done all the same, and its data is good.
     pub fn is_recovered(&self) -> bool {
         matches!(
@@ -58,6 +87,50 @@ impl DeviceError {
             }
         )
     }
+}
+
+/// The name of an errno that storage gives (errno-base.h, errno.h).
+fn errno_name(errno: i32) -> String {
+    let name = match errno {
+        libc::EPERM => "EPERM",
+        libc::ENOENT => "ENOENT",
+        libc::EINTR => "EINTR",
+        libc::EIO => "EIO",
+        libc::ENXIO => "ENXIO",
+        libc::EBADF => "EBADF",
+        libc::EAGAIN => "EAGAIN",
+        libc::ENOMEM => "ENOMEM",
+        libc::EACCES => "EACCES",
+        libc::EBUSY => "EBUSY",
+        libc::ENODEV => "ENODEV",
+        libc::EINVAL => "EINVAL",
+        libc::ETXTBSY => "ETXTBSY",
+        libc::EFBIG => "EFBIG",
+        libc::ENOSPC => "ENOSPC",
+        libc::EROFS => "EROFS",
+        libc::EPIPE => "EPIPE",
+        libc::ENODATA => "ENODATA",
+        libc::ETIME => "ETIME",
+        libc::ENOLINK => "ENOLINK",
+        libc::EPROTO => "EPROTO",
+        libc::EBADE => "EBADE",
+        libc::EBADMSG => "EBADMSG",
+        libc::EOVERFLOW => "EOVERFLOW",
+        libc::EILSEQ => "EILSEQ",
+        libc::EOPNOTSUPP => "EOPNOTSUPP",
+        libc::ECONNRESET => "ECONNRESET",
+        libc::ENOTCONN => "ENOTCONN",
+        libc::ESHUTDOWN => "ESHUTDOWN",
+        libc::ETIMEDOUT => "ETIMEDOUT",
+        libc::EHOSTUNREACH => "EHOSTUNREACH",
+        libc::ESTALE => "ESTALE",
+        libc::EUCLEAN => "EUCLEAN",
+        libc::EREMOTEIO => "EREMOTEIO",
+        libc::EDQUOT => "EDQUOT",
+        libc::ECANCELED => "ECANCELED",
+        _ => return format!("errno {errno}"),
+    };
+    name.to_string()
 }
 
 /// Kinds of refusals. They differ in what helps: waiting, asking again, another device, nothing.
@@ -142,6 +215,8 @@ pub struct Language {
     pub name: &'static str,
     /// Prints them for people.
     pub write: fn(&[u8; WORDS_BYTES], &mut fmt::Formatter<'_>) -> fmt::Result,
+    /// The same words without what differs from block to block.
+    pub cause: fn(&[u8; WORDS_BYTES]) -> [u8; WORDS_BYTES],
 }
 
 impl PartialEq for Language {
@@ -190,6 +265,7 @@ mod tests {
         static MORSE: Language = Language {
             name: "morse",
             write: |bytes, f| write!(f, "dit {}", bytes[0]),
+            cause: |bytes| *bytes,
         };
         let text = |kind, said| DeviceError::Refused { kind, said }.to_string();
         assert_eq!(text(RefusalKind::Busy, Said::Nothing), "busy");
@@ -212,6 +288,19 @@ mod tests {
             ),
             "dit 5"
         );
+    }
+
+    #[test]
+    fn causes_are_counted_whatever_block_they_are_about() {
+        let at = |block| DeviceError::Refused {
+            kind: RefusalKind::MediumError,
+            said: Said::Block(block),
+        };
+        assert_eq!(at(7).cause(), at(8).cause());
+        assert_eq!(at(7).cause_text(), "medium error");
+        let full = DeviceError::Os(libc::ENOSPC);
+        assert_eq!(full.cause_text(), "ENOSPC: No space left on device");
+        assert_ne!(full.cause(), DeviceError::Os(libc::EIO).cause());
     }
 
     #[test]

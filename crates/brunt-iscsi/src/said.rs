@@ -15,6 +15,15 @@ use brunt_wire::scsi::sense::{ScsiStatus, Sense, key};
 pub static SCSI: Language = Language {
     name: "SCSI",
     write,
+    cause: |bytes| {
+        let (status, sense) = decode(bytes);
+        let sense = sense.map(|sense| Sense {
+            specific: None,
+            information: None,
+            ..sense
+        });
+        encode(status, sense)
+    },
 };
 
 /// Flags above the sense key.

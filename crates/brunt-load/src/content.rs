@@ -11,6 +11,7 @@ use std::io;
 
 use brunt_block::Buf;
 use brunt_result::RequestStatus;
+use brunt_result::wrong::Verified;
 
 /// A request's buffer, and what its content wants to find again when the request ends.
 #[derive(Debug, Default)]
@@ -62,6 +63,11 @@ pub trait Content {
         "the data differs from what was written".to_string()
     }
 
+    /// What it found in the data of all reads; `None` if it does not look.
+    fn verified(&self) -> Option<Verified> {
+        None
+    }
+
     /// Puts on record what has to be there before requests go out; also called at the end.
     ///
     /// # Errors
@@ -98,6 +104,9 @@ impl<C: Content> Content for &mut C {
     }
     fn difference(&self) -> String {
         (**self).difference()
+    }
+    fn verified(&self) -> Option<Verified> {
+        (**self).verified()
     }
     fn flush(&mut self) -> io::Result<()> {
         (**self).flush()

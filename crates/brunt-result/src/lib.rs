@@ -20,6 +20,7 @@ pub mod degradation;
 pub mod drift;
 pub mod event;
 pub mod experiment;
+pub mod failures;
 pub mod hosts;
 pub mod impact;
 pub mod indexes;
@@ -36,6 +37,7 @@ pub mod summary;
 pub mod tables;
 pub mod transfer;
 pub mod void;
+pub mod wrong;
 
 pub use cost::Cost;
 pub use op::OpKind;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::cost::Cost;
 use crate::hosts::CommonTime;
 use crate::op::{OpKind, TABLE};
+use crate::wrong::{ErrorCause, Verified, merge_causes};
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -457,6 +458,12 @@ pub struct Outcome {
     pub began: Nanos,
     /// How long workers stood still because their figures were not taken fast enough, all together.
     pub recording_wait: Duration,
+    /// Failed requests by their cause.
+    #[serde(default)]
+    pub causes: Vec<ErrorCause>,
+    /// What verification found; `None` of a load that does not verify.
+    #[serde(default)]
+    pub verified: Option<Verified>,
     /// What several workers did while all of them worked. Only whoever collects them knows.
     #[serde(skip)]
     pub common: Option<CommonTime>,
@@ -475,6 +482,8 @@ impl Outcome {
             first_error: None,
             began: Nanos::MAX,
             recording_wait: Duration::ZERO,
+            causes: Vec::new(),
+            verified: None,
             common: None,
         }
     }
@@ -497,6 +506,10 @@ impl Outcome {
             self.first_error.clone_from(&other.first_error);
         }
         self.recording_wait += other.recording_wait;
+        merge_causes(&mut self.causes, &other.causes);
+        if let Some(verified) = &other.verified {
+            self.verified.get_or_insert_default().merge(verified);
+        }
     }
 
     /// Where parts were measured at different times, their rates do not add up: all together did so much in so long.

@@ -24,6 +24,7 @@ use crate::record::part;
 use crate::statistics::{Estimate, PointPrecision};
 use crate::transfer::{RunTransfer, TransferEfficiency};
 use crate::void::{Doubt, VoidReason};
+use crate::wrong::{ErrorCause, Verified};
 use crate::{Cost, OpFigures, OpKind, Outcome, RequestStatus, Stopped};
 
 /// The file's name in a result's folder.
@@ -140,6 +141,12 @@ pub struct RunSummary {
     /// First error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_error: Option<String>,
+    /// Failed requests by their cause: errno, or SCSI status and sense.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub causes: Vec<ErrorCause>,
+    /// What verification found, of a workload with `verify`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub verified: Option<Verified>,
     /// Influence of the page cache, for phases on a file system.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub page_cache: Option<PageCache>,
@@ -451,6 +458,8 @@ impl RunSummary {
                 .collect(),
             losses: losses.collect(),
             first_error: outcome.first_error.as_ref().map(|error| error.to_string()),
+            causes: outcome.causes.clone(),
+            verified: outcome.verified.clone(),
             page_cache: None,
             replay: None,
             cost_per_request: CostPerRequest::of(&figures.cost, figures.completed()),
@@ -669,6 +678,8 @@ pub(crate) mod tests {
             ops,
             losses: BTreeMap::new(),
             first_error: None,
+            causes: Vec::new(),
+            verified: None,
             page_cache: None,
             replay: None,
             cost_per_request: CostPerRequest {

@@ -8,6 +8,7 @@ use std::io;
 use brunt_block::{DeviceInfo, Op};
 use brunt_core::Size;
 use brunt_result::RequestStatus;
+use brunt_result::wrong::Verified;
 
 use crate::block::data::DataSource;
 use crate::block::generator::{Area, Planned};
@@ -132,6 +133,10 @@ impl Content for Blocks {
             .to_string()
     }
 
+    fn verified(&self) -> Option<Verified> {
+        self.ledger.as_ref().map(|ledger| ledger.verified().clone())
+    }
+
     #[inline]
     fn flush(&mut self) -> io::Result<()> {
         self.ledger.as_mut().map_or(Ok(()), Ledger::flush)
@@ -149,6 +154,8 @@ fn verified(
     match request.op {
         Op::Flush if good => ledger.end_flush(carried.ticket),
         Op::Write => ledger.end_write(request.offset, request.len, carried.ticket, good),
+        Op::WriteZeroes => ledger.end_zeroes(request.offset, request.len, good),
+        Op::Unmap => ledger.end_trim(request.offset, request.len),
         Op::Read if good => {
             let difference =
                 ledger.check_read(request.offset, &carried.buf[..request.len as usize]);

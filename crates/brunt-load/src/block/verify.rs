@@ -9,6 +9,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use brunt_result::wrong::Verified;
+
 /// Address, generation, run, checksum at the start of each grain.
 pub const HEADER_BYTES: usize = 40;
 /// Most grains of one worker's part: 8 bytes each, 256 MiB in all.
@@ -16,8 +18,11 @@ pub const GRAINS_MAX: u64 = 32 << 20;
 
 const MAGIC: u64 = 0x4b43_4f4c_4254_4e52; // "RNTBLOCK" in memory order
 const CRC_AT: usize = 32;
-/// A generation with this bit: a write failed here, so old, new and mixed are all right.
+/// A generation with this bit: a write failed here, so old, new and mixed are all right; or blocks were trimmed, after which a
+/// device may give back anything.
 const UNSURE: u64 = 1 << 63;
+/// Instead of a generation: zeros were written here.
+const ZEROED: u64 = 1 << 62;
 
 /// What a grain turned out to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +45,58 @@ pub enum BlockFinding {
     Corrupt,
 }
 
+impl fmt::Display for BlockFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BlockFinding::Sealed { generation } => write!(f, "there is write {generation}"),
+            BlockFinding::Zeros => f.write_str("there are zeros"),
+            BlockFinding::Foreign => f.write_str("there is something that this run did not write"),
+            BlockFinding::Misplaced { offset } => {
+                write!(f, "there is a block that belongs at byte {offset}")
+            }
+            BlockFinding::Corrupt => f.write_str("there is a damaged block"),
+        }
+    }
+}
+
+impl BlockFinding {
+    /// What it is, without the number of a write or a place: for a list of ranges.
+    fn kind(self) -> &'static str {
+        match self {
+            BlockFinding::Sealed { .. } => "an older write",
+            BlockFinding::Zeros => "zeros",
+            BlockFinding::Foreign => "something that this run did not write",
+            BlockFinding::Misplaced { .. } => "a block that belongs elsewhere",
+            BlockFinding::Corrupt => "a damaged block",
+        }
+    }
+}
+
+/// What a grain has to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// The write that was acknowledged last.
+    Write(u64),
+    /// Zeros, which were written last.
+    Zeros,
+}
+
+impl Expected {
+    fn is(self, found: BlockFinding) -> bool {
+        match self {
+            Expected::Write(generation) => found == BlockFinding::Sealed { generation },
+            Expected::Zeros => found == BlockFinding::Zeros,
+        }
+    }
+}
+
 /// A grain that does not hold what was written there last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Where it begins, in bytes.
     pub offset: u64,
-    /// The write that was acknowledged last.
-    pub expected: u64,
+    /// What was written last.
+    pub expected: Expected,
     /// The newest write of the worker, anywhere: how long ago the expected one was.
     pub newest: u64,
     /// What is there.
@@ -63,16 +113,11 @@ impl fmt::Display for Difference {
         } = self;
         write!(
             f,
-            "the data differs from what was written: at byte {offset}, instead of write {expected} of {newest}, "
+            "the data differs from what was written: at byte {offset}, instead of "
         )?;
-        match found {
-            BlockFinding::Sealed { generation } => write!(f, "there is write {generation}"),
-            BlockFinding::Zeros => f.write_str("there are zeros"),
-            BlockFinding::Foreign => f.write_str("there is something that this run did not write"),
-            BlockFinding::Misplaced { offset } => {
-                write!(f, "there is a block that belongs at byte {offset}")
-            }
-            BlockFinding::Corrupt => f.write_str("there is a damaged block"),
+        match expected {
+            Expected::Write(expected) => write!(f, "write {expected} of {newest}, {found}"),
+            Expected::Zeros => write!(f, "zeros, {found}"),
         }
     }
 }
@@ -124,6 +169,7 @@ pub struct Ledger {
     writes: u64,
     flushes: u64,
     journal: Option<Journal>,
+    verified: Verified,
 }
 
 impl Ledger {
@@ -145,6 +191,7 @@ impl Ledger {
             writes: 0,
             flushes: 0,
             journal,
+            verified: Verified::default(),
         }
     }
 
@@ -179,8 +226,7 @@ impl Ledger {
         } else {
             generation | UNSURE
         };
-        let (first, count) = self.grains(offset, len);
-        self.generations[first..first + count].fill(value);
+        self.set(offset, len, value);
         if acknowledged && let Some(journal) = &mut self.journal {
             let len = len as u32;
             journal.push(JournalEntry::Write {
@@ -214,30 +260,52 @@ impl Ledger {
         }
     }
 
+    /// Zeros were written, acknowledged or not.
+    pub fn end_zeroes(&mut self, offset: u64, len: u64, acknowledged: bool) {
+        self.set(offset, len, if acknowledged { ZEROED } else { UNSURE });
+    }
+
+    /// Blocks were trimmed: what they hold is open until they are written again.
+    pub fn end_trim(&mut self, offset: u64, len: u64) {
+        self.set(offset, len, UNSURE);
+    }
+
+    fn set(&mut self, offset: u64, len: u64, value: u64) {
+        let (first, count) = self.grains(offset, len);
+        self.generations[first..first + count].fill(value);
+    }
+
     /// Looks whether a block that was read holds what was written there last; the first grain that does not.
-    pub fn check_read(&self, offset: u64, block: &[u8]) -> Option<Difference> {
+    pub fn check_read(&mut self, offset: u64, block: &[u8]) -> Option<Difference> {
         let (first, _) = self.grains(offset, block.len() as u64);
-        block
-            .chunks(self.grain as usize)
-            .enumerate()
-            .find_map(|(index, grain)| {
-                let expected = self.generations[first + index];
-                if expected == 0 || expected & UNSURE != 0 {
-                    return None;
-                }
-                let at = offset + index as u64 * self.grain;
-                let found = inspect(grain, at, self.run);
-                let differs = found
-                    != BlockFinding::Sealed {
-                        generation: expected,
-                    };
-                differs.then_some(Difference {
-                    offset: at,
-                    expected,
-                    newest: self.writes,
-                    found,
-                })
-            })
+        let mut difference = None;
+        for (index, grain) in block.chunks(self.grain as usize).enumerate() {
+            let expected = match self.generations[first + index] {
+                ZEROED => Expected::Zeros,
+                value if value == 0 || value & UNSURE != 0 => continue,
+                generation => Expected::Write(generation),
+            };
+            self.verified.checked(grain.len() as u64);
+            let at = offset + index as u64 * self.grain;
+            let found = inspect(grain, at, self.run);
+            if expected.is(found) {
+                continue;
+            }
+            self.verified
+                .wrong(at, grain.len() as u64, || found.kind().to_string());
+            difference = difference.or(Some(Difference {
+                offset: at,
+                expected,
+                newest: self.writes,
+                found,
+            }));
+        }
+        difference
+    }
+
+    /// What all reads were found to hold.
+    pub fn verified(&self) -> &Verified {
+        &self.verified
     }
 
     /// Puts what the journal has to say on record. Before requests go out, so that no write is on
@@ -540,7 +608,7 @@ mod tests {
         assert_eq!(stale.found, BlockFinding::Sealed { generation: first });
         assert_eq!(
             (stale.offset, stale.expected, stale.newest),
-            (512, second, second)
+            (512, Expected::Write(second), second)
         );
         assert_eq!(
             stale.to_string(),
@@ -551,6 +619,38 @@ mod tests {
         ledger.end_write(512, 512, third, false);
         assert_eq!(ledger.check_read(512, &old[..512]), None);
         assert!(ledger.check_read(1024, &old[512..]).is_some());
+    }
+
+    /// Zeros that were written are expected, trimmed blocks hold anything, and what was checked and wrong adds up.
+    #[test]
+    fn zeros_and_trims_are_verified() {
+        let mut ledger = Ledger::new(0, 65536, 512, 1, None);
+        let mut block = [1; 2048];
+        let write = ledger.begin_write(0, &mut block);
+        ledger.end_write(0, 2048, write, true);
+        assert_eq!(ledger.check_read(0, &block), None);
+        ledger.end_zeroes(0, 512, true);
+        ledger.end_zeroes(512, 512, false);
+        ledger.end_trim(1024, 512);
+        let stale = ledger.check_read(0, &block).expect("not zeroed");
+        assert_eq!((stale.offset, stale.expected), (0, Expected::Zeros));
+        assert_eq!(
+            stale.to_string(),
+            "the data differs from what was written: at byte 0, instead of zeros, there is write 1"
+        );
+        block[..512].fill(0);
+        assert_eq!(ledger.check_read(0, &block), None);
+        let lost = ledger.check_read(1024, &[0; 1024]).expect("a lost write");
+        assert_eq!((lost.offset, lost.found), (1536, BlockFinding::Zeros));
+        let verified = ledger.verified();
+        assert_eq!(
+            (verified.checked_bytes, verified.wrong_bytes),
+            (2048 + 3 * 1024 - 512, 1024)
+        );
+        assert_eq!(
+            verified.places(),
+            "512 bytes at 0: an older write; 512 bytes at 1536: zeros"
+        );
     }
 
     /// Cut or damaged journals are read up to there, and no byte of a head goes unchecked.

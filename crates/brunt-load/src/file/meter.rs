@@ -114,6 +114,8 @@ impl<'a> Meter<'a> {
             },
             first_error: None,
             began: self.began,
+            causes: Vec::new(),
+            verified: None,
             recording_wait: Duration::ZERO,
             common: None,
         }

@@ -273,6 +273,8 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
             ),
         ));
     }
+    let failures = brunt_result::failures::failures(summary).into_iter();
+    notices.extend(failures.map(|what| Notice::new(Tone::Bad, format!("{what}; see Losses."))));
     let lost = losses::total(summary);
     if lost > 0 {
         let all: u64 = summary

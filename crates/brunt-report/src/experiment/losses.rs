@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use brunt_result::summary::{RunSummary, Summary};
+use brunt_result::failures;
+use brunt_result::summary::{PointSummary, RunSummary, Summary};
+use brunt_result::wrong::ErrorCause;
 
 use crate::format::{Unit, count};
 use crate::page::{Block, Cell, PageTable, Section};
@@ -84,10 +86,69 @@ pub(super) fn section(summary: &Summary) -> Section {
         count(retries as f64),
         count(timeouts as f64)
     ));
+    section.blocks.extend(causes(summary).map(Block::Table));
+    section.blocks.extend(verified(summary).map(Block::Table));
+    section.blocks.extend(extents(summary).map(Block::Table));
     if total(summary) + retries + timeouts > 0 {
         section.blocks.push(Block::Table(by_run(summary, &kinds)));
     }
     section
+}
+
+/// Failed requests by errno or sense; `None` if none failed.
+fn causes(summary: &Summary) -> Option<PageTable> {
+    let of = |point: &PointSummary| {
+        let label = point.label.clone();
+        let row = move |cause: ErrorCause| {
+            vec![
+                Cell::text(&label),
+                Cell::text(cause.op.name()),
+                Cell::number(count(cause.count as f64)),
+                Cell::text(&cause.status),
+                Cell::text(&cause.cause),
+            ]
+        };
+        failures::causes(point).into_iter().map(row)
+    };
+    let rows: Vec<_> = summary.points.iter().flat_map(of).collect();
+    let columns = ["point", "operation", "count", "kind", "cause"];
+    (!rows.is_empty()).then(|| PageTable::new("Failed requests by cause", &columns, rows))
+}
+
+/// How much was verified, and how much of it was wrong; `None` without verification.
+fn verified(summary: &Summary) -> Option<PageTable> {
+    let row = |point: &PointSummary| {
+        failures::verified(point).map(|verified| {
+            vec![
+                Cell::text(&point.label),
+                Cell::number(Unit::Bytes.show(verified.checked_bytes as f64)),
+                Cell::number(Unit::Bytes.show(verified.wrong_bytes as f64)),
+            ]
+        })
+    };
+    let rows: Vec<_> = summary.points.iter().filter_map(row).collect();
+    let columns = ["point", "checked", "wrong"];
+    (!rows.is_empty()).then(|| PageTable::new("Verified data, ramp-up included", &columns, rows))
+}
+
+/// The first ranges of wrong data of each run; `None` if all was right.
+fn extents(summary: &Summary) -> Option<PageTable> {
+    let mut rows = Vec::new();
+    for point in &summary.points {
+        for run in &point.runs {
+            for extent in run.verified.iter().flat_map(|verified| &verified.extents) {
+                rows.push(vec![
+                    Cell::text(&point.label),
+                    Cell::number(count(f64::from(run.repetition) + 1.0)),
+                    Cell::number(extent.offset.to_string()),
+                    Cell::number(extent.bytes.to_string()),
+                    Cell::text(&extent.found),
+                ]);
+            }
+        }
+    }
+    let columns = ["point", "run", "offset", "bytes", "found there"];
+    (!rows.is_empty()).then(|| PageTable::new("The first ranges of wrong data", &columns, rows))
 }
 
 /// The runs that lost something.

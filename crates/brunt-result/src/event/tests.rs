@@ -19,6 +19,7 @@ use crate::probe::ProbeRecord;
 use crate::statistics::{Estimate, PointPrecision, PreciseFigure, Ratio};
 use crate::summary::{FORMAT, FaultSummary, Latencies, PointSummary};
 use crate::transfer::{LinkTraffic, PhaseTransfer, RunTransfer, WayBytes, efficiency};
+use crate::wrong::{ErrorCause, Verified, WrongExtent};
 use crate::{Cost, FirstError, OpKind, Outcome, RequestStatus, Stopped};
 
 /// Makes values of every kind from a seed: any bits a number can have, text with anything in it.
@@ -186,6 +187,22 @@ impl Make {
             first_error: self.maybe(error),
             began: self.nanos(),
             recording_wait: Duration::from_nanos(self.count()),
+            causes: vec![ErrorCause {
+                op: self.kind(),
+                status: self.text(),
+                cause: self.text(),
+                count: self.count(),
+            }],
+            verified: Some(Verified {
+                checked_bytes: self.count(),
+                wrong_bytes: self.count(),
+                extents: vec![WrongExtent {
+                    offset: self.count(),
+                    bytes: self.count(),
+                    found: self.text(),
+                }],
+                more: true,
+            }),
             common: None,
         }
     }

@@ -14,7 +14,7 @@ use crate::summary::RunSummary;
 pub const TABLE: Table = Table {
     name: "runs",
     doc: "One row for each run that ended, complete or not. Confidence intervals are computed over runs.",
-    columns: &columns::<53>(&[
+    columns: &columns::<56>(&[
         &[
             Column::int("run", "Position among all runs of the experiment, from 0; identifies the run in all tables."),
             Column::int("point", "The point it is a run of."),
@@ -44,6 +44,9 @@ pub const TABLE: Table = Table {
             Column::float("work_mean_ns", "How long a fixed piece of work beside the load took: mean.").nullable(),
             Column::float("work_min_ns", "The shortest of it.").nullable(),
             Column::int("noise_samples", "How often both were measured."),
+            Column::int("verified_bytes", "Bytes that were read and compared with what had been written there, ramp-up included; null without `verify`.").nullable(),
+            Column::int("wrong_bytes", "Of these, bytes of blocks that differed.").nullable(),
+            Column::int("first_wrong_offset", "Offset in bytes of the block that was found wrong first; null if none was.").nullable(),
         ],
     ]),
 };
@@ -76,6 +79,8 @@ pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary, figures: &Figu
     let row = cost(times(row, &response, &service), &figures.cost)
         .count_or_null(response.min().map(|nanos| nanos.0))
         .count_or_null(service.min().map(|nanos| nanos.0));
+    let verified = run.verified.as_ref();
+    let first_wrong = verified.and_then(|verified| verified.extents.first());
     let noise = run.noise;
     let nanos = |get: fn(&MachineNoise) -> f64| noise.as_ref().map(|noise| get(noise) * 1e3);
     row.float_or_null(noise.and_then(|noise| noise.stolen_share))
@@ -84,5 +89,8 @@ pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary, figures: &Figu
         .float_or_null(nanos(|noise| noise.work_mean_us))
         .float_or_null(nanos(|noise| noise.work_min_us))
         .count(noise.map_or(0, |noise| noise.samples))
+        .count_or_null(verified.map(|verified| verified.checked_bytes))
+        .count_or_null(verified.map(|verified| verified.wrong_bytes))
+        .count_or_null(first_wrong.map(|extent| extent.offset))
         .end();
 }

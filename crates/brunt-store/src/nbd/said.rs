@@ -10,7 +10,11 @@ use brunt_block::{DeviceError, RefusalKind, Said};
 use brunt_wire::nbd::errno;
 
 /// The words of NBD: the number of an error.
-pub static NBD_WORDS: Language = Language { name: "NBD", write };
+pub static NBD_WORDS: Language = Language {
+    name: "NBD",
+    write,
+    cause: |bytes| *bytes,
+};
 
 /// What a server answered, as a device's error.
 pub fn refused(error: u32) -> DeviceError {

@@ -12,6 +12,7 @@ use brunt_wire::sheepdog::result;
 pub static SHEEPDOG_WORDS: Language = Language {
     name: "Sheepdog",
     write,
+    cause: |bytes| *bytes,
 };
 
 /// What a server answered, as a device's error.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::role::Launch;
-use brunt_core::units::counted;
+use brunt_core::units::{counted, format_size};
 use brunt_result::by_kind::{KindEstimates, KindOverRuns};
 use brunt_result::choice::RingMode;
 
@@ -14,6 +14,7 @@ use crate::host::HostName;
 use crate::host_probing;
 use brunt_result::degradation::{OverRuns, PhaseOverRuns, ResponseOverRuns, runs_without};
 use brunt_result::drift::drift;
+use brunt_result::failures;
 use brunt_result::noise::NoiseShare;
 use brunt_result::probe::ProbeRecord;
 use brunt_result::statistics::{Estimate, NOISY, RUNS_MIN};
@@ -23,6 +24,9 @@ use brunt_result::summary::{PointSummary, RunSummary, Summary};
 pub(super) const WIDTH: usize = 80;
 /// Columns of a point's name in its row; a longer one has its own line.
 const LABEL: usize = 21;
+/// Causes of failed requests that are shown of a point, and ranges of wrong data; more are in the summary.
+const CAUSES_SHOWN: usize = 4;
+const EXTENTS_SHOWN: usize = 3;
 /// Notes of probes that are shown; all are in the summary.
 const NOTES_MAX: usize = 5;
 
@@ -169,8 +173,8 @@ fn below(summary: &Summary) -> Vec<String> {
         .collect()
 }
 
-/// Requests that did not succeed, over all runs of a point, by kind.
-fn losses(point: &PointSummary) -> Option<String> {
+/// Requests that did not succeed, over all runs of a point, by kind; why they failed; and what verification found.
+fn losses(point: &PointSummary) -> Vec<String> {
     let mut losses: BTreeMap<&str, u64> = BTreeMap::new();
     for (name, count) in point.runs.iter().flat_map(|run| &run.losses) {
         *losses.entry(name).or_default() += count;
@@ -179,7 +183,37 @@ fn losses(point: &PointSummary) -> Option<String> {
         .iter()
         .map(|(name, count)| format!("{count} {name}"))
         .collect();
-    (!told.is_empty()).then(|| cut(&format!("  losses: {}", told.join(", "))))
+    let mut lines = Vec::new();
+    if !told.is_empty() {
+        lines.push(format!("  losses: {}", told.join(", ")));
+    }
+    let causes = failures::causes(point);
+    lines.extend(
+        causes
+            .iter()
+            .take(CAUSES_SHOWN)
+            .map(|cause| format!("    {cause}")),
+    );
+    if causes.len() > CAUSES_SHOWN {
+        lines.push(format!(
+            "    and {} more causes",
+            causes.len() - CAUSES_SHOWN
+        ));
+    }
+    if let Some(verified) = failures::verified(point) {
+        let (wrong, checked) = (verified.wrong_bytes, verified.checked_bytes);
+        lines.push(format!(
+            "  verified: {} checked, {} wrong",
+            format_size(checked),
+            format_size(wrong)
+        ));
+        let places = verified.extents.iter().take(EXTENTS_SHOWN);
+        lines.extend(places.map(|extent| format!("    {extent}")));
+        if verified.more || verified.extents.len() > EXTENTS_SHOWN {
+            lines.push("    and more".to_string());
+        }
+    }
+    lines.iter().map(|line| cut(line)).collect()
 }
 
 /// Of an experiment whose points have `few` runs of the `runs` that were asked for: that, and how many would do.

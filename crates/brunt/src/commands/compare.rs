@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use brunt_result::compare::{FailIf, Line, Margin, compare_summaries};
+use brunt_result::failures;
 use brunt_result::statistics::{EffectScale, RUNS_MIN, Verdict};
 use brunt_result::summary::Summary;
 use serde_json::json;
@@ -55,6 +56,13 @@ impl Subcommand for Compare {
                 ));
             }
         }
+        let wrong = [(&a, &self.a), (&b, &self.b)].map(|(summary, folder)| {
+            let failures = failures::failures(summary);
+            for failure in &failures {
+                output.note(format_args!("{}: {failure}", folder.display()));
+            }
+            failures
+        });
         let margin = self.margin.unwrap_or_default().0;
         let (lines, alone) = compare_summaries(&a, &b, margin);
         if lines.is_empty() {
@@ -110,7 +118,7 @@ impl Subcommand for Compare {
             .map(|line| format!("{} {}", line.label, line.metric))
             .collect();
         output.object(
-            &json!({ "margin": margin, "lines": lines, "only_one_has": alone, "failed": failed }),
+            &json!({ "margin": margin, "lines": lines, "only_one_has": alone, "failed": failed, "failures": wrong }),
         );
         match failed.as_slice() {
             [] => Ok(()),

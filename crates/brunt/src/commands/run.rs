@@ -12,6 +12,7 @@ use brunt_host::{Fleet, Lane};
 use brunt_lab::ServiceFolder;
 use brunt_load::LoadError;
 use brunt_probe::{Prober, Watch, Watching};
+use brunt_result::failures;
 use brunt_result::summary::Summary;
 use brunt_study::device_probing::DeviceProbing;
 use brunt_study::experiment::{Experiment, FileError, Plan};
@@ -191,8 +192,10 @@ impl Subcommand for Run {
         };
         let (summary, fio) = live::shown(live, carry_out)?;
         print(&summary, fio, folder, output)?;
+        let failures = failures::failures(&summary);
         match &summary.trouble {
-            None => Ok(()),
+            None if failures.is_empty() => Ok(()),
+            None => Err(Failure::failed(failures.join("\n"))),
             Some(trouble) => Err(Failure::failed(format!("incomplete: {trouble}"))
                 .advise(format!("the finished runs are in {}", folder.display()))),
         }

@@ -65,3 +65,4 @@ mod target_config;
 mod terminal;
 mod tgt;
 mod trace;
+mod wrong;

@@ -617,9 +617,10 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.slots.free.push(index);
         self.feed.completed(planned.index, status, now);
         if status != RequestStatus::Good {
-            self.tally.went_wrong(status, error.as_ref(), &planned, || {
-                self.content.difference()
-            });
+            self.tally
+                .went_wrong(status, error.as_ref(), &planned, recorded, || {
+                    self.content.difference()
+                });
         }
         if recorded {
             self.tally
@@ -682,8 +683,14 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             slots: &self.slots,
             batch: &self.batch,
         };
-        self.tally
-            .finish(&self.phase, &in_flight, time.system_calls(), recorder)
+        let verified = self.content.verified();
+        let outcome = self
+            .tally
+            .finish(&self.phase, &in_flight, time.system_calls(), recorder);
+        Outcome {
+            verified,
+            ..outcome
+        }
     }
 
     /// What was due before the end and never sent. While others go on, that is theirs to send, until the drain is over

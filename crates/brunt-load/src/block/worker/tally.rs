@@ -12,6 +12,8 @@ use brunt_result::{
     RequestStatus,
 };
 
+use brunt_result::wrong::{CAUSES_MAX, ErrorCause, OTHER_CAUSES, merge_causes};
+
 use super::occupancy::{InFlight, Occupancy};
 use super::phase::RunPhase;
 use crate::block::generator::Planned;
@@ -35,6 +37,10 @@ pub(super) struct Tally {
     occupancy: Occupancy,
     cost: Cost,
     first_error: Option<FirstError>,
+    /// Recorded requests that failed, by their cause.
+    causes: Vec<(Op, RequestStatus, DeviceError, u64)>,
+    /// Those with none of these.
+    other_causes: u64,
     last_completed: Nanos,
     /// When it took up its work, at its start or later: the first request of an open loop may be due long after that.
     pub(super) began: Nanos,
@@ -80,6 +86,8 @@ impl Tally {
             occupancy: Occupancy::default(),
             cost: Cost::default(),
             first_error: None,
+            causes: Vec::with_capacity(CAUSES_MAX),
+            other_causes: 0,
             last_completed: Nanos(0),
             began: Nanos::MAX,
             interval,
@@ -212,15 +220,20 @@ impl Tally {
             .attempt(sent, now, self.current.start, end, is_recorded);
     }
 
-    /// The first thing that went wrong is kept: the device's error, or else how its data differs.
+    /// The first thing that went wrong is kept: the device's error, or else how its data differs. Errors of recorded requests
+    /// are counted by their cause.
     #[cold]
     pub(super) fn went_wrong(
         &mut self,
         status: RequestStatus,
         error: Option<&DeviceError>,
         planned: &Planned,
+        recorded: bool,
         difference: impl FnOnce() -> String,
     ) {
+        if let Some(error) = error.filter(|_| recorded) {
+            self.count_cause(status, *error, planned.op);
+        }
         if self.first_error.is_none() {
             let text = error.map_or_else(difference, DeviceError::to_string);
             let Planned {
@@ -234,6 +247,44 @@ impl Tally {
                 text,
             });
         }
+    }
+
+    fn count_cause(&mut self, status: RequestStatus, error: DeviceError, op: Op) {
+        let key = (op, status, error.cause());
+        let known = self
+            .causes
+            .iter()
+            .position(|(op, status, cause, _)| (*op, *status, *cause) == key);
+        match known {
+            Some(index) => self.causes[index].3 += 1,
+            None if self.causes.len() < CAUSES_MAX => {
+                self.causes.push((key.0, key.1, key.2, 1));
+            }
+            None => self.other_causes += 1,
+        }
+    }
+
+    /// The causes in words.
+    fn causes(&self) -> Vec<ErrorCause> {
+        let told = self
+            .causes
+            .iter()
+            .map(|(op, status, cause, count)| ErrorCause {
+                op: kind_of(*op),
+                status: status.name().to_string(),
+                cause: cause.cause_text(),
+                count: *count,
+            });
+        let mut causes: Vec<ErrorCause> = Vec::new();
+        told.for_each(|cause| merge_causes(&mut causes, &[cause]));
+        if let (Some(first), true) = (causes.first().cloned(), self.other_causes > 0) {
+            causes.push(ErrorCause {
+                cause: OTHER_CAUSES.to_string(),
+                count: self.other_causes,
+                ..first
+            });
+        }
+        causes
     }
 
     /// Whether the log has no room for a request that is skipped.
@@ -326,6 +377,7 @@ impl Tally {
                 0.0
             }
         };
+        let causes = self.causes();
         Outcome {
             requests_per_second: rate(self.total.completed_in_time()),
             bytes_per_second: rate(self.total.bytes_in_time()),
@@ -335,6 +387,8 @@ impl Tally {
             stopped: phase.stopped,
             first_error: self.first_error,
             began: self.began,
+            causes,
+            verified: None,
             recording_wait: Duration::ZERO,
             common: None,
         }

@@ -1,0 +1,89 @@
+//! What must not pass for success: wrong data and requests that all failed, summed up over the runs of a point. Commands exit
+//! by it; tables, reports and comparisons show it.
+//!
+//! The rule: a fault that the experiment injects may make requests fail, but never excuses wrong data.
+
+use brunt_core::units::format_size;
+
+use crate::RequestStatus;
+use crate::summary::{PointSummary, RunSummary, Summary};
+use crate::wrong::{ErrorCause, Verified, merge_causes};
+
+impl RunSummary {
+    /// Reads with data that was not what had been written.
+    pub fn miscompares(&self) -> u64 {
+        let lost = self.losses.get(RequestStatus::Miscompare.name());
+        lost.copied().unwrap_or(0)
+    }
+
+    /// A kind of operation of which requests failed and none succeeded, and why.
+    pub fn all_failed(&self) -> Option<&ErrorCause> {
+        self.causes
+            .iter()
+            .filter(|cause| self.op(cause.op).is_none_or(|op| op.completed == 0))
+            .max_by_key(|cause| cause.count)
+    }
+}
+
+/// What must not pass for success, a line each: wrong data, and kinds of operations of which all requests failed in a run
+/// without faults.
+pub fn failures(summary: &Summary) -> Vec<String> {
+    let is_group = |point: &PointSummary| {
+        let label = Some(&point.label);
+        summary
+            .points
+            .iter()
+            .any(|part| part.part_of.as_ref() == label)
+    };
+    let mut lines = Vec::new();
+    for point in summary.points.iter().filter(|point| !is_group(point)) {
+        let label = &point.label;
+        lines.extend(wrong_data(point).map(|what| format!("{label}: {what}")));
+        let runs = point.runs.iter().filter(|run| run.faults.is_empty());
+        let failed: Vec<&ErrorCause> = runs.filter_map(RunSummary::all_failed).collect();
+        if let Some(first) = failed.first() {
+            let (runs, all) = (failed.len(), point.runs.len());
+            let (op, status, cause) = (first.op, &first.status, &first.cause);
+            lines.push(format!(
+                "{label}: every {op} failed in {runs} of {all} runs ({status}: {cause})"
+            ));
+        }
+    }
+    lines
+}
+
+/// What verification found wrong in the runs of a point.
+pub fn wrong_data(point: &PointSummary) -> Option<String> {
+    let reads: u64 = point.runs.iter().map(RunSummary::miscompares).sum();
+    let verified = verified(point);
+    let (wrong, checked) = match &verified {
+        Some(verified) => (verified.wrong_bytes, verified.checked_bytes),
+        None => (0, 0),
+    };
+    (reads > 0 || wrong > 0).then(|| {
+        let places = verified.map_or_else(String::new, |verified| verified.places());
+        format!(
+            "wrong data: {reads} reads differ from what was written ({} of {} checked; {places})",
+            format_size(wrong),
+            format_size(checked)
+        )
+    })
+}
+
+/// What verification found in all runs of a point; `None` if none verified.
+pub fn verified(point: &PointSummary) -> Option<Verified> {
+    let mut found = point.runs.iter().filter_map(|run| run.verified.as_ref());
+    let mut all = found.next()?.clone();
+    found.for_each(|verified| all.merge(verified));
+    Some(all)
+}
+
+/// The causes of failed requests in all runs of a point, the most frequent first.
+pub fn causes(point: &PointSummary) -> Vec<ErrorCause> {
+    let mut all = Vec::new();
+    for run in &point.runs {
+        merge_causes(&mut all, &run.causes);
+    }
+    all.sort_by_key(|cause| std::cmp::Reverse(cause.count));
+    all
+}
