@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Draws the figures of docs/ from what benchmarks printed with --json:
 
-    brunt bench iscsi --json > bench.json && tools/bench-figure.py bench.json > docs/bench-iscsi.svg
-    brunt bench actors --json > actors.json && tools/bench-figure.py actors.json > docs/bench-actors.svg
-    brunt bench capture --loss=0.5,1,2,5 --json > loss.json && tools/bench-figure.py loss.json > docs/bench-loss.svg
+    brunt-bench iscsi --json > bench.json && tools/bench-figure.py bench.json > docs/bench-iscsi.svg
+    brunt-bench actors --json > actors.json && tools/bench-figure.py actors.json > docs/bench-actors.svg
+    brunt-bench capture --loss=0.5,1,2,5 --json > loss.json && tools/bench-figure.py loss.json > docs/bench-loss.svg
     tools/over-page-cache.sh out && tools/bench-figure.py out/over-time.json > docs/over-page-cache.svg
 """
 import html

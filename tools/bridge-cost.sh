@@ -2,7 +2,8 @@
 # What does a bridge of Brunt's add and carry, beside the kernel's own bridge? Two hosts in network namespaces, their wires
 # (veth) bridged here by each contestant in turn, round by round. Needs root, iproute2, iputils-ping, iperf3.
 #
-#   bridge-cost.sh [ROUNDS [BRUNT...]]      default: 6 rounds of $BRUNT (default: brunt) and the kernel's bridge
+#   bridge-cost.sh [ROUNDS [BRUNT...]]      default: 6 rounds of $BRUNT (default: brunt) and the kernel's bridge;
+#                                         $BENCH sends (default: brunt-bench next to the first program)
 #
 # A line for each contestant, medians of its rounds: microseconds that a lone ping takes there and back (400 of them, 5 ms
 # apart: whoever forwards has gone to sleep), half of them and 99 in 100; frames of 60 and of 1514 bytes a second that arrive
@@ -16,6 +17,7 @@ if [ "${BRIDGE_COST_INSIDE:-}" != 1 ]; then
 fi
 ROUNDS=${1:-6}
 programs=("${@:2}"); [ ${#programs[@]} -gt 0 ] || programs=("${BRUNT:-brunt}")
+BENCH=${BENCH:-$(dirname "$(command -v "${programs[0]}")")/brunt-bench}
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 mkdir -p /run/netns; mount -t tmpfs none /run/netns
 
@@ -66,7 +68,7 @@ measure() {
     awk '{ t[NR] = $1 * 1000 } END { print t[int(NR / 2)], t[int(NR * .99)] }')
   for bytes in 60 1514; do
     before=$(B cat /sys/class/net/b0/statistics/rx_packets); nanos=$(busy "$1")
-    A "${programs[0]}" bench capture "$work/$bytes.pcap" --replay a0 --for 2s >/dev/null
+    A "$BENCH" capture "$work/$bytes.pcap" --replay a0 --for 2s >/dev/null
     nanos=$(($(busy "$1") - nanos)); after=$(B cat /sys/class/net/b0/statistics/rx_packets)
     figures+=" $(((after - before) / 2)) $((nanos / (after - before)))"
   done

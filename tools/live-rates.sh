@@ -5,7 +5,8 @@
 #   live-rates.sh FILE [ROUNDS [GBIT...]]   default: 20 rounds as fast as the sender can
 #
 # Prints for each rate and source what was sent, seen and dropped; the sources take turns. Fails when packets
-# are unaccounted for. BRUNT names the program (default: brunt).
+# are unaccounted for. BRUNT names the program (default: brunt), BENCH
+# the sender (default: brunt-bench next to it).
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
 FILE=${1:?a capture file} ROUNDS=${2:-20}
@@ -17,7 +18,7 @@ for rate in "${RATES[@]:-unlimited}"; do
   limit=(); [ "$rate" = unlimited ] || limit=(--rate "$rate")
   for source in packet xdp; do
     start_capture --source $source
-    "$BRUNT" --json bench capture "$FILE" --replay v0 --times "$ROUNDS" "${limit[@]}" >"$work/sent"
+    "$BENCH" --json capture "$FILE" --replay v0 --times "$ROUNDS" "${limit[@]}" >"$work/sent"
     sleep .5; end_capture
     echo "$source at $rate: $(number gbit_per_s "$work/sent") Gb/s, sent $sent, seen $seen, dropped $dropped"
     all_accounted

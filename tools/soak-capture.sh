@@ -5,7 +5,8 @@
 #   soak-capture.sh FILE [MINUTES [GBIT]]   default: 10 minutes at 2 Gb/s
 #
 # Prints memory and backlog every ten seconds. Fails when packets are unaccounted for, or when memory
-# after the first minute grows by more than a tenth. BRUNT names the program (default: brunt).
+# after the first minute grows by more than a tenth. BRUNT names the program (default: brunt), BENCH
+# the sender (default: brunt-bench next to it).
 set -euo pipefail
 [ "${1:-}" != --prepare ] || exit 0
 FILE=${1:?a capture file} MINUTES=${2:-10} GBIT=${3:-2}
@@ -14,7 +15,7 @@ on_own_wire -rn "$@"
 
 start_capture --metrics 127.0.0.1:0
 url=$(sed -n "s/^brunt: metrics at //p" "$work/notes")
-"$BRUNT" --json bench capture "$FILE" --replay v0 --for "${MINUTES}m" --rate "$GBIT" >"$work/sent" & sender=$!
+"$BENCH" --json capture "$FILE" --replay v0 --for "${MINUTES}m" --rate "$GBIT" >"$work/sent" & sender=$!
 value() { awk -v name="$1" 'index($1, name) == 1 { sum += $2 } END { printf "%.0f", sum }' "$work/page"; }
 first=0 most=0
 end=$((SECONDS + MINUTES * 60))

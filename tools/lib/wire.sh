@@ -1,6 +1,7 @@
 # Sourced by the tools that hold a live capture against what was sent: a wire of two virtual interfaces in a
-# network namespace of its own, v0 to send on and v1 to capture from. BRUNT names the program.
-BRUNT=${BRUNT:-brunt}
+# network namespace of its own, v0 to send on and v1 to capture from. BRUNT names the program, BENCH the sender
+# (brunt-bench, by default the one next to it).
+BRUNT=${BRUNT:-brunt} BENCH=${BENCH:-$(dirname "$(command -v "${BRUNT:-brunt}")")/brunt-bench}
 
 # on_own_wire OPTION "$@": starts the tool anew in a namespace that `unshare OPTION` makes, and lays the wire
 # there. $work is a folder that goes when the tool does.

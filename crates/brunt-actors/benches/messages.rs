@@ -1,5 +1,5 @@
 //! How many messages a second do actors exchange? `cargo bench -p brunt-actors`, or with
-//! peers in Go and Erlang: `brunt bench actors`.
+//! peers in Go and Erlang: `brunt-bench actors`.
 
 use brunt_actors::Placement;
 use brunt_actors::bench::{BenchConfig, BenchPattern, run};

@@ -1,4 +1,4 @@
-//! `brunt bench actors`: the message benchmarks of the Chronicle paper (section 7.1), compared with the same
+//! `brunt-bench actors`: the message benchmarks of the Chronicle paper (section 7.1), compared with the same
 //! programs in Go and Erlang, with and without a competing load.
 //!
 //! The peers' programs are embedded here and built in a scratch folder. The rule: all contestants take turns,

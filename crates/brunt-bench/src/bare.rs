@@ -1,6 +1,6 @@
 //! A bare request/response pair over TCP: what remains of a SAN without protocol and storage. Two threads on
 //! loopback exchange messages of iSCSI's sizes (48 bytes of header and the payload) with plain blocking
-//! calls. It is the baseline of `brunt bench iscsi`, measured in the same run. [`ask`], its asking half,
+//! calls. It is the baseline of `brunt-bench iscsi`, measured in the same run. [`ask`], its asking half,
 //! also drives the bare NBD client.
 
 use std::io::{self, IoSlice, Read, Write};

@@ -1,6 +1,6 @@
 //! A bare NBD client: what remains of one with a single connection when it does nothing with its data. Requests are
 //! made once and sent again and again, answers are received into one buffer and counted by their length. It is the
-//! baseline of `brunt bench nbd`; nothing else uses it.
+//! baseline of `brunt-bench nbd`; nothing else uses it.
 //!
 //! The one rule: only for servers known to answer without errors, since nothing is checked.
 

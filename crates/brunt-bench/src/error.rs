@@ -29,7 +29,8 @@ pub struct BenchError {
 pub type BenchResult = Result<(), BenchError>;
 
 impl BenchError {
-    pub(crate) fn failed(what: impl Display) -> BenchError {
+    /// The measurement was tried and failed.
+    pub fn failed(what: impl Display) -> BenchError {
         BenchError {
             kind: BenchErrorKind::Failed,
             what: what.to_string(),
@@ -37,7 +38,8 @@ impl BenchError {
         }
     }
 
-    pub(crate) fn usage(what: impl Display) -> BenchError {
+    /// The settings are wrong.
+    pub fn usage(what: impl Display) -> BenchError {
         BenchError {
             kind: BenchErrorKind::Usage,
             what: what.to_string(),
@@ -45,7 +47,8 @@ impl BenchError {
         }
     }
 
-    pub(crate) fn advise(mut self, advice: impl Display) -> BenchError {
+    /// Adds what the user can do about it.
+    pub fn advise(mut self, advice: impl Display) -> BenchError {
         self.advice = Some(advice.to_string());
         self
     }

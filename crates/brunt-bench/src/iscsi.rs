@@ -1,4 +1,4 @@
-//! `brunt bench iscsi`: the cost of a request through Brunt's target and initiator, compared with tgt,
+//! `brunt-bench iscsi`: the cost of a request through Brunt's target and initiator, compared with tgt,
 //! libiscsi's client, raw TCP and a bare request/response pair, measured in turns in the same run. Peers that
 //! are not installed are listed as missing; nothing is compared with numbers from another day or machine.
 
@@ -14,6 +14,7 @@ use super::bare::{self, PayloadDirection};
 use super::drive;
 use super::peers::{self, Medium, Tgt, TgtTuning};
 use super::sample::{RunSample, extremes, median, process_cpu};
+use crate::program;
 use crate::{BenchError, BenchResult, Console};
 
 /// Measure target and initiator on loopback beside tgt, iperf3 and a bare TCP pair
@@ -241,7 +242,7 @@ struct OwnSink {
 
 impl OwnSink {
     fn start() -> io::Result<OwnSink> {
-        let mut process = Command::new(std::env::current_exe()?)
+        let mut process = Command::new(program::brunt().map_err(io::Error::other)?)
             .args(["sink", "--portal", "127.0.0.1:0"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -267,7 +268,7 @@ impl OwnTarget {
     fn start(json: bool) -> io::Result<OwnTarget> {
         const NAME: &str = "iqn.2026-11.io.brunt:bench";
         let size = SIZE_BYTES >> 20;
-        let mut process = Command::new(std::env::current_exe()?)
+        let mut process = Command::new(program::brunt().map_err(io::Error::other)?)
             .args(["target", "--portal", "127.0.0.1:0", "--name", NAME])
             .args([
                 "--lun",

@@ -1,4 +1,4 @@
-//! Benchmarks Brunt against comparable tools in one run: the subjects of `brunt bench`. The command line
+//! Benchmarks Brunt against comparable tools in one run: the subjects of the program `brunt-bench`, which
 //! parses arguments into a subject's struct and calls `run`; output goes to its [`Console`]. The one rule:
 //! contestants take turns, round by round, because a machine's speed drifts; ratios are taken within a round
 //! or of medians, never against a figure from another day.
@@ -21,6 +21,7 @@ mod load;
 mod nbd;
 mod page;
 mod peers;
+mod program;
 mod replay;
 mod replay_peers;
 mod sample;
@@ -40,6 +41,7 @@ pub use link::LinkBench;
 pub use load::LoadBench;
 pub use nbd::NbdBench;
 pub use page::PageBench;
+pub use program::brunt as program_under_test;
 pub use replay::ReplayBench;
 pub use store::StoreBench;
 pub use trace::TraceBench;

@@ -1,4 +1,4 @@
-//! `brunt bench link`: accuracy and speed of the lab's links, compared with a bare veth pair, netem and a
+//! `brunt-bench link`: accuracy and speed of the lab's links, compared with a bare veth pair, netem and a
 //! minimal prototype in the same run.
 //!
 //! Packets are counted on arrival, by sockets on the hosts, not by the link itself. The rule: carriers are

@@ -1,4 +1,4 @@
-//! `brunt bench link`, rates: what TCP gets through lines of 10 Mb/s to 10 Gb/s against theory, on the machine as it is
+//! `brunt-bench link`, rates: what TCP gets through lines of 10 Mb/s to 10 Gb/s against theory, on the machine as it is
 //! and with every core taken by hogs that the bench starts itself.
 //!
 //! The rule: a line carries what it promises or says that it does not. One that does neither fails the bench; at 10 Gb/s

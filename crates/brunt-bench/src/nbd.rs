@@ -1,4 +1,4 @@
-//! `brunt bench nbd`: the cost of a request through Brunt's NBD client and server, compared with QEMU's client and
+//! `brunt-bench nbd`: the cost of a request through Brunt's NBD client and server, compared with QEMU's client and
 //! fio's nbd engine, in turns in the same run. All clients meet the same server on a Unix socket: nbdkit's null
 //! plug-in, which reads zeros and drops writes; Brunt's own server with a null LUN stands beside it. A client that
 //! does nothing with its answers is a baseline for nbdkit.
@@ -24,6 +24,7 @@ use super::bare_nbd;
 use super::peers::{self, Guarded};
 use super::sample::{RunSample, extremes, median, process_cpu, ratio_words};
 use super::{drive, fio};
+use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
@@ -290,7 +291,7 @@ struct OwnNbdServer(Child);
 
 impl OwnNbdServer {
     fn start(socket: &Path) -> io::Result<OwnNbdServer> {
-        let mut child = Command::new(std::env::current_exe()?)
+        let mut child = Command::new(program::brunt().map_err(io::Error::other)?)
             .args(["target", "--portal", "127.0.0.1:0", "--lun", "null:1GiB"])
             .arg("--nbd")
             .arg(format!("unix:{}", socket.display()))

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -19,6 +19,7 @@ use brunt_result::statistics::{Ratio, interleaved};
 use serde_json::{Value, json};
 
 use super::sample::{median, process_cpu, ratio_words};
+use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, BenchResult, Console};
 
@@ -38,8 +39,6 @@ const SIDES: [&str; 3] = ["no page", "page, nobody looks", "page, viewers"];
 /// What viewers of the live page cost a run
 #[derive(Clone, Debug)]
 pub struct PageBench {
-    /// This program
-    pub program: PathBuf,
     /// Browsers that look at once
     pub viewers: u32,
     /// Length of each run
@@ -145,7 +144,7 @@ impl PageBench {
         folder: &Path,
         side: usize,
     ) -> Result<PageSample, BenchError> {
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(program::brunt()?);
         command
             .args(["--json", "run"])
             .arg(experiment)

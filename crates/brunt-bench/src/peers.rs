@@ -1,4 +1,4 @@
-//! The peers of `brunt bench iscsi`: tgt, iperf3, QEMU's libiscsi client; and how any other program is
+//! The peers of `brunt-bench iscsi`: tgt, iperf3, QEMU's libiscsi client; and how any other program is
 //! found and started. Each runs on loopback for one measurement and is gone afterwards, also when the
 //! measurement fails.
 

@@ -1,4 +1,4 @@
-//! Replayers that others wrote, as contestants of `brunt bench replay`: blkreplay and hfplayer. Neither is packaged: the user
+//! Replayers that others wrote, as contestants of `brunt-bench replay`: blkreplay and hfplayer. Neither is packaged: the user
 //! names the program. What they say about their own times is taken from their output; nothing of it is measured here.
 //!
 //! The rule: a program that did not send every request has no times.

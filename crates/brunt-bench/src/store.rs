@@ -1,4 +1,4 @@
-//! `brunt bench store`: the cost of a request through Brunt's device on a store's own library (librbd, libgfapi), compared
+//! `brunt-bench store`: the cost of a request through Brunt's device on a store's own library (librbd, libgfapi), compared
 //! with fio's engine for the same library, on the same image, in turns in the same run.
 //!
 //! The rule: both leave out the library's cache, and each opens the image for its measurement and closes it afterwards, so

@@ -1,5 +1,5 @@
 //! What a capture that lost packets still allows, and how much of it was found. Called by the tests of
-//! loss and by `brunt bench capture --loss`. The one rule: possible is an operation when the packets in
+//! loss and by `brunt-bench capture --loss`. The one rule: possible is an operation when the packets in
 //! which its call's and its reply's headers began are both there; whatever else is missing.
 //!
 //! Packets carry their number as their time ([`numbered`]): an operation's times then name packets.

@@ -68,10 +68,11 @@ struct Files {
 
 impl Files {
     fn new(sources: &CrateSources) -> Files {
-        // Programs are other crates, which see the library by its name.
-        let library = sources.files.iter().filter(|file| {
-            file.path != "main.rs" && !file.path.starts_with("bin/") || sources_is_program(sources)
-        });
+        // `main.rs` next to a library is another crate, which sees the library by its name.
+        let library = sources
+            .files
+            .iter()
+            .filter(|file| file.path != "main.rs" || sources_is_program(sources));
         let named: BTreeMap<Module, NamedPaths> = library
             .map(|file| (file.module.clone(), NamedPaths::of(file)))
             .collect();

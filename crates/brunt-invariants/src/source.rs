@@ -99,7 +99,11 @@ impl SourceFile {
 
     /// Whether this is `lib.rs` or `main.rs`, or a program in `bin`.
     pub fn is_root(&self) -> bool {
-        self.module.is_empty() || self.path.starts_with("bin/")
+        let is_program = match self.path.strip_prefix("bin/") {
+            Some(path) => !path.contains('/') || path.ends_with("/main.rs"),
+            None => false,
+        };
+        self.module.is_empty() || is_program
     }
 }
 

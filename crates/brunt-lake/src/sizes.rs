@@ -1,4 +1,4 @@
-//! How much room a table takes on disk, and how much its values would take without packing: what `brunt bench
+//! How much room a table takes on disk, and how much its values would take without packing: what `brunt-bench
 //! capture` prints of a trace. Nothing but the parts' footers is read.
 //!
 //! The rule: what cannot be known from a footer is not estimated. Texts without packing are counted as they stand in

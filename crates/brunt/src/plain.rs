@@ -4,6 +4,7 @@
 //! cannot be shown.
 
 use std::fmt::{self, Display, Write};
+use std::path::Path;
 
 /// Shows what it holds without control characters.
 pub struct Plain<T>(pub T);
@@ -28,6 +29,14 @@ impl Write for PlainWriter<'_, '_> {
             rest = after.as_str();
         }
         self.0.write_str(rest)
+    }
+}
+
+/// The name of a file that was read, for people.
+pub fn file_label(file: &Path) -> String {
+    match file.file_name() {
+        Some(name) if name != "-" => name.to_string_lossy().into_owned(),
+        _ => "standard input".to_string(),
     }
 }
 

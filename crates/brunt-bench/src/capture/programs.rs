@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::subject::SubjectCapture;
 use crate::BenchError;
 use crate::peers;
+use crate::program;
 use crate::scratch::Scratch;
 
 /// The fields that tshark writes: those of operations, not of attributes.
@@ -150,13 +151,13 @@ impl Program {
     /// It does not start, fails, or wrote something else than it should.
     pub fn run(self, capture: &Path, scratch: &Scratch) -> Result<ProgramRun, BenchError> {
         let tell = |error: io::Error| BenchError::failed(format!("{}: {error}", self.name()));
-        let own = || std::env::current_exe().map(Command::new);
+        let own = || program::brunt().map(Command::new);
         let folder = scratch.join("run");
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).map_err(tell)?;
         let (said, complained) = (folder.join("said"), folder.join("complained"));
         let mut command = match self {
-            Program::Analyses | Program::Trace | Program::TraceWithout(_) => own().map_err(tell)?,
+            Program::Analyses | Program::Trace | Program::TraceWithout(_) => own()?,
             Program::Tshark => tshark(capture, true),
             Program::Nfstrace => peers::command("nfstrace"),
         };

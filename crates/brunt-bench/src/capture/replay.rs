@@ -1,4 +1,4 @@
-//! `brunt bench capture FILE --replay IFACE`: sends a capture file out of an interface at a given rate, or as
+//! `brunt-bench capture FILE --replay IFACE`: sends a capture file out of an interface at a given rate, or as
 //! fast as the interface accepts it, to test a live capture at the other end.
 
 use std::path::Path;

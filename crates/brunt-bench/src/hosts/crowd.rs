@@ -11,7 +11,8 @@ use brunt_host::Authority;
 use brunt_lab::Lab;
 use serde_json::{Value, json};
 
-use super::town::{own_program, serve_agent};
+use super::town::serve_agent;
+use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, Console};
 
@@ -58,7 +59,7 @@ pub(super) fn measure(
             scratch.join(&format!("results-{number}")),
         );
         std::fs::write(&file, text).map_err(BenchError::failed)?;
-        let mut run = Command::new(own_program()?);
+        let mut run = Command::new(program::brunt()?);
         run.arg("run").arg(&file).arg("--out").arg(&results);
         here.place(&mut run).map_err(BenchError::failed)?;
         let child = run

@@ -1,4 +1,4 @@
-//! `brunt bench hosts`: how well the clocks of other hosts are known, how far apart their workers start, and what many agents
+//! `brunt-bench hosts`: how well the clocks of other hosts are known, how far apart their workers start, and what many agents
 //! cost their controller.
 //!
 //! All hosts are this machine, so the true offset of a clock is what its agent shifts it by. The rule: agents and bare

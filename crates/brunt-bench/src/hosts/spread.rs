@@ -19,7 +19,7 @@ use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::Timespec;
 use serde_json::{Value, json};
 
-use super::town::{PATIENCE, PROGRAM, Town, own_program};
+use super::town::{PATIENCE, PROGRAM, Town};
 use crate::peers::Guarded;
 use crate::sample::median;
 use crate::{BenchError, Console};
@@ -149,8 +149,8 @@ fn start_bare(town: &Town) -> Result<(f64, f64), BenchError> {
     let at = Clock::Monotonic.now().after(NOTICE);
     let mut sleepers = Vec::new();
     for host in &town.hosts {
-        let mut sleeper = Command::new(own_program()?);
-        sleeper.args(["bench", "hosts", &format!("--sleep-until={}", at.0)]);
+        let mut sleeper = Command::new(std::env::current_exe().map_err(BenchError::failed)?);
+        sleeper.args(["hosts", &format!("--sleep-until={}", at.0)]);
         sleeper.stdin(Stdio::null()).stdout(Stdio::piped());
         host.host.place(&mut sleeper).map_err(BenchError::failed)?;
         let mut child = sleeper.spawn().map_err(BenchError::failed)?;

@@ -14,6 +14,7 @@ use brunt_lab::{Carrier, Host, Lab, LinkConfig};
 
 use super::LinkKind;
 use crate::peers::{Guarded, command, have};
+use crate::program;
 use crate::scratch::Scratch;
 use crate::{BenchError, Console};
 
@@ -111,7 +112,7 @@ impl Town {
                 ssh: ssh
                     .chain([scratch.join("ssh_config").display().to_string()])
                     .collect(),
-                program: Some(own_program()?.display().to_string()),
+                program: Some(program::brunt()?.display().to_string()),
             };
             servers.push(server);
             hosts.push(TownHost {
@@ -199,10 +200,6 @@ fn can_serve_ssh() -> bool {
         && ["sshd", "ssh", "ssh-keygen"].into_iter().all(have)
 }
 
-pub(super) fn own_program() -> Result<PathBuf, BenchError> {
-    std::env::current_exe().map_err(BenchError::failed)
-}
-
 fn make_keys(scratch: &Scratch) -> Result<(), BenchError> {
     for key in ["host-key", "user-key"] {
         let mut made = command("ssh-keygen");
@@ -276,7 +273,7 @@ pub(super) fn serve_agent(
     identity: &std::path::Path,
     shift_ns: i64,
 ) -> Result<(Guarded, u16), BenchError> {
-    let mut agent = Command::new(own_program()?);
+    let mut agent = Command::new(program::brunt()?);
     agent
         .args([
             "agent",

@@ -17,7 +17,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// The kernel takes at most so many pieces in one call (UIO_MAXIOV).
 const PIECES_MAX: usize = 1024;
 /// No piece is added to a call that has so much already. The kernel holds the socket for the whole of a call
-/// and leaves the peer's acknowledgements for its end: `brunt bench iscsi --row "1m read"` under libiscsi's client
+/// and leaves the peer's acknowledgements for its end: `brunt-bench iscsi --row "1m read"` under libiscsi's client
 /// gave 5.5 GB/s with 8 MiB a call, 7.7 with 1 MiB, and 4.5 with 128 KiB.
 const CALL_BYTES_MAX: usize = 1 << 20;
 /// A buffer that several segments are sent from and that comes back afterwards.

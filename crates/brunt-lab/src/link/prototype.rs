@@ -1,5 +1,5 @@
 //! The simplest possible emulator: two packet sockets with virtio-net headers, one queue, one timer, a system
-//! call per packet. It delays packets and does nothing else. `brunt bench link` measures the real emulator
+//! call per packet. It delays packets and does nothing else. `brunt-bench link` measures the real emulator
 //! against it in the same run, so that "twice as fast" means the same on every machine.
 //!
 //! The rule: keep it simple, or the baseline changes.

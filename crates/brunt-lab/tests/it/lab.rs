@@ -1,6 +1,6 @@
 //! Hosts and links as they stand in the kernel: real sockets over real devices.
 //!
-//! The rule: nothing here is timed but for a generous upper bound; accuracy is `brunt bench link`'s.
+//! The rule: nothing here is timed but for a generous upper bound; accuracy is `brunt-bench link`'s.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};

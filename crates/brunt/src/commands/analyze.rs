@@ -179,7 +179,7 @@ pub(super) fn write_page(
     html: &Path,
     output: &Output,
 ) -> Done {
-    let name = crate::cli::file_label(file);
+    let name = crate::plain::file_label(file);
     let source = Source {
         name,
         version: env!("CARGO_PKG_VERSION").to_string(),

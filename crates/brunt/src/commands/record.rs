@@ -63,7 +63,7 @@ pub struct KeepArgs {
     #[arg(long, value_name = "TIME", requires = "to", default_value = "10m")]
     to_wait: Span,
 
-    /// Leave these tables empty: for `brunt bench capture --tables`, which measures what they cost.
+    /// Leave these tables empty: for `brunt-bench capture --tables`, which measures what they cost.
     #[arg(long, hide = true, value_name = "TABLE", requires = "out")]
     without: Vec<MergeableTable>,
 

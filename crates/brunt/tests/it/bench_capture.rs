@@ -1,9 +1,9 @@
-//! `brunt bench capture`, as a newcomer calls it: what it says of others is what they found.
+//! `brunt-bench capture`, as a newcomer calls it: what it says of others is what they found.
 
 use crate::support;
 use std::process::Command;
 
-use crate::support::{brunt, need, root, run_within, succeed};
+use crate::support::{need, root, run_within, succeed};
 use serde_json::Value;
 
 fn bench(arguments: &[&str]) -> Value {
@@ -13,8 +13,8 @@ fn bench(arguments: &[&str]) -> Value {
         &["--rounds", "1"]
     };
     bench_of(
-        brunt()
-            .args(["bench", "capture", "--json"])
+        support::bench()
+            .args(["capture", "--json"])
             .args(rounds)
             .args(arguments),
     )
@@ -156,16 +156,8 @@ fn lossy_captures_are_made() {
     let folder = support::TempDir::new("bench-make");
     let make = |name: &str| {
         let into = folder.join(name);
-        let command = [
-            "bench",
-            "capture",
-            "--json",
-            "--loss=2,5",
-            "--seed",
-            "3",
-            "--make",
-        ];
-        let made = bench_of(brunt().args(command).arg(into));
+        let command = ["capture", "--json", "--loss=2,5", "--seed", "3", "--make"];
+        let made = bench_of(support::bench().args(command).arg(into));
         let files = made["captures"].as_array().expect("files").clone();
         let bytes = files
             .iter()
@@ -187,7 +179,7 @@ fn lossy_captures_are_made() {
 #[test]
 fn mistakes() {
     let check = |arguments: &[&str], word: &str| {
-        let run = run_within(brunt().args(["bench", "capture"]).args(arguments), 60);
+        let run = run_within(support::bench().arg("capture").args(arguments), 60);
         let said = String::from_utf8_lossy(&run.stderr);
         assert_eq!(run.status.code(), Some(2), "{said}");
         assert!(said.contains(word), "{said}");

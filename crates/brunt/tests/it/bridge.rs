@@ -62,6 +62,7 @@ fn hosts(script: &str) -> Option<String> {
         ]);
         unshare
             .env("BRUNT", env!("CARGO_BIN_EXE_brunt"))
+            .env("BENCH", support::bench_program())
             .stdin(Stdio::null())
             .output()
             .expect("unshare")
@@ -194,7 +195,7 @@ fn frames_arrive_bit_for_bit() {
             look in0 | grep -q 'promiscuity 1'
             nsenter -n -t $(cat $WORK/{far}.pid) "$BRUNT" --json capture -i {far}0 --plain --pcap {seen_at} >/dev/null 2>$WORK/seen & seen=$!
             for i in $(seq 2400); do grep -q '^brunt: capturing' $WORK/seen && break; sleep .05; done
-            {from} "$BRUNT" bench capture {sent_at} --replay {near}0 >/dev/null
+            {from} "$BENCH" capture {sent_at} --replay {near}0 >/dev/null
             sleep 1; kill -INT $seen; wait $seen || :
             end {signal}
             look in0 >$WORK/after; look out0 >>$WORK/after; cmp $WORK/before $WORK/after >&2
@@ -329,7 +330,7 @@ fn what_is_not_read_in_time_is_counted() {
         A ip link set a0 arp off; B ip link set b0 arp off
         bridge
         kill -STOP $BRIDGE
-        A "$BRUNT" bench capture {} --replay a0 --times 1000 >/dev/null
+        A "$BENCH" capture {} --replay a0 --times 1000 >/dev/null
         kill -CONT $BRIDGE
         for i in $(seq 2400); do
             [ $(B awk '/b0:/ {{ print $3 }}' /proc/self/net/dev) -ge 32768 ] && break; sleep .05
@@ -526,7 +527,7 @@ fn what_cannot_be_sent_is_counted() {
         B ip link set b0 mtu 1500; ip link set out0 mtu 1500
         A ip link set a0 arp off; B ip link set b0 arp off
         bridge; grep -q 'give both one MTU' $WORK/notes
-        A "$BRUNT" bench capture {} --replay a0 >/dev/null
+        A "$BENCH" capture {} --replay a0 >/dev/null
         sleep 1; end
         "#,
         sent.display()

@@ -4,7 +4,7 @@ use crate::support;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{TempDir, alone, brunt, experiment, need, root, run_within, succeed};
+use crate::support::{TempDir, alone, bench, experiment, need, root, run_within, succeed};
 use serde_json::{Value, json};
 
 /// The figure of a bench's JSON.
@@ -70,9 +70,8 @@ fn benches_are_drawn() {
     }
     let folder = TempDir::new("figures-benches");
     let actors = succeed(
-        brunt().args([
+        bench().args([
             "--json",
-            "bench",
             "actors",
             "--runs",
             "2",
@@ -94,8 +93,8 @@ fn benches_are_drawn() {
     }
     let capture = root().join("testdata/nfs3-small.pcap.zst");
     let loss = succeed(
-        brunt()
-            .args(["--json", "bench", "capture", "--rounds", "1", "--loss=2,5"])
+        bench()
+            .args(["--json", "capture", "--rounds", "1", "--loss=2,5"])
             .arg(capture),
         120,
     );

@@ -34,6 +34,7 @@ fn namespace(script: &str) -> Option<String> {
     let output = Command::new("unshare")
         .args(["-rn", "bash", "-c", &format!("{setup}{script}")])
         .env("BRUNT", env!("CARGO_BIN_EXE_brunt"))
+        .env("BENCH", support::bench_program())
         .env("DATA", root().join("testdata"))
         .stdin(Stdio::null())
         .output()
@@ -63,8 +64,8 @@ const CAPTURE: &str = r#"
         local interface=$1 file=$2; shift 2
         "$BRUNT" --json capture -i $interface --plain "$@" >/tmp/report.$$ 2>/tmp/notes.$$ & local capture=$!
         for i in $(seq 2400); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
-        if [ -n "${ALSO:-}" ]; then "$BRUNT" bench capture "$ALSO" --replay w0 >/dev/null & fi
-        "$BRUNT" bench capture "$file" --replay ${PEER:-v0} >/tmp/sent.$$
+        if [ -n "${ALSO:-}" ]; then "$BENCH" capture "$ALSO" --replay w0 >/dev/null & fi
+        "$BENCH" capture "$file" --replay ${PEER:-v0} >/tmp/sent.$$
         [ -z "${ALSO:-}" ] || wait $!
         sleep .2; kill -INT $capture; wait $capture || { cat /tmp/notes.$$ >&2; exit 1; }
         cat /tmp/report.$$; rm -f /tmp/report.$$ /tmp/notes.$$
@@ -227,7 +228,7 @@ fn what_has_no_room_is_counted() {
         "$BRUNT" --json capture -i v1 --plain --ring 2MiB >/tmp/report.$$ 2>/tmp/notes.$$ & capture=$!
         for i in $(seq 2400); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
         kill -STOP $capture
-        "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 --times 5 >/tmp/sent.$$
+        "$BENCH" capture "$DATA/nfs4-small.pcap.zst" --replay v0 --times 5 >/tmp/sent.$$
         kill -CONT $capture; sleep .2; kill -INT $capture; wait $capture
         cat /tmp/report.$$; cat /tmp/sent.$$; rm -f /tmp/report.$$ /tmp/notes.$$ /tmp/sent.$$
     "#;
@@ -264,6 +265,7 @@ fn namespace_of_root(script: &str) -> Option<String> {
             .stdin(Stdio::null());
         unshare
             .env("BRUNT", env!("CARGO_BIN_EXE_brunt"))
+            .env("BENCH", support::bench_program())
             .env("DATA", root().join("testdata"));
         unshare.output().expect("unshare")
     };
@@ -412,7 +414,7 @@ fn diverted_packets_without_room_are_counted() {
         url=$(sed -n 's/^brunt: metrics at //p' /tmp/notes.$$)
         rounds=1
         for i in $(seq 40); do
-            "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 --rate 0.05 >/dev/null; rounds=$((rounds + 1))
+            "$BENCH" capture "$DATA/nfs4-small.pcap.zst" --replay v0 --rate 0.05 >/dev/null; rounds=$((rounds + 1))
             for j in $(seq 20); do
                 seen=$(curl -sf $url | sed -n 's/^brunt_capture_packets_total //p')
                 [ "${seen:-0}" -gt 512 ] && break 2; sleep .1
@@ -420,7 +422,7 @@ fn diverted_packets_without_room_are_counted() {
         done
         kill -STOP $capture
         for i in $(seq 2400); do grep -q '^State:.*T' /proc/$capture/status && break; sleep .05; done
-        "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 >/dev/null
+        "$BENCH" capture "$DATA/nfs4-small.pcap.zst" --replay v0 >/dev/null
         kill -CONT $capture; sleep .3; kill -INT $capture; wait $capture
         cat /tmp/report.$$; echo $rounds; rm -f /tmp/report.$$ /tmp/notes.$$
     "#;
@@ -453,7 +455,7 @@ fn on_a_terminal(keys: &str, seconds: &str) -> Option<(Vec<u8>, String)> {
         script -qfec "bash -c '$(printf %s "$inner" | sed "s/'/'\\''/g")'" typescript <keys >/dev/null & shown=$!
         exec 3>keys
         for i in $(seq 2400); do grep -aq 'capturing on' typescript && break; sleep .05; done
-        "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 >/dev/null
+        "$BENCH" capture "$DATA/nfs4-small.pcap.zst" --replay v0 >/dev/null
         # A picture with traffic, and those after it.
         for i in $(seq 2400); do grep -aq GETATTR typescript && break; sleep .05; done
         sleep {seconds}
@@ -572,7 +574,7 @@ fn metrics_are_prometheus() {
     let script = r#"
         "$BRUNT" --json capture -i v1 --plain --workers 2 --metrics 127.0.0.1:0 >/tmp/report.$$ 2>/tmp/notes.$$ & capture=$!
         for i in $(seq 2400); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
-        "$BRUNT" bench capture "$DATA/nfs4-small.pcap.zst" --replay v0 >/dev/null
+        "$BENCH" capture "$DATA/nfs4-small.pcap.zst" --replay v0 >/dev/null
         url=$(sed -n 's/^brunt: metrics at //p' /tmp/notes.$$)
         for i in $(seq 1200); do
             curl -sf $url >/tmp/page.$$; grep -q 'operations_total{operation="READ"} 40' /tmp/page.$$ && break; sleep .1

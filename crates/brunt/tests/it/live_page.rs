@@ -252,10 +252,9 @@ fn a_replay_is_watched() {
 #[test]
 fn the_cost_of_viewers_is_measured() {
     let _alone = alone(); // Compares rates.
-    let mut command = support::brunt();
+    let mut command = support::bench();
     command.args([
         "--json",
-        "bench",
         "page",
         "--seconds",
         "1",

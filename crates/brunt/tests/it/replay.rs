@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::{brunt, root, succeed};
+use crate::support::{bench, brunt, root, succeed};
 use serde_json::Value;
 
 /// A real trace: 4,031 requests of a MySQL server.
@@ -643,10 +643,9 @@ fn a_check_reads_the_trace() {
 /// trace is replayed within 64 MiB.
 #[test]
 fn the_benchmark_measures_both_sides() {
-    let mut command = brunt();
+    let mut command = bench();
     command.args([
         "--json",
-        "bench",
         "replay",
         "--requests",
         "200",

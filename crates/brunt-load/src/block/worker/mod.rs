@@ -6,7 +6,7 @@
 //! [`Content`], such as a verification journal).
 //!
 //! Cost, measured against the null device at depth 32 with interval histograms: see
-//! `brunt bench load`. Two clock reads serve a whole batch; a read takes some 600 instructions, of which 140 are the
+//! `brunt-bench load`. Two clock reads serve a whole batch; a read takes some 600 instructions, of which 140 are the
 //! histograms' and 110 the null device's (`examples/count_requests`).
 
 mod feed;

@@ -36,7 +36,7 @@ pub fn run(args: &InfoArgs, output: &Output) -> Done {
     let info = summarizer.finish(&reader);
     print(&info, output);
     if let Some(html) = &args.html {
-        let name = crate::cli::file_label(&args.file);
+        let name = crate::plain::file_label(&args.file);
         let page = brunt_report::trace::page(&info, &name, env!("CARGO_PKG_VERSION"));
         std::fs::write(html, brunt_report::html::render(&page))
             .map_err(|error| Failure::failed(format!("{}: {error}", html.display())))?;

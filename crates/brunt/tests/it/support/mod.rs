@@ -16,7 +16,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Callers say how many seconds something takes at the very most on a machine that has nothing else to do;
@@ -99,6 +99,35 @@ pub fn seed() -> u64 {
 /// A command of `brunt`.
 pub fn brunt() -> Command {
     Command::new(env!("CARGO_BIN_EXE_brunt"))
+}
+
+/// The program `brunt-bench`, which also sends captures out of interfaces. Cargo builds it with the tests of the whole
+/// workspace; where it is missing, it is built now.
+pub fn bench_program() -> &'static Path {
+    static PATH: LazyLock<PathBuf> = LazyLock::new(|| {
+        let path = Path::new(env!("CARGO_BIN_EXE_brunt")).with_file_name("brunt-bench");
+        if !path.exists() {
+            let release = path
+                .parent()
+                .is_some_and(|folder| folder.ends_with("release"));
+            let built = Command::new(env!("CARGO"))
+                .args(["build", "--quiet", "-p", "brunt-bench"])
+                .args(release.then_some("--release"))
+                .current_dir(root())
+                .status();
+            assert!(
+                built.expect("cargo").success() && path.exists(),
+                "cargo build -p brunt-bench"
+            );
+        }
+        path
+    });
+    &PATH
+}
+
+/// A command of `brunt-bench`.
+pub fn bench() -> Command {
+    Command::new(bench_program())
 }
 
 /// A running `brunt target`, killed at the end.

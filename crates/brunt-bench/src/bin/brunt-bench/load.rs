@@ -1,13 +1,15 @@
-//! `brunt bench load`: its arguments. What is measured is in `brunt_bench::Load`.
+//! `brunt-bench load`: its arguments. What is measured is in `brunt_bench::Load`.
 
 use std::path::PathBuf;
 
-use crate::cli::{Done, Output};
-use crate::commands::Subcommand;
+use brunt_bench::BenchResult;
+
+use super::output::Terminal;
+use super::subject::SubjectArgs;
 
 /// Load engine against fio: rate, and CPU, system calls and context switches per request
 #[derive(clap::Args)]
-pub struct Load {
+pub struct LoadArgs {
     /// Duration of each run in seconds
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
@@ -22,26 +24,26 @@ pub struct Load {
     only: Option<String>,
 }
 
-impl Subcommand for Load {
+impl SubjectArgs for LoadArgs {
     const NAME: &'static str = "load";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
-            "brunt bench load --only null --rounds 5",
+            "brunt-bench load --only null --rounds 5",
             "cost of a request in the load engine alone",
         ),
         (
-            "brunt bench load --dir /dev/shm --dir /var/tmp",
+            "brunt-bench load --dir /dev/shm --dir /var/tmp",
             "files on tmpfs and on disk",
         ),
     ];
 
-    fn run(self, output: &Output) -> Done {
+    fn run(self, output: &Terminal) -> BenchResult {
         let settings = brunt_bench::LoadBench {
             seconds: self.seconds,
             rounds: self.rounds,
             dir: self.dir,
             only: self.only,
         };
-        Ok(settings.run(output)?)
+        settings.run(output)
     }
 }

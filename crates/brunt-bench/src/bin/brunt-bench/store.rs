@@ -1,13 +1,15 @@
-//! `brunt bench store`: its arguments. What is measured is in `brunt_bench::StoreBench`.
+//! `brunt-bench store`: its arguments. What is measured is in `brunt_bench::StoreBench`.
 
 use std::time::Duration;
 
-use crate::cli::{Done, Output};
-use crate::commands::Subcommand;
+use brunt_bench::BenchResult;
+
+use super::output::Terminal;
+use super::subject::SubjectArgs;
 
 /// RBD images and GlusterFS files through their libraries, against fio's engines for them
 #[derive(clap::Args)]
-pub struct Store {
+pub struct StoreArgs {
     /// The image: `rbd:pool/image?conf=PATH` or `gluster://host/volume/path`
     #[arg(value_name = "URL")]
     url: String,
@@ -25,34 +27,34 @@ pub struct Store {
     overwrite: bool,
 }
 
-impl Subcommand for Store {
+impl SubjectArgs for StoreArgs {
     const NAME: &'static str = "store";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
-            "brunt bench store rbd:rbd/disk",
+            "brunt-bench store rbd:rbd/disk",
             "reads of an image of the cluster in /etc/ceph/ceph.conf",
         ),
         (
-            "brunt bench store gluster://server/volume/scratch.img --overwrite",
+            "brunt-bench store gluster://server/volume/scratch.img --overwrite",
             "reads and writes of a file",
         ),
     ];
 
-    fn run(self, output: &Output) -> Done {
-        let Store {
+    fn run(self, output: &Terminal) -> BenchResult {
+        let StoreArgs {
             url,
             rounds,
             time,
             row,
             overwrite,
         } = self;
-        Ok(brunt_bench::StoreBench {
+        brunt_bench::StoreBench {
             url,
             rounds,
             time,
             row,
             overwrite,
         }
-        .run(output)?)
+        .run(output)
     }
 }

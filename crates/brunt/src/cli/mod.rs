@@ -7,272 +7,27 @@
 //! The one rule: a command prints through [`Output`] only, so that a closed pipe ends the
 //! program quietly instead of with a panic.
 
+mod bind;
+mod failure;
+mod output;
+
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use brunt_core::device_url;
-use brunt_study::experiment::FileError;
 use clap::{Arg, ArgAction, ArgMatches};
-use indicatif::ProgressBar;
-use serde_json::{Value, json};
+use serde_json::json;
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+pub use self::bind::bind_for;
+pub use self::failure::{Done, Failure};
+pub use self::output::Output;
 use crate::commands::{COMMANDS, Entry};
 use crate::plain::Plain;
-
-/// Why a command failed: what happened, what to do about it, and the exit status.
-#[derive(Debug)]
-pub struct Failure {
-    status: u8,
-    what: String,
-    /// The offending lines of a file, with a marker.
-    excerpt: Option<String>,
-    advice: Option<String>,
-}
-
-impl Failure {
-    /// The work failed, or the verdict was "worse": status 1.
-    pub fn failed(what: impl Display) -> Failure {
-        Failure {
-            status: 1,
-            what: what.to_string(),
-            excerpt: None,
-            advice: None,
-        }
-    }
-
-    /// The command line or a file is wrong: status 2.
-    pub fn usage(what: impl Display) -> Failure {
-        Failure {
-            status: 2,
-            what: what.to_string(),
-            excerpt: None,
-            advice: None,
-        }
-    }
-
-    /// What happened and what to do about it, without the lines of a file.
-    pub fn in_a_line(&self) -> String {
-        match &self.advice {
-            Some(advice) => format!("{}; {advice}", self.what),
-            None => self.what.clone(),
-        }
-    }
-
-    /// What happened.
-    pub fn what(&self) -> &str {
-        &self.what
-    }
-
-    /// What to do about it.
-    pub fn advice(&self) -> Option<&str> {
-        self.advice.as_deref()
-    }
-
-    /// The same, said of this flag.
-    pub fn prefixed(mut self, flag: &str) -> Failure {
-        self.what.insert_str(0, flag);
-        self
-    }
-
-    /// The same, at a place in a file: `at` says where, given what happened.
-    pub fn located(mut self, at: impl FnOnce(String) -> Box<FileError>) -> Failure {
-        let error = at(self.what);
-        (self.what, self.excerpt) = (error.one_line(), error.excerpt());
-        self
-    }
-
-    /// Adds the lines of the file with a marker at the mistake; printed below the message.
-    pub fn at(mut self, excerpt: Option<String>) -> Failure {
-        self.excerpt = excerpt;
-        self
-    }
-
-    /// What the user can do about it: a sentence starting with a verb.
-    pub fn advise(mut self, advice: impl Display) -> Failure {
-        self.advice = Some(advice.to_string());
-        self
-    }
-}
-
-impl From<brunt_bench::BenchError> for Failure {
-    fn from(error: brunt_bench::BenchError) -> Failure {
-        let failure = match error.kind {
-            brunt_bench::BenchErrorKind::Usage => Failure::usage(&error),
-            brunt_bench::BenchErrorKind::Failed => Failure::failed(&error),
-        };
-        Failure {
-            advice: error.advice,
-            ..failure
-        }
-    }
-}
-
-impl From<Box<FileError>> for Failure {
-    fn from(error: Box<FileError>) -> Failure {
-        let advice = error.help_text().map(str::to_string);
-        Failure {
-            advice,
-            ..Failure::usage(error.one_line()).at(error.excerpt())
-        }
-    }
-}
-
-impl From<brunt_fio::FioError> for Failure {
-    fn from(error: brunt_fio::FioError) -> Failure {
-        Failure {
-            advice: error.advice().map(str::to_string),
-            ..Failure::usage(&error)
-        }
-    }
-}
-
-/// Result of a command.
-pub type Done = Result<(), Failure>;
-
-/// Where a command prints, and whether the user has interrupted it.
-#[derive(Clone)]
-pub struct Output {
-    json: bool,
-    answered: Arc<AtomicBool>,
-    interrupted: Arc<AtomicBool>,
-    /// What has SIGHUP interrupt.
-    hangup: Option<SigId>,
-    /// Progress bar at the bottom of the terminal; notes are printed above it.
-    above: Arc<Mutex<Option<ProgressBar>>>,
-    /// Gets each note, too.
-    listener: Arc<Mutex<Option<NoteListener>>>,
-}
-
-/// Whoever is told what is noted on the terminal.
-pub type NoteListener = Box<dyn Fn(&str) + Send>;
-
-impl Output {
-    /// One line for people on standard output; dropped with `--json`.
-    pub fn line(&self, text: impl Display) {
-        if !self.json {
-            self.write(format_args!("{}\n", Plain(text)));
-        }
-    }
-
-    /// The one object of `--json`. Dropped without `--json`, or if an object was already printed: a failure after the
-    /// results does not print a second one.
-    pub fn object(&self, value: &Value) {
-        if self.json && !self.answered.swap(true, Ordering::Relaxed) {
-            self.write(format_args!("{value:#}\n"));
-        }
-    }
-
-    /// Bytes as they are (a read's data, a completion script), with `--json` or without.
-    pub fn bytes(&self, bytes: &[u8]) {
-        end_if_closed(
-            io::stdout()
-                .write_all(bytes)
-                .and_then(|()| io::stdout().flush()),
-        );
-    }
-
-    /// One line on standard error, for what the user should know in addition to the answer.
-    pub fn note(&self, text: impl Display) {
-        if let Some(listener) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner) {
-            listener(&text.to_string());
-        }
-        let write = || {
-            let _ = writeln!(io::stderr(), "brunt: {}", Plain(&text));
-        };
-        match &*self.above.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(bar) => bar.suspend(write),
-            None => write(),
-        }
-    }
-
-    /// Sets the progress bar above which notes are printed; `None` removes it.
-    pub fn set_above(&self, bar: Option<ProgressBar>) {
-        *self.above.lock().unwrap_or_else(PoisonError::into_inner) = bar;
-    }
-
-    /// Has each note told to this listener from now on; `None` ends that.
-    pub fn listen(&self, listener: Option<NoteListener>) {
-        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
-    }
-
-    /// Whether `--json` was given.
-    pub fn is_json(&self) -> bool {
-        self.json
-    }
-
-    /// Whether the user pressed Ctrl-C, sent SIGTERM or closed the terminal (SIGHUP): stop, drain, print what was
-    /// measured. A second Ctrl-C or SIGTERM ends the program at once.
-    pub fn is_interrupted(&self) -> bool {
-        self.interrupted.load(Ordering::Relaxed)
-    }
-
-    /// Does what Ctrl-C does, for somebody who asks from elsewhere.
-    pub fn interrupt(&self) {
-        self.interrupted.store(true, Ordering::Relaxed);
-    }
-
-    /// Has SIGHUP set a flag of its own from now on instead of interrupting: for a service that reads its file again.
-    ///
-    /// # Errors
-    /// The system takes no handler.
-    pub fn divert_hangup(&self) -> io::Result<Arc<AtomicBool>> {
-        let hung_up = Arc::new(AtomicBool::new(false));
-        // First the new one, so that there is no moment without any.
-        signal_hook::flag::register(SIGHUP, hung_up.clone())?;
-        if let Some(id) = self.hangup {
-            signal_hook::low_level::unregister(id);
-        }
-        Ok(hung_up)
-    }
-
-    /// The flag behind [`Output::is_interrupted`], for loops that look at it themselves.
-    pub fn interrupt_flag(&self) -> &Arc<AtomicBool> {
-        &self.interrupted
-    }
-
-    fn write(&self, text: std::fmt::Arguments<'_>) {
-        // In one piece: a line-buffered stream would cost a system call for each line.
-        self.bytes(text.to_string().as_bytes());
-    }
-}
-
-impl brunt_bench::Console for Output {
-    fn print_line(&self, text: &dyn Display) {
-        self.line(text);
-    }
-
-    fn print_note(&self, text: &dyn Display) {
-        self.note(text);
-    }
-
-    fn print_object(&self, value: &Value) {
-        self.object(value);
-    }
-
-    fn is_interrupted(&self) -> bool {
-        Output::is_interrupted(self)
-    }
-}
-
-/// Exits quietly when the reader of our output is gone (`brunt … | head`).
-fn end_if_closed(result: io::Result<()>) {
-    if let Err(error) = result {
-        if error.kind() != io::ErrorKind::BrokenPipe {
-            let _ = writeln!(
-                io::stderr(),
-                "brunt: cannot write to standard output: {error}"
-            );
-        }
-        std::process::exit(1);
-    }
-}
 
 /// The whole command line's definition: help, completions and man pages all come from here.
 pub fn definition() -> clap::Command {
@@ -331,14 +86,7 @@ pub fn main() -> ExitCode {
         .unwrap_or_else(|error| {
             // Parsing failed, so look for --json in the raw arguments: this error must be JSON too.
             let json = error.use_stderr() && std::env::args_os().any(|word| word == "--json");
-            let output = Output {
-                json,
-                answered: Arc::default(),
-                interrupted: interrupted.clone(),
-                hangup,
-                above: Arc::default(),
-                listener: Arc::default(),
-            };
+            let output = Output::new(json, interrupted.clone(), hangup);
             // The message may quote a word that is a URL with a password.
             let hidden = words_with_secrets();
             let shown = hidden
@@ -359,15 +107,7 @@ pub fn main() -> ExitCode {
             error.exit()
         });
     let json = matches.get_flag("json");
-    let (above, listener) = (Arc::default(), Arc::default());
-    let output = Output {
-        json,
-        answered: Arc::default(),
-        interrupted,
-        hangup,
-        above,
-        listener,
-    };
+    let output = Output::new(json, interrupted, hangup);
     let (name, arguments) = matches.subcommand().expect("clap requires a subcommand");
     match run(name, arguments, &output) {
         Ok(()) => ExitCode::SUCCESS,
@@ -392,20 +132,6 @@ fn words_with_secrets() -> Vec<(String, String)> {
         .filter(|word| !device_url::secrets(word).is_empty())
         .map(|word| (word.clone(), device_url::without_secrets(&word)))
         .collect()
-}
-
-/// Listens where `what` is to be served; nobody is answered yet. `None` where nobody asked for it.
-///
-/// # Errors
-/// The address is taken or not this machine's.
-pub fn bind_for(what: &str, address: Option<SocketAddr>) -> Result<Option<TcpListener>, Failure> {
-    let refused = |error, address| {
-        Failure::failed(format!("cannot serve {what} at {address}: {error}"))
-            .advise("write another address, or port 0 for a free one")
-    };
-    address
-        .map(|address| TcpListener::bind(address).map_err(|error| refused(error, address)))
-        .transpose()
 }
 
 /// Has Ctrl-C, SIGTERM and the end of the terminal set the flag. What does so for the last.
@@ -438,14 +164,6 @@ fn run(name: &str, arguments: &ArgMatches, output: &Output) -> Done {
     (command
         .expect("clap knows only the commands of the table")
         .run)(arguments, output)
-}
-
-/// The name of a file that was read, for people.
-pub fn file_label(file: &std::path::Path) -> String {
-    match file.file_name() {
-        Some(name) if name != "-" => name.to_string_lossy().into_owned(),
-        _ => "standard input".to_string(),
-    }
 }
 
 #[cfg(test)]

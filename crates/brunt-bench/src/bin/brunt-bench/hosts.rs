@@ -1,7 +1,9 @@
-//! `brunt bench hosts`: its arguments. What is measured is in `brunt_bench::HostsBench`.
+//! `brunt-bench hosts`: its arguments. What is measured is in `brunt_bench::HostsBench`.
 
-use crate::cli::{Done, Output};
-use crate::commands::Subcommand;
+use brunt_bench::BenchResult;
+
+use super::output::Terminal;
+use super::subject::SubjectArgs;
 
 /// Hosts with clocks of their own: what is known of their clocks, when they start, what agents cost
 ///
@@ -30,26 +32,27 @@ pub struct HostsArgs {
     sleep_until: Option<u64>,
 }
 
-impl Subcommand for HostsArgs {
+impl SubjectArgs for HostsArgs {
     const NAME: &'static str = "hosts";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench hosts", "everything, in about four minutes"),
+        ("brunt-bench hosts", "everything, in about four minutes"),
         (
-            "brunt bench hosts --rounds 0 --agents 0",
+            "brunt-bench hosts --rounds 0 --agents 0",
             "only how well clocks are known",
         ),
         (
-            "brunt bench hosts --estimates 0 --rounds 0 --agents 1,64",
+            "brunt-bench hosts --estimates 0 --rounds 0 --agents 1,64",
             "only what 64 agents cost the controller",
         ),
     ];
 
-    fn run(self, output: &Output) -> Done {
+    fn run(self, output: &Terminal) -> BenchResult {
         if let Some(at) = self.sleep_until {
             output.line(brunt_bench::sleep_until(at)?);
             return Ok(());
         }
-        crate::lab::on_stage()?;
+        brunt_bench::program_under_test()?; // found, or built, outside the namespaces
+        super::stage::enter()?;
         let settings = brunt_bench::HostsBench {
             estimates: self.estimates,
             rounds: self.rounds,
@@ -61,6 +64,6 @@ impl Subcommand for HostsArgs {
             seconds: self.seconds,
             seed: self.seed,
         };
-        Ok(settings.run(output)?)
+        settings.run(output)
     }
 }

@@ -1,7 +1,9 @@
-//! `brunt bench replay`: its arguments. What is measured is in `brunt_bench::ReplayBench`.
+//! `brunt-bench replay`: its arguments. What is measured is in `brunt_bench::ReplayBench`.
 
-use crate::cli::{Done, Output};
-use crate::commands::Subcommand;
+use brunt_bench::BenchResult;
+
+use super::output::Terminal;
+use super::subject::SubjectArgs;
 
 /// Timing and rate of a replay, against fio, a bare loop on the clock and the load engine
 #[derive(clap::Args)]
@@ -27,24 +29,24 @@ pub struct ReplayArgs {
     hfplayer: Option<String>,
 }
 
-impl Subcommand for ReplayArgs {
+impl SubjectArgs for ReplayArgs {
     const NAME: &'static str = "replay";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
-            "brunt bench replay",
+            "brunt-bench replay",
             "40,000 requests 100 µs apart, against fio and a bare loop",
         ),
         (
-            "brunt bench replay --blkreplay ./blkreplay",
+            "brunt-bench replay --blkreplay ./blkreplay",
             "against blkreplay, too",
         ),
         (
-            "brunt bench replay --gap-us 20 --rounds 4",
+            "brunt-bench replay --gap-us 20 --rounds 4",
             "the same at 50,000 requests a second",
         ),
     ];
 
-    fn run(self, output: &Output) -> Done {
+    fn run(self, output: &Terminal) -> BenchResult {
         let settings = brunt_bench::ReplayBench {
             requests: self.requests,
             gap_us: self.gap_us,
@@ -53,6 +55,6 @@ impl Subcommand for ReplayArgs {
             blkreplay: self.blkreplay,
             hfplayer: self.hfplayer,
         };
-        Ok(settings.run(output)?)
+        settings.run(output)
     }
 }

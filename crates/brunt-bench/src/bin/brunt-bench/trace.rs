@@ -1,13 +1,15 @@
-//! `brunt bench trace`: its arguments. What is measured is in `brunt_bench::TraceBench`.
+//! `brunt-bench trace`: its arguments. What is measured is in `brunt_bench::TraceBench`.
 
 use std::path::PathBuf;
 
-use crate::cli::{Done, Output};
-use crate::commands::Subcommand;
+use brunt_bench::BenchResult;
+
+use super::output::Terminal;
+use super::subject::SubjectArgs;
 
 /// Reading of block traces against cat, awk and DuckDB
 #[derive(clap::Args)]
-pub struct Trace {
+pub struct TraceArgs {
     /// Rows of each trace
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     rows: u64,
@@ -28,20 +30,20 @@ pub struct Trace {
     long_rows: u64,
 }
 
-impl Subcommand for Trace {
+impl SubjectArgs for TraceArgs {
     const NAME: &'static str = "trace";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
-            "brunt bench trace --rounds 5",
+            "brunt-bench trace --rounds 5",
             "rows per second of every format, against cat, awk and DuckDB",
         ),
         (
-            "brunt bench trace --format msr --long-rows 100000000",
+            "brunt-bench trace --format msr --long-rows 100000000",
             "and long traces, to watch the memory",
         ),
     ];
 
-    fn run(self, output: &Output) -> Done {
+    fn run(self, output: &Terminal) -> BenchResult {
         let settings = brunt_bench::TraceBench {
             rows: self.rows,
             rounds: self.rounds,
@@ -50,6 +52,6 @@ impl Subcommand for Trace {
             formats: self.formats,
             long_rows: self.long_rows,
         };
-        Ok(settings.run(output)?)
+        settings.run(output)
     }
 }

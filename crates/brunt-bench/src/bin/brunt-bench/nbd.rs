@@ -1,13 +1,15 @@
-//! `brunt bench nbd`: its arguments. What is measured is in `brunt_bench::NbdBench`.
+//! `brunt-bench nbd`: its arguments. What is measured is in `brunt_bench::NbdBench`.
 
 use std::time::Duration;
 
-use crate::cli::{Done, Output};
-use crate::commands::Subcommand;
+use brunt_bench::BenchResult;
+
+use super::output::Terminal;
+use super::subject::SubjectArgs;
 
 /// NBD client against QEMU's and fio's on nbdkit, and Brunt's server beside nbdkit
 #[derive(clap::Args)]
-pub struct Nbd {
+pub struct NbdArgs {
     /// Rounds; each measures every program in turn. With fewer than 4 the ratio's confidence interval is wide
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
     rounds: u32,
@@ -19,25 +21,25 @@ pub struct Nbd {
     row: Option<String>,
 }
 
-impl Subcommand for Nbd {
+impl SubjectArgs for NbdArgs {
     const NAME: &'static str = "nbd";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
-            "brunt bench nbd --row '4k read' --rounds 2 --time 300ms",
+            "brunt-bench nbd --row '4k read' --rounds 2 --time 300ms",
             "a quick look",
         ),
         (
-            "brunt bench nbd",
+            "brunt-bench nbd",
             "all rows, against all installed peers; needs nbdkit",
         ),
     ];
 
-    fn run(self, output: &Output) -> Done {
+    fn run(self, output: &Terminal) -> BenchResult {
         let settings = brunt_bench::NbdBench {
             rounds: self.rounds,
             time: self.time,
             row: self.row,
         };
-        Ok(settings.run(output)?)
+        settings.run(output)
     }
 }

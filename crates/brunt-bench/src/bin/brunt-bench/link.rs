@@ -1,13 +1,15 @@
-//! `brunt bench link`: its arguments. What is measured is in `brunt_bench::Link`.
+//! `brunt-bench link`: its arguments. What is measured is in `brunt_bench::Link`.
 
-use crate::cli::{Done, Output};
-use crate::commands::Subcommand;
+use brunt_bench::BenchResult;
+
+use super::output::Terminal;
+use super::subject::SubjectArgs;
 
 /// Accuracy and speed of the lab's links, against a bare veth pair
 ///
 /// Needs no root: the hosts are network namespaces.
 #[derive(clap::Args)]
-pub struct Link {
+pub struct LinkArgs {
     /// Runs of each speed measurement; the median is reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
@@ -34,22 +36,22 @@ pub struct Link {
     no_rates: bool,
 }
 
-impl Subcommand for Link {
+impl SubjectArgs for LinkArgs {
     const NAME: &'static str = "link";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
-        ("brunt bench link", "everything, in two minutes"),
+        ("brunt-bench link", "everything, in two minutes"),
         (
-            "brunt bench link --packets 100000 --runs 1",
+            "brunt-bench link --packets 100000 --runs 1",
             "the same in less time, less precise",
         ),
         (
-            "brunt bench link --no-accuracy --only prototype,brunt",
+            "brunt-bench link --no-accuracy --only prototype,brunt",
             "speed only, against the prototype",
         ),
     ];
 
-    fn run(self, output: &Output) -> Done {
-        crate::lab::on_stage()?;
+    fn run(self, output: &Terminal) -> BenchResult {
+        super::stage::enter()?;
         let settings = brunt_bench::LinkBench {
             runs: self.runs,
             seconds: self.seconds,
@@ -60,6 +62,6 @@ impl Subcommand for Link {
             no_accuracy: self.no_accuracy,
             no_rates: self.no_rates,
         };
-        Ok(settings.run(output)?)
+        settings.run(output)
     }
 }

@@ -1,11 +1,13 @@
-//! `brunt bench actors`: its arguments. What is measured is in `brunt_bench::Actors`.
+//! `brunt-bench actors`: its arguments. What is measured is in `brunt_bench::Actors`.
 
-use crate::cli::{Done, Output};
-use crate::commands::Subcommand;
+use brunt_bench::BenchResult;
+
+use super::output::Terminal;
+use super::subject::SubjectArgs;
 
 /// Messages per second between actors, against Go and Erlang
 #[derive(clap::Args)]
-pub struct Actors {
+pub struct ActorsArgs {
     /// Runs of each benchmark; the median is reported.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
@@ -17,25 +19,25 @@ pub struct Actors {
     threads: Vec<u16>,
 }
 
-impl Subcommand for Actors {
+impl SubjectArgs for ActorsArgs {
     const NAME: &'static str = "actors";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
-            "brunt bench actors",
+            "brunt-bench actors",
             "ring and all-to-all on one and two threads",
         ),
         (
-            "brunt bench actors --runs 1 --messages 1000000",
+            "brunt-bench actors --runs 1 --messages 1000000",
             "the same in a minute, less precise",
         ),
     ];
 
-    fn run(self, output: &Output) -> Done {
+    fn run(self, output: &Terminal) -> BenchResult {
         let settings = brunt_bench::ActorsBench {
             runs: self.runs,
             messages: self.messages,
             threads: self.threads,
         };
-        Ok(settings.run(output)?)
+        settings.run(output)
     }
 }

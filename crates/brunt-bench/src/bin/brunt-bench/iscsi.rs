@@ -1,13 +1,15 @@
-//! `brunt bench iscsi`: its arguments. What is measured is in `brunt_bench::Iscsi`.
+//! `brunt-bench iscsi`: its arguments. What is measured is in `brunt_bench::Iscsi`.
 
 use std::time::Duration;
 
-use crate::cli::{Done, Output};
-use crate::commands::Subcommand;
+use brunt_bench::BenchResult;
+
+use super::output::Terminal;
+use super::subject::SubjectArgs;
 
 /// iSCSI target and initiator on loopback, against tgt, iperf3 and a bare TCP pair
 #[derive(clap::Args)]
-pub struct Iscsi {
+pub struct IscsiArgs {
     /// Rounds; each measures every program in turn, and medians over rounds are reported
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -22,26 +24,26 @@ pub struct Iscsi {
     row: Option<String>,
 }
 
-impl Subcommand for Iscsi {
+impl SubjectArgs for IscsiArgs {
     const NAME: &'static str = "iscsi";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
-            "brunt bench iscsi --quick",
+            "brunt-bench iscsi --quick",
             "a quick look, in a few seconds",
         ),
         (
-            "brunt bench iscsi --rounds 5 --time 2s",
+            "brunt-bench iscsi --rounds 5 --time 2s",
             "all rows, against all installed peers",
         ),
     ];
 
-    fn run(self, output: &Output) -> Done {
+    fn run(self, output: &Terminal) -> BenchResult {
         let settings = brunt_bench::IscsiBench {
             rounds: self.rounds,
             time: self.time,
             quick: self.quick,
             row: self.row,
         };
-        Ok(settings.run(output)?)
+        settings.run(output)
     }
 }

@@ -1,15 +1,17 @@
-//! `brunt bench capture`: its arguments. What is measured is in `brunt_bench::Capture`.
+//! `brunt-bench capture`: its arguments. What is measured is in `brunt_bench::Capture`.
 
 use std::path::PathBuf;
 
 use brunt_core::quantity::{Size, Span};
 
-use crate::cli::{Done, Output};
-use crate::commands::Subcommand;
+use brunt_bench::BenchResult;
+
+use super::output::Terminal;
+use super::subject::SubjectArgs;
 
 /// Analysis and tracing of captures against tshark and nfstrace; or send a capture out of an interface
 #[derive(clap::Args)]
-pub struct Capture {
+pub struct CaptureArgs {
     /// Capture files (pcap or pcapng; plain, gzip or zstd). Without any, four captures are generated and removed
     /// afterwards (4.8 GB in total, or a tenth of that with --quick): 64 KiB READ and WRITE with MTUs of 1500 and
     /// 9000, small operations, and 64 KiB READ and WRITE over iSCSI.
@@ -73,36 +75,36 @@ pub struct Capture {
     rate: Option<f64>,
 }
 
-impl Subcommand for Capture {
+impl SubjectArgs for CaptureArgs {
     const NAME: &'static str = "capture";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
-            "brunt bench capture --quick",
+            "brunt-bench capture --quick",
             "a quick look, on generated captures",
         ),
         (
-            "brunt bench capture nfs.pcap",
+            "brunt-bench capture nfs.pcap",
             "all installed programs on your own capture",
         ),
         (
-            "brunt bench capture --loss",
+            "brunt-bench capture --loss",
             "how much is recovered when packets are missing",
         ),
         (
-            "brunt bench capture --tables",
+            "brunt-bench capture --tables",
             "what histograms and sketches cost a capture",
         ),
         (
-            "brunt bench capture nfs.pcap --replay veth0",
+            "brunt-bench capture nfs.pcap --replay veth0",
             "send a capture as fast as the interface accepts it",
         ),
         (
-            "brunt bench capture nfs.pcap --replay veth0 --for 10m --rate 2",
+            "brunt-bench capture nfs.pcap --replay veth0 --for 10m --rate 2",
             "send it at 2 Gb/s for ten minutes",
         ),
     ];
 
-    fn run(self, output: &Output) -> Done {
+    fn run(self, output: &Terminal) -> BenchResult {
         let settings = brunt_bench::CaptureBench {
             files: self.files,
             rounds: self.rounds,
@@ -118,6 +120,6 @@ impl Subcommand for Capture {
             duration: self.duration,
             rate: self.rate,
         };
-        Ok(settings.run(output)?)
+        settings.run(output)
     }
 }

@@ -1,11 +1,13 @@
-//! `brunt bench page`: its arguments. What is measured is in `brunt_bench::PageBench`.
+//! `brunt-bench page`: its arguments. What is measured is in `brunt_bench::PageBench`.
 
-use crate::cli::{Done, Failure, Output};
-use crate::commands::Subcommand;
+use brunt_bench::BenchResult;
+
+use super::output::Terminal;
+use super::subject::SubjectArgs;
 
 /// Cost of the live page's viewers to a run: its rate, and its processor time for each request
 #[derive(clap::Args)]
-pub struct Page {
+pub struct PageArgs {
     /// Browsers that look at once
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=60))]
     viewers: u32,
@@ -17,33 +19,30 @@ pub struct Page {
     rounds: u32,
 }
 
-impl Subcommand for Page {
+impl SubjectArgs for PageArgs {
     const NAME: &'static str = "page";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
-            "brunt bench page",
+            "brunt-bench page",
             "ten viewers, nobody, and no page, in turns: four minutes",
         ),
         (
-            "brunt bench page --viewers 50 --rounds 4",
+            "brunt-bench page --viewers 50 --rounds 4",
             "the same with fifty",
         ),
     ];
 
-    fn run(self, output: &Output) -> Done {
-        let program = std::env::current_exe()
-            .map_err(|error| Failure::failed(format!("cannot find this program: {error}")))?;
-        let Page {
+    fn run(self, output: &Terminal) -> BenchResult {
+        let PageArgs {
             viewers,
             seconds,
             rounds,
         } = self;
-        Ok(brunt_bench::PageBench {
-            program,
+        brunt_bench::PageBench {
             viewers,
             seconds,
             rounds,
         }
-        .run(output)?)
+        .run(output)
     }
 }

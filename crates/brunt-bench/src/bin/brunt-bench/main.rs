@@ -1,0 +1,163 @@
+//! Benchmarks Brunt against comparable tools: parses the arguments of each subject, which the library measures.
+//! One file and one line of the table for each subject.
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout)] // `Terminal` survives a closed pipe; `println!` panics.
+
+mod actors;
+mod capture;
+mod hosts;
+mod iscsi;
+mod link;
+mod load;
+mod nbd;
+mod output;
+mod page;
+mod replay;
+mod stage;
+mod store;
+mod subject;
+mod trace;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use brunt_bench::BenchErrorKind;
+use clap::{Arg, ArgAction};
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use self::output::Terminal;
+use self::subject::{SubjectEntry, entry};
+
+/// What can be measured, in the order of `brunt-bench --help`.
+const SUBJECTS: &[SubjectEntry] = &[
+    entry::<iscsi::IscsiArgs>(),
+    entry::<nbd::NbdArgs>(),
+    entry::<store::StoreArgs>(),
+    entry::<load::LoadArgs>(),
+    entry::<link::LinkArgs>(),
+    entry::<hosts::HostsArgs>(),
+    entry::<actors::ActorsArgs>(),
+    entry::<capture::CaptureArgs>(),
+    entry::<replay::ReplayArgs>(),
+    entry::<trace::TraceArgs>(),
+    entry::<page::PageArgs>(),
+];
+
+const HELP: &str = "Examples:
+  # cost of a request in the load engine alone
+  brunt-bench load --only null
+  # target and initiator on loopback, in a few seconds
+  brunt-bench iscsi --quick
+  # analysis and tracing of captures, against tshark and nfstrace
+  brunt-bench capture --quick
+
+Subjects that need the program `brunt` take the one next to this program; started by `cargo run`, they build it first.";
+
+fn definition() -> clap::Command {
+    clap::Command::new("brunt-bench")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Benchmarks Brunt against comparable tools")
+        .after_help(HELP)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .global(true)
+                .action(ArgAction::SetTrue)
+                .help("Print only one JSON object on standard output"),
+        )
+        .subcommands(SUBJECTS.iter().map(SubjectEntry::defined))
+}
+
+fn main() -> ExitCode {
+    if let Some(status) = brunt_lab::helper::serve_if_asked() {
+        return ExitCode::from(status);
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    if let Err(error) = listen_for_signals(&interrupted) {
+        let _ = writeln!(
+            io::stderr(),
+            "brunt-bench: cannot install the Ctrl-C handler: {error}"
+        );
+    }
+    let matches = definition().get_matches();
+    let output = Terminal::new(matches.get_flag("json"), interrupted);
+    let (name, arguments) = matches.subcommand().expect("clap requires a subject");
+    let subject = SUBJECTS.iter().find(|subject| subject.name == name);
+    let run = subject
+        .expect("clap knows only the subjects of the table")
+        .run;
+    let Err(error) = run(arguments, &output) else {
+        return ExitCode::SUCCESS;
+    };
+    output.object(&json!({ "error": error.what, "advice": error.advice }));
+    let _ = writeln!(io::stderr(), "brunt-bench {name}: {}", error.what);
+    if let Some(advice) = &error.advice {
+        let _ = writeln!(io::stderr(), "  help: {advice}");
+    }
+    ExitCode::from(match error.kind {
+        BenchErrorKind::Failed => 1,
+        BenchErrorKind::Usage => 2,
+    })
+}
+
+/// Has Ctrl-C, SIGTERM and the end of the terminal set the flag; a second Ctrl-C or SIGTERM ends the program.
+fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<()> {
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the second signal finds the flag set and ends the program.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())?;
+        signal_hook::flag::register(signal, interrupted.clone())?;
+    }
+    signal_hook::flag::register(SIGHUP, interrupted.clone()).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_subject_has_help_and_examples_that_parse() {
+        definition().debug_assert();
+        for (index, subject) in SUBJECTS.iter().enumerate() {
+            let name = subject.name;
+            assert!(
+                SUBJECTS[..index].iter().all(|other| other.name != name),
+                "{name} twice"
+            );
+            assert!(
+                subject.defined().get_about().is_some(),
+                "{name} has no help"
+            );
+            assert!(!subject.examples.is_empty(), "{name} has no example");
+            let parse = |line: &str| definition().try_get_matches_from(words(line)).map(drop);
+            for (line, purpose) in subject.examples {
+                assert!(line.starts_with(&format!("brunt-bench {name}")), "{line}");
+                assert!(!purpose.ends_with('.'), "{purpose}");
+                parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            }
+        }
+        for line in HELP
+            .lines()
+            .map(str::trim)
+            .filter(|line| line.starts_with("brunt-bench "))
+        {
+            let parsed = definition().try_get_matches_from(words(line));
+            assert!(parsed.is_ok(), "{line}");
+        }
+    }
+
+    /// Enough of a shell for the examples: what stands in single quotes is one word.
+    fn words(line: &str) -> Vec<String> {
+        let parts = line.split('\'').enumerate();
+        parts
+            .flat_map(|(index, part)| match index % 2 {
+                0 => part.split_whitespace().map(str::to_string).collect(),
+                _ => vec![part.to_string()],
+            })
+            .collect()
+    }
+}

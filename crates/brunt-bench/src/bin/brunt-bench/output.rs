@@ -1,0 +1,80 @@
+//! Where a benchmark prints: lines for people, or one JSON object.
+//!
+//! The one rule: a closed pipe ends the program quietly instead of with a panic.
+
+use std::cell::Cell;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use brunt_bench::Console;
+use serde_json::Value;
+
+/// Standard output and standard error.
+pub struct Terminal {
+    json: bool,
+    answered: Cell<bool>,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Terminal {
+    /// Prints one object with `json`, and lines without; `interrupted` is set by signals.
+    pub fn new(json: bool, interrupted: Arc<AtomicBool>) -> Terminal {
+        Terminal {
+            json,
+            answered: Cell::new(false),
+            interrupted,
+        }
+    }
+
+    /// One line for people; dropped with `--json`.
+    pub fn line(&self, text: impl Display) {
+        if !self.json {
+            write(format_args!("{text}\n"));
+        }
+    }
+
+    /// The one object of `--json`. Dropped without `--json`, or if an object was already printed.
+    pub fn object(&self, value: &Value) {
+        if self.json && !self.answered.replace(true) {
+            write(format_args!("{value:#}\n"));
+        }
+    }
+}
+
+/// In one piece: a line-buffered stream would cost a system call for each line.
+fn write(text: std::fmt::Arguments<'_>) {
+    let mut stdout = io::stdout();
+    let text = text.to_string();
+    if let Err(error) = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            let _ = writeln!(
+                io::stderr(),
+                "brunt-bench: cannot write to standard output: {error}"
+            );
+        }
+        std::process::exit(1);
+    }
+}
+
+impl Console for Terminal {
+    fn print_line(&self, text: &dyn Display) {
+        self.line(text);
+    }
+
+    fn print_note(&self, text: &dyn Display) {
+        let _ = writeln!(io::stderr(), "brunt-bench: {text}");
+    }
+
+    fn print_object(&self, value: &Value) {
+        self.object(value);
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,17 @@
+//! Namespaces of this program's own, for subjects that emulate hosts and links.
+
+use brunt_bench::{BenchError, BenchResult};
+use brunt_lab::Entered;
+
+/// Starts this program again in new namespaces. Returns in the inner process only; the outer one ends here, as the
+/// inner one did.
+pub fn enter() -> BenchResult {
+    match brunt_lab::stage::enter_with(Vec::new()) {
+        Ok((Entered::Inside, _)) => Ok(()),
+        Ok((Entered::Done(status), _)) => std::process::exit(i32::from(status)),
+        Ok((Entered::Killed(signal), _)) => Err(BenchError::failed(format!(
+            "the process in the lab's namespaces was killed by signal {signal}"
+        ))),
+        Err(error) => Err(BenchError::failed(&error).advise(error.advice())),
+    }
+}

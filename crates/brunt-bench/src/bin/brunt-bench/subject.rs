@@ -1,0 +1,55 @@
+//! What a subject is: its arguments, which know how to measure it.
+
+use brunt_bench::BenchResult;
+use clap::{ArgMatches, Args};
+
+use super::output::Terminal;
+
+/// A subject's parsed arguments.
+pub trait SubjectArgs: Args {
+    /// What the user types.
+    const NAME: &'static str;
+    /// Command lines and what each is for; the help ends with them. A test parses each.
+    const EXAMPLES: &'static [(&'static str, &'static str)];
+    /// Measures. Prints through `output` only.
+    fn run(self, output: &Terminal) -> BenchResult;
+}
+
+/// One line of the table, made by [`entry`].
+pub struct SubjectEntry {
+    pub name: &'static str,
+    #[cfg(test)]
+    pub examples: &'static [(&'static str, &'static str)],
+    define: fn(clap::Command) -> clap::Command,
+    pub run: fn(&ArgMatches, &Terminal) -> BenchResult,
+}
+
+impl SubjectEntry {
+    /// The subject's description, options and examples.
+    pub fn defined(&self) -> clap::Command {
+        (self.define)(clap::Command::new(self.name))
+    }
+}
+
+pub const fn entry<S: SubjectArgs>() -> SubjectEntry {
+    SubjectEntry {
+        name: S::NAME,
+        #[cfg(test)]
+        examples: S::EXAMPLES,
+        define: define::<S>,
+        run: run::<S>,
+    }
+}
+
+fn define<S: SubjectArgs>(command: clap::Command) -> clap::Command {
+    let mut examples = String::from("Examples:");
+    for (line, purpose) in S::EXAMPLES {
+        examples += &format!("\n  # {purpose}\n  {line}");
+    }
+    S::augment_args(command).after_help(examples)
+}
+
+fn run<S: SubjectArgs>(matches: &ArgMatches, output: &Terminal) -> BenchResult {
+    let subject = S::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
+    subject.run(output)
+}

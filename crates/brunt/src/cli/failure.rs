@@ -1,0 +1,102 @@
+//! Why a command failed, what to do about it, and the exit status.
+
+use std::fmt::Display;
+
+use brunt_study::experiment::FileError;
+
+/// Why a command failed: what happened, what to do about it, and the exit status.
+#[derive(Debug)]
+pub struct Failure {
+    pub(super) status: u8,
+    pub(super) what: String,
+    /// The offending lines of a file, with a marker.
+    pub(super) excerpt: Option<String>,
+    pub(super) advice: Option<String>,
+}
+
+impl Failure {
+    /// The work failed, or the verdict was "worse": status 1.
+    pub fn failed(what: impl Display) -> Failure {
+        Failure {
+            status: 1,
+            what: what.to_string(),
+            excerpt: None,
+            advice: None,
+        }
+    }
+
+    /// The command line or a file is wrong: status 2.
+    pub fn usage(what: impl Display) -> Failure {
+        Failure {
+            status: 2,
+            what: what.to_string(),
+            excerpt: None,
+            advice: None,
+        }
+    }
+
+    /// What happened and what to do about it, without the lines of a file.
+    pub fn in_a_line(&self) -> String {
+        match &self.advice {
+            Some(advice) => format!("{}; {advice}", self.what),
+            None => self.what.clone(),
+        }
+    }
+
+    /// What happened.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// What to do about it.
+    pub fn advice(&self) -> Option<&str> {
+        self.advice.as_deref()
+    }
+
+    /// The same, said of this flag.
+    pub fn prefixed(mut self, flag: &str) -> Failure {
+        self.what.insert_str(0, flag);
+        self
+    }
+
+    /// The same, at a place in a file: `at` says where, given what happened.
+    pub fn located(mut self, at: impl FnOnce(String) -> Box<FileError>) -> Failure {
+        let error = at(self.what);
+        (self.what, self.excerpt) = (error.one_line(), error.excerpt());
+        self
+    }
+
+    /// Adds the lines of the file with a marker at the mistake; printed below the message.
+    pub fn at(mut self, excerpt: Option<String>) -> Failure {
+        self.excerpt = excerpt;
+        self
+    }
+
+    /// What the user can do about it: a sentence starting with a verb.
+    pub fn advise(mut self, advice: impl Display) -> Failure {
+        self.advice = Some(advice.to_string());
+        self
+    }
+}
+
+impl From<Box<FileError>> for Failure {
+    fn from(error: Box<FileError>) -> Failure {
+        let advice = error.help_text().map(str::to_string);
+        Failure {
+            advice,
+            ..Failure::usage(error.one_line()).at(error.excerpt())
+        }
+    }
+}
+
+impl From<brunt_fio::FioError> for Failure {
+    fn from(error: brunt_fio::FioError) -> Failure {
+        Failure {
+            advice: error.advice().map(str::to_string),
+            ..Failure::usage(&error)
+        }
+    }
+}
+
+/// Result of a command.
+pub type Done = Result<(), Failure>;

@@ -1,0 +1,148 @@
+//! Where commands print: lines for people or one JSON object, notes, and whether the user has interrupted.
+//!
+//! The one rule: everything is printed here, so that a closed pipe ends the program quietly instead of with a panic.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use indicatif::ProgressBar;
+use serde_json::Value;
+use signal_hook::SigId;
+use signal_hook::consts::SIGHUP;
+
+use crate::plain::Plain;
+
+/// Where a command prints, and whether the user has interrupted it.
+#[derive(Clone)]
+pub struct Output {
+    json: bool,
+    answered: Arc<AtomicBool>,
+    interrupted: Arc<AtomicBool>,
+    /// What has SIGHUP interrupt.
+    hangup: Option<SigId>,
+    /// Progress bar at the bottom of the terminal; notes are printed above it.
+    above: Arc<Mutex<Option<ProgressBar>>>,
+    /// Gets each note, too.
+    listener: Arc<Mutex<Option<NoteListener>>>,
+}
+
+/// Whoever is told what is noted on the terminal.
+pub type NoteListener = Box<dyn Fn(&str) + Send>;
+
+impl Output {
+    /// Prints an object with `json` and lines without; `interrupted` is set by signals, and `hangup` is what has SIGHUP
+    /// set it.
+    pub(super) fn new(json: bool, interrupted: Arc<AtomicBool>, hangup: Option<SigId>) -> Output {
+        Output {
+            json,
+            answered: Arc::default(),
+            interrupted,
+            hangup,
+            above: Arc::default(),
+            listener: Arc::default(),
+        }
+    }
+
+    /// One line for people on standard output; dropped with `--json`.
+    pub fn line(&self, text: impl Display) {
+        if !self.json {
+            self.write(format_args!("{}\n", Plain(text)));
+        }
+    }
+
+    /// The one object of `--json`. Dropped without `--json`, or if an object was already printed: a failure after the
+    /// results does not print a second one.
+    pub fn object(&self, value: &Value) {
+        if self.json && !self.answered.swap(true, Ordering::Relaxed) {
+            self.write(format_args!("{value:#}\n"));
+        }
+    }
+
+    /// Bytes as they are (a read's data, a completion script), with `--json` or without.
+    pub fn bytes(&self, bytes: &[u8]) {
+        end_if_closed(
+            io::stdout()
+                .write_all(bytes)
+                .and_then(|()| io::stdout().flush()),
+        );
+    }
+
+    /// One line on standard error, for what the user should know in addition to the answer.
+    pub fn note(&self, text: impl Display) {
+        if let Some(listener) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner) {
+            listener(&text.to_string());
+        }
+        let write = || {
+            let _ = writeln!(io::stderr(), "brunt: {}", Plain(&text));
+        };
+        match &*self.above.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    /// Sets the progress bar above which notes are printed; `None` removes it.
+    pub fn set_above(&self, bar: Option<ProgressBar>) {
+        *self.above.lock().unwrap_or_else(PoisonError::into_inner) = bar;
+    }
+
+    /// Has each note told to this listener from now on; `None` ends that.
+    pub fn listen(&self, listener: Option<NoteListener>) {
+        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
+    }
+
+    /// Whether `--json` was given.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether the user pressed Ctrl-C, sent SIGTERM or closed the terminal (SIGHUP): stop, drain, print what was
+    /// measured. A second Ctrl-C or SIGTERM ends the program at once.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Does what Ctrl-C does, for somebody who asks from elsewhere.
+    pub fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::Relaxed);
+    }
+
+    /// Has SIGHUP set a flag of its own from now on instead of interrupting: for a service that reads its file again.
+    ///
+    /// # Errors
+    /// The system takes no handler.
+    pub fn divert_hangup(&self) -> io::Result<Arc<AtomicBool>> {
+        let hung_up = Arc::new(AtomicBool::new(false));
+        // First the new one, so that there is no moment without any.
+        signal_hook::flag::register(SIGHUP, hung_up.clone())?;
+        if let Some(id) = self.hangup {
+            signal_hook::low_level::unregister(id);
+        }
+        Ok(hung_up)
+    }
+
+    /// The flag behind [`Output::is_interrupted`], for loops that look at it themselves.
+    pub fn interrupt_flag(&self) -> &Arc<AtomicBool> {
+        &self.interrupted
+    }
+
+    fn write(&self, text: std::fmt::Arguments<'_>) {
+        // In one piece: a line-buffered stream would cost a system call for each line.
+        self.bytes(text.to_string().as_bytes());
+    }
+}
+
+/// Exits quietly when the reader of our output is gone (`brunt … | head`).
+fn end_if_closed(result: io::Result<()>) {
+    if let Err(error) = result {
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            let _ = writeln!(
+                io::stderr(),
+                "brunt: cannot write to standard output: {error}"
+            );
+        }
+        std::process::exit(1);
+    }
+}

@@ -1,0 +1,69 @@
+//! What a command is, and a line of the table of commands. Apart from the table, so that commands don't reach it.
+
+use clap::{ArgMatches, Args};
+
+use crate::cli::{Done, Output};
+
+/// A command: its parsed arguments, which know how to run.
+pub trait Subcommand: Args {
+    /// What the user types.
+    const NAME: &'static str;
+    /// Command lines and what each is for; the help ends with them. A test parses every one.
+    const EXAMPLES: &'static [(&'static str, &'static str)];
+    /// What `--help` ends with, behind the examples.
+    fn more_help() -> Option<String> {
+        None
+    }
+    /// Runs the command. Prints through `output` only.
+    fn run(self, output: &Output) -> Done;
+}
+
+/// One line of the table, made by [`entry`].
+pub struct Entry {
+    pub name: &'static str,
+    #[allow(dead_code)] // read by the test that tries them
+    pub examples: &'static [(&'static str, &'static str)],
+    /// Gives a command of this name its description, options and examples.
+    pub define: fn(clap::Command) -> clap::Command,
+    pub run: fn(&ArgMatches, &Output) -> Done,
+}
+
+impl Entry {
+    /// The command's definition.
+    pub fn defined(&self) -> clap::Command {
+        (self.define)(clap::Command::new(self.name))
+    }
+
+    /// Its name, and the rest when clap needs it.
+    pub fn deferred(&self) -> clap::Command {
+        clap::Command::new(self.name).defer(self.define)
+    }
+}
+
+pub(super) const fn entry<C: Subcommand>() -> Entry {
+    Entry {
+        name: C::NAME,
+        examples: C::EXAMPLES,
+        define: define::<C>,
+        run: run::<C>,
+    }
+}
+
+fn define<C: Subcommand>(command: clap::Command) -> clap::Command {
+    let mut examples = String::from("Examples:");
+    for (line, purpose) in C::EXAMPLES {
+        examples += &format!("\n  # {purpose}\n  {line}");
+    }
+    let command = C::augment_args(command);
+    match C::more_help() {
+        Some(more) => command
+            .after_long_help(format!("{examples}\n\n{more}"))
+            .after_help(examples),
+        None => command.after_help(examples),
+    }
+}
+
+fn run<C: Subcommand>(matches: &ArgMatches, output: &Output) -> Done {
+    let command = C::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
+    command.run(output)
+}
