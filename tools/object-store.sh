@@ -10,7 +10,8 @@
 #   object-store.sh versitygw    with Versity's gateway over files, which is killed too; fetched and built by `go install` at
 #                                the first time (Go 1.25 or newer, network, two minutes)
 #
-# BRUNT is a program with the feature, which is then not built.
+# BRUNT is a program with the feature, which is then not built. BRUNT_STEPS=short takes the first of the steps and two that
+# are quick.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 TARGET=${CARGO_TARGET_DIR:-target}
@@ -42,7 +43,7 @@ case ${1:-} in
       GOBIN=$DIR/go go install "github.com/versity/versitygw/cmd/versitygw@$VERSITYGW"
       mv "$DIR/go/versitygw" "$server"
     fi ;;
-  *) sed -n '2,15p' "$0"; exit 2 ;;
+  *) sed -n '2,16p' "$0"; exit 2 ;;
 esac
 ready || { echo "first: tools/object-store.sh --prepare"; exit 2; }
 

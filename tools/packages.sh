@@ -5,6 +5,7 @@
 #   packages.sh --ready                         exit 0 when prepared
 #   packages.sh build [--profile NAME] [OUT]    build them into OUT (default: target/packages, profile release)
 #   packages.sh try [OUT]                       try what is in OUT; needs root and --prepare
+#   packages.sh deb PROGRAM [OUT]               the .deb alone, of a program that is built, tried where it is unpacked
 #
 # Needs dpkg-dev and python3; trying needs debootstrap, skopeo, umoci, podman, runc, uidmap and lintian. The image is written
 # as an OCI archive by lib/oci.py, without root and without a daemon. Dates are those of the last commit, so that the same
@@ -79,6 +80,24 @@ build() {
   python3 tools/lib/oci.py "$work/static" "$work/third-party" "$VERSION" "$OUT/brunt-$VERSION-oci.tar"
   (cd "$OUT" && sha256sum -- * >SHA256SUMS)
   ls -l "$OUT"
+}
+
+# deb PROGRAM [OUT]: unlike `try`, with this machine's libraries, and in no need of root.
+deb() {
+  local tree XZ_LEVEL=0 # a minute less than the usual level
+  OUT=$(realpath -m "${2:-$TARGET/packages}")
+  rm -rf "$OUT"; mkdir -p "$OUT"
+  work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+  strip --strip-debug -o "$work/dynamic" "$1"
+  python3 tools/lib/third-party.py "$TRIPLE" >"$work/third-party"
+  build_deb
+  without_complaint "$OUT/brunt_${VERSION}_amd64.deb"
+  tree=$work/unpacked; dpkg-deb --extract "$OUT/brunt_${VERSION}_amd64.deb" "$tree"
+  [ "$("$tree/usr/bin/brunt" --version)" = "brunt $VERSION" ]
+  short_experiment >"$work/quick.toml"
+  "$tree/usr/bin/brunt" run "$work/quick.toml" --out "$work/results" >"$work/deb.out" 2>&1; ran "$work/deb.out"
+  zcat "$tree/usr/share/man/man1/brunt-run.1.gz" | grep -q '^\.TH'
+  echo "deb: its program, pages and completions are there; lintian finds no error"
 }
 
 # names_no_path PROGRAM...: nothing in a package says where it was built.
@@ -156,7 +175,7 @@ Description: storage performance evaluation under load and faults
  network, and serves LUNs over iSCSI. Its results carry confidence intervals.
 END
   (cd "$tree" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$tree/DEBIAN/md5sums"
-  dpkg-deb --root-owner-group -Zxz --build "$tree" "$OUT/brunt_${VERSION}_amd64.deb" >/dev/null
+  dpkg-deb --root-owner-group -Zxz "-z${XZ_LEVEL:-6}" --build "$tree" "$OUT/brunt_${VERSION}_amd64.deb" >/dev/null
 }
 
 # in_root ROOT COMMAND...: with /proc and /dev, and nothing else of this machine.
@@ -205,13 +224,20 @@ try_static() {
   # What it cannot do, it says.
   in_root "$root" /brunt doctor >"$work/doctor.out" 2>&1 || :
   grep -q 'shared librar' "$work/doctor.out" || { cat "$work/doctor.out"; echo "doctor does not say what is missing"; exit 1; }
+  in_root "$root" /brunt lake pull s3://lake/x /x >"$work/s3.out" 2>&1 && exit 1
+  grep -q -- '--features s3' "$work/s3.out" || { cat "$work/s3.out"; echo "it does not say which feature it lacks"; exit 1; }
   echo "static binary: works in a root without libraries"
+}
+
+# without_complaint FILE.deb
+without_complaint() {
+  lintian --fail-on error --suppress-tags no-manual-page,initial-upload-closes-no-bugs,bogus-mail-host "$1" ||
+    { echo "lintian complains"; exit 1; }
 }
 
 try_deb() {
   local root=$work/deb deb=brunt_${VERSION}_amd64.deb
-  lintian --fail-on error --suppress-tags no-manual-page,initial-upload-closes-no-bugs,bogus-mail-host \
-    "$OUT/$deb" || { echo "lintian complains"; exit 1; }
+  without_complaint "$OUT/$deb"
   mkdir "$root"; tar -xf "$ROOT_TAR" -C "$root"
   cp "$OUT/$deb" "$root/tmp/"
   in_root "$root" dpkg -i "/tmp/$deb" >"$work/dpkg.out" 2>&1 || { cat "$work/dpkg.out"; exit 1; }
@@ -309,6 +335,7 @@ case ${1:-} in
   --prepare) ready || { as_root "$@"; prepare; } ;;
   --ready) ready ;;
   build) shift; build "$@" ;;
+  deb) shift; deb "$@" ;;
   try) as_root "$@"; shift; try "$@" ;;
-  *) sed -n '2,11p' "$0"; exit 2 ;;
+  *) sed -n '2,12p' "$0"; exit 2 ;;
 esac

@@ -1,12 +1,13 @@
 #!/bin/bash
 # Every analysis of `brunt sql` in DuckDB, Sail in one process, Sail as a cluster of two workers, and Spark as a cluster of two
 # executors; and sketches, which Sail and Spark merge.
-# DuckDB is held against `brunt analyze`, the others against DuckDB, byte for byte (crates/brunt/tests/sql).
+# DuckDB is held against `brunt analyze`, the others against DuckDB, byte for byte (crates/brunt/tests/it/sql).
 #
 #   sql-engines.sh --prepare   fetch Sail, Spark and their clients (network; some 600 MB, a minute or two)
 #   sql-engines.sh --ready     exit 0 when prepared
 #   sql-engines.sh             start the servers, run the tests, stop the servers: four to ten minutes on two cores
 #   sql-engines.sh COMMAND…    the same with another command; BRUNT_SQL_SERVERS tells it ADDRESS=PYTHON of each server
+#   sql-engines.sh --sail …    all of this with Sail in one process only, without Spark
 #
 # Spark needs a Java of version 17 or later (Debian: default-jre-headless).
 set -euo pipefail
@@ -15,26 +16,33 @@ TOOLS=$(realpath -m "${BRUNT_TOOLS:-${CARGO_TARGET_DIR:-target}/tools}")
 DIR=$TOOLS/sql-engines
 # Sail speaks with clients of 4.1; this Spark with its own.
 SAIL=0.7.2 SAIL_CLIENT=4.1.1 SPARK=4.3.0
-MARK=$DIR/versions-$SAIL-$SAIL_CLIENT-$SPARK
+with_spark=1
+if [ "${1:-}" = --sail ]; then with_spark=; shift; fi
+MARK=$DIR/sail/versions-$SAIL-$SAIL_CLIENT SPARK_MARK=$DIR/spark/version-$SPARK
 
-ready() { [ -e "$MARK" ]; }
+ready() { [ -e "$MARK" ] && { [ -z "$with_spark" ] || [ -e "$SPARK_MARK" ]; }; }
+
+# environment FOLDER MARK PACKAGE...: unless it is there.
+environment() {
+  [ ! -e "$2" ] || return 0
+  rm -rf "$1"; mkdir -p "$DIR"
+  python3 -m venv "$1"
+  "$1/bin/pip" install --quiet --disable-pip-version-check "${@:3}"
+  touch "$2"
+}
 
 prepare() {
-  rm -rf "$DIR"; mkdir -p "$DIR"
-  python3 -m venv "$DIR/sail"
-  "$DIR/sail/bin/pip" install --quiet --disable-pip-version-check "pysail==$SAIL" "pyspark-client==$SAIL_CLIENT"
-  python3 -m venv "$DIR/spark"
-  "$DIR/spark/bin/pip" install --quiet --disable-pip-version-check "pyspark[connect]==$SPARK"
-  touch "$MARK"
+  environment "$DIR/sail" "$MARK" "pysail==$SAIL" "pyspark-client==$SAIL_CLIENT"
+  [ -z "$with_spark" ] || environment "$DIR/spark" "$SPARK_MARK" "pyspark[connect]==$SPARK"
 }
 
 case ${1:-} in
-  --prepare) ready || prepare; exit ;;
+  --prepare) prepare; exit ;;
   --ready) ready; exit ;;
-  -*) sed -n '2,12p' "$0"; exit 2 ;;
+  -*) sed -n '2,13p' "$0"; exit 2 ;;
 esac
 ready || { echo "first: tools/sql-engines.sh --prepare"; exit 2; }
-java -version 2>/dev/null || { echo "Spark needs Java (Debian: default-jre-headless)"; exit 2; }
+[ -z "$with_spark" ] || java -version 2>/dev/null || { echo "Spark needs Java (Debian: default-jre-headless)"; exit 2; }
 
 work=$(mktemp -d); servers=()
 # Each server has a process group of its own, with whatever it starts.
@@ -57,28 +65,33 @@ start() {
 
 sail_port=$(free_port)
 start sail "$sail_port" "$DIR/sail/bin/sail" spark server --port "$sail_port"
-# Its workers listen and are connected to like those on other machines.
-cluster_port=$(free_port)
-start cluster "$cluster_port" env SAIL_MODE=local-cluster SAIL_CLUSTER__WORKER_INITIAL_COUNT=2 \
-  SAIL_CLUSTER__WORKER_MAX_COUNT=2 SAIL_CLUSTER__WORKER_TASK_SLOTS=32 \
-  "$DIR/sail/bin/sail" spark server --port "$cluster_port"
-spark_port=$(free_port)
-home=$("$DIR/spark/bin/python" -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')
-mkdir "$work/spark"
-# Two executors of one core and 1 GiB each, as processes of their own.
-start spark "$spark_port" env SPARK_HOME="$home" SPARK_NO_DAEMONIZE=1 SPARK_LOCAL_IP=127.0.0.1 \
-  SPARK_LOG_DIR="$work/spark" SPARK_PID_DIR="$work/spark" SPARK_WORKER_DIR="$work/spark" SPARK_LOCAL_DIRS="$work/spark" \
-  PYSPARK_PYTHON="$DIR/spark/bin/python" bash "$home/sbin/start-connect-server.sh" \
-  --master 'local-cluster[2,1,1024]' --driver-memory 1g --conf spark.ui.enabled=false \
-  --conf spark.sql.shuffle.partitions=4 --conf spark.sql.warehouse.dir="$work/spark/warehouse" \
-  --conf spark.connect.grpc.binding.address=127.0.0.1 --conf "spark.connect.grpc.binding.port=$spark_port"
+if [ -n "$with_spark" ]; then
+  # Its workers listen and are connected to like those on other machines.
+  cluster_port=$(free_port)
+  start cluster "$cluster_port" env SAIL_MODE=local-cluster SAIL_CLUSTER__WORKER_INITIAL_COUNT=2 \
+    SAIL_CLUSTER__WORKER_MAX_COUNT=2 SAIL_CLUSTER__WORKER_TASK_SLOTS=32 \
+    "$DIR/sail/bin/sail" spark server --port "$cluster_port"
+  spark_port=$(free_port)
+  home=$("$DIR/spark/bin/python" -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')
+  mkdir "$work/spark"
+  # Two executors of one core and 1 GiB each, as processes of their own.
+  start spark "$spark_port" env SPARK_HOME="$home" SPARK_NO_DAEMONIZE=1 SPARK_LOCAL_IP=127.0.0.1 \
+    SPARK_LOG_DIR="$work/spark" SPARK_PID_DIR="$work/spark" SPARK_WORKER_DIR="$work/spark" SPARK_LOCAL_DIRS="$work/spark" \
+    PYSPARK_PYTHON="$DIR/spark/bin/python" bash "$home/sbin/start-connect-server.sh" \
+    --master 'local-cluster[2,1,1024]' --driver-memory 1g --conf spark.ui.enabled=false \
+    --conf spark.sql.shuffle.partitions=4 --conf spark.sql.warehouse.dir="$work/spark/warehouse" \
+    --conf spark.connect.grpc.binding.address=127.0.0.1 --conf "spark.connect.grpc.binding.port=$spark_port"
+fi
 
 python=$DIR/sail/bin/python
-export BRUNT_SQL_SERVERS="127.0.0.1:$sail_port=$python 127.0.0.1:$cluster_port=$python 127.0.0.1:$spark_port=$DIR/spark/bin/python"
+BRUNT_SQL_SERVERS="127.0.0.1:$sail_port=$python"
+[ -z "$with_spark" ] ||
+  BRUNT_SQL_SERVERS+=" 127.0.0.1:$cluster_port=$python 127.0.0.1:$spark_port=$DIR/spark/bin/python"
+export BRUNT_SQL_SERVERS
 export BRUNT_REQUIRE_ALL=1 BRUNT_TOOLS=$TOOLS
 if [ $# -gt 0 ]; then
   "$@"
 else
   bash tools/duckdb.sh --prepare
-  cargo test --workspace --test sql -- --nocapture --test-threads 1
+  cargo test --workspace --test it sql:: -- --nocapture --test-threads 1
 fi
