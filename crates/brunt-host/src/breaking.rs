@@ -48,8 +48,8 @@ enum BreakError {
     Process(#[from] ProcessError),
     #[error("a share of {0}: write 0.01 to 1")]
     Share(f64),
-    #[error("core {0}: this host has {1}")]
-    Core(usize, usize),
+    #[error("core {0}: this agent may use {1:?}")]
+    Core(usize, Vec<usize>),
     #[error("no memory is to be taken")]
     NoMemory,
     #[error("'{0}' is no name of an interface")]
@@ -206,15 +206,11 @@ fn make(
             if !(0.01..=1.0).contains(share) {
                 return Err(BreakError::Share(*share));
             }
-            let all = std::thread::available_parallelism().map_or(1, usize::from);
-            if let Some(core) = cores.iter().find(|core| **core >= all) {
+            let all = brunt_lab::usable_cores();
+            if let Some(core) = cores.iter().find(|core| !all.contains(core)) {
                 return Err(BreakError::Core(*core, all));
             }
-            let cores = if cores.is_empty() {
-                (0..all).collect()
-            } else {
-                cores.clone()
-            };
+            let cores = if cores.is_empty() { all } else { cores.clone() };
             Box::new(CpuHog::new(*share, &cores))
         }
         HostFault::Memory { bytes } => {

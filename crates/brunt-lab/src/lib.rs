@@ -34,7 +34,7 @@ mod wiring;
 pub use door::{Door, DoorError};
 pub use error::{LabError, remedy};
 pub use fault::{Fault, FaultError, Proof};
-pub use faults::{LinkChange, Partition, TcpReset, available_memory};
+pub use faults::{LinkChange, Partition, TcpReset, available_memory, usable_cores};
 pub use host::Host;
 pub use lab::{HOSTS_MAX, LINKS_MAX, Lab};
 pub use link::{Link, LinkError, LinkHandle};

@@ -13,12 +13,15 @@
 mod activity;
 mod by_name;
 mod cgroup;
+mod control_group;
 mod cpu;
 mod device;
 mod disk;
 mod figures;
+pub mod limits;
 mod means;
 mod memory;
+mod neighbours;
 mod network;
 pub mod noise;
 mod pressure;
@@ -30,6 +33,7 @@ mod settings;
 mod source;
 mod tcp;
 mod temperature;
+mod waits;
 mod watch;
 
 use std::time::Duration;
@@ -52,6 +56,7 @@ pub static PROBES: &[Entry] = &[
     entry::<tcp::Tcp>(),
     entry::<disk::Disk>(),
     entry::<pressure::Pressure>(),
+    entry::<control_group::ControlGroup>(),
     entry::<temperature::Temperature>(),
     entry::<process::Process>(),
 ];

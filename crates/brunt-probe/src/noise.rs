@@ -1,8 +1,9 @@
-//! The machine's own noise, as a thread beside the load feels it: how late it is woken, how long a fixed piece of work
-//! takes, and what the hypervisor stole meanwhile. A study measures it during each run, `brunt doctor` for a second.
+//! The machine's own noise, as a thread next to the load feels it: how late it is woken, how long a fixed piece of work
+//! takes, how long the load's threads waited for a processor, and what other programs, the hypervisor and control groups
+//! took away meanwhile. A study measures it during each run, `brunt doctor` for a second.
 //!
-//! The rule: it must not become the noise. Twenty times a second some fifty microseconds of work: a thousandth of a
-//! processor.
+//! The rule: it must not become the noise. Forty times a second some thirty microseconds of work, and a look at each of
+//! the load's threads: a few thousandths of a processor. What needs a look at all processes happens before and after.
 
 use std::hint::black_box;
 use std::io;
@@ -11,20 +12,55 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use brunt_core::Clock;
-use brunt_result::noise::MachineNoise;
+use brunt_core::{Clock, Nanos, rank};
+use brunt_result::noise::{MachineNoise, STALL};
+
+use super::figures::advance;
+use super::limits::{CgroupLimits, Cgroups};
+use super::neighbours::{Processes, tcp_peers};
+use super::waits::ThreadWaits;
 
 /// From one look to the next.
-const PERIOD: Duration = Duration::from_millis(50);
+const PERIOD: Duration = Duration::from_millis(25);
 /// Rounds of the fixed work, some twenty microseconds.
 const WORK_ROUNDS: u32 = 10_000;
+/// At which look servers on this machine are searched for, when connections are open; and how often processors'
+/// frequency is read.
+const PEERS_AT: usize = 4;
+const FREQUENCY_EVERY: usize = 20;
+/// Most samples of the fixed work that are kept: an hour's. Beyond, every second one is dropped again and again.
+const WORK_SAMPLES_MAX: usize = 1 << 17;
 
 /// Measures until it is stopped.
 pub struct NoiseMeter {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<Seen>>,
-    stat: PathBuf,
-    stolen_before: Option<[u64; 2]>,
+    proc: PathBuf,
+    cgroups: Cgroups,
+    begin: Counters,
+    /// Threads of processes that this one started: targets that it serves.
+    served: Vec<(PathBuf, ThreadWaits)>,
+}
+
+/// What the kernel counts, at one moment.
+struct Counters {
+    at: Nanos,
+    stolen: Option<[u64; 2]>,
+    pressure_micros: Option<u64>,
+    limits: CgroupLimits,
+    processes: Processes,
+}
+
+impl Counters {
+    fn now(proc: &Path, cgroups: &Cgroups) -> Counters {
+        Counters {
+            at: Clock::Monotonic.now(),
+            stolen: stolen(&proc.join("stat")),
+            pressure_micros: pressure(&proc.join("pressure/cpu")),
+            limits: cgroups.limits(),
+            processes: Processes::of(proc),
+        }
+    }
 }
 
 /// What the thread saw.
@@ -33,22 +69,45 @@ struct Seen {
     samples: u64,
     wakeups_us: f64,
     wakeup_max_us: f64,
+    stalled: Duration,
     work_us: f64,
-    work_min_us: f64,
+    works_us: Vec<f64>,
+    /// Only every so many samples is kept, a power of two.
+    keeps_every: u64,
+    frequencies_mhz: Vec<f64>,
+    waits: ThreadWaits,
+    servers: std::collections::BTreeSet<u32>,
 }
 
 impl Seen {
     fn add(&mut self, late: Duration, work: Duration) {
+        if late >= STALL {
+            self.stalled += late;
+        }
         let (late, work) = (late.as_secs_f64() * 1e6, work.as_secs_f64() * 1e6);
         self.wakeups_us += late;
         self.wakeup_max_us = self.wakeup_max_us.max(late);
         self.work_us += work;
-        self.work_min_us = if self.samples == 0 {
-            work
-        } else {
-            self.work_min_us.min(work)
-        };
+        self.keeps_every = self.keeps_every.max(1);
+        if self.samples.is_multiple_of(self.keeps_every) {
+            self.works_us.push(work);
+        }
+        if self.works_us.len() >= WORK_SAMPLES_MAX {
+            let mut place = 0;
+            self.works_us.retain(|_| {
+                place += 1;
+                place % 2 == 1
+            });
+            self.keeps_every *= 2;
+        }
         self.samples += 1;
+    }
+
+    /// The median of the work: a preempted sample, however long, does not move it.
+    fn work_median_us(&mut self) -> Option<f64> {
+        self.works_us.sort_unstable_by(f64::total_cmp);
+        let count = self.works_us.len();
+        (count > 0).then(|| self.works_us[rank(50.0, count as u64) as usize - 1])
     }
 }
 
@@ -58,61 +117,149 @@ impl NoiseMeter {
     /// # Errors
     /// There is no thread to be had.
     pub fn start(proc: &Path) -> io::Result<NoiseMeter> {
+        let cgroups = Cgroups::own();
+        let begin = Counters::now(proc, &cgroups);
+        let children = begin.processes.descendants(std::process::id());
+        let mut served: Vec<(PathBuf, ThreadWaits)> = children
+            .into_iter()
+            .map(|pid| {
+                (
+                    proc.join(pid.to_string()).join("task"),
+                    ThreadWaits::default(),
+                )
+            })
+            .collect();
+        look_at(&mut served);
         let (stop, stopped) = channel::<()>();
-        let measure = move || {
-            let (clock, mut seen) = (Clock::Monotonic, Seen::default());
-            let mut due = clock.now().after(PERIOD);
-            loop {
-                let pause = due.since(clock.now());
-                match stopped.recv_timeout(pause) {
-                    Err(RecvTimeoutError::Timeout) => {}
-                    _ => return seen,
-                }
-                let woken = clock.now();
-                // The first time warms up what sleep has cooled down.
-                work();
-                let begin = clock.now();
-                work();
-                let end = clock.now();
-                seen.add(woken.since(due), end.since(begin));
-                due = due.after(PERIOD).max(end);
-            }
-        };
-        let stat = proc.join("stat");
-        let stolen_before = stolen(&stat);
+        let path = proc.to_path_buf();
+        let measure = move || watch(&path, |pause| stopped.recv_timeout(pause));
         let thread = std::thread::Builder::new()
             .name("noise".into())
             .spawn(measure)?;
         Ok(NoiseMeter {
             stop: Some(stop),
             thread: Some(thread),
-            stat,
-            stolen_before,
+            proc: proc.into(),
+            cgroups,
+            begin,
+            served,
         })
     }
 
     /// What it was; `None` of a stretch too short for one look.
     pub fn stop(mut self) -> Option<MachineNoise> {
         self.stop = None;
-        let seen = self.thread.take()?.join().ok()?;
-        let stolen_share = self
-            .stolen_before
-            .zip(stolen(&self.stat))
-            .and_then(|(before, now)| {
-                let [stolen, all] =
-                    [0, 1].map(|index: usize| now[index].saturating_sub(before[index]) as f64);
-                (all > 0.0).then(|| stolen / all)
-            });
+        let mut seen = self.thread.take()?.join().ok()?;
+        look_at(&mut self.served);
+        let now = Counters::now(&self.proc, &self.cgroups);
+        let seconds = now.at.since(self.begin.at).as_secs_f64();
+        let begin = &self.begin;
+        let stolen_share = begin.stolen.zip(now.stolen).and_then(|(before, now)| {
+            let [stolen, all] =
+                [0, 1].map(|index: usize| now[index].saturating_sub(before[index]) as f64);
+            (all > 0.0).then(|| stolen / all)
+        });
+        let share = |counters: (Option<u64>, Option<u64>), unit: f64| {
+            let counted = advance(counters.0?, counters.1?)? as f64;
+            Some((counted * unit / seconds).min(1.0))
+        };
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        let others = now.processes.used_since(
+            &begin.processes,
+            std::process::id(),
+            &seen.servers,
+            (seconds, ticks),
+        );
+        let elapsed_ticks = begin.stolen.zip(now.stolen);
+        let processors = elapsed_ticks.map_or(f64::INFINITY, |(before, now)| {
+            now[1].saturating_sub(before[1]) as f64 / ticks / seconds
+        });
+        // A request passes a worker and, where this program serves it too, a thread of the server.
+        let served = self.served.iter().filter_map(|(_, waits)| waits.share());
+        let waited = seen.waits.share();
+        let waited_share = waited.map(|waited| (waited + served.fold(0.0, f64::max)).min(1.0));
+        let killed = begin.limits.oom_kills.zip(now.limits.oom_kills);
         let count = seen.samples as f64;
+        let frequencies = seen.frequencies_mhz.len() as f64;
+        let median = seen.work_median_us();
         (seen.samples > 0).then(|| MachineNoise {
             stolen_share,
             wakeup_mean_us: seen.wakeups_us / count,
             wakeup_max_us: seen.wakeup_max_us,
+            stalled_s: Some(seen.stalled.as_secs_f64()),
+            waited_share,
+            others_cpus: Some(others.cpus.min(processors)),
+            others_most: others.most.map(|(name, cpus)| format!("{name} {cpus:.2}")),
+            throttled_share: share(
+                (begin.limits.throttled_nanos, now.limits.throttled_nanos),
+                1e-9,
+            ),
+            quota_cpus: now.limits.cpus,
+            oom_kills: killed.map(|(before, now)| now.saturating_sub(before)),
+            pressure_share: share((begin.pressure_micros, now.pressure_micros), 1e-6),
+            frequency_mhz: (frequencies > 0.0)
+                .then(|| seen.frequencies_mhz.iter().sum::<f64>() / frequencies),
             work_mean_us: seen.work_us / count,
-            work_min_us: seen.work_min_us,
+            work_median_us: median,
+            work_min_us: seen.works_us.first().copied().unwrap_or_default(),
             samples: seen.samples,
         })
     }
+}
+
+/// Looks again and again until `paused` says that it is over.
+fn watch(proc: &Path, mut paused: impl FnMut(Duration) -> Result<(), RecvTimeoutError>) -> Seen {
+    let (clock, mut seen, task) = (Clock::Monotonic, Seen::default(), proc.join("self/task"));
+    let mut due = clock.now().after(PERIOD);
+    for look in 1.. {
+        match paused(due.since(clock.now())) {
+            Err(RecvTimeoutError::Timeout) => {}
+            _ => break,
+        }
+        let woken = clock.now();
+        let each = [(); 2].map(|()| {
+            let begin = clock.now();
+            work();
+            clock.now().since(begin)
+        });
+        // The first time warms up what sleep has cooled down; either may be preempted.
+        seen.add(woken.since(due), each[0].min(each[1]));
+        seen.waits.look(&task, clock.now());
+        if look == PEERS_AT {
+            seen.servers = tcp_peers(proc);
+        }
+        if look % FREQUENCY_EVERY == 1 {
+            seen.frequencies_mhz.extend(frequency_mhz());
+        }
+        due = due.after(PERIOD).max(clock.now());
+    }
+    seen
+}
+
+fn look_at(served: &mut [(PathBuf, ThreadWaits)]) {
+    for (task, waits) in served {
+        waits.look(task, Clock::Monotonic.now());
+    }
+}
+
+/// The mean of all processors' frequencies now, where the kernel says (Documentation/admin-guide/pm/cpufreq.rst).
+fn frequency_mhz() -> Option<f64> {
+    let policies = std::fs::read_dir("/sys/devices/system/cpu/cpufreq").ok()?;
+    let each: Vec<f64> = policies
+        .filter_map(|policy| {
+            let file = policy.ok()?.path().join("scaling_cur_freq");
+            let khz: f64 = std::fs::read_to_string(file).ok()?.trim().parse().ok()?;
+            Some(khz / 1e3)
+        })
+        .collect();
+    (!each.is_empty()).then(|| each.iter().sum::<f64>() / each.len() as f64)
+}
+
+/// Microseconds that some task waited for a processor (Documentation/accounting/psi.rst).
+fn pressure(file: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let some = text.lines().find(|line| line.starts_with("some "))?;
+    some.split_once("total=")?.1.parse().ok()
 }
 
 impl Drop for NoiseMeter {

@@ -22,7 +22,7 @@ const NAMES_MAX: usize = 64;
 pub struct Probes {
     /// Sampling interval, 10 ms to 1 h; 0: no probes. Default: a twentieth of the shortest run, 50 ms to 1 s.
     pub interval: Span,
-    /// Probes to run, from cpu, activity, memory, network, tcp, disk, pressure, temperature, process
+    /// Probes to run, from cpu, activity, memory, network, tcp, disk, pressure, cgroup, temperature, process
     /// and device; default: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<String>,

@@ -11,6 +11,8 @@ use brunt_core::cost::ResourceUsage;
 use brunt_core::{Clock, Nanos};
 
 use super::cgroup::OwnCgroup;
+use super::control_group;
+use super::limits::Cgroups;
 use super::temperature::{self, Sensor};
 
 /// Most of a file that is read: `/proc/stat` of a machine of thousands of CPUs and interrupts.
@@ -41,6 +43,8 @@ enum Kind {
     Cgroup(Option<OwnCgroup>),
     /// All sensors of the machine.
     Sensors(Vec<Sensor>),
+    /// What this process's control groups allow.
+    Limits(Cgroups),
 }
 
 impl Source {
@@ -58,6 +62,7 @@ impl Source {
             None if path == Path::new(temperature::FOLDER) => {
                 Kind::Sensors(temperature::sensors(path))
             }
+            None if path == Path::new(control_group::FOLDER) => Kind::Limits(Cgroups::own()),
             None => Kind::File(File::open(path)?),
             Some(("/proc/self/task", "status")) => Kind::OwnSwitches,
             Some(("/proc/self/task", "schedstat")) => Kind::OwnTime,
@@ -129,6 +134,11 @@ impl Source {
             }
             Kind::Sensors(sensors) => {
                 temperature::append(sensors, &mut self.text);
+                Ok(())
+            }
+            Kind::Limits(cgroups) => {
+                let text = cgroups.limits().text();
+                self.text.extend_from_slice(text.as_bytes());
                 Ok(())
             }
             Kind::OwnTime => {

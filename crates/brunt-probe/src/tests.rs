@@ -20,6 +20,7 @@ fn golden(file: &str) -> &'static str {
         "/proc/pressure/cpu" => include_str!("../testdata/proc/pressure-cpu"),
         "/proc/pressure/memory" => include_str!("../testdata/proc/pressure-memory"),
         "/proc/pressure/io" => include_str!("../testdata/proc/pressure-io"),
+        "/sys/fs/cgroup" => include_str!("../testdata/proc/control-group"),
         "/sys/class/hwmon" => include_str!("../testdata/proc/hwmon"),
         "{net}/dev" => include_str!("../testdata/proc/net-dev"),
         "{net}/snmp" => include_str!("../testdata/proc/net-snmp"),

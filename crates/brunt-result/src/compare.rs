@@ -9,11 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::OpKind;
 use crate::by_kind;
+use crate::correlated::CorrelatedFigure;
 use crate::degradation::Degradation;
 use crate::experiment::ArrivalKind;
 use crate::impact::{ImpactIndex, ImpactKind};
-use crate::noise::explanation;
-use crate::statistics::{Better, Comparison, EffectScale, MARGIN, Metric, Verdict, compare};
+use crate::noise::{FigureKind, MachineDifference, SESSION};
+use crate::statistics::{
+    Better, Comparison, EffectScale, Estimate, MARGIN, MachineAllowance, Metric, RunLikeness,
+    Verdict, compare,
+};
 use crate::summary::{Latencies, OpSummary, PointSummary, RunSummary, Summary};
 
 /// A figure of a run: its name, which way is up, and how to get it.
@@ -21,16 +25,17 @@ struct Figure {
     name: &'static str,
     unit: &'static str,
     better: Better,
+    is_tail: bool,
     get: fn(&RunSummary) -> Option<f64>,
 }
 
 /// What is compared, one line each.
 #[rustfmt::skip]
 const FIGURES: &[Figure] = &[
-    Figure { name: "iops", unit: "requests/s", better: Better::Higher, get: |run| Some(run.requests_per_second) },
-    Figure { name: "mean", unit: "us", better: Better::Lower, get: |run| latency(run, |l| l.mean_us) },
-    Figure { name: "p99", unit: "us", better: Better::Lower, get: |run| latency(run, |l| l.p99_us) },
-    Figure { name: "p99.9", unit: "us", better: Better::Lower, get: |run| latency(run, |l| l.p99_9_us) },
+    Figure { name: "iops", unit: "requests/s", better: Better::Higher, is_tail: false, get: |run| Some(run.requests_per_second) },
+    Figure { name: "mean", unit: "us", better: Better::Lower, is_tail: false, get: |run| latency(run, |l| l.mean_us) },
+    Figure { name: "p99", unit: "us", better: Better::Lower, is_tail: true, get: |run| latency(run, |l| l.p99_us) },
+    Figure { name: "p99.9", unit: "us", better: Better::Lower, is_tail: true, get: |run| latency(run, |l| l.p99_9_us) },
 ];
 
 /// What is compared of each kind of operation, where a load makes several. Not their rates: shares are the
@@ -98,7 +103,7 @@ pub struct Line {
     pub better: Better,
     /// Figures, tests, verdict.
     pub comparison: Comparison,
-    /// By what share the machine was slower for the second (faster below zero), where that is enough to explain the change.
+    /// By what share the machine was slower for the second (faster below zero), where that may explain the change.
     pub machine_slower: Option<f64>,
 }
 
@@ -119,19 +124,62 @@ struct Compared {
     keys: Vec<Key>,
 }
 
+/// A figure of each complete run of two points.
+struct Sides<'a> {
+    points: [&'a PointSummary; 2],
+    get: &'a dyn Fn(&RunSummary) -> Option<f64>,
+    /// How alike runs are in each result; `None` where that is not looked at.
+    alike: Option<[&'a CorrelatedFigure; 2]>,
+    /// What the figure is made of; `None` where the machine's speed is no matter.
+    of: Option<FigureKind>,
+}
+
 impl Compared {
-    fn add(&mut self, key: Key, a: Vec<f64>, b: Vec<f64>) {
+    /// Adds a figure of each run.
+    fn add(&mut self, key: Key, sides: &Sides<'_>) {
+        let [a, b] = sides.points;
+        let (first, second) = (values(a, sides.get), values(b, sides.get));
+        let likeness = sides.alike.map(|alike| {
+            let each = |figure: &CorrelatedFigure, point| {
+                let places = figure.parts(point, sides.get);
+                RunLikeness::of(places.iter().map(|(place, _)| *place), figure.correlation())
+            };
+            [each(alike[0], a), each(alike[1], b)]
+        });
+        let machine = sides.of.map_or_else(MachineAllowance::default, |of| {
+            let of = match of {
+                FigureKind::Tail(_) => {
+                    FigureKind::Tail(Estimate::of(&first).map_or(0.0, |a| a.mean))
+                }
+                of => of,
+            };
+            // Of old results nothing is known of the machine, but that sessions differ.
+            let unknown = MachineAllowance {
+                session: SESSION,
+                ..MachineAllowance::default()
+            };
+            MachineDifference::between(a, b).map_or(unknown, |difference| difference.allowance(of))
+        });
         let name = format!("{} {}", key.label, key.metric);
-        let is_share = key.unit == "share";
         self.metrics.push(Metric {
-            is_share,
+            is_share: key.unit == "share",
+            likeness: likeness.map_or([None; 2], |likeness| likeness.map(Some)),
+            machine,
+            ..Metric::new(name, key.metric, key.better, first, second)
+        });
+        self.keys.push(key);
+    }
+
+    /// Adds figures that are not of one run each.
+    fn add_figures(&mut self, key: Key, a: Vec<f64>, b: Vec<f64>) {
+        let name = format!("{} {}", key.label, key.metric);
+        self.metrics.push(Metric {
+            is_share: key.unit == "share",
             ..Metric::new(name, key.metric, key.better, a, b)
         });
         self.keys.push(key);
     }
-}
 
-impl Compared {
     /// Says that the last metric is another side of an earlier one of the same point.
     fn is_other_side(&mut self, of: &str) {
         let label = self.keys.last().map(|key| &key.label);
@@ -143,6 +191,24 @@ impl Compared {
             last.one_with = other;
         }
     }
+}
+
+/// A figure of each complete run.
+fn values(point: &PointSummary, get: &dyn Fn(&RunSummary) -> Option<f64>) -> Vec<f64> {
+    complete(point).filter_map(get).collect()
+}
+
+/// A figure of the complete runs of two points that were made in the same rounds, in their order.
+pub fn in_same_rounds(
+    a: &PointSummary,
+    b: &PointSummary,
+    get: &dyn Fn(&RunSummary) -> Option<f64>,
+) -> (Vec<f64>, Vec<f64>) {
+    let pairs = complete(a).filter_map(|run| {
+        let twin = complete(b).find(|twin| twin.repetition == run.repetition)?;
+        Some((get(run)?, get(twin)?))
+    });
+    pairs.unzip()
 }
 
 /// When a point's requests are made.
@@ -215,7 +281,9 @@ pub fn compare_summaries(a: &Summary, b: &Summary, margin: f64) -> (Vec<Line>, V
                 unit,
                 better,
             } = key;
-            let machine_slower = explained(a, b, &label, better, &comparison);
+            let machine_slower = (comparison.verdict == Verdict::MachinesDiffered)
+                .then(|| machine_slower(a, b, &label))
+                .flatten();
             Line {
                 label,
                 op,
@@ -231,8 +299,18 @@ pub fn compare_summaries(a: &Summary, b: &Summary, margin: f64) -> (Vec<Line>, V
 }
 
 /// What is compared, and the labels of points that only one has.
+// Long because it lists all that is compared, in the order of the table.
 fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
-    let (mut compared, mut alone) = (Compared::default(), Vec::new());
+    let mut compared = Compared::default();
+    let mut alone = Vec::new();
+    let alike: Vec<[CorrelatedFigure; 2]> = FIGURES
+        .iter()
+        .map(|figure| [a, b].map(|summary| CorrelatedFigure::of(&summary.points, figure.get)))
+        .collect();
+    let alike_of = |name: &str| {
+        let place = FIGURES.iter().position(|figure| figure.name == name)?;
+        Some([&alike[place][0], &alike[place][1]])
+    };
     for point in &a.points {
         let Some(other) = b.points.iter().find(|other| other.label == point.label) else {
             alone.push(point.label.clone());
@@ -248,10 +326,10 @@ fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
             name,
             unit,
             better,
+            is_tail,
             get,
         } in FIGURES
         {
-            let of = |point: &PointSummary| complete(point).filter_map(get).collect();
             let key = Key {
                 label: point.label.clone(),
                 op: single,
@@ -260,7 +338,18 @@ fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
                 unit,
                 better: *better,
             };
-            compared.add(key, of(point), of(other));
+            let of = match (better, is_tail) {
+                (Better::Higher, _) => FigureKind::Rate,
+                (_, true) => FigureKind::Tail(0.0),
+                (_, false) => FigureKind::Mean,
+            };
+            let sides = Sides {
+                points: [point, other],
+                get,
+                alike: alike_of(name),
+                of: Some(of),
+            };
+            compared.add(key, &sides);
             if *name == "mean" && closed([(a, point), (b, other)]) {
                 compared.is_other_side("iops");
             }
@@ -275,7 +364,7 @@ fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
                 .copied()
                 .filter(|op| kinds[1].contains(op))
                 .filter(own);
-            each_kind(point, other, both, &mut compared);
+            each_kind([point, other], both, &alike_of, &mut compared);
         }
         transfer(point, other, &mut compared);
         faults(point, other, &mut compared);
@@ -289,20 +378,18 @@ fn metrics(a: &Summary, b: &Summary) -> (Compared, Vec<String>) {
     (compared, alone)
 }
 
-/// Whether the machine's own change explains what is shown of a figure of a point.
-fn explained(
-    a: &Summary,
-    b: &Summary,
-    label: &str,
-    better: Better,
-    compared: &Comparison,
-) -> Option<f64> {
-    let find = |summary: &Summary| summary.points.iter().position(|point| point.label == label);
+/// By what share the machine was slower for the second result's runs of a point or of a part of it.
+fn machine_slower(a: &Summary, b: &Summary, label: &str) -> Option<f64> {
+    let find = |summary: &Summary| {
+        let is_it = |point: &PointSummary| {
+            label
+                .strip_prefix(point.label.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(", "))
+        };
+        summary.points.iter().position(is_it)
+    };
     let (first, second) = (&a.points[find(a)?], &b.points[find(b)?]);
-    let effect = compared
-        .effect
-        .filter(|effect| effect.scale == EffectScale::Ratio && compared.shown.is_some())?;
-    explanation(first, second, effect.value, better)
+    Some(MachineDifference::between(first, second)?.slower())
 }
 
 fn complete(point: &PointSummary) -> impl Iterator<Item = &RunSummary> {
@@ -324,40 +411,45 @@ fn only_job<'a>(summary: &'a Summary, all: &PointSummary, op: OpKind) -> Option<
 }
 
 /// Adds the response times of these kinds of operations.
-fn each_kind(
-    a: &PointSummary,
-    b: &PointSummary,
+fn each_kind<'a>(
+    points: [&PointSummary; 2],
     kinds: impl Iterator<Item = OpKind>,
+    alike_of: &dyn Fn(&str) -> Option<[&'a CorrelatedFigure; 2]>,
     compared: &mut Compared,
 ) {
     for op in kinds {
         for KindFigure { name, get } in KIND_FIGURES {
-            let of =
-                |point: &PointSummary| complete(point).filter_map(|run| get(run.op(op)?)).collect();
-            let label = format!("{}, {op}", a.label);
-            let (op, unit, better) = (Some(op), "us", Better::Lower);
+            let label = format!("{}, {op}", points[0].label);
             let key = Key {
                 label,
-                op,
+                op: Some(op),
                 is_part: true,
                 metric: name,
-                unit,
-                better,
+                unit: "us",
+                better: Better::Lower,
             };
-            compared.add(key, of(a), of(b));
+            let of = match *name {
+                "mean" => FigureKind::Mean,
+                _ => FigureKind::Tail(0.0),
+            };
+            let sides = Sides {
+                points,
+                get: &|run| get(run.op(op)?),
+                alike: alike_of(name),
+                of: Some(of),
+            };
+            compared.add(key, &sides);
         }
     }
 }
 
 /// Adds the bytes on links for each useful one, of points that both ran in a lab.
 fn transfer(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
-    let of = |point: &PointSummary| {
-        complete(point)
-            .filter_map(|run| run.transfer.as_ref()?.per_useful_byte())
-            .collect::<Vec<f64>>()
-    };
-    let values = [of(a), of(b)];
-    if values.iter().all(|values| !values.is_empty()) {
+    let get = |run: &RunSummary| run.transfer.as_ref()?.per_useful_byte();
+    if [a, b]
+        .iter()
+        .all(|point| complete(point).any(|run| get(run).is_some()))
+    {
         let (label, op, better) = (a.label.clone(), None, Better::Lower);
         let key = Key {
             label,
@@ -367,8 +459,15 @@ fn transfer(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
             unit: "bytes/byte",
             better,
         };
-        let [a, b] = values;
-        compared.add(key, a, b);
+        compared.add(
+            key,
+            &Sides {
+                points: [a, b],
+                get: &get,
+                alike: None,
+                of: None,
+            },
+        );
     }
 }
 
@@ -384,16 +483,12 @@ fn faults(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
             get,
         } in FAULT_FIGURES
         {
-            let of = |point: &PointSummary| {
-                let faults = complete(point)
-                    .flat_map(|run| &run.faults)
-                    .filter(|fault| fault.index == index);
-                faults
-                    .filter_map(|fault| get(fault.cost.as_ref()?))
-                    .collect::<Vec<f64>>()
+            let cost = |run: &RunSummary| {
+                let fault = run.faults.iter().find(|fault| fault.index == index)?;
+                get(fault.cost.as_ref()?)
             };
-            let values = [of(a), of(b)];
-            if values.iter().flatten().all(|value| *value == 0.0) {
+            let known = [a, b].map(|point| values(point, &cost));
+            if known.iter().flatten().all(|value| *value == 0.0) {
                 continue;
             }
             let label = format!("{}, fault {name}", a.label);
@@ -405,8 +500,13 @@ fn faults(a: &PointSummary, b: &PointSummary, compared: &mut Compared) {
                 unit,
                 better: *better,
             };
-            let [a, b] = values;
-            compared.add(key, a, b);
+            let sides = Sides {
+                points: [a, b],
+                get: &cost,
+                alike: None,
+                of: None,
+            };
+            compared.add(key, &sides);
         }
     }
 }
@@ -433,7 +533,7 @@ fn indexes(a: &Summary, b: &Summary, compared: &mut Compared) {
             unit: "times",
             better,
         };
-        compared.add(
+        compared.add_figures(
             key,
             impact.per_client.by_round.clone(),
             other.per_client.by_round.clone(),
@@ -489,6 +589,9 @@ pub enum ConditionMistake {
     /// What follows "by" is not a percentage from 0 up.
     #[error("'{0}' is not a percentage")]
     Percentage(String),
+    /// A figure that is better the higher it is can fall by less than all of it.
+    #[error("{0} cannot be worse by 100% or more, so this would never apply")]
+    Never(&'static str),
 }
 
 fn all_metrics() -> impl Iterator<Item = &'static str> {
@@ -540,6 +643,13 @@ impl std::str::FromStr for FailIf {
                 .ok_or_else(|| wrong(ConditionMistake::Percentage(percent.to_string())))?,
             _ => return Err(wrong(ConditionMistake::Form)),
         };
+        let falls = FIGURES
+            .iter()
+            .any(|figure| figure.name == metric && figure.better == Better::Higher)
+            || INDEX_FIGURES.iter().any(|(_, name)| *name == metric);
+        if falls && by >= 100.0 {
+            return Err(wrong(ConditionMistake::Never(metric)));
+        }
         Ok(FailIf {
             op,
             metric,
@@ -572,7 +682,7 @@ impl FailIf {
         line.metric == self.metric && op_is
     }
 
-    /// Whether a line fulfils it: shown to be worse, and the mean worse by more than that share.
+    /// Whether a line fulfils it: shown to be worse, and by more than that share.
     /// Where no verdict is possible the condition cannot be judged, which counts as failing: a gate
     /// that nobody can close is none.
     pub fn fails(&self, line: &Line) -> bool {
@@ -581,18 +691,19 @@ impl FailIf {
         }
         match (line.comparison.verdict, line.comparison.shown) {
             (Verdict::TooFewRuns, _) => true,
-            // The condition has its own margin.
-            (_, Some(Verdict::Worse)) => {
-                let means = line
-                    .comparison
-                    .a
-                    .map(|a| a.mean)
-                    .zip(line.comparison.b.map(|b| b.mean));
-                means.is_none_or(|(a, b)| match line.better {
-                    Better::Higher => b < a * (1.0 - self.by),
-                    Better::Lower => b > a * (1.0 + self.by),
-                })
-            }
+            // The condition has its own margin, of the same effect that the verdict is about.
+            (_, Some(Verdict::Worse)) => line.comparison.effect.is_none_or(|effect| {
+                let share = match effect.scale {
+                    EffectScale::Ratio => effect.value - 1.0,
+                    EffectScale::Difference => effect.value / effect.first.abs(),
+                };
+                let worse = match line.better {
+                    Better::Higher => -share,
+                    Better::Lower => share,
+                };
+                // From nothing to something is more than any share.
+                worse > self.by || worse.is_nan()
+            }),
             _ => false,
         }
     }
@@ -935,7 +1046,7 @@ mod tests {
             .filter(|line| gate.fails(line))
             .map(|line| line.label.as_str())
             .collect();
-        assert_eq!(failed, ["disk mixed/reader"]);
+        assert_eq!(failed, ["disk mixed/reader"], "{lines:#?}");
     }
 
     /// Two jobs that read have their lines and a third one, of all reads.

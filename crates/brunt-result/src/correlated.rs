@@ -62,7 +62,8 @@ impl CorrelatedFigure {
         Estimate::of_correlated(&self.parts(point, get), self.correlation)
     }
 
-    fn parts(
+    /// A part of each complete run of a point, with the run's place in the order of all.
+    pub(crate) fn parts(
         &self,
         point: &PointSummary,
         get: impl Fn(&RunSummary) -> Option<f64>,

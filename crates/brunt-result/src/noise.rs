@@ -1,21 +1,32 @@
-//! How quiet the machine was while a run was made: what a thread of its own saw, beside the run, of stolen processor time,
-//! late wake-ups and a fixed piece of work. `brunt-probe` measures it; the terminal, the page and comparisons hold it
-//! against what a difference or a fault cost.
+//! How quiet the machine was while a run was made: what a thread of its own saw, next to the run, of late wake-ups and a
+//! fixed piece of work, how long the load's threads waited for a processor, and who had the processors instead.
+//! `brunt-probe` measures it; the terminal, the page and comparisons hold it against what a difference or a fault cost.
 //!
-//! The rule: the load itself keeps processors busy, and the thread feels that too. So nothing is concluded from one run's
-//! figures but stolen time; what counts is how runs of one point differ.
+//! The rule: the load itself keeps processors busy, and its threads wait for each other too. So a wait is blamed on the
+//! machine only as far as other programs, the hypervisor or a quota had the processors meanwhile.
+
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::Better;
+use crate::statistics::MachineAllowance;
 use crate::summary::{PointSummary, RunSummary};
+use crate::void::{Doubt, VoidReason};
 
 /// Above this share the machine's noise is worth a word.
 pub const NOISE_SHOWN: f64 = 0.02;
+/// Other programs that use as much of a processor as this are worth a word, whatever they cost the load.
+pub const OTHERS_SHOWN: f64 = 0.1;
+/// Speed that differs by more than this from run to run is worth a word; that of an idle virtual machine does by 1 to 3 %.
+pub const UNEVEN_SHOWN: f64 = 0.05;
+/// A wake-up so late, that nothing but a stopped, suspended or starved program explains it.
+pub const STALL: Duration = Duration::from_millis(250);
+/// A run that was throttled for more than this share of its time is doubtful.
+const THROTTLED_DOUBTFUL: f64 = 0.01;
 
 /// What one run's machine did.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineNoise {
     /// Share of all processors' time that the hypervisor gave to others; `null` where the kernel does not say.
     pub stolen_share: Option<f64>,
@@ -23,205 +34,500 @@ pub struct MachineNoise {
     pub wakeup_mean_us: f64,
     /// The longest of it.
     pub wakeup_max_us: f64,
+    /// Seconds by which wake-ups of 250 ms and more were late: Brunt itself was stopped, suspended or starved.
+    #[serde(default)]
+    pub stalled_s: Option<f64>,
+    /// Share of their time that the load's threads, and those of a target that Brunt serves, were ready to run and waited for
+    /// a processor; `null` where the kernel does not count it.
+    #[serde(default)]
+    pub waited_share: Option<f64>,
+    /// Processors' worth of time that other programs used; not Brunt, its children, the kernel, or a server on this
+    /// machine to which Brunt had TCP connections.
+    #[serde(default)]
+    pub others_cpus: Option<f64>,
+    /// The name of the program that used most of it, and how much.
+    #[serde(default)]
+    pub others_most: Option<String>,
+    /// Share of the time that Brunt's control group stood still because its CPU quota was used up.
+    #[serde(default)]
+    pub throttled_share: Option<f64>,
+    /// Processors' worth of time that this quota allows.
+    #[serde(default)]
+    pub quota_cpus: Option<f64>,
+    /// Processes of the control group that the kernel killed for want of memory.
+    #[serde(default)]
+    pub oom_kills: Option<u64>,
+    /// Share of the time that some task of the machine waited for a processor (PSI).
+    #[serde(default)]
+    pub pressure_share: Option<f64>,
+    /// Mean frequency of the processors, where the kernel says.
+    #[serde(default)]
+    pub frequency_mhz: Option<f64>,
     /// How long a fixed piece of work took: mean.
     pub work_mean_us: f64,
+    /// The median of it, which preemption hardly moves: the processors' speed.
+    #[serde(default)]
+    pub work_median_us: Option<f64>,
     /// The shortest of it.
     pub work_min_us: f64,
     /// How often both were measured.
     pub samples: u64,
 }
 
+impl MachineNoise {
+    /// The share of a response time that the machine could explain: waits of the load's threads, as far as others could
+    /// have been the cause, and stolen time. A thread that waits delays all requests in its care for as long, so of the
+    /// mean response time it is the same share as of the thread's time.
+    pub fn explains(&self) -> f64 {
+        let throttled = self.throttled_share.unwrap_or(0.0);
+        let others = self.others_cpus.unwrap_or(0.0) + throttled;
+        let waited = self.waited_share.unwrap_or(0.0).min(others).max(throttled);
+        (waited + self.stolen_share.unwrap_or(0.0)).min(1.0)
+    }
+
+    /// Why a run next to which this was measured is doubtful: it was stopped, throttled, or lost processes for want of memory.
+    pub fn doubts(&self) -> Vec<Doubt> {
+        let mut doubts = Vec::new();
+        let mut say = |reason: VoidReason, what: String| {
+            let what = format!("{what}; {}", reason.instead().unwrap_or_default());
+            doubts.push(Doubt { reason, what });
+        };
+        if let Some(stalled) = self.stalled_s.filter(|stalled| *stalled > 0.0) {
+            let longest = self.wakeup_max_us / 1e6;
+            let what = format!(
+                "Brunt itself did not run for {stalled:.1} s, {longest:.1} s at a time, and requests waited for it"
+            );
+            say(VoidReason::Stalled, what);
+        }
+        if let Some(share) = self
+            .throttled_share
+            .filter(|share| *share > THROTTLED_DOUBTFUL)
+        {
+            let quota = self
+                .quota_cpus
+                .map_or(String::new(), |cpus| format!(" of {cpus:.2} processors"));
+            let percent = share * 100.0;
+            let what = format!(
+                "the CPU quota{quota} of Brunt's control group was used up, and stopped it for {percent:.1}% of the time"
+            );
+            say(VoidReason::Throttled, what);
+        }
+        if let Some(kills) = self.oom_kills.filter(|kills| *kills > 0) {
+            let what = format!(
+                "the kernel killed {kills} processes of Brunt's control group for want of memory"
+            );
+            say(VoidReason::OutOfMemory, what);
+        }
+        doubts
+    }
+
+    /// The processors' speed, as the time of a fixed piece of work that preemption hardly moves. Old results lack the
+    /// median; the shortest time is the next best.
+    fn speed_us(&self) -> (bool, f64) {
+        self.work_median_us
+            .map_or((false, self.work_min_us), |median| (true, median))
+    }
+}
+
 /// What the machine's noise does to the figures of a point, as shares.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NoiseShare {
-    /// Processor time that was stolen, over its runs.
+    /// Of the response time that the machine could explain, over its runs.
+    pub explains: f64,
+    /// Processors' worth of time that other programs used.
+    pub others_cpus: Option<f64>,
+    /// Who used most of it, in the run in which it was most.
+    pub others_most: Option<String>,
+    /// Processor time that was stolen.
     pub stolen: f64,
-    /// How much the time of the fixed work differed from run to run: deviation over mean.
+    /// How much the processors' speed differed from run to run: deviation over mean.
     pub uneven: f64,
     /// The longest that a thread was woken late, in microseconds.
     pub wakeup_max_us: f64,
+    /// Whether a run was stopped for long.
+    pub stalled: bool,
 }
 
 impl NoiseShare {
-    /// Of a point's complete runs; `None` where nothing was measured beside them.
+    /// Of a point's complete runs; `None` where nothing was measured next to them.
     pub fn of(point: &PointSummary) -> Option<NoiseShare> {
-        let noises: Vec<MachineNoise> = noises(point).collect();
-        let count = noises.len() as f64;
-        let stolen = noises
-            .iter()
-            .filter_map(|noise| noise.stolen_share)
-            .sum::<f64>()
-            / count;
-        let mean = noises.iter().map(|noise| noise.work_mean_us).sum::<f64>() / count;
-        let squares = noises
-            .iter()
-            .map(|noise| (noise.work_mean_us - mean).powi(2))
-            .sum::<f64>();
-        let deviation = if noises.len() > 1 {
-            (squares / (count - 1.0)).sqrt()
-        } else {
-            0.0
+        let noises: Vec<&MachineNoise> = noises(point).collect();
+        if noises.is_empty() {
+            return None;
+        }
+        let mean = |get: &dyn Fn(&MachineNoise) -> Option<f64>| {
+            let figures: Vec<f64> = noises.iter().filter_map(|noise| get(noise)).collect();
+            (!figures.is_empty()).then(|| figures.iter().sum::<f64>() / figures.len() as f64)
         };
-        let wakeup_max_us = noises
-            .iter()
-            .map(|noise| noise.wakeup_max_us)
-            .fold(0.0, f64::max);
-        (!noises.is_empty() && mean > 0.0).then(|| NoiseShare {
-            stolen,
-            uneven: deviation / mean,
-            wakeup_max_us,
+        let most = noises.iter().max_by(|a, b| {
+            a.others_cpus
+                .unwrap_or(0.0)
+                .total_cmp(&b.others_cpus.unwrap_or(0.0))
+        });
+        let longest = noises.iter().map(|noise| noise.wakeup_max_us);
+        Some(NoiseShare {
+            explains: mean(&|noise| Some(noise.explains()))?,
+            others_cpus: mean(&|noise| noise.others_cpus),
+            others_most: most.and_then(|noise| noise.others_most.clone()),
+            stolen: mean(&|noise| noise.stolen_share).unwrap_or(0.0),
+            uneven: unevenness(&noises),
+            wakeup_max_us: longest.fold(0.0, f64::max),
+            stalled: noises
+                .iter()
+                .any(|noise| noise.stalled_s.unwrap_or(0.0) > 0.0),
         })
+    }
+
+    /// Whether it is worth a word. Nothing on a machine where no other program runs; a program that uses a fifth of a
+    /// processor is.
+    pub fn is_shown(&self) -> bool {
+        self.explains >= NOISE_SHOWN
+            || self.uneven >= UNEVEN_SHOWN
+            || self.stalled
+            || self.others_cpus.is_some_and(|cpus| cpus >= OTHERS_SHOWN)
     }
 
     /// A change of this share or less may be the machine's own.
     pub fn explains(&self) -> f64 {
-        self.stolen + self.uneven
+        self.explains + self.uneven
     }
 
     /// A sentence's worth of it, where it matters.
     pub fn said(&self) -> Option<String> {
-        let late = self.wakeup_max_us / 1e3;
-        (self.explains() >= NOISE_SHOWN).then(|| {
-            let [stolen, uneven] = [self.stolen, self.uneven].map(|share| share * 100.0);
+        let mut parts = Vec::new();
+        if let Some(cpus) = self.others_cpus.filter(|cpus| *cpus >= OTHERS_SHOWN) {
+            let most = self.others_most.as_ref();
+            let most = most.map_or(String::new(), |most| format!(" ({most})"));
+            parts.push(format!("others used {cpus:.2} processors{most}"));
+        }
+        if self.stolen >= NOISE_SHOWN / 2.0 {
+            parts.push(format!("{:.1}% stolen", self.stolen * 100.0));
+        }
+        if self.uneven >= UNEVEN_SHOWN {
+            parts.push(format!("speed uneven by {:.1}%", self.uneven * 100.0));
+        }
+        parts.push(format!(
+            "woken up to {:.1} ms late",
+            self.wakeup_max_us / 1e3
+        ));
+        self.is_shown().then(|| {
+            let percent = self.explains() * 100.0;
             format!(
-                "{stolen:.1}% stolen, work uneven by {uneven:.1}%, woken up to {late:.1} ms late"
+                "may explain {percent:.1}% of response times: {}",
+                parts.join(", ")
             )
         })
     }
+}
 
-    /// Whether what a fault cost of the rate is no more than this noise.
-    pub fn hides(&self, drop: f64) -> bool {
-        drop.abs() <= self.explains()
+/// How much the processors' speed differed from run to run.
+fn unevenness(noises: &[&MachineNoise]) -> f64 {
+    let speeds: Vec<(bool, f64)> = noises.iter().map(|noise| noise.speed_us()).collect();
+    let count = speeds.len() as f64;
+    let mean = speeds.iter().map(|(_, us)| us).sum::<f64>() / count;
+    let is_one_kind = speeds.iter().all(|(kind, _)| *kind == speeds[0].0);
+    if speeds.len() < 2 || mean <= 0.0 || !is_one_kind {
+        return 0.0;
+    }
+    // The deviation as the median of distances from the median: one run on a slow processor is not all of them.
+    let mut sorted: Vec<f64> = speeds.iter().map(|(_, us)| *us).collect();
+    let middle = median(&mut sorted);
+    let mut distances: Vec<f64> = sorted.iter().map(|us| (us - middle).abs()).collect();
+    1.4826 * median(&mut distances) / middle
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let count = values.len();
+    f64::midpoint(values[(count - 1) / 2], values[count / 2])
+}
+
+/// How much slower the machine was for one of two points than for the other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MachineDifference {
+    /// The logarithm by which response times are longer in the second for the machine's sake; below zero shorter. What
+    /// was measured: waits of the load's threads, stolen time, the processors' speed.
+    pub log_slower: f64,
+    /// Processors' worth of time that other programs used more in the second; unknown of old results.
+    pub others_cpus: Option<f64>,
+    /// How much longer the longest late wake-up of a run was in the second, in microseconds: means over runs.
+    pub wakeup_max_us: f64,
+    /// The first, or the second, had runs that were stopped or throttled, and the other had not.
+    pub disturbed: bool,
+}
+
+/// What a figure is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FigureKind {
+    /// Requests in a time.
+    Rate,
+    /// A mean response time.
+    Mean,
+    /// A percentile far out, of so many microseconds in the first set.
+    Tail(f64),
+}
+
+/// What was measured of the machine's difference explains so many times as much at most: next to the waits that were
+/// counted there are cold caches after each of them.
+const MEASURED_TWICE: f64 = 1.5;
+/// A processor's worth of other programs, by the logarithm of response times: they share caches, memory and cores, which
+/// no wait shows.
+const OTHERS_COST: f64 = 0.15;
+/// How two sessions of the same experiment on the same machine differ though nothing measured does: deviation of the
+/// logarithm (docs/results.md).
+pub const SESSION: f64 = 0.02;
+
+impl MachineDifference {
+    /// Between the runs of two points; `None` where one of them has not measured it.
+    pub fn between(a: &PointSummary, b: &PointSummary) -> Option<MachineDifference> {
+        let [first, second] = [a, b].map(|point| noises(point).collect::<Vec<_>>());
+        if first.is_empty() || second.is_empty() {
+            return None;
+        }
+        let mean = |noises: &[&MachineNoise], get: fn(&MachineNoise) -> Option<f64>| {
+            let figures: Vec<f64> = noises.iter().filter_map(|noise| get(noise)).collect();
+            (!figures.is_empty()).then(|| figures.iter().sum::<f64>() / figures.len() as f64)
+        };
+        let taken = |noises: &[&MachineNoise]| {
+            let shares = noises.iter().map(|noise| noise.explains());
+            (shares.sum::<f64>() / noises.len() as f64).min(TAKEN_MAX)
+        };
+        let log_taken = (1.0 - taken(&first)).ln() - (1.0 - taken(&second)).ln();
+        let speed = |noises: &[&MachineNoise], kind: bool| {
+            let mut speeds: Vec<f64> = noises
+                .iter()
+                .map(|noise| noise.speed_us())
+                .filter(|(median, us)| *median == kind && *us > 0.0)
+                .map(|(_, us)| us)
+                .collect();
+            (!speeds.is_empty()).then(|| median(&mut speeds))
+        };
+        let log_speed = [true, false]
+            .into_iter()
+            .find_map(|kind| Some((speed(&second, kind)? / speed(&first, kind)?).ln()));
+        let others = |noises: &[&MachineNoise]| mean(noises, |noise| noise.others_cpus);
+        let wakeup = |noises: &[&MachineNoise]| {
+            mean(noises, |noise| Some(noise.wakeup_max_us)).unwrap_or_default()
+        };
+        let doubtful =
+            |noises: &[&MachineNoise]| noises.iter().any(|noise| !noise.doubts().is_empty());
+        Some(MachineDifference {
+            log_slower: log_taken + log_speed.unwrap_or(0.0),
+            others_cpus: others(&second).zip(others(&first)).map(|(b, a)| b - a),
+            wakeup_max_us: wakeup(&second) - wakeup(&first),
+            disturbed: doubtful(&first) != doubtful(&second),
+        })
+    }
+
+    /// What it leaves to a figure that is made of response times.
+    pub fn allowance(&self, of: FigureKind) -> MachineAllowance {
+        let others = self.others_cpus.unwrap_or(0.0);
+        let (slower, busier) = (self.log_slower * MEASURED_TWICE, others * OTHERS_COST);
+        let mut longer = slower.max(0.0) + busier.max(0.0);
+        let mut shorter = (-slower).max(0.0) + (-busier).max(0.0);
+        if let FigureKind::Tail(us) = of
+            && (self.log_slower.abs() >= NOISE_SHOWN || others.abs() >= OTHERS_SHOWN)
+        {
+            // The waits are in the tail, not spread over all requests.
+            let late = (1.0 + self.wakeup_max_us.abs() / us.max(1e-3)).ln();
+            match self.wakeup_max_us > 0.0 {
+                true => longer += late,
+                false => shorter += late,
+            }
+        }
+        let (up, down) = match of {
+            FigureKind::Rate => (shorter, longer),
+            FigureKind::Mean | FigureKind::Tail(_) => (longer, shorter),
+        };
+        MachineAllowance {
+            session: SESSION,
+            up,
+            down,
+            disturbed: self.disturbed,
+        }
+    }
+
+    /// By what share the machine was slower for the second; below zero faster.
+    pub fn slower(&self) -> f64 {
+        1.0 - (-self.log_slower).exp()
     }
 }
 
-/// The share by which the machine was slower in the runs of `b` than in those of `a` (faster below zero), where that is
-/// enough to explain that a figure became `ratio` times as large.
-pub fn explanation(a: &PointSummary, b: &PointSummary, ratio: f64, better: Better) -> Option<f64> {
-    let slower = slower(a, b)?.clamp(-0.99, 0.99);
-    let expected = match better {
-        Better::Higher => (1.0 - slower).ln(),
-        Better::Lower => -(1.0 - slower).ln(),
-    };
-    let seen = ratio.ln();
-    (seen * expected > 0.0 && seen.abs() <= expected.abs() && slower.abs() >= NOISE_SHOWN)
-        .then_some(slower)
-}
+/// A machine that took all of the time would explain anything; so much is the most that is counted.
+const TAKEN_MAX: f64 = 0.95;
 
-/// By what share the machine did less work in the runs of `b` than in those of `a`, the fixed piece of it and what was
-/// stolen; `None` where one of them has not measured it.
-pub fn slower(a: &PointSummary, b: &PointSummary) -> Option<f64> {
-    let mean = |point: &PointSummary, get: fn(&MachineNoise) -> f64| {
-        let figures: Vec<f64> = noises(point).map(|noise| get(&noise)).collect();
-        (!figures.is_empty()).then(|| figures.iter().sum::<f64>() / figures.len() as f64)
-    };
-    let work = |point| mean(point, |noise| noise.work_mean_us).filter(|mean| *mean > 0.0);
-    let stolen = |point| mean(point, |noise| noise.stolen_share.unwrap_or(0.0));
-    let by_work = 1.0 - work(a)? / work(b)?;
-    let by_theft = stolen(b)? - stolen(a)?;
-    // Stolen time is in the time of the work already: the larger of both, by size.
-    Some(if by_theft.abs() > by_work.abs() {
-        by_theft
-    } else {
-        by_work
-    })
-}
-
-fn noises(point: &PointSummary) -> impl Iterator<Item = MachineNoise> + '_ {
+fn noises(point: &PointSummary) -> impl Iterator<Item = &MachineNoise> {
     point
         .runs
         .iter()
         .filter(|run| run.is_complete())
-        .filter_map(|run: &RunSummary| run.noise)
+        .filter_map(|run: &RunSummary| run.noise.as_ref())
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::OpKind;
     use crate::summary::tests::{op, point, run};
 
-    fn of(noises: &[(f64, f64)]) -> PointSummary {
-        let one = |&(stolen, work): &(f64, f64)| RunSummary {
-            noise: Some(MachineNoise {
-                stolen_share: Some(stolen),
-                wakeup_mean_us: 60.0,
-                wakeup_max_us: 900.0,
-                work_mean_us: work,
-                work_min_us: 20.0,
-                samples: 40,
-            }),
+    /// A quiet machine's.
+    pub(crate) fn quiet() -> MachineNoise {
+        MachineNoise {
+            stolen_share: Some(0.0),
+            wakeup_mean_us: 60.0,
+            wakeup_max_us: 900.0,
+            stalled_s: Some(0.0),
+            waited_share: Some(0.005),
+            others_cpus: Some(0.02),
+            throttled_share: Some(0.0),
+            work_mean_us: 20.0,
+            work_median_us: Some(20.0),
+            work_min_us: 19.0,
+            samples: 40,
+            ..MachineNoise::default()
+        }
+    }
+
+    /// Four runs next to which these were measured.
+    pub(crate) fn of(noises: &[MachineNoise]) -> PointSummary {
+        let one = |noise: &MachineNoise| RunSummary {
+            noise: Some(noise.clone()),
             ..run(vec![op(OpKind::Read, 100, 10.0)])
         };
         point("disk w", noises.iter().map(one).collect())
     }
 
+    fn share(noise: MachineNoise) -> NoiseShare {
+        NoiseShare::of(&of(&[noise.clone(), noise.clone(), noise.clone(), noise])).unwrap()
+    }
+
     #[test]
-    fn a_quiet_machine_explains_nothing() {
-        let quiet = NoiseShare::of(&of(&[(0.0, 20.0), (0.0, 20.0), (0.0, 20.0)])).unwrap();
-        assert_eq!((quiet.explains(), quiet.wakeup_max_us), (0.0, 900.0));
+    fn a_quiet_machine_is_not_mentioned() {
+        let share = share(quiet());
+        assert!(
+            share.said().is_none() && share.explains() < NOISE_SHOWN,
+            "{share:?}"
+        );
+        // One preempted sample of the work and one late wake-up are no noise; nor are threads of the load that wait for
+        // each other.
+        let preempted = MachineNoise {
+            work_mean_us: 900.0,
+            wakeup_max_us: 30_000.0,
+            ..quiet()
+        };
+        assert!(super::tests::share(preempted).said().is_none());
+        let crowded = MachineNoise {
+            waited_share: Some(0.6),
+            ..quiet()
+        };
+        assert!(super::tests::share(crowded).explains() <= 0.03);
+        let unknown = point("disk w", vec![run(vec![op(OpKind::Read, 1, 1.0)])]);
+        assert_eq!(NoiseShare::of(&unknown), None);
+    }
+
+    /// A fifth of a processor is mentioned though the load hardly waited for it; what the load waited is said.
+    #[test]
+    fn other_programs_are_mentioned() {
+        let hog = MachineNoise {
+            others_cpus: Some(0.2),
+            others_most: Some("hog 0.20".into()),
+            ..quiet()
+        };
+        let said = share(hog.clone()).said().unwrap();
+        assert!(
+            said.contains("others used 0.20 processors (hog 0.20)"),
+            "{said}"
+        );
+        let waiting = MachineNoise {
+            waited_share: Some(0.15),
+            ..hog
+        };
+        assert!((share(waiting.clone()).explains() - 0.15).abs() < 1e-9);
+        let stolen = MachineNoise {
+            stolen_share: Some(0.1),
+            ..waiting
+        };
+        let said = share(stolen).said().unwrap();
+        assert!(
+            said.starts_with("may explain 25.0% of response times")
+                && said.contains("10.0% stolen"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn stopped_and_throttled_runs_are_doubtful() {
+        let reasons = |noise: MachineNoise| -> Vec<VoidReason> {
+            noise
+                .doubts()
+                .iter()
+                .map(|doubt| {
+                    assert!(doubt.reason.is_named_in(&doubt.what), "{}", doubt.what);
+                    doubt.reason
+                })
+                .collect()
+        };
+        assert!(reasons(quiet()).is_empty());
+        let stopped = MachineNoise {
+            stalled_s: Some(3.0),
+            wakeup_max_us: 3e6,
+            ..quiet()
+        };
+        assert_eq!(reasons(stopped), [VoidReason::Stalled]);
+        let throttled = MachineNoise {
+            throttled_share: Some(0.8),
+            quota_cpus: Some(0.2),
+            oom_kills: Some(1),
+            ..quiet()
+        };
+        assert!(throttled.explains() >= 0.8);
         assert_eq!(
-            NoiseShare::of(&point("disk w", vec![run(vec![op(OpKind::Read, 1, 1.0)])])),
-            None
+            reasons(throttled),
+            [VoidReason::Throttled, VoidReason::OutOfMemory]
         );
     }
 
+    /// Results of before the load's waits were recorded are read and judged by what they have.
     #[test]
-    fn stolen_time_and_uneven_work_add_up() {
-        let noisy = NoiseShare::of(&of(&[(0.1, 18.0), (0.3, 22.0)])).unwrap();
-        assert!(
-            (noisy.stolen - 0.2).abs() < 1e-9 && (noisy.uneven - 8f64.sqrt() / 20.0).abs() < 1e-9,
-            "{noisy:?}"
+    fn old_results_are_judged_by_what_they_have() {
+        let text = r#"{"stolen_share":0.1,"wakeup_mean_us":60.0,"wakeup_max_us":900.0,"work_mean_us":80.0,"work_min_us":20.0,"samples":40}"#;
+        let old: MachineNoise = serde_json::from_str(text).unwrap();
+        assert!((old.explains() - 0.1).abs() < 1e-9 && old.doubts().is_empty());
+        assert_eq!(
+            share(old.clone()).uneven,
+            0.0,
+            "the mean of the work is not looked at"
         );
-        assert!((noisy.explains() - noisy.stolen - noisy.uneven).abs() < 1e-9);
+        let difference = MachineDifference::between(&of(&[old]), &of(&[quiet()])).unwrap();
+        assert_eq!(difference.others_cpus, None);
     }
 
     #[test]
-    fn the_slower_machine_is_found() {
-        let (fast, slow) = (
-            of(&[(0.0, 20.0), (0.0, 20.0)]),
-            of(&[(0.0, 25.0), (0.0, 25.0)]),
-        );
-        assert!((slower(&fast, &slow).unwrap() - 0.2).abs() < 1e-9);
-        assert!(slower(&slow, &fast).unwrap() < -0.2);
-        let robbed = of(&[(0.4, 20.0), (0.4, 20.0)]);
-        assert!((slower(&fast, &robbed).unwrap() - 0.4).abs() < 1e-9);
-        assert_eq!(slower(&fast, &of(&[])), None);
-    }
-
-    /// A change is explained by a machine that changed the same way by as much or more, and by no other.
-    #[test]
-    fn changes_are_held_against_the_machine() {
-        let (fast, slow) = (
-            of(&[(0.0, 20.0), (0.0, 20.0)]),
-            of(&[(0.0, 25.0), (0.0, 25.0)]),
-        );
-        let explained = |a, b, ratio, better| explanation(a, b, ratio, better).is_some();
-        assert!(
-            explained(&fast, &slow, 0.9, Better::Higher)
-                && explained(&fast, &slow, 1.1, Better::Lower)
-        );
-        assert!(
-            !explained(&fast, &slow, 1.1, Better::Higher)
-                && !explained(&fast, &slow, 0.9, Better::Lower)
-        );
-        assert!(
-            !explained(&fast, &slow, 0.5, Better::Higher),
-            "more than the machine's change"
-        );
-        assert!(
-            !explained(&fast, &fast, 0.999, Better::Higher)
-                && explained(&slow, &fast, 1.1, Better::Higher)
-        );
-        let noisy = NoiseShare::of(&of(&[(0.1, 18.0), (0.3, 22.0)])).unwrap();
-        assert!(noisy.hides(0.2) && noisy.hides(-0.2) && !noisy.hides(0.5));
-        assert!(
-            noisy
-                .said()
-                .unwrap()
-                .starts_with("20.0% stolen, work uneven by 14.1%"),
-            "{:?}",
-            noisy.said()
-        );
+    fn machines_that_differ_are_told_apart() {
+        let four = |noise: MachineNoise| of(&[noise.clone(), noise.clone(), noise.clone(), noise]);
+        let slow = MachineNoise {
+            work_median_us: Some(25.0),
+            ..quiet()
+        };
+        let busy = MachineNoise {
+            waited_share: Some(0.2),
+            others_cpus: Some(1.5),
+            ..quiet()
+        };
+        let between = |a: &MachineNoise, b: &MachineNoise| {
+            MachineDifference::between(&four(a.clone()), &four(b.clone())).unwrap()
+        };
+        assert_eq!(between(&quiet(), &quiet()).log_slower, 0.0);
+        assert!((between(&quiet(), &slow).slower() - 0.2).abs() < 1e-9);
+        assert!((between(&slow, &quiet()).slower() + 0.25).abs() < 1e-9);
+        let difference = between(&quiet(), &busy);
+        assert!((0.19..0.2).contains(&difference.slower()), "{difference:?}");
+        assert!((difference.others_cpus.unwrap() - 1.48).abs() < 1e-9 && !difference.disturbed);
+        let stopped = MachineNoise {
+            stalled_s: Some(3.0),
+            ..quiet()
+        };
+        assert!(between(&quiet(), &stopped).disturbed && !between(&stopped, &stopped).disturbed);
+        assert_eq!(MachineDifference::between(&four(quiet()), &of(&[])), None);
     }
 }

@@ -19,8 +19,8 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 pub use crossed::crossed_ratio;
 pub use effect::{Effect, EffectScale, POWER};
 pub use precision::{PRECISION_RUNS_MIN, PointPrecision, PreciseFigure, is_precise};
-pub use serial::RunCorrelation;
-pub use verdict::{Better, Comparison, MARGIN, Metric, Verdict, compare, holm};
+pub use serial::{RunCorrelation, RunLikeness};
+pub use verdict::{Better, Comparison, MARGIN, MachineAllowance, Metric, Verdict, compare, holm};
 
 /// Fewer runs a side than this: no verdict.
 pub const RUNS_MIN: usize = 4;

@@ -144,6 +144,15 @@ reasons! {
         ["stop", "for", "conflicts", "speed", "map", "retry"],
         "the time that all requests take at the pace of those sent, the part of the trace that could be read, the speed \
          without the drift, half of the speed where requests were late; see [replay.md](replay.md)";
+    Stalled: Doubtful, "Brunt itself did not run for 250 ms or longer: it was stopped (SIGSTOP), suspended or starved of processors", [],
+        "none: the message has how long it did not run",
+        "run it again while nothing stops it and nothing else fills the processors";
+    Throttled: Doubtful, "the CPU quota of Brunt's control group was used up for more than a hundredth of the run", [],
+        "none: the message has the quota and for how long it stopped the group",
+        "raise that quota (cpu.max, in version 1 cpu.cfs_quota_us), or run it outside of that control group";
+    OutOfMemory: Doubtful, "the kernel killed a process of Brunt's control group for want of memory", [],
+        "none: the message has how many were killed",
+        "raise the group's memory limit (memory.max, in version 1 memory.limit_in_bytes), or use less memory";
     TooFewRuns: NoVerdict, "a point has fewer than four runs", ["repetitions"], "four";
 }
 

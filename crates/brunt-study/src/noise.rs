@@ -33,5 +33,7 @@ impl RunHook for NoiseWatch {
 
     fn sum_up(&mut self, run: &mut RunSummary, _outcome: &Outcome) {
         run.noise = self.seen.take();
+        let doubts = run.noise.iter().flat_map(MachineNoise::doubts);
+        run.doubts.extend(doubts.map(|doubt| doubt.what));
     }
 }

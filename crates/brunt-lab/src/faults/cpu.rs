@@ -374,7 +374,7 @@ impl Fault for CpuHog {
 }
 
 /// The cores that this process may use.
-fn usable_cores() -> Vec<usize> {
+pub fn usable_cores() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::MAX_CPU)
         .filter(|core| set.is_set(*core))
@@ -459,6 +459,19 @@ mod tests {
             .rev()
             .find(|core| set.is_set(*core))
             .unwrap()
+    }
+
+    /// A process that is kept on one core hogs that one, whatever its number is.
+    #[test]
+    fn usable_cores_are_those_that_the_process_is_kept_on() {
+        let core = a_core();
+        let kept = std::thread::spawn(move || {
+            let mut set = CpuSet::new();
+            set.set(core);
+            sched_setaffinity(None, &set).unwrap();
+            usable_cores()
+        });
+        assert_eq!(kept.join().unwrap(), [core]);
     }
 
     /// The share is taken from a competing thread, as the kernel counts, and given back.

@@ -4,10 +4,10 @@
 //! The rule: proven by the amount that the kernel reports as locked (`VmLck`), and refused if it would bring
 //! the machine down.
 
-use std::fs;
 use std::io;
 
 use brunt_core::{Clock, Size};
+use brunt_probe::limits::Cgroups;
 
 use crate::helper::MemoryHelper;
 use crate::{Fault, FaultError, Proof};
@@ -141,21 +141,9 @@ impl Fault for MemoryHog {
     }
 }
 
-/// Bytes of memory that processes can still have, by the kernel's estimate.
+/// Bytes of memory that processes can still have: the kernel's estimate, or what control groups leave of it.
 pub fn available_memory() -> Option<u64> {
-    field("/proc/meminfo", "MemAvailable:")
-}
-
-/// A field of a /proc file, which counts in KiB.
-fn field(file: &str, name: &str) -> Option<u64> {
-    let text = fs::read_to_string(file).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim()
-        .trim_end_matches("kB")
-        .trim()
-        .parse::<u64>()
-        .ok()
-        .map(|kib| kib << 10)
+    Cgroups::own().available_memory()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ mod reset;
 pub(crate) mod sleeper;
 
 pub use crate::io_group::DiskLimits;
-pub use cpu::CpuHog;
+pub use cpu::{CpuHog, usable_cores};
 pub use disk::{Processes, SlowDisk};
 pub use freeze::Freeze;
 pub use kill::{Kill, Restart, kill_below};

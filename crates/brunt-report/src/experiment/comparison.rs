@@ -6,7 +6,7 @@ use brunt_result::compare::{Line, compare_summaries};
 use brunt_result::statistics::{Estimate, MARGIN, RUNS_MIN, Verdict};
 use brunt_result::summary::{PointSummary, Summary};
 
-use super::points::{Points, told};
+use super::points::Points;
 use super::targets;
 use crate::chart::{Axis, Chart, Scale, Series, SeriesRole};
 use crate::format::Unit;
@@ -60,6 +60,11 @@ fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
         (Verdict::Same, Tone::Good, "same within the margin"),
         (Verdict::Inconclusive, Tone::Note, "inconclusive"),
         (
+            Verdict::MachinesDiffered,
+            Tone::Warning,
+            "no verdict, because the machines differed; measure both as targets of one experiment",
+        ),
+        (
             Verdict::TooFewRuns,
             Tone::Warning,
             "inconclusive: too few runs",
@@ -111,23 +116,18 @@ fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
         return section;
     }
     section.prose(format!(
-        "Better and worse: Welch's t-test of the ratio (for shares, of the difference), with Holm's correction over all {} metrics; rate and mean of a closed loop count as one, also of closed loops that run at once for the same share of every run. Same: two one-sided tests exclude a change of {} or more. Everything else is inconclusive, and so is any comparison with fewer than {RUNS_MIN} runs per side. Last column: smallest change that would be detected with 80 % power.",
+        "Better and worse: Welch's t-test of the ratio (for shares, of the difference), with Holm's correction over all {} metrics; rate and mean of a closed loop count as one, also of closed loops that run at once for the same share of every run. Same: two one-sided tests exclude a change of {} or more. Machines differed: the change is significant, but what was measured of the machine next to the runs may explain it. Figures above zero are geometric means, so that the change leads from one to the other. Everything else is inconclusive, and so is any comparison with fewer than {RUNS_MIN} runs per side. Last column: smallest change that would be detected with 80 % power.",
         lines.len(),
         Unit::Share.show(MARGIN)
     ));
-    let estimate = |known: Option<Estimate>, unit: Unit| {
-        known.map_or(Cell::Empty, |known| {
-            let (value, uncertainty) = told(&known, unit);
-            Cell::Estimate(value, uncertainty)
-        })
-    };
     let rows = lines.iter().take(LINES_MAX).map(|line| {
         let (comparison, unit) = (&line.comparison, unit_of(line));
+        let [a, b] = targets::sides(comparison, unit);
         vec![
             Cell::text(&line.label),
             Cell::text(line.metric),
-            estimate(comparison.a, unit),
-            estimate(comparison.b, unit),
+            a,
+            b,
             targets::change(comparison),
             comparison
                 .p_holm
@@ -160,7 +160,7 @@ fn verdicts(lines: &[Line], a: &str, b: &str) -> Section {
         let word = if slower > 0.0 { "slower" } else { "faster" };
         let share = Unit::Share.show(slower.abs());
         section.prose(format!(
-            "{}, {}: the machine itself was {share} {word} in {b}, which may be all of the change.",
+            "{}, {}: the machine itself was {share} {word} in {b}, as far as that was measured, and the change may be its own.",
             line.label, line.metric
         ));
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use brunt_core::units::counted;
 use brunt_result::experiment::{ArrivalKind, TargetKind};
-use brunt_result::noise::{NOISE_SHOWN, NoiseShare};
+use brunt_result::noise::NoiseShare;
 use brunt_result::statistics::RUNS_MIN;
 use brunt_result::summary::{PointSummary, Summary};
 
@@ -361,47 +361,29 @@ fn wide_intervals(summary: &Summary, points: &Points<'_>) -> Option<Notice> {
     Some(Notice::new(Tone::Warning, text))
 }
 
-/// Where the machine's own noise matters: how often, where most, and which faults cost no more than it.
+/// Where the machine's own noise matters: how often, and where most.
 fn machine_noise(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     let noises = summary
         .points
         .iter()
         .filter_map(|point| Some((point, NoiseShare::of(point)?)));
-    let noisy: Vec<(&PointSummary, NoiseShare)> = noises
-        .filter(|(_, noise)| noise.explains() >= NOISE_SHOWN)
-        .collect();
+    let noisy: Vec<(&PointSummary, NoiseShare)> =
+        noises.filter(|(_, noise)| noise.is_shown()).collect();
     let most = noisy
         .iter()
         .max_by(|a, b| a.1.explains().total_cmp(&b.1.explains()));
-    let mut notices: Vec<Notice> = most
-        .and_then(|(point, noise)| {
-            let text = format!(
-                "The machine's own noise matters at {} of {}; most at {}: {}.",
-                noisy.len(),
-                counted(summary.points.len(), "point"),
-                points.full_name(point),
-                noise.said()?
-            );
-            Some(Notice::new(Tone::Warning, text))
-        })
-        .into_iter()
-        .collect();
-    let hidden = noisy.iter().flat_map(|(point, noise)| {
-        let hidden = point
-            .degradation
-            .iter()
-            .filter(move |fault| fault.drop.is_some_and(|drop| noise.hides(drop.mean)));
-        hidden.map(move |fault| {
-            let (name, share) = (points.full_name(point), plus_minus(noise.explains()));
-            let text = format!(
-                "{name}: fault {} cost no more than the machine's own noise ({share}).",
-                fault.fault
-            );
-            Notice::new(Tone::Warning, text)
-        })
-    });
-    notices.extend(hidden.take(DOUBTS_MAX));
-    notices
+    most.and_then(|(point, noise)| {
+        let text = format!(
+            "The machine's own noise matters at {} of {}; most at {}: {}.",
+            noisy.len(),
+            counted(summary.points.len(), "point"),
+            points.full_name(point),
+            noise.said()?
+        );
+        Some(Notice::new(Tone::Warning, text))
+    })
+    .into_iter()
+    .collect()
 }
 
 /// What is doubtful about runs, and in how many.

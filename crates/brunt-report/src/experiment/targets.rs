@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use brunt_result::compare::in_same_rounds;
 use brunt_result::experiment::{TargetKind, TargetSummary};
 use brunt_result::statistics::{
     Better, Comparison, EffectScale, Estimate, MARGIN, Metric, Verdict, compare,
@@ -57,7 +58,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
             get,
         } in &figures
         {
-            let (a, b) = by_round(base, point, *get);
+            let (a, b) = in_same_rounds(base, point, get);
             metrics.push(Metric {
                 paired: true,
                 ..Metric::new(*name, name, *better, a, b)
@@ -108,16 +109,12 @@ fn rows(
 ) -> Vec<Vec<Cell>> {
     let row =
         |((point, name, unit), comparison): (&(&PointSummary, &'static str, Unit), &Comparison)| {
-            let mean = |estimate: Option<Estimate>| {
-                estimate.map_or(Cell::Empty, |estimate| {
-                    Cell::number(unit.show(estimate.mean))
-                })
-            };
+            let [a, b] = sides(comparison, *unit);
             vec![
                 Cell::text(points.full_name(point)),
                 Cell::text(*name),
-                mean(comparison.a),
-                mean(comparison.b),
+                a,
+                b,
                 change(comparison),
                 verdict(comparison.verdict),
                 detectable(comparison),
@@ -147,21 +144,15 @@ fn base(targets: &BTreeMap<String, TargetSummary>) -> Option<(&String, bool)> {
     }
 }
 
-/// A figure of the complete runs of two points that were made in the same rounds, in their order.
-fn by_round(
-    a: &PointSummary,
-    b: &PointSummary,
-    get: fn(&RunSummary) -> Option<f64>,
-) -> (Vec<f64>, Vec<f64>) {
-    let figure = |run: &RunSummary| run.is_complete().then(|| get(run)).flatten();
-    let pairs = a.runs.iter().filter_map(|run| {
-        let twin = b
-            .runs
-            .iter()
-            .find(|twin| twin.repetition == run.repetition)?;
-        Some((figure(run)?, figure(twin)?))
-    });
-    pairs.unzip()
+/// Both sets' figures, by the estimator that the change and the verdict are of.
+pub(super) fn sides(comparison: &Comparison, unit: Unit) -> [Cell; 2] {
+    let mean = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.mean);
+    let shown =
+        |value: Option<f64>| value.map_or(Cell::Empty, |value| Cell::number(unit.show(value)));
+    match comparison.effect {
+        Some(effect) => [effect.first, effect.second].map(|value| shown(Some(value))),
+        None => [comparison.a, comparison.b].map(|estimate| shown(mean(estimate))),
+    }
 }
 
 /// What changed, and its interval.
@@ -188,6 +179,7 @@ pub(crate) fn verdict(verdict: Verdict) -> Cell {
         Verdict::Better | Verdict::Same => Tone::Good,
         Verdict::Worse => Tone::Bad,
         Verdict::Inconclusive => Tone::Note,
+        Verdict::MachinesDiffered => Tone::Warning,
         Verdict::TooFewRuns => {
             return Cell::Verdict(Tone::Warning, "inconclusive: too few runs".into());
         }

@@ -11,10 +11,14 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::variance::Prior;
-use super::{Metric, mean, variance};
+use super::verdict::MachineAllowance;
+use super::{Metric, RunLikeness, mean, variance};
 
 /// The power that [`Effect::detectable`] is stated for.
 pub const POWER: f64 = 0.8;
+
+/// So many degrees of freedom are as good as all.
+const FREEDOM_MAX: f64 = 1e6;
 
 /// What an effect counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -33,6 +37,10 @@ pub struct Effect {
     pub scale: EffectScale,
     /// The ratio or the difference.
     pub value: f64,
+    /// The first set's figure: geometric mean of a ratio, otherwise mean. `value` leads from it to `second`.
+    pub first: f64,
+    /// The second set's.
+    pub second: f64,
     /// Lower end of its 95 % interval.
     pub low: f64,
     /// Upper end of the interval.
@@ -43,6 +51,8 @@ pub struct Effect {
     pub high_90: f64,
     /// Two-sided, of one figure alone.
     pub p: f64,
+    /// The same of what is left of the effect when all that the machine's difference could explain is taken off.
+    pub p_beyond_machine: f64,
     /// Degrees of freedom, those lent by other points among them.
     pub freedom: f64,
     /// Whether runs were compared round by round.
@@ -51,7 +61,15 @@ pub struct Effect {
     /// figures: as a share of the first, or in the metric's unit where that is a share itself. `null` where the first
     /// is zero.
     pub detectable: Option<f64>,
+    /// With so many runs a side a change of [`WANTED`](super::effect::WANTED) would be shown with a chance of 80 %, if runs
+    /// go on to differ as these do. `null` where no number of runs would do: sessions differ by as much.
+    pub runs_wanted: Option<u32>,
 }
+
+/// The change that [`Effect::runs_wanted`] is stated for.
+pub const WANTED: f64 = 0.10;
+/// No more runs than this are advised.
+const RUNS_WANTED_MAX: u32 = 10_000;
 
 /// The logarithms or figures that are compared, and their variances.
 pub(super) struct Samples {
@@ -62,6 +80,10 @@ pub(super) struct Samples {
     cells: Vec<(f64, f64, f64)>,
     /// The first set's mean, for shares of it.
     first: f64,
+    /// Each set's figure, as the effect leads from one to the other.
+    sides: [f64; 2],
+    /// What the machine could add; nothing of differences.
+    machine: MachineAllowance,
 }
 
 impl Samples {
@@ -78,14 +100,19 @@ impl Samples {
             EffectScale::Ratio => runs.iter().map(|run| run.ln()).collect::<Vec<f64>>(),
             EffectScale::Difference => runs.to_vec(),
         };
-        let cell = |runs: &[f64]| {
+        let cell = |runs: &[f64], likeness: Option<RunLikeness>| {
             let count = runs.len() as f64;
+            let likeness = likeness.unwrap_or(RunLikeness::independent(runs.len()));
             // Figures that agree to the last digits have no spread: what is left is rounding.
             let spread = variance(runs);
             let rounding = (1e-12 * mean(runs).abs().max(1e-300)).powi(2);
             (
-                if spread > rounding { spread } else { 0.0 },
-                count - 1.0,
+                if spread > rounding {
+                    spread * likeness.inflation
+                } else {
+                    0.0
+                },
+                likeness.freedom,
                 count,
             )
         };
@@ -98,10 +125,24 @@ impl Samples {
                     .zip(&scaled_b)
                     .map(|(a, b)| b - a)
                     .collect::<Vec<f64>>(),
+                None,
             )]
         } else {
-            vec![cell(&scaled_a), cell(&scaled_b)]
+            let [a, b] = metric.likeness;
+            vec![cell(&scaled_a, a), cell(&scaled_b, b)]
         };
+        // Runs taken in turns met the same machine.
+        let machine = match scale {
+            EffectScale::Ratio if !metric.paired => metric.machine,
+            _ => MachineAllowance {
+                disturbed: metric.machine.disturbed,
+                ..MachineAllowance::default()
+            },
+        };
+        let sides = [&scaled_a, &scaled_b].map(|scaled| match scale {
+            EffectScale::Ratio => mean(scaled).exp(),
+            EffectScale::Difference => mean(scaled),
+        });
         let difference = mean(&scaled_b) - mean(&scaled_a);
         Samples {
             scale,
@@ -109,6 +150,8 @@ impl Samples {
             difference,
             cells,
             first: mean(a),
+            sides,
+            machine,
         }
     }
 
@@ -125,13 +168,16 @@ impl Samples {
     }
 
     /// The effect, with variances drawn towards those of its likes; `alpha` is what the test of it has to keep.
+    // Long because every figure of an effect comes from the same error and law.
     pub fn effect(&self, prior: &Prior, alpha: f64, is_share: bool) -> Effect {
         let Samples {
             scale,
             paired,
             difference,
+            machine,
             ..
         } = *self;
+        let session = machine.session.powi(2);
         let errors: Vec<(f64, f64)> = self
             .cells
             .iter()
@@ -140,44 +186,43 @@ impl Samples {
                 (variance / runs, freedom)
             })
             .collect();
-        let squared: f64 = errors.iter().map(|(error, _)| error).sum();
+        let of_runs: f64 = errors.iter().map(|(error, _)| error).sum();
+        let squared = of_runs + session;
         let error = squared.sqrt();
-        let shown = |value: f64| match scale {
-            EffectScale::Ratio => value.exp(),
-            EffectScale::Difference => value,
+        let [first, second] = self.sides;
+        let freedom_of_all: f64 = errors.iter().map(|(_, freedom)| freedom).sum();
+        let exact = Effect {
+            scale,
+            value: self.shown(difference),
+            first,
+            second,
+            low: self.shown(difference),
+            high: self.shown(difference),
+            low_90: self.shown(difference),
+            high_90: self.shown(difference),
+            p: f64::from(u8::from(difference.abs() <= 1e-12 * self.first.abs())),
+            p_beyond_machine: f64::from(u8::from(self.beyond_machine() <= 0.0)),
+            freedom: freedom_of_all,
+            paired,
+            detectable: Some(0.0),
+            runs_wanted: Some(super::RUNS_MIN as u32),
         };
         if error == 0.0 {
             // No spread at all: the same figures, or certainly different ones.
-            let value = shown(difference);
-            let p = if difference.abs() <= 1e-12 * self.first.abs() {
-                1.0
-            } else {
-                0.0
-            };
-            let freedom = errors.iter().map(|(_, freedom)| freedom).sum();
-            let (low, high, low_90, high_90) = (value, value, value, value);
-            return Effect {
-                scale,
-                value,
-                low,
-                high,
-                low_90,
-                high_90,
-                p,
-                freedom,
-                paired,
-                detectable: Some(0.0),
-            };
+            return exact;
         }
-        // Welch and Satterthwaite; what was lent to both sets is the same and counts once.
-        let freedom = squared.powi(2)
-            / errors
-                .iter()
-                .map(|(error, freedom)| error.powi(2) / freedom)
-                .sum::<f64>();
-        let all: f64 = errors.iter().map(|(_, freedom)| freedom).sum();
+        // Welch and Satterthwaite; what was lent to both sets is the same and counts once. How sessions differ is known of
+        // other experiments, so it has no part in the sum below.
+        let spread: f64 = errors
+            .iter()
+            .map(|(error, freedom)| error.powi(2) / freedom)
+            .sum();
         let lent = prior.freedom() * (errors.len() - 1) as f64;
-        let freedom = freedom * (all - lent) / all;
+        let freedom = match spread > 0.0 {
+            true => squared.powi(2) / spread * (freedom_of_all - lent) / freedom_of_all,
+            false => FREEDOM_MAX,
+        };
+        let freedom = freedom.min(FREEDOM_MAX);
         let law = StudentsT::new(0.0, 1.0, freedom).expect("degrees of freedom are above zero");
         let half = |tail: f64| law.inverse_cdf(1.0 - tail) * error;
         let (wide, narrow) = (half(0.025), half(0.05));
@@ -187,18 +232,68 @@ impl Samples {
             EffectScale::Difference if is_share => Some(seen),
             EffectScale::Difference => (self.first != 0.0).then(|| seen / self.first.abs()),
         };
+        let p = |off: f64| (2.0 * law.cdf(-(off / error).max(0.0))).min(1.0);
         Effect {
-            scale,
-            value: shown(difference),
-            low: shown(difference - wide),
-            high: shown(difference + wide),
-            low_90: shown(difference - narrow),
-            high_90: shown(difference + narrow),
-            p: (2.0 * law.cdf(-(difference / error).abs())).min(1.0),
+            low: self.shown(difference - wide),
+            high: self.shown(difference + wide),
+            low_90: self.shown(difference - narrow),
+            high_90: self.shown(difference + narrow),
+            p: p(difference.abs()),
+            p_beyond_machine: p(self.beyond_machine()),
             freedom,
-            paired,
             detectable,
+            runs_wanted: self.runs_wanted(of_runs, session, alpha, is_share),
+            ..exact
         }
+    }
+
+    fn shown(&self, value: f64) -> f64 {
+        match self.scale {
+            EffectScale::Ratio => value.exp(),
+            EffectScale::Difference => value,
+        }
+    }
+
+    /// How far the effect is beyond what the machine's difference could explain; zero where it is not.
+    fn beyond_machine(&self) -> f64 {
+        let off = match self.difference > 0.0 {
+            true => self.difference - self.machine.up,
+            false => -self.difference - self.machine.down,
+        };
+        off.max(0.0)
+    }
+
+    /// See [`Effect::runs_wanted`]; `of_runs` is the squared error that these runs leave.
+    fn runs_wanted(&self, of_runs: f64, session: f64, alpha: f64, is_share: bool) -> Option<u32> {
+        let wanted = match self.scale {
+            EffectScale::Ratio => (1.0 + WANTED).ln(),
+            EffectScale::Difference if is_share => WANTED,
+            EffectScale::Difference => WANTED * self.first.abs(),
+        };
+        let count = self
+            .cells
+            .iter()
+            .map(|(_, _, runs)| *runs)
+            .fold(f64::INFINITY, f64::min);
+        let enough = |runs: u32| {
+            let runs = f64::from(runs);
+            let error = (of_runs * count / runs + session).sqrt();
+            let freedom = self.cells.len() as f64 * (runs - 1.0);
+            let law = StudentsT::new(0.0, 1.0, freedom).expect("there are two runs or more");
+            (law.inverse_cdf(1.0 - alpha / 2.0) + law.inverse_cdf(POWER)) * error <= wanted
+        };
+        let (mut low, mut high) = (super::RUNS_MIN as u32, RUNS_WANTED_MAX);
+        if !enough(high) {
+            return None;
+        }
+        while low < high {
+            let middle = (low + high) / 2;
+            match enough(middle) {
+                true => high = middle,
+                false => low = middle + 1,
+            }
+        }
+        Some(low)
     }
 
     /// Whether an effect of these is shown to be smaller than `margin`: a share, of the first where it is no share
@@ -209,6 +304,8 @@ impl Samples {
             EffectScale::Difference if is_share => (-margin, margin),
             EffectScale::Difference => (-margin * self.first.abs(), margin * self.first.abs()),
         };
-        low <= effect.low_90 && effect.high_90 <= high
+        // The machine's difference may hide a change as well as make one.
+        let (up, down) = (self.machine.up.exp(), self.machine.down.exp());
+        low <= effect.low_90 / up && effect.high_90 * down <= high
     }
 }

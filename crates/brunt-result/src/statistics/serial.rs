@@ -77,19 +77,37 @@ fn power(correlation: f64, gap: u32) -> f64 {
     correlation.powi(gap.min(1 << 20) as i32)
 }
 
-impl Estimate {
-    /// From one figure for each run with its place in the order of all runs; `None` without any.
-    pub fn of_correlated(runs: &[(u32, f64)], correlation: RunCorrelation) -> Option<Estimate> {
-        let figures: Vec<f64> = runs.iter().map(|(_, figure)| *figure).collect();
-        let independent = Estimate::of(&figures)?;
-        let count = runs.len() as f64;
-        if runs.len() < 2 || correlation == RunCorrelation::NONE {
-            return Some(independent);
+/// What correlated runs say less than as many independent ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RunLikeness {
+    /// The variance of their mean, over what it were if they were independent: 1 or more.
+    pub inflation: f64,
+    /// The degrees of freedom of their spread.
+    pub freedom: f64,
+}
+
+impl RunLikeness {
+    /// Of so many independent runs.
+    pub fn independent(count: usize) -> RunLikeness {
+        RunLikeness {
+            inflation: 1.0,
+            freedom: count.saturating_sub(1) as f64,
         }
+    }
+
+    /// Of runs at these places in the order of all runs, ascending.
+    pub fn of(places: impl Iterator<Item = u32>, correlation: RunCorrelation) -> RunLikeness {
+        let places: Vec<u32> = places.collect();
+        // Results that do not say in which order their runs were made have the same place for all.
+        let is_known = places.windows(2).all(|pair| pair[0] < pair[1]);
+        if places.len() < 2 || !is_known || correlation == RunCorrelation::NONE {
+            return RunLikeness::independent(places.len());
+        }
+        let count = places.len() as f64;
         // Of the matrix of correlations between these runs: the sum of each row, and of all squares.
-        let (mut rows, mut squares) = (vec![1.0; runs.len()], count);
-        for (index, (order, _)) in runs.iter().enumerate() {
-            for (other, (later, _)) in runs.iter().enumerate().skip(index + 1) {
+        let (mut rows, mut squares) = (vec![1.0; places.len()], count);
+        for (index, order) in places.iter().enumerate() {
+            for (other, later) in places.iter().enumerate().skip(index + 1) {
                 let alike = correlation.between(*order, *later);
                 if alike < NEGLIGIBLE {
                     break;
@@ -106,8 +124,24 @@ impl Estimate {
         let rows_squared: f64 = rows.iter().map(|row| row * row).sum();
         let centred = squares - 2.0 / count * rows_squared + all * all / (count * count);
         let freedom = ((count * (1.0 - of_mean)).powi(2) / centred).clamp(1.0, count - 1.0);
-        let error = (variance(&figures) * of_mean / of_spread).sqrt();
-        let half = student_quantile(0.975, freedom) * error;
+        RunLikeness {
+            inflation: (count * of_mean / of_spread).max(1.0),
+            freedom,
+        }
+    }
+}
+
+impl Estimate {
+    /// From one figure for each run with its place in the order of all runs; `None` without any.
+    pub fn of_correlated(runs: &[(u32, f64)], correlation: RunCorrelation) -> Option<Estimate> {
+        let figures: Vec<f64> = runs.iter().map(|(_, figure)| *figure).collect();
+        let independent = Estimate::of(&figures)?;
+        if runs.len() < 2 || correlation == RunCorrelation::NONE {
+            return Some(independent);
+        }
+        let likeness = RunLikeness::of(runs.iter().map(|(place, _)| *place), correlation);
+        let error = (variance(&figures) * likeness.inflation / runs.len() as f64).sqrt();
+        let half = student_quantile(0.975, likeness.freedom) * error;
         let half = independent
             .high
             .map_or(half, |high| half.max(high - independent.mean));

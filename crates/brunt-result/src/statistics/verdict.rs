@@ -3,8 +3,14 @@
 //! The rules: with fewer than [`RUNS_MIN`] runs per side there is no verdict. *Same* means that the change is
 //! significantly smaller than the margin, by two one-sided tests at 5 % each. *Better* and *worse* are
 //! significant at [`ALPHA`] after Holm's correction over all independent metrics: the rate and the mean
-//! response time of a closed loop express the same fact (Little's law) and count once. Everything else is
-//! *inconclusive*, and [`Effect::detectable`] is the change that would have been detected.
+//! response time of a closed loop express the same fact (Little's law) and count once. A change that is significant, but
+//! no more than the machine's difference could explain, is *machines differed*. Everything else is *inconclusive*, and
+//! [`Effect::detectable`] is the change that would have been detected.
+//!
+//! Runs of one session are alike: they share the layout of memory, the state of caches and clocks, and neighbours. So
+//! between sets that were not made in turns a deviation of their sessions is added to what runs show (levels of
+//! repetition: Kalibera and Jones, *Rigorous Benchmarking in Reasonable Time*, ISMM 2013; runs in turns: Abedi and Brecht,
+//! *Conducting Repeatable Experiments in Highly Variable Cloud Computing Environments*, ICPE 2017).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::effect::{Effect, Samples};
 use super::variance::Prior;
-use super::{ALPHA, Estimate, MannWhitney, RUNS_MIN};
+use super::{ALPHA, Estimate, MannWhitney, RUNS_MIN, RunLikeness};
 
 /// A change of less than this share is none, unless the user says otherwise.
 pub const MARGIN: f64 = 0.05;
@@ -40,6 +46,8 @@ pub enum Verdict {
     Same,
     /// Neither is shown; the interval says how large a difference may still be.
     Inconclusive,
+    /// They differ, but the machine did as well, by enough to explain it.
+    MachinesDiffered,
     /// Inconclusive for lack of runs: fewer than [`RUNS_MIN`] a side.
     TooFewRuns,
 }
@@ -51,9 +59,24 @@ impl Verdict {
             Verdict::Better => "better",
             Verdict::Worse => "worse",
             Verdict::Same => "same",
+            Verdict::MachinesDiffered => "machines differed",
             Verdict::Inconclusive | Verdict::TooFewRuns => "inconclusive",
         }
     }
+}
+
+/// What is known of the machine that two sets of runs were made on, for figures that depend on it. All are logarithms of
+/// the second set's figure over the first's.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MachineAllowance {
+    /// Deviation between two sessions of the same experiment that nothing explains.
+    pub session: f64,
+    /// By how much the machine's difference may have raised the figure.
+    pub up: f64,
+    /// By how much it may have lowered it.
+    pub down: f64,
+    /// Runs of one set alone were stopped or throttled.
+    pub disturbed: bool,
 }
 
 /// One metric of two sets of runs.
@@ -71,6 +94,10 @@ pub struct Metric {
     pub b: Vec<f64>,
     /// Whether each run of the first was made in one round with that of the second in the same place.
     pub paired: bool,
+    /// How alike the runs of each set are; `None` of independent ones.
+    pub likeness: [Option<RunLikeness>; 2],
+    /// What the machine may have to do with it.
+    pub machine: MachineAllowance,
     /// Whether it is a share, whose changes are differences.
     pub is_share: bool,
     /// The place of another metric, earlier in the list, of which this one is another side.
@@ -93,6 +120,8 @@ impl Metric {
             a,
             b,
             paired: false,
+            likeness: [None; 2],
+            machine: MachineAllowance::default(),
             is_share: false,
             one_with: None,
         }
@@ -184,12 +213,19 @@ pub fn compare(metrics: &[Metric], margin: f64) -> Vec<Comparison> {
             .as_ref()
             .zip(effect)
             .is_some_and(|(samples, effect)| samples.is_within(&effect, margin, metric.is_share));
+        let machine = effect.zip(p_holm).is_some_and(|(effect, p)| {
+            // The factor that the effect's own p was corrected by.
+            let factor = if effect.p > 0.0 { p / effect.p } else { 1.0 };
+            metric.machine.disturbed || effect.p_beyond_machine * factor >= ALPHA
+        });
         let verdict = match (effect, same, shown) {
             (None, ..) => Verdict::TooFewRuns,
-            (_, true, _) => Verdict::Same,
+            (_, true, _) if !metric.machine.disturbed => Verdict::Same,
+            (_, _, Some(_)) if machine => Verdict::MachinesDiffered,
             (_, _, Some(shown)) => shown,
             (_, _, None) => Verdict::Inconclusive,
         };
+        let shown = shown.filter(|_| !machine);
         Comparison {
             name: metric.name.clone(),
             a: Estimate::of(&metric.a),

@@ -14,7 +14,7 @@ use crate::summary::RunSummary;
 pub const TABLE: Table = Table {
     name: "runs",
     doc: "One row for each run that ended, complete or not. Confidence intervals are computed over runs.",
-    columns: &columns::<56>(&[
+    columns: &columns::<61>(&[
         &[
             Column::int("run", "Position among all runs of the experiment, from 0; identifies the run in all tables."),
             Column::int("point", "The point it is a run of."),
@@ -47,6 +47,11 @@ pub const TABLE: Table = Table {
             Column::int("verified_bytes", "Bytes that were read and compared with what had been written there, ramp-up included; null without `verify`.").nullable(),
             Column::int("wrong_bytes", "Of these, bytes of blocks that differed.").nullable(),
             Column::int("first_wrong_offset", "Offset in bytes of the block that was found wrong first; null if none was.").nullable(),
+            Column::float("work_median_ns", "The median of the fixed piece of work: the processors' speed, which preemption hardly moves. This column and the next ones are null in results of before they existed.").nullable(),
+            Column::float("waited_share", "Share of their time that the load's threads were ready and waited for a processor; null where the kernel does not count it.").nullable(),
+            Column::float("others_cpus", "Processors' worth of time that other programs used meanwhile.").nullable(),
+            Column::float("throttled_share", "Share of the time that the control group stood still because its CPU quota was used up.").nullable(),
+            Column::float("stalled_ns", "Time by which wake-ups of 250 ms and more were late: Brunt itself did not run.").nullable(),
         ],
     ]),
 };
@@ -81,8 +86,8 @@ pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary, figures: &Figu
         .count_or_null(service.min().map(|nanos| nanos.0));
     let verified = run.verified.as_ref();
     let first_wrong = verified.and_then(|verified| verified.extents.first());
-    let noise = run.noise;
-    let nanos = |get: fn(&MachineNoise) -> f64| noise.as_ref().map(|noise| get(noise) * 1e3);
+    let noise = run.noise.as_ref();
+    let nanos = |get: fn(&MachineNoise) -> f64| noise.map(|noise| get(noise) * 1e3);
     row.float_or_null(noise.and_then(|noise| noise.stolen_share))
         .float_or_null(nanos(|noise| noise.wakeup_mean_us))
         .float_or_null(nanos(|noise| noise.wakeup_max_us))
@@ -92,5 +97,14 @@ pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary, figures: &Figu
         .count_or_null(verified.map(|verified| verified.checked_bytes))
         .count_or_null(verified.map(|verified| verified.wrong_bytes))
         .count_or_null(first_wrong.map(|extent| extent.offset))
+        .float_or_null(
+            noise
+                .and_then(|noise| noise.work_median_us)
+                .map(|us| us * 1e3),
+        )
+        .float_or_null(noise.and_then(|noise| noise.waited_share))
+        .float_or_null(noise.and_then(|noise| noise.others_cpus))
+        .float_or_null(noise.and_then(|noise| noise.throttled_share))
+        .float_or_null(noise.and_then(|noise| noise.stalled_s).map(|s| s * 1e9))
         .end();
 }

@@ -71,14 +71,14 @@ fn of(a: &FaultEntry, b: &FaultEntry, stage: &dyn Stage) -> Option<Together> {
 
 /// Faults whose shares of a core are more than there is of it.
 fn busy_cores(faults: &[FaultEntry]) -> Vec<Overlap> {
-    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    let all = brunt_lab::usable_cores();
     let shares: Vec<(usize, f64, Vec<usize>)> = faults
         .iter()
         .enumerate()
         .filter_map(|(index, fault)| {
             let (share, cores) = fault.kind.as_kind().core_share()?;
             let cores = if cores.is_empty() {
-                (0..all).collect()
+                all.clone()
             } else {
                 cores.to_vec()
             };

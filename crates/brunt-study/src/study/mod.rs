@@ -514,7 +514,8 @@ impl<'a> Study<'a> {
         }
         if let (Some(Ok(Made { outcome, run, jobs })), None) = (&mut made, &trouble) {
             hooks.iter_mut().for_each(|hook| hook.sum_up(run, outcome));
-            jobs.iter_mut().for_each(|(_, job)| job.noise = run.noise);
+            jobs.iter_mut()
+                .for_each(|(_, job)| job.noise.clone_from(&run.noise));
             if run.stopped == Stopped::HostLost && outcome.is_complete() {
                 // Services lack a host, which the load knows nothing of: none of the run's figures counts.
                 outcome.stopped = Stopped::HostLost;

@@ -398,7 +398,7 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// What the machine's own noise was, where it matters, and what each fault cost, held against it.
+/// What the machine's own noise was, where it matters, and what each fault cost.
 fn costs(point: &PointSummary) -> Vec<String> {
     let noise = NoiseShare::of(point);
     // A job's runs are parts of those of the point of all jobs, which says it.
@@ -411,14 +411,6 @@ fn costs(point: &PointSummary) -> Vec<String> {
         .collect();
     for fault in &point.degradation {
         lines.extend(cost(fault));
-        if let (Some(noise), Some(drop)) = (noise, fault.drop)
-            && noise.hides(drop.mean)
-        {
-            let share = noise.explains() * 100.0;
-            lines.push(format!(
-                "    no more than the machine's own noise from run to run ({share:.1}%)"
-            ));
-        }
     }
     lines
 }
@@ -840,18 +832,15 @@ mod tests {
     fn noise_is_said_once() {
         use brunt_result::noise::MachineNoise;
         use brunt_result::{Outcome, Stopped};
-        let noisy = |work_mean_us| {
+        let noisy = |others_cpus| {
             let outcome = Outcome {
                 stopped: Stopped::Done,
                 ..Outcome::interrupted()
             };
             let noise = MachineNoise {
-                stolen_share: Some(0.0),
-                wakeup_mean_us: 60.0,
-                wakeup_max_us: 900.0,
-                work_mean_us,
-                work_min_us: 20.0,
+                others_cpus: Some(others_cpus),
                 samples: 40,
+                ..MachineNoise::default()
             };
             RunSummary {
                 noise: Some(noise),
@@ -859,7 +848,7 @@ mod tests {
             }
         };
         let all = PointSummary {
-            runs: vec![noisy(20.0), noisy(40.0)],
+            runs: vec![noisy(0.5), noisy(1.5)],
             ..PointSummary::default()
         };
         let said =

@@ -13,6 +13,7 @@ use brunt_lab::faults::MemoryHog;
 use brunt_lab::link::Settings;
 use brunt_result::Outcome;
 use brunt_result::link::{LinkCounts, LinkReport};
+use brunt_result::noise::MachineNoise;
 use brunt_result::summary::RunSummary;
 use brunt_result::void::{VoidReason, joined};
 
@@ -176,6 +177,21 @@ fn shown(reason: VoidReason) -> Shown {
             Here(RunSummary::of(&outcome, 0, 0, 1, None).doubts.join("; "))
         }
         VoidReason::ReplayUntrue => Elsewhere("brunt-load: replay::tests"),
+        VoidReason::Stalled | VoidReason::Throttled | VoidReason::OutOfMemory => {
+            let noise = MachineNoise {
+                stalled_s: Some(3.0),
+                wakeup_max_us: 3e6,
+                throttled_share: Some(0.8),
+                oom_kills: Some(1),
+                ..MachineNoise::default()
+            };
+            let doubts = noise.doubts();
+            let doubt = doubts.iter().find(|doubt| doubt.reason == reason);
+            Without(
+                doubt.expect("a doubt").what.clone(),
+                "it is the machine that stopped Brunt, which no experiment file sets",
+            )
+        }
         VoidReason::TooFewRuns => Here(few_runs(1, true).expect("a message")),
     }
 }
@@ -220,9 +236,12 @@ fn every_reason_names_a_setting_and_a_value() {
         VoidReason::FaultControl,
         VoidReason::FaultHostLost,
         VoidReason::FaultPanicked,
+        VoidReason::Stalled,
+        VoidReason::Throttled,
+        VoidReason::OutOfMemory,
     ];
     assert_eq!(without, nothing_to_set);
-    assert_eq!(said, VoidReason::ALL.len() - 5 - 4);
+    assert_eq!(said, VoidReason::ALL.len() - 8 - 4);
 }
 
 /// FINs held are fewer with a shorter delay, by as much as there were too many.

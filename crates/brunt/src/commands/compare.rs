@@ -14,10 +14,12 @@ use crate::cli::{Done, Failure, Output};
 /// Compare two results: the change of each metric with its confidence interval, and a verdict
 ///
 /// Each metric is better, worse, same (within the margin) or inconclusive; runs are the samples. "Better" and
-/// "worse" come from Welch's t-test of the ratio, with variances moderated across points and Holm's correction over
-/// all metrics of all points; "same" comes from two one-sided tests. Fewer than four runs per side are always
-/// inconclusive. The column "sees" is the smallest change that would be detected with 80 % power. --json adds
-/// Mann-Whitney tests.
+/// "worse" come from Welch's t-test of the ratio, with variances moderated across points, a deviation of 2 % between
+/// sessions, and Holm's correction over all metrics of all points; "same" comes from two one-sided tests. "Machines
+/// differed" means that a change is significant, but that what was measured of the machine next to the runs may explain
+/// it. On a shared machine, measure both as targets of one experiment: its runs are interleaved, and its report compares
+/// targets round by round. Fewer than four runs per side are always inconclusive. The column "sees" is the smallest change that would be detected with
+/// 80 % power. --json adds Mann-Whitney tests.
 #[derive(clap::Args)]
 pub struct Compare {
     /// Results folder of the baseline
@@ -25,7 +27,7 @@ pub struct Compare {
     /// Results folder to compare with the baseline
     b: PathBuf,
     /// Exit with status 1 if this condition holds at any point: 'p99 worse by 10%', or for one kind of operation
-    /// 'write p99 worse by 10%'. Can be repeated
+    /// 'write p99 worse by 10%'. A condition about something that the results don't have is an error. Can be repeated
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<FailIf>,
     /// Changes smaller than this do not matter: a metric shown to be within it is "same" [default: 5%]
@@ -69,6 +71,13 @@ impl Subcommand for Compare {
             return Err(Failure::usage("the two results have no point in common")
                 .advise("compare results of the same experiment"));
         }
+        let is_met = |condition: &&FailIf| lines.iter().any(|line| condition.is_about(line));
+        if let Some(condition) = self.fail_if.iter().find(|condition| !is_met(condition)) {
+            return Err(Failure::usage(format!(
+                "--fail-if '{condition}' matches no metric that both results have"
+            ))
+            .advise("run brunt compare without it to see the metrics that there are"));
+        }
         output.line(row([
             "",
             "first",
@@ -90,7 +99,7 @@ impl Subcommand for Compare {
                     if slower > 0.0 { "slower" } else { "faster" },
                 );
                 output.line(format_args!(
-                    "    the machine itself was {share:.1}% {word} then, which may be all of it"
+                    "    the machine was {share:.1}% {word} as measured; the change may be its own"
                 ));
             }
         }
@@ -105,12 +114,8 @@ impl Subcommand for Compare {
         for label in &alone {
             output.note(format_args!("only one result has {label}"));
         }
-        for condition in &self.fail_if {
-            if !lines.iter().any(|line| condition.is_about(line)) {
-                output.note(format_args!(
-                    "--fail-if '{condition}' matches no metric that both results have"
-                ));
-            }
+        for note in advice(&lines) {
+            output.note(note);
         }
         let failed: Vec<String> = lines
             .iter()
@@ -128,6 +133,43 @@ impl Subcommand for Compare {
             ))),
         }
     }
+}
+
+/// What would settle what is inconclusive.
+fn advice(lines: &[Line]) -> Vec<String> {
+    let of = |verdict: Verdict| {
+        lines
+            .iter()
+            .filter(move |line| line.comparison.verdict == verdict)
+    };
+    let mut notes = Vec::new();
+    if of(Verdict::MachinesDiffered).next().is_some() {
+        notes.push(
+            "the machines differed, so nothing is concluded from these changes; measure both as targets of one \
+             experiment, whose runs are interleaved and compared round by round (brunt report)"
+                .to_string(),
+        );
+    }
+    let wanted = of(Verdict::Inconclusive).filter_map(|line| {
+        let effect = line.comparison.effect?;
+        Some((line, effect.runs_wanted))
+    });
+    // No number first: that of the most runs is the one that settles all.
+    let most = wanted.max_by_key(|(_, runs)| runs.unwrap_or(u32::MAX));
+    if let Some((line, runs)) = most {
+        let (label, metric) = (&line.label, line.metric);
+        notes.push(match runs {
+            Some(runs) => format!(
+                "repetitions = {runs} would show a change of 10% in each inconclusive figure in 80 of 100 cases (most \
+                 for {label} {metric})"
+            ),
+            None => format!(
+                "no number of runs would show a change of 10% in {label} {metric}; measure both as targets of one \
+                 experiment, whose runs are interleaved and compared round by round (brunt report)"
+            ),
+        });
+    }
+    notes
 }
 
 /// A line of the table, at most 80 columns wide.
@@ -165,7 +207,10 @@ fn describe(line: &Line, margin: f64) -> String {
         Verdict::TooFewRuns => format!("{word}: <{RUNS_MIN} runs"),
         _ => word.to_string(),
     };
-    let (a, b) = (mean(comparison.a), mean(comparison.b));
+    let (a, b) = comparison.effect.map_or_else(
+        || (mean(comparison.a), mean(comparison.b)),
+        |effect| (effect.first, effect.second),
+    );
     // Shares and factors are small; rates and latencies are not.
     let digits = if matches!(line.unit, "requests/s" | "us") {
         1

@@ -45,7 +45,7 @@ pub struct Probe {
     #[arg(long = "for", value_name = "TIME")]
     time: Option<Span>,
 
-    /// Only these probes: cpu, activity, memory, network, tcp, disk, pressure, temperature, process
+    /// Only these probes: cpu, activity, memory, network, tcp, disk, pressure, cgroup, temperature, process
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
 

@@ -1,6 +1,6 @@
 //! `cpu`: processor time is taken away from the target, or from everything, by competing for it.
 
-use brunt_lab::faults::CpuHog;
+use brunt_lab::faults::{CpuHog, usable_cores};
 use brunt_result::message::HostFault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -86,7 +86,7 @@ impl Kind for Cpu {
             let cores = match &role {
                 _ if !named.is_empty() => named.clone(),
                 Some(role) => role.cores().map_err(system("the target's cores".into()))?,
-                None => (0..std::thread::available_parallelism().map_or(1, usize::from)).collect(),
+                None => usable_cores(),
             };
             if let Some(role) = &role {
                 let pinned = role.pin(&cores);

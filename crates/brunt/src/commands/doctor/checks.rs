@@ -1,5 +1,6 @@
 //! The checks, one function and one line of [`CHECKS`] each. Pure: what was read and tried goes in, a diagnosis comes out.
 
+use super::groups;
 use super::machine::Machine;
 use super::trial::Trials;
 use super::{Diagnosis, Fitness};
@@ -15,6 +16,7 @@ pub const CHECKS: &[Check] = &[
     stolen,
     wakeups,
     other_load,
+    control_groups,
     governor,
     turbo,
     threads_of_a_core,
@@ -98,7 +100,7 @@ fn stolen(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
     } else {
         0.0
     };
-    let now = trials.noise.and_then(|noise| noise.stolen_share);
+    let now = trials.noise.as_ref().and_then(|noise| noise.stolen_share);
     let share = now.unwrap_or(since_boot);
     let fitness = if share > STOLEN_BAD {
         Bad
@@ -122,7 +124,7 @@ fn stolen(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
 }
 
 fn wakeups(_: &Machine, trials: &Trials) -> Option<Diagnosis> {
-    let noise = trials.noise?;
+    let noise = trials.noise.as_ref()?;
     let uneven = noise.work_mean_us / noise.work_min_us.max(1e-9) - 1.0;
     let fitness = match noise.wakeup_max_us {
         late if late > WAKEUP_BAD_US => Bad,
@@ -164,6 +166,22 @@ fn other_load(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
         _ => said
             .costs("workers and target share processors with these")
             .advise("see who: top -o %CPU; wait until the load is below a fifth of the processors"),
+    })
+}
+
+fn control_groups(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
+    let (limits, processors) = (machine.cgroups().limits(), machine.processors());
+    let costs = groups::costs(&limits);
+    let fitness = match groups::quota_is_low(&limits, processors) {
+        true => Bad,
+        false if costs.is_empty() => Good,
+        false => Note,
+    };
+    let found = groups::described(&limits, processors);
+    let said = Diagnosis::new("control groups", fitness, found);
+    Some(match fitness {
+        Good => said,
+        _ => said.costs(costs.join("; ")).advise(groups::ADVICE),
     })
 }
 
@@ -637,6 +655,27 @@ mod tests {
             "6.1",
         );
         check("dev/net/tun", None, "/dev/net/tun", Bad, "modprobe");
+        let quota = [
+            ("proc/self/cgroup", Some("0::/q")),
+            (
+                "proc/self/mountinfo",
+                Some("41 31 0:38 / /cg rw - cgroup2 cgroup2 rw"),
+            ),
+            ("cg/q/cpu.max", Some("20000 100000")),
+            ("cg/q/memory.max", Some("300000000")),
+            ("cg/q/memory.current", Some("100000000")),
+        ];
+        let found = check_all(&quota, &Trials::default());
+        let found = found
+            .iter()
+            .find(|one| one.check == "control groups")
+            .unwrap();
+        assert_eq!(found.fitness, Bad);
+        assert!(
+            found.found.contains("0.20 of 2 processors")
+                && found.advice.as_deref().unwrap().contains("cpu.max"),
+            "{found:#?}"
+        );
         check("proc/pressure/cpu", None, "pressure", Note, "psi=1");
         check("proc/self/schedstat", None, "schedstat", Note, "SCHED_INFO");
     }
@@ -651,6 +690,7 @@ mod tests {
             work_mean_us: 30.0,
             work_min_us: 20.0,
             samples: 30,
+            ..MachineNoise::default()
         };
         let trials = Trials {
             clock_ns: Some(900.0),

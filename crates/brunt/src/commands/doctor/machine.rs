@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use brunt_probe::limits::Cgroups;
+
 /// A machine's `/proc` and `/sys`.
 pub struct Machine {
     root: PathBuf,
@@ -12,6 +14,11 @@ impl Machine {
         Machine {
             root: root.to_path_buf(),
         }
+    }
+
+    /// The control groups of this program.
+    pub fn cgroups(&self) -> Cgroups {
+        Cgroups::at(&self.root)
     }
 
     /// A file's text without blanks around it; `None` when it cannot be read.

@@ -5,6 +5,7 @@
 //! The rule: nothing is changed, and nothing is judged that was not seen.
 
 mod checks;
+mod groups;
 mod machine;
 mod trial;
 

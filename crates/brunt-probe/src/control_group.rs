@@ -1,0 +1,83 @@
+//! The control groups of the process that runs the experiment: their limits, and how long they stopped it. From files
+//! of either version ([`Cgroups`](super::limits::Cgroups)).
+
+use std::time::Duration;
+
+use super::figures::{Malformed, Sink, Texts, named};
+use super::{Metric, Probe, headline, metric_of};
+
+pub struct ControlGroup;
+
+/// Where the hierarchies usually are; the source finds out where they really are.
+pub const FOLDER: &str = "/sys/fs/cgroup";
+
+/// A line of the text and the metric that it is.
+const GAUGES: [(&str, &str); 5] = [
+    ("memory_max", "memory_max_bytes"),
+    ("memory_left", "memory_left_bytes"),
+    ("oom_kills", "killed_tasks"),
+    ("pids_max", "allowed_tasks"),
+    ("pids", "existing_tasks"),
+];
+
+pub struct Reading {
+    throttled_nanos: Option<u64>,
+    cpu_milli: Option<u64>,
+    gauges: [Option<u64>; GAUGES.len()],
+}
+
+impl Probe for ControlGroup {
+    const NAME: &'static str = "cgroup";
+    const HELP: &'static str =
+        "limits of this process's control groups, and how long they stopped it";
+    const FILES: &'static [&'static str] = &[FOLDER];
+    const METRICS: &'static [Metric] = &[
+        headline(
+            "throttled_share",
+            "of the time the group stood still because its CPU quota was used up",
+        ),
+        headline(
+            "quota_cpus",
+            "processors' worth of time that the quota allows",
+        ),
+        metric_of("memory_max_bytes", "limit of memory"),
+        metric_of(
+            "memory_left_bytes",
+            "of it not in use, or in use by files' pages that can be dropped",
+        ),
+        metric_of(
+            "killed_tasks",
+            "processes of the group killed for want of memory, since it exists",
+        ),
+        metric_of("allowed_tasks", "limit of processes and threads"),
+        metric_of("existing_tasks", "processes and threads"),
+    ];
+    type Reading = Reading;
+
+    fn parse(texts: &Texts<'_>) -> Result<Reading, Malformed> {
+        let text = texts.get(0).unwrap_or_default();
+        let mut gauges = [None; GAUGES.len()];
+        for (gauge, (line, _)) in gauges.iter_mut().zip(GAUGES) {
+            *gauge = named(text, line)?;
+        }
+        Ok(Reading {
+            throttled_nanos: named(text, "throttled_nanos")?,
+            cpu_milli: named(text, "cpu_milli")?,
+            gauges,
+        })
+    }
+
+    fn figures(before: &Reading, now: &Reading, elapsed: Duration, sink: &mut Sink<'_>) {
+        if let Some(counters) = before.throttled_nanos.zip(now.throttled_nanos) {
+            sink.rate("throttled_share", counters, 1e-9, elapsed);
+        }
+        if let Some(milli) = now.cpu_milli {
+            sink.put("quota_cpus", milli as f64 / 1000.0);
+        }
+        for (gauge, (_, metric)) in now.gauges.iter().zip(GAUGES) {
+            if let Some(value) = gauge {
+                sink.put(metric, *value as f64);
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! How long the threads that make the load, and those of processes that serve it, were ready and waited for a processor:
+//! the second number of `schedstat` (Documentation/scheduler/sched-stats.rst). The noise meter uses it.
+//!
+//! The rule: threads end before a run is over, so they are looked at while it lasts; each is counted from the first
+//! look to the last one that found it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use brunt_core::Nanos;
+
+/// What the names of threads that make a load begin with.
+const WORKER: &str = "worker-";
+/// Threads beside the load, whose waits cost no request anything.
+const BESIDE: [&str; 4] = ["noise", "results", "prober", "tokio"];
+/// So many threads are looked at in one go, at most: each costs some microseconds.
+const LOOKS_MAX: usize = 32;
+const THREADS_MAX: usize = 4096;
+
+/// A thread.
+#[derive(Clone, Debug)]
+struct Thread {
+    is_worker: bool,
+    stat: PathBuf,
+    first: (Nanos, u64),
+    last: (Nanos, u64),
+}
+
+impl Thread {
+    fn share(&self) -> Option<f64> {
+        let nanos = self
+            .last
+            .0
+            .0
+            .checked_sub(self.first.0.0)
+            .filter(|nanos| *nanos > 0)?;
+        Some((self.last.1.saturating_sub(self.first.1) as f64 / nanos as f64).min(1.0))
+    }
+}
+
+/// The threads of a process, while a run lasts.
+#[derive(Default)]
+pub(super) struct ThreadWaits {
+    threads: BTreeMap<u32, Thread>,
+    /// `None` of a thread that is beside the load.
+    beside: Vec<u32>,
+    looks: usize,
+}
+
+impl ThreadWaits {
+    /// Looks at the threads of the folder `task`.
+    pub fn look(&mut self, task: &Path, now: Nanos) {
+        // With many threads only every so many looks is one.
+        let every = self.threads.len() / LOOKS_MAX + 1;
+        self.looks += 1;
+        if !(self.looks - 1).is_multiple_of(every) {
+            return;
+        }
+        let Ok(entries) = fs::read_dir(task) else {
+            return;
+        };
+        for entry in entries.take(THREADS_MAX).flatten() {
+            let name = entry.file_name();
+            let Some(tid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                continue;
+            };
+            if self.beside.contains(&tid) {
+                continue;
+            }
+            if !self.threads.contains_key(&tid) {
+                let comm = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+                if BESIDE.iter().any(|name| comm.starts_with(name)) {
+                    self.beside.push(tid);
+                    continue;
+                }
+                let stat = entry.path().join("schedstat");
+                let Some(waited) = waited(&stat) else {
+                    continue;
+                };
+                let is_worker = comm.starts_with(WORKER);
+                let (first, last) = ((now, waited), (now, waited));
+                self.threads.insert(
+                    tid,
+                    Thread {
+                        is_worker,
+                        stat,
+                        first,
+                        last,
+                    },
+                );
+            } else if let Some(thread) = self.threads.get_mut(&tid)
+                && let Some(waited) = waited(&thread.stat)
+            {
+                thread.last = (now, waited);
+            }
+        }
+    }
+
+    /// The share of their time that they waited: the mean of the load's workers, or where there are none by that name,
+    /// of the thread that waited most. `None` where the kernel does not say.
+    pub fn share(&self) -> Option<f64> {
+        let shares = |workers: bool| {
+            let threads = self
+                .threads
+                .values()
+                .filter(move |thread| thread.is_worker == workers);
+            threads.filter_map(Thread::share)
+        };
+        let workers = shares(true).count();
+        match workers {
+            0 => shares(false).reduce(f64::max),
+            count => Some(shares(true).sum::<f64>() / count as f64),
+        }
+    }
+}
+
+/// Nanoseconds that a thread was ready and waited.
+fn waited(stat: &Path) -> Option<u64> {
+    fs::read_to_string(stat)
+        .ok()?
+        .split_ascii_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(task: &Path, tid: u32, comm: &str, waited: u64) {
+        let folder = task.join(tid.to_string());
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("comm"), format!("{comm}\n")).unwrap();
+        fs::write(folder.join("schedstat"), format!("77 {waited} 3\n")).unwrap();
+    }
+
+    /// Workers count, by their mean and up to the last look that found them; without any, the thread that waited most.
+    #[test]
+    fn waits_are_those_of_the_workers() {
+        let folder = tempfile::tempdir().unwrap();
+        let task = folder.path();
+        let mut waits = ThreadWaits::default();
+        assert_eq!(waits.share(), None);
+        for (tid, comm) in [(1, "brunt"), (2, "noise"), (3, "worker-0"), (4, "worker-1")] {
+            write(task, tid, comm, 1000);
+        }
+        waits.look(task, Nanos(10_000));
+        for (tid, comm, waited) in [
+            (1, "brunt", 9000),
+            (2, "noise", 90_000),
+            (3, "worker-0", 2000),
+            (4, "worker-1", 4000),
+        ] {
+            write(task, tid, comm, waited);
+        }
+        waits.look(task, Nanos(20_000));
+        fs::remove_dir_all(task.join("3")).unwrap();
+        waits.look(task, Nanos(30_000));
+        assert_eq!(waits.share(), Some((0.1 + 0.15) / 2.0));
+        let mut others = ThreadWaits::default();
+        fs::remove_dir_all(task.join("4")).unwrap();
+        others.look(task, Nanos(10_000));
+        write(task, 1, "brunt", 14_000);
+        others.look(task, Nanos(20_000));
+        assert_eq!(others.share(), Some(0.5));
+    }
+}

@@ -1,0 +1,64 @@
+//! What control groups allow this program, in words: a quota of processor time, memory, processes, a set of processors.
+
+use brunt_core::Size;
+use brunt_probe::limits::CgroupLimits;
+
+/// Less memory than this is left: buffers, page cache and results need as much.
+const MEMORY_LEFT_NOTE: u64 = 1 << 30;
+/// A group that was throttled in the past will be again.
+pub const ADVICE: &str = "raise the limits (cpu.max, memory.max and pids.max; in version 1 cpu.cfs_quota_us, \
+     memory.limit_in_bytes), or run it outside of that control group";
+/// Fewer threads than this are left.
+const PIDS_LEFT_NOTE: u64 = 256;
+
+/// Whether the quota is less than a machine of so many processors has.
+pub fn quota_is_low(limits: &CgroupLimits, processors: usize) -> bool {
+    limits.cpus.is_some_and(|cpus| cpus < processors as f64)
+}
+
+/// The limits in words.
+pub fn described(limits: &CgroupLimits, processors: usize) -> String {
+    let mut parts = Vec::new();
+    if let Some(cpus) = limits.cpus {
+        let throttled = limits.throttled_periods.unwrap_or(0);
+        parts.push(format!(
+            "a CPU quota of {cpus:.2} of {processors} processors, used up {throttled} times"
+        ));
+    }
+    if let (Some(max), Some(left)) = (limits.memory_max, limits.memory_left) {
+        parts.push(format!("{} of memory, {} left", Size(max), Size(left)));
+    }
+    if let (Some(max), Some(now)) = (limits.pids_max, limits.pids) {
+        parts.push(format!("{max} processes and threads, {now} now"));
+    }
+    if let Some(kills) = limits.oom_kills.filter(|kills| *kills > 0) {
+        parts.push(format!("{kills} processes killed for want of memory"));
+    }
+    if let Some(set) = &limits.cpuset {
+        parts.push(format!("processors {set}"));
+    }
+    match parts.is_empty() {
+        true => "no limits".into(),
+        false => parts.join("; "),
+    }
+}
+
+/// What they cost a measurement; empty where nothing is short.
+pub fn costs(limits: &CgroupLimits) -> Vec<&'static str> {
+    let mut costs = Vec::new();
+    if limits.cpus.is_some() {
+        costs.push("when the quota is used up everything here stops until the next period, and response times grow by it");
+    }
+    if limits
+        .memory_left
+        .is_some_and(|left| left < MEMORY_LEFT_NOTE)
+        || limits.oom_kills.is_some_and(|kills| kills > 0)
+    {
+        costs.push("the kernel kills processes that need more memory than that");
+    }
+    let pids_left = limits.pids_max.zip(limits.pids);
+    if pids_left.is_some_and(|(max, now)| max.saturating_sub(now) < PIDS_LEFT_NOTE) {
+        costs.push("experiments with many workers cannot start all of their threads");
+    }
+    costs
+}
