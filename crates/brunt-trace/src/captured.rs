@@ -445,7 +445,13 @@ mod tests {
         let table =
             |table| TableWriter::create(folder.path(), table, WriterOptions::default()).unwrap();
         let (mut operations, mut commands) = (table(&CAPTURED), table(&COMMANDS));
-        for (id, cdb, blocks) in [(0, "9300", 16), (1, "4108", 8), (2, "9301", 0)] {
+        for (id, cdb, blocks, status) in [
+            (0, "9300", 16, Some(0)),
+            (1, "4108", 8, Some(0)),
+            (2, "9301", 0, Some(0)),
+            (3, "9300", 16, Some(2)),
+            (4, "9300", 16, None),
+        ] {
             let row = operations
                 .rows()
                 .row()
@@ -454,9 +460,10 @@ mod tests {
                 .int(1000 + id);
             let row = row
                 .int_or_null(Some(50))
+                .int_or_null(status)
                 .int_or_null(Some(0))
                 .int_or_null(Some(7));
-            row.null().null().null().end();
+            row.null().null().null().int(0).end();
             let row = commands
                 .rows()
                 .row()
@@ -482,7 +489,10 @@ mod tests {
             requests,
             [(TraceOp::Write, 4096, 8192), (TraceOp::Unmap, 4096, 4096)]
         );
-        assert_eq!((reader.ledger().repeated, reader.ledger().damaged), (1, 1));
+        let ledger = reader.ledger();
+        assert_eq!((ledger.repeated, ledger.damaged), (1, 1));
+        let left_out = (ledger.left_out.failed, ledger.left_out.status_unseen);
+        assert_eq!(left_out, (1, 1), "none of those that failed goes out again");
     }
 
     #[test]

@@ -27,10 +27,45 @@ pub struct ColumnMap {
     pub op: Option<u8>,
     /// The device.
     pub tenant: Option<u8>,
-    /// Between columns.
+    /// Bytes of one unit of [`ColumnMap::object`]; `None`: a block of `--block`.
+    pub object_unit: Option<u32>,
+    /// Bytes of one unit of [`ColumnMap::size`].
+    pub size_unit: u32,
+    /// The words for reads and for writes, where they are not those that are known.
+    pub op_words: [Option<OpWord>; 2],
+    /// Between columns; a blank stands for any number of blanks and tabs.
     pub delimiter: u8,
     /// Whether the first line names the columns; `None`: it does if its object is no number.
     pub header: Option<bool>,
+}
+
+/// A word for an operation in a table, in lower case and filled up with zeroes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpWord([u8; OP_WORD_BYTES]);
+
+const OP_WORD_BYTES: usize = 12;
+
+impl OpWord {
+    fn parse(key: &'static str, value: &str) -> Result<OpWord, ColumnsError> {
+        let mut word = [0; OP_WORD_BYTES];
+        let bytes = value.as_bytes();
+        if bytes.is_empty() || bytes.len() > OP_WORD_BYTES || !value.is_ascii() {
+            return Err(wrong(key, value, "a word of at most 12 letters and digits"));
+        }
+        word[..bytes.len()].copy_from_slice(&value.to_ascii_lowercase().into_bytes());
+        Ok(OpWord(word))
+    }
+
+    fn as_str(&self) -> &str {
+        let end = self.0.iter().position(|byte| *byte == 0);
+        std::str::from_utf8(&self.0[..end.unwrap_or(OP_WORD_BYTES)])
+            .expect("it was parsed from ASCII")
+    }
+
+    /// Whether a field is this word, in either case.
+    pub fn is(&self, field: &[u8]) -> bool {
+        self.as_str().as_bytes().eq_ignore_ascii_case(field)
+    }
 }
 
 /// Why a text maps no columns.
@@ -42,7 +77,7 @@ pub enum ColumnsError {
     /// A key that does not exist.
     #[error(
         "'{0}' is not known; known are time-col, obj-id-col, obj-size-col, op-col, tenant-col, delimiter, has-header, \
-         obj-id-is-num, time-unit"
+         obj-id-is-num, time-unit, obj-id-unit, obj-size-unit, op-read, op-write"
     )]
     UnknownKey(String),
     /// A value that the key does not take.
@@ -75,6 +110,9 @@ impl ColumnMap {
         size: Some(3),
         op: Some(2),
         tenant: None,
+        object_unit: None,
+        size_unit: 1,
+        op_words: [None; 2],
         delimiter: b',',
         header: None,
     };
@@ -153,8 +191,20 @@ impl fmt::Display for ColumnMap {
             .iter()
             .find(|(_, unit_ns)| *unit_ns == self.time_unit_ns);
         unit.map_or(Ok(()), |(name, _)| write!(f, ", time-unit={name}"))?;
+        if let Some(unit) = self.object_unit {
+            write!(f, ", obj-id-unit={unit}")?;
+        }
+        if self.size_unit != 1 {
+            write!(f, ", obj-size-unit={}", self.size_unit)?;
+        }
+        for (key, word) in ["op-read", "op-write"].iter().zip(&self.op_words) {
+            if let Some(word) = word {
+                write!(f, ", {key}={}", word.as_str())?;
+            }
+        }
         match self.delimiter {
             b'\t' => f.write_str(", delimiter=tab")?,
+            b' ' => f.write_str(", delimiter=blanks")?,
             b',' => {}
             other => write!(f, ", delimiter={}", char::from(other))?,
         }
@@ -179,6 +229,9 @@ struct Found {
     delimiter: Option<u8>,
     header: Option<bool>,
     is_number: Option<bool>,
+    object_unit: Option<u32>,
+    size_unit: Option<u32>,
+    op_words: [Option<OpWord>; 2],
 }
 
 /// In the order of [`Found::columns`].
@@ -206,11 +259,12 @@ impl Found {
                 let byte = match value {
                     "comma" => b',',
                     "\\t" | "tab" => b'\t',
+                    "blank" | "blanks" => b' ',
                     _ => match value.as_bytes() {
                         [byte] if byte.is_ascii_punctuation() && !matches!(byte, b'.' | b'-') => {
                             *byte
                         }
-                        _ => return Err(wrong("delimiter", value, "one of , ; | : or \\t")),
+                        _ => return Err(wrong("delimiter", value, "one of , ; | : \\t or blanks")),
                     },
                 };
                 once(&mut self.delimiter, byte, "delimiter")
@@ -236,6 +290,24 @@ impl Found {
                     unit.ok_or_else(|| wrong("time-unit", value, "s, ms, us or ns"))?;
                 once(&mut self.unit, *unit_ns, "time-unit")
             }
+            "obj-id-unit" => once(
+                &mut self.object_unit,
+                bytes_of("obj-id-unit", value)?,
+                "obj-id-unit",
+            ),
+            "obj-size-unit" => once(
+                &mut self.size_unit,
+                bytes_of("obj-size-unit", value)?,
+                "obj-size-unit",
+            ),
+            "op-read" => {
+                let word = OpWord::parse("op-read", value)?;
+                once(&mut self.op_words[0], word, "op-read")
+            }
+            "op-write" => {
+                let word = OpWord::parse("op-write", value)?;
+                once(&mut self.op_words[1], word, "op-write")
+            }
             _ => Err(ColumnsError::UnknownKey(key.into())),
         }
     }
@@ -256,10 +328,25 @@ impl Found {
             size,
             op,
             tenant,
+            object_unit: self.object_unit,
+            size_unit: self.size_unit.unwrap_or(1),
+            op_words: self.op_words,
             delimiter: self.delimiter.unwrap_or(b','),
             header: self.header,
         })
     }
+}
+
+/// The bytes of a unit.
+fn bytes_of(key: &'static str, value: &str) -> Result<u32, ColumnsError> {
+    match value {
+        "byte" | "bytes" => return Ok(1),
+        "sector" | "sectors" => return Ok(512),
+        "kib" | "KiB" => return Ok(1024),
+        _ => {}
+    }
+    let bytes = value.parse().ok().filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| wrong(key, value, "bytes, sectors, KiB or a number of bytes"))
 }
 
 fn once<T>(place: &mut Option<T>, value: T, key: &'static str) -> Result<(), ColumnsError> {
@@ -321,6 +408,24 @@ mod tests {
                 object: 0,
                 delimiter: b'\t',
                 time_unit_ns: 1000,
+                ..plain
+            }),
+        );
+        check(
+            "obj-id-col=3,time-col=1,obj-size-col=4,op-col=5,delimiter=blanks,obj-id-unit=bytes,obj-size-unit=sectors,\
+             op-read=LOAD,op-write=0",
+            Ok(ColumnMap {
+                time: Some(0),
+                object: 2,
+                size: Some(3),
+                op: Some(4),
+                delimiter: b' ',
+                object_unit: Some(1),
+                size_unit: 512,
+                op_words: [
+                    Some(OpWord::parse("", "load").unwrap()),
+                    Some(OpWord::parse("", "0").unwrap()),
+                ],
                 ..plain
             }),
         );

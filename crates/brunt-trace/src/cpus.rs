@@ -1,7 +1,8 @@
 //! blktrace writes a file for each CPU; together they are one trace. Here they are read as one file of all events in the
 //! order of their times. Used by [`crate::reader`].
 //!
-//! The rule: each CPU's events keep their order; of two with the same time, that of the lower CPU comes first.
+//! The rule: each CPU's events keep their order; of two with the same time, that of the lower CPU comes first. Files are merged
+//! event by event: what is damaged in one costs no event of another.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,12 +19,12 @@ const BUFFER_BYTES: usize = 256 << 10;
 const INFIX: &str = ".blktrace.";
 
 /// The files of all CPUs of a trace, given one of them, or what is before their infix; empty where there are none.
-pub(crate) fn files_of(path: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn files_of(path: &Path) -> io::Result<Vec<CpuFile>> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
         return Ok(Vec::new());
     };
     let stem = match name.rfind(INFIX) {
-        Some(at) if is_number(&name[at + INFIX.len()..]) => &name[..at],
+        Some(at) if cpu_of(&name[at + INFIX.len()..]).is_some() => &name[..at],
         _ if path.exists() => return Ok(Vec::new()),
         _ => name,
     };
@@ -41,15 +42,59 @@ pub(crate) fn files_of(path: &Path) -> io::Result<Vec<PathBuf>> {
         let number = file
             .to_str()
             .and_then(|file| file.strip_prefix(stem)?.strip_prefix(INFIX));
-        if let Some(cpu) = number
-            .filter(|number| is_number(number))
-            .and_then(|number| number.parse::<u32>().ok())
-        {
-            found.push((cpu, entry.path()));
+        if let Some(cpu) = number.and_then(cpu_of) {
+            found.push(CpuFile {
+                cpu,
+                path: entry.path(),
+            });
         }
     }
-    found.sort_unstable();
-    Ok(found.into_iter().map(|(_, path)| path).collect())
+    found.sort_unstable_by(|one, other| (one.cpu, &one.path).cmp(&(other.cpu, &other.path)));
+    // The same file may be there packed and unpacked.
+    found.dedup_by_key(|file| file.cpu);
+    Ok(found)
+}
+
+/// A CPU's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CpuFile {
+    pub cpu: u32,
+    pub path: PathBuf,
+}
+
+/// Says which CPUs have no file though one with a higher number has one.
+pub(crate) fn gaps(files: &[CpuFile]) -> Option<String> {
+    const NAMED_MAX: usize = 8;
+    let last = files.last()?.cpu;
+    let missing: Vec<String> = (0..last)
+        .filter(|cpu| files.binary_search_by_key(cpu, |file| file.cpu).is_err())
+        .take(NAMED_MAX + 1)
+        .map(|cpu| cpu.to_string())
+        .collect();
+    let named = missing.get(..NAMED_MAX).unwrap_or(&missing).join(", ");
+    let more = if missing.len() > NAMED_MAX {
+        ", …"
+    } else {
+        ""
+    };
+    (!missing.is_empty()).then(|| {
+        format!("CPUs {named}{more} have no file, and the last one is CPU {last}: their requests are missing")
+    })
+}
+
+/// The number of a CPU, which may be followed by how its file is packed.
+fn cpu_of(text: &str) -> Option<u32> {
+    let number = text
+        .split_once('.')
+        .map_or(text, |(number, packed)| match packed {
+            "gz" | "zst" | "xz" | "bz2" | "lz4" => number,
+            _ => text,
+        });
+    if is_number(number) {
+        number.parse().ok()
+    } else {
+        None
+    }
 }
 
 fn is_number(text: &str) -> bool {
@@ -90,7 +135,14 @@ impl Cpu {
                     self.fill()?;
                     continue;
                 }
-                EventAt::Cut | EventAt::Garbage => garbage(rest, self.ended),
+                EventAt::Cut | EventAt::Garbage => {
+                    // What is no event of this CPU must not swallow the next one of another: a byte stands for it that
+                    // begins none.
+                    let len = garbage(rest, self.ended);
+                    self.used += len - 1;
+                    self.buffer[self.used] = 0;
+                    1
+                }
             };
             return Ok(Some(self.last_ns));
         }
@@ -111,10 +163,10 @@ impl Cpu {
 
 impl MergedCpus {
     /// Opens the files, in the order of their CPUs.
-    pub fn open(paths: &[PathBuf]) -> io::Result<MergedCpus> {
+    pub fn open(files: &[CpuFile]) -> io::Result<MergedCpus> {
         let mut inputs: Vec<Box<dyn Read + Send>> = Vec::new();
-        for path in paths {
-            inputs.push(brunt_unpack::unpacked(Box::new(File::open(path)?))?);
+        for file in files {
+            inputs.push(brunt_unpack::unpacked(Box::new(File::open(&file.path)?))?);
         }
         MergedCpus::of(inputs)
     }
@@ -199,7 +251,6 @@ mod tests {
         damaged.extend(b"what is this?");
         damaged.extend(cpu(&[9]));
         let all = merged(&[cpu(&[1, 4, 10]), damaged.clone(), Vec::new()]);
-        assert_eq!(all.len(), cpu(&[1, 4, 10]).len() + damaged.len());
         let (requests, _, damaged) = read(&blktrace::FORMAT, &all);
         let times: Vec<u64> = requests.iter().map(|request| request.time_ns).collect();
         assert_eq!(
@@ -215,6 +266,46 @@ mod tests {
         let (requests, _, damaged) =
             read(&blktrace::FORMAT, &merged(&[cpu(&long(0)), cpu(&long(1))]));
         assert!(damaged.is_empty() && requests.iter().map(|request| request.time_ns).eq(0..20_000));
+    }
+
+    /// Wherever a CPU's file is cut, all whole events are read, its own and those of the others.
+    #[test]
+    fn a_file_that_is_cut_costs_no_event_of_another() {
+        let times = |first: u64| (0..30).map(|index| first + 3 * index).collect::<Vec<_>>();
+        let files = [cpu(&times(0)), cpu(&times(1)), cpu(&times(2))];
+        let event = files[0].len() / 30;
+        for cut in 0..files[0].len() {
+            let merged = merged(&[files[0][..cut].to_vec(), files[1].clone(), files[2].clone()]);
+            let (requests, _, damaged) = read(&blktrace::FORMAT, &merged);
+            assert_eq!(requests.len(), 60 + cut / event, "cut at {cut}");
+            assert_eq!(damaged.len(), usize::from(cut % event != 0), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn packed_files_and_gaps_between_cpus_are_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        io::Write::write_all(&mut gzip, &cpu(&[2])).unwrap();
+        for (name, bytes) in [
+            ("x.blktrace.0", cpu(&[1])),
+            ("x.blktrace.2.gz", gzip.finish().unwrap()),
+            ("x.blktrace.5.gzz", Vec::new()),
+        ] {
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        let files = files_of(&folder.path().join("x.blktrace.2.gz")).unwrap();
+        let cpus: Vec<u32> = files.iter().map(|file| file.cpu).collect();
+        assert_eq!(cpus, [0, 2]);
+        assert_eq!(
+            gaps(&files).as_deref(),
+            Some("CPUs 1 have no file, and the last one is CPU 2: their requests are missing")
+        );
+        assert_eq!(gaps(&files[..1]), None);
+        let mut all = Vec::new();
+        let mut merged = MergedCpus::open(&files).unwrap();
+        merged.read_to_end(&mut all).unwrap();
+        assert_eq!(read(&blktrace::FORMAT, &all).0.len(), 2);
     }
 
     #[test]
@@ -233,7 +324,7 @@ mod tests {
             let files = files_of(&folder.path().join(name)).unwrap();
             files
                 .iter()
-                .map(|path| path.file_name().unwrap().to_str().unwrap().to_string())
+                .map(|file| file.path.file_name().unwrap().to_str().unwrap().to_string())
                 .collect::<Vec<_>>()
         };
         let all = ["sda.blktrace.0", "sda.blktrace.1", "sda.blktrace.10"];

@@ -2,9 +2,31 @@
 //!
 //! The rule: each says which file, and the kind says what can be done.
 
+use std::fmt;
 use std::io;
 
 use brunt_lake::LakeError;
+
+/// The format that most of the beginning of a file fits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closest {
+    /// Its name.
+    pub format: &'static str,
+    /// Rows that fit.
+    pub rows: u64,
+    /// The first row that does not, from 1.
+    pub row: u64,
+}
+
+impl fmt::Display for Closest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Closest { format, rows, row } = self;
+        write!(
+            f,
+            "; closest is {format}: {rows} rows of its beginning fit, and row {row} does not"
+        )
+    }
+}
 
 /// Why a trace cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -29,10 +51,34 @@ pub enum TraceError {
     #[error(transparent)]
     Lake(#[from] LakeError),
     /// No format fits.
-    #[error("{path} is not in a supported block trace format")]
+    #[error("{path} is not in a supported block trace format{}", closest.as_ref().map_or_else(String::new, Closest::to_string))]
     UnknownFormat {
         /// The file.
         path: String,
+        /// The format that most of it fits, if any does.
+        closest: Option<Closest>,
+    },
+    /// A format fits, but what comes out is unlikely to be what was meant.
+    #[error(
+        "{path} fits {format}, but {backwards_percent} % of its rows would go back in time: it is probably something else"
+    )]
+    Doubtful {
+        /// The file.
+        path: String,
+        /// The format's name.
+        format: &'static str,
+        /// Rows with a time before that of the row before, in percent.
+        backwards_percent: u32,
+    },
+    /// No file of an archive fits.
+    #[error("no file in the {archive} archive {path} is a supported block trace: {files}")]
+    NoTraceInArchive {
+        /// The archive.
+        path: String,
+        /// Its kind.
+        archive: &'static str,
+        /// The files in it.
+        files: String,
     },
     /// Several formats fit.
     #[error("{path} may be {}", candidates.join(" or "))]
@@ -57,6 +103,12 @@ pub enum TraceError {
         path: String,
         /// Its format.
         format: &'static str,
+    },
+    /// A packed file is cut or damaged, and nothing was to be skipped.
+    #[error("{path} cannot be unpacked to its end")]
+    Cut {
+        /// The file.
+        path: String,
     },
     /// A row cannot be read, and none was to be skipped.
     #[error("{path}: row {row} cannot be read as {format}")]

@@ -147,6 +147,15 @@ pub struct EventCounts {
     pub others: u64,
 }
 
+impl EventCounts {
+    /// Adds those of another part.
+    pub fn add(&mut self, other: EventCounts) {
+        self.merges += other.merges;
+        self.splits += other.splits;
+        self.others += other.others;
+    }
+}
+
 /// Reads a file, a piece after another.
 pub trait Decode {
     /// Reads the whole rows of `bytes`, and says how many bytes that were. `last`: the file ends here, and what is left
@@ -163,5 +172,10 @@ pub trait Decode {
     /// What other events there were so far; none for formats that have only requests.
     fn events(&self) -> Option<EventCounts> {
         None
+    }
+
+    /// Its rows are in the order in which requests were answered.
+    fn by_completion(&self) -> bool {
+        false
     }
 }

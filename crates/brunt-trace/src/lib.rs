@@ -7,6 +7,7 @@
 //! not grow with the length of a trace.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod captured;
 mod columns;
 mod cpus;
@@ -33,6 +34,7 @@ mod spread;
 mod stream;
 mod table;
 mod tables;
+mod text;
 mod transform;
 mod write;
 

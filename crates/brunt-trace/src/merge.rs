@@ -126,6 +126,16 @@ impl RequestSource for MergedTraces {
             .sum()
     }
 
+    fn cut_files(&self) -> u64 {
+        let cut = self.traces.iter().map(|trace| trace.reader.ledger());
+        cut.map(|ledger| ledger.cut_files).sum()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let notes = self.traces.iter().map(|trace| trace.reader.notes());
+        notes.flatten().collect()
+    }
+
     fn left_out(&self) -> LeftOutTransfers {
         let mut all = LeftOutTransfers::default();
         for trace in &self.traces {
@@ -153,9 +163,7 @@ impl RequestSource for MergedTraces {
             .filter_map(|trace| trace.reader.ledger().events)
         {
             let sum = all.get_or_insert_default();
-            sum.merges += counts.merges;
-            sum.splits += counts.splits;
-            sum.others += counts.others;
+            sum.add(counts);
         }
         all
     }

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use brunt_core::LeftOutTransfers;
 use serde::Serialize;
 
-use crate::cpus::{MergedCpus, files_of};
+use crate::archive;
+use crate::cpus::{MergedCpus, files_of, gaps};
 use crate::error::TraceError;
 use crate::format::{DamagedRow, EventCounts, Format, FormatOptions};
 use crate::merge::MergedTraces;
 use crate::record::{BlockRequest, Devices};
 use crate::sort::{SORT_WINDOW, Sorter};
-use crate::stream::{FileStream, RequestSource};
+use crate::stream::RequestSource;
 use crate::tables::{TableSource, table_in};
 
 /// How a trace is to be read.
@@ -48,6 +49,8 @@ pub struct RowLedger {
     pub out_of_order: u64,
     /// Writes that stand for commands which write one block again and again (WRITE SAME, zeroes): with all of these blocks.
     pub repeated: u64,
+    /// Files that end within their packed data: what comes after that is not known.
+    pub cut_files: u64,
     /// Requests of a captured trace that are left out since they moved nothing: they failed, or their success was not seen.
     pub left_out: LeftOutTransfers,
     /// Other events than requests, for formats that have them.
@@ -68,10 +71,11 @@ pub struct TraceReader {
     ledger: RowLedger,
     last_ns: u64,
     sorter: Option<Sorter>,
+    notes: Vec<String>,
 }
 
 impl TraceReader {
-    /// Opens a trace, plain or packed, told by its first bytes; `-` is standard input. One of blktrace's files, or the
+    /// Opens a trace, plain or packed, told by its first bytes, or an archive of traces; `-` is standard input. One of blktrace's files, or the
     /// name before `.blktrace.`, stands for the files of all CPUs; a folder for
     /// the table in it: `block_requests`, `requests` of a result, or `operations` of a captured trace, the last two sorted by their times. Without a format it is found out. `strict`: the first row that cannot be read is an error.
     ///
@@ -106,6 +110,7 @@ impl TraceReader {
             let source = TableSource::open(path, format)?;
             return Ok(TraceReader::of(name, Box::new(source), options));
         }
+        let mut notes = Vec::new();
         let input: Box<dyn Read + Send> = if name == "-" {
             Box::new(io::stdin())
         } else {
@@ -113,11 +118,14 @@ impl TraceReader {
             if cpus.is_empty() {
                 Box::new(File::open(path).map_err(io)?)
             } else {
+                notes.extend(gaps(&cpus));
                 Box::new(MergedCpus::open(&cpus).map_err(io)?)
             }
         };
-        let source = FileStream::open(name.clone(), input, options.format, &options.options)?;
-        Ok(TraceReader::of(name, Box::new(source), options))
+        let source = archive::open(name.clone(), input, options.format, &options.options)?;
+        let mut reader = TraceReader::of(name, source, options);
+        reader.notes = notes;
+        Ok(reader)
     }
 
     /// Several traces as one, in the order of their times; devices of the same name are the same device.
@@ -173,8 +181,8 @@ impl TraceReader {
         input: Box<dyn Read + Send>,
         options: &ReadOptions,
     ) -> Result<TraceReader, TraceError> {
-        let source = FileStream::open(path.clone(), input, options.format, &options.options)?;
-        Ok(TraceReader::of(path, Box::new(source), options))
+        let source = archive::open(path.clone(), input, options.format, &options.options)?;
+        Ok(TraceReader::of(path, source, options))
     }
 
     fn of(path: String, source: Box<dyn RequestSource>, options: &ReadOptions) -> TraceReader {
@@ -189,6 +197,7 @@ impl TraceReader {
             ledger: RowLedger::default(),
             last_ns: 0,
             sorter: sorted.then(|| Sorter::new(SORT_WINDOW)),
+            notes: Vec::new(),
         }
     }
 
@@ -202,6 +211,11 @@ impl TraceReader {
         self.source.formats()
     }
 
+    /// What else is to be known of how it was read, in sentences.
+    pub fn notes(&self) -> Vec<String> {
+        [self.notes.clone(), self.source.notes()].concat()
+    }
+
     /// The devices so far.
     pub fn devices(&self) -> &Devices {
         &self.devices
@@ -213,6 +227,7 @@ impl TraceReader {
         RowLedger {
             events,
             repeated,
+            cut_files: self.source.cut_files(),
             left_out: self.source.left_out(),
             details_dropped: self.source.details_dropped(),
             ..self.ledger
@@ -240,6 +255,10 @@ impl TraceReader {
                 self.ledger.out_of_order = sorter.sort(&mut self.requests, !more);
             }
             if !more && self.requests.is_empty() {
+                if self.strict && self.source.cut_files() > 0 {
+                    let path = self.path.clone();
+                    return Err(TraceError::Cut { path });
+                }
                 return Ok(None);
             }
         }
@@ -357,6 +376,7 @@ mod tests {
             backwards: 1,
             out_of_order: 1,
             repeated: 0,
+            cut_files: 0,
             left_out: LeftOutTransfers::default(),
             events: None,
             details_dropped: 0,
@@ -452,13 +472,80 @@ mod tests {
                 .requests,
             2
         );
-        let cut = flate2_cut();
-        assert!(matches!(open(cut, false), Err(TraceError::Io { .. })));
+        match open(flate2_cut(), false) {
+            Err(error) => assert!(matches!(error, TraceError::Io { .. })),
+            Ok(reader) => assert_eq!(all(reader).1.cut_files, 1),
+        }
         let ambiguous = TraceError::Ambiguous {
             path: "x".into(),
             candidates: vec!["spc", "msr"],
         };
         assert_eq!(ambiguous.to_string(), "x may be spc or msr");
+    }
+
+    /// What is before the cut is read, and that there was more is known; strictly, it is an error.
+    #[test]
+    fn a_packed_file_that_is_cut_is_read_up_to_there() {
+        let rows = format_named("spc").unwrap().example.repeat(20_000);
+        let whole = all(open(rows.clone(), true).unwrap()).1.requests;
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gzip.write_all(&rows).unwrap();
+        let packed = gzip.finish().unwrap();
+        let cut = packed[..packed.len() / 2].to_vec();
+        let reader = open(cut.clone(), false).unwrap();
+        assert!(reader.notes().is_empty());
+        let (requests, ledger) = all(reader);
+        assert!(requests.len() as u64 > whole / 3 && (requests.len() as u64) < whole);
+        assert_eq!(ledger.cut_files, 1);
+        let mut strict = open(cut, true).unwrap();
+        let error = loop {
+            match strict.next_requests() {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("a cut file ends without an error"),
+                Err(error) => break error,
+            }
+        };
+        // The last row may be cut, too.
+        assert!(matches!(
+            error,
+            TraceError::Cut { .. } | TraceError::Damaged { .. }
+        ));
+    }
+
+    /// As publishers ship them: the traces of an archive are read one after another, other files are named.
+    #[test]
+    fn archives_of_traces_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let rows = format_named("alibaba").unwrap().example;
+        std::fs::write(folder.path().join("a.csv"), rows.repeat(10)).unwrap();
+        std::fs::write(folder.path().join("b.csv"), rows.repeat(20)).unwrap();
+        std::fs::write(folder.path().join("README"), "see the paper\n").unwrap();
+        let out = std::process::Command::new("sh")
+            .args([
+                "-c",
+                "gzip -k b.csv && tar czf x a.csv README b.csv.gz && tar cf none README",
+            ])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{out:?}");
+        let mut reader = TraceReader::open(&folder.path().join("x"), None, true).unwrap();
+        let mut requests = 0;
+        while let Some(more) = reader.next_requests().unwrap() {
+            requests += more.len();
+        }
+        assert_eq!((requests, reader.devices().names().len()), (60, 2));
+        assert_eq!(
+            reader.notes(),
+            [
+                "2 files of the tar archive, one after another",
+                "not traces, passed over: README"
+            ]
+        );
+        assert!(matches!(
+            TraceReader::open(&folder.path().join("none"), None, true).err(),
+            Some(TraceError::NoTraceInArchive { .. })
+        ));
     }
 
     fn flate2_cut() -> Vec<u8> {

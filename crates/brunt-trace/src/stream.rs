@@ -4,7 +4,7 @@
 //!
 //! The rule: what is held in memory is one piece, however long the file is.
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use brunt_core::LeftOutTransfers;
 
@@ -12,6 +12,7 @@ use crate::error::TraceError;
 use crate::format::{DamagedRow, Decode, EventCounts, Format, FormatOptions, Unstated};
 use crate::record::{BlockRequest, Devices};
 use crate::table::{Candidates, HEAD_BYTES, detect, format_named};
+use crate::text::as_utf8;
 
 /// Bytes that are unpacked and read at a time: they stay in a core's L2 cache.
 pub(crate) const PIECE_BYTES: usize = 128 << 10;
@@ -50,6 +51,16 @@ pub(crate) trait RequestSource: Send {
         LeftOutTransfers::default()
     }
 
+    /// Files that could not be unpacked to their end.
+    fn cut_files(&self) -> u64 {
+        0
+    }
+
+    /// What else is to be known of how they were read, in sentences.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Commands whose details found no room until their requests came.
     fn details_dropped(&self) -> u64 {
         0
@@ -75,6 +86,8 @@ pub(crate) struct FileStream {
     /// The file ends with the piece; all of it is decoded.
     ended: bool,
     finished: bool,
+    /// Why the rest of the file could not be unpacked.
+    cut: Option<io::Error>,
 }
 
 impl FileStream {
@@ -89,19 +102,30 @@ impl FileStream {
             path: path.clone(),
             source,
         };
-        let mut input = brunt_unpack::unpacked(input).map_err(io)?;
+        let mut input = as_utf8(input).map_err(io)?;
         let mut piece = Vec::with_capacity(PIECE_BYTES);
-        (&mut input)
-            .take(HEAD_BYTES as u64)
-            .read_to_end(&mut piece)
-            .map_err(io)?;
+        let read = (&mut input).take(HEAD_BYTES as u64).read_to_end(&mut piece);
+        let cut = cut_of(read, &piece).map_err(io)?;
         let format = match format {
             Some(format) => format,
             None => match detect(&piece, piece.len() < HEAD_BYTES) {
                 Candidates::One(name) => {
                     format_named(name).expect("detected by its line in the table")
                 }
-                Candidates::None => return Err(TraceError::UnknownFormat { path }),
+                // Too little was unpacked to tell.
+                Candidates::None(_) if cut.is_some() => {
+                    return Err(io(cut.expect("it was just seen")));
+                }
+                Candidates::None(closest) => {
+                    return Err(TraceError::UnknownFormat { path, closest });
+                }
+                Candidates::Doubtful { format, backwards } => {
+                    return Err(TraceError::Doubtful {
+                        path,
+                        format,
+                        backwards_percent: (100.0 * backwards).round() as u32,
+                    });
+                }
                 Candidates::Several(candidates) => {
                     return Err(TraceError::Ambiguous { path, candidates });
                 }
@@ -132,7 +156,8 @@ impl FileStream {
             piece,
             used: 0,
             window,
-            ended: false,
+            ended: cut.is_some(),
+            cut,
             finished: false,
         })
     }
@@ -146,12 +171,32 @@ impl FileStream {
         let read = (&mut self.input)
             .take(room as u64)
             .read_to_end(&mut self.piece);
-        let read = read.map_err(|source| TraceError::Io {
+        let is_full = matches!(read, Ok(count) if count == room);
+        self.cut = cut_of(read, &self.piece).map_err(|source| TraceError::Io {
             path: self.path.clone(),
             source,
         })?;
-        self.ended = read < room;
+        self.ended = !is_full;
         Ok(())
+    }
+}
+
+/// The error by which a packed file shows to be cut or damaged, if some of it could be read; other errors are given back.
+fn cut_of(read: io::Result<usize>, before: &[u8]) -> io::Result<Option<io::Error>> {
+    match read {
+        Ok(_) => Ok(None),
+        Err(error)
+            if !before.is_empty()
+                && matches!(
+                    error.kind(),
+                    io::ErrorKind::UnexpectedEof
+                        | io::ErrorKind::InvalidData
+                        | io::ErrorKind::InvalidInput
+                ) =>
+        {
+            Ok(Some(error))
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -193,5 +238,18 @@ impl RequestSource for FileStream {
 
     fn events(&self) -> Option<EventCounts> {
         self.decoder.events()
+    }
+
+    fn cut_files(&self) -> u64 {
+        self.cut.is_some().into()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let note = |error| format!("{} could not be unpacked to its end: {error}", self.path);
+        self.cut.iter().map(note).collect()
+    }
+
+    fn by_completion(&self) -> bool {
+        self.decoder.by_completion()
     }
 }

@@ -4,10 +4,11 @@
 //! The rule: a format is detected by parsing the beginning of a file with each of them; if several fit, the
 //! user chooses.
 
+use crate::error::Closest;
 use crate::format::{Format, FormatOptions};
 use crate::formats::{
-    alibaba, blkparse, blkreplay, blktrace, cloudphysics, csv, dtb, fiu, hfplayer, iolog, k5cloud,
-    lcs, msr, oracle, spc, systor, tencent, vscsi,
+    alibaba, biosnoop, blkparse, blkreplay, blktrace, cloudphysics, csv, dtb, fiu, ftrace,
+    hfplayer, iolog, k5cloud, lcs, msr, oracle, simulators, spc, systor, tencent, vscsi,
 };
 use crate::record::Devices;
 
@@ -29,6 +30,10 @@ pub const FORMATS: &[Format] = &[
     cloudphysics::FORMAT,
     blktrace::FORMAT,
     blkparse::FORMAT,
+    ftrace::FORMAT,
+    biosnoop::FORMAT,
+    simulators::DISKSIM,
+    simulators::MQSIM,
     iolog::FORMAT_2,
     iolog::FORMAT_3,
     hfplayer::FORMAT,
@@ -44,22 +49,42 @@ pub fn format_named(name: &str) -> Option<&'static Format> {
 }
 
 /// Formats that the beginning of a file fits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Candidates {
-    /// None.
-    None,
+    /// None; with the closest.
+    None(Option<Closest>),
     /// This one, by its name.
     One(&'static str),
+    /// This one, but so large a share of its rows goes back in time that it is doubtful.
+    Doubtful {
+        /// By its name.
+        format: &'static str,
+        /// The share.
+        backwards: f64,
+    },
     /// Several, by their names.
     Several(Vec<&'static str>),
 }
 
-/// Finds out which formats a file may have from its beginning; `whole`: there is no more of it.
-pub fn detect(head: &[u8], whole: bool) -> Candidates {
-    let fits = |format: &&Format| {
-        if format.needs_columns {
-            return false;
-        }
+/// A format's reading of the beginning of a file.
+struct Reading {
+    format: &'static Format,
+    /// Requests and other events.
+    rows: usize,
+    damaged: usize,
+    /// The first row that could not be read.
+    first_damaged: Option<u64>,
+    /// The share of requests with a time before that of the one before.
+    backwards: f64,
+}
+
+/// A trace by completion has some rows that go back; of rows in no order at all it is half of them.
+const BACKWARDS_MAX: f64 = 0.3;
+/// Of so few rows the order says nothing.
+const ORDERED_ROWS_MIN: usize = 50;
+
+impl Reading {
+    fn of(format: &'static Format, head: &[u8], whole: bool) -> Reading {
         let (mut requests, mut damaged) = (Vec::new(), Vec::new());
         let mut decoder = (format.decoder)(&FormatOptions::default());
         decoder.decode(
@@ -72,21 +97,54 @@ pub fn detect(head: &[u8], whole: bool) -> Candidates {
         let events = decoder
             .events()
             .map_or(0, |events| events.merges + events.splits + events.others);
-        let rows = requests.len() + events as usize;
-        // The last row may be cut by the end of the head.
-        let cut = damaged.len().saturating_sub(usize::from(!whole));
-        // A damaged row here and there does not make it another format.
-        rows > 0 && cut * 20 <= rows
-    };
-    let names: Vec<&'static str> = FORMATS
+        let back = requests
+            .windows(2)
+            .filter(|pair| pair[1].time_ns < pair[0].time_ns);
+        let is_ordered = !decoder.by_completion() && requests.len() >= ORDERED_ROWS_MIN;
+        Reading {
+            format,
+            rows: requests.len() + events as usize,
+            // The last row may be cut by the end of the head.
+            damaged: damaged.len().saturating_sub(usize::from(!whole)),
+            first_damaged: damaged.first().map(|damaged| damaged.row),
+            backwards: if is_ordered {
+                back.count() as f64 / requests.len() as f64
+            } else {
+                0.0
+            },
+        }
+    }
+
+    /// A damaged row here and there does not make it another format.
+    fn fits(&self) -> bool {
+        self.rows > 0 && self.damaged * 20 <= self.rows
+    }
+}
+
+/// Finds out which formats a file may have from its beginning; `whole`: there is no more of it.
+pub fn detect(head: &[u8], whole: bool) -> Candidates {
+    let readings: Vec<Reading> = FORMATS
         .iter()
-        .filter(fits)
-        .map(|format| format.name)
+        .filter(|format| !format.needs_columns)
+        .map(|format| Reading::of(format, head, whole))
         .collect();
-    match names.as_slice() {
-        [] => Candidates::None,
-        [one] => Candidates::One(one),
-        _ => Candidates::Several(names),
+    let fitting: Vec<&Reading> = readings.iter().filter(|reading| reading.fits()).collect();
+    match fitting.as_slice() {
+        [] => {
+            let read = readings.iter().filter(|reading| reading.rows > 0);
+            let closest = read.max_by_key(|reading| reading.rows);
+            Candidates::None(closest.map(|reading| Closest {
+                format: reading.format.name,
+                rows: reading.rows as u64,
+                row: reading.first_damaged.unwrap_or(1),
+            }))
+        }
+        [one] if one.backwards > BACKWARDS_MAX => Candidates::Doubtful {
+            format: one.format.name,
+            backwards: one.backwards,
+        },
+        [one] => Candidates::One(one.format.name),
+        several => Candidates::Several(several.iter().map(|one| one.format.name).collect()),
     }
 }
 
@@ -115,8 +173,8 @@ mod tests {
                 Some(format.name)
             );
         }
-        assert_eq!(detect(b"", true), Candidates::None);
-        assert_eq!(detect(b"this is no trace\n", true), Candidates::None);
+        assert_eq!(detect(b"", true), Candidates::None(None));
+        assert_eq!(detect(b"this is no trace\n", true), Candidates::None(None));
     }
 
     #[test]

@@ -1,207 +1,222 @@
-//! Reads a file that may be packed with gzip, zstd or xz as a stream of what is in it. Traces of packets and of block
-//! requests are opened with it.
+//! Reads a file that may be packed (gzip, zstd, xz, bzip2, lz4) or an archive (tar, zip) as a stream of what is in it. Traces
+//! of packets and of block requests are opened with it.
 //!
 //! The rule: which of them it is, its first bytes say, never its name; several packed files one after another are read
-//! as one. Of a file that is cut, all that can be unpacked is read before the error.
+//! as one. Of a file that is cut, all that can be unpacked is read before the error. What cannot be unpacked is refused by
+//! name, never read as if it were text.
 #![forbid(unsafe_code)]
 
-use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
+mod archive;
+mod gzip;
+mod xz;
 
-use lzma_rust2::{Action, Status, XzReader, XzStream};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+
+pub use archive::{Archive, ArchiveMember};
 
 /// How a file can be packed, for help texts.
-pub const PACKINGS: &str = "plain, gzip, zstd or xz";
+pub const PACKINGS: &str =
+    "plain, packed with gzip, zstd, xz, bzip2 or lz4, or in a tar or zip archive";
 
-/// What is looked at of a file: the signature, and in an xz file the flags of its first block (3.1.2), which count its
-/// filters.
-const BEGINNING_BYTES: u64 = 14;
+/// What is looked at of a file: a tar archive shows by the sum of its first header.
+const BEGINNING_BYTES: u64 = archive::TAR_BLOCK_BYTES as u64;
 /// Packed bytes that are read at a time.
 const BUFFER_BYTES: usize = 64 << 10;
+/// `zstd --long=31` and `--ultra` need a window of up to 2 GiB; memory is used only as far as a file fills it.
+const ZSTD_WINDOW_LOG_MAX: u32 = 31;
 
-/// Memory that an xz file may ask for; `xz -9` asks for 64 MiB.
-const XZ_MEMORY_KIB_MAX: u32 = 256 << 10;
+/// Why a file cannot be unpacked; inside an [`io::Error`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnpackError {
+    /// A packing that is not read here.
+    #[error("it is packed with {packing}, which is not supported: unpack it first")]
+    Packing {
+        /// Its name, perhaps with the tool.
+        packing: &'static str,
+    },
+    /// An archive where one file is wanted.
+    #[error("it is a {archive} archive: extract the file that is meant")]
+    Archive {
+        /// Its kind.
+        archive: &'static str,
+    },
+    /// A member of an archive that is not read here.
+    #[error("{member} in the archive is {what}, which is not supported: extract it first")]
+    Member {
+        /// Its name.
+        member: String,
+        /// What is special about it.
+        what: &'static str,
+    },
+    /// Something else follows a packed file.
+    #[error("after {packing} data, other bytes follow")]
+    Trailing {
+        /// What came before.
+        packing: &'static str,
+    },
+    /// The contents are not those that were packed.
+    #[error("the checksum of {member} in the archive is wrong")]
+    Checksum {
+        /// Its name.
+        member: String,
+    },
+}
+
+impl UnpackError {
+    /// What is wrong with a file, if an error says so.
+    pub fn of(error: &io::Error) -> Option<&UnpackError> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+impl From<UnpackError> for io::Error {
+    fn from(error: UnpackError) -> io::Error {
+        let kind = match error {
+            UnpackError::Trailing { .. } | UnpackError::Checksum { .. } => {
+                io::ErrorKind::InvalidData
+            }
+            _ => io::ErrorKind::Unsupported,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+/// What a file contains.
+pub enum Contents {
+    /// The bytes of one file.
+    File(Box<dyn Read + Send>),
+    /// Several files.
+    Archive(Archive),
+}
 
 /// What a file contains: unpacked, where it is packed.
 ///
 /// # Errors
-/// Its first bytes cannot be read, or there is no memory to unpack with.
-pub fn unpacked(mut input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
+/// Its first bytes cannot be read, it is packed in a way that is not supported ([`UnpackError`]), or there is no memory to
+/// unpack with.
+pub fn contents(input: Box<dyn Read + Send>) -> io::Result<Contents> {
+    let (magic, input) = beginning(input)?;
+    let is_packed = packing(&magic)?;
+    let Some(unpack) = is_packed else {
+        return Ok(archive::of(&magic, input));
+    };
+    let (magic, input) = beginning(unpack(input)?)?;
+    Ok(archive::of(&magic, input))
+}
+
+/// The same of what has to be one file.
+///
+/// # Errors
+/// See [`contents`]; or it is an archive.
+pub fn unpacked(input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
+    match contents(input)? {
+        Contents::File(file) => Ok(file),
+        Contents::Archive(archive) => Err(UnpackError::Archive {
+            archive: archive.kind(),
+        }
+        .into()),
+    }
+}
+
+type Unpack = fn(Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>>;
+
+/// The first bytes of a file, and all of it.
+fn beginning(mut input: Box<dyn Read + Send>) -> io::Result<(Vec<u8>, Box<dyn Read + Send>)> {
     let mut magic = Vec::with_capacity(BEGINNING_BYTES as usize);
-    (&mut input).take(BEGINNING_BYTES).read_to_end(&mut magic)?;
-    let packed = magic.clone();
-    let whole = Cursor::new(magic).chain(input);
-    Ok(match packed.as_slice() {
+    let read = (&mut input).take(BEGINNING_BYTES).read_to_end(&mut magic);
+    match read {
+        Ok(_) => Ok((magic.clone(), Box::new(Cursor::new(magic).chain(input)))),
+        // A packed file that is cut so early still has its first bytes.
+        Err(error) if !magic.is_empty() && error.kind() != io::ErrorKind::Interrupted => {
+            let failed = Failing(Some(error));
+            Ok((magic.clone(), Box::new(Cursor::new(magic).chain(failed))))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// An error that comes after what could be read.
+struct Failing(Option<io::Error>);
+
+impl Read for Failing {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
+    }
+}
+
+/// What unpacks a file with this beginning; `None` if it is not packed.
+fn packing(magic: &[u8]) -> io::Result<Option<Unpack>> {
+    let unpack: Unpack = match magic {
         // RFC 1952, 2.3.1.
-        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
-        // RFC 8878, 3.1.1.
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(zstd::Decoder::new(whole)?),
+        [0x1f, 0x8b, 8, ..] => |input| Ok(Box::new(gzip::Gzip::new(buffered(input)))),
+        // RFC 8878, 3.1.1 and 3.1.2: a skippable frame may come first.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => zstd,
         // The .xz file format, 2.1.1.1.
-        [0xfd, b'7', b'z', b'X', b'Z', 0, rest @ ..] => {
-            let packed = BufReader::with_capacity(BUFFER_BYTES, whole);
-            if rest.get(7).is_some_and(|flags| flags & 3 > 1) {
-                // More filters than the other decoder takes.
-                return Ok(Box::new(XzReader::new_mem_limit(
-                    packed,
-                    true,
-                    XZ_MEMORY_KIB_MAX,
-                )));
-            }
-            Box::new(Xz {
-                packed,
-                stream: XzStream::new_mem_limit(true, XZ_MEMORY_KIB_MAX),
-            })
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => xz::open,
+        // A block's magic number, the digits of pi, or of an empty file the square root's.
+        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, ..]
+        | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, 0x45, 0x38, ..] => |input| {
+            Ok(Box::new(bzip2::bufread::MultiBzDecoder::new(buffered(
+                input,
+            ))))
+        },
+        // LZ4 frame format 1.6.1.
+        [0x04, 0x22, 0x4d, 0x18, ..] => |input| {
+            Ok(Box::new(Lz4(lz4_flex::frame::FrameDecoder::new(buffered(
+                input,
+            )))))
+        },
+        _ => return unsupported(magic).map(|()| None),
+    };
+    Ok(Some(unpack))
+}
+
+/// Refuses packings by name.
+fn unsupported(magic: &[u8]) -> io::Result<()> {
+    let packing = match magic {
+        [0x02, 0x21, 0x4c, 0x18, ..] => "lz4's legacy format (lz4 -dc)",
+        [b'7', b'z', 0xbc, 0xaf, 0x27, 0x1c, ..] => "7-Zip",
+        [b'R', b'a', b'r', b'!', 0x1a, 7, ..] => "RAR",
+        [b'L', b'Z', b'I', b'P', 0 | 1, ..] => "lzip (lzip -dc)",
+        [0x1f, 0x9d, ..] => "compress (gzip -dc)",
+        [0x89, b'L', b'Z', b'O', 0, ..] => "lzop (lzop -dc)",
+        [0xff, 6, 0, 0, b's', b'N', b'a', b'P', b'p', b'Y', ..] => "Snappy",
+        [0x5d, 0, 0, dictionary, _, size @ ..]
+            if matches!(dictionary, 0 | 0x10 | 0x80)
+                && size.len() > 8
+                && (size[..8] == [0xff; 8] || size[5..8] == [0; 3]) =>
+        {
+            "lzma (xz --format=lzma -dc)"
         }
-        _ => Box::new(whole),
-    })
+        _ => return Ok(()),
+    };
+    Err(UnpackError::Packing { packing }.into())
 }
 
-/// An xz file, unpacked as its bytes come: a reader of whole chunks would lose the last one of a file that is cut, up to
-/// 2 MiB.
-struct Xz<R> {
-    packed: R,
-    stream: XzStream,
+fn buffered(input: Box<dyn Read + Send>) -> BufReader<Box<dyn Read + Send>> {
+    BufReader::with_capacity(BUFFER_BYTES, input)
 }
 
-/// Bytes unpacked at a time: those before damage in the same piece are lost.
-const XZ_PIECE_BYTES: usize = 16 << 10;
+fn zstd(input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
+    let mut decoder = zstd::Decoder::with_buffer(buffered(input))?;
+    decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+    Ok(Box::new(decoder))
+}
 
-impl<R: BufRead> Read for Xz<R> {
+/// Frames of lz4, one after another.
+struct Lz4<R: Read>(lz4_flex::frame::FrameDecoder<R>);
+
+impl<R: BufRead> Read for Lz4<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let room = into.len().min(XZ_PIECE_BYTES);
-        if room == 0 {
-            return Ok(0);
-        }
-        let into = &mut into[..room];
         loop {
-            let packed = self.packed.fill_buf()?;
-            let is_all = packed.is_empty();
-            // What is unpacked already comes first, even if the file ends in the middle.
-            let mut step = self.stream.process(packed, into, Action::Run)?;
-            if is_all && step.bytes_produced == 0 && step.status == Status::Ok {
-                let cut = |error| io::Error::new(ErrorKind::UnexpectedEof, error);
-                step = self
-                    .stream
-                    .process(&[], into, Action::Finish)
-                    .map_err(cut)?;
-            }
-            self.packed.consume(step.bytes_consumed);
-            let is_stuck = step.bytes_consumed == 0;
-            match (step.bytes_produced, step.status) {
-                (0, Status::StreamEnd) => return Ok(0),
-                (0, Status::Ok) if is_all => return Err(ErrorKind::UnexpectedEof.into()),
-                (0, Status::Ok) if is_stuck => return Err(ErrorKind::InvalidData.into()),
-                (0, Status::Ok) => {}
-                (produced, _) => return Ok(produced),
+            let read = self.0.read(into)?;
+            // A frame ends, and the next one begins.
+            if read > 0 || into.is_empty() || self.0.get_mut().fill_buf()?.is_empty() {
+                return Ok(read);
             }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use super::*;
-
-    fn gzip(text: &[u8]) -> Vec<u8> {
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-        encoder.write_all(text).unwrap();
-        encoder.finish().unwrap()
-    }
-
-    fn xz(text: &[u8]) -> Vec<u8> {
-        let mut encoder =
-            lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(1)).unwrap();
-        encoder.write_all(text).unwrap();
-        encoder.finish().unwrap()
-    }
-
-    fn read(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
-        let mut text = Vec::new();
-        unpacked(Box::new(Cursor::new(bytes)))?.read_to_end(&mut text)?;
-        Ok(text)
-    }
-
-    #[test]
-    fn packed_or_not_the_content_is_the_same() {
-        let text: Vec<u8> = (0..200_000u32)
-            .flat_map(|number| (number / 3).to_le_bytes())
-            .collect();
-        assert_eq!(read(text.clone()).unwrap(), text);
-        for packed in [
-            gzip(&text),
-            zstd::encode_all(text.as_slice(), 1).unwrap(),
-            xz(&text),
-        ] {
-            assert!(packed.len() < text.len());
-            assert_eq!(read(packed.clone()).unwrap(), text);
-            let twice = [packed.clone(), packed].concat();
-            assert_eq!(read(twice).unwrap(), [text.clone(), text.clone()].concat());
-        }
-    }
-
-    /// Text that does not pack well: many blocks and chunks.
-    fn noise(bytes: usize) -> Vec<u8> {
-        let mut state = 1u32;
-        let mut next = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 24) as u8 & 0x3f
-        };
-        (0..bytes).map(|_| next()).collect()
-    }
-
-    /// Of a file that is cut in the middle, nearly half is read, whatever the size of reads; then comes the error.
-    #[test]
-    fn what_is_before_a_cut_is_read() {
-        let text = noise(4 << 20);
-        for (packed, least) in [
-            (gzip(&text), 0.49),
-            // A zstd block has 128 KiB.
-            (zstd::encode_all(text.as_slice(), 1).unwrap(), 0.46),
-            (xz(&text), 0.49),
-        ] {
-            for piece in [1 << 10, 1 << 20] {
-                let mut reader =
-                    unpacked(Box::new(Cursor::new(packed[..packed.len() / 2].to_vec()))).unwrap();
-                let (mut read, mut into) = (Vec::new(), vec![0; piece]);
-                let error = loop {
-                    match reader.read(&mut into) {
-                        Ok(0) => panic!("a cut file ends without an error"),
-                        Ok(count) => read.extend_from_slice(&into[..count]),
-                        Err(error) => break error,
-                    }
-                };
-                assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}");
-                assert!(text.starts_with(&read));
-                let share = read.len() as f64 / text.len() as f64;
-                assert!(share > least, "{:x?}: {share}", &packed[..4]);
-            }
-        }
-    }
-
-    /// `xz --x86 --delta --lzma2` is read, too.
-    #[test]
-    fn filters_are_undone() {
-        let mut options = lzma_rust2::XzOptions::with_preset(1);
-        options.prepend_pre_filter(lzma_rust2::filter::FilterType::Delta, 4);
-        options.prepend_pre_filter(lzma_rust2::filter::FilterType::BcjX86, 0);
-        let mut encoder = lzma_rust2::XzWriter::new(Vec::new(), options).unwrap();
-        encoder.write_all(&[9; 5000]).unwrap();
-        assert_eq!(read(encoder.finish().unwrap()).unwrap(), [9; 5000]);
-    }
-
-    #[test]
-    fn a_packed_file_that_is_cut_is_an_error() {
-        for packed in [
-            gzip(&[7; 5000]),
-            zstd::encode_all(&[7; 5000][..], 1).unwrap(),
-            xz(&[7; 5000]),
-        ] {
-            let cut = packed[..packed.len() - 5].to_vec();
-            assert!(read(cut).is_err());
-        }
-        for short in [&b""[..], b"x", b"\xfd7zXZ"] {
-            assert_eq!(read(short.to_vec()).unwrap(), short);
-        }
-    }
-}
+mod tests;

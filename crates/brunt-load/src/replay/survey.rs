@@ -98,6 +98,7 @@ fn unreadable(error: TraceError) -> WorkloadError {
     let (key, advice) = match &error {
         TraceError::Ambiguous { .. } => ("format", "; name the one that it is"),
         TraceError::UnknownFormat { .. } => ("format", "; name it, if it is one of them"),
+        TraceError::Doubtful { .. } => ("format", "; name it, if it is that"),
         TraceError::NoOperation { .. } => (reading_key(ReadingKey::Op), "; state read or write"),
         TraceError::NoColumns { .. } => (
             reading_key(ReadingKey::Columns),
@@ -171,6 +172,12 @@ impl Survey {
             survey
                 .rows
                 .insert(REPEATED.into(), reader.ledger().repeated);
+        }
+        if reader.ledger().cut_files > 0 {
+            survey.rows.insert(
+                "left out: the end of a file that cannot be unpacked".into(),
+                reader.ledger().cut_files,
+            );
         }
         for (why, count) in reader.ledger().left_out.reasons() {
             survey.rows.insert(format!("left out: {why}"), count);

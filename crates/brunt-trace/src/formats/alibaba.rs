@@ -1,10 +1,9 @@
 //! Alibaba's block traces of 2020 (Li and others, IISWC '20; github.com/alibaba/block-traces): `device_id,opcode,offset,
 //! length,timestamp`. Bytes, microseconds since 1970.
 
-use super::{RowOutcome, TextRow, TextRows};
-use crate::field::{DelimitedFields, number};
+use super::described::{DescribedRows, Meaning, Separator, TextFormat};
 use crate::format::Format;
-use crate::record::{BlockRequest, Devices, TraceOp};
+use crate::record::TraceOp;
 
 /// The line for the table.
 pub const FORMAT: Format = Format {
@@ -16,49 +15,26 @@ pub const FORMAT: Format = Format {
     needs_columns: false,
     takes: &[],
     example: b"0,R,126703661056,4096,1577808000000046\n1,W,19496058880,77824,1577808000000426\n",
-    decoder: |_| Box::new(TextRows::new(Alibaba)),
+    decoder: |_| DescribedRows::decoder(&TEXT),
 };
 
-struct Alibaba;
-
-impl TextRow for Alibaba {
-    fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
-        if line.starts_with(b"device_id,") {
-            return RowOutcome::Nothing;
-        }
-        request(line, devices).into()
-    }
-}
-
-fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
-    let mut fields = DelimitedFields::new(line, b',');
-    let name = fields.next()?;
-    number(name)?;
-    let op = match fields.next()? {
-        b"R" => TraceOp::Read,
-        b"W" => TraceOp::Write,
-        _ => return None,
-    };
-    let offset_bytes = number(fields.next()?)?;
-    let len_bytes = u32::try_from(number(fields.next()?)?).ok()?;
-    let time_ns = number(fields.next()?)?.checked_mul(1000)?;
-    if fields.next().is_some() {
-        return None;
-    }
-    let device = devices.index_of(name)?;
-    Some(BlockRequest::new(
-        time_ns,
-        device,
-        op,
-        offset_bytes,
-        len_bytes,
-    ))
-}
+const TEXT: TextFormat = TextFormat {
+    separator: Separator::Byte(b','),
+    head: "device_id,",
+    columns: &[
+        Meaning::Device,
+        Meaning::Op(&[("R", TraceOp::Read), ("W", TraceOp::Write)]),
+        Meaning::Offset(1),
+        Meaning::Length(1),
+        Meaning::WholeTime(1000),
+    ],
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::formats::read;
+    use crate::record::BlockRequest;
 
     /// The first rows of `io_traces.csv`.
     #[test]

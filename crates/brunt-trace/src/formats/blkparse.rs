@@ -138,7 +138,7 @@ fn blocks(rest: &[u8]) -> (Option<u64>, Option<u64>) {
 }
 
 /// The flags as blkparse writes them: F for a flush before, what it is, F again for FUA, then others.
-fn kind(flags: &[u8], bare: bool) -> EventKind {
+pub(super) fn kind(flags: &[u8], bare: bool) -> EventKind {
     let flush = flags.first() == Some(&b'F');
     let rest = if flush { &flags[1..] } else { flags };
     let what = rest.first().copied();

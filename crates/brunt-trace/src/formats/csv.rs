@@ -1,9 +1,10 @@
 //! Any table of text, its columns mapped by the user as libCacheSim's `csv` reader has them mapped
 //! (`generalReader/csv.c`): seconds, the number of a block, bytes, an operation. [`crate::columns`] has the words.
 
-use super::{RowOutcome, TextRow, TextRows};
+use super::described::in_unit;
+use super::{RowOutcome, TextRow, TextRows, word};
 use crate::columns::{COLUMNS_MAX, ColumnMap};
-use crate::field::{DelimitedFields, find, number, seconds};
+use crate::field::{DelimitedFields, number};
 use crate::format::{Format, FormatOptions, ReadingKey};
 use crate::record::{BlockRequest, Devices, TraceOp};
 
@@ -64,15 +65,43 @@ impl Csv {
     fn fields<'a>(&self, line: &'a [u8]) -> CsvFields<'a> {
         let mut fields = CsvFields::default();
         let meaning = &self.meaning[..self.map.columns()];
-        for (meaning, field) in meaning
-            .iter()
-            .zip(DelimitedFields::new(line, self.map.delimiter))
-        {
+        let by_byte = DelimitedFields::new(line, self.map.delimiter);
+        let by_blanks = Words(line);
+        let mut columns: (Option<_>, Option<_>) = match self.map.delimiter {
+            b' ' => (None, Some(by_blanks)),
+            _ => (Some(by_byte), None),
+        };
+        let mut next = || match &mut columns {
+            (Some(fields), _) => fields.next(),
+            (_, words) => words.as_mut().and_then(Iterator::next),
+        };
+        for meaning in meaning {
+            let Some(field) = next() else { break };
             if let Some(place) = meaning.checked_sub(1) {
                 fields.found[usize::from(place)] = Some(field);
             }
         }
         fields
+    }
+
+    /// What a word asks for: words that the user named are the only ones for what they mean.
+    fn operation(&self, field: &[u8]) -> Option<TraceOp> {
+        let named = self
+            .map
+            .op_words
+            .iter()
+            .zip([TraceOp::Read, TraceOp::Write]);
+        for (word, op) in named.clone() {
+            if word.is_some_and(|word| word.is(field)) {
+                return Some(op);
+            }
+        }
+        let is_named = |op| {
+            named
+                .clone()
+                .any(|(word, known)| known == op && word.is_some())
+        };
+        operation(field).filter(|op| !is_named(*op))
     }
 
     fn request(&self, fields: &CsvFields<'_>, devices: &mut Devices) -> Option<BlockRequest> {
@@ -81,13 +110,17 @@ impl Csv {
             Some(_) => in_unit(time?, self.map.time_unit_ns)?,
             None => 0,
         };
-        let offset_bytes = number(object?)?.checked_mul(self.block_bytes.into())?;
+        let unit = self.map.object_unit.unwrap_or(self.block_bytes);
+        let offset_bytes = number(object?)?.checked_mul(unit.into())?;
         let len_bytes = match self.map.size {
-            Some(_) => u32::try_from(number(size?)?).ok()?,
+            Some(_) => {
+                let bytes = number(size?)?.checked_mul(self.map.size_unit.into())?;
+                u32::try_from(bytes).ok()?
+            }
             None => self.block_bytes,
         };
         let op = match self.map.op {
-            Some(_) => operation(op?)?,
+            Some(_) => self.operation(op?)?,
             None => self.op,
         };
         let name = self.map.tenant.map_or(Some(&b"0"[..]), |_| tenant)?;
@@ -102,17 +135,16 @@ impl Csv {
     }
 }
 
-/// A time with or without a fraction, in nanoseconds.
-fn in_unit(text: &[u8], unit_ns: u64) -> Option<u64> {
-    let end = find(b'.', text).unwrap_or(text.len());
-    // The fraction is one of a second here, and the unit's is as many times shorter as the unit.
-    let fraction = if end == text.len() {
-        0
-    } else {
-        seconds(&text[end..])?
-    };
-    let whole = number(&text[..end])?.checked_mul(unit_ns)?;
-    whole.checked_add(fraction * unit_ns / 1_000_000_000)
+/// The words of a line between blanks.
+struct Words<'a>(&'a [u8]);
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (found, rest) = word(self.0)?;
+        self.0 = rest;
+        Some(found)
+    }
 }
 
 /// Words for operations as they are in published tables, and the codes of SCSI. Those are hexadecimal, as CloudPhysics
@@ -235,6 +267,18 @@ mod tests {
                 .len(),
             1
         );
+    }
+
+    /// SSDSim's rows in microseconds, and a table with words of its own.
+    #[test]
+    fn blanks_units_and_words_are_as_the_user_says() {
+        let columns = "time-col=1,obj-id-col=3,obj-size-col=4,op-col=5,tenant-col=2,delimiter=blanks,time-unit=us,\
+                       obj-size-unit=sectors,op-read=1,op-write=0";
+        let (requests, devices, damaged) =
+            read(columns, b"7 3   8\t16 1\n8 3 8 16 0\n9 3 8 16 r\n");
+        let first = BlockRequest::new(7000, 0, TraceOp::Read, 4096, 8192);
+        assert_eq!((requests[0], requests[1].op), (first, TraceOp::Write));
+        assert_eq!((devices, damaged), (vec!["3".to_string()], vec![3]));
     }
 
     /// A table with decimal operation codes loses its rows, and no write of it becomes an unmap.

@@ -1,10 +1,9 @@
 //! Fujitsu's K5 cloud of 2018 (SNIA IOTTA 26930): `ID,Timestamp,Type,Offset,Length`. Seconds since the first request of
 //! all volumes; bytes.
 
-use super::{RowOutcome, TextRow, TextRows};
-use crate::field::{DelimitedFields, number, seconds};
+use super::described::{DescribedRows, Meaning, Separator, TextFormat};
 use crate::format::Format;
-use crate::record::{BlockRequest, Devices, TraceOp};
+use crate::record::TraceOp;
 
 /// The line for the table.
 pub const FORMAT: Format = Format {
@@ -16,49 +15,26 @@ pub const FORMAT: Format = Format {
     needs_columns: false,
     takes: &[],
     example: b"1157,3.828359000,W,7155568640,4096\n1157,3.833921000,R,7132311552,8192\n",
-    decoder: |_| Box::new(TextRows::new(K5Cloud)),
+    decoder: |_| DescribedRows::decoder(&TEXT),
 };
 
-struct K5Cloud;
-
-impl TextRow for K5Cloud {
-    fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
-        if line.starts_with(b"ID,") {
-            return RowOutcome::Nothing;
-        }
-        request(line, devices).into()
-    }
-}
-
-fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
-    let mut fields = DelimitedFields::new(line, b',');
-    let volume = fields.next()?;
-    number(volume)?;
-    let time_ns = seconds(fields.next()?)?;
-    let op = match fields.next()? {
-        b"R" => TraceOp::Read,
-        b"W" => TraceOp::Write,
-        _ => return None,
-    };
-    let offset_bytes = number(fields.next()?)?;
-    let len_bytes = u32::try_from(number(fields.next()?)?).ok()?;
-    if fields.next().is_some() {
-        return None;
-    }
-    let device = devices.index_of(volume)?;
-    Some(BlockRequest::new(
-        time_ns,
-        device,
-        op,
-        offset_bytes,
-        len_bytes,
-    ))
-}
+const TEXT: TextFormat = TextFormat {
+    separator: Separator::Byte(b','),
+    head: "ID,",
+    columns: &[
+        Meaning::Device,
+        Meaning::Time(1_000_000_000),
+        Meaning::Op(&[("R", TraceOp::Read), ("W", TraceOp::Write)]),
+        Meaning::Offset(1),
+        Meaning::Length(1),
+    ],
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::formats::read;
+    use crate::record::BlockRequest;
 
     /// The first row is of the archive, as those who read it quote it.
     #[test]

@@ -4,19 +4,23 @@
 //! The rule: a format defines the meaning of a row; splitting the input into rows is done here.
 
 pub mod alibaba;
+pub mod biosnoop;
 pub mod blkparse;
 pub mod blkreplay;
 pub mod blktrace;
 pub mod cloudphysics;
 pub mod csv;
+pub mod described;
 pub mod dtb;
 pub mod fiu;
+pub mod ftrace;
 pub mod hfplayer;
 pub mod iolog;
 pub mod k5cloud;
 pub mod lcs;
 pub mod msr;
 pub mod oracle;
+pub mod simulators;
 pub mod spc;
 pub mod systor;
 pub mod tencent;

@@ -2,10 +2,9 @@
 //! under a line with these names, one file an hour and LUN. Unix seconds with a fraction of which microseconds are
 //! true; bytes. A blank IOType says that no answer was seen.
 
-use super::{RowOutcome, TextRow, TextRows};
-use crate::field::{DelimitedFields, number, seconds};
+use super::described::{DescribedRows, Meaning, Separator, TextFormat};
 use crate::format::Format;
-use crate::record::{BlockRequest, Devices, TraceOp};
+use crate::record::TraceOp;
 
 /// The line for the table.
 pub const FORMAT: Format = Format {
@@ -18,52 +17,32 @@ pub const FORMAT: Format = Format {
     takes: &[],
     example: b"Timestamp,Response,IOType,LUN,Offset,Size\n\
         1456095145.133076000,0.000806000,R,0,899056122368,131072\n1456135200.013118000,0.001,,4,4096,512\n",
-    decoder: |_| Box::new(TextRows::new(Systor)),
+    decoder: |_| DescribedRows::decoder(&TEXT),
 };
 
-struct Systor;
-
-impl TextRow for Systor {
-    fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
-        if line.starts_with(b"Timestamp,") {
-            return RowOutcome::Nothing;
-        }
-        request(line, devices).into()
-    }
-}
-
-fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
-    let mut fields = DelimitedFields::new(line, b',');
-    let time_ns = seconds(fields.next()?)?;
-    let response = fields.next()?;
-    let op = match fields.next()? {
-        b"R" => TraceOp::Read,
-        b"W" => TraceOp::Write,
-        b"" => TraceOp::Other,
-        _ => return None,
-    };
-    let response_ns = match (op, response) {
-        (TraceOp::Other, _) => None,
-        (_, response) => Some(seconds(response)?),
-    };
-    let lun = fields.next()?;
-    number(lun)?;
-    let offset_bytes = number(fields.next()?)?;
-    let len_bytes = u32::try_from(number(fields.next()?)?).ok()?;
-    if fields.next().is_some() {
-        return None;
-    }
-    let device = devices.index_of(lun)?;
-    Some(BlockRequest {
-        response_ns,
-        ..BlockRequest::new(time_ns, device, op, offset_bytes, len_bytes)
-    })
-}
+const TEXT: TextFormat = TextFormat {
+    separator: Separator::Byte(b','),
+    head: "Timestamp,",
+    columns: &[
+        Meaning::Time(1_000_000_000),
+        Meaning::Response(1_000_000_000),
+        // Without an answer, the kind is not known.
+        Meaning::Op(&[
+            ("R", TraceOp::Read),
+            ("W", TraceOp::Write),
+            ("", TraceOp::Other),
+        ]),
+        Meaning::Device,
+        Meaning::Offset(1),
+        Meaning::Length(1),
+    ],
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::formats::read;
+    use crate::record::BlockRequest;
 
     /// A row of the archive, as those who read it quote it, and one without an answer.
     #[test]

@@ -1,10 +1,9 @@
 //! Tencent's cloud block storage of 2018 (Zhang and others, ATC '20; SNIA IOTTA 27917): `Timestamp,Offset,Size,IOType,
 //! VolumeID`. Whole seconds since 1970, sectors of 512 bytes, 0 for reads and 1 for writes.
 
-use super::{RowOutcome, TextRow, TextRows};
-use crate::field::{DelimitedFields, number};
+use super::described::{DescribedRows, Meaning, Separator, TextFormat};
 use crate::format::Format;
-use crate::record::{BlockRequest, Devices, TraceOp};
+use crate::record::TraceOp;
 
 /// The line for the table.
 pub const FORMAT: Format = Format {
@@ -16,46 +15,26 @@ pub const FORMAT: Format = Format {
     needs_columns: false,
     takes: &[],
     example: b"1538323199,1003027216,16,0,2313\n1538323200,12910952,128,0,1063\n",
-    decoder: |_| Box::new(TextRows::new(Tencent)),
+    decoder: |_| DescribedRows::decoder(&TEXT),
 };
 
-struct Tencent;
-
-impl TextRow for Tencent {
-    fn row(&mut self, line: &[u8], devices: &mut Devices) -> RowOutcome {
-        request(line, devices).into()
-    }
-}
-
-fn request(line: &[u8], devices: &mut Devices) -> Option<BlockRequest> {
-    let mut fields = DelimitedFields::new(line, b',');
-    let time_ns = number(fields.next()?)?.checked_mul(1_000_000_000)?;
-    let offset_bytes = number(fields.next()?)?.checked_mul(512)?;
-    let len_bytes = u32::try_from(number(fields.next()?)?.checked_mul(512)?).ok()?;
-    let op = match fields.next()? {
-        b"0" => TraceOp::Read,
-        b"1" => TraceOp::Write,
-        _ => return None,
-    };
-    let name = fields.next()?;
-    number(name)?;
-    if fields.next().is_some() {
-        return None;
-    }
-    let device = devices.index_of(name)?;
-    Some(BlockRequest::new(
-        time_ns,
-        device,
-        op,
-        offset_bytes,
-        len_bytes,
-    ))
-}
+const TEXT: TextFormat = TextFormat {
+    separator: Separator::Byte(b','),
+    head: "",
+    columns: &[
+        Meaning::WholeTime(1_000_000_000),
+        Meaning::Offset(512),
+        Meaning::Length(512),
+        Meaning::Op(&[("0", TraceOp::Read), ("1", TraceOp::Write)]),
+        Meaning::Device,
+    ],
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::formats::read;
+    use crate::record::BlockRequest;
 
     /// Rows of the archive, as those who read it quote them.
     #[test]

@@ -10,6 +10,13 @@ const VLAN_TAGS: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
 /// Tags in a row that are walked over; more is a loop in somebody's bridge.
 const VLAN_DEPTH_MAX: usize = 8;
 
+/// An EtherType that is no larger is a length.
+const LENGTH_MAX: u16 = 1500;
+/// SNAP's access points, unnumbered information, and the organization that means an EtherType.
+const LLC_SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
+/// All stations, unnumbered information (RFC 1662, 3.1).
+const PPP_IN_HDLC: [u8; 2] = [0xff, 3];
+
 pub(super) struct Link<'a> {
     pub(super) macs: Option<&'a [u8; 12]>,
     pub(super) vlan: Option<u16>,
@@ -31,6 +38,18 @@ pub(super) fn parse(link: LinkType, bytes: &[u8]) -> Result<Link<'_>, ParseError
             let macs = cur.take(12)?;
             found.macs = macs.first_chunk();
             found.ether_type = cur.u16()?;
+            snap(&mut cur, &mut found)?;
+        }
+        LinkType::Ppp => {
+            if cur.rest().starts_with(&PPP_IN_HDLC) {
+                cur.skip(PPP_IN_HDLC.len())?;
+            }
+            // RFC 1332 and RFC 5072; what else PPP carries has no EtherType and is counted by its version.
+            found.ether_type = match cur.u16()? {
+                0x0021 => ETHER_TYPE_IPV4,
+                0x0057 => ETHER_TYPE_IPV6,
+                _ => 0,
+            };
         }
         LinkType::LinuxSll => {
             cur.skip(14)?;
@@ -50,6 +69,16 @@ pub(super) fn parse(link: LinkType, bytes: &[u8]) -> Result<Link<'_>, ParseError
         LinkType::Other(_) => {}
     }
     tags(cur, found)
+}
+
+/// A frame of IEEE 802.3 has a length in place of the EtherType; behind LLC's header for SNAP (RFC 1042) stands the EtherType.
+#[inline]
+fn snap<'a>(cur: &mut Cursor<'a>, found: &mut Link<'a>) -> Result<(), ParseError> {
+    if found.ether_type <= LENGTH_MAX && cur.rest().starts_with(&LLC_SNAP) {
+        cur.skip(LLC_SNAP.len())?;
+        found.ether_type = cur.u16()?;
+    }
+    Ok(())
 }
 
 /// The same of what an EtherType announced.

@@ -9,6 +9,10 @@ use crate::Malformed;
 pub(super) const FILE_HEADER_BYTES: usize = 24;
 const VERSION_MAJOR: u16 = 2;
 const PACKET_HEADER_BYTES: usize = 16;
+/// The upper half of the field has flags, such as the length of a frame check sequence behind each packet
+/// (draft-ietf-opsawg-pcap, 4), which IP's own length leaves out.
+const LINK_TYPE_MASK: u32 = 0xffff;
+
 /// What the modified format (0xa1b2cd34) adds to a packet's header: interface, protocol, kind. Its first edition had
 /// the processors, too.
 const MODIFIED_EXTRA: usize = 8;
@@ -62,7 +66,7 @@ impl Classic {
             return Err(Malformed::new(4, "a pcap file is not of version 2"));
         }
         // The upper bits may hold the length of a frame check sequence.
-        let link = LinkType::from_number(u32_at(header, 20, big_endian) & 0x0fff_ffff);
+        let link = LinkType::from_number(u32_at(header, 20, big_endian) & LINK_TYPE_MASK);
         let (unsettled, first_seconds) = (true, 0);
         Ok(Classic {
             big_endian,

@@ -24,6 +24,8 @@ pub enum LinkType {
     Ethernet,
     /// Bare IPv4 or IPv6.
     Raw,
+    /// PPP, with or without HDLC's address and control bytes.
+    Ppp,
     /// Linux "cooked" capture.
     LinuxSll,
     /// Linux "cooked" capture, version 2.
@@ -39,6 +41,7 @@ impl LinkType {
             1 => LinkType::Ethernet,
             // 12 and 14 are what some systems write for DLT_RAW.
             12 | 14 | 101 | 228 | 229 => LinkType::Raw,
+            9 | 50 => LinkType::Ppp,
             113 => LinkType::LinuxSll,
             276 => LinkType::LinuxSll2,
             other => LinkType::Other(other),
@@ -51,6 +54,7 @@ impl LinkType {
             LinkType::Null => 0,
             LinkType::Ethernet => 1,
             LinkType::Raw => 101,
+            LinkType::Ppp => 9,
             LinkType::LinuxSll => 113,
             LinkType::LinuxSll2 => 276,
             LinkType::Other(other) => other,

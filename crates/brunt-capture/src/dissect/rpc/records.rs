@@ -587,13 +587,47 @@ fn is_like_a_reply(bytes: &[u8]) -> bool {
         && word(24) <= Some(5)
 }
 
+/// The first bytes of a message that begins at a record mark, where its fragments are small: without their marks.
+fn across_fragments(bytes: &[u8]) -> ([u8; MARK_BYTES + CALL_BYTES_MIN as usize], usize) {
+    let mut head = [0; MARK_BYTES + CALL_BYTES_MIN as usize];
+    let (mut len, mut rest) = (MARK_BYTES, bytes);
+    while let Some((mark, behind)) = rest.split_first_chunk::<MARK_BYTES>() {
+        let mark = RecordMark::from_bytes(*mark);
+        let fragment = &behind[..behind.len().min(mark.len as usize)];
+        let taken = fragment.len().min(head.len() - len);
+        head[len..len + taken].copy_from_slice(&fragment[..taken]);
+        len += taken;
+        if len == head.len() || mark.last || mark.len == 0 {
+            break;
+        }
+        rest = &behind[fragment.len()..];
+    }
+    (head, len)
+}
+
 /// Whether a record starts here; `None` when there are too few bytes to say.
 pub fn credible(bytes: &[u8], matcher: &Matcher, flow: &Flow) -> Option<bool> {
-    let word = |at: usize| Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
     let mark = RecordMark::from_bytes(*bytes.first_chunk()?);
+    if mark.len > 0 && mark.len < CALL_BYTES_MIN && !mark.last {
+        // A record may come in fragments of any size (RFC 5531, 11).
+        let (head, len) = across_fragments(bytes);
+        return begins_message(&head[..len], FRAGMENT_BYTES_MAX, false, matcher, flow);
+    }
     if mark.len < REPLY_BYTES_MIN || mark.len > FRAGMENT_BYTES_MAX {
         return Some(false);
     }
+    begins_message(bytes, mark.len, mark.last, matcher, flow)
+}
+
+/// Whether a message of so many bytes begins behind a record mark; if it is `last`, whether another one follows.
+fn begins_message(
+    bytes: &[u8],
+    message_len: u32,
+    last: bool,
+    matcher: &Matcher,
+    flow: &Flow,
+) -> Option<bool> {
+    let word = |at: usize| Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
     let flavor_and_length = |at: usize| {
         let (flavor, len) = (word(at)?, word(at + 4)?);
         Some(
@@ -620,7 +654,7 @@ pub fn credible(bytes: &[u8], matcher: &Matcher, flow: &Flow) -> Option<bool> {
                 }
                 _ => false,
             };
-            word(12)? == 2 && mark.len >= CALL_BYTES_MIN && known && flavor_and_length(28)?
+            word(12)? == 2 && message_len >= CALL_BYTES_MIN && known && flavor_and_length(28)?
         }
         1 => {
             let xid = rpc::Xid(word(MARK_BYTES)?);
@@ -636,5 +670,5 @@ pub fn credible(bytes: &[u8], matcher: &Matcher, flow: &Flow) -> Option<bool> {
         return Some(false);
     }
     // Where this record ends the next one starts: calls and replies only.
-    Some(!mark.last || word(MARK_BYTES + mark.len as usize + 8).is_none_or(|kind| kind <= 1))
+    Some(!last || word(MARK_BYTES + message_len as usize + 8).is_none_or(|kind| kind <= 1))
 }

@@ -137,6 +137,7 @@ pub fn run(args: &ConvertArgs, output: &Output) -> Done {
         sink.write(transform.requests(), transform.devices())
     })?;
     let ledger = sink.finish(transform.devices()).map_err(failure)?;
+    reader.notes().iter().for_each(|note| output.note(note));
     let read = reader.ledger();
     let converted = Converted {
         requests: read.requests,

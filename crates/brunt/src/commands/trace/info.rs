@@ -35,6 +35,7 @@ pub fn run(args: &InfoArgs, output: &Output) -> Done {
     }
     let info = summarizer.finish(&reader);
     print(&info, output);
+    reader.notes().iter().for_each(|note| output.note(note));
     if let Some(html) = &args.html {
         let name = crate::plain::file_label(&args.file);
         let page = brunt_report::trace::page(&info, &name, env!("CARGO_PKG_VERSION"));
@@ -42,8 +43,27 @@ pub fn run(args: &InfoArgs, output: &Output) -> Done {
             .map_err(|error| Failure::failed(format!("{}: {error}", html.display())))?;
         output.line(format_args!("\nreport in {}", html.display()));
     }
-    output.object(&serde_json::to_value(&info).map_err(Failure::failed)?);
-    Ok(())
+    let mut object = serde_json::to_value(&info).map_err(Failure::failed)?;
+    object["notes"] = reader.notes().into();
+    output.object(&object);
+    nothing_read(&info)
+}
+
+/// A trace without a request is a failure: somebody expected one.
+fn nothing_read(info: &TraceInfo) -> Done {
+    let ledger = &info.ledger;
+    if ledger.requests > 0 {
+        return Ok(());
+    }
+    let why = match (ledger.damaged, ledger.left_out.total()) {
+        (0, 0) => "there are none in it".to_string(),
+        (0, _) => format!("{}: they moved no data", ledger.left_out),
+        (damaged, _) => format!("{} cannot be read", counted(damaged as usize, "row")),
+    };
+    Err(Failure::failed(format!(
+        "no requests were read as {}: {why}",
+        info.format
+    )))
 }
 
 fn print(info: &TraceInfo, output: &Output) {

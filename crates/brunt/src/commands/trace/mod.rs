@@ -105,9 +105,15 @@ fn failure(error: TraceError) -> Failure {
         TraceError::Lake(LakeError::Taken { .. }) => Failure::usage(&error),
         TraceError::Io { .. } => Failure::failed(&error),
         TraceError::UnknownFormat { .. } => Failure::usage(&error).advise(format!(
-            "say which it is with --format; there are {}, {PACKINGS}",
+            "say which it is with --format, or what its columns mean with --columns; there are {}, {PACKINGS}",
             format_names()
         )),
+        TraceError::Doubtful { format, .. } => Failure::usage(&error).advise(format!(
+            "if it is, say --format {format}; else say what its columns mean with --columns"
+        )),
+        TraceError::NoTraceInArchive { .. } => {
+            Failure::usage(&error).advise("extract the file that is meant, or say --format")
+        }
         TraceError::Write { .. } | TraceError::Lake(_) => Failure::failed(&error),
         TraceError::NoOperation { .. } => {
             Failure::usage(&error).advise("say what they do with --op")
@@ -116,8 +122,8 @@ fn failure(error: TraceError) -> Failure {
         TraceError::Ambiguous { .. } => {
             Failure::usage(&error).advise("say which it is with --format")
         }
-        TraceError::Damaged { .. } => {
-            Failure::usage(&error).advise("leave out --strict to skip and count such rows")
+        TraceError::Damaged { .. } | TraceError::Cut { .. } => {
+            Failure::usage(&error).advise("leave out --strict to skip and count what cannot be read")
         }
     }
 }
