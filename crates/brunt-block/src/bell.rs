@@ -6,8 +6,7 @@
 use std::cell::Cell;
 use std::io;
 
-use io_uring::{opcode, types};
-
+use crate::ring::call::Call;
 use crate::ring::{Port, Ring, Waker};
 
 /// A device's own way to be woken.
@@ -48,12 +47,13 @@ impl Bell {
     }
 
     fn listen(&self) {
-        let fd = types::Fd(self.waker.raw_fd());
-        let read =
-            opcode::Read::new(fd, self.count.as_ptr().cast(), size_of::<u64>() as u32).build();
+        let call = Call::Count {
+            fd: self.waker.raw_fd(),
+            into: self.count.as_ptr(),
+        };
         // SAFETY: the count is boxed, and the bell keeps it and the descriptor until the port is idle; if it never is, it
         // leaks both.
-        unsafe { self.port.push(read, 0) };
+        unsafe { self.port.push(call, 0) };
     }
 }
 

@@ -14,7 +14,7 @@
 
 pub mod attempts;
 pub mod backends;
-#[allow(unsafe_code, reason = "a read of the ring into memory of the bell")]
+#[allow(unsafe_code, reason = "a call of the ring into memory of the bell")]
 pub mod bell;
 #[allow(
     unsafe_code,
@@ -36,7 +36,10 @@ pub mod library;
 pub mod open;
 mod open_error;
 pub mod reception;
-#[allow(unsafe_code, reason = "the entries and registrations of io_uring")]
+#[allow(
+    unsafe_code,
+    reason = "calls of the kernel on memory of others, by io_uring or by threads"
+)]
 pub mod ring;
 pub mod signature;
 pub mod socket;

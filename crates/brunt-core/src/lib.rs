@@ -8,6 +8,7 @@ pub mod clock;
 #[allow(unsafe_code, reason = "getrusage and wait4")]
 pub mod cost;
 pub mod device_url;
+mod engine;
 mod file_lock;
 pub mod histogram;
 #[allow(
@@ -24,6 +25,7 @@ pub mod units;
 
 pub use clock::{Clock, Nanos};
 pub use cost::{ResourceUsage, Spent};
+pub use engine::Engine;
 pub use file_lock::FileLock;
 pub use histogram::{COUNT_READ_MAX, Histogram, HistogramError};
 pub use prefetch::prefetch;

@@ -10,18 +10,18 @@
 //! goes away waits for the kernel, or leaks what the kernel may still write to.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use brunt_core::Nanos;
-use io_uring::{opcode, squeue, types};
 
 use super::medium::{self, Medium};
 use super::{TRANSFER_BYTES_MAX, in_size};
 use crate::open::{BackendEntry, OpenError, UrlOptions};
 use crate::ring::RingCompletion;
+use crate::ring::call::{Call, Manner, RingFile};
 use crate::sparse::Allocation;
 use crate::{
     Backend, Buf, Completion, Device, DeviceError, DeviceInfo, MediumLook, Op, Port, Request, Ring,
@@ -207,16 +207,15 @@ impl Backend for FileBackend {
             return Err(DeviceError::Unsupported.into());
         }
         let fd = self.shared.medium.file.as_raw_fd();
-        let fixed = ring.register_file(fd);
-        let mut flags = squeue::Flags::empty();
-        flags.set(squeue::Flags::FIXED_FILE, fixed.is_some());
-        // Not ASYNC, even where the kernel tries in vain before it hands a request to a worker (tmpfs):
-        // asked to skip that, 6.18 does a third fewer requests.
+        let manner = match depth {
+            _ if self.shared.medium.in_memory => Manner::Memory,
+            1 => Manner::Alone,
+            _ if !self.shared.medium.direct => Manner::Cached,
+            _ => Manner::Waits,
+        };
         let slots = (0..depth).map(|_| Slot::free()).collect();
         Ok(Box::new(FileDevice {
-            fd: fixed.map_or(fd, |slot| slot.0 as RawFd),
-            flags,
-            fixed,
+            file: ring.add_file(fd, manner),
             port: ring.attach(),
             polled: ring.config().iopoll,
             slots,
@@ -335,10 +334,7 @@ impl Slot {
 
 struct FileDevice {
     port: Port,
-    /// The registered file if there was a slot, the descriptor otherwise; and which of them.
-    fd: RawFd,
-    flags: squeue::Flags,
-    fixed: Option<types::Fixed>,
+    file: RingFile,
     /// On a ring with `iopoll`.
     polled: bool,
     slots: Vec<Slot>,
@@ -459,7 +455,7 @@ impl FileDevice {
     fn push(&mut self, index: u32) {
         let write_through = self.shared.write_through;
         let slot = &mut self.slots[index as usize];
-        let fd = types::Fd(self.fd);
+        let file = self.file;
         let request = &mut slot.request;
         let offset = request.offset + slot.at;
         let left = request.len - slot.at;
@@ -468,26 +464,29 @@ impl FileDevice {
         } else {
             0
         };
-        let entry = match slot.stage {
+        let call = match slot.stage {
             Stage::Transfer => {
-                let fixed = self.port.ring().is_registered(&request.buf);
+                let registered = self.port.ring().is_registered(&request.buf);
                 assert!(request.len as usize <= request.buf.len());
                 // SAFETY: `at < len`, and the buffer has `len` bytes: asserted above.
                 let base = unsafe { request.buf.as_mut_ptr().add(slot.at as usize) };
                 let len = left.min(u64::from(TRANSFER_BYTES_MAX)) as u32;
-                match (request.op == Op::Read, fixed) {
-                    (true, true) => opcode::ReadFixed::new(fd, base, len, 0)
-                        .offset(offset)
-                        .build(),
-                    (true, false) => opcode::Read::new(fd, base, len).offset(offset).build(),
-                    (false, true) => opcode::WriteFixed::new(fd, base, len, 0)
-                        .offset(offset)
-                        .rw_flags(stable)
-                        .build(),
-                    (false, false) => opcode::Write::new(fd, base, len)
-                        .offset(offset)
-                        .rw_flags(stable)
-                        .build(),
+                match request.op {
+                    Op::Read => Call::Read {
+                        file,
+                        base,
+                        len,
+                        offset,
+                        registered,
+                    },
+                    _ => Call::Write {
+                        file,
+                        base,
+                        len,
+                        offset,
+                        flags: stable,
+                        registered,
+                    },
                 }
             }
             Stage::Punch | Stage::ZeroRange => {
@@ -495,30 +494,32 @@ impl FileDevice {
                     Stage::Punch => libc::FALLOC_FL_PUNCH_HOLE,
                     _ => libc::FALLOC_FL_ZERO_RANGE,
                 };
-                opcode::Fallocate::new(fd, left)
-                    .offset(offset)
-                    .mode(how | libc::FALLOC_FL_KEEP_SIZE)
-                    .build()
+                Call::Allocate {
+                    file,
+                    offset,
+                    len: left,
+                    mode: how | libc::FALLOC_FL_KEEP_SIZE,
+                }
             }
             Stage::WriteZeros => {
                 if self.zeros.is_empty() {
                     self.zeros = Buf::zeroed(ZEROS_BYTES);
                 }
-                let len = left.min(ZEROS_BYTES as u64) as u32;
-                opcode::Write::new(fd, self.zeros.as_ptr(), len)
-                    .offset(offset)
-                    .rw_flags(stable)
-                    .build()
+                Call::Write {
+                    file,
+                    base: self.zeros.as_ptr(),
+                    len: left.min(ZEROS_BYTES as u64) as u32,
+                    offset,
+                    flags: stable,
+                    registered: false,
+                }
             }
-            Stage::Sync => opcode::Fsync::new(fd)
-                .flags(types::FsyncFlags::DATASYNC)
-                .build(),
+            Stage::Sync => Call::Sync { file },
         };
-        let entry = entry.flags(self.flags);
-        // SAFETY: the entry points to the slot's buffer, which stays in the slot until the completion
+        // SAFETY: the call points to the slot's buffer, which stays in the slot until the completion
         // is taken in `poll`, or to `zeros`, which stays until the device goes; `drop` waits for the
         // kernel or leaks both. The file is held by `shared`.
-        unsafe { self.port.push(entry, u64::from(index)) };
+        unsafe { self.port.push(call, u64::from(index)) };
     }
 
     /// The kernel ended a slot's operation. Its result when the request is done, `None` when more of
@@ -586,11 +587,10 @@ impl Drop for FileDevice {
             // A disk that does not answer: memory that it may still write to is not freed.
             std::mem::forget(std::mem::take(&mut self.slots));
             std::mem::forget(std::mem::take(&mut self.zeros));
+            // A thread that has yet to make its call must not find another file under this one's number.
+            std::mem::forget(Arc::clone(&self.shared));
         }
-        if let Some(slot) = self.fixed {
-            // What is still in flight holds the file itself.
-            self.port.ring().unregister_file(slot);
-        }
+        self.port.ring().remove_file(self.file);
     }
 }
 

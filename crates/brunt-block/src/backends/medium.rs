@@ -51,6 +51,8 @@ pub(super) struct Medium {
     pub named: bool,
     /// Whether it was opened with O_DIRECT.
     pub direct: bool,
+    /// Its file system is memory.
+    pub in_memory: bool,
     pub read_only: bool,
     /// Whole blocks, in bytes.
     pub size_bytes: u64,
@@ -213,6 +215,7 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
         block_device,
         named: metadata.nlink() > 0,
         direct,
+        in_memory: !block_device && matches!(file_system(path), Some("tmpfs" | "ramfs")),
         read_only,
         size_bytes: whole,
         block_bytes,

@@ -13,9 +13,8 @@ use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use io_uring::{opcode, types};
-
 use crate::buffer::Buf;
+use crate::ring::call::{Call, Manner, RingFile};
 use crate::ring::{Port, Ring};
 use crate::socket::Socket;
 use crate::sparse::SparseMemory;
@@ -63,16 +62,16 @@ pub struct StreamEvent {
 pub struct Stream {
     port: Port,
     socket: Socket,
-    target: Target,
+    file: RingFile,
     rx: Buf,
     rx_start: usize,
     rx_end: usize,
     placing: Option<Placing>,
     placed: Option<PayloadPlace>,
-    receiving: Option<Box<Call>>,
+    receiving: Option<Box<Vector>>,
     /// How many bytes of the receive under way go to the place; the others go behind `rx_end`.
     receiving_placed: usize,
-    spare_call: Option<Box<Call>>,
+    spare_call: Option<Box<Vector>>,
     discard: Buf,
     sending: bool,
     filling: Batch,
@@ -80,12 +79,6 @@ pub struct Stream {
     lent: Vec<LentSlot>,
     lent_free: Vec<u32>,
     ended: Option<io::ErrorKind>,
-}
-
-/// A registered file if there was a slot, the descriptor otherwise.
-enum Target {
-    Fixed(types::Fixed),
-    Fd(types::Fd),
 }
 
 struct Placing {
@@ -96,7 +89,7 @@ struct Placing {
 }
 
 /// What a vectored call needs to stay where it is while the kernel has it.
-struct Call {
+struct Vector {
     header: libc::msghdr,
     pieces: Vec<libc::iovec>,
 }
@@ -110,16 +103,12 @@ impl Stream {
         let socket = socket.into();
         socket.set_nodelay(true)?;
         socket.set_nonblocking(false)?;
-        let fd = socket.as_raw_fd();
-        let target = match ring.register_file(fd) {
-            Some(slot) => Target::Fixed(slot),
-            None => Target::Fd(types::Fd(fd)),
-        };
+        let file = ring.add_file(socket.as_raw_fd(), Manner::Waits);
         ring.add_socket();
         Ok(Stream {
             port: ring.attach(),
             socket,
-            target,
+            file,
             rx: ring.pool().take(rx_bytes.max(2 * TAIL_BYTES)),
             rx_start: 0,
             rx_end: 0,
@@ -127,7 +116,7 @@ impl Stream {
             placed: None,
             receiving: None,
             receiving_placed: 0,
-            spare_call: Some(Box::new(Call::new(2))),
+            spare_call: Some(Box::new(Vector::new(2))),
             discard: Buf::empty(),
             sending: false,
             filling: Batch::new(),
@@ -284,16 +273,15 @@ impl Stream {
             return;
         }
         call.point();
-        let header = &raw mut call.header;
-        let entry = match self.target {
-            Target::Fixed(fd) => opcode::RecvMsg::new(fd, header).build(),
-            Target::Fd(fd) => opcode::RecvMsg::new(fd, header).build(),
+        let receive = Call::Receive {
+            socket: self.file,
+            message: &raw mut call.header,
         };
         self.receiving = Some(call);
         // SAFETY: the call is boxed and kept in `receiving` until its completion; what it points to is
         // the receive buffer (whose used part is not moved meanwhile: only `arm` moves it), the place
         // (kept in `placing`), or the discard buffer; `drop` waits for the kernel before freeing.
-        unsafe { self.port.push(entry, USER_RECEIVE) };
+        unsafe { self.port.push(receive, USER_RECEIVE) };
     }
 
     /// Looks at what the ring brought. Call after every [`Ring::enter`].
@@ -419,10 +407,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Both);
         self.port.ring().remove_socket();
-        if let Target::Fixed(slot) = self.target {
-            // In-flight requests hold the file themselves.
-            self.port.ring().unregister_file(slot);
-        }
+        self.port.ring().remove_file(self.file);
         if !self.port.wait_idle() {
             // Never seen after a shutdown; still, memory that the kernel may write to is not freed.
             std::mem::forget(std::mem::take(&mut self.rx));
@@ -435,11 +420,11 @@ impl Drop for Stream {
     }
 }
 
-impl Call {
-    fn new(pieces: usize) -> Call {
+impl Vector {
+    fn new(pieces: usize) -> Vector {
         // SAFETY: a msghdr of zeros is an empty message.
         let header = unsafe { std::mem::zeroed() };
-        Call {
+        Vector {
             header,
             pieces: Vec::with_capacity(pieces),
         }

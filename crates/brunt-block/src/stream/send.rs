@@ -6,10 +6,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use io_uring::{opcode, squeue};
-
-use super::{Call, Stream, Target, USER_SEND};
+use super::{Stream, USER_SEND, Vector};
 use crate::buffer::Buf;
+use crate::ring::call::Call;
 use crate::sparse::SparseMemory;
 
 /// Bytes sent as zeros come from here; small enough to stay in the second-level cache.
@@ -36,7 +35,7 @@ pub(super) struct Batch {
     bytes: Vec<u8>,
     /// How much of `bytes` the segments before the current front had.
     pub queued: usize,
-    call: Box<Call>,
+    call: Box<Vector>,
 }
 
 pub(super) enum Segment {
@@ -187,18 +186,16 @@ impl Stream {
             std::mem::swap(&mut self.flying, &mut self.filling);
         }
         self.gather();
-        let header = &raw const self.flying.call.header;
-        let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
-        let entry: squeue::Entry = match self.target {
-            Target::Fixed(fd) => opcode::SendMsg::new(fd, header).flags(flags).build(),
-            Target::Fd(fd) => opcode::SendMsg::new(fd, header).flags(flags).build(),
+        let send = Call::Send {
+            socket: self.file,
+            message: &raw const self.flying.call.header,
         };
         self.sending = true;
         // SAFETY: the call is boxed in `flying`, which does not change until the completion; its pieces
         // point into `flying.bytes`, into buffers that its segments own or that stay lent while
         // their piece count is not zero, into media that its segments hold, or into ZEROS; `drop` waits for the
         // kernel before freeing.
-        unsafe { self.port.push(entry, USER_SEND) };
+        unsafe { self.port.push(send, USER_SEND) };
     }
 
     /// The pieces of the flying segments, as many as go into one call.
@@ -308,7 +305,7 @@ impl Batch {
             segments: VecDeque::with_capacity(256),
             bytes: Vec::with_capacity(16 << 10),
             queued: 0,
-            call: Box::new(Call::new(PIECES_MAX)),
+            call: Box::new(Vector::new(PIECES_MAX)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One suite over every backend and every stack of layers: what [`Device`] promises, seen from
 //! outside. A random mix is checked against a model of the medium; the seed is in every message.
 
+use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::path::Path;
@@ -13,12 +14,24 @@ use brunt_block::{
     Backend, Buf, Completion, Device, DeviceError, Inline, Op, OpenError, Request, Ring,
     RingConfig, open_url,
 };
-use brunt_core::Nanos;
 use brunt_core::random::Random;
+use brunt_core::{Engine, Nanos};
 use tempfile::{tempdir, tempdir_in};
 
 const SIZE_BYTES: u64 = 8 << 20;
 const DEPTH: u32 = 24;
+
+thread_local! {
+    /// What does the requests of a test's rings.
+    static ENGINE: Cell<Engine> = const { Cell::new(Engine::IoUring) };
+}
+
+fn ring_config() -> RingConfig {
+    RingConfig {
+        engine: Some(ENGINE.get()),
+        ..RingConfig::default()
+    }
+}
 
 /// A device, its ring, and what is on its way between them and the test.
 struct Bench {
@@ -29,7 +42,7 @@ struct Bench {
 
 impl Bench {
     fn new(backend: &dyn Backend, depth: u32) -> Bench {
-        Bench::on(Ring::new(RingConfig::default()).unwrap(), backend, depth)
+        Bench::on(Ring::new(ring_config()).unwrap(), backend, depth)
     }
 
     fn on(ring: Ring, backend: &dyn Backend, depth: u32) -> Bench {
@@ -82,6 +95,14 @@ fn skip(needs: &str) {
     println!("skipped: needs {needs}");
 }
 
+/// The whole suite on one stack, by each engine: for stacks with files or sockets.
+fn conforms_by_each_engine(url: &str) {
+    for engine in Engine::ALL {
+        ENGINE.set(engine);
+        conforms(url);
+    }
+}
+
 /// The whole suite on one stack.
 fn conforms(url: &str) {
     let open = || open_url(url).unwrap_or_else(|error| panic!("{url}: {error}"));
@@ -95,6 +116,7 @@ fn conforms(url: &str) {
     limits(url, &*backend);
     wrong_requests(url, &*backend);
     boundaries(url, &*backend, zeros);
+    one_at_a_time(url, &*backend, zeros);
     more_than_the_ring_holds(url, &*backend);
     model(url, &*backend, zeros, 1);
     dropped_in_flight(url, &*backend);
@@ -231,11 +253,33 @@ fn boundaries(url: &str, backend: &dyn Backend, zeros: bool) {
     }
 }
 
+/// One request at a time, from a client that has no other.
+fn one_at_a_time(url: &str, backend: &dyn Backend, zeros: bool) {
+    let mut bench = Bench::new(backend, 1);
+    let block = u64::from(backend.info().block_bytes);
+    for tag in 0..40_u8 {
+        let offset = u64::from(tag % 7) * block;
+        assert_eq!(
+            bench.one(Op::Write, offset, block, tag).result,
+            Ok(()),
+            "{url}"
+        );
+        let read = bench.one(Op::Read, offset, block, 0xee);
+        assert_eq!(read.result, Ok(()), "{url}");
+        let expected = if zeros { 0 } else { tag };
+        assert!(
+            read.buf.iter().all(|&byte| byte == expected),
+            "{url}: {tag}"
+        );
+    }
+    assert_eq!(bench.one(Op::Flush, 0, 0, 0).result, Ok(()), "{url}");
+}
+
 /// A depth far above the ring's queue works.
 fn more_than_the_ring_holds(url: &str, backend: &dyn Backend) {
     let ring = Ring::new(RingConfig {
         entries: 16,
-        ..RingConfig::default()
+        ..ring_config()
     })
     .unwrap();
     let mut bench = Bench::on(ring, backend, 2048);
@@ -338,7 +382,7 @@ fn model(url: &str, backend: &dyn Backend, zeros: bool, seed: u64) {
 /// A device that goes away with requests in flight leaves nothing behind, not even for the
 /// device that comes next on the ring.
 fn dropped_in_flight(url: &str, backend: &dyn Backend) {
-    let ring = Ring::new(RingConfig::default()).unwrap();
+    let ring = Ring::new(ring_config()).unwrap();
     for round in 0..30 {
         let mut bench = Bench::on(ring.clone(), backend, DEPTH);
         let op = if round % 3 == 0 { Op::Write } else { Op::Read };
@@ -440,7 +484,7 @@ fn file_in(parent: &Path) {
     .iter()
     .enumerate()
     {
-        conforms(&format!(
+        conforms_by_each_engine(&format!(
             "file:{}/{index}.img?size=8MiB&create=yes{options}",
             folder.path().display()
         ));
@@ -468,8 +512,8 @@ fn file_in_memory() {
 fn tcp() {
     let sink = TcpSink::start(SinkConfig::default()).unwrap();
     let url = format!("tcp://{}?size=8MiB", sink.address());
-    conforms(&url);
-    conforms(&format!(
+    conforms_by_each_engine(&url);
+    conforms_by_each_engine(&format!(
         "{url}&connections=3&block=4096&send_buffer=64k&receive_buffer=64k"
     ));
     let stats = sink.shutdown();

@@ -101,6 +101,7 @@ impl ProcessRole {
             command
                 .args(&arguments)
                 .args(["--portal", &portal.to_string()]);
+            command.envs(brunt_block::ring::engine::for_children());
             command.envs(kept.iter().map(|order| (KEEPER_VARIABLE, order)));
             starter.place(&mut command)?;
             Ok(command)

@@ -11,6 +11,7 @@ mod completions;
 mod detach;
 mod devices;
 mod doctor;
+mod engine;
 mod import_fio;
 mod io;
 mod lab;

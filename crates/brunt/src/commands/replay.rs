@@ -22,6 +22,7 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::Subcommand;
+use super::engine::EngineFlag;
 use crate::cli::{Done, Failure, Output};
 use crate::lab::{WatchSockets, WatchedAt};
 use crate::lone_run::LoneRun;
@@ -95,6 +96,8 @@ pub struct Replay {
     /// Write even when the device holds a partition table or a file system
     #[arg(long)]
     overwrite: bool,
+    #[command(flatten)]
+    engine: EngineFlag,
     /// Serve Prometheus metrics of the replay at this address (port 0 picks a free port)
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
@@ -190,6 +193,7 @@ impl Subcommand for Replay {
     }
 
     fn run(self, output: &Output) -> Done {
+        self.engine.state()?;
         let (seed, overwrite) = (self.seed, self.overwrite);
         let sockets = WatchSockets::listen(WatchedAt {
             metrics: self.metrics,

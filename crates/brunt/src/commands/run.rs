@@ -32,6 +32,7 @@ use brunt_study::service::{ServiceGround, Services};
 use brunt_study::study::{Study, StudyError, table};
 use brunt_web::live::{LiveEnding, LivePlan};
 
+use super::engine::EngineFlag;
 use super::run_check::{self, Check};
 use super::{Subcommand, detach, report};
 use crate::cli::{Done, Failure, Output};
@@ -77,6 +78,8 @@ pub struct Run {
     /// faults below it, hosts, runs and the log. Where the terminal can do nothing of it, progress is shown as without
     #[arg(long, conflicts_with_all = ["check", "detach"])]
     dashboard: bool,
+    #[command(flatten)]
+    engine: EngineFlag,
     /// This is the process that '--detach' started.
     #[arg(long, hide = true, conflicts_with = "detach")]
     detached: bool,
@@ -134,6 +137,7 @@ impl Subcommand for Run {
     }
 
     fn run(self, output: &Output) -> Done {
+        self.engine.state()?;
         let (experiment, text) = read_as(
             &self.experiment,
             self.served_as.as_deref().unwrap_or(&self.experiment),

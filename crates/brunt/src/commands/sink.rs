@@ -8,6 +8,7 @@ use brunt_block::socket::SocketOptions;
 use brunt_core::units::format_size;
 use serde_json::json;
 
+use super::engine::EngineFlag;
 use super::role::Role;
 use super::sockets::Sockets;
 use super::target::address;
@@ -28,6 +29,9 @@ pub struct Sink {
 
     #[command(flatten)]
     sockets: Sockets,
+
+    #[command(flatten)]
+    engine: EngineFlag,
 
     #[command(flatten)]
     role: Role,
@@ -56,6 +60,7 @@ impl super::Subcommand for Sink {
 
     fn run(self, output: &Output) -> Done {
         self.role.bind()?;
+        self.engine.state()?;
         let portal =
             address(&self.portal, tcp::PORT).map_err(|failure| failure.prefixed("--portal "))?;
         let listener = {

@@ -176,11 +176,11 @@ fn read_back(file: &Path, options: &str, blocks: &mut HashMap<u64, Versions>) {
 }
 
 fn survive(options: &str) {
-    survive_with(rounds(3, 20), |_| options.to_string());
+    survive_with(rounds(3, 20), &[], |_| options.to_string());
 }
 
 /// `options` follow the file's path and may name files in the test's folder.
-fn survive_with(rounds: usize, options: impl Fn(&Path) -> String) {
+fn survive_with(rounds: usize, flags: &[&str], options: impl Fn(&Path) -> String) {
     let folder = TempDir::new("sigkill");
     let file = folder.join("lun");
     let options = &options(&folder.join(""));
@@ -192,7 +192,8 @@ fn survive_with(rounds: usize, options: impl Fn(&Path) -> String) {
     let mut blocks = HashMap::new();
     for round in 0..rounds {
         println!("round {round}");
-        let target = Target::start(&["--lun", &format!("{}{options}", file.display())]);
+        let lun = format!("{}{options}", file.display());
+        let target = Target::start(&[&["--lun", &lun], flags].concat());
         write_until_killed(target, &mut random, &mut blocks);
         read_back(&file, options, &mut blocks);
     }
@@ -203,6 +204,14 @@ fn survive_with(rounds: usize, options: impl Fn(&Path) -> String) {
 fn write_through_loses_nothing() {
     let _alone = alone(); // Keeps both cores busy.
     survive("");
+}
+
+#[test]
+fn a_target_by_threads_loses_nothing() {
+    survive_with(rounds(2, 15), &["--engine", "threads"], |_| {
+        ",wb".to_string()
+    });
+    survive_with(rounds(1, 15), &["--engine", "threads"], |_| String::new());
 }
 
 /// Write-back may lose data to a power cut, but not to a SIGKILL: what the target has
@@ -222,7 +231,7 @@ fn a_cache_with_a_log_loses_nothing() {
         (rounds(2, 15), "destage=always,batch=256KiB"),
         (rounds(2, 15), "idle=1h,high=60,low=20"),
     ] {
-        survive_with(rounds, |folder| {
+        survive_with(rounds, &[], |folder| {
             format!(
                 "?stics={},size=6MiB,memory=1MiB,{destage},wb",
                 folder.join("log").display()

@@ -5,6 +5,7 @@ use super::machine::Machine;
 use super::trial::Trials;
 use super::{Diagnosis, Fitness};
 use Fitness::{Bad, Good, Note};
+use brunt_block::ring::engine::KERNEL_MIN;
 
 /// One check; `None` where it says nothing of this machine.
 pub type Check = fn(&Machine, &Trials) -> Option<Diagnosis>;
@@ -341,8 +342,8 @@ fn rings(machine: &Machine, trials: &Trials) -> Option<Diagnosis> {
         return Some(Diagnosis::new("io_uring", Good, "allowed"));
     }
     let why = refused.unwrap_or_else(|| "sysctl kernel.io_uring_disabled is not 0".to_string());
-    let said =
-        Diagnosis::new("io_uring", Bad, why).costs("no device can be opened, no target can serve");
+    let said = Diagnosis::new("io_uring", Note, why)
+        .costs("requests are made by threads, with a system call or more each");
     Some(match disabled {
         true => said.advise("sudo sysctl -w kernel.io_uring_disabled=0"),
         false => said.advise("in a container, run it with --security-opt seccomp=unconfined"),
@@ -393,7 +394,7 @@ fn kernel(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
             "waiting for completions with a time-out takes a request of its own",
         ),
         (
-            (6, 1),
+            KERNEL_MIN,
             "rings interrupt workers for completions (no deferred task work)",
         ),
     ];
@@ -407,7 +408,10 @@ fn kernel(machine: &Machine, _: &Trials) -> Option<Diagnosis> {
         true => Diagnosis::new("kernel", Good, found),
         false => Diagnosis::new("kernel", Note, found)
             .costs(missing.join("; "))
-            .advise("use Linux 6.1 or newer"),
+            .advise(format!(
+                "use Linux {}.{} or newer",
+                KERNEL_MIN.0, KERNEL_MIN.1
+            )),
     })
 }
 
@@ -637,7 +641,7 @@ mod tests {
             "proc/sys/kernel/io_uring_disabled",
             Some("2"),
             "io_uring",
-            Bad,
+            Note,
             "io_uring_disabled=0",
         );
         check(
@@ -713,7 +717,7 @@ mod tests {
         );
         assert_eq!(
             (of("io_uring").fitness, of("namespaces").fitness),
-            (Bad, Good)
+            (Note, Good)
         );
         assert!(
             of("io_uring").found.contains("not permitted") && of("evenness").found.contains("50 %"),

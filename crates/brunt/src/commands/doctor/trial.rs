@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use brunt_block::{Ring, RingConfig};
+use brunt_block::ring::engine;
 use brunt_core::Clock;
 use brunt_probe::noise::NoiseMeter;
 use brunt_result::noise::MachineNoise;
@@ -47,11 +47,7 @@ impl Trials {
             call_ns: Some(each(CALLS, || touch(rustix::process::getppid()))),
             page_ns: Some(first_touch()),
             noise,
-            ring: Some(
-                Ring::new(RingConfig::default())
-                    .err()
-                    .map(|error| error.to_string()),
-            ),
+            ring: Some(engine::io_uring().err().map(|error| error.to_string())),
             namespaces: Some(namespaces()),
             is_static: cfg!(target_feature = "crt-static"),
         }

@@ -8,11 +8,14 @@ mod report;
 mod run;
 
 use brunt_block::RingConfig;
+use brunt_block::ring::engine;
+use brunt_core::Engine;
 use brunt_core::units::parse_size;
 use brunt_load::block::seeded;
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::cli::{Done, Output};
+use super::engine::EngineFlag;
+use crate::cli::{Done, Failure, Output};
 use run::{Job, Run};
 
 /// Read, write or verify a range of a device, or show its properties.
@@ -117,6 +120,8 @@ struct Range {
     /// How completions are detected.
     #[arg(long, value_enum, default_value_t = Poll::No)]
     poll: Poll,
+    #[command(flatten)]
+    engine: EngineFlag,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -127,6 +132,25 @@ enum Poll {
     Thread,
     /// The device's completion queue is polled (IOPOLL): only for block devices with poll queues, not for iSCSI.
     Device,
+}
+
+impl Range {
+    /// Settles the engine of all rings of this process.
+    fn settle_engine(&self) -> Result<(), Failure> {
+        self.engine.state()?;
+        let flag = match self.poll {
+            Poll::No => return Ok(()),
+            Poll::Thread => "--poll thread",
+            Poll::Device => "--poll device",
+        };
+        match engine::usual_engine() {
+            Ok(Engine::IoUring) => Ok(()),
+            _ => Err(Failure::usage(match engine::io_uring() {
+                Ok(()) => format!("{flag} is a mode of engine io_uring, and the engine is threads"),
+                Err(why) => format!("{flag} is a mode of engine io_uring: {why}"),
+            })),
+        }
+    }
 }
 
 impl Poll {

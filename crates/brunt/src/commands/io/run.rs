@@ -53,6 +53,7 @@ pub struct Run<'a> {
 impl<'a> Run<'a> {
     /// Opens the device, and holds the range against it.
     pub fn new(range: Range, job: Job, output: &'a Output) -> Result<Run<'a>, Failure> {
+        range.settle_engine()?;
         let backend = devices::open(&range.url, !matches!(job, Job::Write { .. }))?;
         let length = range.length_on(&*backend)?;
         if let Job::Write { overwrite, .. } = &job {

@@ -28,6 +28,7 @@ use self::file::{
     AluaWord, DEFAULT_PORTAL, Digest, DiscoveryEntry, Plan, PortalEntry, TargetEntry, TargetFile,
 };
 use self::live::Live;
+use super::engine::EngineFlag;
 use super::role::Role;
 use super::sockets::Sockets;
 use crate::cli::{Done, Failure, Output, bind_for};
@@ -141,6 +142,9 @@ pub struct Target {
     nbd: nbd::NbdFlags,
 
     #[command(flatten)]
+    engine: EngineFlag,
+
+    #[command(flatten)]
     role: Role,
 }
 
@@ -187,6 +191,7 @@ impl super::Subcommand for Target {
 
     fn run(self, output: &Output) -> Done {
         self.role.bind()?;
+        self.engine.state()?;
         if self.control && output.is_json() {
             return Err(Failure::usage(
                 "--control and --json cannot be combined: both write to standard output",

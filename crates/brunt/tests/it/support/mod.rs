@@ -144,13 +144,18 @@ impl Target {
     /// Starts `brunt target` with `args` and waits until it listens. Without a `--portal` it gets
     /// one on a free port.
     pub fn start<S: AsRef<OsStr>>(args: &[S]) -> Target {
+        Target::start_by(brunt(), args)
+    }
+
+    /// The same of a program that a command runs, for one that changes what the program finds.
+    pub fn start_by<S: AsRef<OsStr>>(mut program: Command, args: &[S]) -> Target {
         let mut args: Vec<&OsStr> = args.iter().map(AsRef::as_ref).collect();
         if !args.contains(&OsStr::new("--portal")) {
             args.extend([OsStr::new("--portal"), OsStr::new("127.0.0.1:0")]);
         }
         let portals_wanted = args.iter().filter(|&&arg| arg == "--portal").count();
         let credentials = args.iter().any(|&arg| arg == "--chap");
-        let mut child = brunt()
+        let mut child = program
             .arg("target")
             .args(["--name", TARGET_NAME])
             .args(&args)

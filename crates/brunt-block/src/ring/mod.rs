@@ -1,5 +1,5 @@
-//! One thread's io_uring: files and sockets of that thread queue here, one system call submits
-//! and waits for all of them.
+//! One thread's ring: files and sockets of that thread queue here, and one call submits and waits for all of them. What
+//! carries the calls out is the ring's engine: [`uring`] (io_uring), or [`threads`] where there is none.
 //!
 //! Clients ([`crate::Device`]s, [`crate::Stream`]s) `attach` and get a [`Port`]; completions are
 //! kept apart by port. Nobody but the thread's own loop calls [`Ring::enter`]:
@@ -27,14 +27,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use brunt_core::{Clock, Nanos};
-use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use brunt_core::{Clock, Engine, Nanos};
 
 use crate::{Buf, BufPool};
+use call::{Call, Manner, RingFile};
+use threads::Threads;
+use uring::Uring;
+
+pub(crate) mod call;
+mod cpu;
+pub mod engine;
+mod helpers;
+mod threads;
+mod uring;
 
 /// How a ring is made.
 #[derive(Clone, Debug)]
 pub struct RingConfig {
+    /// What does its requests; `None`: [`engine::usual_engine`].
+    pub engine: Option<Engine>,
     /// Submission entries; a power of two. More than that at once costs a system call more.
     pub entries: u32,
     /// Bytes of registered buffer memory. Kept below the usual 8 MiB RLIMIT_MEMLOCK.
@@ -55,6 +66,7 @@ pub struct RingConfig {
 impl Default for RingConfig {
     fn default() -> RingConfig {
         RingConfig {
+            engine: None,
             entries: 1024,
             arena_bytes: 4 << 20,
             sqpoll_idle_ms: None,
@@ -67,7 +79,7 @@ impl Default for RingConfig {
 /// What a ring did, for the self-cost beside results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingStats {
-    /// System calls: `io_uring_enter`, and `sched_yield` while it polls.
+    /// System calls: `io_uring_enter`, and `sched_yield` while it polls; of threads, every call.
     pub system_calls: u64,
     /// Requests handed to the kernel.
     pub submitted: u64,
@@ -82,15 +94,12 @@ pub struct Ring {
 }
 
 struct RingInner {
-    uring: RefCell<IoUring>,
+    // Before the pool, so that it goes first: the kernel has the pool's arena.
+    engine: RefCell<EngineState>,
     ports: RefCell<Vec<PortState>>,
     pool: BufPool,
     arena_registered: bool,
-    files: RefCell<FileTable>,
     stats: Cell<RingStats>,
-    /// How many requests there had been when the kernel's thread was woken last: once is enough for
-    /// all of them, however long it takes to get a core.
-    woken_for: Cell<u64>,
     config: RingConfig,
     wake: Option<Wake>,
     /// Completions that lie in ports and were not taken.
@@ -114,6 +123,13 @@ struct PortState {
     closed: bool,
 }
 
+/// What carries out the calls.
+enum EngineState {
+    // Boxed, being much the larger one.
+    Uring(Box<Uring>),
+    Threads(Threads),
+}
+
 /// One completion as the kernel told it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingCompletion {
@@ -135,24 +151,6 @@ enum Wait {
     },
 }
 
-/// `struct io_uring_getevents_arg` (linux/io_uring.h); its third field waited for a use until 6.12.
-#[repr(C)]
-struct EnterArgument {
-    signals: u64,
-    signals_len: u32,
-    min_wait_us: u32,
-    time: *const types::Timespec,
-}
-
-// linux/io_uring.h, IORING_ENTER_*.
-const ENTER_GETEVENTS: u32 = 1;
-const ENTER_SQ_WAKEUP: u32 = 2;
-const ENTER_EXT_ARG: u32 = 8;
-
-struct FileTable {
-    slots: Vec<bool>,
-}
-
 struct Wake {
     fd: Arc<OwnedFd>,
     /// Where the kernel puts the eventfd's count; boxed so that it stays put.
@@ -169,7 +167,6 @@ const YIELD_ALONE_MAX: Duration = Duration::from_micros(3);
 /// When somebody did, so many waits go by without polling.
 const POLL_PAUSE_WAITS: u32 = 100;
 const USER_BITS: u32 = 48;
-const FILE_SLOTS: u32 = 64;
 /// How long [`Ring::enter_for`] waits for more than one completion before one is enough.
 const LINGER: Duration = Duration::from_micros(50);
 /// A wait without an end ends after this and begins again.
@@ -181,41 +178,31 @@ impl Ring {
     /// A ring for the calling thread.
     ///
     /// # Errors
-    /// The kernel has no io_uring or forbids it (`kernel.io_uring_disabled`, a container's seccomp
-    /// profile); the error's text says which to look at.
+    /// The engine doesn't work here ([`engine::check`]), or has no such mode.
     pub fn new(config: RingConfig) -> io::Result<Ring> {
-        let uring = build(&config).map_err(|error| {
-            let hint = match error.raw_os_error() {
-                Some(libc::EPERM) => {
-                    "io_uring is forbidden here: see sysctl kernel.io_uring_disabled, or the container's \
-                     seccomp profile (docker run --security-opt seccomp=unconfined)"
-                }
-                Some(libc::ENOSYS) => {
-                    "there is no io_uring here: Linux 5.15 or newer is needed; in a container, its seccomp profile \
-                     may hide it (podman run --security-opt seccomp=unconfined)"
-                }
-                Some(libc::ENOMEM) => "not enough locked memory for a ring; raise ulimit -l",
-                _ => "cannot set up io_uring",
-            };
-            io::Error::new(error.kind(), format!("{hint} ({error})"))
-        })?;
         let pool = BufPool::new(config.arena_bytes);
-        let arena_registered = pool.arena().is_some_and(|(base, len)| {
-            let arena = libc::iovec {
-                iov_base: base.cast(),
-                iov_len: len,
-            };
-            // SAFETY: the pool keeps the arena until it drops, and the ring holds the pool.
-            unsafe { uring.submitter().register_buffers(&[arena]) }.is_ok()
-        });
-        let slots = match uring.submitter().register_files_sparse(FILE_SLOTS) {
-            Ok(()) => vec![false; FILE_SLOTS as usize],
-            Err(_) => Vec::new(),
+        let engine = match config.engine {
+            Some(engine) => engine,
+            None => engine::usual_engine()?,
+        };
+        let state = match engine {
+            Engine::IoUring => {
+                engine::check(engine)?;
+                EngineState::Uring(Box::new(Uring::new(&config, pool.arena())?))
+            }
+            Engine::Threads if config.iopoll || config.sqpoll_idle_ms.is_some() => {
+                let what = "engine threads neither polls devices nor has a thread of the kernel: these are modes of io_uring";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+            }
+            Engine::Threads => EngineState::Threads(Threads::new()),
+        };
+        let (arena_registered, lingers) = match &state {
+            EngineState::Uring(uring) => (uring.arena_registered(), uring.lingers()),
+            EngineState::Threads(_) => (false, false),
         };
         // Timers to the nanosecond for this thread, not the default 50 µs of slack.
         // SAFETY: prctl with two integers.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
-        let lingers = uring.params().is_feature_min_timeout();
         let wake = if config.iopoll {
             None
         } else {
@@ -223,14 +210,15 @@ impl Ring {
         };
         Ok(Ring {
             inner: Rc::new(RingInner {
-                uring: RefCell::new(uring),
+                engine: RefCell::new(state),
                 ports: RefCell::default(),
                 pool,
                 arena_registered,
-                files: RefCell::new(FileTable { slots }),
                 stats: Cell::default(),
-                woken_for: Cell::new(0),
-                config,
+                config: RingConfig {
+                    engine: Some(engine),
+                    ..config
+                },
                 wake,
                 ready: Cell::new(0),
                 in_flight: Cell::new(0),
@@ -261,7 +249,20 @@ impl Ring {
 
     /// What the ring did so far.
     pub fn stats(&self) -> RingStats {
-        self.inner.stats.get()
+        let mut stats = self.inner.stats.get();
+        stats.system_calls += match &*self.inner.engine.borrow() {
+            EngineState::Uring(uring) => uring.system_calls,
+            EngineState::Threads(threads) => threads.system_calls(),
+        };
+        stats
+    }
+
+    /// What does its requests.
+    pub fn engine(&self) -> Engine {
+        match &*self.inner.engine.borrow() {
+            EngineState::Uring(_) => Engine::IoUring,
+            EngineState::Threads(_) => Engine::Threads,
+        }
     }
 
     /// How it was made.
@@ -290,25 +291,23 @@ impl Ring {
         }
     }
 
-    /// Registers a file so that the kernel need not look it up for each request; `None` when the
-    /// table is full or not there.
-    pub(crate) fn register_file(&self, fd: RawFd) -> Option<types::Fixed> {
-        let mut files = self.inner.files.borrow_mut();
-        let slot = files.slots.iter().position(|used| !used)?;
-        let uring = self.inner.uring.borrow();
-        uring
-            .submitter()
-            .register_files_update(slot as u32, &[fd])
-            .ok()?;
-        files.slots[slot] = true;
-        Some(types::Fixed(slot as u32))
+    /// A file or socket for calls on this ring, registered so that the kernel need not look it up for each, if there is
+    /// room. Goes back with [`Ring::remove_file`].
+    pub(crate) fn add_file(&self, fd: RawFd, manner: Manner) -> RingFile {
+        let slot = match &mut *self.inner.engine.borrow_mut() {
+            EngineState::Uring(uring) => uring.register_file(fd),
+            EngineState::Threads(_) => None,
+        };
+        RingFile { fd, slot, manner }
     }
 
-    /// Gives the slot back.
-    pub(crate) fn unregister_file(&self, slot: types::Fixed) {
-        let uring = self.inner.uring.borrow();
-        let _ = uring.submitter().register_files_update(slot.0, &[-1]);
-        self.inner.files.borrow_mut().slots[slot.0 as usize] = false;
+    /// Gives its place back. Calls under way hold the file themselves.
+    pub(crate) fn remove_file(&self, file: RingFile) {
+        if let (Some(slot), EngineState::Uring(uring)) =
+            (file.slot, &mut *self.inner.engine.borrow_mut())
+        {
+            uring.unregister_file(slot);
+        }
     }
 
     /// Hands everything queued to the kernel and waits until a completion is there, the
@@ -388,7 +387,12 @@ impl Ring {
     /// Submits, then looks for completions without sleeping, where that pays. Whether the wait is over.
     fn busy_poll(&self, until: Nanos) -> io::Result<bool> {
         let nanos = self.inner.config.busy_poll_nanos;
-        if nanos == 0 || self.inner.sockets.get() == 0 || !self.inner.poll_pays.get() {
+        // Looking is free with io_uring only.
+        if self.engine() == Engine::Threads
+            || nanos == 0
+            || self.inner.sockets.get() == 0
+            || !self.inner.poll_pays.get()
+        {
             return Ok(false);
         }
         if let Some(left) = self.inner.poll_pause.get().checked_sub(1) {
@@ -483,104 +487,51 @@ impl Ring {
         }
     }
 
-    /// One system call, or none when there is nothing to submit, wait for, or let run.
+    /// Lets the engine start what is queued and wait, and takes what it finished.
     fn submit(&self, wait: Wait) -> io::Result<()> {
-        let mut uring = self.inner.uring.borrow_mut();
-        let (needs_wakeup, task_work, queued) = {
-            let sq = uring.submission();
-            (sq.need_wakeup(), sq.taskrun() || sq.cq_overflow(), sq.len())
-        };
-        let waits = !matches!(wait, Wait::No);
-        let sqpoll = self.inner.config.sqpoll_idle_ms.is_some();
-        let made = self.inner.stats.get().submitted;
-        let wakes = needs_wakeup && self.inner.woken_for.get() != made;
-        let calls =
-            waits || task_work || self.inner.config.iopoll || (queued > 0 && (!sqpoll || wakes));
-        if calls {
-            let submitter = uring.submitter();
-            let outcome = match wait {
-                Wait::No => submitter.submit_and_wait(0),
-                Wait::One => submitter.submit_and_wait(1),
-                Wait::Until { count, nanos } => {
-                    let time = types::Timespec::new()
-                        .sec(nanos / 1_000_000_000)
-                        .nsec((nanos % 1_000_000_000) as u32);
-                    let argument = EnterArgument {
-                        signals: 0,
-                        signals_len: 0,
-                        min_wait_us: if count > 1 {
-                            LINGER.as_micros() as u32
-                        } else {
-                            0
-                        },
-                        time: &raw const time,
-                    };
-                    let wakeup = if sqpoll && needs_wakeup {
-                        ENTER_SQ_WAKEUP
-                    } else {
-                        0
-                    };
-                    let flags = ENTER_GETEVENTS | ENTER_EXT_ARG | wakeup;
-                    // SAFETY: the argument has the layout that ENTER_EXT_ARG asks for, and it and its
-                    // time live until the call returns.
-                    unsafe { submitter.enter(queued as u32, count, flags, Some(&argument)) }
-                }
-            };
-            let mut stats = self.inner.stats.get();
-            stats.system_calls += 1;
-            self.inner.stats.set(stats);
-            match outcome {
-                Ok(_) if needs_wakeup => self.inner.woken_for.set(made),
-                Ok(_) => {}
-                Err(error)
-                    if matches!(
-                        error.raw_os_error(),
-                        Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN)
-                    ) => {}
-                Err(error) => return Err(error),
-            }
+        let mut engine = self.inner.engine.borrow_mut();
+        match &mut *engine {
+            EngineState::Uring(uring) => uring.enter(wait)?,
+            EngineState::Threads(threads) => threads.enter(wait)?,
         }
-        self.sort(&mut uring);
+        self.sort(&mut engine);
         Ok(())
     }
 
     /// Takes what is in the completion queue already.
     fn collect(&self) {
-        self.sort(&mut self.inner.uring.borrow_mut());
+        self.sort(&mut self.inner.engine.borrow_mut());
     }
 
     /// Sorts completions by port.
-    fn sort(&self, uring: &mut IoUring) {
-        let mut queue = uring.completion();
-        if queue.is_empty() {
-            return;
-        }
+    fn sort(&self, engine: &mut EngineState) {
         let mut ports = self.inner.ports.borrow_mut();
         let (mut count, mut ended, mut ready) = (0, 0, 0);
-        for entry in &mut queue {
+        let sink = |user_data: u64, result: i32| {
             count += 1;
-            let user_data = entry.user_data();
             let port = user_data >> USER_BITS;
             if port == WAKE_PORT {
                 if let Some(wake) = &self.inner.wake {
                     wake.armed.set(false);
                     wake.woken.set(true);
                 }
-                continue;
+                return;
             }
             let port = &mut ports[port as usize];
-            if !cqueue::more(entry.flags()) {
-                port.in_flight -= 1;
-                ended += 1;
-            }
+            port.in_flight -= 1;
+            ended += 1;
             if !port.closed {
                 let user = user_data & ((1 << USER_BITS) - 1);
-                port.done.push_back(RingCompletion {
-                    user,
-                    result: entry.result(),
-                });
+                port.done.push_back(RingCompletion { user, result });
                 ready += 1;
             }
+        };
+        match engine {
+            EngineState::Uring(uring) => uring.drain(sink),
+            EngineState::Threads(threads) => threads.drain(sink),
+        }
+        if count == 0 {
+            return;
         }
         self.inner.in_flight.set(self.inner.in_flight.get() - ended);
         self.inner.ready.set(self.inner.ready.get() + ready);
@@ -594,28 +545,34 @@ impl Ring {
         if wake.armed.replace(true) {
             return;
         }
-        let read = opcode::Read::new(
-            types::Fd(wake.fd.as_raw_fd()),
-            wake.count.as_ptr().cast(),
-            8,
-        );
+        let call = Call::Count {
+            fd: wake.fd.as_raw_fd(),
+            into: wake.count.as_ptr(),
+        };
         // SAFETY: the count is boxed and owned by the ring, which closes before it is freed.
-        unsafe { self.push_raw(&read.build().user_data(WAKE_PORT << USER_BITS)) };
+        unsafe { self.push_raw(call, WAKE_PORT << USER_BITS) };
     }
 
     /// # Safety
-    /// What the entry points to stays valid until its completion.
-    unsafe fn push_raw(&self, entry: &squeue::Entry) {
+    /// What the call points to stays valid until its completion.
+    unsafe fn push_raw(&self, call: Call, user_data: u64) {
+        let mut stats = self.inner.stats.get();
+        stats.submitted += 1;
+        self.inner.stats.set(stats);
         loop {
-            let mut uring = self.inner.uring.borrow_mut();
             // SAFETY: passed on to the caller.
-            if unsafe { uring.submission().push(entry) }.is_ok() {
-                let mut stats = self.inner.stats.get();
-                stats.submitted += 1;
-                self.inner.stats.set(stats);
+            let is_pushed = unsafe {
+                match &mut *self.inner.engine.borrow_mut() {
+                    EngineState::Uring(uring) => uring.push(call, user_data),
+                    EngineState::Threads(threads) => {
+                        threads.push(call, user_data);
+                        true
+                    }
+                }
+            };
+            if is_pushed {
                 return;
             }
-            drop(uring);
             // The queue is full: hand over what is there. An error shows again at `enter`.
             let _ = self.submit(Wait::No);
         }
@@ -625,7 +582,7 @@ impl Ring {
 impl Drop for RingInner {
     fn drop(&mut self) {
         // The wake read is the one request that no client waits for: end it, so that its memory
-        // outlives it.
+        // outlives it. Threads read only once there is something to read, and never when they are gone.
         if let Some(wake) = &self.wake
             && wake.armed.get()
         {
@@ -633,14 +590,15 @@ impl Drop for RingInner {
                 fd: Arc::clone(&wake.fd),
             }
             .try_wake();
-            let uring = self.uring.get_mut();
+            let EngineState::Uring(uring) = self.engine.get_mut() else {
+                return;
+            };
             // Others' completions may come first.
             for _ in 0..100 {
-                let _ = uring.submit_and_wait(1);
-                if uring
-                    .completion()
-                    .any(|entry| entry.user_data() >> USER_BITS == WAKE_PORT)
-                {
+                let _ = uring.enter(Wait::One);
+                let mut is_over = false;
+                uring.drain(|user_data, _| is_over |= user_data >> USER_BITS == WAKE_PORT);
+                if is_over {
                     return;
                 }
             }
@@ -665,9 +623,9 @@ impl Port {
     /// Queues a request; its completion carries `user` (48 bits).
     ///
     /// # Safety
-    /// Memory and files that the entry points to stay valid until its completion was drained, or
+    /// Memory and files that the call points to stay valid until its completion was drained, or
     /// [`Port::in_flight`] is zero again.
-    pub(crate) unsafe fn push(&self, entry: squeue::Entry, user: u64) {
+    pub(crate) unsafe fn push(&self, call: Call, user: u64) {
         assert!(user >> USER_BITS == 0, "user data has 48 bits");
         self.ring.inner.ports.borrow_mut()[self.index].in_flight += 1;
         self.ring
@@ -677,7 +635,7 @@ impl Port {
         // SAFETY: passed on to the caller.
         unsafe {
             self.ring
-                .push_raw(&entry.user_data((self.index as u64) << USER_BITS | user))
+                .push_raw(call, (self.index as u64) << USER_BITS | user)
         }
     }
 
@@ -781,6 +739,13 @@ impl Waker {
         let _ = self.try_wake();
     }
 
+    /// Makes the counter unreadable again; for one that is readable.
+    pub(crate) fn reset(&self) {
+        let mut count = 0u64;
+        // SAFETY: eight bytes of ours from an eventfd that we hold open.
+        let _ = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+
     fn try_wake(&self) -> io::Result<()> {
         let one = 1u64;
         // SAFETY: eight bytes of ours to an eventfd that we hold open.
@@ -828,32 +793,6 @@ impl Drop for PollTurn {
     fn drop(&mut self) {
         POLLING.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// The best ring that this kernel makes: task work deferred to our own waits (6.1), or left to the
-/// kernel's choice before that.
-fn build(config: &RingConfig) -> io::Result<IoUring> {
-    let build = |deferred: bool| {
-        let mut builder = IoUring::builder();
-        builder.setup_cqsize(config.entries * 4).setup_clamp();
-        if deferred {
-            builder
-                .setup_single_issuer()
-                .setup_defer_taskrun()
-                .setup_taskrun_flag();
-        }
-        if let Some(idle) = config.sqpoll_idle_ms {
-            builder.setup_sqpoll(idle);
-        }
-        if config.iopoll {
-            builder.setup_iopoll();
-        }
-        builder.build(config.entries)
-    };
-    if config.sqpoll_idle_ms.is_some() {
-        return build(false);
-    }
-    build(true).or_else(|_| build(false))
 }
 
 #[cfg(test)]

@@ -1,0 +1,187 @@
+//! Threads that make the calls of a ring that wait for a device. They begin when they are needed and end with the ring.
+//!
+//! The rule: whoever finishes a call while the ring's thread sleeps rings for it, once.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::Waker;
+use super::call::Call;
+
+/// More calls than this at once take turns.
+const THREADS_MAX: usize = 256;
+/// A helper does nothing but call the kernel.
+const STACK_BYTES: usize = 64 << 10;
+
+pub(super) struct Helpers {
+    shared: Arc<Shared>,
+    threads: usize,
+    /// Calls that they have.
+    busy: usize,
+}
+
+struct Shared {
+    work: Mutex<Work>,
+    arrived: Condvar,
+    finished: Mutex<Vec<(u64, i32)>>,
+    is_something_finished: AtomicBool,
+    owner_sleeps: AtomicBool,
+    bell: Waker,
+    /// Calls for requests, and those to wake one another.
+    system_calls: AtomicU64,
+    threads: Mutex<Vec<libc::pid_t>>,
+}
+
+#[derive(Default)]
+struct Work {
+    calls: VecDeque<(u64, Call)>,
+    idle: usize,
+    is_over: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Helpers {
+    pub fn new() -> io::Result<Helpers> {
+        let shared = Shared {
+            work: Mutex::default(),
+            arrived: Condvar::new(),
+            finished: Mutex::default(),
+            is_something_finished: AtomicBool::new(false),
+            owner_sleeps: AtomicBool::new(false),
+            bell: Waker::new()?,
+            system_calls: AtomicU64::new(0),
+            threads: Mutex::default(),
+        };
+        Ok(Helpers {
+            shared: Arc::new(shared),
+            threads: 0,
+            busy: 0,
+        })
+    }
+
+    pub fn are_idle(&self) -> bool {
+        self.busy == 0
+    }
+
+    pub fn bell_fd(&self) -> RawFd {
+        self.shared.bell.raw_fd()
+    }
+
+    pub fn system_calls(&self) -> u64 {
+        self.shared.system_calls.load(Ordering::Relaxed)
+    }
+
+    /// Processor time of all of them.
+    pub fn cpu_nanos(&self) -> u64 {
+        let of = |thread: &libc::pid_t| super::cpu::of_thread(*thread).unwrap_or(0);
+        lock(&self.shared.threads).iter().map(of).sum()
+    }
+
+    /// Gives them these calls, and begins threads while there are fewer than calls.
+    ///
+    /// # Errors
+    /// There is none, and none can be made.
+    pub fn hand_over(&mut self, calls: &mut Vec<(u64, Call)>) -> io::Result<()> {
+        self.busy += calls.len();
+        while self.threads < self.busy.min(THREADS_MAX) {
+            match self.begin_one() {
+                Ok(()) => self.threads += 1,
+                Err(error) if self.threads == 0 => return Err(error),
+                // Those that exist take turns.
+                Err(_) => break,
+            }
+        }
+        let count = calls.len();
+        let mut work = lock(&self.shared.work);
+        work.calls.extend(calls.drain(..));
+        let asleep = work.idle.min(count);
+        drop(work);
+        for _ in 0..asleep {
+            self.shared.arrived.notify_one();
+        }
+        self.shared
+            .system_calls
+            .fetch_add((count + asleep) as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn begin_one(&self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        std::thread::Builder::new()
+            .name("helper".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || help(&shared))
+            .map(drop)
+    }
+
+    /// Appends what they finished.
+    pub fn take_finished(&mut self, into: &mut Vec<(u64, i32)>) {
+        if !self
+            .shared
+            .is_something_finished
+            .swap(false, Ordering::SeqCst)
+        {
+            return;
+        }
+        let before = into.len();
+        into.append(&mut lock(&self.shared.finished));
+        self.busy -= into.len() - before;
+    }
+
+    /// From now on they have to ring.
+    pub fn owner_sleeps(&self) {
+        self.shared.owner_sleeps.store(true, Ordering::SeqCst);
+    }
+
+    pub fn owner_is_awake(&self) {
+        self.shared.owner_sleeps.store(false, Ordering::SeqCst);
+    }
+
+    /// After the bell's descriptor became readable.
+    pub fn reset_bell(&self) {
+        self.shared.bell.reset();
+    }
+}
+
+impl Drop for Helpers {
+    // One that hangs in a call goes when that ends: clients wait for their calls, or leak what they point to.
+    fn drop(&mut self) {
+        lock(&self.shared.work).is_over = true;
+        self.shared.arrived.notify_all();
+    }
+}
+
+/// A helper's life.
+fn help(shared: &Shared) {
+    lock(&shared.threads).push(super::cpu::this_thread());
+    let mut work = lock(&shared.work);
+    loop {
+        if let Some((user_data, call)) = work.calls.pop_front() {
+            drop(work);
+            let result = call.perform(0);
+            lock(&shared.finished).push((user_data, result));
+            shared.is_something_finished.store(true, Ordering::SeqCst);
+            if shared.owner_sleeps.swap(false, Ordering::SeqCst) {
+                shared.system_calls.fetch_add(1, Ordering::Relaxed);
+                shared.bell.wake();
+            }
+            work = lock(&shared.work);
+            continue;
+        }
+        if work.is_over {
+            return;
+        }
+        work.idle += 1;
+        work = shared
+            .arrived
+            .wait(work)
+            .unwrap_or_else(PoisonError::into_inner);
+        work.idle -= 1;
+    }
+}
