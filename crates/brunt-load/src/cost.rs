@@ -3,16 +3,19 @@
 
 use brunt_result::Cost;
 
-/// The calling thread's so far; `system_calls` as counted by its ring. The loop makes no others, but for one
-/// `getrusage` an interval and the writes of a verification journal.
-pub fn of_this_thread(system_calls: u64) -> Cost {
+use crate::block::worker::RingUse;
+
+/// The calling thread's so far, and what its ring counted. The loop makes no other system calls, but for some an interval
+/// that read what was used and the writes of a verification journal. Other threads count as time in the kernel, where
+/// they are nearly always.
+pub fn of_this_thread(ring: RingUse) -> Cost {
     let used = brunt_core::cost::ResourceUsage::of_thread();
     Cost {
         cpu_user_nanos: used.user.as_nanos() as u64,
-        cpu_system_nanos: used.system.as_nanos() as u64,
+        cpu_system_nanos: used.system.as_nanos() as u64 + ring.workers_cpu_nanos,
         voluntary_switches: used.voluntary_switches,
         involuntary_switches: used.involuntary_switches,
-        system_calls,
+        system_calls: ring.system_calls,
     }
 }
 
@@ -23,14 +26,19 @@ mod tests {
     /// Work of this thread shows up here, and a pause shows up as a switch and not as work.
     #[test]
     fn work_is_counted() {
-        let before = of_this_thread(3);
+        let calls = |system_calls| RingUse {
+            system_calls,
+            workers_cpu_nanos: 1000 * system_calls,
+        };
+        let before = of_this_thread(calls(3));
         let mut sum = 0u64;
-        while of_this_thread(3).since(&before).cpu_nanos() < 5_000_000 {
+        while of_this_thread(calls(3)).since(&before).cpu_nanos() < 5_000_000 {
             sum = std::hint::black_box(sum.wrapping_mul(31) + 1);
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
-        let used = of_this_thread(10).since(&before);
+        let used = of_this_thread(calls(10)).since(&before);
         assert!(used.voluntary_switches >= 1);
         assert_eq!(used.system_calls, 7);
+        assert!(used.cpu_system_nanos >= 7000, "other threads' time counts");
     }
 }

@@ -339,7 +339,7 @@ pub struct Latencies {
 /// Averages over completed requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CostPerRequest {
-    /// CPU time of the workers, in nanoseconds.
+    /// CPU time of the workers and of threads that work for them (of the kernel: io-wq, SQPOLL), in nanoseconds.
     pub cpu_ns: f64,
     /// System calls of the workers' rings.
     pub system_calls: f64,

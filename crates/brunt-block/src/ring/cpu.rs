@@ -1,5 +1,12 @@
 //! Processor time of threads that work for a ring: helpers, and the kernel's own (io-wq, SQPOLL), which are threads of
-//! this process that its code never sees.
+//! this process that its code never sees and that no thread's rusage has.
+
+use std::collections::BTreeMap;
+
+use brunt_core::{Clock, Nanos};
+
+/// Looking for threads takes at most this share of the time between looks.
+const LOOK_SHARE: u32 = 100;
 
 /// The calling thread's number.
 pub(super) fn this_thread() -> libc::pid_t {
@@ -18,4 +25,71 @@ pub(super) fn of_thread(thread: libc::pid_t) -> Option<u64> {
     // SAFETY: the time is ours.
     let got = unsafe { libc::clock_gettime(clock, &raw mut time) };
     (got == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// The kernel's threads that work for the io_uring of one thread.
+pub(super) struct KernelWorkers {
+    owner: libc::pid_t,
+    /// What each had used when it was seen last; those of io-wq end after 5 s without work.
+    seen: BTreeMap<libc::pid_t, u64>,
+    look_again: Nanos,
+}
+
+impl KernelWorkers {
+    /// Of the calling thread.
+    pub fn of_this_thread() -> KernelWorkers {
+        KernelWorkers {
+            owner: this_thread(),
+            seen: BTreeMap::new(),
+            look_again: Nanos(0),
+        }
+    }
+
+    /// Processor time of all of them so far, in nanoseconds.
+    pub fn cpu_nanos(&mut self) -> u64 {
+        let begin = Clock::Monotonic.now();
+        if begin >= self.look_again {
+            self.look();
+            let end = Clock::Monotonic.now();
+            self.look_again = end.after(end.since(begin) * LOOK_SHARE);
+        }
+        for (thread, nanos) in &mut self.seen {
+            *nanos = of_thread(*thread).unwrap_or(*nanos).max(*nanos);
+        }
+        self.seen.values().sum()
+    }
+
+    /// They are named after the thread that they work for: `iou-wrk-TID`, `iou-sqp-TID` (io_uring/io-wq.c, sqpoll.c). A
+    /// polling thread has workers of its own.
+    fn look(&mut self) {
+        let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
+            return;
+        };
+        let named: Vec<(libc::pid_t, String)> = tasks
+            .flatten()
+            .filter_map(|task| {
+                let thread = task.file_name().to_str()?.parse().ok()?;
+                let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
+                name.starts_with("iou-")
+                    .then(|| (thread, name.trim().to_string()))
+            })
+            .collect();
+        let works_for = |name: &str, owner: libc::pid_t| {
+            ["iou-wrk-", "iou-sqp-"]
+                .iter()
+                .any(|kind| name.strip_prefix(kind).and_then(|of| of.parse().ok()) == Some(owner))
+        };
+        let direct: Vec<libc::pid_t> = named
+            .iter()
+            .filter(|(_, name)| works_for(name, self.owner))
+            .map(|(thread, _)| *thread)
+            .collect();
+        let indirect = named
+            .iter()
+            .filter(|(_, name)| direct.iter().any(|thread| works_for(name, *thread)))
+            .map(|(thread, _)| *thread);
+        for thread in direct.iter().copied().chain(indirect) {
+            self.seen.entry(thread).or_insert(0);
+        }
+    }
 }

@@ -257,6 +257,15 @@ impl Ring {
         stats
     }
 
+    /// Processor time, in nanoseconds, of threads that work for this ring, the calling one apart: the kernel's (io-wq,
+    /// SQPOLL; an io-wq thread that ended between two calls is missing what it did since the first) or helpers.
+    pub fn workers_cpu_nanos(&self) -> u64 {
+        match &mut *self.inner.engine.borrow_mut() {
+            EngineState::Uring(uring) => uring.workers_cpu_nanos(),
+            EngineState::Threads(threads) => threads.helpers_cpu_nanos(),
+        }
+    }
+
     /// What does its requests.
     pub fn engine(&self) -> Engine {
         match &*self.inner.engine.borrow() {
@@ -821,5 +830,43 @@ mod tests {
             ring.enter(until).unwrap();
             assert!(Clock::Monotonic.now() >= until);
         }
+    }
+
+    /// What others do for a ring is seen: the kernel's polling thread, and helpers.
+    #[test]
+    fn time_of_other_threads_is_counted() {
+        let polling = RingConfig {
+            engine: Some(Engine::IoUring),
+            sqpoll_idle_ms: Some(1000),
+            ..RingConfig::default()
+        };
+        let ring = Ring::new(polling).unwrap();
+        let before = ring.workers_cpu_nanos();
+        let until = Clock::Monotonic.now().after(Duration::from_secs(20));
+        // Once it has had one, it looks for more all the time.
+        ring.enter(Nanos(0)).unwrap();
+        while ring.workers_cpu_nanos() < before + 2_000_000 {
+            assert!(
+                Clock::Monotonic.now() < until,
+                "the polling thread is not seen"
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let plain = RingConfig {
+            engine: Some(Engine::IoUring),
+            ..RingConfig::default()
+        };
+        let other = Ring::new(plain).unwrap();
+        let thread = std::thread::spawn(move || {
+            Ring::new(RingConfig::default())
+                .unwrap()
+                .workers_cpu_nanos()
+        });
+        assert_eq!(
+            thread.join().unwrap(),
+            0,
+            "that of another thread is not its own"
+        );
+        drop(other);
     }
 }

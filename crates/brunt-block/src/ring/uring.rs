@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use io_uring::{IoUring, opcode, squeue, types};
 
 use super::call::{Call, RingFile};
+use super::cpu::KernelWorkers;
 use super::engine::NoIoUring;
 use super::{LINGER, RingConfig, Wait};
 
@@ -38,6 +39,7 @@ pub(super) struct Uring {
     /// all of them, however long it takes to get a core.
     woken_for: u64,
     pub system_calls: u64,
+    workers: KernelWorkers,
 }
 
 impl Uring {
@@ -70,12 +72,18 @@ impl Uring {
             submitted: 0,
             woken_for: 0,
             system_calls: 0,
+            workers: KernelWorkers::of_this_thread(),
             ring,
         })
     }
 
     pub fn arena_registered(&self) -> bool {
         self.arena_registered
+    }
+
+    /// Processor time of the kernel's threads that work for this ring, in nanoseconds.
+    pub fn workers_cpu_nanos(&mut self) -> u64 {
+        self.workers.cpu_nanos()
     }
 
     pub fn lingers(&self) -> bool {

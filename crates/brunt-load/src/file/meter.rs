@@ -6,6 +6,7 @@ use std::time::Duration;
 use brunt_core::{Clock, Nanos};
 use brunt_result::{Cost, Figures, Interval, OpKind, Outcome, RequestStatus, Stopped};
 
+use crate::block::worker::RingUse;
 use crate::commands::Commands;
 use crate::cost;
 use crate::record::Recorder;
@@ -50,7 +51,7 @@ impl<'a> Meter<'a> {
             },
             total: Figures::of_kinds(kinds),
             calls: 0,
-            cost: cost::of_this_thread(0),
+            cost: cost::of_this_thread(RingUse::default()),
             cut: false,
         }
     }
@@ -83,7 +84,10 @@ impl<'a> Meter<'a> {
     }
 
     fn report(&mut self, now: Nanos) {
-        let cost = cost::of_this_thread(self.calls);
+        let cost = cost::of_this_thread(RingUse {
+            system_calls: self.calls,
+            ..RingUse::default()
+        });
         self.open.figures.cost = cost.since(&self.cost);
         self.cost = cost;
         // There is always one.

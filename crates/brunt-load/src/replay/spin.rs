@@ -46,4 +46,8 @@ impl Timeline for SpinTime<'_> {
     fn system_calls(&self) -> u64 {
         self.ring.stats().system_calls
     }
+
+    fn workers_cpu_nanos(&self) -> u64 {
+        self.ring.workers_cpu_nanos()
+    }
 }

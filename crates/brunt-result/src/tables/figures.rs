@@ -65,7 +65,10 @@ pub const TIMES: &[Column] = &[
 /// What measuring cost, all workers together.
 pub const COST: &[Column] = &[
     Column::int("cpu_user_ns", "CPU time of the workers in user mode."),
-    Column::int("cpu_system_ns", "CPU time of the workers in the kernel."),
+    Column::int(
+        "cpu_system_ns",
+        "CPU time of the workers in the kernel, and of threads that work for them (io-wq, SQPOLL).",
+    ),
     Column::int(
         "voluntary_switches",
         "Voluntary context switches of the workers.",

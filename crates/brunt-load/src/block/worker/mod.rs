@@ -41,7 +41,7 @@ use phase::RunPhase;
 use retry::RetryRules;
 use slots::Slots;
 use tally::{Tally, Times};
-pub use time::{RingTime, Timeline};
+pub use time::{RingTime, RingUse, Timeline};
 
 /// How long a command may go unseen.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -177,13 +177,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
                 slots: &self.slots,
                 batch: &self.batch,
             };
-            self.tally.roll(
-                now,
-                self.phase.end,
-                &in_flight,
-                || time.system_calls(),
-                recorder,
-            );
+            self.tally
+                .roll(now, self.phase.end, &in_flight, || time.used(), recorder);
             if self.phase.issuing {
                 self.look_around(now, commands);
             } else if commands.is_stopped() {
@@ -207,7 +202,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             }
             if std::mem::take(&mut self.just_began) {
                 // What ramp-up cost is nobody's.
-                self.tally.cost_begins(time.system_calls());
+                self.tally.cost_begins(time.used());
             }
             if !self.batch.is_empty() {
                 if let Some(timeout) = self.rules.timeout
@@ -248,7 +243,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         if self.phase.begin(start) {
             self.tally.measure_from(self.phase.measure_start);
         }
-        self.tally.cost_begins(time.system_calls());
+        self.tally.cost_begins(time.used());
     }
 
     /// Looks for commands and for the end.
@@ -541,13 +536,8 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             slots: &self.slots,
             batch: &self.batch,
         };
-        self.tally.roll(
-            now,
-            self.phase.end,
-            &in_flight,
-            || time.system_calls(),
-            recorder,
-        );
+        self.tally
+            .roll(now, self.phase.end, &in_flight, || time.used(), recorder);
         let mut done = std::mem::take(&mut self.done);
         for completion in done.drain(..) {
             self.complete(completion, now);
@@ -686,7 +676,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         let verified = self.content.verified();
         let outcome = self
             .tally
-            .finish(&self.phase, &in_flight, time.system_calls(), recorder);
+            .finish(&self.phase, &in_flight, time.used(), recorder);
         Outcome {
             verified,
             ..outcome

@@ -16,6 +16,7 @@ use brunt_result::wrong::{CAUSES_MAX, ErrorCause, OTHER_CAUSES, merge_causes};
 
 use super::occupancy::{InFlight, Occupancy};
 use super::phase::RunPhase;
+use super::time::RingUse;
 use crate::block::generator::Planned;
 use crate::cost;
 use crate::record::{Recorder, kind_of};
@@ -108,8 +109,8 @@ impl Tally {
     }
 
     /// What it cost until now is nobody's.
-    pub(super) fn cost_begins(&mut self, system_calls: u64) {
-        self.cost = cost::of_this_thread(system_calls);
+    pub(super) fn cost_begins(&mut self, used: RingUse) {
+        self.cost = cost::of_this_thread(used);
     }
 
     /// When the open interval is over; never for the last one of a run that ends at `end`.
@@ -129,13 +130,13 @@ impl Tally {
         now: Nanos,
         end: Nanos,
         in_flight: &InFlight<'_>,
-        system_calls: impl Fn() -> u64,
+        used: impl Fn() -> RingUse,
         recorder: &mut dyn Recorder,
     ) {
         // Requests that come after the end belong to the last interval, so that one stays open.
         while now >= self.interval_end(end) {
             let over = self.interval_end;
-            self.close_interval(over, in_flight, system_calls(), recorder);
+            self.close_interval(over, in_flight, used(), recorder);
             self.interval_end = over.after(self.interval.expect("an interval ended"));
         }
     }
@@ -145,10 +146,10 @@ impl Tally {
         &mut self,
         end: Nanos,
         in_flight: &InFlight<'_>,
-        system_calls: u64,
+        used: RingUse,
         recorder: &mut dyn Recorder,
     ) {
-        let cost = cost::of_this_thread(system_calls);
+        let cost = cost::of_this_thread(used);
         self.current.figures.cost = cost.since(&self.cost);
         self.cost = cost;
         let ages = in_flight.ages(self.current.start, end);
@@ -353,7 +354,7 @@ impl Tally {
         mut self,
         phase: &RunPhase,
         in_flight: &InFlight<'_>,
-        system_calls: u64,
+        used: RingUse,
         recorder: &mut dyn Recorder,
     ) -> Outcome {
         self.flush_log(recorder, LOG_REQUESTS);
@@ -363,12 +364,7 @@ impl Tally {
             phase.end
         };
         let end = end.max(phase.measure_start);
-        self.close_interval(
-            end.max(self.current.start),
-            in_flight,
-            system_calls,
-            recorder,
-        );
+        self.close_interval(end.max(self.current.start), in_flight, used, recorder);
         let seconds = end.since(phase.measure_start).as_secs_f64();
         let rate = |count: u64| {
             if seconds > 0.0 {

@@ -23,6 +23,26 @@ pub trait Timeline {
     fn push(&mut self) -> io::Result<()>;
     /// System calls made for requests so far.
     fn system_calls(&self) -> u64;
+    /// Processor time of other threads that worked for its requests so far, in nanoseconds.
+    fn workers_cpu_nanos(&self) -> u64 {
+        0
+    }
+    /// Both.
+    fn used(&self) -> RingUse {
+        RingUse {
+            system_calls: self.system_calls(),
+            workers_cpu_nanos: self.workers_cpu_nanos(),
+        }
+    }
+}
+
+/// What requests cost beside the time of the worker's own thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RingUse {
+    /// System calls.
+    pub system_calls: u64,
+    /// Processor time of other threads: the kernel's, or helpers.
+    pub workers_cpu_nanos: u64,
 }
 
 /// The monotonic clock and a ring.
@@ -41,5 +61,8 @@ impl Timeline for RingTime<'_> {
     }
     fn system_calls(&self) -> u64 {
         self.0.stats().system_calls
+    }
+    fn workers_cpu_nanos(&self) -> u64 {
+        self.0.workers_cpu_nanos()
     }
 }
