@@ -10,6 +10,7 @@ mod capture_replay;
 mod chaos;
 mod clusters;
 mod eight_hosts;
+mod engines;
 mod examples;
 mod faults;
 mod figures;

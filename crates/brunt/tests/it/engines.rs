@@ -1,12 +1,10 @@
 //! Machines without io_uring: everything that makes or serves requests works there by threads, and what needs a ring says
 //! so. The program runs under a seccomp filter that refuses io_uring as sysctl, Docker and Podman do, or kills it.
 
-mod support;
-
 use std::process::Command;
 
+use crate::support::{Target, TempDir, brunt, need, root, run_within, succeed};
 use serde_json::Value;
-use support::{Target, TempDir, brunt, need, root, run_within, succeed};
 
 /// EPERM, ENOSYS, SIGSYS.
 const REFUSALS: [&str; 3] = ["1", "38", "kill"];
