@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
-pub enum Engine {
+pub enum IoEngine {
     /// io_uring: one system call hands over many requests.
     #[default]
     #[serde(rename = "io_uring")]
@@ -19,25 +19,27 @@ pub enum Engine {
     Threads,
 }
 
-impl Engine {
+impl IoEngine {
     /// All of them.
-    pub const ALL: [Engine; 2] = [Engine::IoUring, Engine::Threads];
+    pub const ALL: [IoEngine; 2] = [IoEngine::IoUring, IoEngine::Threads];
 
     /// Its name in files and on command lines.
     pub fn name(self) -> &'static str {
         match self {
-            Engine::IoUring => "io_uring",
-            Engine::Threads => "threads",
+            IoEngine::IoUring => "io_uring",
+            IoEngine::Threads => "threads",
         }
     }
 
     /// The engine of this name.
-    pub fn of_name(name: &str) -> Option<Engine> {
-        Engine::ALL.into_iter().find(|engine| engine.name() == name)
+    pub fn of_name(name: &str) -> Option<IoEngine> {
+        IoEngine::ALL
+            .into_iter()
+            .find(|engine| engine.name() == name)
     }
 }
 
-impl std::fmt::Display for Engine {
+impl std::fmt::Display for IoEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }

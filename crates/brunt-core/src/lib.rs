@@ -25,7 +25,7 @@ pub mod units;
 
 pub use clock::{Clock, Nanos};
 pub use cost::{ResourceUsage, Spent};
-pub use engine::Engine;
+pub use engine::IoEngine;
 pub use file_lock::FileLock;
 pub use histogram::{COUNT_READ_MAX, Histogram, HistogramError};
 pub use prefetch::prefetch;

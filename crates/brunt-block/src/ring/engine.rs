@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::{LazyLock, OnceLock};
 
-use brunt_core::Engine;
+use brunt_core::IoEngine;
 
 /// Chooses the engine of a process whose command line doesn't: `io_uring` or `threads`. Child processes inherit it.
 pub const ENGINE_VARIABLE: &str = "BRUNT_ENGINE";
@@ -57,7 +57,7 @@ impl NoIoUring {
 
 /// The process asked for an engine that it can't have, or for none that exists.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EngineError {
+pub enum IoEngineError {
     /// io_uring was asked for.
     #[error("engine io_uring: {0}")]
     NoIoUring(#[from] NoIoUring),
@@ -75,13 +75,13 @@ pub fn io_uring() -> Result<(), NoIoUring> {
     *TRIED
 }
 
-static STATED: OnceLock<Engine> = OnceLock::new();
+static STATED: OnceLock<IoEngine> = OnceLock::new();
 
 /// Says which engine this process uses where nothing else does, before it makes its first ring. The first call counts.
 ///
 /// # Errors
 /// It doesn't work here.
-pub fn state_engine(engine: Engine) -> Result<(), EngineError> {
+pub fn state_engine(engine: IoEngine) -> Result<(), IoEngineError> {
     check(engine)?;
     let _ = STATED.set(engine);
     Ok(())
@@ -97,13 +97,13 @@ pub fn for_children() -> Option<(&'static str, &'static str)> {
 ///
 /// # Errors
 /// It doesn't exist, or doesn't work here.
-pub fn stated_engine() -> Result<Option<Engine>, EngineError> {
-    static VARIABLE: LazyLock<Result<Option<Engine>, EngineError>> = LazyLock::new(|| {
+pub fn stated_engine() -> Result<Option<IoEngine>, IoEngineError> {
+    static VARIABLE: LazyLock<Result<Option<IoEngine>, IoEngineError>> = LazyLock::new(|| {
         let Some(name) = std::env::var_os(ENGINE_VARIABLE).filter(|name| !name.is_empty()) else {
             return Ok(None);
         };
         let name = name.to_string_lossy();
-        let engine = Engine::of_name(&name).ok_or_else(|| EngineError::Unknown(name.into()))?;
+        let engine = IoEngine::of_name(&name).ok_or_else(|| IoEngineError::Unknown(name.into()))?;
         check(engine)?;
         Ok(Some(engine))
     });
@@ -117,11 +117,11 @@ pub fn stated_engine() -> Result<Option<Engine>, EngineError> {
 ///
 /// # Errors
 /// As [`stated_engine`].
-pub fn usual_engine() -> Result<Engine, EngineError> {
+pub fn usual_engine() -> Result<IoEngine, IoEngineError> {
     Ok(match stated_engine()? {
         Some(engine) => engine,
-        None if io_uring().is_ok() => Engine::IoUring,
-        None => Engine::Threads,
+        None if io_uring().is_ok() => IoEngine::IoUring,
+        None => IoEngine::Threads,
     })
 }
 
@@ -129,20 +129,20 @@ pub fn usual_engine() -> Result<Engine, EngineError> {
 ///
 /// # Errors
 /// Why not.
-pub fn check(engine: Engine) -> Result<(), EngineError> {
+pub fn check(engine: IoEngine) -> Result<(), IoEngineError> {
     match engine {
-        Engine::IoUring => Ok(io_uring()?),
-        Engine::Threads => Ok(()),
+        IoEngine::IoUring => Ok(io_uring()?),
+        IoEngine::Threads => Ok(()),
     }
 }
 
-impl From<EngineError> for io::Error {
-    fn from(error: EngineError) -> io::Error {
+impl From<IoEngineError> for io::Error {
+    fn from(error: IoEngineError) -> io::Error {
         let kind = match error {
-            EngineError::NoIoUring(NoIoUring::Forbidden) => io::ErrorKind::PermissionDenied,
-            EngineError::NoIoUring(NoIoUring::LockedMemory) => io::ErrorKind::OutOfMemory,
-            EngineError::NoIoUring(_) => io::ErrorKind::Unsupported,
-            EngineError::Unknown(_) => io::ErrorKind::InvalidInput,
+            IoEngineError::NoIoUring(NoIoUring::Forbidden) => io::ErrorKind::PermissionDenied,
+            IoEngineError::NoIoUring(NoIoUring::LockedMemory) => io::ErrorKind::OutOfMemory,
+            IoEngineError::NoIoUring(_) => io::ErrorKind::Unsupported,
+            IoEngineError::Unknown(_) => io::ErrorKind::InvalidInput,
         };
         io::Error::new(kind, error)
     }

@@ -8,8 +8,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::Waker;
 use super::call::Call;
+use super::waker::Waker;
 
 /// More calls than this at once take turns.
 const THREADS_MAX: usize = 256;

@@ -21,31 +21,34 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use brunt_core::{Clock, Engine, Nanos};
+use brunt_core::{Clock, IoEngine, Nanos};
 
 use crate::{Buf, BufPool};
 use call::{Call, Manner, RingFile};
+use poll_turn::PollTurn;
 use threads::Threads;
 use uring::Uring;
+pub use waker::Waker;
 
 pub(crate) mod call;
 mod cpu;
 pub mod engine;
 mod helpers;
+mod poll_turn;
 mod threads;
 mod uring;
+mod waker;
 
 /// How a ring is made.
 #[derive(Clone, Debug)]
 pub struct RingConfig {
     /// What does its requests; `None`: [`engine::usual_engine`].
-    pub engine: Option<Engine>,
+    pub engine: Option<IoEngine>,
     /// Submission entries; a power of two. More than that at once costs a system call more.
     pub entries: u32,
     /// Bytes of registered buffer memory. Kept below the usual 8 MiB RLIMIT_MEMLOCK.
@@ -186,15 +189,15 @@ impl Ring {
             None => engine::usual_engine()?,
         };
         let state = match engine {
-            Engine::IoUring => {
+            IoEngine::IoUring => {
                 engine::check(engine)?;
                 EngineState::Uring(Box::new(Uring::new(&config, pool.arena())?))
             }
-            Engine::Threads if config.iopoll || config.sqpoll_idle_ms.is_some() => {
+            IoEngine::Threads if config.iopoll || config.sqpoll_idle_ms.is_some() => {
                 let what = "engine threads neither polls devices nor has a thread of the kernel: these are modes of io_uring";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, what));
             }
-            Engine::Threads => EngineState::Threads(Threads::new()),
+            IoEngine::Threads => EngineState::Threads(Threads::new()),
         };
         let (arena_registered, lingers) = match &state {
             EngineState::Uring(uring) => (uring.arena_registered(), uring.lingers()),
@@ -267,10 +270,10 @@ impl Ring {
     }
 
     /// What does its requests.
-    pub fn engine(&self) -> Engine {
+    pub fn engine(&self) -> IoEngine {
         match &*self.inner.engine.borrow() {
-            EngineState::Uring(_) => Engine::IoUring,
-            EngineState::Threads(_) => Engine::Threads,
+            EngineState::Uring(_) => IoEngine::IoUring,
+            EngineState::Threads(_) => IoEngine::Threads,
         }
     }
 
@@ -397,7 +400,7 @@ impl Ring {
     fn busy_poll(&self, until: Nanos) -> io::Result<bool> {
         let nanos = self.inner.config.busy_poll_nanos;
         // Looking is free with io_uring only.
-        if self.engine() == Engine::Threads
+        if self.engine() == IoEngine::Threads
             || nanos == 0
             || self.inner.sockets.get() == 0
             || !self.inner.poll_pays.get()
@@ -718,55 +721,6 @@ impl Drop for Port {
     }
 }
 
-/// Ends the wait of another thread's ring. Cheap to clone, made to be sent.
-#[derive(Clone, Debug)]
-pub struct Waker {
-    fd: Arc<OwnedFd>,
-}
-
-impl Waker {
-    /// A counter of its own, for whoever reads it.
-    pub(crate) fn new() -> io::Result<Waker> {
-        // SAFETY: plain system call; the result is checked before it is owned.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a fresh descriptor that nobody else owns.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Waker { fd: Arc::new(fd) })
-    }
-
-    /// The counter, for a read on the ring.
-    pub(crate) fn raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-
-    /// Wakes the ring; several calls before it looks count as one.
-    pub fn wake(&self) {
-        // A full counter means that it has been woken already.
-        let _ = self.try_wake();
-    }
-
-    /// Makes the counter unreadable again; for one that is readable.
-    pub(crate) fn reset(&self) {
-        let mut count = 0u64;
-        // SAFETY: eight bytes of ours from an eventfd that we hold open.
-        let _ = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
-    }
-
-    fn try_wake(&self) -> io::Result<()> {
-        let one = 1u64;
-        // SAFETY: eight bytes of ours to an eventfd that we hold open.
-        let written = unsafe { libc::write(self.fd.as_raw_fd(), (&raw const one).cast(), 8) };
-        if written == 8 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
-    }
-}
-
 impl Wake {
     fn new() -> io::Result<Wake> {
         let Waker { fd } = Waker::new()?;
@@ -779,94 +733,5 @@ impl Wake {
     }
 }
 
-/// Leave to poll: at most half of the cores do at a time, so that polling threads never keep the ones
-/// they wait for from running.
-struct PollTurn;
-
-static POLLING: AtomicU32 = AtomicU32::new(0);
-static POLLING_MAX: LazyLock<u32> = LazyLock::new(|| {
-    std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32 / 2)
-});
-
-impl PollTurn {
-    fn take() -> Option<PollTurn> {
-        if POLLING.fetch_add(1, Ordering::Relaxed) < *POLLING_MAX {
-            return Some(PollTurn);
-        }
-        POLLING.fetch_sub(1, Ordering::Relaxed);
-        None
-    }
-}
-
-impl Drop for PollTurn {
-    fn drop(&mut self) {
-        POLLING.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Another thread ends a wait that nothing else would end.
-    #[test]
-    fn waker_ends_a_wait() {
-        let ring = Ring::new(RingConfig::default()).unwrap();
-        let waker = ring.waker();
-        let thread = std::thread::spawn(move || waker.wake());
-        while !ring.take_woken() {
-            ring.enter(Nanos::MAX).unwrap();
-        }
-        thread.join().unwrap();
-        assert!(!ring.take_woken());
-    }
-
-    /// A deadline ends a wait, not before its time.
-    #[test]
-    fn deadline_ends_a_wait() {
-        let ring = Ring::new(RingConfig::default()).unwrap();
-        for wait in [Duration::from_micros(20), Duration::from_millis(3)] {
-            let until = Clock::Monotonic.now().after(wait);
-            ring.enter(until).unwrap();
-            assert!(Clock::Monotonic.now() >= until);
-        }
-    }
-
-    /// What others do for a ring is seen: the kernel's polling thread, and helpers.
-    #[test]
-    fn time_of_other_threads_is_counted() {
-        let polling = RingConfig {
-            engine: Some(Engine::IoUring),
-            sqpoll_idle_ms: Some(1000),
-            ..RingConfig::default()
-        };
-        let ring = Ring::new(polling).unwrap();
-        let before = ring.workers_cpu_nanos();
-        let until = Clock::Monotonic.now().after(Duration::from_secs(20));
-        // Once it has had one, it looks for more all the time.
-        ring.enter(Nanos(0)).unwrap();
-        while ring.workers_cpu_nanos() < before + 2_000_000 {
-            assert!(
-                Clock::Monotonic.now() < until,
-                "the polling thread is not seen"
-            );
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        let plain = RingConfig {
-            engine: Some(Engine::IoUring),
-            ..RingConfig::default()
-        };
-        let other = Ring::new(plain).unwrap();
-        let thread = std::thread::spawn(move || {
-            Ring::new(RingConfig::default())
-                .unwrap()
-                .workers_cpu_nanos()
-        });
-        assert_eq!(
-            thread.join().unwrap(),
-            0,
-            "that of another thread is not its own"
-        );
-        drop(other);
-    }
-}
+mod tests;

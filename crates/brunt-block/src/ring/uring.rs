@@ -184,6 +184,7 @@ impl Uring {
 
 /// The entry for a call.
 fn entry_of(call: Call) -> squeue::Entry {
+    // Long because calls have many fields, each on its line.
     // Not ASYNC, even where the kernel tries in vain before it hands a request to a worker (tmpfs):
     // asked to skip that, 6.18 does a third fewer requests.
     let fd_of = |file: RingFile| types::Fd(file.slot.map_or(file.fd, |slot| slot as RawFd));

@@ -15,7 +15,7 @@ use brunt_block::{
     RingConfig, open_url,
 };
 use brunt_core::random::Random;
-use brunt_core::{Engine, Nanos};
+use brunt_core::{IoEngine, Nanos};
 use tempfile::{tempdir, tempdir_in};
 
 const SIZE_BYTES: u64 = 8 << 20;
@@ -23,7 +23,7 @@ const DEPTH: u32 = 24;
 
 thread_local! {
     /// What does the requests of a test's rings.
-    static ENGINE: Cell<Engine> = const { Cell::new(Engine::IoUring) };
+    static ENGINE: Cell<IoEngine> = const { Cell::new(IoEngine::IoUring) };
 }
 
 fn ring_config() -> RingConfig {
@@ -97,7 +97,7 @@ fn skip(needs: &str) {
 
 /// The whole suite on one stack, by each engine: for stacks with files or sockets.
 fn conforms_by_each_engine(url: &str) {
-    for engine in Engine::ALL {
+    for engine in IoEngine::ALL {
         ENGINE.set(engine);
         conforms(url);
     }

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use brunt_block::ring::engine::IoEngineError;
 use brunt_study::experiment::FileError;
 
 /// Why a command failed: what happened, what to do about it, and the exit status.
@@ -76,6 +77,17 @@ impl Failure {
     pub fn advise(mut self, advice: impl Display) -> Failure {
         self.advice = Some(advice.to_string());
         self
+    }
+}
+
+impl From<IoEngineError> for Failure {
+    fn from(error: IoEngineError) -> Failure {
+        match error {
+            IoEngineError::NoIoUring(_) => {
+                Failure::failed(error).advise("use --engine threads, which needs no io_uring")
+            }
+            IoEngineError::Unknown(_) => Failure::usage(error),
+        }
     }
 }
 

@@ -1,11 +1,9 @@
 //! `--engine`: which system calls a command's requests are made with.
 
-use brunt_block::ring::engine::{self, EngineError};
-use brunt_core::Engine;
+use brunt_block::ring::engine::{self, IoEngineError};
+use brunt_core::IoEngine;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
-
-use crate::cli::Failure;
 
 /// The flag, for every command that makes or serves requests.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -13,12 +11,12 @@ pub struct EngineFlag {
     /// System calls that requests are made with: io_uring, or threads with ordinary calls, where io_uring is forbidden
     /// or in the way. BRUNT_ENGINE does the same, for agents too [default: io_uring where the kernel allows it]
     #[arg(long, value_name = "ENGINE", value_parser = parser())]
-    engine: Option<Engine>,
+    engine: Option<IoEngine>,
 }
 
-fn parser() -> impl TypedValueParser<Value = Engine> {
-    PossibleValuesParser::new(Engine::ALL.map(Engine::name))
-        .map(|name| Engine::of_name(&name).expect("one of the possible values"))
+fn parser() -> impl TypedValueParser<Value = IoEngine> {
+    PossibleValuesParser::new(IoEngine::ALL.map(IoEngine::name))
+        .map(|name| IoEngine::of_name(&name).expect("one of the possible values"))
 }
 
 impl EngineFlag {
@@ -26,16 +24,10 @@ impl EngineFlag {
     ///
     /// # Errors
     /// It, or the one of the environment, doesn't work here.
-    pub fn state(self) -> Result<(), Failure> {
-        let stated = match self.engine {
+    pub fn state(self) -> Result<(), IoEngineError> {
+        match self.engine {
             Some(engine) => engine::state_engine(engine),
             None => engine::stated_engine().map(drop),
-        };
-        stated.map_err(|error| match error {
-            EngineError::NoIoUring(_) => {
-                Failure::failed(error).advise("use --engine threads, which needs no io_uring")
-            }
-            EngineError::Unknown(_) => Failure::usage(error),
-        })
+        }
     }
 }

@@ -9,7 +9,7 @@ mod run;
 
 use brunt_block::RingConfig;
 use brunt_block::ring::engine;
-use brunt_core::Engine;
+use brunt_core::IoEngine;
 use brunt_core::units::parse_size;
 use brunt_load::block::seeded;
 use clap::{Args, Subcommand, ValueEnum};
@@ -144,7 +144,7 @@ impl Range {
             Poll::Device => "--poll device",
         };
         match engine::usual_engine() {
-            Ok(Engine::IoUring) => Ok(()),
+            Ok(IoEngine::IoUring) => Ok(()),
             _ => Err(Failure::usage(match engine::io_uring() {
                 Ok(()) => format!("{flag} is a mode of engine io_uring, and the engine is threads"),
                 Err(why) => format!("{flag} is a mode of engine io_uring: {why}"),

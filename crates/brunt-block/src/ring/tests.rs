@@ -1,0 +1,65 @@
+//! What ends a ring's wait, and what it says it cost.
+
+use super::*;
+
+/// Another thread ends a wait that nothing else would end.
+#[test]
+fn waker_ends_a_wait() {
+    let ring = Ring::new(RingConfig::default()).unwrap();
+    let waker = ring.waker();
+    let thread = std::thread::spawn(move || waker.wake());
+    while !ring.take_woken() {
+        ring.enter(Nanos::MAX).unwrap();
+    }
+    thread.join().unwrap();
+    assert!(!ring.take_woken());
+}
+
+/// A deadline ends a wait, not before its time.
+#[test]
+fn deadline_ends_a_wait() {
+    let ring = Ring::new(RingConfig::default()).unwrap();
+    for wait in [Duration::from_micros(20), Duration::from_millis(3)] {
+        let until = Clock::Monotonic.now().after(wait);
+        ring.enter(until).unwrap();
+        assert!(Clock::Monotonic.now() >= until);
+    }
+}
+
+/// What others do for a ring is seen: the kernel's polling thread, and helpers.
+#[test]
+fn time_of_other_threads_is_counted() {
+    let polling = RingConfig {
+        engine: Some(IoEngine::IoUring),
+        sqpoll_idle_ms: Some(1000),
+        ..RingConfig::default()
+    };
+    let ring = Ring::new(polling).unwrap();
+    let before = ring.workers_cpu_nanos();
+    let until = Clock::Monotonic.now().after(Duration::from_secs(20));
+    // Once it has had one, it looks for more all the time.
+    ring.enter(Nanos(0)).unwrap();
+    while ring.workers_cpu_nanos() < before + 2_000_000 {
+        assert!(
+            Clock::Monotonic.now() < until,
+            "the polling thread is not seen"
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let plain = RingConfig {
+        engine: Some(IoEngine::IoUring),
+        ..RingConfig::default()
+    };
+    let other = Ring::new(plain).unwrap();
+    let thread = std::thread::spawn(move || {
+        Ring::new(RingConfig::default())
+            .unwrap()
+            .workers_cpu_nanos()
+    });
+    assert_eq!(
+        thread.join().unwrap(),
+        0,
+        "that of another thread is not its own"
+    );
+    drop(other);
+}

@@ -1,0 +1,54 @@
+//! Ends the waits of other threads' rings, by an eventfd that each of them reads.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+/// Ends the wait of another thread's ring. Cheap to clone, made to be sent.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    pub(super) fd: Arc<OwnedFd>,
+}
+
+impl Waker {
+    /// A counter of its own, for whoever reads it.
+    pub(crate) fn new() -> io::Result<Waker> {
+        // SAFETY: plain system call; the result is checked before it is owned.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor that nobody else owns.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Waker { fd: Arc::new(fd) })
+    }
+
+    /// The counter, for a read on the ring.
+    pub(crate) fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Wakes the ring; several calls before it looks count as one.
+    pub fn wake(&self) {
+        // A full counter means that it has been woken already.
+        let _ = self.try_wake();
+    }
+
+    /// Makes the counter unreadable again; for one that is readable.
+    pub(crate) fn reset(&self) {
+        let mut count = 0u64;
+        // SAFETY: eight bytes of ours from an eventfd that we hold open.
+        let _ = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+
+    pub(super) fn try_wake(&self) -> io::Result<()> {
+        let one = 1u64;
+        // SAFETY: eight bytes of ours to an eventfd that we hold open.
+        let written = unsafe { libc::write(self.fd.as_raw_fd(), (&raw const one).cast(), 8) };
+        if written == 8 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+}
