@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use brunt_block::open_url;
 use brunt_core::cost::ResourceUsage;
-use brunt_core::{Size, Span};
+use brunt_core::Span;
 use brunt_load::block::workload::{StopCondition, Workload};
 use brunt_load::{NoRecorder, Session};
 use brunt_result::statistics::{Ratio, interleaved};
@@ -160,7 +160,6 @@ impl LoadBench {
         let workload = Workload {
             queue_depth: job.depth,
             reap_batch: job.reap_batch,
-            align: Size(4096),
             stop: StopCondition {
                 time: Some(Span(Duration::from_secs_f64(self.seconds))),
                 ..StopCondition::default()

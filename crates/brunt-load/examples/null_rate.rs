@@ -21,7 +21,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     {
         let workload = Workload {
             queue_depth: depth,
-            align: Size(4096),
             stop: StopCondition {
                 time: Some(Span(Duration::from_secs_f64(seconds))),
                 ..StopCondition::default()

@@ -123,16 +123,7 @@ impl<'a> Draft<'a> {
                 "requests of all kinds have the same block sizes here: the first of them is used",
             );
         }
-        let smallest = workload
-            .blocks
-            .iter()
-            .map(|block| block.size)
-            .min()
-            .unwrap_or(Size(4096));
-        workload.align = match self.size("ba")? {
-            Some(align) => Size(align),
-            None => smallest,
-        };
+        workload.align = self.size("ba")?.map(Size);
         if let Some(block) = workload
             .blocks
             .iter()
@@ -234,7 +225,7 @@ impl<'a> Draft<'a> {
             return OffsetDistribution::Uniform {};
         }
         match workload.blocks[..] {
-            [BlockSize { size, .. }] if size == workload.align && workload.sequential == 0.0 => {
+            [BlockSize { size, .. }] if size.0 == workload.align_bytes() && workload.sequential == 0.0 => {
                 OffsetDistribution::Shuffled {}
             }
             _ => {

@@ -63,8 +63,8 @@ fn usual_keys() {
         (0.7, 0.0, 32, 4)
     );
     assert_eq!(
-        (workload.align, workload.region.start),
-        (Size(8192), Size(65536))
+        (workload.align_bytes(), workload.region.start),
+        (8192, Size(65536))
     );
     assert_eq!(workload.stop.bytes, Some(Size(12 << 20)));
     let (_, workload, _) =
@@ -78,7 +78,7 @@ fn usual_keys() {
         workload.ramp_up.map(|ramp| ramp.time),
         Some(Span(Duration::from_secs(5)))
     );
-    assert_eq!(workload.align, Size(512));
+    assert_eq!(workload.align, Some(Size(512)));
     let (_, workload, _) = one("kb_base=1000\nbs=512kib\nio_size=3MiB\nnumber_ios=7");
     let (bytes, requests) = (workload.stop.bytes, workload.stop.requests);
     assert_eq!(

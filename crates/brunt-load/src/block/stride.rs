@@ -72,7 +72,7 @@ impl Stride {
         }
         // Blocks that are verified begin at multiples of the alignment.
         let grain = if workload.verify.is_some() {
-            workload.align.0.max(512)
+            workload.align_bytes()
         } else {
             512
         };

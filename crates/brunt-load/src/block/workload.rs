@@ -62,8 +62,10 @@ pub struct Workload {
     pub stride: Option<Stride>,
     /// Distribution of random offsets.
     pub distribution: OffsetDistribution,
-    /// Alignment: every random offset is a multiple of this, relative to the region's start.
-    pub align: Size,
+    /// Alignment: every random offset is a multiple of this, relative to the region's start. Default: the smallest size
+    /// in `blocks`, as with fio's `blockalign` (512 B before Brunt 0.2).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub align: Option<Size>,
     /// Part of the device to use; default: all of it.
     pub region: Region,
     /// Maximum outstanding requests per worker.
@@ -178,7 +180,7 @@ impl Default for Workload {
             sequential_per_kind: false,
             stride: None,
             distribution: OffsetDistribution::Uniform {},
-            align: Size(512),
+            align: None,
             region: Region::default(),
             queue_depth: 1,
             depth_search: None,
@@ -542,13 +544,12 @@ impl Workload {
                 )?;
             }
         }
-        if self.align.0 < 512 || !self.align.0.is_multiple_of(512) {
-            wrong(
-                "align",
-                format!("{} is not a multiple of 512 bytes", self.align),
-            )?;
+        match self.align {
+            Some(align) if align.0 < 512 || !align.0.is_multiple_of(512) => {
+                wrong("align", format!("{align} is not a multiple of 512 bytes"))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn check_distribution(&self) -> Result<(), WorkloadError> {
@@ -811,9 +812,20 @@ impl Workload {
             .unwrap_or(0)
     }
 
-    /// What offsets are aligned to on this device: as asked for, and whole blocks.
+    /// The smallest block, in bytes.
+    fn block_bytes_min(&self) -> u64 {
+        let sizes = self.blocks.iter().map(|block| block.size.0);
+        sizes.min().unwrap_or(512)
+    }
+
+    /// What random offsets are multiples of, in bytes: `align`, or the smallest block.
+    pub fn align_bytes(&self) -> u64 {
+        self.align.map_or(self.block_bytes_min(), |align| align.0)
+    }
+
+    /// What offsets are aligned to on this device: [`Workload::align_bytes`], and whole blocks.
     pub fn alignment(&self, info: &DeviceInfo) -> u64 {
-        let (align, block) = (self.align.0, u64::from(info.block_bytes));
+        let (align, block) = (self.align_bytes(), u64::from(info.block_bytes));
         if align.is_multiple_of(block) {
             align
         } else {

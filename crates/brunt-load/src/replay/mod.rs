@@ -241,7 +241,7 @@ impl ReplayLoad {
             size: Size(piece.max(block)),
             weight: 1.0,
         }];
-        workload.align = Size(block);
+        workload.align = Some(Size(block));
         // Only which kinds there are is looked at.
         workload.read = if survey.changes_data() || survey.flushes > 0 {
             0.5
@@ -532,7 +532,7 @@ impl WorkerJob for ReplayJob {
         let (workload, info) = (&self.workload, self.backend.info());
         let ring = ring_of(workload, &RingConfig::default()).map_err(io)?;
         let id = WorkerId::of(self.part, worker, self.seed);
-        let align = workload.align.0;
+        let align = workload.align_bytes();
         let area = Area {
             start: 0,
             len: info.size_bytes / align * align,

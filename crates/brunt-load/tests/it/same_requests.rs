@@ -84,9 +84,29 @@ fn digest(text: &str, seed: u64, timed: bool) -> String {
 }
 
 #[test]
+fn random_requests_start_at_whole_blocks_unless_align_says_otherwise() {
+    let stop = "stop = { requests = 500 }";
+    for (blocks, align) in [
+        ("", "4k"),
+        ("blocks = [{ size = \"64k\" }]", "64k"),
+        ("blocks = [{ size = \"64k\" }, { size = \"8k\" }]", "8k"),
+    ] {
+        let of = |align: &str| digest(&format!("{blocks}\n{align}\n{stop}"), 3, false);
+        assert_eq!(of(""), of(&format!("align = \"{align}\"")), "{blocks}");
+        assert_ne!(of(""), of("align = \"512\""), "{blocks}");
+    }
+}
+
+#[test]
 fn the_same_seed_makes_the_same_requests() {
     let check = |text: &str, timed: bool, expected: [&str; 2]| {
-        let found = [1, 77].map(|seed| digest(text, seed, timed));
+        // The digests are of the default before Brunt 0.2, sectors.
+        let aligned = if text.contains("align") {
+            text.to_string()
+        } else {
+            format!("align = \"512\"\n{text}")
+        };
+        let found = [1, 77].map(|seed| digest(&aligned, seed, timed));
         assert_eq!(found, expected, "{text}");
     };
     let stop = "stop = { requests = 3000 }";
@@ -236,8 +256,8 @@ impl Device for WatchedDevice {
 #[test]
 fn the_same_seed_writes_the_same_contents() {
     let check = |text: &str, expected: &str| {
-        let workload: Workload =
-            toml::from_str(&format!("{text}\nstop = {{ requests = 1000 }}")).unwrap();
+        let text = format!("align = \"512\"\n{text}\nstop = {{ requests = 1000 }}");
+        let workload: Workload = toml::from_str(&text).unwrap();
         let seen = Arc::new(Mutex::new(Sha256::new()));
         let backend = Watched {
             below: open_url("memory:16MiB").unwrap(),

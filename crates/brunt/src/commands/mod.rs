@@ -17,6 +17,8 @@ mod io;
 mod lab;
 mod lake;
 mod man;
+mod measure;
+mod overrides;
 mod probe;
 mod record;
 mod remote;
@@ -46,9 +48,10 @@ pub use subcommand::{Entry, Subcommand};
 pub const COMMANDS: &[Entry] = &[
     entry::<target::Target>(),
     entry::<sink::Sink>(),
+    entry::<measure::Measure>(),
+    entry::<run::Run>(),
     entry::<io::Io>(),
     entry::<devices::Devices>(),
-    entry::<run::Run>(),
     entry::<serve::Serve>(),
     entry::<lab::Lab>(),
     entry::<bridge::Bridge>(),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brunt_block::{Backend, StorageId};
+use brunt_core::Span;
 use brunt_fio::FioJson;
 use brunt_host::{Fleet, Lane};
 use brunt_lab::ServiceFolder;
@@ -33,6 +34,7 @@ use brunt_study::study::{Study, StudyError, table};
 use brunt_web::live::{LiveEnding, LivePlan};
 
 use super::engine::EngineFlag;
+use super::overrides::{Override, Overrides};
 use super::run_check::{self, Check};
 use super::{Subcommand, detach, report};
 use crate::cli::{Done, Failure, Output};
@@ -48,13 +50,33 @@ use crate::{dashboard, devices, lab, live, metrics};
 /// terminal.
 #[derive(clap::Args)]
 pub struct Run {
-    /// Experiment file (TOML; docs/experiments.md lists all keys)
+    /// Experiment file (TOML; docs/experiments.md lists all keys), or a fio job file (*.fio), which is imported first
     experiment: PathBuf,
-    /// Folder for the results [default: the experiment's name plus ".results", numbered if that exists]
-    #[arg(long)]
+    /// Replace a key of the file, such as '--set workloads.w.queue_depth=32'; VALUE as in the file, quotes optional
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<Override>,
+    /// Runs of each point, in place of the file's 'repetitions'
+    #[arg(long, value_name = "N")]
+    reps: Option<u32>,
+    /// Length of each run, in place of 'stop.time' of every workload
+    #[arg(long, value_name = "DURATION")]
+    time: Option<Span>,
+    #[command(flatten)]
+    how: HowToRun,
+    /// 'brunt serve' started this process: its socket is the standard input, and the experiment's text counts as that of
+    /// this file, whose folder its paths are relative to.
+    #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["check", "detach", "serve"])]
+    served_as: Option<PathBuf>,
+}
+
+/// Where results go, and who watches: the options that all commands share which run an experiment.
+#[derive(clap::Args)]
+pub(super) struct HowToRun {
+    /// Folder for the results [default: the experiment's name plus ".results" next to the file, numbered if that exists]
+    #[arg(long, short, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Check the file without running it: print the plan, its duration and what would be overwritten, and whether the
-    /// workloads fit the targets. '--check=open' also opens the targets
+    /// Check the experiment without running it: print the plan, its duration and what would be overwritten, and whether
+    /// the workloads fit the targets. '--check=open' also opens the targets
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "closed",
         value_name = "HOW")]
     check: Option<Check>,
@@ -83,10 +105,6 @@ pub struct Run {
     /// This is the process that '--detach' started.
     #[arg(long, hide = true, conflicts_with = "detach")]
     detached: bool,
-    /// 'brunt serve' started this process: its socket is the standard input, and the experiment's text counts as that of
-    /// this file, whose folder its paths are relative to.
-    #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["check", "detach", "serve"])]
-    served_as: Option<PathBuf>,
 }
 
 /// What `--output-format` names.
@@ -127,6 +145,14 @@ impl Subcommand for Run {
             "run it, and serve metrics for Prometheus (docs/grafana.json is a dashboard)",
         ),
         (
+            "brunt run block-sizes.toml --set workloads.w.queue_depth=32 --reps 8",
+            "run it with a key changed, and eight runs of each point",
+        ),
+        (
+            "brunt run job.fio --check",
+            "import a fio job and show what would run",
+        ),
+        (
             "brunt run block-sizes.toml --output-format fio-json",
             "print results for tools that read fio's output",
         ),
@@ -137,21 +163,50 @@ impl Subcommand for Run {
     }
 
     fn run(self, output: &Output) -> Done {
+        let is_fio_job = self.experiment.extension().is_some_and(|end| end == "fio");
+        let read = if is_fio_job {
+            import_job(&self.experiment, output)?
+        } else {
+            let name = self.served_as.as_deref().unwrap_or(&self.experiment);
+            read_as(&self.experiment, name)?
+        };
+        let overrides = Overrides {
+            set: self.set,
+            reps: self.reps,
+            time: self.time,
+        };
+        let (experiment, text) = overrides.apply(&self.experiment, read)?;
+        let for_server = self.served_as.is_some();
+        self.how
+            .carry_out(experiment, text, &self.experiment, for_server, output)
+    }
+}
+
+impl HowToRun {
+    /// Runs an experiment, or checks it. `name` is the path of its file, or what that would be: without `--out` the folder
+    /// of results is named after it. `for_server` if `brunt serve` started this process.
+    ///
+    /// # Errors
+    /// The experiment could not begin, or its results are incomplete.
+    pub fn carry_out(
+        self,
+        experiment: Experiment,
+        text: String,
+        name: &Path,
+        for_server: bool,
+        output: &Output,
+    ) -> Done {
         self.engine.state()?;
-        let (experiment, text) = read_as(
-            &self.experiment,
-            self.served_as.as_deref().unwrap_or(&self.experiment),
-        )?;
         let mut plan = experiment.plan();
         if let Some(how) = self.check {
             let folder = self.out.clone();
-            let folder = folder.unwrap_or_else(|| free_folder(&self.experiment));
+            let folder = folder.unwrap_or_else(|| free_folder(name));
             return run_check::check(&experiment, &mut plan, how, &folder, output);
         }
         let claimed = match &self.out {
             Some(folder) if self.detached => Ok(ClaimedFolder::inherited(folder)),
             Some(folder) => ClaimedFolder::of(folder),
-            None => ClaimedFolder::first_free(folder_names(&self.experiment)),
+            None => ClaimedFolder::first_free(folder_names(name)),
         };
         let claimed = claimed.map_err(not_claimed)?;
         if self.detach {
@@ -171,7 +226,7 @@ impl Subcommand for Run {
         let sketch = || LivePlan::of(&experiment, &plan, version, folder);
         let on_terminal = self.dashboard && dashboard::can_draw();
         let shown = live::Shown {
-            for_server: self.served_as.is_some(),
+            for_server,
             on_terminal,
         };
         let live = live::open(shown, sockets.live, folder, output, sketch)?;
@@ -650,6 +705,18 @@ fn print(summary: &Summary, fio: Option<FioJson>, folder: &Path, output: &Output
     }
     output.object(&serde_json::to_value(summary).map_err(Failure::failed)?);
     Ok(())
+}
+
+/// A fio job as an experiment, and its text; what the import changes is noted.
+fn import_job(job: &Path, output: &Output) -> Result<(Experiment, String), Failure> {
+    let import = brunt_fio::import(job, false)?;
+    for remark in &import.remarks {
+        output.note(format_args!(
+            "{}: {}: {}",
+            remark.location, remark.key, remark.why
+        ));
+    }
+    Ok((import.experiment, import.text))
 }
 
 /// An experiment and its text: what is kept with the results, whole where it includes other files.

@@ -1,0 +1,450 @@
+//! `brunt measure`: measures a device without an experiment file, by fio's names. Writes the experiment that the options
+//! describe and has `run` carry it out, so figures, safety checks and results are the same.
+//!
+//! The rule: nothing is written to a device unless the user says `--write`.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use brunt_core::{Size, Span};
+use brunt_study::experiment::Experiment;
+use clap::ValueEnum;
+
+use super::Subcommand;
+use super::run::HowToRun;
+use crate::cli::{Done, Failure, Output};
+
+/// Measure a device, a file or a LUN, without an experiment file
+///
+/// The same engine, table, report and results as 'brunt run'; '--print' shows the experiment instead of running it, to be
+/// saved and extended. Several values of --bs, --depth, --workers or --rate, with commas between them, are measured one
+/// after another, each combination --reps times.
+#[derive(clap::Args)]
+pub struct Measure {
+    /// What to measure: paths or device URLs ('brunt help devices')
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<String>,
+    /// Access pattern, by fio's names
+    #[arg(long, value_enum, default_value = "randread", value_name = "PATTERN")]
+    rw: Pattern,
+    /// Share of reads with 'rw' and 'randrw', in percent
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    read: Option<u32>,
+    /// Block sizes
+    #[arg(long, value_delimiter = ',', default_value = "4k", value_name = "SIZE")]
+    bs: Vec<Size>,
+    /// Queue depths: requests outstanding per worker
+    #[arg(
+        long,
+        visible_alias = "iodepth",
+        value_delimiter = ',',
+        default_value = "1",
+        value_name = "N"
+    )]
+    depth: Vec<u32>,
+    /// Worker threads, each with its own queue
+    #[arg(
+        long,
+        visible_alias = "numjobs",
+        value_delimiter = ',',
+        default_value = "1",
+        value_name = "N"
+    )]
+    workers: Vec<u32>,
+    /// Length of each run
+    #[arg(
+        long,
+        visible_alias = "runtime",
+        default_value = "10s",
+        value_name = "DURATION"
+    )]
+    time: Span,
+    /// Time before each run's measurement, whose requests are not recorded
+    #[arg(long, visible_alias = "ramp-time", value_name = "DURATION")]
+    ramp: Option<Span>,
+    /// Runs of each point; 'brunt compare' needs four on each side for a verdict
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    reps: u32,
+    /// Open loop: requests are due at this rate per second, and response times count from then
+    #[arg(long, value_delimiter = ',', value_name = "PER_SECOND")]
+    rate: Vec<f64>,
+    /// Random offsets are multiples of this [default: the block size]
+    #[arg(long, visible_alias = "blockalign", value_name = "SIZE")]
+    align: Option<Size>,
+    /// Zipf-distributed offsets with this exponent, such as 1.1
+    #[arg(long, value_name = "THETA", conflicts_with = "pareto")]
+    zipf: Option<f64>,
+    /// Self-similar offsets: 0.2 sends 80 % of the requests to 20 % of the blocks
+    #[arg(long, value_name = "SKEW")]
+    pareto: Option<f64>,
+    /// Start of the part of the device to use
+    #[arg(long, value_name = "SIZE")]
+    offset: Option<Size>,
+    /// Length of the part of the device to use [default: to its end]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// Flush the device's cache after this many writes of a worker
+    #[arg(long, value_name = "N", requires = "write")]
+    fsync: Option<u64>,
+    /// Let every write reach stable storage before it completes
+    #[arg(long, requires = "write")]
+    dsync: bool,
+    /// Allow writes, which destroy the data of the targets. Targets that hold a file system or a partition table are still
+    /// refused
+    #[arg(long)]
+    write: bool,
+    /// With --write: also write to targets that hold a file system or a partition table
+    #[arg(long, requires = "write")]
+    overwrite: bool,
+    /// Check the data that is read back after writes
+    #[arg(long, requires = "write")]
+    verify: bool,
+    /// Seed from which all requests are derived
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Print the experiment file instead of running it
+    #[arg(long, conflicts_with_all = ["out", "check", "detach", "metrics", "serve", "dashboard"])]
+    print: bool,
+    #[command(flatten)]
+    how: HowToRun,
+}
+
+/// What fio calls `rw`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Pattern {
+    Read,
+    Write,
+    Randread,
+    Randwrite,
+    #[value(alias = "readwrite")]
+    Rw,
+    Randrw,
+    Trim,
+    Randtrim,
+}
+
+impl Pattern {
+    fn name(self) -> String {
+        let value = self.to_possible_value().expect("no pattern is hidden");
+        value.get_name().to_string()
+    }
+
+    fn is_sequential(self) -> bool {
+        matches!(
+            self,
+            Pattern::Read | Pattern::Write | Pattern::Rw | Pattern::Trim
+        )
+    }
+
+    fn is_mixed(self) -> bool {
+        matches!(self, Pattern::Rw | Pattern::Randrw)
+    }
+
+    fn is_trim(self) -> bool {
+        matches!(self, Pattern::Trim | Pattern::Randtrim)
+    }
+
+    /// Whether it only reads.
+    fn is_harmless(self) -> bool {
+        matches!(self, Pattern::Read | Pattern::Randread)
+    }
+}
+
+/// Share of reads of mixed patterns, as in fio.
+const MIXED_READ_PERCENT: u32 = 50;
+
+impl Subcommand for Measure {
+    const NAME: &'static str = "measure";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        (
+            "brunt measure /dev/nvme0n1 --rw randread --bs 4k --depth 1,4,16,64 --time 30s",
+            "random reads at growing queue depths; nothing is written",
+        ),
+        (
+            "brunt measure 'test.img?size=1GiB&create=yes' --rw randrw --read 70 --write",
+            "70 % reads, 30 % writes, in a file that is created",
+        ),
+        (
+            "brunt measure iscsi://127.0.0.1/iqn.2026-11.io.brunt:t0/0 --rate 5000,10000,20000",
+            "response times of an iSCSI LUN at three rates",
+        ),
+        (
+            "brunt measure /dev/nvme0n1 --depth 1,32 --print > disk.toml",
+            "save the experiment, to extend it: 'brunt run disk.toml'",
+        ),
+    ];
+
+    fn more_help() -> Option<String> {
+        Some(super::devices::POINTER.to_string())
+    }
+
+    fn run(self, output: &Output) -> Done {
+        self.check()?;
+        let text = self.text();
+        if self.print {
+            output.bytes(text.as_bytes());
+            output.object(&serde_json::json!({ "text": text }));
+            return Ok(());
+        }
+        let name = format!("{}.toml", self.stem());
+        let experiment = Experiment::parse(&name, &text)?;
+        self.how
+            .carry_out(experiment, text, Path::new(&name), false, output)
+    }
+}
+
+impl Measure {
+    fn check(&self) -> Done {
+        let pattern = self.rw.name();
+        if !self.rw.is_harmless() && !self.write {
+            let targets = self.targets.join(", ");
+            return Err(
+                Failure::usage(format!("--rw {pattern} destroys data on {targets}"))
+                    .advise("add --write if that is intended"),
+            );
+        }
+        if self.read.is_some() && !self.rw.is_mixed() {
+            return Err(
+                Failure::usage(format!("--read does not apply to --rw {pattern}"))
+                    .advise("use --rw randrw or --rw rw"),
+            );
+        }
+        if self.align.is_some() && self.rw.is_sequential() {
+            return Err(Failure::usage(format!(
+                "--align does not apply to --rw {pattern}: its requests follow one another"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Name of the results' folder and of the experiment's file, without its ending: the first target's and the pattern's.
+    fn stem(&self) -> String {
+        let target = &self.names()[0];
+        format!("{target}-{}", self.rw.name())
+    }
+
+    /// A name for each target: the last part of its path, with a number where two are the same.
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for url in &self.targets {
+            let path = url.split('?').next().unwrap_or_default();
+            let last = path.trim_end_matches('/').rsplit('/').next();
+            let plain = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_' || c == '-';
+            let name: String = last
+                .unwrap_or_default()
+                .chars()
+                .map(|c| if plain(c) { c } else { '-' })
+                .collect();
+            let name = name.trim_matches(['-', '.']).to_string();
+            let name = if name.is_empty() {
+                "target".into()
+            } else {
+                name
+            };
+            let taken = names.iter().any(|other| *other == name);
+            names.push(match taken {
+                true => format!("{name}-{}", names.len() + 1),
+                false => name,
+            });
+        }
+        names
+    }
+
+    /// The experiment as a file.
+    // Long because it is the file from top to bottom.
+    fn text(&self) -> String {
+        let quoted = |text: &str| toml::Value::String(text.to_string()).to_string();
+        let (pattern, names) = (self.rw.name(), self.names());
+        let mut text = String::new();
+        let mut line = |what: std::fmt::Arguments<'_>| {
+            text.write_fmt(what).expect("a text takes any line");
+            text.push('\n');
+        };
+        line(format_args!(
+            "name = {}",
+            quoted(&format!("{pattern} on {}", names.join(", ")))
+        ));
+        line(format_args!("repetitions = {}", self.reps));
+        if let Some(seed) = self.seed {
+            line(format_args!("seed = {seed}"));
+        }
+        if self.overwrite {
+            let urls: Vec<String> = self.targets.iter().map(|url| quoted(url)).collect();
+            line(format_args!("allow_overwrite = [{}]", urls.join(", ")));
+        }
+        for (name, url) in names.iter().zip(&self.targets) {
+            line(format_args!(
+                "\n[targets.{}]\nurl = {}",
+                quoted(name),
+                quoted(url)
+            ));
+        }
+        line(format_args!("\n[workloads.{pattern}]"));
+        if let [size] = self.bs[..] {
+            line(format_args!("blocks = [{{ size = \"{size}\" }}]"));
+        }
+        let read = match self.rw {
+            pattern if pattern.is_mixed() => self.read.unwrap_or(MIXED_READ_PERCENT),
+            pattern if pattern.is_harmless() => 100,
+            _ => 0,
+        };
+        line(format_args!("read = {:?}", f64::from(read) / 100.0));
+        if self.rw.is_trim() {
+            line(format_args!("trim = 1.0"));
+        }
+        if self.rw.is_sequential() {
+            line(format_args!("sequential = 1.0"));
+        }
+        if let Some(align) = self.align {
+            line(format_args!("align = \"{align}\""));
+        }
+        if let Some(theta) = self.zipf {
+            line(format_args!(
+                "distribution = {{ kind = \"zipf\", theta = {theta:?} }}"
+            ));
+        }
+        if let Some(skew) = self.pareto {
+            line(format_args!(
+                "distribution = {{ kind = \"pareto\", skew = {skew:?} }}"
+            ));
+        }
+        match (self.offset, self.size) {
+            (None, None) => {}
+            (start, None) => line(format_args!(
+                "region = {{ start = \"{}\" }}",
+                start.unwrap_or(Size(0))
+            )),
+            (start, Some(length)) => {
+                let start = start.unwrap_or(Size(0));
+                line(format_args!(
+                    "region = {{ start = \"{start}\", length = \"{length}\" }}"
+                ));
+            }
+        }
+        if let [depth] = self.depth[..] {
+            line(format_args!("queue_depth = {depth}"));
+        }
+        if let [workers] = self.workers[..] {
+            line(format_args!("workers = {workers}"));
+        }
+        if let Some(rate) = self.rate.first() {
+            line(format_args!(
+                "arrival = {{ kind = \"open\", rate = {rate:?} }}"
+            ));
+        }
+        if let Some(writes) = self.fsync {
+            line(format_args!("flush_every = {writes}"));
+        }
+        if self.dsync {
+            line(format_args!("force_unit_access = true"));
+        }
+        if self.verify {
+            line(format_args!("verify = {{}}"));
+        }
+        if let Some(ramp) = self.ramp {
+            line(format_args!("ramp_up = {{ time = \"{ramp}\" }}"));
+        }
+        line(format_args!("stop = {{ time = \"{}\" }}", self.time));
+        let sizes: Vec<String> = self.bs.iter().map(|size| format!("\"{size}\"")).collect();
+        let axes = [
+            ("block_size", sizes),
+            (
+                "queue_depth",
+                self.depth.iter().map(u32::to_string).collect(),
+            ),
+            ("workers", self.workers.iter().map(u32::to_string).collect()),
+            (
+                "rate",
+                self.rate.iter().map(|rate| format!("{rate:?}")).collect(),
+            ),
+        ];
+        let swept: Vec<_> = axes.iter().filter(|(_, values)| values.len() > 1).collect();
+        if !swept.is_empty() {
+            line(format_args!("\n[sweep]"));
+        }
+        for (axis, values) in swept {
+            line(format_args!("{axis} = [{}]", values.join(", ")));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        measure: Measure,
+    }
+
+    fn of(line: &str) -> Measure {
+        let words = std::iter::once("measure").chain(line.split_whitespace());
+        Program::parse_from(words).measure
+    }
+
+    fn experiment(line: &str) -> Experiment {
+        let measure = of(line);
+        measure.check().unwrap();
+        Experiment::parse("measure.toml", &measure.text())
+            .unwrap_or_else(|error| panic!("{line}: {}\n{}", error.one_line(), measure.text()))
+    }
+
+    #[test]
+    fn options_become_the_experiment_they_describe() {
+        let read = experiment("/dev/nvme0n1 --rw randread --bs 4k --depth 1,4,16,64 --time 30s");
+        let workload = &read.workloads["randread"];
+        assert_eq!(read.targets["nvme0n1"].url, "/dev/nvme0n1");
+        assert_eq!((workload.read, workload.sequential), (1.0, 0.0));
+        assert_eq!(workload.stop.time.unwrap().0.as_secs(), 30);
+        assert_eq!(read.sweep.queue_depth, [1, 4, 16, 64]);
+        assert_eq!(read.plan().runs.len(), 16);
+        let mixed = experiment(
+            "/a/x.img iscsi://host/iqn.a:b/0 --rw randrw --read 70 --write --zipf 1.1 --align 64k --offset 1MiB --size 1GiB \
+             --fsync 32 --dsync --rate 100,200.5 --ramp 1s --workers 2 --bs 4k,64k --seed 7 --reps 5 --overwrite",
+        );
+        let workload = &mixed.workloads["randrw"];
+        assert_eq!(
+            (workload.read, workload.flush_every, workload.workers),
+            (0.7, 32, 2)
+        );
+        assert!(workload.force_unit_access);
+        assert_eq!(
+            mixed.allow_overwrite,
+            ["/a/x.img", "iscsi://host/iqn.a:b/0"]
+        );
+        assert_eq!(
+            (mixed.seed, mixed.repetitions, mixed.targets.len()),
+            (7, 5, 2)
+        );
+        let trim = experiment("null:1GiB --rw trim --write --verify");
+        assert_eq!(trim.workloads["trim"].trim, 1.0);
+    }
+
+    #[test]
+    fn nothing_is_written_unless_allowed() {
+        for rw in ["write", "randwrite", "rw", "randrw", "trim", "randtrim"] {
+            let failure = of(&format!("null:1GiB --rw {rw}")).check().unwrap_err();
+            assert!(failure.advice().unwrap().contains("--write"), "{rw}");
+            assert!(of(&format!("null:1GiB --rw {rw} --write")).check().is_ok());
+        }
+    }
+
+    #[test]
+    fn targets_of_one_name_are_told_apart() {
+        let measure = of("/a/disk.img /b/disk.img null:1GiB memory:1MiB?delay=1ms /");
+        assert_eq!(
+            measure.names(),
+            [
+                "disk.img",
+                "disk.img-2",
+                "null-1GiB",
+                "memory-1MiB",
+                "target"
+            ]
+        );
+        experiment("/a/disk.img /b/disk.img /");
+    }
+}
