@@ -52,7 +52,7 @@ repetitions = 1
 [probes]
 interval = "0ms"
 [targets.$1]
-url = "file:/dev/sda?write_back=yes&force=yes$2"
+url = "file:/dev/sda?force=yes$2"
 [workloads.random-write]
 read = 0.0
 blocks = [{ size = "16k" }]

@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use brunt_block::open_url;
-use brunt_core::cost::ResourceUsage;
 use brunt_core::Span;
+use brunt_core::cost::ResourceUsage;
 use brunt_load::block::workload::{StopCondition, Workload};
 use brunt_load::{NoRecorder, Session};
 use brunt_result::statistics::{Ratio, interleaved};

@@ -123,9 +123,7 @@ pub fn fate(key: &str) -> Fate {
         "file_append" | "opendir" => Cannot("a target is one file or device"),
         "fill_device" => Cannot("a run ends by requests, bytes or time, not by a full device"),
         "sync_file_range" | "end_fsync" | "fsync_on_close" | "end_syncfs" | "write_barrier" => {
-            Cannot(
-                "write flush_every = 100 or force_unit_access = true, or [filesystems.x] with fsync",
-            )
+            Cannot("write fsync = 100 or sync = \"dsync\", or [filesystems.x] with fsync")
         }
         "zonecapacity"
         | "max_open_zones"

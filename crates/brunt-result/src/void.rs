@@ -92,7 +92,7 @@ reasons! {
     FaultTargetAway: Void, "the fault's target was frozen or dead for all of the fault's time", ["for"],
         "twice the fault's time";
     FaultUnseen: Void, "a storage fault or TCP reset was injected, and no request met it",
-        ["for", "p=", "every=", "lba=", "port", "read", "flush_every", "trim", "flaky:", "bad-blocks:", "torn:"],
+        ["for", "p=", "every=", "lba=", "port", "read", "fsync", "trim", "flaky:", "bad-blocks:", "torn:"],
         "from the requests or the time that there were: 12 expected hits, a fifth of the requests, twice the time";
     FaultUnseenAgain: Void, "a fault went with its target's process and was not seen after the restart", ["for"],
         "how long it lasted, and twice as long again as it was looked for in vain";

@@ -1,9 +1,9 @@
 //! A file or block device on the thread's ring: O_DIRECT where available, registered buffers and file, fully
 //! asynchronous, no allocation per request. Used by targets and loads. This file owns the unsafe submissions.
 //!
-//! Durability of a completed write: with write-through (the default) it is on stable storage (RWF_DSYNC), and
-//! so are zeros and holes. With `write_back=yes` it is in the device's cache until a `Flush`, which covers
-//! every write completed before the flush was submitted, unless it was sent with `force_unit_access`.
+//! Durability of a completed write: by default it is in the device's cache (in the page cache without O_DIRECT), as
+//! with fio, until a `Flush`, which covers every write completed before the flush was submitted, unless it was sent with
+//! `force_unit_access`. With `write_back=no` it is on stable storage (RWF_DSYNC), and so are zeros and holes.
 //! Completed writes survive the death of the process.
 //!
 //! The rule: a slot's buffer belongs to the kernel from `push` to its completion. A device that
@@ -48,7 +48,8 @@ pub const ENTRY: BackendEntry = BackendEntry {
         ),
         (
             "write_back",
-            "yes: writes are stable after a flush; no (default): as soon as they complete",
+            "yes (default): writes complete in the device's cache and are stable after a flush; no: each is stable when it \
+             completes (RWF_DSYNC)",
         ),
         ("size", "size of the file, with create=yes or temporary=yes"),
         (
@@ -86,7 +87,7 @@ pub struct FileOptions {
     pub block_bytes: Option<u32>,
     /// Below the page cache where possible.
     pub direct: bool,
-    /// Completed writes are stable only after a flush.
+    /// Completed writes are stable only after a flush; otherwise as soon as they complete.
     pub write_back: bool,
     /// How long a file to make.
     pub size_bytes: Option<u64>,
@@ -108,7 +109,7 @@ impl FileOptions {
         Ok(FileOptions {
             block_bytes: options.block()?,
             direct: options.flag("direct")?.unwrap_or(true),
-            write_back: options.flag("write_back")?.unwrap_or(false),
+            write_back: options.flag("write_back")?.unwrap_or(true),
             size_bytes: options.size("size")?,
             create: options.flag("create")?.unwrap_or(false),
             temporary: options.flag("temporary")?.unwrap_or(false),
@@ -124,7 +125,7 @@ impl Default for FileOptions {
         FileOptions {
             block_bytes: None,
             direct: true,
-            write_back: false,
+            write_back: true,
             size_bytes: None,
             create: false,
             temporary: false,
@@ -152,6 +153,17 @@ struct Shared {
     no_zero_range: AtomicBool,
 }
 
+/// Where a completed write is, in words; none where nothing is written.
+fn written(medium: &Medium, options: &FileOptions) -> Option<String> {
+    let place = match (options.write_back, medium.direct) {
+        _ if medium.read_only => return None,
+        (false, _) => "on stable storage (RWF_DSYNC)",
+        (true, true) => "in the device's cache (O_DIRECT)",
+        (true, false) => "in the page cache",
+    };
+    Some(format!("writes complete {place}"))
+}
+
 impl FileBackend {
     /// Opens it.
     ///
@@ -169,7 +181,7 @@ impl FileBackend {
             read_only: medium.read_only,
             volatile_cache: options.write_back,
             unmap: medium.punch,
-            facts: Vec::new(),
+            facts: written(&medium, options).into_iter().collect(),
             notes: medium.notes.clone(),
         };
         Ok(FileBackend {

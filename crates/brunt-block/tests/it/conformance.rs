@@ -476,10 +476,10 @@ fn file_in(parent: &Path) {
     let folder = tempdir_in(parent).unwrap();
     for (index, options) in [
         "",
-        "&block=4096&write_back=yes",
+        "&block=4096&write_back=no",
         "&direct=no",
-        "&direct=no&write_back=yes",
-        "&write_back=yes&delay=lognormal:10us,sigma=0.3",
+        "&direct=no&write_back=no",
+        "&write_back=no&delay=lognormal:10us,sigma=0.3",
     ]
     .iter()
     .enumerate()

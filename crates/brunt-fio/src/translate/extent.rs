@@ -232,11 +232,11 @@ impl Draft<'_> {
             options.push("direct=no".to_string());
         }
         // Also for reads, so that jobs of one file have one target.
-        if !self
+        if self
             .text("sync")
             .is_some_and(|sync| sync != "0" && sync != "none")
         {
-            options.push("write_back=yes".to_string());
+            options.push("write_back=no".to_string());
         }
         let is_device = path.starts_with("/dev/");
         let may_create = self.text("allow_file_create") != Some("0");

@@ -359,7 +359,7 @@ impl<'a> Draft<'a> {
         workload.verify = Some(verify);
     }
 
-    /// `fsync` and `fdatasync` count writes of a job, as `flush_every` does those of a worker.
+    /// `fsync` and `fdatasync` count writes of a job, as `fsync` does those of a worker.
     fn flushes(&mut self, workload: &mut Workload) -> Result<(), FioError> {
         for key in ["fdatasync", "fsync"] {
             let every = self.number(key)?.filter(|every| *every > 0);

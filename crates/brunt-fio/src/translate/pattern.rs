@@ -225,7 +225,9 @@ impl<'a> Draft<'a> {
             return OffsetDistribution::Uniform {};
         }
         match workload.blocks[..] {
-            [BlockSize { size, .. }] if size.0 == workload.align_bytes() && workload.sequential == 0.0 => {
+            [BlockSize { size, .. }]
+                if size.0 == workload.align_bytes() && workload.sequential == 0.0 =>
+            {
                 OffsetDistribution::Shuffled {}
             }
             _ => {

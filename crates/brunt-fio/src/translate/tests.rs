@@ -38,10 +38,7 @@ fn one(settings: &str) -> (String, Workload, Vec<Remark>) {
 #[test]
 fn usual_keys() {
     let (url, workload, _) = one("");
-    assert_eq!(
-        url,
-        "file:/x/y?direct=no&write_back=yes&size=1MiB&create=yes"
-    );
+    assert_eq!(url, "file:/x/y?direct=no&size=1MiB&create=yes");
     assert_eq!(
         (workload.read, workload.sequential, workload.queue_depth),
         (1.0, 1.0, 1)
@@ -52,7 +49,7 @@ fn usual_keys() {
     );
     let text = "rw=randrw\nrwmixread=70\nbs=8k\niodepth=32\nioengine=libaio\ndirect=1\nnumjobs=4\noffset=64k\nloops=3";
     let (url, workload, _) = one(text);
-    assert_eq!(url, "file:/x/y?write_back=yes&size=1088KiB&create=yes");
+    assert_eq!(url, "file:/x/y?size=1088KiB&create=yes");
     assert_eq!(
         (
             workload.read,
@@ -442,7 +439,7 @@ fn sizes_of_files_and_devices() {
     };
     let (url, workload) =
         import("[job]\nfilename=/dev/sdx\nrw=randwrite\ndirect=1\nloops=2\nnumjobs=3\n");
-    assert_eq!(url, "/dev/sdx?write_back=yes");
+    assert_eq!(url, "/dev/sdx");
     assert_eq!(
         (
             workload.region.length,
@@ -454,16 +451,13 @@ fn sizes_of_files_and_devices() {
     let (url, workload) = import("[job]\nfilename=/x/there\nruntime=5\ntime_based\n");
     assert_eq!(
         (url.as_str(), workload.stop.passes),
-        ("file:/x/there?direct=no&write_back=yes", None)
+        ("file:/x/there?direct=no", None)
     );
     let (_, workload) = import("[job]\nfilename=/dev/sdx\nsize=100%\nrw=trim\n");
     assert_eq!((workload.stop.passes, workload.trim), (Some(1), 1.0));
     let (url, workload) =
         import("[job]\nfilename=/x/y\nfilesize=1m\nsize=4m\noffset=256k\nrw=randwrite\n");
-    assert_eq!(
-        url,
-        "file:/x/y?direct=no&write_back=yes&size=1MiB&create=yes"
-    );
+    assert_eq!(url, "file:/x/y?direct=no&size=1MiB&create=yes");
     assert_eq!(
         (workload.region.length, workload.stop.bytes),
         (Some(Size(768 << 10)), Some(Size(4 << 20)))
@@ -556,7 +550,7 @@ fn copies_of_a_job() {
             .collect();
         (urls.join(" "), starts, workers, names.join(" "))
     };
-    let one = |job: &str| format!("file:{job}?direct=no&write_back=yes&size=1MiB&create=yes");
+    let one = |job: &str| format!("file:{job}?direct=no&size=1MiB&create=yes");
     let own = import("[job]\nnumjobs=2\nrw=write\n");
     assert_eq!(own.0, [one("job.0.0"), one("job.1.0")].join(" "));
     assert_eq!(
@@ -573,7 +567,7 @@ fn copies_of_a_job() {
     );
     assert_eq!(
         (apart.0.as_str(), apart.1),
-        ("/dev/sdx?direct=no&write_back=yes", vec![1, 3, 5])
+        ("/dev/sdx?direct=no", vec![1, 3, 5])
     );
     assert_eq!(
         (apart.2, apart.3.as_str()),
@@ -830,14 +824,11 @@ fn engines() {
     assert_eq!(one("ioengine=null").0, "null:1MiB");
     let iscsi = "ioengine=libiscsi\nfilename=iscsi\\://host/iqn.x/0";
     assert_eq!(one(iscsi).0, "iscsi://host/iqn.x/0");
+    assert_eq!(one("filename=/dev/sdx\ndirect=1").0, "/dev/sdx");
     assert_eq!(
-        one("filename=/dev/sdx\ndirect=1").0,
-        "/dev/sdx?write_back=yes"
+        one("filename=/dev/sdx\nbuffered=0\nsync=1").0,
+        "/dev/sdx?write_back=no"
     );
-    assert_eq!(one("filename=/dev/sdx\nbuffered=0\nsync=1").0, "/dev/sdx");
     let own = one("directory=/data\nfilename=a").0;
-    assert_eq!(
-        own,
-        "file:/data/a?direct=no&write_back=yes&size=1MiB&create=yes"
-    );
+    assert_eq!(own, "file:/data/a?direct=no&size=1MiB&create=yes");
 }

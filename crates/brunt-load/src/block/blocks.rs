@@ -202,7 +202,7 @@ fn ledger(
             Size(len)
         )));
     }
-    let at_once = !info.volatile_cache || workload.force_unit_access;
+    let at_once = !info.volatile_cache || workload.sync.is_stable();
     let stable = if at_once {
         StableWhen::Acknowledged
     } else {

@@ -5,7 +5,25 @@
 use brunt_core::units::{format_grouped, format_size};
 
 use super::stride::Stride;
-use super::workload::{Arrival, ArrivalProcess, Workload};
+use super::workload::{Arrival, ArrivalProcess, OffsetDistribution, Workload};
+
+impl OffsetDistribution {
+    /// Such as `zipf 1.1`; nothing for uniform offsets.
+    fn describe(&self) -> Option<String> {
+        match self {
+            OffsetDistribution::Uniform {} => None,
+            OffsetDistribution::Shuffled {} => Some("each block once per pass".into()),
+            OffsetDistribution::Zipf { theta } => Some(format!("zipf {theta}")),
+            OffsetDistribution::Pareto { skew } => Some(format!("pareto {skew}")),
+            OffsetDistribution::Normal { mean, deviation } => Some(format!(
+                "normal around {} ± {}",
+                percent(*mean),
+                percent(*deviation)
+            )),
+            OffsetDistribution::HotZones { zones } => Some(format!("{} hot zones", zones.len())),
+        }
+    }
+}
 
 impl Workload {
     /// Such as `4KiB, 70 % reads, random, 8 outstanding, closed loop`. What `swept` names (a sweep's axes) is left out:
@@ -38,6 +56,13 @@ impl Workload {
                 share => format!("{} sequential", percent(share)),
             });
         }
+        if self.sequential < 1.0 {
+            words.extend(self.distribution.describe());
+            words.extend(self.align.map(|align| format!("aligned to {align}")));
+        }
+        if self.sync.is_stable() {
+            words.push("each write stable (dsync)".into());
+        }
         if stays("queue_depth") {
             words.push(format!("{} outstanding", self.queue_depth));
         }
@@ -50,6 +75,20 @@ impl Workload {
             words.push(format!("{} workers{each}", self.workers));
         }
         words.push(self.arrival.describe(stays("rate")));
+        if let Some(burst) = self.burst {
+            words.push(format!(
+                "bursts of {} with pauses of {}",
+                burst.requests, burst.interval
+            ));
+        }
+        if let Some(ramp) = self.ramp_up {
+            let time = (!ramp.time.0.is_zero()).then(|| ramp.time.to_string());
+            let requests = (ramp.requests > 0).then(|| format!("{} requests", ramp.requests));
+            let both: Vec<String> = time.into_iter().chain(requests).collect();
+            if !both.is_empty() {
+                words.push(format!("after a ramp-up of {}", both.join(" and ")));
+            }
+        }
         if !self.hosts.is_empty() {
             words.push(format!("on {}", self.hosts.join(" + ")));
         }

@@ -22,10 +22,12 @@ use crate::replay::settings::{AddressMap, Conflicts, ReplayContents, ReplayTimin
 mod depth;
 mod hosts;
 mod steady;
+mod sync;
 
 pub use depth::DepthSearch;
 pub(crate) use hosts::check_hosts;
 pub use steady::Steady;
+pub use sync::SyncWrites;
 
 /// Deepest queue of one worker.
 pub const QUEUE_DEPTH_MAX: u32 = 4096;
@@ -49,7 +51,9 @@ pub struct Workload {
     pub trim: f64,
     /// Share of requests that zero blocks without sending data (WRITE ZEROES), 0 to 1.
     pub write_zeroes: f64,
-    /// Each worker flushes the device's cache after this many data-changing requests; 0: never.
+    /// Each worker flushes the device's cache after this many data-changing requests, like fio's `fsync`; 0: never. Flushes
+    /// have a row of their own in results. (`flush_every` before Brunt 0.2.)
+    #[serde(rename = "fsync", alias = "flush_every")]
     pub flush_every: u64,
     /// Probability that a request starts where the previous one ended, 0 to 1.
     pub sequential: f64,
@@ -109,8 +113,10 @@ pub struct Workload {
     pub interval: Span,
     /// Content of written data.
     pub data: DataSettings,
-    /// Sets FUA on writes: they complete only when the data is on stable storage.
-    pub force_unit_access: bool,
+    /// When a write completes, like fio's `sync`: `none`, when it is in the device's cache; `dsync`, when its data is on
+    /// stable storage (RWF_DSYNC or FUA). (`force_unit_access = true` before Brunt 0.2.)
+    #[serde(alias = "force_unit_access")]
+    pub sync: SyncWrites,
     /// Data verification: every written block carries its address, a generation and a checksum, which reads check. Blocks that
     /// `write_zeroes` zeroed are expected to be zeros; trimmed ones may hold anything until they are written again. A run with
     /// wrong data exits with 1.
@@ -197,7 +203,7 @@ impl Default for Workload {
             retry: Retry::default(),
             interval: Span(Duration::from_secs(1)),
             data: DataSettings::default(),
-            force_unit_access: false,
+            sync: SyncWrites::None,
             verify: None,
             record_requests: false,
             trace: None,
@@ -499,10 +505,7 @@ impl Workload {
             )?;
         }
         if self.flush_every > 0 && !self.changes_data() {
-            wrong(
-                "flush_every",
-                "there are no writes to flush; set read below 1",
-            )?;
+            wrong("fsync", "there are no writes to flush; set read below 1")?;
         }
         let journals = self
             .verify

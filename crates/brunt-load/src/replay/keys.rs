@@ -67,7 +67,7 @@ impl Workload {
             ("read", self.read != plain.read),
             ("trim", self.trim != plain.trim),
             ("write_zeroes", self.write_zeroes != plain.write_zeroes),
-            ("flush_every", self.flush_every != plain.flush_every),
+            ("fsync", self.flush_every != plain.flush_every),
             ("sequential", self.sequential != plain.sequential),
             ("sequential_per_kind", self.sequential_per_kind),
             ("stride", self.stride.is_some()),

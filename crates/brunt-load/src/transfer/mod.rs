@@ -25,7 +25,7 @@ use sha2::{Digest, Sha256};
 use crate::block::seeded::{Pattern, Wrong};
 use crate::block::synthetic::WorkerId;
 use crate::block::worker::{RingTime, Worker};
-use crate::block::workload::{BlockSize, Workload};
+use crate::block::workload::{BlockSize, SyncWrites, Workload};
 use crate::record::status_of;
 use crate::{Commands, LoadCommand, Recorder};
 use data::{Data, DataEnd};
@@ -297,7 +297,11 @@ impl RangeTransfer {
             drain: Span(Duration::MAX),
             timeout: Span(Duration::ZERO),
             interval: Span(TICK),
-            force_unit_access: self.force_unit_access,
+            sync: if self.force_unit_access {
+                SyncWrites::Dsync
+            } else {
+                SyncWrites::None
+            },
             ..Workload::default()
         }
     }

@@ -6,6 +6,7 @@
 //! of them is touched.
 
 mod clients;
+mod defaults;
 mod elsewhere;
 mod fault;
 mod hosts;

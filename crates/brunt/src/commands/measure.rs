@@ -333,10 +333,10 @@ impl Measure {
             ));
         }
         if let Some(writes) = self.fsync {
-            line(format_args!("flush_every = {writes}"));
+            line(format_args!("fsync = {writes}"));
         }
         if self.dsync {
-            line(format_args!("force_unit_access = true"));
+            line(format_args!("sync = \"dsync\""));
         }
         if self.verify {
             line(format_args!("verify = {{}}"));
@@ -410,7 +410,7 @@ mod tests {
             (workload.read, workload.flush_every, workload.workers),
             (0.7, 32, 2)
         );
-        assert!(workload.force_unit_access);
+        assert!(workload.sync.is_stable());
         assert_eq!(
             mixed.allow_overwrite,
             ["/a/x.img", "iscsi://host/iqn.a:b/0"]

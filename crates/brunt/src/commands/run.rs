@@ -176,6 +176,10 @@ impl Subcommand for Run {
             time: self.time,
         };
         let (experiment, text) = overrides.apply(&self.experiment, read)?;
+        if !is_fio_job {
+            let notes = experiment.changed_defaults();
+            notes.into_iter().for_each(|note| output.note(note));
+        }
         let for_server = self.served_as.is_some();
         self.how
             .carry_out(experiment, text, &self.experiment, for_server, output)

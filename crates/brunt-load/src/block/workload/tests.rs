@@ -73,7 +73,7 @@ fn nonsense_is_refused() {
         "read",
     );
     check(&format!("{stop}\nread = 0.5\ntrim = -0.3"), "trim");
-    check(&format!("{stop}\nflush_every = 10"), "flush_every");
+    check(&format!("{stop}\nflush_every = 10"), "fsync");
     check(
         "stop = { bytes = \"1m\" }\nread = 0.0\ntrim = 1.0",
         "stop.bytes",

@@ -535,7 +535,7 @@ fn advice(fault: &DeviceFault, seen: u64, looked: Duration) -> String {
             "no request was a read; write read = 0.5 for the workload".to_string()
         }
         () if only(Op::Flush) => {
-            "no request was a flush; write flush_every = 100 for the workload".to_string()
+            "no request was a flush; write fsync = 100 for the workload".to_string()
         }
         () if only(Op::Unmap) => {
             "no request was a trim; write trim = 0.1 for the workload".to_string()
@@ -571,7 +571,7 @@ mod tests {
         check("drop", 0, "write read = 0.5");
         check("medium-error,op=write", 0, "no request was a write");
         check("medium-error,op=read", 0, "no request was a read");
-        check("medium-error,op=flush", 0, "write flush_every = 100");
+        check("medium-error,op=flush", 0, "write fsync = 100");
         check("medium-error,op=unmap", 0, "write trim = 0.1");
         check(
             "flaky:1h/1ms",

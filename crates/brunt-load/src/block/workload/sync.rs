@@ -1,0 +1,69 @@
+//! `sync` of a workload: when its writes complete, by fio's names.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use serde::{Serialize, Serializer};
+
+/// When a write completes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(rename_all = "lowercase")]
+pub enum SyncWrites {
+    /// When it is in the device's cache, or on stable storage if the device has none.
+    #[default]
+    None,
+    /// When its data is on stable storage: each write carries RWF_DSYNC or FUA.
+    Dsync,
+}
+
+impl SyncWrites {
+    /// Whether each write asks for stable storage.
+    pub fn is_stable(self) -> bool {
+        self == SyncWrites::Dsync
+    }
+}
+
+impl Serialize for SyncWrites {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match self {
+            SyncWrites::None => "none",
+            SyncWrites::Dsync => "dsync",
+        })
+    }
+}
+
+/// Reads the word, and the truth value that the key had before.
+struct Word;
+
+impl Visitor<'_> for Word {
+    type Value = SyncWrites;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"none\" or \"dsync\"")
+    }
+
+    fn visit_bool<E: Error>(self, is_stable: bool) -> Result<SyncWrites, E> {
+        Ok(match is_stable {
+            true => SyncWrites::Dsync,
+            false => SyncWrites::None,
+        })
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<SyncWrites, E> {
+        match word {
+            "none" => Ok(SyncWrites::None),
+            "dsync" => Ok(SyncWrites::Dsync),
+            "sync" => Err(E::custom(
+                "sync = \"sync\" would also wait for a file's metadata, which no device has; write \"dsync\"",
+            )),
+            _ => Err(E::invalid_value(serde::de::Unexpected::Str(word), &self)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for SyncWrites {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SyncWrites, D::Error> {
+        deserializer.deserialize_any(Word)
+    }
+}

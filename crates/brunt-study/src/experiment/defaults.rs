@@ -1,0 +1,124 @@
+//! Defaults that changed: what an experiment that was written for an older Brunt should set to keep its meaning.
+//!
+//! The rule: a note names the key, the old and the new meaning, and the value that gives each.
+
+use brunt_load::Workload;
+
+use super::{Experiment, Target};
+
+/// What random offsets were multiples of before Brunt 0.2, in bytes.
+const OLD_ALIGN_BYTES: u64 = 512;
+
+impl Experiment {
+    /// A note for each default that changed and that this experiment relies on; none where it sets the keys.
+    pub fn changed_defaults(&self) -> Vec<String> {
+        let aligned = |(_, workload): &(&String, &Workload)| relies_on_align(workload, self);
+        let workloads: Vec<&str> = self
+            .workloads
+            .iter()
+            .filter(aligned)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let mut notes = Vec::new();
+        if !workloads.is_empty() {
+            notes.push(format!(
+                "{}: random requests start at multiples of the block size (at multiples of 512 bytes before Brunt 0.2); \
+                 set 'align' to choose: align = \"512\" is the old behaviour",
+                workloads.join(", ")
+            ));
+        }
+        let targets: Vec<&str> = self
+            .targets
+            .iter()
+            .filter(|(name, target)| self.relies_on_write_back(name, target))
+            .map(|(name, _)| name.as_str())
+            .collect();
+        if !targets.is_empty() {
+            notes.push(format!(
+                "{}: writes complete in the device's cache (on stable storage before Brunt 0.2); set 'write_back' in the \
+                 url, or 'sync' in the workload, to choose: write_back=no is the old behaviour",
+                targets.join(", ")
+            ));
+        }
+        notes
+    }
+
+    /// Whether a target is a file or block device whose URL leaves open when writes complete, and so does a workload that
+    /// writes to it.
+    fn relies_on_write_back(&self, name: &str, target: &Target) -> bool {
+        let writes = |(workload_name, workload): (&String, &Workload)| {
+            let named = target.workloads.as_ref();
+            let runs = named.is_none_or(|names| names.contains(workload_name));
+            runs && workload.trace.is_none()
+                && workload.changes_data()
+                && !workload.sync.is_stable()
+        };
+        let is_file = target.url.starts_with("file:") || target.url.starts_with('/');
+        let is_open = target.serve.is_none() && is_file && !target.url.contains("write_back=");
+        let jobs = self.together.values().flat_map(|group| &group.jobs);
+        let mut jobs = jobs.filter(|job| job.target == name).map(|job| {
+            let workload = self.workloads.get_key_value(&job.workload);
+            workload.is_some_and(writes)
+        });
+        is_open && (self.workloads.iter().any(writes) || jobs.any(|writes| writes))
+    }
+}
+
+/// Whether a workload's offsets are others than before.
+fn relies_on_align(workload: &Workload, experiment: &Experiment) -> bool {
+    let sizes = &experiment.sweep.block_size;
+    let changes = match sizes.is_empty() {
+        true => workload.align_bytes() != OLD_ALIGN_BYTES,
+        false => sizes.iter().any(|size| size.0 != OLD_ALIGN_BYTES),
+    };
+    workload.align.is_none() && workload.trace.is_none() && workload.sequential < 1.0 && changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notes(target: &str, workload: &str) -> Vec<String> {
+        let text = format!(
+            "name = \"n\"\n[targets.d]\n{target}\n[workloads.w]\n{workload}\nstop = {{ time = \"1s\" }}\n"
+        );
+        let experiment = Experiment::parse("n.toml", &text).unwrap();
+        experiment.changed_defaults()
+    }
+
+    #[test]
+    fn an_experiment_that_relies_on_a_changed_default_is_told_the_key() {
+        let file = "url = \"file:/tmp/x?size=1MiB&create=yes\"";
+        assert!(matches!(&notes(file, "")[..], [align] if align.contains("align")));
+        let both = notes(file, "read = 0.5");
+        assert!(
+            both[0].contains("align") && both[1].contains("write_back=no"),
+            "{both:?}"
+        );
+    }
+
+    #[test]
+    fn an_experiment_that_sets_the_keys_gets_no_note() {
+        let none: [String; 0] = [];
+        let (file, stable) = (
+            "url = \"file:/tmp/x\"",
+            "url = \"file:/tmp/x?write_back=no\"",
+        );
+        assert_eq!(notes(file, "align = \"4k\""), none);
+        assert_eq!(notes(file, "blocks = [{ size = \"512\" }]"), none);
+        assert_eq!(notes(file, "sequential = 1.0"), none);
+        assert_eq!(notes(stable, "align = \"4k\"\nread = 0.0"), none);
+        assert_eq!(
+            notes(file, "align = \"4k\"\nread = 0.0\nsync = \"dsync\""),
+            none
+        );
+        assert_eq!(
+            notes("url = \"null:1MiB\"", "align = \"4k\"\nread = 0.0"),
+            none
+        );
+        assert_eq!(
+            notes("serve = \"memory:1MiB\"", "align = \"4k\"\nread = 0.0"),
+            none
+        );
+    }
+}
