@@ -317,9 +317,23 @@ impl Figures {
         self.sum(|op| op.late)
     }
 
-    /// Requests that were done while it was measured: what throughput is made of.
+    /// The kinds that a run's rate and response times are about: all but flushes, which have a row of their own, unless
+    /// the load makes nothing else.
+    fn headline(&self) -> impl Iterator<Item = &OpFigures> {
+        let only_flushes = self.ops.iter().all(|(kind, _)| *kind == OpKind::Flush);
+        let ops = self.ops.iter();
+        ops.filter(move |(kind, _)| only_flushes || *kind != OpKind::Flush)
+            .map(|(_, figures)| figures)
+    }
+
+    /// Completed requests without flushes.
+    pub fn headline_completed(&self) -> u64 {
+        self.headline().map(|op| op.completed).sum()
+    }
+
+    /// Requests that were done while it was measured, without flushes: what throughput is made of.
     pub fn completed_in_time(&self) -> u64 {
-        self.completed() - self.late()
+        self.headline().map(|op| op.completed - op.late).sum()
     }
 
     /// The bytes of [`Figures::completed_in_time`].
@@ -337,21 +351,19 @@ impl Figures {
         self.sum(|op| op.timeouts)
     }
 
-    /// Response times of all kinds together.
+    /// Response times of all kinds together, flushes left out.
     pub fn response(&self) -> Histogram {
         self.together(|op| &op.response)
     }
 
-    /// Service times of all kinds together.
+    /// Service times of all kinds together, flushes left out.
     pub fn service(&self) -> Histogram {
         self.together(|op| &op.service)
     }
 
     fn together(&self, get: fn(&OpFigures) -> &Histogram) -> Histogram {
         let mut all = Histogram::new();
-        self.ops
-            .iter()
-            .for_each(|(_, figures)| all.merge(get(figures)));
+        self.headline().for_each(|figures| all.merge(get(figures)));
         all
     }
 }
@@ -576,6 +588,23 @@ mod tests {
         assert_eq!(all.response().count(), 4);
         all.clear();
         assert_eq!((all.completed(), all.ops().len()), (0, 3));
+    }
+
+    #[test]
+    fn flushes_are_not_part_of_the_headline() {
+        let both = figures(&[OpKind::Write, OpKind::Flush]);
+        let writes = OpKind::Write as u64 + 1;
+        assert_eq!(both.completed_in_time(), writes);
+        assert_eq!(both.headline_completed(), writes);
+        assert_eq!(
+            (both.response().count(), both.completed()),
+            (1, writes + OpKind::Flush as u64 + 1)
+        );
+        let alone = figures(&[OpKind::Flush]);
+        assert_eq!(
+            (alone.completed_in_time(), alone.response().count()),
+            (OpKind::Flush as u64 + 1, 1)
+        );
     }
 
     #[test]

@@ -98,7 +98,7 @@ struct RoundSums {
 
 impl RoundSums {
     fn add(&mut self, figures: &Figures) {
-        self.requests += figures.completed();
+        self.requests += figures.headline_completed();
         self.bytes += figures.bytes();
         for (_, op) in figures.ops() {
             self.served += op.service.count();

@@ -51,7 +51,7 @@ fn stretch(figures: &Figures) -> IntervalFigures {
         .into_iter()
         .filter(|status| *status != RequestStatus::Good);
     IntervalFigures {
-        requests: figures.completed(),
+        requests: figures.headline_completed(),
         bytes: figures.bytes(),
         failed: failed.map(|status| figures.counts.of(status)).sum(),
         response_mean_us: response.mean().map(|nanos| nanos / 1e3),

@@ -52,6 +52,24 @@ impl Output {
         }
     }
 
+    /// The same, wrapped between words where standard output is a terminal that is too narrow; further lines are indented a
+    /// little more than the first.
+    pub fn wrapped(&self, text: &str) {
+        let columns = rustix::termios::tcgetwinsize(io::stdout()).map(|size| size.ws_col);
+        match columns {
+            Ok(columns) if columns > 0 && text.chars().count() > usize::from(columns) => {
+                let indent = " ".repeat(text.len() - text.trim_start().len() + 4);
+                let options = textwrap::Options::new(columns.into())
+                    .subsequent_indent(&indent)
+                    .break_words(false);
+                textwrap::wrap(text, options)
+                    .into_iter()
+                    .for_each(|line| self.line(line));
+            }
+            _ => self.line(text),
+        }
+    }
+
     /// The one object of `--json`. Dropped without `--json`, or if an object was already printed: a failure after the
     /// results does not print a second one.
     pub fn object(&self, value: &Value) {

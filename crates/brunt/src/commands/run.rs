@@ -703,7 +703,7 @@ fn print(summary: &Summary, fio: Option<FioJson>, folder: &Path, output: &Output
         _ => {
             table(summary)
                 .into_iter()
-                .for_each(|line| output.line(line));
+                .for_each(|line| output.wrapped(&line));
             output.line(format_args!("results in {}", folder.display()));
         }
     }
