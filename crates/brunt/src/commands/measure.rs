@@ -419,7 +419,7 @@ mod tests {
             (mixed.seed, mixed.repetitions, mixed.targets.len()),
             (7, 5, 2)
         );
-        let trim = experiment("null:1GiB --rw trim --write --verify");
+        let trim = experiment("null:1GiB --rw trim --write");
         assert_eq!(trim.workloads["trim"].trim, 1.0);
     }
 

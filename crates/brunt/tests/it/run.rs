@@ -242,7 +242,7 @@ fn verify_finds_lost_writes() {
     let disk = folder.join("disk.img");
     let journals = folder.join("journals");
     let verify = format!("verify = {{ journal = \"{}\" }}", journals.display());
-    let url = format!("file:{}?size=4MiB&create=yes", disk.display());
+    let url = format!("file:{}?size=4MiB&create=yes&write_back=no", disk.display());
     let run = brunt(&["run", &experiment(folder, &url, &verify)]);
     assert!(run.status.success(), "{run:?}");
     // The second run wrote over the first one's blocks, so its journal is the one that counts.

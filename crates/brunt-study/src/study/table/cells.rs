@@ -4,7 +4,7 @@
 use brunt_result::statistics::Estimate;
 
 /// Columns of a row's name; a longer one has its own line.
-pub(super) const LABEL: usize = 16;
+pub(super) const LABEL: usize = 17;
 
 /// One row. What is unknown is absent and shown as a dash.
 pub(super) struct Cells<'a> {
@@ -33,7 +33,7 @@ pub(super) fn head() -> Vec<String> {
         "max",
     ];
     vec![
-        format!("{:>width$}", "response time", width = LABEL + 36),
+        format!("{:>width$}", "response time", width = LABEL + 35),
         line(names.map(String::from)),
     ]
 }
@@ -74,7 +74,7 @@ fn line(cells: [String; 10]) -> String {
         max,
     ] = cells;
     format!(
-        "{label:<LABEL$} {rate:>10} {rate_width:>5} {bytes:>5} {mean:>6} {p50:>6} {p99:>6} {p99_width:>5} {p99_9:>6} {max:>6}"
+        "{label:<LABEL$}{rate:>10} {rate_width:>5} {bytes:>5} {mean:>6} {p50:>6} {p99:>6} {p99_width:>5} {p99_9:>6} {max:>6}"
     )
 }
 
@@ -88,11 +88,11 @@ fn width(estimate: Option<Estimate>) -> String {
     }
 }
 
-/// A rate per second, in at most ten letters.
+/// A rate per second, in at most nine letters.
 pub(super) fn count(rate: f64) -> String {
     match rate {
         rate if rate < 9.95 => format!("{rate:.2}"),
-        rate if rate < 9.5e8 => format!("{rate:.0}"),
+        rate if rate < 999_999_999.0 => format!("{rate:.0}"),
         rate => format!("{:.0}M", rate / 1e6),
     }
 }
@@ -141,9 +141,11 @@ mod tests {
                 runs: 4,
             })
         };
+        let names = brunt_result::op::TABLE.iter().map(|info| info.name);
+        let longest = names.max_by_key(|name| name.len()).unwrap();
         for value in [0.0, 0.04, 9.96, 99_999.9, 123_456_789.0, 86_400e6 / 100.0] {
             let cells = Cells {
-                label: "    get-attribut",
+                label: &format!("  {longest}"),
                 requests_per_second: estimate(value),
                 bytes_per_second: Some(value),
                 mean_us: Some(value),
@@ -155,10 +157,5 @@ mod tests {
             let row = row(&cells);
             assert_eq!(row.split_whitespace().count(), 10, "{row}");
         }
-        let longest = brunt_result::op::TABLE
-            .iter()
-            .map(|info| info.name.len())
-            .max();
-        assert!(longest.is_some_and(|name| name + 2 <= LABEL));
     }
 }
