@@ -78,8 +78,10 @@ pub(super) fn leave_terminal() {
 /// The same command for the other process, which writes to `folder`.
 fn arguments(given: impl Iterator<Item = OsString>, folder: &Path) -> Vec<OsString> {
     let given: Vec<OsString> = given.collect();
-    let names_folder =
-        |word: &OsString| word.as_encoded_bytes().starts_with(b"--out=") || word == "--out";
+    let names_folder = |word: &OsString| {
+        let word = word.as_encoded_bytes();
+        word.starts_with(b"--out=") || word == b"--out" || word.starts_with(b"-o")
+    };
     let has_folder = given.iter().any(names_folder);
     let changed = given.into_iter().map(|word| {
         if word == "--detach" {
@@ -144,6 +146,10 @@ mod tests {
         check(
             &["run", "--out", "y", "x.toml", "--detach"],
             &["run", "--out", "y", "x.toml", "--detached"],
+        );
+        check(
+            &["run", "-o", "y", "x.toml", "--detach"],
+            &["run", "-o", "y", "x.toml", "--detached"],
         );
         check(
             &["run", "--detach", "--out=y", "x.toml"],
