@@ -241,7 +241,7 @@ impl Measure {
             } else {
                 name
             };
-            let taken = names.iter().any(|other| *other == name);
+            let taken = names.contains(&name);
             names.push(match taken {
                 true => format!("{name}-{}", names.len() + 1),
                 false => name,
