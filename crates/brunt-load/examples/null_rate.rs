@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use brunt_block::open_url;
-use brunt_core::{Size, Span};
+use brunt_core::Span;
 use brunt_load::block::workload::{StopCondition, Workload};
 use brunt_load::{NoRecorder, Session};
 
