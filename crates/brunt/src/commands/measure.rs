@@ -3,7 +3,6 @@
 //!
 //! The rule: nothing is written to a device unless the user says `--write`.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use brunt_core::{Size, Span};
@@ -251,100 +250,27 @@ impl Measure {
     }
 
     /// The experiment as a file.
-    // Long because it is the file from top to bottom.
     fn text(&self) -> String {
-        let quoted = |text: &str| toml::Value::String(text.to_string()).to_string();
         let (pattern, names) = (self.rw.name(), self.names());
-        let mut text = String::new();
-        let mut line = |what: std::fmt::Arguments<'_>| {
-            text.write_fmt(what).expect("a text takes any line");
-            text.push('\n');
-        };
-        line(format_args!(
-            "name = {}",
-            quoted(&format!("{pattern} on {}", names.join(", ")))
-        ));
-        line(format_args!("repetitions = {}", self.reps));
-        if let Some(seed) = self.seed {
-            line(format_args!("seed = {seed}"));
-        }
+        let name = quoted(&format!("{pattern} on {}", names.join(", ")));
+        let mut lines = vec![
+            format!("name = {name}"),
+            format!("repetitions = {}", self.reps),
+        ];
+        lines.extend(self.seed.map(|seed| format!("seed = {seed}")));
         if self.overwrite {
             let urls: Vec<String> = self.targets.iter().map(|url| quoted(url)).collect();
-            line(format_args!("allow_overwrite = [{}]", urls.join(", ")));
+            lines.push(format!("allow_overwrite = [{}]", urls.join(", ")));
         }
         for (name, url) in names.iter().zip(&self.targets) {
-            line(format_args!(
+            lines.push(format!(
                 "\n[targets.{}]\nurl = {}",
                 quoted(name),
                 quoted(url)
             ));
         }
-        line(format_args!("\n[workloads.{pattern}]"));
-        if let [size] = self.bs[..] {
-            line(format_args!("blocks = [{{ size = \"{size}\" }}]"));
-        }
-        let read = match self.rw {
-            pattern if pattern.is_mixed() => self.read.unwrap_or(MIXED_READ_PERCENT),
-            pattern if pattern.is_harmless() => 100,
-            _ => 0,
-        };
-        line(format_args!("read = {:?}", f64::from(read) / 100.0));
-        if self.rw.is_trim() {
-            line(format_args!("trim = 1.0"));
-        }
-        if self.rw.is_sequential() {
-            line(format_args!("sequential = 1.0"));
-        }
-        if let Some(align) = self.align {
-            line(format_args!("align = \"{align}\""));
-        }
-        if let Some(theta) = self.zipf {
-            line(format_args!(
-                "distribution = {{ kind = \"zipf\", theta = {theta:?} }}"
-            ));
-        }
-        if let Some(skew) = self.pareto {
-            line(format_args!(
-                "distribution = {{ kind = \"pareto\", skew = {skew:?} }}"
-            ));
-        }
-        match (self.offset, self.size) {
-            (None, None) => {}
-            (start, None) => line(format_args!(
-                "region = {{ start = \"{}\" }}",
-                start.unwrap_or(Size(0))
-            )),
-            (start, Some(length)) => {
-                let start = start.unwrap_or(Size(0));
-                line(format_args!(
-                    "region = {{ start = \"{start}\", length = \"{length}\" }}"
-                ));
-            }
-        }
-        if let [depth] = self.depth[..] {
-            line(format_args!("queue_depth = {depth}"));
-        }
-        if let [workers] = self.workers[..] {
-            line(format_args!("workers = {workers}"));
-        }
-        if let Some(rate) = self.rate.first() {
-            line(format_args!(
-                "arrival = {{ kind = \"open\", rate = {rate:?} }}"
-            ));
-        }
-        if let Some(writes) = self.fsync {
-            line(format_args!("fsync = {writes}"));
-        }
-        if self.dsync {
-            line(format_args!("sync = \"dsync\""));
-        }
-        if self.verify {
-            line(format_args!("verify = {{}}"));
-        }
-        if let Some(ramp) = self.ramp {
-            line(format_args!("ramp_up = {{ time = \"{ramp}\" }}"));
-        }
-        line(format_args!("stop = {{ time = \"{}\" }}", self.time));
+        lines.push(format!("\n[workloads.{pattern}]"));
+        lines.extend(self.workload());
         let sizes: Vec<String> = self.bs.iter().map(|size| format!("\"{size}\"")).collect();
         let axes = [
             ("block_size", sizes),
@@ -360,13 +286,72 @@ impl Measure {
         ];
         let swept: Vec<_> = axes.iter().filter(|(_, values)| values.len() > 1).collect();
         if !swept.is_empty() {
-            line(format_args!("\n[sweep]"));
+            lines.push("\n[sweep]".into());
         }
-        for (axis, values) in swept {
-            line(format_args!("{axis} = [{}]", values.join(", ")));
-        }
-        text
+        let axis =
+            |(axis, values): &&(&str, Vec<String>)| format!("{axis} = [{}]", values.join(", "));
+        lines.extend(swept.iter().map(axis));
+        lines.join("\n") + "\n"
     }
+
+    /// The keys of the workload.
+    fn workload(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let [size] = self.bs[..] {
+            lines.push(format!("blocks = [{{ size = \"{size}\" }}]"));
+        }
+        let read = match self.rw {
+            pattern if pattern.is_mixed() => self.read.unwrap_or(MIXED_READ_PERCENT),
+            pattern if pattern.is_harmless() => 100,
+            _ => 0,
+        };
+        lines.push(format!("read = {:?}", f64::from(read) / 100.0));
+        if self.rw.is_trim() {
+            lines.push("trim = 1.0".into());
+        }
+        if self.rw.is_sequential() {
+            lines.push("sequential = 1.0".into());
+        }
+        lines.extend(self.align.map(|align| format!("align = \"{align}\"")));
+        let zipf = |theta| format!("distribution = {{ kind = \"zipf\", theta = {theta:?} }}");
+        lines.extend(self.zipf.map(zipf));
+        let pareto = |skew| format!("distribution = {{ kind = \"pareto\", skew = {skew:?} }}");
+        lines.extend(self.pareto.map(pareto));
+        let start = self.offset.unwrap_or(Size(0));
+        lines.extend(match (self.offset, self.size) {
+            (None, None) => None,
+            (_, None) => Some(format!("region = {{ start = \"{start}\" }}")),
+            (_, Some(length)) => Some(format!(
+                "region = {{ start = \"{start}\", length = \"{length}\" }}"
+            )),
+        });
+        if let [depth] = self.depth[..] {
+            lines.push(format!("queue_depth = {depth}"));
+        }
+        if let [workers] = self.workers[..] {
+            lines.push(format!("workers = {workers}"));
+        }
+        let arrival = |rate| format!("arrival = {{ kind = \"open\", rate = {rate:?} }}");
+        lines.extend(self.rate.first().map(arrival));
+        lines.extend(self.fsync.map(|writes| format!("fsync = {writes}")));
+        if self.dsync {
+            lines.push("sync = \"dsync\"".into());
+        }
+        if self.verify {
+            lines.push("verify = {}".into());
+        }
+        lines.extend(
+            self.ramp
+                .map(|ramp| format!("ramp_up = {{ time = \"{ramp}\" }}")),
+        );
+        lines.push(format!("stop = {{ time = \"{}\" }}", self.time));
+        lines
+    }
+}
+
+/// A text of TOML.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_string()).to_string()
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod detach;
 mod devices;
 mod doctor;
 mod engine;
+mod experiment_file;
 mod import_fio;
 mod io;
 mod lab;

@@ -16,7 +16,7 @@ use brunt_probe::{Prober, Watch, Watching};
 use brunt_result::failures;
 use brunt_result::summary::Summary;
 use brunt_study::device_probing::DeviceProbing;
-use brunt_study::experiment::{Experiment, FileError, Plan};
+use brunt_study::experiment::{Experiment, Plan};
 use brunt_study::fault::FaultSchedule;
 use brunt_study::hook::{Company, RunHook};
 use brunt_study::host::{HostName, Hosts};
@@ -34,6 +34,7 @@ use brunt_study::study::{Study, StudyError, table};
 use brunt_web::live::{LiveEnding, LivePlan};
 
 use super::engine::EngineFlag;
+use super::experiment_file::{import_job, read_as};
 use super::overrides::{Override, Overrides};
 use super::run_check::{self, Check};
 use super::{Subcommand, detach, report};
@@ -709,42 +710,6 @@ fn print(summary: &Summary, fio: Option<FioJson>, folder: &Path, output: &Output
     }
     output.object(&serde_json::to_value(summary).map_err(Failure::failed)?);
     Ok(())
-}
-
-/// A fio job as an experiment, and its text; what the import changes is noted.
-fn import_job(job: &Path, output: &Output) -> Result<(Experiment, String), Failure> {
-    let import = brunt_fio::import(job, false)?;
-    for remark in &import.remarks {
-        output.note(format_args!(
-            "{}: {}: {}",
-            remark.location, remark.key, remark.why
-        ));
-    }
-    Ok((import.experiment, import.text))
-}
-
-/// An experiment and its text: what is kept with the results, whole where it includes other files.
-pub(super) fn read(file: &Path) -> Result<(Experiment, String), Failure> {
-    read_as(file, file)
-}
-
-/// The same, of a text that counts as that of the file `name`.
-fn read_as(file: &Path, name: &Path) -> Result<(Experiment, String), Failure> {
-    let path = file.display().to_string();
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| Failure::usage(format!("{path}: {error}")))?;
-    whole(&name.display().to_string(), text).map_err(Failure::from)
-}
-
-/// An experiment of this text, and its text, whole where it includes other files.
-pub(super) fn whole(name: &str, text: String) -> Result<(Experiment, String), Box<FileError>> {
-    let experiment = Experiment::parse(name, &text)?;
-    let text = if experiment.include.is_some() {
-        experiment.written_out()
-    } else {
-        text
-    };
-    Ok((experiment, text))
 }
 
 /// Beside the experiment, without touching earlier results.

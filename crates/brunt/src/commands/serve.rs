@@ -13,7 +13,7 @@ use brunt_web::api::{CheckedExperiment, CheckedText, ServedSite, TextMistake, Wo
 use serde_json::json;
 
 use super::run_check::{Traces, check_closed};
-use super::{Subcommand, run};
+use super::{Subcommand, experiment_file};
 use crate::cli::{Done, Failure, Output, bind_for};
 use crate::live;
 
@@ -85,7 +85,7 @@ struct Program;
 
 impl Workshop for Program {
     fn check(&self, text: &str) -> CheckedText {
-        let (experiment, text) = match run::whole(FILE, text.to_string()) {
+        let (experiment, text) = match experiment_file::whole(FILE, text.to_string()) {
             Ok(found) => found,
             Err(error) => return refused(in_text(&error)),
         };

@@ -61,14 +61,12 @@ impl Group {
     }
 }
 
-/// The words of a note and the numbers between them: one more of those than of these.
+/// The words of a note and the numbers between them: one more of those than of these. Digits within a word, such as
+/// `p99`, are part of it.
 fn taken_apart(note: &str) -> (Vec<String>, Vec<String>) {
     let (mut words, mut numbers) = (vec![String::new()], Vec::new());
-    let mut rest = note;
+    let (mut rest, mut is_within_a_word) = (note, false);
     while let Some(c) = rest.chars().next() {
-        let is_within_a_word = words
-            .last()
-            .is_some_and(|word| word.ends_with(|c: char| c.is_alphanumeric() || c == '_'));
         if c.is_ascii_digit() && !is_within_a_word {
             let inside = |c: char| c.is_ascii_digit() || c == '.';
             let len = rest.find(|c| !inside(c)).unwrap_or(rest.len());
@@ -77,6 +75,7 @@ fn taken_apart(note: &str) -> (Vec<String>, Vec<String>) {
             words.push(String::new());
             rest = &rest[number.len()..];
         } else {
+            is_within_a_word = c.is_alphanumeric() || c == '_';
             words.last_mut().expect("there is one").push(c);
             rest = &rest[c.len_utf8()..];
         }

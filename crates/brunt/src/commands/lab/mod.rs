@@ -22,7 +22,8 @@ use brunt_study::role::{Role, RoleError};
 use brunt_study::service::Services;
 use serde_json::json;
 
-use super::run::{Ground, read, serve, start_services};
+use super::experiment_file::read;
+use super::run::{Ground, serve, start_services};
 use crate::cli::{Done, Failure, Output};
 use crate::lab;
 
