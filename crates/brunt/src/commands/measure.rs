@@ -187,8 +187,14 @@ impl Subcommand for Measure {
         }
         let name = format!("{}.toml", self.stem());
         let experiment = Experiment::parse(&name, &text)?;
-        self.how
-            .carry_out(experiment, text, Path::new(&name), false, output)
+        self.how.carry_out(
+            experiment,
+            text,
+            Path::new(&name),
+            false,
+            Vec::new(),
+            output,
+        )
     }
 }
 

@@ -177,19 +177,35 @@ impl Subcommand for Run {
             time: self.time,
         };
         let (experiment, text) = overrides.apply(&self.experiment, read)?;
-        if !is_fio_job {
-            let notes = experiment.changed_defaults();
-            notes.into_iter().for_each(|note| output.note(note));
-        }
+        let notes = match is_fio_job {
+            true => Vec::new(),
+            false => experiment.changed_defaults(),
+        };
         let for_server = self.served_as.is_some();
-        self.how
-            .carry_out(experiment, text, &self.experiment, for_server, output)
+        self.how.carry_out(
+            experiment,
+            text,
+            &self.experiment,
+            for_server,
+            notes,
+            output,
+        )
     }
 }
 
 impl HowToRun {
+    /// The folder for the results, which no other run has.
+    fn claim(&self, name: &Path) -> Result<ClaimedFolder, Failure> {
+        let claimed = match &self.out {
+            Some(folder) if self.detached => Ok(ClaimedFolder::inherited(folder)),
+            Some(folder) => ClaimedFolder::of(folder),
+            None => ClaimedFolder::first_free(folder_names(name)),
+        };
+        claimed.map_err(not_claimed)
+    }
+
     /// Runs an experiment, or checks it. `name` is the path of its file, or what that would be: without `--out` the folder
-    /// of results is named after it. `for_server` if `brunt serve` started this process.
+    /// of results is named after it. `for_server` if `brunt serve` started this process; `notes` are printed once.
     ///
     /// # Errors
     /// The experiment could not begin, or its results are incomplete.
@@ -199,6 +215,7 @@ impl HowToRun {
         text: String,
         name: &Path,
         for_server: bool,
+        notes: Vec<String>,
         output: &Output,
     ) -> Done {
         self.engine.state()?;
@@ -206,27 +223,25 @@ impl HowToRun {
         if let Some(how) = self.check {
             let folder = self.out.clone();
             let folder = folder.unwrap_or_else(|| free_folder(name));
+            notes.into_iter().for_each(|note| output.note(note));
             return run_check::check(&experiment, &mut plan, how, &folder, output);
         }
-        let claimed = match &self.out {
-            Some(folder) if self.detached => Ok(ClaimedFolder::inherited(folder)),
-            Some(folder) => ClaimedFolder::of(folder),
-            None => ClaimedFolder::first_free(folder_names(name)),
-        };
-        let claimed = claimed.map_err(not_claimed)?;
         if self.detach {
-            return detach::start(claimed, output);
+            return detach::start(self.claim(name)?, output);
         }
         if self.detached {
             detach::leave_terminal();
         }
-        let folder = claimed.path();
         let hosts = experiment.hosts().map_err(Failure::usage)?;
         let at = WatchedAt {
             metrics: self.metrics,
             live: self.serve,
         };
         let (lab, sockets, scratch) = enter(&experiment, &hosts, at)?;
+        // Not before: this program starts itself again in a lab's namespaces, and does all of this twice.
+        notes.into_iter().for_each(|note| output.note(note));
+        let claimed = self.claim(name)?;
+        let folder = claimed.path();
         let version = env!("CARGO_PKG_VERSION");
         let sketch = || LivePlan::of(&experiment, &plan, version, folder);
         let on_terminal = self.dashboard && dashboard::can_draw();
