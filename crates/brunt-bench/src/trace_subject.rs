@@ -119,6 +119,17 @@ pub const SHAPES: &[TextShape] = &[
         Some((1, "column2", ["column3", "column4", "column1"])),
     ),
     shape("blkparse", " ", ("$7", "R"), ["$10", "$8", "$4"], None),
+    shape("disksim", " ", ("$5", "1"), ["$4", "$3", "$1"], None),
+    shape("mqsim", " ", ("$5", "1"), ["$4", "$3", "$1"], None),
+    shape("ftrace", " ", ("$7", "R"), ["$8", "$10", "$4"], None),
+    // A process's name may have blanks here, too.
+    shape(
+        "biosnoop",
+        " ",
+        ("$(NF-3)", "R"),
+        ["$(NF-1)", "$(NF-2)", "$1"],
+        None,
+    ),
     shape("iolog2", " ", ("$2", "read"), ["$4", "$3", "$3"], None),
     shape("iolog3", " ", ("$3", "read"), ["$5", "$4", "$1"], None),
     shape(

@@ -158,9 +158,15 @@ impl FileSource {
         input: Box<dyn Read + Send>,
     ) -> Result<FileSource, SourceError> {
         let unpacked = brunt_unpack::unpacked(input);
-        let input = unpacked.map_err(|source| SourceError::Io {
-            path: path.clone(),
-            source,
+        let input = unpacked.map_err(|source| match source.kind() {
+            io::ErrorKind::UnexpectedEof => SourceError::NoCapture {
+                path: path.clone(),
+                reason: Damage::Packed(source),
+            },
+            _ => SourceError::Io {
+                path: path.clone(),
+                source,
+            },
         })?;
         let format = PacketFile::new();
         Ok(FileSource {

@@ -369,7 +369,7 @@ fn tar_checksum_fits(block: &[u8]) -> bool {
 /// Digits in octal, or, by GNU, a large number in binary.
 fn tar_number(field: &[u8]) -> Option<u64> {
     if field[0] == 0x80 {
-        let (high, low) = field[1..].split_at(field.len() - 9);
+        let (high, low) = field[1..].split_at(field.len().checked_sub(9)?);
         let low: [u8; 8] = low.try_into().ok()?;
         return high
             .iter()

@@ -27,7 +27,7 @@ fn a_mistake_exits_with_2_and_is_one_object_with_json() {
 
 #[test]
 fn a_subject_prints_its_figures_as_one_object() {
-    let output = bench(&["--json", "load", "--only", "null", "--rounds", "1"]);
+    let output = bench(&["--json", "load", "--only", "null", "--rounds", "2"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     serde_json::from_slice::<Value>(&output.stdout).expect("one object");

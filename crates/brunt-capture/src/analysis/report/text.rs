@@ -165,7 +165,8 @@ fn write_profile(report: &Report, o: &mut String) {
     }
     let _ = writeln!(o, "  other {:>10} ops", p.metadata_operations);
     if p.left_out.total() > 0 {
-        let _ = writeln!(o, "  not counted as reads or writes: {}", p.left_out);
+        let left_out = format!("not counted as reads or writes: {}", p.left_out);
+        wrap(o, " ", &left_out);
     }
     let _ = write!(
         o,
