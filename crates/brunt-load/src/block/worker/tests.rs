@@ -288,7 +288,7 @@ fn late_requests_are_skipped_and_counted() {
     assert!(outcome.figures.response().max().unwrap() <= Nanos(15_000_000));
     let mut sequence = Generator::new(
         &workload,
-        Area::of_worker(0, 1 << 30, 512, 0, 1, false),
+        Area::of_worker(0, 1 << 30, 4096, 0, 1, false),
         1,
         0,
     );

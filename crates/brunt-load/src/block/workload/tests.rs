@@ -79,7 +79,7 @@ fn nonsense_is_refused() {
         "stop.bytes",
     );
     check(
-        &format!("{stop}\nread = 0.5\ntrim = 0.5\nverify = {{}}"),
+        &format!("{stop}\nread = 0.5\ntrim = 0.5\nverify = {{ journal = \"j\" }}"),
         "trim",
     );
     check(
