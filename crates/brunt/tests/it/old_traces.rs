@@ -81,7 +81,7 @@ fn a_sample_of_version_4_is_analyzed() {
     }
     // Four READs begin where the one asked for before ended; answers overtook each other, so three look otherwise.
     for (way, operations, bytes, sequential) in
-        [("read", 46, 126_440, 4.0), ("write", 34, 69_664, 0.0)]
+        [("read", 39, 126_440, 4.0), ("write", 29, 69_659, 0.0)]
     {
         let found = &report["profile"][way];
         let expected = (
