@@ -28,7 +28,7 @@ pub fn split_options(text: &str) -> (&str, &str) {
 pub fn is_secret_key(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     key.ends_with("chap")
-        || ["password", "passwd", "secret", "token"]
+        || ["passw", "pasw", "passphrase", "secret", "token"]
             .iter()
             .any(|word| key.contains(word))
 }

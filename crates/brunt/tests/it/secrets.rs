@@ -74,8 +74,8 @@ fn experiment(url: &str) -> String {
 fn results_of_a_target_with_passwords_hold_none_of_them() {
     for secret in SECRETS {
         let own = format!("tester:{secret}");
-        // In an option, what looks like the begin of options would be taken for that.
-        let second = format!("{}-2", secret.replace('?', "+"));
+        // In an option, what looks like the begin of options would be taken for that, and a bracket for the end of a device.
+        let second = format!("{}-2", secret.replace('?', "+").replace(']', ")"));
         let other = format!("target:{second}");
         let target = Target::start(&[
             "--lun",
