@@ -7,6 +7,7 @@
 use std::fs::{self, File, Metadata, TryLockError};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use brunt_core::FileLock;
@@ -18,6 +19,20 @@ use crate::open::OpenError;
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 /// Between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// See [`share_files`].
+static SHARED: AtomicBool = AtomicBool::new(false);
+
+/// From now on this process locks no files: it works for a controller, whose run may have workers of other hosts on the
+/// same file.
+pub fn share_files() {
+    SHARED.store(true, Ordering::Relaxed);
+}
+
+/// Whether [`share_files`] was called.
+pub(super) fn are_files_shared() -> bool {
+    SHARED.load(Ordering::Relaxed)
+}
 
 /// Locks a file for its only writer; `None` where the file system has no locks, with a note.
 ///

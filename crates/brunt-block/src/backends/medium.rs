@@ -156,7 +156,7 @@ fn open_named(path: &Path, options: &FileOptions) -> Result<Medium, OpenError> {
     let (file, direct, read_only) =
         open_as_wanted(path, options, block_device, &metadata, &mut notes)?;
     let (align, file, direct) = alignment(path, file, direct, read_only, &mut notes)?;
-    let lock = match block_device || read_only || options.force {
+    let lock = match block_device || read_only || options.force || holder::are_files_shared() {
         true => None,
         false => holder::lock(&file, path, &mut notes)?,
     };

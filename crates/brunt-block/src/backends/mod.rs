@@ -7,6 +7,7 @@ pub mod array;
 )]
 pub mod file;
 mod holder;
+pub use holder::share_files;
 mod immediate;
 pub mod join;
 #[allow(unsafe_code, reason = "ioctls and statx, once at opening")]

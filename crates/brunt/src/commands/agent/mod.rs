@@ -123,6 +123,7 @@ impl super::Subcommand for Agent {
     ];
 
     fn run(self, output: &Output) -> Done {
+        brunt_block::backends::share_files();
         match self.what {
             Some(What::Clock(args)) => clock::run(&args, output),
             Some(What::Init(args)) => init::run(&args, output),
