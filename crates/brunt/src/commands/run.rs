@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brunt_block::{Backend, StorageId};
+use brunt_block::Backend;
 use brunt_core::Span;
 use brunt_fio::FioJson;
 use brunt_host::{Fleet, Lane};
@@ -238,8 +238,6 @@ impl HowToRun {
             live: self.serve,
         };
         let (lab, sockets, scratch) = enter(&experiment, &hosts, at)?;
-        // Not before: this program starts itself again in a lab's namespaces, and does all of this twice.
-        notes.into_iter().for_each(|note| output.note(note));
         let claimed = self.claim(name)?;
         let folder = claimed.path();
         let version = env!("CARGO_PKG_VERSION");
@@ -250,6 +248,8 @@ impl HowToRun {
             on_terminal,
         };
         let live = live::open(shown, sockets.live, folder, output, sketch)?;
+        // Not before: this program starts itself again in a lab's namespaces, and the page shows notes, too.
+        notes.into_iter().for_each(|note| output.note(note));
         let format = self.output_format;
         let lab = lab.as_ref();
         let ground = Ground {
@@ -649,37 +649,11 @@ pub(super) fn open(
         }
         opened.targets.insert(name.clone(), backend);
     }
-    refuse_shared_storage(&opened, plan)?;
+    run_check::shared_storage(&opened.targets, plan)?;
     opened
         .roles
         .extend(opened.services.iter().flat_map(Services::roles));
     Ok(opened)
-}
-
-/// Refuses two targets with the same storage if one of them is written: what one writes the other would read, or take for
-/// damaged.
-fn refuse_shared_storage(opened: &Opened, plan: &Plan) -> Result<(), Failure> {
-    let is_written = |name: &String| plan.written.iter().any(|(written, _, _)| written == name);
-    let targets: Vec<_> = opened
-        .targets
-        .iter()
-        .map(|(name, backend)| (name, backend.storage()))
-        .collect();
-    for (index, (name, storage)) in targets.iter().enumerate() {
-        let shares = |(other, other_storage): &&(&String, Vec<StorageId>)| {
-            (is_written(name) || is_written(other))
-                && storage
-                    .iter()
-                    .any(|one| other_storage.iter().any(|two| one.overlaps(two)))
-        };
-        if let Some((other, _)) = targets[..index].iter().find(shares) {
-            return Err(Failure::usage(format!(
-                "targets '{other}' and '{name}' are the same storage, and at least one of them is written"
-            ))
-            .advise("use one target for both, or measure them in separate experiments"));
-        }
-    }
-    Ok(())
 }
 
 /// Tells each client where its own target is, which services know.

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brunt_block::backends::join::JoinedBackend;
-use brunt_block::{Backend, DeviceInfo, OpenError, foresee_url_with};
+use brunt_block::{Backend, DeviceInfo, OpenError, StorageId, foresee_url_with};
 use brunt_load::LoadError;
 use brunt_load::load::LoadTarget;
 use brunt_load::replay::ReplayLoad;
@@ -240,6 +240,39 @@ fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>, traces: Traces) -> Done
             if let Some(workload) = Point::workload(point) {
                 workload.check_device(info).map_err(|error| wrong(&error))?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses two targets with the same storage that are used at once if one of them is written: what one writes the other would
+/// read, or take for damaged. One after the other they may be used, as an array and its member.
+pub fn shared_storage(
+    targets: &BTreeMap<String, Arc<dyn Backend>>,
+    plan: &Plan,
+) -> Result<(), Failure> {
+    let is_written = |name: &str| plan.written.iter().any(|(written, _, _)| written == name);
+    let at_once = |one: &str, other: &str| {
+        let mut points = plan.points.iter();
+        points.any(|point| point.is_on(one) && point.is_on(other))
+    };
+    let targets: Vec<_> = targets
+        .iter()
+        .map(|(name, backend)| (name, backend.storage()))
+        .collect();
+    for (index, (name, storage)) in targets.iter().enumerate() {
+        let shares = |(other, other_storage): &&(&String, Vec<StorageId>)| {
+            (is_written(name) || is_written(other))
+                && at_once(name, other)
+                && storage
+                    .iter()
+                    .any(|one| other_storage.iter().any(|two| one.overlaps(two)))
+        };
+        if let Some((other, _)) = targets[..index].iter().find(shares) {
+            return Err(Failure::usage(format!(
+                "targets '{other}' and '{name}' are the same storage, used at once, and at least one of them is written"
+            ))
+            .advise("use one target for both, or different groups of 'together', which run one after the other"));
         }
     }
     Ok(())

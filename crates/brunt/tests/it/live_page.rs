@@ -41,6 +41,9 @@ impl Served {
                 address,
             }),
             None => {
+                // It may be about to run for long.
+                let killed = rustix::process::Pid::from_child(&child);
+                let _ = rustix::process::kill_process(killed, rustix::process::Signal::INT);
                 let _ = said.read_to_string(&mut first);
                 let _ = child.wait();
                 Err(first)

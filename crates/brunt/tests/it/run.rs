@@ -365,25 +365,35 @@ fn rings_work_as_stated() {
     );
 }
 
-/// One file under two names is one storage: whether both targets are written or one, they are refused, with both names.
+/// One file under two names is one storage: whether both targets are written or one, they are refused, with both names, if
+/// they are used at once.
 #[test]
-fn two_targets_with_one_storage_are_refused_if_one_is_written() {
+fn two_targets_with_one_storage_are_refused_if_one_is_written_at_the_same_time() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (file, link) = (scratch.path().join("f"), scratch.path().join("link"));
     std::fs::write(&file, vec![7; 1 << 20]).expect("a file");
     std::os::unix::fs::symlink(&file, &link).expect("a link");
-    let run = |first_reads: f64, second_reads: f64| {
+    let together = "[together.g]\njobs = [{ workload = \"w\", target = \"a\" }, { workload = \"x\", target = \"b\" }]\n";
+    let run = |first_reads: f64, second_reads: f64, group: &str| {
         let path = scratch.path().join("x.toml");
         let text = format!(
             "name = \"x\"\nrepetitions = 1\n[targets.a]\nurl = \"{}\"\n[targets.b]\nurl = \"{}\"\n\
              [workloads.w]\nread = {first_reads:?}\nstop = {{ requests = 10 }}\n\
              [workloads.x]\nread = {second_reads:?}\nstop = {{ requests = 10 }}\n\
-             [together.g]\njobs = [{{ workload = \"w\", target = \"a\" }}, {{ workload = \"x\", target = \"b\" }}]\n",
+             {group}",
             file.display(),
             link.display()
         );
+        let text = match group {
+            "" => text
+                .replace("[targets.b]", "workloads = [\"w\"]\n[targets.b]")
+                .replace("[workloads.w]", "workloads = [\"x\"]\n[workloads.w]"),
+            _ => text,
+        };
         std::fs::write(&path, text).expect("a file");
-        let out = scratch.path().join(format!("{first_reads}-{second_reads}"));
+        let out = scratch
+            .path()
+            .join(format!("{first_reads}-{second_reads}-{}", group.len()));
         let run = brunt(&[
             "run",
             path.to_str().expect("plain"),
@@ -395,20 +405,23 @@ fn two_targets_with_one_storage_are_refused_if_one_is_written() {
             String::from_utf8_lossy(&run.stderr).into_owned(),
         )
     };
-    let (code, both) = run(0.0, 0.0);
+    let (code, both) = run(0.0, 0.0, together);
     assert_eq!(code, Some(1), "{both}");
     assert!(
         both.contains("two targets or devices name the same storage"),
         "{both}"
     );
-    let (code, one) = run(0.0, 1.0);
+    let (code, one) = run(0.0, 1.0, together);
     assert_eq!(code, Some(2), "{one}");
     assert!(
         one.contains("targets 'a' and 'b' are the same storage"),
         "{one}"
     );
-    let (code, none) = run(1.0, 1.0);
+    let (code, none) = run(1.0, 1.0, together);
     assert_eq!(code, Some(0), "{none}");
+    // One after the other.
+    let (code, turns) = run(0.0, 1.0, "");
+    assert_eq!(code, Some(0), "{turns}");
 }
 
 /// Exports that take little at once are looked at in pieces, and written.
