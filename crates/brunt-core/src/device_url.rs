@@ -115,11 +115,18 @@ fn find(text: &str, base: usize, found: &mut Vec<Range<usize>>) {
     // An array's devices; the brackets of an IPv6 address follow two slashes.
     let mut options_start = base + text.len() - options.len();
     if !has_slashes && place.contains('[') {
+        // A secret with brackets may be split between what look like devices.
+        logins_in_line(place, base, found);
         match bracketed(place) {
             Some(devices) => devices
                 .into_iter()
                 .for_each(|device| find(&place[device.clone()], base + device.start, found)),
-            None => in_line(place, base, found),
+            // A bracket of a secret, for instance.
+            None => {
+                in_line(place, base, found);
+                let login = login_secret(text, place);
+                found.extend(login.map(|part| part.start + base..part.end + base));
+            }
         }
     } else {
         let login = login_secret(text, place);
@@ -168,22 +175,31 @@ fn login_secret(text: &str, place: &str) -> Option<Range<usize>> {
     is_login.then(|| colon + 1..end)
 }
 
-/// The secret values among `a=b&c=d`. A part without an equals sign is the rest of a value that contained `&`.
+/// The secret values among `a=b&c=d`. A part that doesn't begin with a name and an equals sign is the rest of a value that
+/// contained `&`.
 fn in_options(options: &str, base: usize, found: &mut Vec<Range<usize>>) {
     let (mut at, mut is_secret) = (0, false);
     for pair in options.split('&') {
         let value_start = match pair.find('=') {
-            Some(equals) => {
+            Some(equals) if !is_secret || is_name(&pair[..equals]) => {
                 is_secret = is_secret_key(&pair[..equals]);
                 equals + 1
             }
-            None => 0,
+            _ => 0,
         };
         if is_secret {
             found.push(base + at + value_start..base + at + pair.len());
         }
         at += pair.len() + 1;
     }
+}
+
+/// Whether an option may have this name.
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
 }
 
 /// What stands in brackets, in the outermost ones; `None` if one is not closed.
@@ -209,8 +225,20 @@ fn bracketed(text: &str) -> Option<Vec<Range<usize>>> {
     (depth == 0).then_some(parts)
 }
 
-/// The secrets of URLs in a line, from the `%` of a login to the last `@` before the next URL.
+/// The secrets of URLs in a line.
 fn in_line(line: &str, base: usize, found: &mut Vec<Range<usize>>) {
+    logins_in_line(line, base, found);
+    let lower = line.to_ascii_lowercase();
+    for word in ["password=", "passwd=", "secret="] {
+        for (at, _) in lower.match_indices(word) {
+            let start = at + word.len();
+            found.push(base + start..base + line.len());
+        }
+    }
+}
+
+/// Secrets from the `%` of a login to the last `@` before the next URL.
+fn logins_in_line(line: &str, base: usize, found: &mut Vec<Range<usize>>) {
     let urls: Vec<usize> = line.match_indices("://").map(|(at, _)| at + 3).collect();
     for (number, start) in urls.iter().enumerate() {
         let rest = &line[*start..];
@@ -226,13 +254,6 @@ fn in_line(line: &str, base: usize, found: &mut Vec<Range<usize>>) {
             .or_else(|| rest.rfind('@').filter(|end| *end > percent));
         if let Some(end) = end {
             found.push(base + start + percent + 1..base + start + end);
-        }
-    }
-    let lower = line.to_ascii_lowercase();
-    for word in ["password=", "passwd=", "secret="] {
-        for (at, _) in lower.match_indices(word) {
-            let start = at + word.len();
-            found.push(base + start..base + line.len());
         }
     }
 }
@@ -279,6 +300,15 @@ mod tests {
         let check = |url: &str, expected: &str| assert_eq!(without_secrets(url), expected);
         check("iscs://me%secret@h/n/0", "iscs://me%***@h/n/0");
         check("iscsi:me%secret@h/n/0", "iscsi:me%***@h/n/0");
+        check("iscsi:/me%back]zQ[@h/n/0", "iscsi:/me%***@h/n/0");
+        check(
+            "array:raid1,[iscsi://me%back]zQ[@h/n/0],[memory:1MiB]",
+            "array:raid1,[iscsi://me%***@h/n/0],[memory:1MiB]",
+        );
+        check(
+            "iscsi://h/n/0?target_password=a&b?q=c",
+            "iscsi://h/n/0?target_password=***&***",
+        );
         check("iscsi//me%secret@h/n/0", "iscsi//me%***@h/n/0");
         check("iscsi://me%secret/n/0", "iscsi://me%***");
     }
