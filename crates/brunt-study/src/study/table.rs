@@ -51,6 +51,9 @@ pub fn table(summary: &Summary) -> Vec<String> {
         for note in notes_of(point) {
             notes.add(&point.label, note);
         }
+        for place in wrong_data(point) {
+            notes.add_exact(&point.label, place);
+        }
     }
     lines.extend(matrix::lines(summary));
     lines.extend(legend(summary));
@@ -239,11 +242,21 @@ fn losses(point: &PointSummary) -> Vec<String> {
             format_size(checked),
             format_size(wrong)
         ));
-        let places = verified.extents.iter().take(EXTENTS_SHOWN);
-        lines.extend(places.map(|extent| format!("wrong data: {extent}")));
-        if verified.more || verified.extents.len() > EXTENTS_SHOWN {
-            lines.push("wrong data: and more".to_string());
-        }
+    }
+    lines
+}
+
+/// Where wrong data was, if any was.
+fn wrong_data(point: &PointSummary) -> Vec<String> {
+    let Some(verified) = failures::verified(point) else {
+        return Vec::new();
+    };
+    let places = verified.extents.iter().take(EXTENTS_SHOWN);
+    let mut lines: Vec<String> = places
+        .map(|extent| format!("wrong data: {extent}"))
+        .collect();
+    if verified.more || verified.extents.len() > EXTENTS_SHOWN {
+        lines.push("wrong data: and more".to_string());
     }
     lines
 }

@@ -1,4 +1,5 @@
-//! Warnings below the terminal's table: alike ones of several points are one line, with the range of their numbers.
+//! Warnings below the terminal's table: alike ones of several points are one line, with the range of their numbers, unless
+//! each number matters.
 
 /// What is to be said of points, in the order in which it came up.
 #[derive(Default)]
@@ -16,7 +17,15 @@ struct Group {
 impl Notes {
     /// Adds what is to be said of a point.
     pub fn add(&mut self, point: &str, note: String) {
-        let (words, numbers) = taken_apart(&note);
+        self.group(point, taken_apart(&note));
+    }
+
+    /// Adds what is only one line with the same numbers.
+    pub fn add_exact(&mut self, point: &str, note: String) {
+        self.group(point, (vec![note], Vec::new()));
+    }
+
+    fn group(&mut self, point: &str, (words, numbers): (Vec<String>, Vec<String>)) {
         match self.0.iter_mut().find(|group| group.words == words) {
             Some(group) => {
                 for (range, number) in group.ranges.iter_mut().zip(numbers) {
@@ -109,6 +118,11 @@ mod tests {
                 "a qd4: something else."
             ]
         );
+        let mut exact = Notes::default();
+        for place in ["4096 bytes at 0", "8192 bytes at 16384"] {
+            exact.add_exact("a", place.into());
+        }
+        assert_eq!(exact.lines(1), ["4096 bytes at 0", "8192 bytes at 16384"]);
         let mut alone = Notes::default();
         alone.add("a", "p99 is 3. And more".into());
         assert_eq!(alone.lines(1), ["p99 is 3. And more"]);
