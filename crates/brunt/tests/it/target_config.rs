@@ -2,13 +2,11 @@
 //! with a file. Judged by libiscsi's tools.
 
 use crate::support;
-use std::fs::Permissions;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use crate::support::controlled::ControlledTarget;
-use crate::support::{TempDir, brunt, need, run_within, succeed};
+use crate::support::{TempDir, brunt, need, run_within, succeed, write_secret};
 
 const RED: &str = "iqn.2026-11.io.brunt:red";
 const BLUE: &str = "iqn.2026-11.io.brunt:blue";
@@ -22,8 +20,7 @@ fn several_targets_from_a_file() {
     }
     let folder = TempDir::new("targets");
     let secret = folder.join("secret.txt");
-    std::fs::write(&secret, "alice:alicesecret12\n").unwrap();
-    std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+    write_secret(&secret, "alice:alicesecret12\n");
     let file = folder.join("targets.toml");
     let text = format!(
         "[[portal]]\nlisten = \"127.0.0.1:0\"\n\
@@ -524,7 +521,7 @@ fn the_documented_file_is_read() {
             .replace("0.0.0.0:3261", "127.0.0.1:0"),
     )
     .unwrap();
-    std::fs::write(folder.join("red.txt"), "red:redsecret12345\n").unwrap();
+    write_secret(&folder.join("red.txt"), "red:redsecret12345\n");
     std::fs::File::create(folder.join("disk.img"))
         .unwrap()
         .set_len(1 << 20)

@@ -57,6 +57,13 @@ pub fn skip(what: &str) {
     println!("skipped: needs {what}");
 }
 
+/// Writes a file that holds a secret, readable by its owner only.
+pub fn write_secret(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, text).expect("a file");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("its owner");
+}
+
 /// The repository's root.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
