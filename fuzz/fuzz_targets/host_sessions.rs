@@ -8,7 +8,7 @@ use std::time::Duration;
 use brunt_core::Nanos;
 use brunt_host::{AgentAction, AgentSession, ClockTrack, HostNews, HostPart, HostSession};
 use brunt_probe::Probes;
-use brunt_result::message::{Assignment, Decoder, FromHost, HostFault, LoadStep, Secret, ToHost};
+use brunt_protocol::{Assignment, Decoder, FromHost, HostFault, LoadStep, Secret, ToHost};
 use brunt_result::{Figures, OpKind};
 use libfuzzer_sys::fuzz_target;
 

@@ -2,7 +2,7 @@
 //! error, keeps no more than came, and what it gave is the same when it is sent again.
 #![no_main]
 
-use brunt_result::message::{Decoder, FromHost, ToHost, encode};
+use brunt_protocol::{Decoder, FromHost, ToHost, encode};
 use libfuzzer_sys::fuzz_target;
 use serde::{Serialize, de::DeserializeOwned};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use brunt_core::{Nanos, Span};
 use brunt_load::LoadCommand;
 use brunt_probe::Probes;
-use brunt_result::message::{
+use brunt_protocol::{
     Assignment, FailureKind, FrameError, FromHost, HostFault, HostRole, HostService, Moment,
     RoleOrder, ToHost,
 };
@@ -317,8 +317,8 @@ fn refuse(what: &str) -> AgentAction {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use brunt_protocol::{LoadStep, Secret, TraceDigest, VERSION};
     use brunt_result::event::ClockName;
-    use brunt_result::message::{LoadStep, Secret, TraceDigest, VERSION};
 
     fn hello(version: u32) -> ToHost {
         ToHost::Hello {

@@ -18,7 +18,7 @@ use brunt_load::file::FileLoad;
 use brunt_load::load::{LoadTarget, RunPart};
 use brunt_load::replay::ReplayLoad;
 use brunt_load::{Load, LoadError, NamedLoad, ReadError, Workload, WorkloadError, load_kind};
-use brunt_result::message::{Assignment, FailureKind, JoinedTarget, Secret};
+use brunt_protocol::{Assignment, FailureKind, JoinedTarget, Secret};
 use brunt_result::{Interval, Outcome, RequestRecord};
 
 use crate::allow::{AllowList, FILE};

@@ -14,7 +14,7 @@ use brunt_lab::faults::{
 };
 use brunt_lab::link::Settings;
 use brunt_lab::{Fault, FaultError};
-use brunt_result::message::{FromHost, HostFault, HostFaultFailure, HostProcess};
+use brunt_protocol::{FromHost, HostFault, HostFaultFailure, HostProcess};
 use serde::Deserialize;
 
 use crate::agent_thread::AgentThread;
@@ -311,7 +311,7 @@ mod tests {
     use std::process::{Child, Command};
 
     use brunt_core::Nanos;
-    use brunt_result::message::Proof;
+    use brunt_protocol::Proof;
 
     use super::*;
     use crate::agent_thread::END_LOOK;

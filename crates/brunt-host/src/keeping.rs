@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use brunt_lab::service::{KEEPER_VARIABLE, KeeperOrder};
 use brunt_lab::{ServiceFolder, stage};
-use brunt_result::message::{HostService, LOG_BYTES_MAX};
+use brunt_protocol::{HostService, LOG_BYTES_MAX};
 
 use crate::allow::{AllowList, FaultNotAllowed};
 use crate::role_process::{RoleFailure, RoleManner, RoleProcess};

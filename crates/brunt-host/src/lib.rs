@@ -3,7 +3,7 @@
 //! The side that asks is the controller. It reaches an agent through a [`HostAddress`] (ssh's standard streams,
 //! an [`AgentListener`]'s port behind TLS, or those of an agent that it starts on a host of its lab) and holds it as a [`RemoteHost`]; the agent answers with [`serve`]. The rules of both sides
 //! are structs without I/O, [`AgentSession`] and [`HostSession`], which a test or a fuzzer feeds message by message; below
-//! them a [`MessageStream`] carries frames of `brunt_result::message`. [`ClockTrack`] makes one time line of several
+//! them a [`MessageStream`] carries frames of `brunt_protocol`. [`ClockTrack`] makes one time line of several
 //! clocks.
 //!
 //! Load runs on other hosts through the seam of all loads: a [`HostLoad`] is a `brunt_load::Load` whose workers are elsewhere. A

@@ -19,7 +19,7 @@ use brunt_core::{Clock, Nanos};
 use brunt_lab::Host;
 use brunt_load::LoadCommand;
 use brunt_probe::Probes;
-use brunt_result::message::{Assignment, FailureKind, FromHost, HostFault, RoleOrder, ToHost};
+use brunt_protocol::{Assignment, FailureKind, FromHost, HostFault, RoleOrder, ToHost};
 
 use crate::address::{GUEST_SOCKET, HostAddress};
 use crate::clock::{ClockError, ClockTrack};
@@ -739,8 +739,8 @@ pub fn is_plain_word(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use brunt_protocol::{Moment, VERSION};
     use brunt_result::event::ClockName;
-    use brunt_result::message::{Moment, VERSION};
 
     const SILENCE: Duration = Duration::from_millis(20);
 

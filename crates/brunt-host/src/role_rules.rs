@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use brunt_result::message::{LOG_BYTES_MAX, RoleEnd, RoleNews, RoleOrder};
+use brunt_protocol::{LOG_BYTES_MAX, RoleEnd, RoleNews, RoleOrder};
 use serde_json::Value;
 
 use crate::session::{SessionError, plain, plain_list, plain_proof};
@@ -146,8 +146,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use brunt_result::message::{FailureKind, HostRole, HostService};
-    use brunt_result::service::{KeeperLimits, ReadyWhen, ServiceProgram};
+    use brunt_protocol::service::{KeeperLimits, ReadyWhen, ServiceProgram};
+    use brunt_protocol::{FailureKind, HostRole, HostService};
 
     fn start(address: &str) -> RoleOrder {
         RoleOrder::Start(Box::new(HostRole {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use brunt_result::message::{JOURNAL_BYTES_MAX, REQUESTS_MAX, RecordEnd};
+use brunt_protocol::{JOURNAL_BYTES_MAX, REQUESTS_MAX, RecordEnd};
 use brunt_result::{
     Cost, Figures, Interval, OpFigures, OpKind, Outcome, RequestRecord, RequestStatus,
 };

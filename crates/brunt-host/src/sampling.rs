@@ -11,8 +11,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use brunt_core::cost::ResourceUsage;
 use brunt_core::{Clock, Nanos};
 use brunt_probe::{Probes, SampleRound, Schedule, Watch, Watching};
+use brunt_protocol::{FromHost, SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
 use brunt_result::event::{ClockName, Envelope, Event, Sample};
-use brunt_result::message::{FromHost, SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
 
 use crate::clock::moved;
 use crate::stream::{MessageStream, StreamError};

@@ -11,10 +11,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use brunt_block::table::BackendEntry;
 use brunt_core::{Clock, Nanos};
 use brunt_probe::Probes;
-use brunt_result::event::ClockName;
-use brunt_result::message::{
+use brunt_protocol::{
     FailureKind, FromHost, HostFault, Moment, RoleNews, RoleOrder, VERSION, WatchReport,
 };
+use brunt_result::event::ClockName;
 
 use crate::agent::{AgentAction, AgentEnd, AgentSession};
 use crate::agent_thread::end_all;
@@ -484,7 +484,7 @@ impl AgentWork {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_result::message::{HostRole, ToHost};
+    use brunt_protocol::{HostRole, ToHost};
     use std::sync::atomic::AtomicU32;
     use std::time::Instant;
 

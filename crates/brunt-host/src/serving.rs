@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use brunt_core::{Clock, Nanos};
 use brunt_lab::faults::{Freeze, Kill};
 use brunt_lab::{Fault, FaultError};
-use brunt_result::message::{
+use brunt_protocol::{
     FailureKind, HostFaultFailure, HostRole, HostService, RoleEnd, RoleNews, RoleOrder, RoleOutage,
 };
 

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use brunt_core::Nanos;
 use brunt_core::device_url::text_without_secrets;
 use brunt_probe::Probes;
-use brunt_result::choice::{PageCache, RingChoice, RingMode, RingTrial};
-use brunt_result::event::{ClockName, Envelope, Event, Sample};
-use brunt_result::link::LinkReport;
-use brunt_result::message::{
+use brunt_protocol::{
     Assignment, FailureKind, FrameError, FromHost, HostFault, HostFaultFailure, HostReady, Moment,
     Proof, RecordEnd, RoleNews, RoleOrder, ToHost, VERSION, WatchReport,
 };
+use brunt_result::choice::{PageCache, RingChoice, RingMode, RingTrial};
+use brunt_result::event::{ClockName, Envelope, Event, Sample};
+use brunt_result::link::LinkReport;
 use brunt_result::{Interval, Outcome, RequestRecord};
 
 use crate::ClockRound;
@@ -576,9 +576,9 @@ fn has_plain_names(sample: &Sample) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use brunt_protocol::{LoadStep, Secret, TraceDigest};
     use brunt_result::OpKind;
     use brunt_result::event::SampleValue;
-    use brunt_result::message::{LoadStep, Secret, TraceDigest};
 
     fn name(text: &str) -> ClockName {
         ClockName(text.into())

@@ -5,7 +5,7 @@
 use std::io;
 
 use brunt_load::block::shelf::JournalShelf;
-use brunt_result::message::JOURNAL_BYTES_MAX;
+use brunt_protocol::JOURNAL_BYTES_MAX;
 
 /// Journals of workers that have ended.
 #[derive(Debug)]

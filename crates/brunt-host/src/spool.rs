@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use brunt_core::Nanos;
-use brunt_result::message::RecordEnd;
+use brunt_protocol::RecordEnd;
 use brunt_result::op::TABLE;
 use brunt_result::{RequestRecord, RequestStatus};
 use rustix::fs::fstatvfs;

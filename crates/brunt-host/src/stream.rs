@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use brunt_result::message::{Decoder, FRAME_BYTES_MAX, FrameError, encode};
+use brunt_protocol::{Decoder, FRAME_BYTES_MAX, FrameError, encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
@@ -415,7 +415,7 @@ fn poll_for(fds: &mut [PollFd<'_>], at_most: Duration) -> Result<bool, StreamErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_result::message::{FromHost, ToHost, TraceDigest};
+    use brunt_protocol::{FromHost, ToHost, TraceDigest};
 
     fn pair() -> (MessageStream, MessageStream) {
         let (from, to) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());

@@ -18,7 +18,7 @@ use brunt_load::file::FileLoad;
 use brunt_load::load::{Finished, MessageSender, RunOrder, RunPart, RunningLoad};
 use brunt_load::replay::ReplayLoad;
 use brunt_load::{LoadCommand, LoadError};
-use brunt_result::message::{Assignment, FromHost, HostReady, LoadStep, REQUESTS_MAX};
+use brunt_protocol::{Assignment, FromHost, HostReady, LoadStep, REQUESTS_MAX};
 
 use crate::agent_thread::AgentThread;
 use crate::bench::{AgentBench, AssignedLoad, WorkError};
@@ -452,7 +452,7 @@ mod tests {
     use super::*;
     use crate::AllowList;
     use crate::agent_thread::END_LOOK;
-    use brunt_result::message::FailureKind;
+    use brunt_protocol::FailureKind;
     use brunt_result::{Outcome, RequestRecord};
 
     fn assignment(kind: &str, load: &str) -> Assignment {
@@ -466,7 +466,7 @@ mod tests {
             load: load.into(),
             member: String::new(),
             step: LoadStep::Run,
-            target: brunt_result::message::Secret(String::new()),
+            target: brunt_protocol::Secret(String::new()),
             overwrite: false,
             journals: false,
             joined: Vec::new(),
@@ -480,7 +480,7 @@ mod tests {
         allow: &AllowList,
         change: impl FnOnce(&mut Assignment),
     ) -> Vec<FromHost> {
-        let target = brunt_result::message::Secret(target.into());
+        let target = brunt_protocol::Secret(target.into());
         let mut assignment = Assignment {
             target,
             ..assignment("block", load)
@@ -590,7 +590,7 @@ mod tests {
         });
         assert_eq!(
             end,
-            Some(brunt_result::message::RecordEnd {
+            Some(brunt_protocol::RecordEnd {
                 kept: 1500,
                 ..Default::default()
             })
@@ -795,7 +795,7 @@ mod tests {
             load: "interval = \"10ms\"\nstop = { time = \"1h\" }".into(),
             member: String::new(),
             step: LoadStep::Run,
-            target: brunt_result::message::Secret("memory:1MiB".into()),
+            target: brunt_protocol::Secret("memory:1MiB".into()),
             overwrite: false,
             journals: false,
             joined: Vec::new(),

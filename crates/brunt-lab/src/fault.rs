@@ -6,7 +6,7 @@
 //! an error, and the run is not valid.
 
 use brunt_core::Clock;
-pub use brunt_result::message::Proof;
+pub use brunt_protocol::Proof;
 
 /// Trouble of one kind, at one place, with its values: a link's settings, a share of a processor.
 ///

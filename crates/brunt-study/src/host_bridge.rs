@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brunt_host::{FaultEnd, Fleet, HostBridgeError};
+use brunt_protocol::HostFault;
 use brunt_result::Outcome;
 use brunt_result::link::LinkReport;
-use brunt_result::message::HostFault;
 use brunt_result::summary::RunSummary;
 use brunt_result::void::VoidReason;
 

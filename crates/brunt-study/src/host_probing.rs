@@ -12,9 +12,9 @@ use std::time::Duration;
 use brunt_core::Nanos;
 use brunt_host::{Fleet, WatchEnd, WatchTask};
 use brunt_probe::{Means, Probes};
+use brunt_protocol::WatchReport;
 use brunt_result::Outcome;
 use brunt_result::event::Sample;
-use brunt_result::message::WatchReport;
 use brunt_result::probe::{HostProbes, ProbeRecord};
 use brunt_result::summary::RunSummary;
 

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
+use brunt_protocol::{HostFault, HostFaultFailure, Proof};
 use brunt_result::link::LinkReport;
-use brunt_result::message::{HostFault, HostFaultFailure, Proof};
 
 use super::keeper::KeeperOrder;
 use super::{Fleet, FleetError, Lane};

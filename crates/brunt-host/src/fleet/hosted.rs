@@ -10,9 +10,9 @@ use brunt_load::file::{self, FileLoad};
 use brunt_load::load::{LoadInfo, RunOrder};
 use brunt_load::replay::{self, ReplayLoad};
 use brunt_load::{Load, LoadCommand, LoadCommandError, Workload};
+use brunt_protocol::LoadStep;
 use brunt_result::OpKind;
 use brunt_result::choice::RingMode;
-use brunt_result::message::LoadStep;
 
 /// A load that hosts share, or that each of them has for itself.
 #[derive(Clone, Debug)]

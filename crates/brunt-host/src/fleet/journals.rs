@@ -8,8 +8,8 @@ use std::io;
 use std::path::PathBuf;
 
 use brunt_load::block::journals::{ArrivingJournal, MissingJournal, note_missing};
+use brunt_protocol::JOURNAL_BYTES_MAX;
 use brunt_result::hosts::JournalsLost;
-use brunt_result::message::JOURNAL_BYTES_MAX;
 
 /// Parts that are asked for before one has come: enough to hide a round trip.
 const PARTS: u64 = 4;

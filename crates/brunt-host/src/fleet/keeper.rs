@@ -13,9 +13,9 @@ use brunt_core::{Clock, Nanos};
 use brunt_load::collect::WorkerMessage;
 use brunt_load::load::MessageSender;
 use brunt_load::{LoadCommand, LoadError};
+use brunt_protocol::{Assignment, HostReady, REQUESTS_MAX, RoleOrder};
 use brunt_result::choice::{PageCache, RingChoice};
 use brunt_result::hosts::{HostFigures, HostLoss};
-use brunt_result::message::{Assignment, HostReady, REQUESTS_MAX, RoleOrder};
 use brunt_result::{Figures, Interval, OpKind, Outcome, Stopped};
 
 use super::FleetError;

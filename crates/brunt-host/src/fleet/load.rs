@@ -21,8 +21,8 @@ use brunt_load::load::{
 };
 use brunt_load::replay::ReplayLoad;
 use brunt_load::{Load, LoadCommand, LoadCommandError, LoadError, Workload, WorkloadError};
+use brunt_protocol::{Assignment, JoinedTarget, LoadStep};
 use brunt_result::choice::{PageCache, RingChoice, RingMode};
-use brunt_result::message::{Assignment, JoinedTarget, LoadStep};
 use brunt_result::replay::ReplayFidelity;
 
 use super::hosted::{Hosted, OrderedLoad};

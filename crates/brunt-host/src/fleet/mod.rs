@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use brunt_lab::Host;
-use brunt_result::message::FailureKind;
+use brunt_protocol::FailureKind;
 
 use crate::address::HostAddress;
 use crate::identity::{Identity, IdentityError};

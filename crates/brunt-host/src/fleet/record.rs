@@ -3,8 +3,8 @@
 //!
 //! The rule: only some pieces are on their way at once, so that answers about the clock never wait long behind them.
 
+use brunt_protocol::RecordEnd;
 use brunt_result::hosts::RequestsLost;
-use brunt_result::message::RecordEnd;
 
 /// Pieces that are asked for before one has come: enough to hide a round trip.
 const PIECES: u32 = 4;

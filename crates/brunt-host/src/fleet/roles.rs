@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use brunt_core::Nanos;
-use brunt_result::message::{
+use brunt_protocol::{
     FailureKind, HostFaultFailure, HostRole, HostService, Proof, RoleEnd, RoleNews, RoleOrder,
     RoleOutage,
 };

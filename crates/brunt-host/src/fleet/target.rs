@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use brunt_result::message::Secret;
+use brunt_protocol::Secret;
 
 /// The URL of a target as hosts open it. Clones are the same.
 #[derive(Clone, Debug, Default)]

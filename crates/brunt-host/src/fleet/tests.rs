@@ -9,12 +9,12 @@ use brunt_block::table::BackendEntry;
 use brunt_core::{Clock, Nanos};
 use brunt_load::load::LoadTarget;
 use brunt_load::{Load, LoadError, Workload};
-use brunt_result::OpKind;
-use brunt_result::event::ClockName;
-use brunt_result::message::{
+use brunt_protocol::{
     Assignment, FromHost, HostFault, HostFaultFailure, LoadStep, Moment, Proof, Secret, ToHost,
     VERSION,
 };
+use brunt_result::OpKind;
+use brunt_result::event::ClockName;
 
 use super::*;
 use crate::stream::StreamState;

@@ -9,8 +9,8 @@ use std::sync::mpsc::SyncSender;
 
 use brunt_core::Nanos;
 use brunt_probe::Probes;
+use brunt_protocol::{SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
 use brunt_result::event::Sample;
-use brunt_result::message::{SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
 
 use super::keeper::KeeperOrder;
 use super::{Fleet, FleetError, Lane};

@@ -98,6 +98,20 @@ const WITHOUT_IO: &[Banned] = &[
         ],
     },
     Banned {
+        name: "brunt-protocol",
+        paths: &[
+            "std::fs",
+            "std::net",
+            "std::thread",
+            "std::process",
+            "libc",
+            "rustix",
+            "io_uring",
+            "tokio",
+        ],
+        except: &["std::net::IpAddr", "std::net::SocketAddr"],
+    },
+    Banned {
         name: "brunt-result",
         paths: &[
             "std::net",
@@ -285,7 +299,7 @@ fn brunt_block_knows_no_protocol() {
 fn plain_data_and_parsers_do_no_io() {
     assert_none(
         &FOUND.io,
-        "brunt-wire and brunt-result do no I/O and hold no clock",
+        "brunt-wire, brunt-protocol and brunt-result do no I/O and hold no clock",
     );
 }
 

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use brunt_core::Clock;
-use brunt_result::message::HostProcess;
+use brunt_protocol::HostProcess;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::freeze::wait_for_threads;

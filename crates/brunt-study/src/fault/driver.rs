@@ -11,8 +11,8 @@ use brunt_block::OpenError;
 use brunt_core::{Clock, Nanos, Span};
 use brunt_host::FaultEnd;
 use brunt_lab::{FaultError, LabError, Proof, remedy};
+use brunt_protocol::HostFaultFailure;
 use brunt_result::event::FaultGap;
-use brunt_result::message::HostFaultFailure;
 use brunt_result::void::VoidReason;
 
 use crate::control::{ControlError, Reply};

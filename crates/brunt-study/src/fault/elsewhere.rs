@@ -7,7 +7,7 @@ use std::sync::Arc;
 use brunt_core::Nanos;
 use brunt_host::{FaultEnd, Fleet};
 use brunt_lab::Proof;
-use brunt_result::message::HostFault;
+use brunt_protocol::HostFault;
 
 use super::driver::{DriverError, FaultDriver};
 use super::entry::FaultEntry;

@@ -16,7 +16,7 @@ use brunt_block::Backend;
 use brunt_block::layers::fault::{FaultBackend, FaultSwitch};
 use brunt_core::{Clock, Span};
 use brunt_lab::link::Settings;
-use brunt_result::message::HostFault;
+use brunt_protocol::HostFault;
 
 use super::driver::{DriverError, FaultDriver};
 use crate::control::{Controls, Local};

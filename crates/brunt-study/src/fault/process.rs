@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use brunt_core::{Clock, Nanos};
 use brunt_lab::{Fault, Proof};
-use brunt_result::message::HostProcess;
+use brunt_protocol::HostProcess;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use brunt_core::Clock;
 use brunt_host::{FarRole, FarRoleError, Fleet, RoleDeath};
 use brunt_lab::{Fault, FaultError, Proof};
-use brunt_result::message::{HostFaultFailure, HostRole, HostService, RoleEnd, RoleOutage, Secret};
-use brunt_result::service::ServiceProgram;
+use brunt_protocol::service::ServiceProgram;
+use brunt_protocol::{HostFaultFailure, HostRole, HostService, RoleEnd, RoleOutage, Secret};
 
 use super::answer::answer;
 use super::login::RoleLogin;

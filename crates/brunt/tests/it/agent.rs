@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::agents::ssh_to_here;
 use crate::support::{brunt, need, processes_with, words_of};
-use brunt_result::message::{Decoder, FromHost, ToHost, VERSION, encode};
+use brunt_protocol::{Decoder, FromHost, ToHost, VERSION, encode};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -298,7 +298,7 @@ fn what_fails_is_said() {
     });
     // Another version names both.
     let mut hello = Vec::new();
-    let now = brunt_result::message::Moment {
+    let now = brunt_protocol::Moment {
         clock: brunt_result::event::ClockName("x".into()),
         at: brunt_core::Nanos(1),
     };

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::agents::{Listening, certificates, init};
 use crate::support::{brunt, need};
-use brunt_result::message::{Decoder, FromHost, ToHost, VERSION, encode};
+use brunt_protocol::{Decoder, FromHost, ToHost, VERSION, encode};
 use serde_json::Value;
 
 /// `brunt agent clock` of one host: exit status, its entry.

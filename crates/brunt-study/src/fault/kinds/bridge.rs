@@ -2,7 +2,7 @@
 //! else of an experiment runs.
 
 use brunt_lab::link::Settings;
-use brunt_result::message::HostFault;
+use brunt_protocol::HostFault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! `cpu`: processor time is taken away from the target, or from everything, by competing for it.
 
 use brunt_lab::faults::{CpuHog, usable_cores};
-use brunt_result::message::HostFault;
+use brunt_protocol::HostFault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

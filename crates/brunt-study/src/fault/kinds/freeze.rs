@@ -1,6 +1,6 @@
 //! `freeze`: stops the process of a served target; its connections stay open.
 
-use brunt_result::message::HostFault;
+use brunt_protocol::HostFault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

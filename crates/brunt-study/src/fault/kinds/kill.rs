@@ -1,7 +1,7 @@
 //! `kill`: the process of a target that the experiment serves dies, and is started again when the fault is
 //! over: a controller that crashes and reboots.
 
-use brunt_result::message::HostFault;
+use brunt_protocol::HostFault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

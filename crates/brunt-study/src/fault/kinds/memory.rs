@@ -3,7 +3,7 @@
 
 use brunt_core::Size;
 use brunt_lab::faults::MemoryHog;
-use brunt_result::message::HostFault;
+use brunt_protocol::HostFault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use brunt_lab::faults::Netem as NetemFault;
 use brunt_lab::link::Settings;
-use brunt_result::message::HostFault;
+use brunt_protocol::HostFault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

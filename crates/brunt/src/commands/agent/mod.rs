@@ -17,7 +17,7 @@ use brunt_block::{Congestion, CongestionError};
 use brunt_core::Span;
 use brunt_core::units::format_duration;
 use brunt_host::{AgentConfig, AgentEnd, AllowList, MessageStream, NotServed, RoleProgram};
-use brunt_result::message::HostRole;
+use brunt_protocol::HostRole;
 use brunt_study::role::{self, Launch, Serve};
 
 use crate::cli::{Done, Failure, Output};

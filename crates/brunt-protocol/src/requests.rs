@@ -6,8 +6,8 @@
 use brunt_core::Nanos;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::op::OpKind;
-use crate::record::{RequestRecord, RequestStatus};
+use brunt_result::op::OpKind;
+use brunt_result::record::{RequestRecord, RequestStatus};
 
 /// How many requests a host has on record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,8 +15,8 @@ use core::net::{IpAddr, SocketAddr};
 use brunt_core::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::{FailureKind, HostFaultFailure, Proof, Secret};
 use crate::service::ServiceProgram;
+use crate::{FailureKind, HostFaultFailure, Proof, Secret};
 
 /// What a host is to serve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
