@@ -24,6 +24,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
 
 use crate::error::LakeError;
 use crate::place::{Grain, IdTimeline};
@@ -203,11 +204,16 @@ impl Catalog {
             path: path.to_path_buf(),
             what: error.to_string(),
         };
+        check_sum(bytes).map_err(|what| LakeError::Catalog {
+            path: path.to_path_buf(),
+            what: what.to_string(),
+        })?;
         let Head { format } = serde_json::from_slice(bytes).map_err(broken)?;
         if format > CATALOG_FORMAT {
             return Err(LakeError::CatalogFormat {
                 path: path.to_path_buf(),
                 found: format,
+                known: CATALOG_FORMAT,
             });
         }
         serde_json::from_slice(bytes).map_err(broken)
@@ -216,10 +222,9 @@ impl Catalog {
     /// Makes this version the newest one, durably: its file is there as a whole or not at all, and never in place of
     /// another.
     pub(crate) fn commit(&self, root: &Path) -> Result<(), LakeError> {
-        self.commit_bytes(
-            root,
-            &serde_json::to_vec(self).expect("a catalog is plain data"),
-        )
+        let mut bytes = serde_json::to_vec(self).expect("a catalog is plain data");
+        append_sum(&mut bytes);
+        self.commit_bytes(root, &bytes)
     }
 
     /// The same with the bytes that another copy of the lake has for this version. Its parts must be there and durable.
@@ -243,6 +248,36 @@ impl Catalog {
             let _ = std::fs::remove_file(&open);
             LakeError::writing(&path, bytes.len() as u64, error)
         })
+    }
+}
+
+/// The last key of a version's object: the XXH3 of all bytes before it, so that an entry that is lost or changed is noticed.
+const SUM_KEY: &[u8] = b",\"checksum\":\"";
+
+/// A version's bytes are not those that were written.
+#[derive(Debug, thiserror::Error)]
+#[error("its checksum is wrong, so it was changed or damaged after it was written")]
+struct WrongSum;
+
+fn append_sum(object: &mut Vec<u8>) {
+    assert_eq!(object.pop(), Some(b'}'), "a catalog is an object");
+    let sum = XxHash3_64::oneshot(object);
+    object.extend_from_slice(SUM_KEY);
+    object.extend_from_slice(format!("{sum:016x}\"}}").as_bytes());
+}
+
+/// Versions of earlier programs have no checksum.
+fn check_sum(object: &[u8]) -> Result<(), WrongSum> {
+    let at = object
+        .windows(SUM_KEY.len())
+        .rposition(|part| part == SUM_KEY);
+    let Some(at) = at else { return Ok(()) };
+    let mut expected = object[..at].to_vec();
+    expected.push(b'}');
+    append_sum(&mut expected);
+    match expected == object {
+        true => Ok(()),
+        false => Err(WrongSum),
     }
 }
 

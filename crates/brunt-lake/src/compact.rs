@@ -28,16 +28,15 @@ use crate::catalog::{
 };
 use crate::delta;
 use crate::error::LakeError;
+use crate::guard::{self, is_complete, lake_files, open_name};
 use crate::lock;
 use crate::part_writer::int_extremes;
 use crate::place::{Grain, Hour, NUMBER_BITS, Placing, pipeline_of};
-use crate::reader::{OPEN_SUFFIX, PartFile, PartReader, captured_parts, folders_in};
+use crate::reader::{PartFile, PartReader, captured_parts, folders_in};
 use crate::snapshot::LakeSnapshot;
 use crate::spread::{Spread, SpreadTo};
 use crate::table::Table;
 
-/// Beginning of the names of a lake's parts.
-const PART_PREFIX: &str = "part-c";
 /// So many small parts of one place are made one, even where more will come.
 const SMALL_PARTS_MAX: usize = 8;
 
@@ -150,6 +149,10 @@ impl Compaction {
         options: CompactOptions,
         grain: impl FnOnce() -> Result<Grain, LakeError>,
     ) -> Result<Compaction, LakeError> {
+        // Where the catalog is missing, nothing is made in its place.
+        if versions(root)?.is_empty() {
+            guard::refuse_lost_version(root, 0)?;
+        }
         let folder = root.join(CATALOG_FOLDER);
         std::fs::create_dir_all(&folder).map_err(|error| LakeError::writing(&folder, 0, error))?;
         let path = folder.join("lock");
@@ -237,11 +240,12 @@ impl Compaction {
             bytes += part.path.metadata().map_or(0, |about| about.len());
             taken.push((part.clone(), series, number));
         }
+        let rows_before = self.counts.rows_taken_in;
         let mut draft = std::mem::replace(&mut self.draft, Catalog::empty(Grain::Day));
         let done = self.spread_captured(layout, from, &mut draft, &taken);
         self.draft = draft;
         let new = done?;
-        self.add(name, new);
+        self.add_verified(layout, new, self.counts.rows_taken_in - rows_before)?;
         Ok(!taken.is_empty())
     }
 
@@ -304,6 +308,7 @@ impl Compaction {
         source: &LakeSnapshot,
         tap: usize,
     ) -> Result<(), LakeError> {
+        let rows_before = self.counts.rows_taken_in;
         let first_pipeline = self.draft.taps[tap].first_pipeline;
         let to = self.spread_to(&self.draft);
         let mut spread = Spread::new(to, layout, &mut self.number);
@@ -330,8 +335,7 @@ impl Compaction {
             self.counts.bytes_taken_in += part.path.metadata().map_or(0, |about| about.len());
         }
         let new = spread.finish()?;
-        self.add(layout.table.name, new);
-        Ok(())
+        self.add_verified(layout, new, self.counts.rows_taken_in - rows_before)
     }
 
     /// Makes small parts of one place into larger ones: where no more rows are expected as soon as there are two, elsewhere
@@ -359,12 +363,13 @@ impl Compaction {
             let is_over = is_finished || hour.is_some() && *hour != newest;
             parts.len() >= if is_over { 2 } else { SMALL_PARTS_MAX }
         });
-        let (mut new, mut old) = (Vec::new(), BTreeSet::new());
+        let (mut new, mut old, mut rows) = (Vec::new(), BTreeSet::new(), 0);
         for (hour, parts) in &small {
             match self.merge(layout, *hour, parts) {
                 Ok(merged) => {
                     new.extend(merged);
                     old.extend(parts.iter().map(|part| part.path.clone()));
+                    rows += parts.iter().map(|part| part.rows).sum::<u64>();
                     self.counts.parts_merged += parts.len() as u64;
                 }
                 // It stays as it is, and readers name it.
@@ -375,7 +380,7 @@ impl Compaction {
         if let Some(parts) = self.draft.parts.get_mut(name) {
             parts.retain(|part| !old.contains(&part.path));
         }
-        self.add(name, new);
+        self.add_verified(layout, new, rows)?;
         Ok(!old.is_empty())
     }
 
@@ -388,6 +393,7 @@ impl Compaction {
         let mut groups = Vec::new();
         for (index, part) in parts.iter().enumerate() {
             let open = PartReader::open(self.root.join(&part.path), layout.table)?;
+            guard::check_rows(&self.root.join(&part.path), open.rows()?, part.rows)?;
             let by = layout.order.map(|order| layout.table.index_of(order));
             for (group, about) in open.file.metadata().row_groups().iter().enumerate() {
                 let extremes = by.and_then(|by| int_extremes(about.column(by).statistics()?));
@@ -416,8 +422,7 @@ impl Compaction {
         let mut spread = Spread::new(to, layout, &mut self.number);
         spread.push_to(None, rows, 0)?;
         let new = spread.finish()?;
-        self.add(layout.table.name, new);
-        Ok(())
+        self.add_verified(layout, new, rows.rows() as u64)
     }
 
     pub(crate) fn spread_to(&self, draft: &Catalog) -> SpreadTo {
@@ -442,6 +447,23 @@ impl Compaction {
         Ok(is_missing)
     }
 
+    /// Adds new parts after they were read back: what they replace is deleted for them. `rows`: how many rows went in.
+    pub(crate) fn add_verified(
+        &mut self,
+        layout: &LakeLayout,
+        new: Vec<LakePart>,
+        rows: u64,
+    ) -> Result<(), LakeError> {
+        for part in &new {
+            let path = open_name(&self.root.join(&part.path));
+            guard::verify_part(&path, layout.table, part.rows)?;
+        }
+        let written: u64 = new.iter().map(|part| part.rows).sum();
+        assert_eq!(written, rows, "every row is in one of the new parts");
+        self.add(layout.table.name, new);
+        Ok(())
+    }
+
     pub(crate) fn add(&mut self, table: &str, new: Vec<LakePart>) {
         self.counts.parts_written += new.len() as u64;
         self.counts.bytes_written += new.iter().map(|part| part.bytes).sum::<u64>();
@@ -460,11 +482,10 @@ impl Compaction {
     /// The disk. What was committed before is untouched.
     pub fn commit(&mut self, program: &str) -> Result<(), LakeError> {
         let mut folders = BTreeSet::new();
+        guard::mark_pending(&self.root, self.draft.version + 1)?;
         for path in self.fresh.drain(..) {
             let path = self.root.join(path);
-            let mut open = path.clone().into_os_string();
-            open.push(format!(".{OPEN_SUFFIX}"));
-            std::fs::rename(&open, &path).map_err(LakeError::io(&path))?;
+            std::fs::rename(open_name(&path), &path).map_err(LakeError::io(&path))?;
             // Folders that were made for it are entries of their own folders.
             folders.extend(path.ancestors().skip(1).take(3).map(Path::to_path_buf));
         }
@@ -490,8 +511,16 @@ impl Compaction {
     /// has nor the newest version of a table's log, and what a killed process left behind. Call it after a failure, too.
     ///
     /// # Errors
-    /// The folder cannot be read.
+    /// The folder cannot be read, or the lake is not whole: its newest version or a part of it is missing or damaged. Then
+    /// nothing is deleted.
     pub fn sweep(&mut self) -> Result<(), LakeError> {
+        let newest = versions(&self.root)?.last().copied();
+        guard::unmark_pending(&self.root, newest.unwrap_or(0))?;
+        guard::refuse_lost_version(&self.root, newest.unwrap_or(0))?;
+        if let Some(newest) = newest {
+            let newest = Catalog::read(&version_path(&self.root, newest))?;
+            guard::check_parts(&self.root, &newest)?;
+        }
         let kept = self.kept_versions()?;
         let live: BTreeSet<&str> = kept
             .iter()
@@ -517,13 +546,14 @@ impl Compaction {
                 if newest_paths.contains(below.as_str()) {
                     continue;
                 }
-                if live.contains(below.as_str()) || in_log.contains(&path) {
+                let is_named = |log: &BTreeSet<PathBuf>| log.contains(&path);
+                let is_in_log = is_complete(&path) && in_log.as_ref().is_none_or(is_named);
+                if live.contains(below.as_str()) || is_in_log {
                     self.counts.parts_kept += 1;
                     continue;
                 }
                 std::fs::remove_file(&path).map_err(LakeError::io(&path))?;
-                self.counts.parts_deleted +=
-                    u64::from(path.extension().is_some_and(|e| e == "parquet"));
+                self.counts.parts_deleted += u64::from(is_complete(&path));
                 // A folder with others in it stays.
                 for folder in path
                     .ancestors()
@@ -535,21 +565,20 @@ impl Compaction {
             }
             self.sweep_captured(&table, &kept)?;
         }
-        Ok(())
+        // What a killed process left is gone.
+        guard::unmark_pending(&self.root, u64::MAX)
     }
 
-    /// What the newest version of a table's log names: its readers hold no lock, and find no other version.
-    fn in_log(&self, table: &Path) -> BTreeSet<PathBuf> {
+    /// What the newest version of a table's log names: its readers hold no lock, and find no other version. `None`: another
+    /// program has changed the log, so any part may be in use.
+    fn in_log(&self, table: &Path) -> Option<BTreeSet<PathBuf>> {
         let name = table
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
-        // One that another program has changed is that program's to look after.
-        let log = delta::log_files(&self.root, &name).ok().flatten();
-        log.into_iter()
-            .flat_map(|log| log.parts)
-            .map(|part| table.join(part))
-            .collect()
+        let log = delta::log_files(&self.root, &name).ok()?;
+        let parts = log.into_iter().flat_map(|log| log.parts);
+        Some(parts.map(|part| table.join(part)).collect())
     }
 
     /// Deletes parts of the lake's own capture that all of these versions have taken in.
@@ -678,33 +707,4 @@ fn now_ns() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_nanos() as u64)
-}
-
-/// With which version a part of a lake was written, by its file's name; `None` for other names.
-pub fn part_version(path: &Path) -> Option<u64> {
-    path.file_name()?
-        .to_str()?
-        .strip_prefix(PART_PREFIX)?
-        .split_once('-')?
-        .0
-        .parse()
-        .ok()
-}
-
-/// Parts of a lake below a table's folder, complete or not, of whatever version.
-fn lake_files(folder: &Path) -> Result<Vec<PathBuf>, LakeError> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(LakeError::io(folder))? {
-        let path = entry.map_err(LakeError::io(folder))?.path();
-        let name = path
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        if name.starts_with(PART_PREFIX) {
-            files.push(path);
-        } else if name.starts_with("date=") || name.starts_with("hour=") {
-            files.extend(lake_files(&path)?);
-        }
-    }
-    Ok(files)
 }

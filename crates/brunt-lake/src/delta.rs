@@ -38,6 +38,8 @@ use log::{Add, Log, names_in};
 
 /// A table's folder with the log.
 const LOG_FOLDER: &str = "_delta_log";
+/// How versions that this program wrote begin to name their writer.
+const ENGINE_PREFIX: &str = "brunt/";
 /// What readers and writers of a log have to understand.
 const READER_VERSION: u32 = 1;
 const WRITER_VERSION: u32 = 2;
@@ -194,10 +196,7 @@ pub fn publish(
         let log_folder = folder.join(LOG_FOLDER);
         if commit(&log_folder, version.version, &actions)? {
             if version.version - log.checkpoint.unwrap_or(0) >= CHECKPOINT_EVERY {
-                let log = Log::read(&folder)?;
-                if !log.is_foreign {
-                    checkpoint::write(&log, &log_folder, now_ms)?;
-                }
+                checkpoint::write(&Log::read(&folder)?, &log_folder, now_ms)?;
             }
             return Ok(Some(version));
         }
@@ -386,7 +385,6 @@ fn add(table: &'static Table, part: &Path) -> Result<Add, DeltaError> {
         size: about.len(),
         modification_time: changed.map_or(0, |since| since.as_millis() as u64),
         stats: Some(statistics(table, part, &metadata)?.to_string()),
-        tags: None,
     })
 }
 
@@ -746,6 +744,19 @@ mod tests {
             refused(&TABLE, &parts),
             DeltaError::Foreign { .. }
         ));
+        // What another engine appended is not undone.
+        let theirs = [
+            json!({ "commitInfo": { "operation": "WRITE", "engineInfo": "delta-rs:1.1" } }),
+            json!({ "add": { "path": "x.parquet", "size": 1, "partitionValues": {}, "dataChange": true } }),
+        ];
+        for lines in [&theirs[..], &theirs[1..]] {
+            std::fs::remove_file(version_path(&log, 1)).unwrap();
+            assert!(commit(&log, 1, lines).unwrap());
+            assert!(matches!(
+                refused(&TABLE, &parts),
+                DeltaError::Foreign { .. }
+            ));
+        }
         std::fs::write(version_path(&log, 1), "{\n").unwrap();
         assert!(matches!(
             refused(&TABLE, &parts),

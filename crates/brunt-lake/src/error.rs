@@ -44,24 +44,54 @@ pub enum LakeError {
         /// What is wrong with it.
         what: String,
     },
+    /// Compacted parts without the version of the catalog that lists them.
+    #[error(
+        "{}: version {version} of the lake's catalog is missing, though {} was written with it; nothing is read, added or deleted \
+         without it: run `brunt lake check --repair`, finish the `brunt lake pull` that was under way, or restore _catalog from a backup",
+        root.display(), part.display()
+    )]
+    NoCatalog {
+        /// The lake.
+        root: PathBuf,
+        /// The version.
+        version: u64,
+        /// One of the parts.
+        part: PathBuf,
+    },
     /// A version of a lake that cannot be understood.
-    #[error("{}: not readable as the catalog of a lake: {what}; remove it if an older version is in the same folder", path.display())]
+    #[error("{}: not readable as the catalog of a lake: {what}; remove nothing, and run `brunt lake check --repair`, or restore the file from a backup", path.display())]
     Catalog {
         /// Its file.
         path: PathBuf,
         /// What is wrong with it.
         what: String,
     },
+    /// A part that the catalog lists is missing or cut.
+    #[error(
+        "{}: the lake's catalog lists this part, but {what}{}; restore it from a backup or from a copy in an object store; \
+         `brunt lake check` lists all such parts",
+        path.display(), Others(*.others)
+    )]
+    PartLost {
+        /// The part.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+        /// How many others are missing or cut.
+        others: usize,
+    },
     /// A version of a lake that a newer program wrote.
     #[error(
-        "{}: catalog of format {found}, this program reads format {}: use the program that wrote it, or a newer one",
-        path.display(), crate::catalog::CATALOG_FORMAT
+        "{}: catalog of format {found}, this program reads format {known}: use the program that wrote it, or a newer one",
+        path.display()
     )]
     CatalogFormat {
         /// Its file.
         path: PathBuf,
         /// Its format.
         found: u32,
+        /// The newest format that this program reads.
+        known: u32,
     },
     /// Somebody else is compacting or adding.
     #[error("{}: another process is compacting this lake or adding to it; try again when it has ended", path.display())]
@@ -77,6 +107,18 @@ pub enum LakeError {
         /// What is wrong with it.
         what: String,
     },
+}
+
+/// Further parts in the same condition.
+struct Others(usize);
+
+impl std::fmt::Display for Others {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            others => write!(f, " ({others} more are missing or cut)"),
+        }
+    }
 }
 
 impl LakeError {

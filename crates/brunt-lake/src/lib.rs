@@ -26,6 +26,7 @@ pub mod compact;
 pub mod delta;
 mod encode;
 mod error;
+pub mod guard;
 pub mod lock;
 pub mod markdown;
 mod packing;

@@ -417,6 +417,33 @@ impl PartReader {
         Ok(())
     }
 
+    /// Compares the bytes of all columns with their checksums, where the part has some.
+    pub fn verify(&self) -> Result<(), LakeError> {
+        let groups = self.file.metadata().row_groups();
+        let columns = groups.iter().flat_map(|group| group.columns());
+        for (index, column) in columns.enumerate() {
+            let places = [column.compressed_size(), column.data_page_offset()];
+            if places.into_iter().any(i64::is_negative) {
+                return Err(damaged(&self.path, "a column before the file's beginning"));
+            }
+            if let Some(sums) = &self.sums {
+                let (start, len) = column.byte_range();
+                sums.check(index, &self.bytes, start..start.saturating_add(len))
+                    .map_err(|error| damaged(&self.path, error))?
+                    .map_err(|changed| damaged(&self.path, changed))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many rows its groups have.
+    pub fn rows(&self) -> Result<u64, LakeError> {
+        let groups = self.file.metadata().row_groups().iter();
+        let rows = groups.map(|group| u64::try_from(group.num_rows()).ok());
+        rows.sum::<Option<u64>>()
+            .ok_or_else(|| damaged(&self.path, "a negative number of rows"))
+    }
+
     /// All rows of one group, in a batch that they replace.
     pub fn read_group(
         &mut self,

@@ -16,6 +16,7 @@ use brunt_core::FileLock;
 
 use crate::catalog::{Catalog, version_path, versions};
 use crate::error::LakeError;
+use crate::guard;
 use crate::lock::{self, WriterState};
 use crate::reader::{PartFile, captured_parts, folders_in};
 use crate::table::Table;
@@ -73,6 +74,30 @@ impl LakeSnapshot {
                 catalog,
                 _lock: lock.map(Arc::new),
             });
+        }
+    }
+
+    /// The same, and refuses a lake that is not whole: its catalog or the newest version of it is missing, or a part that it
+    /// lists is missing or cut. Rows would be read twice, or not at all.
+    ///
+    /// # Errors
+    /// As [`LakeSnapshot::open`]; also [`LakeError::NoCatalog`] and [`LakeError::PartLost`].
+    pub fn open_whole(root: &Path) -> Result<LakeSnapshot, LakeError> {
+        loop {
+            let snapshot = LakeSnapshot::open(root)?;
+            let version = snapshot.catalog().map_or(0, |catalog| catalog.version);
+            match guard::refuse_lost_version(root, version) {
+                // It was committed after the snapshot was taken.
+                Err(LakeError::NoCatalog { .. })
+                    if versions(root)?.last().is_some_and(|last| *last > version) => {}
+                whole => {
+                    whole?;
+                    if let Some(catalog) = snapshot.catalog() {
+                        guard::check_parts(root, catalog)?;
+                    }
+                    return Ok(snapshot);
+                }
+            }
         }
     }
 

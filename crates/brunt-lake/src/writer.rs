@@ -139,7 +139,7 @@ impl TableWriter {
         options: WriterOptions,
     ) -> Result<TableWriter, LakeError> {
         // A lake is filled by whoever gives out its numbers.
-        if LakeSnapshot::open(root)?.catalog().is_some() {
+        if LakeSnapshot::open_whole(root)?.catalog().is_some() {
             return Err(LakeError::Taken {
                 path: root.join(table.name),
             });
@@ -188,7 +188,7 @@ impl TableWriter {
             }
         }
         // Parts that a lake has taken in may be gone; a new one of the same number would not count.
-        let snapshot = LakeSnapshot::open(root)?;
+        let snapshot = LakeSnapshot::open_whole(root)?;
         let own = snapshot.catalog().and_then(Catalog::own);
         let absorbed = own.and_then(|tap| tap.absorbed(table.name, options.series));
         let behind = closed.back().map_or(0, |(number, _)| number + 1);

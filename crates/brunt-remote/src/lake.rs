@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brunt_lake::catalog::{CATALOG_FOLDER, version_of, version_path};
-use brunt_lake::compact::part_version;
+use brunt_lake::guard::part_version;
 use brunt_lake::reader::PartFile;
 use brunt_lake::{Catalog, DeltaError, LakeError, LakePart, LakeSnapshot, delta};
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brunt_lake::catalog::CATALOG_FOLDER;
-use brunt_lake::{Catalog, LakePart, LakeSnapshot, delta};
+use brunt_lake::{Catalog, LakePart, LakeSnapshot, delta, guard};
 
 use crate::address::{RemoteAddress, is_safe_path};
 use crate::asking::Asking;
@@ -162,6 +162,10 @@ impl Puller<'_> {
             .flatten()
             .map(|part| (&*part.path, part))
             .collect();
+        // Until the new version is there, its parts are nothing to whoever reads the one before.
+        if ours.version > 0 && ours.version < catalog.version {
+            guard::mark_pending(self.folder, catalog.version)?;
+        }
         let is_known = |path: &str| known.contains_key(path) && known.get(path) == live.get(path);
         let is_besides = |path: &str| {
             is_captured(path)

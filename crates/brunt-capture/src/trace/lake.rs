@@ -58,9 +58,9 @@ pub enum GatherError {
     /// How many pipelines a trace has is not known yet.
     #[error("{}: the capture is just starting; try again in a second", .0.display())]
     Starting(PathBuf),
-    /// The tap is known, and nothing can come any more.
-    #[error("tap {0} is in the lake already, as a whole")]
-    Complete(String),
+    /// The trace is in the lake already, under another name.
+    #[error("this trace is in the lake already, as tap {0}: its rows would be there twice")]
+    Known(String),
     /// The tap is known as another trace.
     #[error("tap {0} is another trace: give this one another name")]
     OtherTrace(String),
@@ -247,7 +247,7 @@ impl Turn {
 pub(super) const PROGRAM: &str = concat!("brunt ", env!("CARGO_PKG_VERSION"));
 
 /// Adds a trace to the lake in `root`, which is made if there is none, or what came to it since it was added. All at once:
-/// a reader sees all of it or nothing.
+/// a reader sees all of it or nothing. A trace that is there as another tap is added only if `is_duplicate_meant`.
 ///
 /// # Errors
 /// It is no trace, the name is another's, there are no numbers left, or the disk. The lake is as it was then.
@@ -255,6 +255,7 @@ pub fn add(
     root: &Path,
     trace: &Path,
     name: &str,
+    is_duplicate_meant: bool,
     options: &GatherOptions,
 ) -> Result<Gathered, GatherError> {
     notes(trace)?;
@@ -270,7 +271,7 @@ pub fn add(
         return Err(GatherError::Itself(root.to_path_buf()));
     }
     let mut compaction = begin(root, trace, options)?;
-    let done = add_all(&mut compaction, root, trace, name);
+    let done = add_all(&mut compaction, root, trace, name, is_duplicate_meant);
     finish(compaction, done)
 }
 
@@ -279,6 +280,7 @@ fn add_all(
     root: &Path,
     trace: &Path,
     name: &str,
+    is_duplicate_meant: bool,
 ) -> Result<bool, GatherError> {
     for folder in [root, trace] {
         if WriterState::of(folder)?.is_starting() {
@@ -287,7 +289,7 @@ fn add_all(
     }
     own_tap(compaction, root)?;
     let writer = WriterState::of(trace)?;
-    let source = LakeSnapshot::open(trace)?;
+    let source = LakeSnapshot::open_whole(trace)?;
     let layouts = layouts();
     let known = compaction
         .draft()
@@ -300,8 +302,9 @@ fn add_all(
             if about.trace_name.is_none() || about.trace_name != writer.trace_name {
                 return Err(GatherError::OtherTrace(name.into()));
             }
+            // Nothing can come any more.
             if about.is_complete {
-                return Err(GatherError::Complete(name.into()));
+                return Ok(false);
             }
             if source.catalog().is_some() {
                 // Its parts since the last time may be in that catalog, where their numbers are not known.
@@ -310,6 +313,12 @@ fn add_all(
             tap
         }
         None => {
+            let same =
+                |tap: &&LakeTap| tap.trace_name.is_some() && tap.trace_name == writer.trace_name;
+            let known = compaction.draft().taps.iter().find(same);
+            if let Some(known) = known.filter(|_| !is_duplicate_meant) {
+                return Err(GatherError::Known(known.name.clone()));
+            }
             let tap = new_tap(compaction, trace, &source, &writer, name)?;
             if source.catalog().is_some() {
                 for layout in &layouts {
@@ -453,7 +462,7 @@ fn begin(root: &Path, trace: &Path, options: &GatherOptions) -> Result<Compactio
 
 /// By hours where an hour of the trace would fill half of a part, by days otherwise.
 fn choose_grain(trace: &Path, part_bytes: u64) -> Result<Grain, LakeError> {
-    let snapshot = LakeSnapshot::open(trace)?;
+    let snapshot = LakeSnapshot::open_whole(trace)?;
     let mut bytes = 0;
     for table in tables::all() {
         let parts = snapshot.parts(table)?.into_iter();

@@ -45,7 +45,7 @@ pub struct ManifestTable {
 /// See [`ManifestError`]. Logs of other tables may have been continued; the next call does the rest.
 pub fn write_manifest(root: &Path) -> Result<Vec<ManifestTable>, ManifestError> {
     notes(root)?;
-    let snapshot = LakeSnapshot::open(root)?;
+    let snapshot = LakeSnapshot::open_whole(root)?;
     let Some(catalog) = snapshot.catalog() else {
         return Err(ManifestError::NotCompacted(root.to_path_buf()));
     };

@@ -82,7 +82,7 @@ pub fn repeat(
         }
         .into());
     }
-    let source = LakeSnapshot::open(trace)?;
+    let source = LakeSnapshot::open_whole(trace)?;
     let layouts = layouts();
     let (rows_once, rows_each) = rows_of(trace, &layouts)?;
     let copies = rows

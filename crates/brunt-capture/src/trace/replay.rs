@@ -166,7 +166,7 @@ pub struct TraceNotes {
 /// The folder holds none, or another version wrote it or a part of it.
 pub fn notes(folder: &Path) -> Result<TraceNotes, ReplayError> {
     // Of a lake that this program does not know, it could not be told whether it is a trace.
-    LakeSnapshot::open(folder)?;
+    LakeSnapshot::open_whole(folder)?;
     if !is_trace(folder) {
         return Err(ReplayError::NoTrace(folder.display().to_string()));
     }
@@ -208,7 +208,7 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
         damaged,
     } = notes(folder)?;
     let mut source = Source {
-        snapshot: LakeSnapshot::open(folder)?,
+        snapshot: LakeSnapshot::open_whole(folder)?,
         damaged: BTreeSet::new(),
     };
     source.note(&damaged);

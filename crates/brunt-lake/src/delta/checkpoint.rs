@@ -324,7 +324,6 @@ mod tests {
             size: 7,
             modification_time: 5,
             stats: Some("{}".into()),
-            tags: None,
         };
         let removed = Removed { size: 9, at_ms: 4 };
         let configuration =
@@ -334,7 +333,6 @@ mod tests {
             name: Some("numbers".into()),
             description: None,
             schema_string: "{}".into(),
-            partition_columns: Vec::new(),
             created_time: Some(3),
             configuration: configuration.into(),
         };

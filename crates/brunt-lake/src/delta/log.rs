@@ -6,11 +6,10 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::Value;
 
 use super::{
-    DeltaError, LOG_FOLDER, READER_VERSION, WRITER_VERSION, checkpoint, io_error, version_path,
+    DeltaError, ENGINE_PREFIX, LOG_FOLDER, READER_VERSION, WRITER_VERSION, checkpoint, io_error,
+    version_path,
 };
 
 /// One line of a log; of what is not used here, nothing is read.
@@ -21,7 +20,13 @@ struct Action {
     remove: Option<RemoveAction>,
     protocol: Option<Protocol>,
     meta_data: Option<MetaData>,
-    txn: Option<IgnoredAny>,
+    commit_info: Option<CommitInfo>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CommitInfo {
+    engine_info: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -38,7 +43,6 @@ pub(super) struct Add {
     #[serde(default)]
     pub modification_time: u64,
     pub stats: Option<String>,
-    pub tags: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -69,8 +73,6 @@ pub(super) struct MetaData {
     pub name: Option<String>,
     pub description: Option<String>,
     pub schema_string: String,
-    #[serde(default)]
-    pub partition_columns: Vec<String>,
     pub created_time: Option<i64>,
     #[serde(default)]
     pub configuration: BTreeMap<String, String>,
@@ -88,8 +90,6 @@ pub(super) struct Log {
     pub meta_data: Option<MetaData>,
     /// The newest checkpoint.
     pub checkpoint: Option<u64>,
-    /// Whether something was in it that a checkpoint of this module could not say.
-    pub is_foreign: bool,
 }
 
 impl Add {
@@ -135,6 +135,7 @@ impl Log {
 
     fn apply(&mut self, path: &Path) -> Result<(), DeltaError> {
         let lines = BufReader::new(File::open(path).map_err(io_error(path))?).lines();
+        let mut engine = None;
         for (index, line) in lines.enumerate() {
             let line = line.map_err(io_error(path))?;
             if line.trim().is_empty() {
@@ -160,22 +161,30 @@ impl Log {
                     what,
                 });
             }
+            if let Some(info) = &action.commit_info {
+                engine = info.engine_info.clone();
+            }
             self.take(action);
         }
-        Ok(())
+        // What another program added or removed is in no catalog; going on would undo it.
+        if engine.as_deref().is_some_and(is_ours) {
+            return Ok(());
+        }
+        let by = engine.unwrap_or_else(|| "a program that does not say its name".into());
+        Err(DeltaError::Foreign {
+            path: path.to_path_buf(),
+            what: format!("it was written by {by}"),
+        })
     }
 
     fn take(&mut self, action: Action) {
-        self.is_foreign |= action.txn.is_some();
         if let Some(protocol) = action.protocol {
             self.protocol = Some(protocol);
         }
         if let Some(meta_data) = action.meta_data {
-            self.is_foreign |= !meta_data.partition_columns.is_empty();
             self.meta_data = Some(meta_data);
         }
         if let Some(AddAction { path, add }) = action.add {
-            self.is_foreign |= add.tags.is_some();
             self.removed.remove(&path);
             self.parts.insert(path, add);
         }
@@ -193,6 +202,10 @@ impl Log {
             self.removed.insert(path, removed);
         }
     }
+}
+
+fn is_ours(engine: &str) -> bool {
+    engine.starts_with(ENGINE_PREFIX)
 }
 
 /// The names in a folder; none if there is no such folder.

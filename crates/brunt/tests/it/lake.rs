@@ -3,6 +3,7 @@
 
 use crate::support;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -411,6 +412,7 @@ fn lakes_answer_as_their_traces() {
                 tap,
                 "--part-size",
                 "64KiB",
+                "--duplicate",
             ]);
             succeed(&mut add, 60);
         }
@@ -456,6 +458,82 @@ fn lakes_answer_as_their_traces() {
     }
 }
 
+/// Every Parquet file below a folder, with its bytes.
+fn parquet_files(folder: &Path) -> BTreeMap<PathBuf, u64> {
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(parquet_files(&path));
+        } else if path.extension().is_some_and(|e| e == "parquet") {
+            files.insert(path.clone(), path.metadata().unwrap().len());
+        }
+    }
+    files
+}
+
+/// A lake whose catalog is missing, has lost an entry, or lacks a part is refused by every command, and none deletes anything.
+#[test]
+fn a_lake_without_its_catalog_is_left_alone() {
+    let folder = TempDir::new("lake-lost");
+    let trace = capture(&folder, "nfs3-small.pcap.zst", "1");
+    let lake = folder.join("lake");
+    let arguments = |command: &str| -> Vec<OsString> {
+        let (lake, trace) = (
+            lake.clone().into_os_string(),
+            trace.clone().into_os_string(),
+        );
+        match command {
+            "add" => vec![
+                "lake".into(),
+                "add".into(),
+                lake,
+                trace,
+                "--tap".into(),
+                "one".into(),
+            ],
+            "analyze" => vec!["analyze".into(), lake],
+            command => vec!["lake".into(), command.into(), lake],
+        }
+    };
+    succeed(brunt().args(arguments("add")), 60);
+    let refused = |commands: &[&str], expected: &str| {
+        let before = parquet_files(&lake);
+        for command in commands {
+            let out = run_within(brunt().args(arguments(command)), 60);
+            let told = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(
+                !out.status.success() && told.contains(expected),
+                "{command}: {told}"
+            );
+            assert_eq!(parquet_files(&lake), before, "{command}");
+        }
+    };
+    let (catalog, away) = (lake.join("_catalog"), folder.join("away"));
+    std::fs::rename(&catalog, &away).unwrap();
+    refused(
+        &["add", "compact", "manifest", "analyze"],
+        "catalog is missing",
+    );
+    let _ = std::fs::remove_dir_all(&catalog);
+    std::fs::rename(&away, &catalog).unwrap();
+
+    let version = catalog.join("v00000001.json");
+    let whole = std::fs::read(&version).unwrap();
+    let mut value: Value = serde_json::from_slice(&whole).unwrap();
+    value["parts"]["operations"].as_array_mut().unwrap().pop();
+    std::fs::write(&version, serde_json::to_vec(&value).unwrap()).unwrap();
+    refused(&["add", "compact", "manifest", "analyze"], "checksum");
+    std::fs::write(&version, &whole).unwrap();
+
+    let (part, _) = parquet_files(&lake.join("operations")).pop_first().unwrap();
+    std::fs::rename(&part, &away).unwrap();
+    let name = part.file_name().unwrap().to_str().unwrap();
+    refused(&["add", "compact", "manifest", "analyze"], name);
+    std::fs::rename(&away, &part).unwrap();
+    succeed(brunt().args(arguments("compact")), 60);
+}
+
 /// What cannot be gathered is refused by name, and what is damaged is left where it is.
 #[test]
 fn refusals_and_damage() {
@@ -474,7 +552,11 @@ fn refusals_and_damage() {
     };
     assert!(add("one", &trace).status.success());
     for (tap, of, expected) in [
-        ("one", trace.as_path(), "is in the lake already"),
+        (
+            "other",
+            trace.as_path(),
+            "is in the lake already, as tap one",
+        ),
         ("two", lake.as_path(), "cannot be added to itself"),
         ("two", folder.join("nothing").as_path(), "contains no trace"),
     ] {
@@ -483,6 +565,8 @@ fn refusals_and_damage() {
         assert_eq!(out.status.code(), Some(2), "{told}");
         assert!(told.contains(expected), "{told}");
     }
+    // Nothing has come since, which is no mistake.
+    assert!(add("one", &trace).status.success());
     // Nothing is captured into a lake, where numbers are given out to taps.
     let mut record = brunt();
     record

@@ -10,7 +10,7 @@ use crate::cli::{Done, Output};
 /// Add a trace to a lake of several taps
 ///
 /// All of it appears at once, or nothing. The trace stays as it is. If its capture is still running, run this again to add
-/// what has come since.
+/// what has come since; a trace that was added as a whole has nothing new, and nothing is done.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  # a trace of one of several taps\n  brunt lake add LAKE DIR --tap rack7"
@@ -23,6 +23,9 @@ pub struct AddArgs {
     /// Name of the place where it was captured, unique in the lake.
     #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     tap: String,
+    /// Add the trace even if it is in the lake under another name: its rows are there twice then.
+    #[arg(long)]
+    duplicate: bool,
     #[command(flatten)]
     write: WriteArgs,
 }
@@ -33,6 +36,7 @@ pub fn run(args: &AddArgs, output: &Output) -> Done {
         &args.lake,
         &args.trace,
         &args.tap,
+        args.duplicate,
         &args.write.options(&args.lake),
     )
     .map_err(super::failure)?;

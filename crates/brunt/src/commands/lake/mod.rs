@@ -213,10 +213,12 @@ fn failure(error: GatherError) -> Failure {
         GatherError::Grain { .. } => Failure::usage(&error).advise("leave out --by"),
         GatherError::Itself(_) => Failure::usage(&error)
             .advise("compact it with `brunt lake compact`, or name another lake"),
+        GatherError::Known(_) => Failure::usage(&error).advise(
+            "use that --tap to add what has come since, or --duplicate to add all of it again",
+        ),
         GatherError::OtherTrace(_) => Failure::usage(&error).advise("choose another --tap"),
-        GatherError::Nested(_)
-        | GatherError::Running(_)
-        | GatherError::Complete(_)
-        | GatherError::TooMany { .. } => Failure::usage(&error),
+        GatherError::Nested(_) | GatherError::Running(_) | GatherError::TooMany { .. } => {
+            Failure::usage(&error)
+        }
     }
 }

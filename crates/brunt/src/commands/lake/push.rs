@@ -64,7 +64,7 @@ pub fn run(args: &PushArgs, output: &Output) -> Done {
             folder.display()
         )));
     }
-    let held = LakeSnapshot::open(folder).map_err(|error| failure(error.into()))?;
+    let held = LakeSnapshot::open_whole(folder).map_err(|error| failure(error.into()))?;
     let mut ask = Asking::new(args.wait.0, stop);
     if held.catalog().is_some() {
         return push_lake::run(args, store, address, &held, &mut ask, output);

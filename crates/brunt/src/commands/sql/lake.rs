@@ -149,7 +149,7 @@ impl Lake {
             path: folder.into(),
             source,
         })?;
-        let snapshot = LakeSnapshot::open(&folder)?;
+        let snapshot = LakeSnapshot::open_whole(&folder)?;
         let tables = if is_trace(&folder) {
             damaged = notes(&folder)?.damaged;
             tables::of_lake()

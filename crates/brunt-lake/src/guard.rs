@@ -1,0 +1,202 @@
+//! Decides whether a lake is whole, before anything in it is read or deleted. [`crate::compact`] asks before every sweep,
+//! [`crate::snapshot`] before every read.
+//!
+//! A catalog says which parts count. If it is missing, or is older than the parts, then the parts that it doesn't list look
+//! like leftovers of a killed process, and deleting those would delete the lake. So a process that is about to give new parts
+//! their names first leaves a marker, `_catalog/v00000007.pending`: only the parts of a marked version may be leftovers.
+//!
+//! The rule: compacted parts that no version lists are deleted only if they are older than the newest version, or marked.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::catalog::{CATALOG_FOLDER, Catalog};
+use crate::error::LakeError;
+use crate::reader::{OPEN_SUFFIX, PartReader, folders_in};
+use crate::table::Table;
+
+/// Beginning of the names of a lake's parts.
+const PART_PREFIX: &str = "part-c";
+/// End of the names of markers.
+const PENDING_SUFFIX: &str = ".pending";
+
+/// Marks a version that is about to be committed, durably. Its parts get their names after this.
+///
+/// # Errors
+/// The folder of the catalog cannot be written to.
+pub fn mark_pending(root: &Path, version: u64) -> Result<(), LakeError> {
+    let folder = root.join(CATALOG_FOLDER);
+    let path = folder.join(format!("v{version:08}{PENDING_SUFFIX}"));
+    File::create(&path)
+        .and_then(|file| file.sync_all())
+        .and_then(|()| File::open(&folder)?.sync_all())
+        .map_err(|error| LakeError::writing(&path, 0, error))
+}
+
+/// Removes the markers of versions up to this one, durably.
+pub(crate) fn unmark_pending(root: &Path, up_to: u64) -> Result<(), LakeError> {
+    let folder = root.join(CATALOG_FOLDER);
+    let mut is_changed = false;
+    for (version, path) in pending(root)? {
+        if version <= up_to {
+            std::fs::remove_file(&path).map_err(LakeError::io(&path))?;
+            is_changed = true;
+        }
+    }
+    if is_changed {
+        File::open(&folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(LakeError::io(&folder))?;
+    }
+    Ok(())
+}
+
+fn pending(root: &Path) -> Result<Vec<(u64, PathBuf)>, LakeError> {
+    let folder = root.join(CATALOG_FOLDER);
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(LakeError::io(&folder)(error)),
+    };
+    let mut pending = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(LakeError::io(&folder))?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| {
+            let number = name.strip_prefix('v')?.strip_suffix(PENDING_SUFFIX)?;
+            number.parse().ok()
+        });
+        pending.extend(number.map(|number| (number, entry.path())));
+    }
+    Ok(pending)
+}
+
+/// Refuses complete parts of versions after `newest` that nobody is committing: the version that lists them is missing.
+/// `newest` is 0 where the lake has no version.
+///
+/// # Errors
+/// There are some ([`LakeError::NoCatalog`]), or a folder cannot be read.
+pub(crate) fn refuse_lost_version(root: &Path, newest: u64) -> Result<(), LakeError> {
+    if !root.is_dir() {
+        return Ok(());
+    }
+    let mut unlisted = Vec::new();
+    for table in folders_in(root)? {
+        let parts = lake_files(&table)?.into_iter();
+        unlisted.extend(parts.filter(|part| {
+            is_complete(part) && part_version(part).is_some_and(|version| version > newest)
+        }));
+    }
+    if unlisted.is_empty() {
+        return Ok(());
+    }
+    // After the parts: each marker is made before the parts that it stands for get their names.
+    let marked = pending(root)?.into_iter().map(|(version, _)| version).max();
+    let is_lost = |part: &PathBuf| part_version(part) > marked && part.exists();
+    match unlisted.into_iter().find(is_lost) {
+        Some(part) => Err(LakeError::NoCatalog {
+            root: root.to_path_buf(),
+            version: part_version(&part).unwrap_or(0),
+            part,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a version of which a part is missing or has another size.
+///
+/// # Errors
+/// There is one ([`LakeError::PartLost`]), or the folder cannot be read.
+pub(crate) fn check_parts(root: &Path, version: &Catalog) -> Result<(), LakeError> {
+    let mut lost = version
+        .parts
+        .values()
+        .flatten()
+        .filter_map(|part| check_part(&root.join(&part.path), part.bytes).err());
+    let Some(first) = lost.next() else {
+        return Ok(());
+    };
+    let others = lost.count();
+    Err(match first {
+        LakeError::PartLost { path, what, .. } => LakeError::PartLost { path, what, others },
+        error => error,
+    })
+}
+
+/// The same for one part.
+pub(crate) fn check_part(path: &Path, bytes: u64) -> Result<(), LakeError> {
+    let what = match path.metadata() {
+        Ok(about) if about.len() == bytes => return Ok(()),
+        Ok(about) => format!("it has {} bytes instead of {bytes}", about.len()),
+        Err(error) if error.kind() == ErrorKind::NotFound => "it is missing".to_string(),
+        Err(error) => return Err(LakeError::io(path)(error)),
+    };
+    Err(LakeError::PartLost {
+        path: path.to_path_buf(),
+        what,
+        others: 0,
+    })
+}
+
+/// Reads a whole part and compares its bytes with their checksums and its rows with `rows`.
+///
+/// # Errors
+/// They differ ([`LakeError::Damaged`]), it is not a part of this table, or it cannot be read.
+pub(crate) fn verify_part(path: &Path, table: &'static Table, rows: u64) -> Result<(), LakeError> {
+    let part = PartReader::open(path.to_path_buf(), table)?;
+    part.verify()?;
+    check_rows(path, part.rows()?, rows)
+}
+
+/// Refuses a part with another number of rows than it should have.
+pub(crate) fn check_rows(path: &Path, found: u64, expected: u64) -> Result<(), LakeError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(LakeError::Damaged {
+        path: path.to_path_buf(),
+        what: format!("it has {found} rows instead of {expected}"),
+    })
+}
+
+/// Whether a part of a lake has its name, so that readers may have seen it.
+pub(crate) fn is_complete(part: &Path) -> bool {
+    part.extension().is_some_and(|e| e == "parquet")
+}
+
+/// The name of a part while it is written.
+pub(crate) fn open_name(part: &Path) -> PathBuf {
+    let mut open = part.to_path_buf().into_os_string();
+    open.push(format!(".{OPEN_SUFFIX}"));
+    open.into()
+}
+
+/// With which version a part of a lake was written, by its file's name; `None` for other names.
+pub fn part_version(path: &Path) -> Option<u64> {
+    path.file_name()?
+        .to_str()?
+        .strip_prefix(PART_PREFIX)?
+        .split_once('-')?
+        .0
+        .parse()
+        .ok()
+}
+
+/// Parts of a lake below a table's folder, complete or not, of whatever version.
+pub(crate) fn lake_files(folder: &Path) -> Result<Vec<PathBuf>, LakeError> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(LakeError::io(folder))? {
+        let path = entry.map_err(LakeError::io(folder))?.path();
+        let name = path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        if name.starts_with(PART_PREFIX) {
+            files.push(path);
+        } else if name.starts_with("date=") || name.starts_with("hour=") {
+            files.extend(lake_files(&path)?);
+        }
+    }
+    Ok(files)
+}
