@@ -6,7 +6,10 @@
 //!   _catalog/
 //!     v00000007.json             the newest version: live parts with rows, bytes, place and extremes
 //!     v00000006.json             an older one, as long as somebody reads it
+//!     v00000008.pending          parts of the next version are getting their names
 //!     lock                       held by whoever makes the next one
+//!   _catalog_copies/
+//!     v00000007.json             the same bytes, of the last eight versions
 //!   operations/
 //!     date=2026-11-25/hour=16/part-c00000007-0000.parquet    written with version 7
 //!     part-000113.parquet        a part that the capture wrote and no version has taken in
@@ -33,6 +36,10 @@ use crate::place::{Grain, IdTimeline};
 pub const CATALOG_FORMAT: u32 = 1;
 /// The folder; engines pass over names that begin like this.
 pub const CATALOG_FOLDER: &str = "_catalog";
+/// Copies of the newest versions, apart from them so that they aren't lost together.
+pub const COPIES_FOLDER: &str = "_catalog_copies";
+/// How many copies are kept.
+const COPIES_KEPT: usize = 8;
 
 /// A version of a lake.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -92,6 +99,9 @@ pub struct LakePart {
     pub rows: u64,
     /// Its size.
     pub bytes: u64,
+    /// XXH3 of the whole file; none if an earlier program wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sum: Option<u64>,
     /// Where it is placed: the first hour since 1970; none in tables that are not divided.
     pub hour: Option<i64>,
     /// The least and the greatest value of columns by which engines leave parts out (times as nanoseconds), where any row
@@ -100,6 +110,16 @@ pub struct LakePart {
 }
 
 impl LakeTap {
+    /// Notes that a captured part was taken in.
+    pub(crate) fn absorb(&mut self, table: &str, series: u16, number: u64) {
+        let of_table = self.absorbed.entry(table.to_string()).or_default();
+        let absorbed = of_table.entry(series).or_insert(Absorbed {
+            first: number,
+            next: 0,
+        });
+        absorbed.next = number + 1;
+    }
+
     /// What was taken in of a table's parts of a pipeline.
     pub fn absorbed(&self, table: &str, series: u16) -> Option<Absorbed> {
         self.absorbed
@@ -232,6 +252,7 @@ impl Catalog {
     /// # Errors
     /// The disk, or there is such a version.
     pub fn commit_bytes(&self, root: &Path, bytes: &[u8]) -> Result<(), LakeError> {
+        self.write_copy(root, bytes)?;
         let folder = root.join(CATALOG_FOLDER);
         let path = version_path(root, self.version);
         let open = path.with_extension("json.open");
@@ -249,6 +270,45 @@ impl Catalog {
             LakeError::writing(&path, bytes.len() as u64, error)
         })
     }
+}
+
+impl Catalog {
+    /// A second copy, from which a lost version is restored. It is there before the version is.
+    fn write_copy(&self, root: &Path, bytes: &[u8]) -> Result<(), LakeError> {
+        let folder = root.join(COPIES_FOLDER);
+        let path = folder.join(format!("v{:08}.json", self.version));
+        let open = path.with_extension("json.open");
+        let write = || {
+            std::fs::create_dir_all(&folder)?;
+            let mut file = File::create(&open)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            std::fs::rename(&open, &path)?;
+            File::open(&folder)?.sync_all()?;
+            File::open(root)?.sync_all()
+        };
+        write().map_err(|error| LakeError::writing(&path, bytes.len() as u64, error))
+    }
+}
+
+/// Copies of versions, oldest first.
+pub(crate) fn copies(root: &Path) -> Result<Vec<(u64, PathBuf)>, LakeError> {
+    let folder = root.join(COPIES_FOLDER);
+    let versions = versions_in(&folder)?.into_iter();
+    Ok(versions
+        .map(|version| (version, folder.join(format!("v{version:08}.json"))))
+        .collect())
+}
+
+/// Removes copies of versions that were not committed, and all but the newest others.
+pub(crate) fn prune_copies(root: &Path, newest: u64) -> Result<(), LakeError> {
+    let mut copies = copies(root)?;
+    let uncommitted = copies.split_off(copies.partition_point(|(version, _)| *version <= newest));
+    let excess = copies.len().saturating_sub(COPIES_KEPT);
+    for (_, path) in copies.drain(..excess).chain(uncommitted) {
+        std::fs::remove_file(&path).map_err(LakeError::io(&path))?;
+    }
+    Ok(())
 }
 
 /// The last key of a version's object: the XXH3 of all bytes before it, so that an entry that is lost or changed is noticed.
@@ -297,15 +357,18 @@ pub fn version_of(name: &str) -> Option<u64> {
 /// # Errors
 /// The folder cannot be read.
 pub fn versions(root: &Path) -> Result<Vec<u64>, LakeError> {
-    let folder = root.join(CATALOG_FOLDER);
-    let entries = match std::fs::read_dir(&folder) {
+    versions_in(&root.join(CATALOG_FOLDER))
+}
+
+fn versions_in(folder: &Path) -> Result<Vec<u64>, LakeError> {
+    let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(LakeError::io(&folder)(error)),
+        Err(error) => return Err(LakeError::io(folder)(error)),
     };
     let mut versions = Vec::new();
     for entry in entries {
-        let name = entry.map_err(LakeError::io(&folder))?.file_name();
+        let name = entry.map_err(LakeError::io(folder))?.file_name();
         versions.extend(name.to_str().and_then(version_of));
     }
     versions.sort_unstable();

@@ -24,12 +24,14 @@ use parquet::file::reader::FileReader;
 
 use crate::batch::Batch;
 use crate::catalog::{
-    CATALOG_FOLDER, CATALOG_FORMAT, Catalog, LakePart, LakeTap, version_path, versions,
+    CATALOG_FOLDER, CATALOG_FORMAT, Catalog, LakePart, LakeTap, prune_copies, version_path,
+    versions,
 };
 use crate::delta;
 use crate::error::LakeError;
 use crate::guard::{self, is_complete, lake_files, open_name};
 use crate::lock;
+use crate::origin::PartOrigin;
 use crate::part_writer::int_extremes;
 use crate::place::{Grain, Hour, NUMBER_BITS, Placing, pipeline_of};
 use crate::reader::{PartFile, PartReader, captured_parts, folders_in};
@@ -153,17 +155,7 @@ impl Compaction {
         if versions(root)?.is_empty() {
             guard::refuse_lost_version(root, 0)?;
         }
-        let folder = root.join(CATALOG_FOLDER);
-        std::fs::create_dir_all(&folder).map_err(|error| LakeError::writing(&folder, 0, error))?;
-        let path = folder.join("lock");
-        File::options()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .map_err(|error| LakeError::writing(&path, 0, error))?;
-        let lock = lock::try_exclusive(&path)?.ok_or(LakeError::Busy {
-            path: root.to_path_buf(),
-        })?;
+        let lock = lock_lake(root)?;
         let draft = match versions(root)?.last() {
             Some(newest) => Catalog::read(&version_path(root, *newest))?,
             None => Catalog::empty(grain()?),
@@ -256,20 +248,19 @@ impl Compaction {
         draft: &mut Catalog,
         parts: &[(PartFile, u16, u64)],
     ) -> Result<Vec<LakePart>, LakeError> {
-        let to = self.spread_to(draft);
+        let name = layout.table.name;
+        let mut after = draft.taps[from.tap].clone();
+        for (_, series, number) in parts {
+            after.absorb(name, *series, *number);
+        }
+        let mut to = self.spread_to(draft);
+        to.origin = Some(PartOrigin::new(draft.grain));
+        to.origin.iter_mut().for_each(|of| of.add_tap(&after, name));
         let mut spread = Spread::new(to, layout, &mut self.number);
         let (mut rows, mut texts) = (Batch::new(layout.table), Vec::new());
         for (part, series, number) in parts {
             let tap = &mut draft.taps[from.tap];
-            let of_table = tap
-                .absorbed
-                .entry(layout.table.name.to_string())
-                .or_default();
-            let absorbed = of_table.entry(*series).or_insert(crate::catalog::Absorbed {
-                first: *number,
-                next: 0,
-            });
-            absorbed.next = number + 1;
+            tap.absorb(layout.table.name, *series, *number);
             let read = read_all(&part.path, &mut rows, &mut texts);
             match read {
                 Ok(()) => {}
@@ -310,7 +301,12 @@ impl Compaction {
     ) -> Result<(), LakeError> {
         let rows_before = self.counts.rows_taken_in;
         let first_pipeline = self.draft.taps[tap].first_pipeline;
-        let to = self.spread_to(&self.draft);
+        let mut whole = self.draft.taps[tap].clone();
+        whole.is_complete = true;
+        let mut origin = PartOrigin::new(self.draft.grain);
+        origin.add_tap(&whole, layout.table.name);
+        let mut to = self.spread_to(&self.draft);
+        to.origin = Some(origin);
         let mut spread = Spread::new(to, layout, &mut self.number);
         let (mut rows, mut texts) = (Batch::new(layout.table), Vec::new());
         let parts = source
@@ -391,9 +387,14 @@ impl Compaction {
         parts: &[LakePart],
     ) -> Result<Vec<LakePart>, LakeError> {
         let mut groups = Vec::new();
+        let mut origin = Some(PartOrigin::new(self.draft.grain));
         for (index, part) in parts.iter().enumerate() {
             let open = PartReader::open(self.root.join(&part.path), layout.table)?;
             guard::check_rows(&self.root.join(&part.path), open.rows()?, part.rows)?;
+            origin = origin.zip(PartOrigin::of(&open)).map(|(mut all, of)| {
+                all.add_merged(&part.path, of);
+                all
+            });
             let by = layout.order.map(|order| layout.table.index_of(order));
             for (group, about) in open.file.metadata().row_groups().iter().enumerate() {
                 let extremes = by.and_then(|by| int_extremes(about.column(by).statistics()?));
@@ -402,7 +403,8 @@ impl Compaction {
         }
         // In the order of ids, so that those of a pipeline stay together, and of equals the older one first.
         groups.sort();
-        let to = self.spread_to(&self.draft);
+        let mut to = self.spread_to(&self.draft);
+        to.origin = origin;
         let mut spread = Spread::new(to, layout, &mut self.number);
         let (mut rows, mut texts) = (Batch::new(layout.table), Vec::new());
         for (_, index, group) in groups {
@@ -426,7 +428,12 @@ impl Compaction {
     }
 
     pub(crate) fn spread_to(&self, draft: &Catalog) -> SpreadTo {
+        let mut origin = PartOrigin::new(draft.grain);
+        for tap in &draft.taps {
+            origin.add_tap(tap, "");
+        }
         SpreadTo {
+            origin: Some(origin),
             root: self.root.clone(),
             grain: draft.grain,
             version: draft.version + 1,
@@ -451,12 +458,13 @@ impl Compaction {
     pub(crate) fn add_verified(
         &mut self,
         layout: &LakeLayout,
-        new: Vec<LakePart>,
+        mut new: Vec<LakePart>,
         rows: u64,
     ) -> Result<(), LakeError> {
-        for part in &new {
+        for part in &mut new {
             let path = open_name(&self.root.join(&part.path));
             guard::verify_part(&path, layout.table, part.rows)?;
+            part.sum = Some(guard::sum_part(&path)?);
         }
         let written: u64 = new.iter().map(|part| part.rows).sum();
         assert_eq!(written, rows, "every row is in one of the new parts");
@@ -514,11 +522,11 @@ impl Compaction {
     /// The folder cannot be read, or the lake is not whole: its newest version or a part of it is missing or damaged. Then
     /// nothing is deleted.
     pub fn sweep(&mut self) -> Result<(), LakeError> {
-        let newest = versions(&self.root)?.last().copied();
-        guard::unmark_pending(&self.root, newest.unwrap_or(0))?;
-        guard::refuse_lost_version(&self.root, newest.unwrap_or(0))?;
-        if let Some(newest) = newest {
-            let newest = Catalog::read(&version_path(&self.root, newest))?;
+        let number = versions(&self.root)?.last().copied().unwrap_or(0);
+        guard::unmark_pending(&self.root, number)?;
+        guard::refuse_lost_version(&self.root, number)?;
+        if number > 0 {
+            let newest = Catalog::read(&version_path(&self.root, number))?;
             guard::check_parts(&self.root, &newest)?;
         }
         let kept = self.kept_versions()?;
@@ -566,6 +574,7 @@ impl Compaction {
             self.sweep_captured(&table, &kept)?;
         }
         // What a killed process left is gone.
+        prune_copies(&self.root, number)?;
         guard::unmark_pending(&self.root, u64::MAX)
     }
 
@@ -703,7 +712,22 @@ pub(crate) fn read_all(
     Ok(())
 }
 
-fn now_ns() -> u64 {
+/// Keeps others from writing to the lake in `root`.
+pub(crate) fn lock_lake(root: &Path) -> Result<FileLock, LakeError> {
+    let folder = root.join(CATALOG_FOLDER);
+    std::fs::create_dir_all(&folder).map_err(|error| LakeError::writing(&folder, 0, error))?;
+    let path = folder.join("lock");
+    File::options()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .map_err(|error| LakeError::writing(&path, 0, error))?;
+    lock::try_exclusive(&path)?.ok_or(LakeError::Busy {
+        path: root.to_path_buf(),
+    })
+}
+
+pub(crate) fn now_ns() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_nanos() as u64)

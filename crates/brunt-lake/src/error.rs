@@ -66,6 +66,12 @@ pub enum LakeError {
         /// What is wrong with it.
         what: String,
     },
+    /// A part that doesn't say where its rows come from.
+    #[error("{}: an earlier version of brunt wrote this part, which doesn't name its origin: the catalog can't be rebuilt from it; restore _catalog from a backup or from a copy in an object store", path.display())]
+    NoOrigin {
+        /// The part.
+        path: PathBuf,
+    },
     /// A part that the catalog lists is missing or cut.
     #[error(
         "{}: the lake's catalog lists this part, but {what}{}; restore it from a backup or from a copy in an object store; \

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use crate::catalog::{CATALOG_FOLDER, Catalog};
 use crate::error::LakeError;
 use crate::reader::{OPEN_SUFFIX, PartReader, folders_in};
+use crate::sums;
 use crate::table::Table;
 
 /// Beginning of the names of a lake's parts.
@@ -50,6 +51,12 @@ pub(crate) fn unmark_pending(root: &Path, up_to: u64) -> Result<(), LakeError> {
             .map_err(LakeError::io(&folder))?;
     }
     Ok(())
+}
+
+/// Versions that have a marker.
+pub(crate) fn marked_versions(root: &Path) -> Result<Vec<u64>, LakeError> {
+    let marked = pending(root)?.into_iter();
+    Ok(marked.map(|(version, _)| version).collect())
 }
 
 fn pending(root: &Path) -> Result<Vec<(u64, PathBuf)>, LakeError> {
@@ -147,6 +154,12 @@ pub(crate) fn verify_part(path: &Path, table: &'static Table, rows: u64) -> Resu
     let part = PartReader::open(path.to_path_buf(), table)?;
     part.verify()?;
     check_rows(path, part.rows()?, rows)
+}
+
+/// The sum of a whole file, with the indexes and filters that the sums of its columns leave out.
+pub(crate) fn sum_part(path: &Path) -> Result<u64, LakeError> {
+    let file = File::open(path).map_err(LakeError::io(path))?;
+    sums::sum_file(&file).map_err(LakeError::io(path))
 }
 
 /// Refuses a part with another number of rows than it should have.

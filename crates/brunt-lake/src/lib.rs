@@ -22,6 +22,7 @@
 pub mod batch;
 pub mod catalog;
 mod cells;
+pub mod check;
 pub mod compact;
 pub mod delta;
 mod encode;
@@ -29,6 +30,7 @@ mod error;
 pub mod guard;
 pub mod lock;
 pub mod markdown;
+mod origin;
 mod packing;
 pub mod part_writer;
 pub mod place;

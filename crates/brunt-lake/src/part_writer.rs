@@ -32,6 +32,7 @@ use crate::cells::{Cells, Values};
 use crate::compact::LakeLayout;
 use crate::encode::{EncodedColumn, TABLE_KEY, schema};
 use crate::error::LakeError;
+use crate::origin::PartOrigin;
 use crate::sums;
 use crate::table::{Coding, ColumnKind};
 use crate::twins;
@@ -61,8 +62,12 @@ pub(crate) struct FinishedPart {
 }
 
 impl PartWriter {
-    /// Begins one in the file `open`.
-    pub fn create(open: PathBuf, layout: &LakeLayout) -> Result<PartWriter, LakeError> {
+    /// Begins one in the file `open`. `origin`: what it says of its rows, if that is known.
+    pub fn create(
+        open: PathBuf,
+        layout: &LakeLayout,
+        origin: Option<&PartOrigin>,
+    ) -> Result<PartWriter, LakeError> {
         let file = File::options()
             .read(true)
             .write(true)
@@ -74,7 +79,7 @@ impl PartWriter {
         let writer = SerializedFileWriter::new(
             BufWriter::new(same),
             schema(layout.table),
-            Arc::new(properties(layout)),
+            Arc::new(properties(layout, origin)),
         );
         let writer = writer.map_err(|error| unwritten(&open, 0, error))?;
         Ok(PartWriter {
@@ -216,7 +221,7 @@ fn present<'v, T: Copy>(values: &'v [T], cells: &Cells) -> std::borrow::Cow<'v, 
 }
 
 /// Of each integer column over all groups, where a group says it of all its values.
-fn extremes(metadata: &ParquetMetaData) -> Vec<(usize, (i64, i64))> {
+pub(crate) fn extremes(metadata: &ParquetMetaData) -> Vec<(usize, (i64, i64))> {
     let columns = metadata.file_metadata().schema_descr().num_columns();
     let of = |index: usize| {
         let mut all: Option<(i64, i64)> = None;
@@ -239,7 +244,7 @@ pub(crate) fn int_extremes(statistics: &Statistics) -> Option<(i64, i64)> {
     }
 }
 
-fn properties(layout: &LakeLayout) -> WriterProperties {
+fn properties(layout: &LakeLayout, origin: Option<&PartOrigin>) -> WriterProperties {
     let table = layout.table;
     let level = ZstdLevel::try_new(ZSTD_LEVEL).expect("a level of zstd");
     let sorting = layout.order.map(|order| {
@@ -249,14 +254,15 @@ fn properties(layout: &LakeLayout) -> WriterProperties {
             nulls_first: true,
         }]
     });
-    let named = KeyValue::new(TABLE_KEY.to_string(), table.name.to_string());
+    let mut about = vec![KeyValue::new(TABLE_KEY.to_string(), table.name.to_string())];
+    about.extend(origin.map(PartOrigin::to_metadata));
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("brunt version ", env!("CARGO_PKG_VERSION")).to_string())
         .set_compression(Compression::ZSTD(level))
         .set_data_page_row_count_limit(PAGE_ROWS)
         .set_max_row_group_row_count(None)
         .set_sorting_columns(sorting)
-        .set_key_value_metadata(Some(vec![named]));
+        .set_key_value_metadata(Some(about));
     for column in table.columns {
         let path = ColumnPath::from(column.name);
         let plainly = |properties: WriterPropertiesBuilder, encoding| {
@@ -321,7 +327,7 @@ mod tests {
         };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("part.parquet");
-        let mut writer = PartWriter::create(path.clone(), &layout).unwrap();
+        let mut writer = PartWriter::create(path.clone(), &layout, None).unwrap();
         let groups = [0..50_000, 50_000..50_010].map(|numbers: Range<i64>| {
             let mut rows = Batch::new(&TABLE);
             for number in numbers {

@@ -88,6 +88,15 @@ impl Grain {
         values
     }
 
+    /// The hour since 1970 that a folder's values stand for; `None` if they are none.
+    pub(crate) fn hour_of_values(day: &str, hour: Option<&str>) -> Hour {
+        let mut numbers = day.splitn(3, '-').map(|number| number.parse().ok());
+        let mut next = || numbers.next().flatten();
+        let day = day_of([next()?, next()?, next()?]);
+        let hour: i64 = hour.map_or(Some(0), |hour| hour.parse().ok())?;
+        Some(day * HOURS_OF_DAY + hour)
+    }
+
     /// The folder below that of the table.
     pub fn folder(self, hour: i64) -> String {
         let values = self.values(hour).into_iter();
@@ -110,6 +119,15 @@ fn date(day: i64) -> [i64; 3] {
     let day = of_year - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };
     [year + era * 400 + i64::from(month <= 2), month, day]
+}
+
+/// The day since 1970 of a date, the reverse of [`date`] (Hinnant, `days_from_civil`).
+fn day_of([year, month, day]: [i64; 3]) -> i64 {
+    const DAYS_OF_ERA: i64 = 146_097; // 400 years
+    let year = year - i64::from(month <= 2);
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * DAYS_OF_ERA + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
 /// Which ids were given in which hour, by each that gives some.
@@ -156,7 +174,11 @@ mod tests {
     #[test]
     fn folders() {
         let check = |second: i64, expected: &str| {
-            assert_eq!(Grain::Hour.folder(hour_of_second(second)), expected);
+            let hour = hour_of_second(second);
+            assert_eq!(Grain::Hour.folder(hour), expected);
+            let values = Grain::Hour.values(hour);
+            let back = Grain::hour_of_values(&values[0].1, Some(&values[1].1));
+            assert_eq!(back, Some(hour), "{expected}");
         };
         check(0, "date=1970-01-01/hour=00");
         check(-1, "date=1969-12-31/hour=23");

@@ -10,6 +10,7 @@ use crate::batch::Batch;
 use crate::catalog::LakePart;
 use crate::compact::LakeLayout;
 use crate::error::LakeError;
+use crate::origin::PartOrigin;
 use crate::part_writer::PartWriter;
 use crate::place::{Grain, Hour, IdTimeline, Placing, hour_of, hour_of_minute, hour_of_second};
 use crate::reader::OPEN_SUFFIX;
@@ -30,6 +31,8 @@ pub(crate) struct SpreadTo {
     /// The version that will have them.
     pub version: u64,
     pub part_bytes: u64,
+    /// What the parts say of their rows; `None`: an earlier program wrote some of what went into them.
+    pub origin: Option<PartOrigin>,
 }
 
 /// Parts of one table under way.
@@ -194,6 +197,7 @@ pub(crate) fn begin_part(
         root,
         grain,
         version,
+        origin,
         ..
     } = to;
     let table = layout.table;
@@ -205,7 +209,7 @@ pub(crate) fn begin_part(
     let file = root.join(format!("{path}.{OPEN_SUFFIX}"));
     let folder = file.parent().expect("a part is in a folder");
     std::fs::create_dir_all(folder).map_err(|error| LakeError::writing(folder, 0, error))?;
-    let writer = PartWriter::create(file, layout)?;
+    let writer = PartWriter::create(file, layout, origin.as_ref())?;
     Ok(OpenPart {
         path,
         writer,
@@ -235,6 +239,7 @@ pub(crate) fn finish_part(
         path,
         rows: finished.rows,
         bytes: finished.bytes,
+        sum: None,
         hour,
         extremes: extremes.collect(),
     })

@@ -150,6 +150,11 @@ impl Sums {
     }
 }
 
+/// The sum of a whole file.
+pub(crate) fn sum_file(file: &File) -> io::Result<u64> {
+    sum_of(file, 0..file.metadata()?.len())
+}
+
 fn sum_of(file: &File, bytes: Range<u64>) -> io::Result<u64> {
     let mut hasher = XxHash3_64::with_seed(0);
     let mut piece = Vec::new();

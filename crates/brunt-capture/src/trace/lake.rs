@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brunt_lake::catalog::Absorbed;
+use brunt_lake::check::{self, Checked, Repaired};
 use brunt_lake::compact::{CompactCounts, CompactOptions, TakeIn};
 use brunt_lake::place::{Grain, PIPELINES_MAX, Placing};
 use brunt_lake::{
@@ -245,6 +246,38 @@ impl Turn {
 }
 
 pub(super) const PROGRAM: &str = concat!("brunt ", env!("CARGO_PKG_VERSION"));
+
+/// Looks for what is missing or damaged in the trace or lake in `root`.
+///
+/// # Errors
+/// There is none, or the folder cannot be read.
+pub fn check(root: &Path) -> Result<Checked, GatherError> {
+    is_any(root)?;
+    Ok(check::check(root, &all_layouts())?)
+}
+
+/// Brings back the catalog of the lake in `root`; see [`check::repair`].
+///
+/// # Errors
+/// There is none, or it cannot be repaired.
+pub fn repair(root: &Path, without_lost: bool) -> Result<Repaired, GatherError> {
+    is_any(root)?;
+    Ok(check::repair(root, &all_layouts(), PROGRAM, without_lost)?)
+}
+
+fn is_any(root: &Path) -> Result<(), ReplayError> {
+    match is_trace(root) || check::is_lake(root) {
+        true => Ok(()),
+        false => Err(ReplayError::NoTrace(root.display().to_string())),
+    }
+}
+
+/// Those of a trace's tables and of `taps`.
+fn all_layouts() -> Vec<LakeLayout> {
+    let mut layouts = layouts();
+    layouts.push(layout(&tables::TAPS, None));
+    layouts
+}
 
 /// Adds a trace to the lake in `root`, which is made if there is none, or what came to it since it was added. All at once:
 /// a reader sees all of it or nothing. A trace that is there as another tap is added only if `is_duplicate_meant`.

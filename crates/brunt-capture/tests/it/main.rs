@@ -3,6 +3,7 @@
 mod common;
 mod hostile;
 mod iscsi;
+mod lake_damage;
 mod loss;
 mod parallel;
 mod sources;

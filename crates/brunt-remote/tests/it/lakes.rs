@@ -37,6 +37,7 @@ fn commit(folder: &Path, version: u64, parts: &[&str], absorbed: u64) {
             path: name.to_string(),
             rows: 1,
             bytes: format!("rows of {name}").len() as u64,
+            sum: None,
             hour: None,
             extremes: Default::default(),
         }

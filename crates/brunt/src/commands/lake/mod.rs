@@ -2,6 +2,7 @@
 //! gathers traces and keeps their parts large, `brunt-remote` moves them to object stores.
 
 mod add;
+mod check;
 mod compact;
 mod manifest;
 mod pull;
@@ -39,6 +40,7 @@ pub struct Lake {
 enum What {
     Compact(compact::CompactArgs),
     Add(add::AddArgs),
+    Check(check::CheckArgs),
     Manifest(manifest::ManifestArgs),
     Repeat(repeat::RepeatArgs),
     Push(push::PushArgs),
@@ -110,6 +112,10 @@ impl Subcommand for Lake {
             "merge what was added",
         ),
         (
+            "brunt lake check LAKE",
+            "find missing and damaged parts; --repair brings back a lost catalog",
+        ),
+        (
             "brunt lake manifest LAKE",
             "write Delta Lake logs of what was compacted",
         ),
@@ -135,6 +141,7 @@ impl Subcommand for Lake {
         match self.what {
             What::Compact(args) => compact::run(&args, output),
             What::Add(args) => add::run(&args, output),
+            What::Check(args) => check::run(&args, output),
             What::Manifest(args) => manifest::run(&args, output),
             What::Repeat(args) => repeat::run(&args, output),
             What::Push(args) => push::run(&args, output),

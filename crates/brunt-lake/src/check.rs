@@ -1,0 +1,480 @@
+//! Finds what is missing or damaged in a lake, and rebuilds its catalog. `brunt lake check` drives it.
+//!
+//! ```text
+//!   newest version readable, no newer parts ──► whole, or parts are lost: nothing can bring them back
+//!   else a copy of the catalog that fits the parts ──► restored
+//!   else every part is sound and says where its rows come from ──► rebuilt
+//! ```
+//!
+//! The rule: nothing is deleted here. Files of the catalog that can't be read are renamed (`*.damaged`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use brunt_core::FileLock;
+use parquet::data_type::ByteArray;
+use parquet::file::reader::FileReader;
+
+use crate::batch::Batch;
+use crate::catalog::{CATALOG_FOLDER, Catalog, LakePart, LakeTap, copies, version_path, versions};
+use crate::compact::{LakeLayout, lock_lake, now_ns};
+use crate::delta::{self, DeltaError};
+use crate::error::LakeError;
+use crate::guard;
+use crate::origin::{PartOrigin, add_tap};
+use crate::part_writer::extremes;
+use crate::place::{Grain, Hour, Placing, pipeline_of};
+use crate::reader::{PartReader, captured_parts};
+use crate::snapshot::LakeSnapshot;
+
+/// What is wrong with a lake.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// Its catalog or a part.
+    #[error(transparent)]
+    Lake(#[from] LakeError),
+    /// A Delta Lake log.
+    #[error(transparent)]
+    Delta(#[from] DeltaError),
+}
+
+impl Problem {
+    /// Whether a repair may bring back what is missing.
+    pub fn is_of_catalog(&self) -> bool {
+        let Problem::Lake(error) = self else {
+            return false;
+        };
+        matches!(
+            error,
+            LakeError::Catalog { .. } | LakeError::NoCatalog { .. }
+        )
+    }
+}
+
+/// What was found in a lake.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// The newest version of the catalog that can be read; `None` if there is none.
+    pub version: Option<u64>,
+    /// Sound parts, compacted and captured.
+    pub parts: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// What is missing or damaged.
+    pub problems: Vec<Problem>,
+}
+
+/// Reads a whole lake, or a trace that was not compacted, and compares it with its checksums and its catalog.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn check(root: &Path, layouts: &[LakeLayout]) -> Result<Checked, LakeError> {
+    let mut found = Checked::default();
+    let snapshot = match LakeSnapshot::open(root) {
+        Ok(snapshot) => Some(snapshot),
+        Err(error @ (LakeError::Catalog { .. } | LakeError::CatalogFormat { .. })) => {
+            found.problems.push(error.into());
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    let catalog = snapshot.as_ref().and_then(LakeSnapshot::catalog);
+    found.version = catalog.map(|catalog| catalog.version);
+    for version in versions(root)? {
+        // Those before the newest one, which the snapshot has read.
+        if found.version.is_some_and(|newest| version < newest) {
+            match Catalog::read(&version_path(root, version)) {
+                Err(error) if !error.is_gone() => found.problems.push(error.into()),
+                _ => {}
+            }
+        }
+    }
+    if let Err(error) = guard::refuse_lost_version(root, found.version.unwrap_or(0)) {
+        found.problems.push(error.into());
+    }
+    let Some(snapshot) = &snapshot else {
+        return Ok(found);
+    };
+    for layout in layouts {
+        let name = layout.table.name;
+        let listed = catalog.map_or(&[][..], |catalog| catalog.parts(name));
+        let listed: BTreeMap<PathBuf, &LakePart> = listed
+            .iter()
+            .map(|part| (root.join(&part.path), part))
+            .collect();
+        for part in snapshot.parts(layout.table)? {
+            match sound_rows(&part.path, layout, listed.get(&part.path).copied()) {
+                Ok(rows) => {
+                    found.parts += 1;
+                    found.rows += rows;
+                }
+                // A capture keeps to its size.
+                Err(error) if error.is_gone() && part.captured.is_some() => {}
+                Err(error) => found.problems.push(error.into()),
+            }
+        }
+        if let Err(error) = delta::log_files(root, name) {
+            found.problems.push(error.into());
+        }
+    }
+    Ok(found)
+}
+
+fn sound_rows(
+    path: &Path,
+    layout: &LakeLayout,
+    listed: Option<&LakePart>,
+) -> Result<u64, LakeError> {
+    if let Some(listed) = listed {
+        guard::check_part(path, listed.bytes)?;
+        guard::verify_part(path, layout.table, listed.rows)?;
+        let is_same = match listed.sum {
+            Some(sum) => guard::sum_part(path)? == sum,
+            None => true,
+        };
+        return match is_same {
+            true => Ok(listed.rows),
+            false => Err(LakeError::Damaged {
+                path: path.to_path_buf(),
+                what: "the file is not what was written (checksum)".into(),
+            }),
+        };
+    }
+    let part = PartReader::open(path.to_path_buf(), layout.table)?;
+    part.verify()?;
+    part.rows()
+}
+
+/// What a repair did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repaired {
+    /// The catalog and its parts are whole.
+    Whole,
+    /// Older versions that cannot be read were renamed.
+    SetAside,
+    /// A copy of this version was put back.
+    Restored(u64),
+    /// This version was made from the parts.
+    Rebuilt {
+        /// Its number.
+        version: u64,
+        /// Parts of the lake that are in it.
+        parts: usize,
+        /// Their rows.
+        rows: u64,
+    },
+    /// This version was made without the parts that are missing or cut.
+    WithoutLost {
+        /// Its number.
+        version: u64,
+        /// Paths of those parts below the lake's folder.
+        lost: Vec<String>,
+    },
+}
+
+/// Brings the catalog of a lake back, from a copy or from the parts. With `without_lost`, parts that are missing or cut are
+/// removed from the catalog: their rows are lost.
+///
+/// # Errors
+/// Parts are lost, damaged, or don't say where their rows come from; someone writes to the lake; or the disk. Nothing is
+/// changed then, except that unreadable files of the catalog may have been renamed.
+pub fn repair(
+    root: &Path,
+    layouts: &[LakeLayout],
+    program: &str,
+    without_lost: bool,
+) -> Result<Repaired, LakeError> {
+    let _lock: FileLock = lock_lake(root)?;
+    let mut readable = Vec::new();
+    let mut damaged = Vec::new();
+    for version in versions(root)? {
+        match Catalog::read(&version_path(root, version)) {
+            Ok(catalog) => readable.push(catalog),
+            Err(LakeError::Catalog { path, .. }) => damaged.push((version, path)),
+            Err(error) => return Err(error),
+        }
+    }
+    let newest = readable.last().map_or(0, |catalog| catalog.version);
+    let is_newest_damaged = damaged.iter().any(|(version, _)| *version > newest);
+    let is_lost = match guard::refuse_lost_version(root, newest) {
+        Err(LakeError::NoCatalog { .. }) => true,
+        other => other.map(|()| is_newest_damaged)?,
+    };
+    if !is_lost {
+        let done = repair_listed(root, readable.pop(), program, without_lost)?;
+        set_aside(&damaged)?;
+        return Ok(match done {
+            Repaired::Whole if !damaged.is_empty() => Repaired::SetAside,
+            done => done,
+        });
+    }
+    if let Some((copy, bytes)) = fitting_copy(root, newest, &damaged)? {
+        set_aside(&damaged)?;
+        copy.commit_bytes(root, &bytes)?;
+        return Ok(Repaired::Restored(copy.version));
+    }
+    let last = damaged.iter().map(|(version, _)| *version).max();
+    let (mut rebuilt, replaced) = rebuild(root, layouts, program)?;
+    let mut last = last.unwrap_or(0).max(newest).max(rebuilt.version);
+    let mut known = readable.pop();
+    for (version, path) in copies(root)? {
+        last = last.max(version);
+        if let Ok(copy) = Catalog::read(&path)
+            && known.as_ref().is_none_or(|known| known.version < version)
+        {
+            known = Some(copy);
+        }
+    }
+    if let Some(known) = known.filter(|_| !without_lost) {
+        refuse_forgotten(root, &known, &replaced)?;
+    }
+    rebuilt.version = last + 1;
+    set_aside(&damaged)?;
+    rebuilt.commit(root)?;
+    let parts = rebuilt.parts.values().flatten();
+    Ok(Repaired::Rebuilt {
+        version: rebuilt.version,
+        parts: parts.clone().count(),
+        rows: parts.map(|part| part.rows).sum(),
+    })
+}
+
+/// Where the newest version is there, its parts may not be.
+fn repair_listed(
+    root: &Path,
+    newest: Option<Catalog>,
+    program: &str,
+    without_lost: bool,
+) -> Result<Repaired, LakeError> {
+    let Some(mut catalog) = newest else {
+        return Ok(Repaired::Whole);
+    };
+    match guard::check_parts(root, &catalog) {
+        Ok(()) => return Ok(Repaired::Whole),
+        Err(LakeError::PartLost { .. }) if without_lost => {}
+        Err(error) => return Err(error),
+    }
+    let mut lost = Vec::new();
+    for parts in catalog.parts.values_mut() {
+        let is_sound = |part: &LakePart| guard::check_part(&root.join(&part.path), part.bytes);
+        lost.extend(
+            parts
+                .iter()
+                .filter(|part| is_sound(part).is_err())
+                .map(|part| part.path.clone()),
+        );
+        parts.retain(|part| is_sound(part).is_ok());
+    }
+    catalog.version += 1;
+    catalog.program = program.to_string();
+    catalog.committed_ns = now_ns();
+    catalog.commit(root)?;
+    Ok(Repaired::WithoutLost {
+        version: catalog.version,
+        lost,
+    })
+}
+
+/// The newest copy of the catalog, if no version or part is newer and all its parts are there.
+fn fitting_copy(
+    root: &Path,
+    newest: u64,
+    damaged: &[(u64, PathBuf)],
+) -> Result<Option<(Catalog, Vec<u8>)>, LakeError> {
+    let last = damaged.iter().map(|(version, _)| *version).max();
+    let last = last.unwrap_or(0).max(newest);
+    for (version, path) in copies(root)?.into_iter().rev() {
+        if version < last {
+            break;
+        }
+        let bytes = std::fs::read(&path).map_err(LakeError::io(&path))?;
+        let Ok(copy) = Catalog::parse(&bytes, &path) else {
+            continue;
+        };
+        let is_last = guard::refuse_lost_version(root, version).is_ok();
+        if version > newest && is_last && guard::check_parts(root, &copy).is_ok() {
+            return Ok(Some((copy, bytes)));
+        }
+    }
+    Ok(None)
+}
+
+fn set_aside(damaged: &[(u64, PathBuf)]) -> Result<(), LakeError> {
+    for (_, path) in damaged {
+        let aside = path.with_extension("json.damaged");
+        std::fs::rename(path, &aside).map_err(LakeError::io(path))?;
+    }
+    Ok(())
+}
+
+/// A part, and what it says of itself.
+struct Found {
+    part: LakePart,
+    origin: PartOrigin,
+}
+
+/// Refuses to go on without parts that an older version lists, that are missing, and that no part replaces.
+fn refuse_forgotten(
+    root: &Path,
+    known: &Catalog,
+    replaced: &BTreeSet<String>,
+) -> Result<(), LakeError> {
+    let mut needed = known.clone();
+    for parts in needed.parts.values_mut() {
+        parts.retain(|part| part.rows > 0 && !replaced.contains(&part.path));
+    }
+    guard::check_parts(root, &needed)
+}
+
+/// What the parts say, as the newest version that any of them is of; and the parts that others replace.
+fn rebuild(
+    root: &Path,
+    layouts: &[LakeLayout],
+    program: &str,
+) -> Result<(Catalog, BTreeSet<String>), LakeError> {
+    let marked = guard::marked_versions(root)?;
+    let mut version = marked.iter().max().copied().unwrap_or(0);
+    let mut all_replaced = BTreeSet::new();
+    let mut catalog = Catalog::empty(Grain::Day);
+    let mut taps: Vec<LakeTap> = Vec::new();
+    for layout in layouts {
+        let name = layout.table.name;
+        let folder = root.join(name);
+        let files = match folder.is_dir() {
+            true => guard::lake_files(&folder)?,
+            false => Vec::new(),
+        };
+        let mut found = Vec::new();
+        for path in files.into_iter().filter(|path| guard::is_complete(path)) {
+            let of = guard::part_version(&path).unwrap_or(0);
+            version = version.max(of);
+            // A process was killed before it committed these: what they were made from is still there.
+            if !marked.contains(&of) {
+                found.push(read_part(root, path, layout)?);
+            }
+        }
+        let replaced: BTreeSet<String> = found
+            .iter()
+            .flat_map(|found| found.origin.replaces.iter().cloned())
+            .collect();
+        for Found { origin, .. } in &found {
+            catalog.grain = origin.grain;
+            origin.taps.iter().for_each(|tap| add_tap(&mut taps, tap));
+        }
+        let mut parts: Vec<LakePart> = found.into_iter().map(|found| found.part).collect();
+        parts.retain(|part| !replaced.contains(&part.path));
+        if parts.iter().any(|part| part.rows > 0) {
+            parts.retain(|part| part.rows > 0);
+        }
+        parts.sort_by(|one, other| one.path.cmp(&other.path));
+        if !parts.is_empty() {
+            catalog.parts.insert(name.to_string(), parts);
+        }
+        all_replaced.extend(replaced);
+    }
+    taps.sort_by_key(|tap| (tap.first_pipeline, !tap.name.is_empty()));
+    leave_out_damaged(root, layouts, &mut taps)?;
+    catalog.taps = taps;
+    note_times(root, layouts, &mut catalog)?;
+    catalog.version = version;
+    catalog.program = program.to_string();
+    catalog.committed_ns = now_ns();
+    Ok((catalog, all_replaced))
+}
+
+fn read_part(root: &Path, path: PathBuf, layout: &LakeLayout) -> Result<Found, LakeError> {
+    let part = PartReader::open(path.clone(), layout.table)?;
+    part.verify()?;
+    let Some(origin) = PartOrigin::of(&part) else {
+        return Err(LakeError::NoOrigin { path });
+    };
+    let below = path.strip_prefix(root).unwrap_or(&path);
+    let columns = layout.table.columns;
+    let extremes = extremes(part.file.metadata())
+        .into_iter()
+        .filter_map(|(index, extremes)| Some((columns.get(index)?.name, extremes)))
+        .filter(|(name, _)| layout.keys().any(|key| key == *name))
+        .map(|(name, extremes)| (name.to_string(), extremes));
+    Ok(Found {
+        part: LakePart {
+            path: below.to_string_lossy().into_owned(),
+            rows: part.rows()?,
+            bytes: path.metadata().map_err(LakeError::io(&path))?.len(),
+            sum: Some(guard::sum_part(&path)?),
+            hour: hour_of_folder(below),
+            extremes: extremes.collect(),
+        },
+        origin,
+    })
+}
+
+/// The hour at which a part's folder begins, by its name.
+fn hour_of_folder(part: &Path) -> Hour {
+    let value = |key: &str| {
+        let mut names = part.iter().filter_map(|name| name.to_str());
+        names.find_map(|name| name.strip_prefix(key))
+    };
+    Grain::hour_of_values(value("date=")?, value("hour="))
+}
+
+/// Captured parts that were taken in but can't be read were left out, and are the only place where their rows may be.
+fn leave_out_damaged(
+    root: &Path,
+    layouts: &[LakeLayout],
+    taps: &mut [LakeTap],
+) -> Result<(), LakeError> {
+    let Some(own) = taps.iter_mut().find(|tap| tap.name.is_empty()) else {
+        return Ok(());
+    };
+    for layout in layouts {
+        let name = layout.table.name;
+        for part in captured_parts(root, name)? {
+            let is_absorbed = part.captured.is_some_and(|(series, number)| {
+                own.absorbed(name, series)
+                    .is_some_and(|absorbed| number < absorbed.next)
+            });
+            let read = PartReader::open(part.path.clone(), layout.table);
+            let is_damaged = read.and_then(|part| part.verify()).is_err();
+            if is_absorbed && is_damaged {
+                let below = part.path.strip_prefix(root).unwrap_or(&part.path);
+                own.left_out.push(below.to_string_lossy().into_owned());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Times of ids of traces of which more may come.
+fn note_times(root: &Path, layouts: &[LakeLayout], catalog: &mut Catalog) -> Result<(), LakeError> {
+    let open: Vec<_> = catalog
+        .taps
+        .iter()
+        .filter(|tap| !tap.is_complete)
+        .map(LakeTap::numbers)
+        .collect();
+    for layout in layouts {
+        let (Some(ids), Placing::Time(times)) = (layout.clock, layout.placing) else {
+            continue;
+        };
+        let (mut rows, mut texts): (_, Vec<ByteArray>) = (Batch::new(layout.table), Vec::new());
+        let parts = catalog.parts(layout.table.name).to_vec();
+        for part in parts {
+            let mut read = PartReader::open(root.join(&part.path), layout.table)?;
+            for group in 0..read.file.num_row_groups() {
+                read.read_group(group, &mut rows, &mut texts)?;
+                for (id, time) in rows.ints(ids).iter().zip(rows.ints(times)) {
+                    let pipeline = u32::from(pipeline_of(*id));
+                    if open.iter().any(|numbers| numbers.contains(&pipeline)) {
+                        catalog.timeline.note(*id, *time);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether there is a lake in this folder, whole or not.
+pub fn is_lake(root: &Path) -> bool {
+    root.join(CATALOG_FOLDER).is_dir() || guard::refuse_lost_version(root, 0).is_err()
+}

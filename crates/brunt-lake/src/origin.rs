@@ -1,0 +1,123 @@
+//! What a part of a lake says about itself in its footer, so that a lost catalog can be rebuilt from the parts.
+//! [`crate::spread`] writes it, [`crate::check`] reads it.
+//!
+//! The rule: every part of a batch names all captured parts and lake parts whose rows went into the batch, so any one of them
+//! shows that these must not be counted again.
+
+use std::collections::BTreeSet;
+
+use parquet::file::metadata::KeyValue;
+use parquet::file::reader::FileReader;
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::{Absorbed, LakeTap};
+use crate::place::Grain;
+use crate::reader::PartReader;
+
+/// The key in a part's metadata; its value is a [`PartOrigin`] as JSON.
+const ORIGIN_KEY: &str = "brunt.origin";
+
+/// Where the rows of a part come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PartOrigin {
+    /// How the lake is divided by time.
+    pub grain: Grain,
+    /// The traces, each with the captured parts of this table that were taken in up to now.
+    pub taps: Vec<LakeTap>,
+    /// Parts of the lake that it replaces, and those that they had replaced; paths below the lake's folder.
+    pub replaces: BTreeSet<String>,
+}
+
+impl PartOrigin {
+    /// Nothing is known of its rows yet.
+    pub fn new(grain: Grain) -> PartOrigin {
+        PartOrigin {
+            grain,
+            taps: Vec::new(),
+            replaces: BTreeSet::new(),
+        }
+    }
+
+    /// Adds a trace, of which only what concerns `table` is kept.
+    pub fn add_tap(&mut self, tap: &LakeTap, table: &str) {
+        let mut tap = tap.clone();
+        tap.absorbed.retain(|name, _| name == table);
+        tap.left_out.clear();
+        add_tap(&mut self.taps, &tap);
+    }
+
+    /// Takes in that of a part which is merged into this one.
+    pub fn add_merged(&mut self, path: &str, merged: PartOrigin) {
+        for tap in &merged.taps {
+            add_tap(&mut self.taps, tap);
+        }
+        self.replaces.extend(merged.replaces);
+        self.replaces.insert(path.to_string());
+    }
+
+    /// As an entry of a footer.
+    pub fn to_metadata(&self) -> KeyValue {
+        let json = serde_json::to_string(self).expect("an origin is plain data");
+        KeyValue::new(ORIGIN_KEY.to_string(), json)
+    }
+
+    /// That of a part; `None` if an earlier program wrote it.
+    pub fn of(part: &PartReader) -> Option<PartOrigin> {
+        let about = part.file.metadata().file_metadata();
+        let pairs = about.key_value_metadata()?;
+        let pair = pairs.iter().find(|pair| pair.key == ORIGIN_KEY)?;
+        serde_json::from_str(pair.value.as_deref()?).ok()
+    }
+}
+
+/// Adds what a part knows of a trace to what others know of it.
+pub(crate) fn add_tap(taps: &mut Vec<LakeTap>, more: &LakeTap) {
+    let Some(tap) = taps.iter_mut().find(|tap| tap.name == more.name) else {
+        taps.push(more.clone());
+        return;
+    };
+    tap.is_complete |= more.is_complete;
+    tap.pipelines = tap.pipelines.max(more.pipelines);
+    if tap.trace_name.is_none() {
+        tap.trace_name.clone_from(&more.trace_name);
+    }
+    for (table, of_series) in &more.absorbed {
+        let known = tap.absorbed.entry(table.clone()).or_default();
+        for (series, more) in of_series {
+            let absorbed = known.entry(*series).or_insert(*more);
+            *absorbed = Absorbed {
+                first: absorbed.first.min(more.first),
+                next: absorbed.next.max(more.next),
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tap(table: &str, first: u64, next: u64) -> LakeTap {
+        let absorbed = [(table.to_string(), [(0, Absorbed { first, next })].into())].into();
+        LakeTap {
+            absorbed,
+            ..LakeTap::default()
+        }
+    }
+
+    #[test]
+    fn merged_parts_name_everything_that_went_into_them() {
+        let mut old = PartOrigin::new(Grain::Day);
+        old.add_tap(&tap("operations", 0, 4), "operations");
+        old.add_tap(&tap("names", 0, 9), "operations");
+        old.replaces.insert("operations/a".into());
+        let mut newer = PartOrigin::new(Grain::Day);
+        newer.add_tap(&tap("operations", 4, 7), "operations");
+        let mut merged = PartOrigin::new(Grain::Day);
+        merged.add_merged("operations/b", old);
+        merged.add_merged("operations/c", newer);
+        assert_eq!(merged.taps, [tap("operations", 0, 7)]);
+        let replaced: Vec<_> = merged.replaces.iter().collect();
+        assert_eq!(replaced, ["operations/a", "operations/b", "operations/c"]);
+    }
+}
