@@ -1,5 +1,7 @@
 //! The capture's clock as packets show it: finds the places where it was set, and which requests were waiting then.
-//! Kept by a pipeline, asked by dissectors. The one rule: a latency across such a place is unknown, never a number.
+//! Kept by a pipeline, asked by dissectors. Where several pipelines share a capture, its reader counts what is out of order
+//! ([`TimeOrder`]): each of them sees only some of the packets. The one rule: a latency across a place where the clock was set
+//! is unknown, never a number.
 
 use crate::ledger::Ledger;
 
@@ -12,10 +14,52 @@ const AHEAD_MIN_NS: u64 = 120_000_000_000;
 /// Interfaces whose times are held apart; more share a place.
 const INTERFACES: usize = 16;
 
+/// The times of the last packets, in the order of capture.
+#[derive(Clone, Debug, Default)]
+pub struct TimeOrder {
+    last_ns: [u64; INTERFACES],
+}
+
+/// Packets that are out of order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutOfOrder {
+    /// Earlier than the packet before.
+    pub packets_back: u64,
+    /// So much earlier that the clock was set back.
+    pub clock_steps: u64,
+}
+
+impl OutOfOrder {
+    /// Of a packet that is so much earlier than the one before.
+    fn by(back_ns: u64) -> OutOfOrder {
+        OutOfOrder {
+            packets_back: u64::from(back_ns > 0),
+            clock_steps: u64::from(back_ns > BACK_MIN_NS),
+        }
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, others: OutOfOrder) {
+        self.packets_back += others.packets_back;
+        self.clock_steps += others.clock_steps;
+    }
+}
+
+impl TimeOrder {
+    /// A packet.
+    #[inline]
+    pub fn on_packet(&mut self, time_ns: u64, interface: u32) -> OutOfOrder {
+        let last = &mut self.last_ns[interface as usize % INTERFACES];
+        OutOfOrder::by(std::mem::replace(last, time_ns).saturating_sub(time_ns))
+    }
+}
+
 /// What a pipeline knows of time.
 #[derive(Clone, Debug, Default)]
 pub struct CaptureClock {
     last_ns: [u64; INTERFACES],
+    /// The reader of all packets counts what is out of order.
+    is_one_of_several: bool,
     newest_ns: u64,
     /// Requests with smaller numbers were seen before the clock was last set.
     stepped_before: u64,
@@ -24,6 +68,11 @@ pub struct CaptureClock {
 }
 
 impl CaptureClock {
+    /// Of a pipeline that sees some of the packets.
+    pub fn set_one_of_several(&mut self) {
+        self.is_one_of_several = true;
+    }
+
     /// A packet; whether the clock was set just before it. `next_record` is the number of the next request.
     #[inline]
     pub fn on_packet(
@@ -52,13 +101,15 @@ impl CaptureClock {
         ledger: &mut Ledger,
     ) -> bool {
         let is_back = time_ns < before_ns;
-        ledger.packets_back += u64::from(is_back);
-        let is_step = match is_back {
-            true => before_ns - time_ns > BACK_MIN_NS,
-            false => self.newest_ns > 0 && ledger.calls_open > 0,
-        };
+        let found = OutOfOrder::by(before_ns.saturating_sub(time_ns));
+        if !self.is_one_of_several {
+            ledger.packets_back += found.packets_back;
+            ledger.clock_steps += found.clock_steps;
+        }
+        let is_ahead = !is_back && self.newest_ns > 0 && ledger.calls_open > 0;
+        ledger.clock_steps += u64::from(is_ahead);
+        let is_step = is_ahead || found.clock_steps > 0;
         if is_step {
-            ledger.clock_steps += 1;
             // Those that wait already and waited across an earlier step count once.
             self.stepped_before = next_record;
             self.newest_ns = time_ns;

@@ -74,7 +74,8 @@ impl<S: Sink + Send + 'static> Actor for Parser<S> {
     fn handle(&mut self, work: PipelineMessage<S>, _: &mut Context<'_, PipelineMessage<S>>) {
         let pipeline = self.pipeline.as_mut().expect("it is taken at the end");
         match work {
-            PipelineMessage::Parcel(parcel) => pipeline.on_packets(parcel.packets(self.index)),
+            PipelineMessage::Parcel(parcel) => pipeline
+                .on_some_packets(parcel.out_of_order(self.index), parcel.packets(self.index)),
             PipelineMessage::Look(question) => question(self.index, pipeline),
         }
     }

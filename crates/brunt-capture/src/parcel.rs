@@ -14,6 +14,7 @@ use brunt_wire::net::{
 use brunt_wire::pcap::CapturedPacket;
 use foldhash::fast::RandomState;
 
+use crate::clock::{OutOfOrder, TimeOrder};
 use crate::flow::FlowKey;
 use crate::live::LiveBlock;
 use crate::operation::Transport;
@@ -43,6 +44,8 @@ struct Parts {
     regions: Vec<PacketMemory>,
     /// One list for each parser, in the order of capture.
     lists: Vec<Vec<PacketRef>>,
+    /// What of each list is out of order among all packets.
+    out_of_order: Vec<OutOfOrder>,
 }
 
 /// Packets for all parsers, with the memory they lie in.
@@ -94,6 +97,11 @@ impl Parcel {
         self.parts.lists.iter().map(Vec::len).sum()
     }
 
+    /// What of the packets of parser `index` is out of order among all packets.
+    pub fn out_of_order(&self, index: usize) -> OutOfOrder {
+        self.parts.out_of_order[index]
+    }
+
     /// How many packets parser `index` has.
     pub fn count(&self, index: usize) -> usize {
         self.parts.lists[index].len()
@@ -119,7 +127,11 @@ impl Parcel {
     /// Puts a packet on the list of the parser that its connection belongs to.
     #[inline]
     pub fn route(&mut self, router: &mut Router, packet: PacketRef) {
-        let Parts { regions, lists } = &mut self.parts;
+        let Parts {
+            regions,
+            lists,
+            out_of_order,
+        } = &mut self.parts;
         let index = match lists.len() {
             1 => 0,
             count => {
@@ -128,6 +140,8 @@ impl Parcel {
                 router.index(&packet, bytes, count)
             }
         };
+        let found = router.order.on_packet(packet.time_ns, packet.interface);
+        out_of_order[index].add(found);
         lists[index].push(packet);
     }
 }
@@ -139,6 +153,7 @@ impl Drop for Parcel {
             .regions
             .retain(|region| matches!(region, PacketMemory::Chunk(_)));
         parts.lists.iter_mut().for_each(Vec::clear);
+        parts.out_of_order.fill(OutOfOrder::default());
         match self.home.try_send(parts) {
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
             Err(TrySendError::Full(_)) => unreachable!("more parcels came back than were made"),
@@ -166,6 +181,7 @@ impl Pool {
             let parts = Parts {
                 regions,
                 lists: vec![Vec::new(); parsers],
+                out_of_order: vec![OutOfOrder::default(); parsers],
             };
             back.send(parts)
                 .expect("the channel has room for all parcels");
@@ -212,6 +228,7 @@ const FRAGMENTED_MAX: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Router {
     hasher: RandomState,
+    order: TimeOrder,
     /// Which parser has the first piece of a fragmented packet with a tunnel in it, found by a hash of its key.
     fragmented: Box<[Option<(FragmentKey, u16)>]>,
 }
@@ -220,6 +237,7 @@ impl Default for Router {
     fn default() -> Router {
         Router {
             hasher: RandomState::default(),
+            order: TimeOrder::default(),
             fragmented: vec![None; FRAGMENTED_MAX].into(),
         }
     }

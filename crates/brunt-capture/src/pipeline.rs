@@ -10,7 +10,7 @@ use brunt_wire::net::{
 };
 use brunt_wire::pcap::CapturedPacket;
 
-use crate::clock::CaptureClock;
+use crate::clock::{CaptureClock, OutOfOrder};
 use crate::defragment::{Defragmented, Defragmenter};
 use crate::dissect::{Conversation, Datagram, Dissectors, Flow, Gap, Out, RecordIds, Standing};
 use crate::flow::{Connection, FlowKey, FlowLookup, FlowTable};
@@ -153,6 +153,22 @@ impl<S: Sink> Pipeline<S> {
             .protocols
             .sink
             .on_batch_end(self.now_ns, &stages.ledger);
+    }
+
+    /// The same of those that are this pipeline's of a capture that several share; `out_of_order` says how they are among all
+    /// packets.
+    pub fn on_some_packets<'p>(
+        &mut self,
+        out_of_order: OutOfOrder,
+        packets: impl Iterator<Item = CapturedPacket<'p>>,
+    ) {
+        let Stages {
+            protocols, ledger, ..
+        } = &mut self.stages;
+        protocols.clock.set_one_of_several();
+        ledger.packets_back += out_of_order.packets_back;
+        ledger.clock_steps += out_of_order.clock_steps;
+        self.on_packets(packets);
     }
 
     /// The capture is over: gives up what waits; hands back the sink and the counters.
