@@ -15,8 +15,11 @@ use brunt_core::FileLock;
 use crate::StorageId;
 use crate::open::OpenError;
 
-/// How long a lock is waited for: the kernel gives back those of a process that was killed when its last request ends.
+/// How long a lock is waited for that a process holds.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
+/// The same where no process has the file open: the kernel gives back the locks of one that was killed when its ring is gone,
+/// which takes seconds on a busy machine.
+const ORPHAN_WAIT: Duration = Duration::from_secs(15);
 /// Between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
@@ -62,19 +65,19 @@ pub(super) fn lock(
             device.display()
         ));
     }
-    let until = Instant::now() + LOCK_WAIT;
+    let began = Instant::now();
     loop {
         let copy = file.try_clone().map_err(failed)?;
         match FileLock::try_exclusive(copy) {
             Ok(lock) => return Ok(Some(lock)),
-            Err(TryLockError::WouldBlock) if Instant::now() < until => {
-                std::thread::sleep(LOCK_PAUSE);
-            }
             Err(TryLockError::WouldBlock) => {
-                return Err(in_use(
-                    writer(&metadata)
-                        .unwrap_or_else(|| "another program has locked it".to_string()),
-                ));
+                let waited = began.elapsed();
+                let holder = (waited >= LOCK_WAIT).then(|| writer(&metadata)).flatten();
+                if holder.is_some() || waited >= ORPHAN_WAIT {
+                    let unknown = || "another program has locked it".to_string();
+                    return Err(in_use(holder.unwrap_or_else(unknown)));
+                }
+                std::thread::sleep(LOCK_PAUSE.max(waited / 10));
             }
             Err(TryLockError::Error(error)) => {
                 notes.push(format!(
