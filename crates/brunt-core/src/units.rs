@@ -12,6 +12,11 @@ pub enum UnitError {
     /// A unit that this quantity does not have.
     #[error("'{0}' has an unknown unit; use {1}")]
     UnknownUnit(String, &'static str),
+    /// Bits where bytes are meant, perhaps.
+    #[error(
+        "'{0}' reads as {1}bits; write {1} for binary units or {1}B for decimal ones, as in 4k and 4kB"
+    )]
+    Bits(String, char),
     /// Larger than 64 bits hold, or a fraction of a byte or nanosecond.
     #[error("'{0}' is out of range: it must be a whole number of {1} below 2^64")]
     OutOfRange(String, &'static str),
@@ -89,7 +94,15 @@ fn parse(
         .unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(digits);
     let number = number.replace('_', "");
-    let unit = unit.trim().to_lowercase();
+    let unit = unit.trim();
+    if let [
+        prefix @ (b'k' | b'K' | b'm' | b'M' | b'g' | b'G' | b't' | b'T'),
+        b'b',
+    ] = unit.as_bytes()
+    {
+        return Err(UnitError::Bits(text.to_string(), char::from(*prefix)));
+    }
+    let unit = unit.to_lowercase();
     if number.is_empty() || number.parse::<f64>().is_err() {
         return Err(UnitError::NoNumber(text.to_string(), example));
     }
@@ -231,6 +244,12 @@ mod tests {
         assert!(matches!(parse_size("k"), Err(UnitError::NoNumber(..))));
         assert!(matches!(parse_size("-4k"), Err(UnitError::NoNumber(..))));
         assert!(matches!(parse_size("4q"), Err(UnitError::UnknownUnit(..))));
+        for bits in ["4kb", "4 Kb", "1.5Mb", "1gb"] {
+            assert!(
+                matches!(parse_size(bits), Err(UnitError::Bits(..))),
+                "{bits}"
+            );
+        }
         assert!(matches!(parse_size("1.2.3k"), Err(UnitError::NoNumber(..))));
         assert!(matches!(
             parse_size("99999999P"),

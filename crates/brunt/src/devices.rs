@@ -72,6 +72,9 @@ pub fn open_to_look(url: &str) -> Result<Arc<dyn Backend>, Failure> {
 pub fn open_failure(error: &OpenError, what: String) -> Failure {
     match error {
         OpenError::Os { path, source, .. } => match source.kind() {
+            // A file of that name would be in memory, and in the way of the device when it comes back.
+            ErrorKind::NotFound if path.starts_with("/dev") => Failure::usage(what)
+                .advise("there is no such device: 'lsblk' lists the block devices of this machine"),
             ErrorKind::NotFound => Failure::usage(what).advise(format!(
                 "give the path of an existing file, or create one: {}?size=1GiB&create=yes",
                 without_secrets(&path.to_string_lossy())

@@ -347,13 +347,8 @@ fn too_small(path: &Path, block_bytes: u32, smallest: u32, direct: bool) -> Open
     ))
 }
 
-/// Makes the file, or a longer one of a shorter one; never cuts. A temporary one must not be there yet.
-fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
-    let failed = |source| OpenError::Os {
-        what: "cannot create",
-        path: path.to_path_buf(),
-        source,
-    };
+/// The size of a file that may be made.
+fn size_to_create(path: &Path, options: &FileOptions) -> Result<u64, OpenError> {
     let Some(size_bytes) = options.size_bytes else {
         let key = if options.temporary {
             "temporary"
@@ -369,6 +364,24 @@ fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
             "create=yes and read_only=yes exclude each other".to_string(),
         ));
     }
+    let is_device_name = path.starts_with("/dev") && !path.starts_with("/dev/shm");
+    if is_device_name && !path.exists() {
+        return Err(OpenError::Refused(format!(
+            "there is no {}, and a file of that name would be in memory: create files elsewhere",
+            path.display()
+        )));
+    }
+    Ok(size_bytes)
+}
+
+/// Makes the file, or a longer one of a shorter one; never cuts. A temporary one must not be there yet.
+fn create(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
+    let failed = |source| OpenError::Os {
+        what: "cannot create",
+        path: path.to_path_buf(),
+        source,
+    };
+    let size_bytes = size_to_create(path, options)?;
     let mut way = OpenOptions::new();
     way.write(true)
         .create(true)

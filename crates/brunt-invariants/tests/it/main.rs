@@ -249,7 +249,7 @@ const BY_TEXT: &[&str] = &[
     // For tests of messages: whether a message names the setting that it should.
     "brunt-result/src/void.rs is_named_in",
     // serde gives unknown and missing fields as text only; what follows from it is a hint for people.
-    "brunt-study/src/experiment/mistake.rs help_for",
+    "brunt-study/src/experiment/wording.rs reworded",
 ];
 
 #[test]

@@ -717,7 +717,7 @@ allow_overwrite = []
             "name =",
             "parameters = {}\nname =",
             "main.toml:2",
-            "unknown field",
+            "unknown key",
         );
         check(
             "part.toml",

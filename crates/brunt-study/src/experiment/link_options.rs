@@ -9,6 +9,7 @@ use brunt_lab::link::{DistributionError, PRESETS, Settings, SettingsError, prese
 use serde::Deserialize;
 
 use super::LinkBack;
+use super::wording::reworded;
 
 /// Settings of both directions, and what was said of each.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,7 +37,7 @@ pub enum LinkOptionMistake {
     #[error("write KEY=VALUE, such as delay=20ms")]
     Form,
     /// No such key, or not its kind of value.
-    #[error("{}", .0.to_string().trim())]
+    #[error("{}", said(.0))]
     Value(toml::de::Error),
     /// No such preset.
     #[error("unknown preset; the presets are {}", presets())]
@@ -133,6 +134,14 @@ impl LinkOptions {
     }
 }
 
+/// What the parser says, and what would be right.
+fn said(error: &toml::de::Error) -> String {
+    match reworded(error.message()) {
+        (what, Some(help)) => format!("{what}; {help}"),
+        (what, None) => what,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -191,7 +200,11 @@ mod tests {
             assert!(error.contains(said), "{error}");
         };
         check(&["delay"], &[], "delay: write KEY=VALUE");
-        check(&["dealy=20ms"], &[], "unknown field `dealy`");
+        check(
+            &["dealy=20ms"],
+            &[],
+            "unknown key 'dealy'; did you mean delay?",
+        );
         check(&["mtu=9000"], &[], "mtu=9000: ");
         check(&["loss=many"], &[], "loss=many: ");
         check(&["loss=0.1"], &["loss=2"], "loss=2: ");

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 
 use super::secrets::Concealed;
+use super::wording::reworded;
 
 /// A mistake in an experiment file, ready to be shown with its line.
 #[derive(Debug, thiserror::Error)]
@@ -206,9 +207,8 @@ impl<'a> Source<'a> {
         error: &toml::de::Error,
         near: Option<Range<usize>>,
     ) -> Box<FileError> {
-        let message = error.message().to_string();
-        let help = help_for(&message);
-        self.mistake_at(error.span().or(near), message, help)
+        let (what, help) = reworded(error.message());
+        self.mistake_at(error.span().or(near), what, help)
     }
 
     /// The same of a value at this place, whatever the parser says of where it is.
@@ -217,9 +217,8 @@ impl<'a> Source<'a> {
         at: Range<usize>,
         error: &toml::de::Error,
     ) -> Box<FileError> {
-        let message = error.message().to_string();
-        let help = help_for(&message);
-        self.mistake_at(Some(at), message, help)
+        let (what, help) = reworded(error.message());
+        self.mistake_at(Some(at), what, help)
     }
 
     /// What the parser of the file's language says of the file that begins at `base`.
@@ -313,45 +312,6 @@ fn line(text: &str, at: usize) -> usize {
         .filter(|byte| **byte == b'\n')
         .count()
         + 1
-}
-
-/// What a parser's message leaves to be said.
-fn help_for(message: &str) -> Option<String> {
-    if let Some((_, known)) = message
-        .strip_prefix("unknown field `")
-        .and_then(|rest| rest.split_once("`, expected "))
-    {
-        let field = message.split('`').nth(1)?;
-        let nearest = known
-            .split('`')
-            .skip(1)
-            .step_by(2)
-            .min_by_key(|name| distance(field, name))?;
-        return (distance(field, nearest) <= 3).then(|| format!("did you mean {nearest}?"));
-    }
-    if let Some(field) = message
-        .strip_prefix("missing field `")
-        .and_then(|rest| rest.split('`').next())
-    {
-        return Some(format!("add {field} = …"));
-    }
-    None
-}
-
-/// Levenshtein's, for names of a few letters.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(64).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let cost = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = cost.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// What tests of mistakes in an experiment file share.

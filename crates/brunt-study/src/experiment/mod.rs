@@ -26,6 +26,7 @@ mod services;
 mod summary;
 mod target;
 mod together;
+pub(crate) mod wording;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -541,7 +542,7 @@ queue_depth = [1, 8, 32]
             17,
             "the probes are cpu, activity",
         );
-        check("name = \"block sizes\"", "", 1, "missing field `name`");
+        check("name = \"block sizes\"", "", 1, "key 'name' is missing");
         check("read = 0.7", "read = ", 12, "");
         check("url = \"null:1GiB\"", "serve = 7", 9, "a LUN such as");
         check(

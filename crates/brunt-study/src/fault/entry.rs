@@ -33,6 +33,7 @@ use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
 use super::kind::{FaultCommon, Side};
 use super::kinds::{FaultKind, KINDS, KindEntry};
+use crate::experiment::wording::reworded;
 use crate::host::HostName;
 
 /// One fault: what it is, when and where.
@@ -231,7 +232,7 @@ impl std::fmt::Display for EntryError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             EntryError::Key { what, help, .. } => write!(f, "{what}; {help}"),
-            EntryError::Value { error, .. } => f.write_str(error.message()),
+            EntryError::Value { error, .. } => f.write_str(&reworded(error.message()).0),
         }
     }
 }

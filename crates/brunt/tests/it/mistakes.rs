@@ -26,6 +26,23 @@ fn mistakes_have_their_exit_status() {
         2,
         "help: give the path of an existing file",
     );
+    // No file is made where a device was meant.
+    check(
+        &["io", "read", "/dev/brunt-no-disk"],
+        2,
+        "help: there is no such device",
+    );
+    check(
+        &["io", "write", "/dev/brunt-no-disk?size=1MiB&create=yes"],
+        2,
+        "create files elsewhere",
+    );
+    assert!(!std::path::Path::new("/dev/brunt-no-disk").exists());
+    check(
+        &["io", "read", "null:1M", "--bs", "4kb"],
+        2,
+        "reads as kbits",
+    );
     check(&["io", "read", "/"], 2, "neither a file nor a block device");
     check(&["io", "read", ""], 2, "names nothing");
     check(

@@ -342,14 +342,14 @@ mod tests {
             3,
             "did you mean luns?",
         );
-        check("[[target]]\nchap = \"x\"\n", 1, "missing field `name`");
+        check("[[target]]\nchap = \"x\"\n", 1, "key 'name' is missing");
         check(
             "[[portal]]\nlisten = \"::1\"\ngroup = 0\n[[target]]\nname = \"iqn.a\"\n",
             3,
-            "nonzero",
+            "a whole number, 1 or more",
         );
         check("target = []\n", 1, "there is no target");
-        check("header_digest = \"maybe\"\n", 1, "unknown variant");
+        check("header_digest = \"maybe\"\n", 1, "unknown value");
         check(
             "[[target]]\nname = \"iqn.a\"\nmutual_chap = \"a:b\"\n",
             3,
