@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use brunt_core::Nanos;
 use brunt_core::device_url::text_without_secrets;
+use brunt_core::{IoEngine, Nanos};
 use brunt_probe::Probes;
 use brunt_protocol::{
     Assignment, FailureKind, FrameError, FromHost, HostFault, HostFaultFailure, HostReady, Moment,
     Proof, RecordEnd, RoleNews, RoleOrder, ToHost, VERSION, WatchReport,
 };
-use brunt_result::choice::{PageCache, RingChoice, RingMode, RingTrial};
+use brunt_result::choice::{EngineChoice, EngineTrial, PageCache, RingChoice, RingMode, RingTrial};
 use brunt_result::event::{ClockName, Envelope, Event, Sample};
 use brunt_result::link::LinkReport;
 use brunt_result::{Interval, Outcome, RequestRecord};
@@ -441,6 +441,7 @@ impl HostSession {
                 let ring = ready.ring.map(plain_ring);
                 Ok(HostNews::Ready(HostReady {
                     notes: plain_list(&ready.notes),
+                    engine: ready.engine.map(plain_engine),
                     ring,
                     trace: ready.trace.as_deref().map(plain),
                 }))
@@ -501,24 +502,36 @@ fn is_possible(cache: &PageCache) -> bool {
 }
 
 /// A choice whose texts may be shown, and whose rates can be added.
-fn plain_ring(ring: RingChoice) -> RingChoice {
-    let trial = |trial: RingTrial| RingTrial {
-        requests_per_second: trial
-            .requests_per_second
-            .filter(|rate| (0.0..1e12).contains(rate)),
+/// A rate as a host may report it.
+fn plain_rate(rate: Option<f64>) -> Option<f64> {
+    rate.filter(|rate| (0.0..1e12).contains(rate))
+}
+
+fn plain_engine(choice: EngineChoice) -> EngineChoice {
+    let trial = |trial: EngineTrial| EngineTrial {
+        requests_per_second: plain_rate(trial.requests_per_second),
         error: trial.error.as_deref().map(plain),
         ..trial
     };
-    let trials = ring
-        .trials
-        .into_iter()
-        .take(RingMode::ALL.len())
-        .map(trial)
-        .collect();
+    let trials = choice.trials.into_iter().take(IoEngine::ALL.len());
+    EngineChoice {
+        engine: choice.engine,
+        why: plain(&choice.why),
+        trials: trials.map(trial).collect(),
+    }
+}
+
+fn plain_ring(ring: RingChoice) -> RingChoice {
+    let trial = |trial: RingTrial| RingTrial {
+        requests_per_second: plain_rate(trial.requests_per_second),
+        error: trial.error.as_deref().map(plain),
+        ..trial
+    };
+    let trials = ring.trials.into_iter().take(RingMode::ALL.len());
     RingChoice {
         mode: ring.mode,
         why: plain(&ring.why),
-        trials,
+        trials: trials.map(trial).collect(),
     }
 }
 
@@ -821,6 +834,7 @@ mod tests {
         session.prepare(assignment(), part());
         let ready = |text: &str| HostReady {
             notes: vec![text.into()],
+            engine: None,
             ring: None,
             trace: None,
         };

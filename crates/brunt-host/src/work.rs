@@ -173,6 +173,7 @@ impl Desk<'_> {
                     .map(ReplayLoad::trace_digest);
                 return self.stop_here(HostReady {
                     notes,
+                    engine: None,
                     ring: None,
                     trace: trace.transpose()?,
                 });
@@ -197,6 +198,7 @@ impl Desk<'_> {
         let (ready, waiting) = (
             Some(HostReady {
                 notes,
+                engine: prepared.engine,
                 ring,
                 trace: None,
             }),
@@ -229,9 +231,9 @@ impl Desk<'_> {
             replay_part: replay,
             ..
         } = load.finish();
-        let _ = record
-            .iter()
-            .try_for_each(|record| self.news.send(FromHost::Recorded(record.end())));
+        if let Some(record) = &record {
+            let _ = self.news.send(FromHost::Recorded(record.end()));
+        }
         let journals = shelf.map(|shelf| self.offer(shelf)).transpose()?;
         let _ = self.news.send(FromHost::Done {
             troubles,

@@ -16,7 +16,7 @@ use brunt_block::backends::join::JoinError;
 use brunt_block::{Backend, OpenError};
 use brunt_core::Nanos;
 use brunt_result::OpKind;
-use brunt_result::choice::{PageCache, RingChoice, RingMode};
+use brunt_result::choice::{EngineChoice, EngineSetting, PageCache, RingChoice, RingMode};
 use brunt_result::hosts::HostFigures;
 use brunt_result::replay::ReplayFidelity;
 use schemars::JsonSchema;
@@ -137,9 +137,30 @@ pub struct LoadInfo {
     pub open_ended: bool,
     /// Whether the device is written.
     pub writes: bool,
-    /// How its workers' rings work; [`RingMode::Auto`] is measured before the first run
-    /// ([`crate::decisions::choose_ring`]).
+    /// Which engine its rings have; [`EngineSetting::Auto`] is measured before the first run
+    /// ([`crate::decisions::settle`]).
+    pub engine: EngineNeed,
+    /// How its workers' rings work; [`RingMode::Auto`] is measured before the first run, too.
     pub ring: RingMode,
+}
+
+/// What a load says about the engine of its rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineNeed {
+    /// It has no rings.
+    #[default]
+    None,
+    /// It takes what its process has.
+    Usual,
+    /// Its workload says this.
+    Stated(EngineSetting),
+}
+
+impl EngineNeed {
+    /// Of a load with rings whose workload says this.
+    pub fn of(setting: Option<EngineSetting>) -> EngineNeed {
+        setting.map_or(EngineNeed::Usual, EngineNeed::Stated)
+    }
 }
 
 /// One worker that makes one request after another until all are done, and writes nothing: a load states what is different.
@@ -157,6 +178,7 @@ impl Default for LoadInfo {
             time_min: Duration::ZERO,
             open_ended: true,
             writes: false,
+            engine: EngineNeed::None,
             ring: RingMode::default(),
         }
     }
@@ -277,6 +299,8 @@ pub struct RunOrder {
     /// Its place among the runs of an experiment; verification journals are kept apart by it. `None`: it
     /// stands alone.
     pub order: Option<u32>,
+    /// The engine of its rings, if that was chosen already.
+    pub engine: Option<EngineSetting>,
     /// How the rings work, if that was chosen already.
     pub ring: Option<RingMode>,
     /// The queue depth, if another than the load's own.
@@ -338,6 +362,7 @@ impl RunOrder {
             seed,
             run: seed,
             order: None,
+            engine: None,
             ring: None,
             depth: None,
             rate: None,
@@ -363,7 +388,10 @@ pub struct PreparedLoad {
     pub workers: u32,
     /// Requests that each may keep outstanding.
     pub queue_depth: u32,
-    /// How their rings work, measured now if nobody had chosen; `None` for a load without rings.
+    /// The engine of their rings, measured now if nobody had chosen; `None` for a load without rings, and where it is
+    /// other hosts' that say later what they have.
+    pub engine: Option<EngineChoice>,
+    /// How their rings work, likewise.
     pub ring: Option<RingChoice>,
     /// Of a load of several jobs each, in the order of their workers; empty of all others.
     pub jobs: Vec<PreparedJob>,
@@ -375,12 +403,13 @@ pub struct PreparedLoad {
 const NOTICE: Duration = Duration::from_millis(2);
 
 impl PreparedLoad {
-    /// One load, without jobs.
-    pub fn alone(workers: u32, queue_depth: u32, ring: Option<RingChoice>) -> PreparedLoad {
+    /// One load, without jobs and rings.
+    pub fn alone(workers: u32, queue_depth: u32) -> PreparedLoad {
         PreparedLoad {
             workers,
             queue_depth,
-            ring,
+            engine: None,
+            ring: None,
             jobs: Vec::new(),
             notice: NOTICE,
         }
@@ -388,10 +417,12 @@ impl PreparedLoad {
 }
 
 /// A job that was made ready among others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PreparedJob {
     /// How many workers report for it.
     pub workers: u32,
+    /// As [`PreparedLoad::engine`].
+    pub engine: Option<EngineChoice>,
     /// Number of its first interval among those of the run: it may start later than others.
     pub first_interval: u64,
     /// Whether its end is that of the run.

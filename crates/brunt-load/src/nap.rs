@@ -86,7 +86,7 @@ impl Load for Nap {
                 inbox.send(WorkerMessage::Done(worker, Box::new(Ok(outcome))));
             }));
         }
-        let prepared = PreparedLoad::alone(self.workers, 1, None);
+        let prepared = PreparedLoad::alone(self.workers, 1);
         Ok((
             prepared,
             Box::new(Naps {

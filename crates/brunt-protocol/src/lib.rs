@@ -19,7 +19,7 @@ mod watch;
 use std::fmt;
 
 use brunt_core::Nanos;
-use brunt_result::choice::{PageCache, RingChoice};
+use brunt_result::choice::{EngineChoice, PageCache, RingChoice};
 use brunt_result::event::{ClockName, Envelope};
 use brunt_result::link::LinkReport;
 use brunt_result::record::{Interval, Outcome, RequestRecord};
@@ -31,7 +31,7 @@ pub use role::{HostRole, HostService, RoleEnd, RoleNews, RoleOrder, RoleOutage};
 pub use watch::{SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
 
 /// Of these messages. Raised when one changes its meaning or a new one has to be understood.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 /// Longest frame. An interval of eight kinds of operation with full histograms is a third of it; what may be longer
 /// (requests, a trace) goes in several.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
@@ -209,6 +209,9 @@ pub enum ToHost {
 pub struct HostReady {
     /// What the user has to know beside the figures.
     pub notes: Vec<String>,
+    /// The engine of its requests; `None` of a load that needs none, and of one that was only opened.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub engine: Option<EngineChoice>,
     /// How its rings work, if that was to be measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ring: Option<RingChoice>,

@@ -1,6 +1,7 @@
-//! Measured choices as plain data: the ring mode, the queue depth, the influence of the page cache. A load
+//! Measured choices as plain data: the engine, the ring mode, the queue depth, the influence of the page cache. A load
 //! measures them, summaries store them.
 
+use brunt_core::IoEngine;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +68,75 @@ impl RingChoice {
             trials: Vec::new(),
         }
     }
+}
+
+/// What a workload says about its engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum EngineSetting {
+    /// The faster one, measured before the first run of each point (about two seconds).
+    #[serde(rename = "auto")]
+    Auto,
+    /// io_uring: one system call hands over many requests.
+    #[serde(rename = "io_uring")]
+    IoUring,
+    /// preadv2 and pwritev2, by as many threads as there are requests in flight.
+    #[serde(rename = "threads")]
+    Threads,
+}
+
+impl EngineSetting {
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            EngineSetting::Auto => "auto",
+            EngineSetting::IoUring => IoEngine::IoUring.name(),
+            EngineSetting::Threads => IoEngine::Threads.name(),
+        }
+    }
+}
+
+impl From<IoEngine> for EngineSetting {
+    fn from(engine: IoEngine) -> EngineSetting {
+        match engine {
+            IoEngine::IoUring => EngineSetting::IoUring,
+            IoEngine::Threads => EngineSetting::Threads,
+        }
+    }
+}
+
+/// The engine of a point, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EngineChoice {
+    /// The engine of its runs.
+    pub engine: IoEngine,
+    /// Reason for the choice, in words.
+    pub why: String,
+    /// Measurements behind the choice: the median of each engine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trials: Vec<EngineTrial>,
+}
+
+impl EngineChoice {
+    /// A choice that nothing was measured for.
+    pub fn unmeasured(engine: IoEngine, why: impl Into<String>) -> EngineChoice {
+        EngineChoice {
+            engine,
+            why: why.into(),
+            trials: Vec::new(),
+        }
+    }
+}
+
+/// An engine that was tried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EngineTrial {
+    /// The engine.
+    pub engine: IoEngine,
+    /// Reads per second, median of three measurements; `null` if the engine does not work here.
+    pub requests_per_second: Option<f64>,
+    /// Error, if the engine does not work here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// Result of a queue depth search.

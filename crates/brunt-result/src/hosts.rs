@@ -3,6 +3,7 @@
 //!
 //! The rules: a time that crosses hosts stands beside how far it may be off; rates of different times are not added up.
 
+use brunt_core::IoEngine;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,10 @@ pub struct HostFigures {
     pub name: String,
     /// Worker threads.
     pub workers: u32,
+    /// Engine that made its requests; `null` of a host without workers or whose load needs none, and in results of before
+    /// it was recorded.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub engine: Option<IoEngine>,
     /// Requests a second of these workers.
     pub requests_per_second: f64,
     /// Bytes a second of these workers.

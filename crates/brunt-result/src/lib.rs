@@ -18,6 +18,7 @@ pub mod correlated;
 pub mod cost;
 pub mod degradation;
 pub mod drift;
+pub mod engines;
 pub mod event;
 pub mod experiment;
 pub mod failures;

@@ -113,16 +113,46 @@ pub fn stated_engine() -> Result<Option<IoEngine>, IoEngineError> {
     }
 }
 
-/// The engine of a ring whose maker doesn't care: the stated one, otherwise io_uring where it works, otherwise threads.
+/// Why a process has the engine that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineOrigin {
+    /// [`state_engine`] named it.
+    #[error("as --engine says")]
+    CommandLine,
+    /// [`ENGINE_VARIABLE`] names it.
+    #[error("as {ENGINE_VARIABLE} says")]
+    Environment,
+    /// Nothing names one, and io_uring works.
+    #[error("the default where the kernel allows it")]
+    Default,
+    /// Nothing names one, and threads replace io_uring.
+    #[error(transparent)]
+    Fallback(NoIoUring),
+}
+
+/// The engine of a ring whose maker doesn't care, and why: the stated one, otherwise io_uring where it works, otherwise
+/// threads.
+///
+/// # Errors
+/// As [`stated_engine`].
+pub fn usual() -> Result<(IoEngine, EngineOrigin), IoEngineError> {
+    let origin = match STATED.get() {
+        Some(_) => EngineOrigin::CommandLine,
+        None => EngineOrigin::Environment,
+    };
+    Ok(match (stated_engine()?, io_uring()) {
+        (Some(engine), _) => (engine, origin),
+        (None, Ok(())) => (IoEngine::IoUring, EngineOrigin::Default),
+        (None, Err(why)) => (IoEngine::Threads, EngineOrigin::Fallback(why)),
+    })
+}
+
+/// The engine of [`usual`].
 ///
 /// # Errors
 /// As [`stated_engine`].
 pub fn usual_engine() -> Result<IoEngine, IoEngineError> {
-    Ok(match stated_engine()? {
-        Some(engine) => engine,
-        None if io_uring().is_ok() => IoEngine::IoUring,
-        None => IoEngine::Threads,
-    })
+    usual().map(|(engine, _)| engine)
 }
 
 /// Whether this engine works here.

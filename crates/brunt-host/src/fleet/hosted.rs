@@ -12,7 +12,7 @@ use brunt_load::replay::{self, ReplayLoad};
 use brunt_load::{Load, LoadCommand, LoadCommandError, Workload};
 use brunt_protocol::LoadStep;
 use brunt_result::OpKind;
-use brunt_result::choice::RingMode;
+use brunt_result::choice::{EngineSetting, RingMode};
 
 /// A load that hosts share, or that each of them has for itself.
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ pub(super) struct OrderedLoad {
     pub journals: Option<PathBuf>,
     /// Of each worker.
     pub queue_depth: u32,
+    /// What its workload says; the hosts know what that means there.
+    pub engine: Option<EngineSetting>,
     /// `None` of a load without rings.
     pub ring: Option<RingMode>,
     /// A workload that can be told more than to stop.
@@ -152,6 +154,7 @@ impl Hosted {
                     kinds: workload.kinds(),
                     records: workload.record_requests,
                     queue_depth: workload.queue_depth,
+                    engine: workload.engine,
                     ring: Some(workload.ring),
                     workload: Some(Box::new(workload)),
                 }
@@ -160,6 +163,7 @@ impl Hosted {
                 let mut here = Workload {
                     hosts: Vec::new(),
                     queue_depth: order.depth.unwrap_or(load.workload().queue_depth),
+                    engine: order.engine.or(load.workload().engine),
                     ring: order.ring.unwrap_or(load.info().ring),
                     ..load.workload().clone()
                 };
@@ -172,6 +176,7 @@ impl Hosted {
                     kinds: load.info().kinds,
                     records: here.record_requests,
                     queue_depth: here.queue_depth,
+                    engine: here.engine,
                     ring: Some(here.ring),
                     workload: None,
                 }
@@ -183,6 +188,7 @@ impl Hosted {
                 records: false,
                 journals: None,
                 queue_depth: 1,
+                engine: None,
                 ring: None,
                 workload: None,
             },

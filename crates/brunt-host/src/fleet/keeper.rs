@@ -13,8 +13,8 @@ use brunt_core::{Clock, Nanos};
 use brunt_load::collect::WorkerMessage;
 use brunt_load::load::MessageSender;
 use brunt_load::{LoadCommand, LoadError};
-use brunt_protocol::{Assignment, HostReady, REQUESTS_MAX, RoleOrder};
-use brunt_result::choice::{PageCache, RingChoice};
+use brunt_protocol::{Assignment, REQUESTS_MAX, RoleOrder};
+use brunt_result::choice::{EngineChoice, PageCache, RingChoice};
 use brunt_result::hosts::{HostFigures, HostLoss};
 use brunt_result::{Figures, Interval, OpKind, Outcome, Stopped};
 
@@ -103,6 +103,8 @@ pub(super) struct HostEnd {
     pub troubles: Vec<String>,
     /// What it did, and how sure its times are.
     pub figures: HostFigures,
+    /// The engine of its requests.
+    pub engine: Option<EngineChoice>,
     /// How its rings work, if it was asked to measure that.
     pub ring: Option<RingChoice>,
     /// A digest of the trace that it replays.
@@ -672,8 +674,11 @@ impl RunningTask {
     /// Takes what the host says of the run; whether nothing of it is left there.
     fn take(&mut self, news: HostNews, estimate: Option<ClockEstimate>, dates: &Dates) -> bool {
         match (news, estimate) {
-            (HostNews::Ready(HostReady { notes, ring, trace }), _) => {
-                (self.end.notes, self.end.ring, self.end.trace) = (notes, ring, trace);
+            (HostNews::Ready(ready), _) => {
+                let engine = ready.engine;
+                self.end.figures.engine = engine.as_ref().map(|choice| choice.engine);
+                (self.end.engine, self.end.ring) = (engine, ready.ring);
+                (self.end.notes, self.end.trace) = (ready.notes, ready.trace);
                 self.end.ready = true;
                 self.tell_ready();
             }

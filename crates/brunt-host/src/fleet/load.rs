@@ -22,7 +22,7 @@ use brunt_load::load::{
 use brunt_load::replay::ReplayLoad;
 use brunt_load::{Load, LoadCommand, LoadCommandError, LoadError, Workload, WorkloadError};
 use brunt_protocol::{Assignment, JoinedTarget, LoadStep};
-use brunt_result::choice::{PageCache, RingChoice, RingMode};
+use brunt_result::choice::{EngineChoice, EngineSetting, PageCache, RingChoice, RingMode};
 use brunt_result::replay::ReplayFidelity;
 
 use super::hosted::{Hosted, OrderedLoad};
@@ -184,11 +184,7 @@ impl HostLoad {
         {
             return Err(LoadError::Interrupted);
         }
-        // How rings work is measured when it is needed.
-        let order = RunOrder {
-            ring: self.stated_ring(),
-            ..RunOrder::alone(0)
-        };
+        let order = self.unmeasured();
         let digest = match &self.hosted {
             Hosted::Replay(load) => Some(load.trace_digest()?),
             Hosted::Blocks(_) | Hosted::Files(_) => None,
@@ -209,12 +205,39 @@ impl HostLoad {
             .collect())
     }
 
-    /// Interrupts, where the workload leaves it open.
-    fn stated_ring(&self) -> Option<RingMode> {
-        self.workload().map(|workload| match workload.ring {
+    /// A run in which nothing about rings is measured: that is done when it is needed. Where the workload leaves it open
+    /// they work by interrupts, and with the engine that every host has.
+    fn unmeasured(&self) -> RunOrder {
+        let mut order = RunOrder::alone(0);
+        let Some(workload) = self.workload() else {
+            return order;
+        };
+        order.ring = Some(match workload.ring {
             RingMode::Auto => RingMode::Interrupt,
             stated => stated,
-        })
+        });
+        order.engine = match (workload.engine, order.ring) {
+            // The hosts settle it without measuring.
+            (Some(EngineSetting::Auto), Some(RingMode::Interrupt)) => Some(EngineSetting::Threads),
+            (stated, _) => stated,
+        };
+        order
+    }
+
+    /// Has all hosts measure which engine works best there, all at once, as they will run; it is that of the best sum.
+    fn choose_engine(
+        &self,
+        order: &RunOrder,
+        stop: &AtomicBool,
+    ) -> Result<Option<EngineChoice>, LoadError> {
+        let order = RunOrder {
+            ring: self.unmeasured().ring,
+            ..order.clone()
+        };
+        let ends = self.rehearse(&order, LoadStep::Run, OPEN_MAX, stop)?;
+        let choices: Option<Vec<EngineChoice>> =
+            ends.into_iter().map(|(_, end)| end.engine).collect();
+        Ok(choices.map(|choices| calibrate::choose_engine_together(&choices)))
     }
 
     /// Has all hosts measure how rings work best there, all at once, as they will run; the mode is that of the best sum.
@@ -401,7 +424,19 @@ impl Load for HostLoad {
         if stop.load(Ordering::Relaxed) {
             return Err(LoadError::Interrupted);
         }
-        let ring = match self.hosted.ordered(order).ring {
+        let ordered = self.hosted.ordered(order);
+        // A replay's hosts settle it without measuring.
+        let engine = match (&self.hosted, ordered.engine) {
+            (Hosted::Blocks(_), Some(EngineSetting::Auto)) => self.choose_engine(order, stop)?,
+            _ => None,
+        };
+        let order = &RunOrder {
+            engine: engine
+                .as_ref()
+                .map_or(order.engine, |choice| Some(choice.engine.into())),
+            ..order.clone()
+        };
+        let ring = match ordered.ring {
             Some(RingMode::Auto) => Some(self.choose_ring(order, stop)?),
             stated => stated.map(RingChoice::stated),
         };
@@ -424,7 +459,9 @@ impl Load for HostLoad {
         let network = self.fleet.round_trip_max(self.hosts(), self.lane) * NOTICE_ROUND_TRIPS;
         let prepared = PreparedLoad {
             notice: NOTICE + network,
-            ..PreparedLoad::alone(workers, depth, ring)
+            engine,
+            ring,
+            ..PreparedLoad::alone(workers, depth)
         };
         Ok((prepared, Box::new(run)))
     }

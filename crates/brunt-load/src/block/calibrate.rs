@@ -1,8 +1,8 @@
-//! How a ring hands requests over and learns that they are done, and which way is the fastest for a
-//! workload on a device. Experiments say `ring = "auto"` to have it measured.
+//! Measures which engine, and which way of handing its ring requests over, is the fastest for a workload on a device.
+//! Experiments say `engine = "auto"` or `ring = "auto"` to have it measured.
 //!
-//! The rule: the choice is by rate, measured here and now and told with every figure it came from.
-//! Another way than interrupts has to be clearly faster, since it takes a core for itself.
+//! The rule: the choice is by rate, measured here and now and reported with every figure it came from. Another engine
+//! than io_uring, and another mode than interrupts, which takes a core for itself, have to be clearly faster.
 //!
 //! Nothing is written: trials read, whatever the workload does, for there is one way of handing over
 //! for both.
@@ -10,8 +10,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use brunt_core::IoEngine;
 use brunt_result::Outcome;
-use brunt_result::choice::{RingChoice, RingMode, RingTrial};
+use brunt_result::choice::{EngineChoice, EngineTrial, RingChoice, RingMode, RingTrial};
 
 use crate::load::LoadError;
 
@@ -21,41 +22,80 @@ pub const ROUNDS: usize = 3;
 pub(super) const TRIAL: Duration = Duration::from_millis(200);
 /// What comes before it.
 pub(super) const TRIAL_RAMP: Duration = Duration::from_millis(50);
-/// So much faster than interrupts another mode has to be.
+/// So much faster than the usual way another one has to be.
 const MARGIN: f64 = 1.05;
+
+/// The first of these, which is the usual one, unless another is clearly faster; and the rates in words.
+fn fastest<T: Copy>(trials: &[(T, &'static str, Option<f64>)]) -> (Option<T>, String) {
+    let usual = trials.first().and_then(|(_, _, rate)| *rate);
+    let better = trials.iter().filter(|(_, _, rate)| {
+        rate.is_some_and(|rate| usual.is_none_or(|usual| rate > usual * MARGIN))
+    });
+    let rate = |rate: Option<f64>| rate.unwrap_or(0.0);
+    let best = better
+        .max_by(|(_, _, a), (_, _, b)| rate(*a).total_cmp(&rate(*b)))
+        .or(trials.first());
+    let words: Vec<String> = trials
+        .iter()
+        .map(|(_, name, rate)| match rate {
+            Some(rate) => format!("{name} {rate:.0}/s"),
+            None => format!("{name} not here"),
+        })
+        .collect();
+    let why = format!("measured: {}", words.join(", "));
+    (best.map(|(option, ..)| *option), why)
+}
 
 /// From the rates of trials: interrupts unless another mode is clearly faster.
 fn choose(trials: Vec<RingTrial>) -> RingChoice {
-    let rate_of = |mode| {
-        trials
-            .iter()
-            .find(|trial| trial.mode == mode)
-            .and_then(|trial| trial.requests_per_second)
-    };
-    let usual = rate_of(RingMode::Interrupt);
-    let better = |trial: &&RingTrial| {
-        trial
-            .requests_per_second
-            .is_some_and(|rate| usual.is_none_or(|usual| rate > usual * MARGIN))
-    };
-    let rate = |trial: &&RingTrial| trial.requests_per_second.unwrap_or(0.0);
-    let fastest = trials
+    let rates: Vec<_> = trials
         .iter()
-        .filter(better)
-        .max_by(|a, b| rate(a).total_cmp(&rate(b)));
-    let mode = fastest.map_or(RingMode::Interrupt, |trial| trial.mode);
-    let told: Vec<String> = trials
-        .iter()
-        .map(|trial| match trial.requests_per_second {
-            Some(rate) => format!("{} {rate:.0}/s", trial.mode.name()),
-            None => format!("{} not here", trial.mode.name()),
-        })
+        .map(|trial| (trial.mode, trial.mode.name(), trial.requests_per_second))
         .collect();
+    let (mode, why) = fastest(&rates);
     RingChoice {
-        mode,
-        why: format!("measured: {}", told.join(", ")),
+        mode: mode.unwrap_or_default(),
+        why,
         trials,
     }
+}
+
+/// From the rates of trials: io_uring unless threads are clearly faster.
+fn choose_from(trials: Vec<EngineTrial>) -> EngineChoice {
+    let rates: Vec<_> = trials
+        .iter()
+        .map(|trial| (trial.engine, trial.engine.name(), trial.requests_per_second))
+        .collect();
+    let (engine, why) = fastest(&rates);
+    EngineChoice {
+        engine: engine.unwrap_or_default(),
+        why,
+        trials,
+    }
+}
+
+/// From what several machines measured at the same time: the rates of an engine are added. A machine that can have but
+/// one decides for all of them.
+pub fn choose_engine_together(choices: &[EngineChoice]) -> EngineChoice {
+    if let Some(only) = choices.iter().find(|choice| choice.trials.is_empty()) {
+        return only.clone();
+    }
+    let trial = |engine: IoEngine| {
+        let of = |choice: &EngineChoice| {
+            let trial = choice.trials.iter().find(|trial| trial.engine == engine)?;
+            trial.requests_per_second
+        };
+        EngineTrial {
+            engine,
+            requests_per_second: choices.iter().map(of).sum(),
+            error: choices
+                .iter()
+                .flat_map(|choice| &choice.trials)
+                .filter(|trial| trial.engine == engine)
+                .find_map(|trial| trial.error.clone()),
+        }
+    };
+    choose_from(IoEngine::ALL.into_iter().map(trial).collect())
 }
 
 /// From what several machines measured at the same time: the rates of a mode are added, and one that does not work on all of
@@ -86,46 +126,85 @@ pub fn choose_together(choices: &[RingChoice]) -> RingChoice {
 /// Measures every mode with `trial`, a short run of reads, and chooses one.
 ///
 /// # Errors
-/// [`LoadError::Interrupted`] when `stop` was set meanwhile; the workload's or the device's error when not even the
-/// usual mode works.
+/// [`LoadError::Interrupted`] when `stop` was set meanwhile; the workload's or the device's error when no mode works.
 pub(super) fn choose_ring(
     stop: &AtomicBool,
-    mut trial: impl FnMut(RingMode) -> Result<Outcome, LoadError>,
+    trial: impl FnMut(RingMode) -> Result<Outcome, LoadError>,
 ) -> Result<RingChoice, LoadError> {
-    let mut rates: [Vec<f64>; RingMode::ALL.len()] = Default::default();
-    let mut errors: [Option<String>; RingMode::ALL.len()] = Default::default();
+    let tried = measure_each(RingMode::ALL, stop, trial)?;
+    let trial = |(mode, requests_per_second, error)| RingTrial {
+        mode,
+        requests_per_second,
+        error,
+    };
+    Ok(choose(tried.into_iter().map(trial).collect()))
+}
+
+/// Measures every engine with `trial`, a short run of reads, and chooses one.
+///
+/// # Errors
+/// As [`choose_ring`].
+pub(super) fn choose_engine(
+    stop: &AtomicBool,
+    trial: impl FnMut(IoEngine) -> Result<Outcome, LoadError>,
+) -> Result<EngineChoice, LoadError> {
+    let tried = measure_each(IoEngine::ALL, stop, trial)?;
+    let trial = |(engine, requests_per_second, error)| EngineTrial {
+        engine,
+        requests_per_second,
+        error,
+    };
+    Ok(choose_from(tried.into_iter().map(trial).collect()))
+}
+
+/// An option that was tried: its reads per second if it works, its error if not.
+type Tried<T> = (T, Option<f64>, Option<String>);
+
+/// Of each option the median rate of [`ROUNDS`] trials, or why it does not work.
+///
+/// # Errors
+/// [`LoadError::Interrupted`] when `stop` was set meanwhile; the first option's error when none works.
+fn measure_each<T: Copy, const N: usize>(
+    options: [T; N],
+    stop: &AtomicBool,
+    mut trial: impl FnMut(T) -> Result<Outcome, LoadError>,
+) -> Result<Vec<Tried<T>>, LoadError> {
+    let mut rates: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
+    let mut errors: [Option<String>; N] = std::array::from_fn(|_| None);
+    let mut first = None;
     // Interleaved, so that a machine that slows down does so for all of them.
     for _ in 0..ROUNDS {
-        for (place, mode) in RingMode::ALL.into_iter().enumerate() {
+        for (place, option) in options.into_iter().enumerate() {
             if errors[place].is_some() {
                 continue;
             }
-            match trial(mode) {
+            match trial(option) {
                 Ok(outcome) => match outcome.first_error {
                     Some(error) if outcome.figures.counts.errors() > 0 => {
                         errors[place] = Some(error.to_string());
                     }
                     _ => rates[place].push(outcome.requests_per_second),
                 },
-                Err(error) if mode == RingMode::Interrupt => return Err(error),
-                Err(error) => errors[place] = Some(error.to_string()),
+                Err(error) => {
+                    errors[place] = Some(error.to_string());
+                    first.get_or_insert(error);
+                }
             }
             if stop.load(Ordering::Relaxed) {
                 return Err(LoadError::Interrupted);
             }
         }
     }
-    let trials = RingMode::ALL.into_iter().zip(rates.iter_mut()).zip(errors);
-    let trials = trials.map(|((mode, rates), error)| {
+    if let Some(error) = first.filter(|_| errors.iter().all(Option::is_some)) {
+        return Err(error);
+    }
+    let tried = options.into_iter().zip(rates).zip(errors);
+    let tried = tried.map(|((option, mut rates), error)| {
         rates.sort_unstable_by(f64::total_cmp);
         let median = rates.get(rates.len() / 2).copied();
-        RingTrial {
-            mode,
-            requests_per_second: median.filter(|_| error.is_none()),
-            error,
-        }
+        (option, median.filter(|_| error.is_none()), error)
     });
-    Ok(choose(trials.collect()))
+    Ok(tried.collect())
 }
 
 #[cfg(test)]
@@ -134,10 +213,11 @@ mod tests {
     use std::sync::Arc;
 
     use brunt_block::backends::memory::MemoryBackend;
+    use brunt_result::choice::EngineSetting;
 
     use crate::block::BlockLoad;
     use crate::block::workload::{StopCondition, Workload};
-    use crate::decisions::choose_ring;
+    use crate::decisions::settle;
     use crate::load::LoadTarget;
 
     /// Interrupts stay unless another mode is clearly faster, and what does not work is not
@@ -201,8 +281,8 @@ mod tests {
         };
         let memory = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
         let (load, on) = (BlockLoad::new(workload), LoadTarget::of(memory));
-        let choose = |stop: bool| choose_ring(&load, &on, 1, &AtomicBool::new(stop)).unwrap();
-        let choice = choose(false).unwrap();
+        let choose = |stop: bool| settle(&load, &on, 1, &AtomicBool::new(stop)).unwrap();
+        let choice = choose(false).unwrap().ring.unwrap();
         assert_eq!(choice.trials.len(), 3);
         assert!(
             choice.trials[0]
@@ -218,6 +298,58 @@ mod tests {
         }
         assert_ne!(choice.mode, RingMode::Auto);
         assert!(choose(true).is_none());
+    }
+
+    /// What works is measured, and what was chosen is among it.
+    #[test]
+    fn engines_are_measured() {
+        let workload = Workload {
+            read: 0.0,
+            engine: Some(EngineSetting::Auto),
+            stop: StopCondition {
+                requests: Some(1),
+                ..StopCondition::default()
+            },
+            ..Workload::default()
+        };
+        let memory = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
+        let (load, on) = (BlockLoad::new(workload), LoadTarget::of(memory));
+        let settled = settle(&load, &on, 1, &AtomicBool::new(false)).unwrap();
+        let choice = settled.unwrap().engine.unwrap();
+        if brunt_block::ring::engine::io_uring().is_err() {
+            assert_eq!((choice.engine, choice.trials.len()), (IoEngine::Threads, 0));
+            return;
+        }
+        let engines: Vec<IoEngine> = choice.trials.iter().map(|trial| trial.engine).collect();
+        assert_eq!(engines, IoEngine::ALL);
+        assert!(choice.why.starts_with("measured: io_uring "), "{choice:?}");
+        let works = |trial: &EngineTrial| trial.requests_per_second.is_some_and(|rate| rate > 0.0);
+        assert!(choice.trials.iter().all(works), "{choice:?}");
+    }
+
+    #[test]
+    fn several_machines_choose_one_engine() {
+        let measured = |io_uring: Option<f64>, threads: Option<f64>| {
+            let trial = |(engine, requests_per_second)| EngineTrial {
+                engine,
+                requests_per_second,
+                error: None,
+            };
+            let rates = IoEngine::ALL.into_iter().zip([io_uring, threads]);
+            choose_from(rates.map(trial).collect())
+        };
+        let chosen = |machines: &[EngineChoice]| choose_engine_together(machines).engine;
+        let (even, slow) = (
+            measured(Some(100.0), Some(104.0)),
+            measured(Some(20.0), Some(90.0)),
+        );
+        let only = EngineChoice::unmeasured(IoEngine::Threads, "forbidden");
+        assert_eq!(even.engine, IoEngine::IoUring);
+        assert_eq!(chosen(&[even.clone(), slow.clone()]), IoEngine::Threads);
+        assert_eq!(chosen(&[even.clone(), even.clone()]), IoEngine::IoUring);
+        let broken = measured(Some(500.0), None);
+        assert_eq!(chosen(&[slow, broken]), IoEngine::IoUring);
+        assert_eq!(chosen(&[even, only]), IoEngine::Threads);
     }
 
     /// Sums decide, and a mode that one machine lacks is not taken.

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use brunt_block::{Backend, Health, Ring, RingConfig};
-use brunt_core::Nanos;
+use brunt_core::{IoEngine, Nanos};
 use brunt_result::Outcome;
+use brunt_result::choice::EngineSetting;
 
 use super::workload::{Arrival, Workload, ring_config};
 use crate::collect::WorkerMessage;
@@ -49,7 +50,14 @@ pub(crate) fn ring_of(workload: &Workload, base: &RingConfig) -> std::io::Result
     let arena_bytes = (block * depth as usize).min(ARENA_BYTES_MAX);
     let entries = depth.next_power_of_two().max(8);
     let config = ring_config(workload.ring, base.clone());
+    let stated = match workload.engine {
+        Some(EngineSetting::IoUring) => Some(IoEngine::IoUring),
+        Some(EngineSetting::Threads) => Some(IoEngine::Threads),
+        // Settled before a run.
+        Some(EngineSetting::Auto) | None => None,
+    };
     Ring::new(RingConfig {
+        engine: stated.or(config.engine),
         arena_bytes,
         entries,
         ..config

@@ -89,6 +89,9 @@ impl Workload {
                 words.push(format!("after a ramp-up of {}", both.join(" and ")));
             }
         }
+        if let Some(engine) = self.engine {
+            words.push(format!("engine {}", engine.name()));
+        }
         if !self.hosts.is_empty() {
             words.push(format!("on {}", self.hosts.join(" + ")));
         }

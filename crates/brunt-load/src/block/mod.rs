@@ -14,6 +14,7 @@ pub mod calibrate;
 pub(crate) mod crew;
 pub mod data;
 mod describe;
+pub mod engine;
 pub mod generator;
 pub mod journals;
 mod passes;
@@ -37,17 +38,18 @@ use std::time::Duration;
 use brunt_block::{Backend, Health, RingConfig};
 use brunt_core::{Nanos, Span};
 use brunt_result::Outcome;
-use brunt_result::choice::{RingChoice, RingMode};
+use brunt_result::choice::{EngineChoice, EngineSetting, RingChoice, RingMode};
 
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::Commands;
 use crate::decisions;
 use crate::load::{
-    DepthGoal, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, Promise,
-    RateGoal, RunOrder, RunPart, RunningLoad, Trial, WorkloadError,
+    DepthGoal, EngineNeed, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace,
+    PreparedLoad, Promise, RateGoal, RunOrder, RunPart, RunningLoad, Trial, WorkloadError,
 };
 use crate::record::NoRecorder;
 use crew::{WorkerJob, Workers, open_device, ring_of};
+use engine::Foreseen;
 pub use session::Session;
 use shelf::RunMark;
 use synthetic::WorkerId;
@@ -78,6 +80,9 @@ impl BlockLoad {
     /// The workload of one run: what the order says is in it.
     pub fn ordered(&self, order: &RunOrder) -> Workload {
         let mut workload = self.workload.clone();
+        // What the ring's maker says counts for a workload that says nothing.
+        let base = self.ring.engine.map(EngineSetting::from);
+        workload.engine = order.engine.or(workload.engine).or(base);
         workload.ring = order.ring.unwrap_or(workload.ring);
         workload.queue_depth = order.depth.unwrap_or(workload.queue_depth);
         if let Some(rate) = order.rate {
@@ -109,28 +114,56 @@ impl BlockLoad {
 }
 
 impl BlockLoad {
-    /// Measures which way of handing requests over is the fastest, with reads of this load's blocks at its depth.
-    fn choose_ring(
+    /// Measures which engine is the fastest.
+    fn choose_engine(
         &self,
         on: &LoadTarget,
         seed: u64,
         stop: &AtomicBool,
+    ) -> Result<EngineChoice, LoadError> {
+        calibrate::choose_engine(stop, |engine| {
+            // The ring's mode is looked for afterwards, with the engine that it is of.
+            self.trial(Some(engine.into()), RingMode::Interrupt, on, seed, stop)
+        })
+    }
+
+    /// Measures which way of handing requests over is the fastest with this engine.
+    fn choose_ring(
+        &self,
+        engine: &EngineChoice,
+        on: &LoadTarget,
+        seed: u64,
+        stop: &AtomicBool,
     ) -> Result<RingChoice, LoadError> {
+        calibrate::choose_ring(stop, |mode| {
+            self.trial(Some(engine.engine.into()), mode, on, seed, stop)
+        })
+    }
+
+    /// A short run with reads of this load's blocks at its depth.
+    fn trial(
+        &self,
+        engine: Option<EngineSetting>,
+        ring: RingMode,
+        on: &LoadTarget,
+        seed: u64,
+        stop: &AtomicBool,
+    ) -> Result<Outcome, LoadError> {
         let trial = Trial {
             time: calibrate::TRIAL,
             ramp_up: calibrate::TRIAL_RAMP,
         };
         let order = RunOrder {
+            engine,
+            ring: Some(ring),
             trial: Some(trial),
             ..RunOrder::alone(seed)
         };
-        calibrate::choose_ring(stop, |mode| {
-            let mut load = self.clone();
-            let workload = &mut load.workload;
-            (workload.ring, workload.arrival, workload.ramp_up) = (mode, Arrival::Closed {}, None);
-            workload.only_reads();
-            Ok(decisions::run(&load, on, &order, stop, &mut NoRecorder)?.outcome)
-        })
+        let mut load = self.clone();
+        let workload = &mut load.workload;
+        (workload.arrival, workload.ramp_up) = (Arrival::Closed {}, None);
+        workload.only_reads();
+        Ok(decisions::run(&load, on, &order, stop, &mut NoRecorder)?.outcome)
     }
 }
 
@@ -185,6 +218,7 @@ impl Load for BlockLoad {
             time_min,
             open_ended: !bounded,
             writes: workload.changes_data(),
+            engine: EngineNeed::of(workload.engine),
             ring: workload.ring,
         }
     }
@@ -194,6 +228,7 @@ impl Load for BlockLoad {
     }
 
     fn open(&self, on: &LoadTarget, _stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
+        engine::foresee(self.workload.engine, self.workload.ring)?;
         Ok(device(on)?.info().notes.clone())
     }
 
@@ -222,12 +257,20 @@ impl Load for BlockLoad {
         // Bytes and requests are those of all workers.
         let devices = part.workers_of_all / part.workers_on_device.max(1);
         workload.settle_passes(region_bytes.saturating_mul(u64::from(devices)));
+        let engine = match engine::foresee(workload.engine, workload.ring)? {
+            Foreseen::Settled(choice) => choice,
+            Foreseen::Measured => self.choose_engine(on, order.seed, stop)?,
+        };
         let ring = match workload.ring {
-            RingMode::Auto => self.choose_ring(on, order.seed, stop)?,
+            RingMode::Auto => self.choose_ring(&engine, on, order.seed, stop)?,
             stated => RingChoice::stated(stated),
         };
-        workload.ring = ring.mode;
-        let prepared = PreparedLoad::alone(workload.workers, workload.queue_depth, Some(ring));
+        (workload.engine, workload.ring) = (Some(engine.engine.into()), ring.mode);
+        let prepared = PreparedLoad {
+            engine: Some(engine),
+            ring: Some(ring),
+            ..PreparedLoad::alone(workload.workers, workload.queue_depth)
+        };
         let job = Job {
             workload,
             backend: Arc::clone(backend),

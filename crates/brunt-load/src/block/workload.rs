@@ -10,7 +10,7 @@ use std::time::Duration;
 use brunt_block::{DeviceInfo, RingConfig};
 use brunt_core::{Size, Span};
 use brunt_result::OpKind;
-use brunt_result::choice::RingMode;
+use brunt_result::choice::{EngineSetting, RingMode};
 use brunt_trace::TraceReading;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -88,6 +88,10 @@ pub struct Workload {
     /// lab's worker.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
+    /// Which system calls requests are made with; `auto` measures which engine is faster. Default: what `--engine` or
+    /// BRUNT_ENGINE names on the host that makes the requests, otherwise `io_uring` where the kernel allows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<EngineSetting>,
     /// How requests are submitted to the kernel and completions detected; `auto` measures which mode is fastest.
     #[serde(skip_serializing_if = "is_default")]
     pub ring: RingMode,
@@ -193,6 +197,7 @@ impl Default for Workload {
             reap_batch: 1,
             workers: 1,
             hosts: Vec::new(),
+            engine: None,
             ring: RingMode::default(),
             arrival: Arrival::Closed {},
             burst: None,

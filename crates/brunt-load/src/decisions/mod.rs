@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use brunt_core::Nanos;
-use brunt_result::choice::{DepthChoice, RingChoice, RingMode};
+use brunt_result::choice::{DepthChoice, EngineChoice, EngineSetting, RingChoice, RingMode};
 use brunt_result::{Interval, Outcome, RequestStatus};
 
 use crate::collect::{Collected, Collector, WorkersHandle};
 use crate::commands::LoadCommand;
 use crate::load::{
-    DepthGoal, Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad,
-    Promise, RateGoal, RateTrial, RunOrder, RunningLoad, Trial, WorkloadError,
+    DepthGoal, EngineNeed, Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace,
+    PreparedLoad, Promise, RateGoal, RateTrial, RunOrder, RunningLoad, Trial, WorkloadError,
 };
 use crate::record::{NoRecorder, Recorder};
 use depth::RunningDepthSearch;
@@ -68,6 +68,8 @@ pub struct Measured {
     pub trial: u32,
     /// The depth that was found, or was known.
     pub depth: Option<DepthChoice>,
+    /// What was made ready for it; nothing of a run that was interrupted before it began.
+    pub prepared: Option<PreparedLoad>,
 }
 
 /// A trial of a rate search.
@@ -166,8 +168,9 @@ pub fn measure(
                 outcome,
                 jobs,
                 finished,
-                ..
+                prepared,
             }) => Ok(Measured {
+                prepared: Some(prepared),
                 outcome,
                 jobs,
                 finished,
@@ -190,6 +193,7 @@ pub fn measure(
         Some(RateTried { ran, .. }) => {
             let (outcome, finished) = (ran.outcome, ran.finished);
             Measured {
+                prepared: Some(ran.prepared),
                 outcome,
                 jobs: Vec::new(),
                 finished,
@@ -213,39 +217,47 @@ impl Measured {
             rate_found: None,
             trial: 0,
             depth,
+            prepared: None,
         }
     }
 }
 
-/// How the rings of a load's runs should work: as it says, or measured here and now. `None` when `stop` was set
-/// meanwhile.
+/// What the rings of a load's runs are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settled {
+    /// Their engine; `None` where the load leaves it to the hosts that it runs on, or has no rings.
+    pub engine: Option<EngineChoice>,
+    /// How they work; `None` of a load without rings.
+    pub ring: Option<RingChoice>,
+}
+
+/// The engine and the mode of a load's rings: as it says, or measured here and now. `None` when `stop` was set meanwhile.
 ///
 /// # Errors
-/// Not even the usual mode works.
-pub fn choose_ring(
+/// No engine works, or not even the usual mode.
+pub fn settle(
     load: &dyn Load,
     on: &LoadTarget,
     seed: u64,
     stop: &AtomicBool,
-) -> Result<Option<RingChoice>, LoadError> {
-    let stated = load.info().ring;
-    if stated != RingMode::Auto {
-        return Ok(Some(RingChoice::stated(stated)));
-    }
+) -> Result<Option<Settled>, LoadError> {
     // Its workers are gone again as soon as they are ready: only the choice is wanted.
     let (messages, inbox) = MessageSender::new();
     match load.prepare(on, &RunOrder::alone(seed), messages, stop) {
-        Ok((prepared, running)) => {
+        Ok((PreparedLoad { engine, ring, .. }, running)) => {
             // More workers than the inbox has room for would wait for it for ever.
             drop(inbox);
             drop(running);
-            Ok(Some(prepared.ring.unwrap_or_else(|| {
-                RingChoice::stated(RingMode::Interrupt)
-            })))
+            Ok(Some(Settled { engine, ring }))
         }
         Err(LoadError::Interrupted) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether something about a load's rings is measured before its first run.
+pub fn is_measured(info: &LoadInfo) -> bool {
+    info.engine == EngineNeed::Stated(EngineSetting::Auto) || info.ring == RingMode::Auto
 }
 
 /// Finds the queue depth; `None` when `stop` was set meanwhile. Requests are those of the load, writes too.

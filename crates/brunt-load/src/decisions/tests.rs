@@ -87,14 +87,14 @@ fn a_ring_is_chosen_for_many_workers() {
         ..Workload::default()
     };
     let stop = AtomicBool::new(false);
-    let choice = choose_ring(
+    let settled = settle(
         &BlockLoad::new(many),
         &on("null:1MiB?delay=const:50ms,servers=96"),
         1,
         &stop,
     )
     .unwrap();
-    assert_ne!(choice.unwrap().mode, RingMode::Auto);
+    assert_ne!(settled.unwrap().ring.unwrap().mode, RingMode::Auto);
 }
 
 #[test]

@@ -201,7 +201,7 @@ impl Load for FileLoad {
             commands,
             thread: Some(thread),
         };
-        Ok((PreparedLoad::alone(1, 1, None), Box::new(running)))
+        Ok((PreparedLoad::alone(1, 1), Box::new(running)))
     }
 
     fn close(&self) -> Result<(), LoadError> {

@@ -35,12 +35,13 @@ use std::time::Duration;
 use brunt_block::{Backend, DeviceInfo, Health, RingConfig};
 use brunt_core::units::{counted, format_grouped};
 use brunt_core::{Nanos, Size};
-use brunt_result::choice::{RingChoice, RingMode};
+use brunt_result::choice::{EngineChoice, RingChoice, RingMode};
 use brunt_result::replay::{ReplayFidelity, ReplayVerdict};
 use brunt_result::{OpKind, Outcome};
 
 use crate::block::blocks::Blocks;
 use crate::block::crew::{WorkerJob, Workers, open_device, ring_of};
+use crate::block::engine;
 use crate::block::generator::Area;
 use crate::block::shelf::RunMark;
 use crate::block::synthetic::WorkerId;
@@ -49,8 +50,8 @@ use crate::block::workload::{BlockSize, StopCondition, Workload};
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::{Commands, LoadCommand, LoadCommandError};
 use crate::load::{
-    Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad, RunOrder,
-    RunPart, RunningLoad, WorkloadError,
+    EngineNeed, Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad,
+    RunOrder, RunPart, RunningLoad, WorkloadError,
 };
 use feeder::{Feed, FeederPlan};
 use fidelity::ReplayPlan;
@@ -228,6 +229,28 @@ impl ReplayLoad {
         self.survey.get()?.as_ref().ok()
     }
 
+    /// The engine of its rings, and how they work: what trials with other requests would say is not asked for.
+    fn rings(&self, order: &RunOrder) -> Result<(EngineChoice, RingMode), WorkloadError> {
+        let ring = match order.ring.unwrap_or(self.workload.ring) {
+            RingMode::Auto => RingMode::Interrupt,
+            stated => stated,
+        };
+        let setting = order.engine.or(self.workload.engine);
+        Ok((engine::settle(setting, ring)?, ring))
+    }
+
+    /// The settings with what verification needs.
+    fn settings_for(&self, workload: &Workload) -> ReplaySettings {
+        let mut settings = self.settings.clone();
+        if workload.verify.is_some() {
+            // What a block has to hold is known only if requests on it do not overtake each other.
+            settings.conflicts = Conflicts::HoldBack;
+            // Blocks carry what is verified in place of the trace's contents.
+            settings.contents = ReplayContents::Data;
+        }
+        settings
+    }
+
     /// How the requests of this trace are sent to this device.
     fn engine(&self, survey: &Survey, info: &DeviceInfo, order: &RunOrder) -> Workload {
         let mut workload = self.workload.clone();
@@ -256,11 +279,6 @@ impl ReplayLoad {
             .queue_depth
             .min(u32::try_from(all).unwrap_or(u32::MAX).max(1));
         workload.reap_batch = workload.reap_batch.min(workload.queue_depth);
-        workload.ring = match order.ring.unwrap_or(workload.ring) {
-            // What a trial with other requests would say is not asked for.
-            RingMode::Auto => RingMode::Interrupt,
-            stated => stated,
-        };
         workload.keep_journals_apart(order.order);
         if let Some(trial) = order.trial {
             workload.stop = StopCondition {
@@ -349,6 +367,7 @@ impl Load for ReplayLoad {
             ramp_up,
             interval,
             stop,
+            engine,
             ring,
             ..
         } = &self.workload;
@@ -374,6 +393,7 @@ impl Load for ReplayLoad {
             steady: stop.steady.map(|steady| steady.goal()),
             // Before the trace was read, it is taken to write.
             writes: known.is_none_or(|survey| survey.changes_data()),
+            engine: EngineNeed::of(*engine),
             ring: match ring {
                 RingMode::Auto => RingMode::Interrupt,
                 stated => *stated,
@@ -422,6 +442,7 @@ impl Load for ReplayLoad {
         let info = device(on)?.info();
         self.check_trace(info, &on.parts)?;
         let survey = self.survey()?;
+        self.rings(&RunOrder::alone(0))?;
         let engine = self.engine(&survey, info, &RunOrder::alone(0));
         Ok(self.notes(&survey, &engine, info))
     }
@@ -437,14 +458,10 @@ impl Load for ReplayLoad {
         let info = backend.info();
         self.check_trace(info, &on.parts)?;
         let survey = self.survey()?;
-        let workload = self.engine(&survey, info, order);
-        let mut settings = self.settings.clone();
-        if workload.verify.is_some() {
-            // What a block has to hold is known only if requests on it do not overtake each other.
-            settings.conflicts = Conflicts::HoldBack;
-            // Blocks carry what is verified in place of the trace's contents.
-            settings.contents = ReplayContents::Data;
-        }
+        let mut workload = self.engine(&survey, info, order);
+        let (choice, ring) = self.rings(order)?;
+        (workload.engine, workload.ring) = (Some(choice.engine.into()), ring);
+        let settings = self.settings_for(&workload);
         let part = order
             .part
             .unwrap_or_else(|| RunPart::whole(workload.workers));
@@ -466,8 +483,11 @@ impl Load for ReplayLoad {
         let meter = Meter::new(settings.timing, has_responses, begins, survey.told.len());
         let stream = Stream::new(feed, &settings, has_responses, in_flight, meter);
         let turns = Turns::new(stream, workload.workers, workload.queue_depth);
-        let ring = RingChoice::stated(workload.ring);
-        let prepared = PreparedLoad::alone(workload.workers, workload.queue_depth, Some(ring));
+        let prepared = PreparedLoad {
+            engine: Some(choice),
+            ring: Some(RingChoice::stated(ring)),
+            ..PreparedLoad::alone(workload.workers, workload.queue_depth)
+        };
         let (seed, run, spin) = (order.seed, order.mark(), settings.spin.as_nanos() as u64);
         let commands = Commands::new();
         let job = ReplayJob {

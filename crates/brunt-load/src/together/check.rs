@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use brunt_core::Span;
-use brunt_result::choice::RingMode;
+use brunt_result::choice::{EngineSetting, RingMode};
 
 use super::{JOBS_MAX, TogetherJob};
 use crate::block::workload::WORKERS_MAX;
-use crate::load::{LoadInfo, Pace, WorkloadError, wrong};
+use crate::load::{EngineNeed, LoadInfo, Pace, WorkloadError, wrong};
 
 /// Holds jobs against each other.
 ///
@@ -79,6 +79,14 @@ fn by_itself(job: &TogetherJob) -> Result<(), WorkloadError> {
         } => {
             format!(
                 "{name} ends when it is steady, which the others would disturb: write stop = {{ time = \"30s\" }}"
+            )
+        }
+        LoadInfo {
+            engine: EngineNeed::Stated(EngineSetting::Auto),
+            ..
+        } => {
+            format!(
+                "{name} has engine = \"auto\", which is measured while nothing else runs: choose io_uring or threads"
             )
         }
         LoadInfo {

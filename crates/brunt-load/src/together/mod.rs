@@ -164,7 +164,7 @@ impl TogetherLoad {
         stop: &AtomicBool,
         running: &mut Vec<StartedJob>,
     ) -> Result<PreparedLoad, LoadError> {
-        let mut all = PreparedLoad::alone(0, 1, None);
+        let mut all = PreparedLoad::alone(0, 1);
         for (index, job) in self.jobs.iter().enumerate() {
             let first_interval = job.intervals_after(self.measured_from());
             let inbox = inbox.of_job(all.workers, first_interval);
@@ -182,6 +182,7 @@ impl TogetherLoad {
             let (workers, ends_run) = (prepared.workers, job.ends_run);
             all.jobs.push(PreparedJob {
                 workers,
+                engine: prepared.engine,
                 first_interval,
                 ends_run,
             });

@@ -1,5 +1,7 @@
 //! How it was measured, where, and how to measure it again.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use brunt_result::statistics::{ALPHA, RUNS_MIN};
 use brunt_result::summary::Summary;
 
@@ -21,6 +23,12 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
         section
             .blocks
             .push(Block::Facts(details.environment.clone()));
+    }
+    let engines = engines(summary);
+    if !engines.is_empty() {
+        let what = "Engines that made the requests, and why".to_string();
+        section.blocks.push(Block::Heading(what));
+        section.blocks.push(Block::Facts(engines));
     }
     let experiment = &summary.experiment;
     let reported = experiment
@@ -46,6 +54,33 @@ pub(super) fn section(summary: &Summary, details: &Details) -> Section {
         "A p99 with an interval is the mean of the runs' p99 values, on this page, in the terminal and in comparisons. Other percentiles of a point are computed from the requests of all its runs (merged histograms, three significant figures). Open-loop latencies count from when a request was due, so a stalled target cannot hide its stall. A closed loop waits for the target, so its latencies say less about a busy system.",
     );
     section
+}
+
+/// Each engine and its reason, with its points; of points whose hosts had different ones, each host's.
+fn engines(summary: &Summary) -> Vec<(String, String)> {
+    let mut engines: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for point in &summary.points {
+        let hosts = point.runs.iter().flat_map(|run| &run.hosts);
+        let hosts: BTreeSet<String> = hosts
+            .filter_map(|host| Some(format!("{} on {}", host.engine?, host.name)))
+            .collect();
+        let engine = match &point.engine {
+            Some(choice) => format!("{} ({})", choice.engine, choice.why),
+            None if hosts.is_empty() => continue,
+            None => Vec::from_iter(hosts).join(", "),
+        };
+        engines.entry(engine).or_default().push(&point.label);
+    }
+    engines
+        .into_iter()
+        .map(|(engine, points)| {
+            let points = match points.len() == summary.points.len() {
+                true => "all points".to_string(),
+                false => points.join(" · "),
+            };
+            (engine, points)
+        })
+        .collect()
 }
 
 pub(super) fn reproduce(summary: &Summary) -> Section {

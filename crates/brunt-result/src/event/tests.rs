@@ -1,10 +1,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use brunt_core::IoEngine;
 use brunt_core::random::Random;
 
 use super::*;
-use crate::choice::{DepthChoice, DepthTrial, PageCache, RingChoice, RingMode, RingTrial};
+use crate::choice::{
+    DepthChoice, DepthTrial, EngineChoice, EngineTrial, PageCache, RingChoice, RingMode, RingTrial,
+};
 use crate::degradation::{IntervalFigures, PhaseKind, over_runs, phases_over_runs};
 use crate::experiment::{
     ArrivalKind, CongestionSummary, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary,
@@ -265,6 +268,7 @@ impl Make {
             self.count(),
             self.maybe(Make::float),
         );
+        run.engine = self.maybe(|make| make.one_of(&IoEngine::ALL));
         run.page_cache = self.maybe(|make| PageCache {
             read_share: make.maybe(Make::float),
             flush_s: make.float(),
@@ -335,6 +339,15 @@ impl Make {
             part_of: self.maybe(Make::text),
             axes: BTreeMap::from([(self.text(), self.text())]),
             notes: self.list(Make::text),
+            engine: self.maybe(|make| EngineChoice {
+                engine: make.one_of(&IoEngine::ALL),
+                why: make.text(),
+                trials: make.list(|make| EngineTrial {
+                    engine: make.one_of(&IoEngine::ALL),
+                    requests_per_second: make.maybe(Make::float),
+                    error: make.maybe(Make::text),
+                }),
+            }),
             ring: RingChoice {
                 mode: RingMode::Poll,
                 why: self.text(),

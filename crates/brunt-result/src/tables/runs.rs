@@ -3,6 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use crate::Figures;
+use brunt_core::IoEngine;
 use brunt_lake::{Batch, Column, Table, columns};
 
 use super::figures::{COST, DONE, LOST, TIMES, all_done, cost, lost, times};
@@ -14,7 +15,7 @@ use crate::summary::RunSummary;
 pub const TABLE: Table = Table {
     name: "runs",
     doc: "One row for each run that ended, complete or not. Confidence intervals are computed over runs.",
-    columns: &columns::<61>(&[
+    columns: &columns::<62>(&[
         &[
             Column::int("run", "Position among all runs of the experiment, from 0; identifies the run in all tables."),
             Column::int("point", "The point it is a run of."),
@@ -52,6 +53,7 @@ pub const TABLE: Table = Table {
             Column::float("others_cpus", "Processors' worth of time that other programs used meanwhile.").nullable(),
             Column::float("throttled_share", "Share of the time that the control group stood still because its CPU quota was used up.").nullable(),
             Column::float("stalled_ns", "Time by which wake-ups of 250 ms and more were late: Brunt itself did not run.").nullable(),
+            Column::text("engine", "Engine that made its requests, `io_uring` or `threads`; null if its load needs none, if hosts had different ones, and in results of before it was recorded.").nullable(),
         ],
     ]),
 };
@@ -106,5 +108,6 @@ pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary, figures: &Figu
         .float_or_null(noise.and_then(|noise| noise.others_cpus))
         .float_or_null(noise.and_then(|noise| noise.throttled_share))
         .float_or_null(noise.and_then(|noise| noise.stalled_s).map(|s| s * 1e9))
+        .text_or_null(run.engine.map(IoEngine::name))
         .end();
 }

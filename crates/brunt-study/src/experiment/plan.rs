@@ -246,6 +246,9 @@ impl Serialize for Point {
         map.serialize_entry("axes", &self.axes)?;
         map.serialize_entry("kind", self.load.kind())?;
         map.serialize_entry("description", &self.load.describe())?;
+        if let Some(engine) = self.engine() {
+            map.serialize_entry("engine", &engine)?;
+        }
         if !self.hosts().is_empty() {
             map.serialize_entry("hosts", self.hosts())?;
         }
@@ -315,6 +318,15 @@ pub struct PlanError {
     source: WorkloadError,
 }
 
+impl PlanError {
+    pub(crate) fn new(label: &str, source: WorkloadError) -> PlanError {
+        PlanError {
+            label: label.to_string(),
+            source,
+        }
+    }
+}
+
 impl Plan {
     /// Leaves in [`Plan::written`] only targets that something is written to: traces that are replayed are read for that.
     /// Before, all targets of a replay are in it.
@@ -326,10 +338,7 @@ impl Plan {
         for (name, ..) in &self.written {
             let mut changes = false;
             for point in self.alone().filter(|point| point.is_on(name)) {
-                let failed = |source| PlanError {
-                    label: point.label.clone(),
-                    source,
-                };
+                let failed = |source| PlanError::new(&point.label, source);
                 changes |= point.load.changes_target(name).map_err(failed)?;
             }
             found.insert(name.clone(), changes);

@@ -3,6 +3,7 @@
 //!
 //! The rule: whatever stops it, finished runs stay on record, and the record is marked incomplete.
 
+mod engine;
 mod hosts;
 mod indexes;
 mod jobs;
@@ -20,10 +21,10 @@ use brunt_block::Backend;
 use brunt_block::backends::join::JoinedBackend;
 use brunt_core::{Clock, Histogram, Nanos};
 use brunt_lab::link::Settings as LinkSettings;
-use brunt_load::decisions;
+use brunt_load::decisions::{self, Settled};
 use brunt_load::load::{Finished, LoadTarget, RunOrder};
 use brunt_load::{LoadError, Recorder};
-use brunt_result::choice::{RingChoice, RingMode};
+use brunt_result::choice::RingChoice;
 use brunt_result::correlated::CorrelatedFigure;
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
@@ -392,7 +393,7 @@ impl<'a> Study<'a> {
             return Ok(false);
         }
         let chosen = !stop.load(Ordering::Relaxed)
-            && self.ring_is_chosen(index, stop).map_err(|source| {
+            && self.is_settled(index, stop).map_err(|source| {
                 let label = self.plan.points[index].label.clone();
                 StudyError::Run {
                     label,
@@ -473,19 +474,25 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// Measures how the rings of a point should work, if its load leaves that open and it was not
-    /// done yet. `false` when `stop` was set meanwhile.
-    fn ring_is_chosen(&mut self, index: usize, stop: &AtomicBool) -> Result<bool, LoadError> {
-        if self.summary.points[index].ring.mode != RingMode::Auto {
+    /// Measures which engine a point should have and how its rings should work, if its load leaves that open and it was
+    /// not done yet. `false` when `stop` was set meanwhile.
+    fn is_settled(&mut self, index: usize, stop: &AtomicBool) -> Result<bool, LoadError> {
+        let point = &self.plan.points[index];
+        let is_first = self.summary.points[index].runs.is_empty();
+        if !is_first || !decisions::is_measured(&point.load.info()) {
             return Ok(true);
         }
-        let (load, on) = (&self.plan.points[index].load, self.place(index)?);
-        let choice = decisions::choose_ring(&**load, &on, self.seed, stop)?;
-        let chosen = choice.is_some();
-        if let Some(choice) = choice {
-            self.summary.points[index].ring = choice;
+        let on = self.place(index)?;
+        let Some(Settled { engine, ring }) = decisions::settle(&*point.load, &on, self.seed, stop)?
+        else {
+            return Ok(false);
+        };
+        let summary = &mut self.summary.points[index];
+        summary.engine = engine;
+        if let Some(ring) = ring {
+            summary.ring = ring;
         }
-        Ok(chosen)
+        Ok(true)
     }
 
     /// One run with its hooks, which are ended when this returns.
@@ -553,6 +560,7 @@ impl<'a> Study<'a> {
         let (load, on) = (&self.plan.points[index].load, self.place(index)?);
         let point = &mut self.summary.points[index];
         let order = RunOrder {
+            engine: point.engine.as_ref().map(|choice| choice.engine.into()),
             ring: Some(point.ring.mode),
             ..jobs::order_of(info)
         };
@@ -593,6 +601,9 @@ impl<'a> Study<'a> {
         hosts::add(&mut run, &mut outcome, hosts);
         let mut outcomes = measured.jobs;
         let mut of_jobs = jobs::summaries(info, &mut outcomes, finished);
+        let points = index..self.plan.jobs_of(index).end;
+        let points = &mut self.summary.points[points];
+        engine::record(measured.prepared.as_ref(), &mut run, &mut of_jobs, points);
         for run in of_jobs.iter_mut().chain([&mut run]) {
             run.doubts.extend(untrue(run));
         }

@@ -162,6 +162,7 @@ fn notes_of(point: &PointSummary) -> Vec<String> {
         .or_else(|| too_noisy(point))
         .into_iter()
         .collect();
+    notes.extend(super::engine::note(point));
     if !point.ring.trials.is_empty() || point.ring.mode != RingMode::default() {
         notes.push(format!(
             "ring: {}, {}",
@@ -684,6 +685,7 @@ pub fn describe(experiment: &Experiment, plan: &Plan) -> Vec<String> {
             point.load.describe()
         ));
     }
+    lines.extend(super::engine::planned(plan));
     for fault in &experiment.fault {
         let time = |time: Option<brunt_core::Span>| time.map(|time| time.to_string());
         let when = match (time(fault.common.at), time(fault.common.lasts)) {

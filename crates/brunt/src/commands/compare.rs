@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use brunt_result::compare::{FailIf, Line, Margin, compare_summaries};
+use brunt_result::engines::engine_differences;
 use brunt_result::failures;
 use brunt_result::statistics::{EffectScale, RUNS_MIN, Verdict};
 use brunt_result::summary::Summary;
@@ -65,6 +66,7 @@ impl Subcommand for Compare {
             }
             failures
         });
+        let engines = engine_differences(&a, &b);
         let margin = self.margin.unwrap_or_default().0;
         let (lines, alone) = compare_summaries(&a, &b, margin);
         if lines.is_empty() {
@@ -114,6 +116,9 @@ impl Subcommand for Compare {
         for label in &alone {
             output.note(format_args!("only one result has {label}"));
         }
+        for difference in &engines {
+            output.note(difference);
+        }
         for note in advice(&lines) {
             output.note(note);
         }
@@ -123,7 +128,8 @@ impl Subcommand for Compare {
             .map(|line| format!("{} {}", line.label, line.metric))
             .collect();
         output.object(
-            &json!({ "margin": margin, "lines": lines, "only_one_has": alone, "failed": failed, "failures": wrong }),
+            &json!({ "margin": margin, "lines": lines, "only_one_has": alone, "failed": failed, "failures": wrong,
+                "engines_differ": engines }),
         );
         match failed.as_slice() {
             [] => Ok(()),

@@ -1,9 +1,14 @@
 //! `--engine`: which system calls a command's requests are made with.
 
+use std::collections::BTreeMap;
+
 use brunt_block::ring::engine::{self, IoEngineError};
 use brunt_core::IoEngine;
+use brunt_load::Workload;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
+
+use crate::cli::Failure;
 
 /// The flag, for every command that makes or serves requests.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -29,5 +34,25 @@ impl EngineFlag {
             Some(engine) => engine::state_engine(engine),
             None => engine::stated_engine().map(drop),
         }
+    }
+
+    /// The same, unless a workload's own key says something else.
+    ///
+    /// # Errors
+    /// As [`EngineFlag::state`]; a workload names another engine, or leaves it to be measured.
+    pub fn state_for(self, workloads: &BTreeMap<String, Workload>) -> Result<(), Failure> {
+        self.state()?;
+        let Some(stated) = self.engine else {
+            return Ok(());
+        };
+        for (name, workload) in workloads {
+            if let Some(setting) = workload.engine.filter(|setting| *setting != stated.into()) {
+                let (said, wanted) = (setting.name(), stated.name());
+                let what = format!("--engine {wanted}: workload {name} says engine = \"{said}\"");
+                let advice = format!("replace the key with --set workloads.{name}.engine={wanted}");
+                return Err(Failure::usage(what).advise(advice));
+            }
+        }
+        Ok(())
     }
 }

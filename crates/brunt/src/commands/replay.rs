@@ -230,7 +230,7 @@ impl Subcommand for Replay {
             ending.trouble = not_a_replay(&fidelity);
             Ok((run, fidelity))
         })?;
-        print(&load.describe(), &target, &run, &fidelity, output);
+        print(&described(&load, &run), &target, &run, &fidelity, output);
         let document = json!({
             "description": load.describe(),
             "target": target,
@@ -290,7 +290,8 @@ fn replay(
     let ran =
         decisions::run(load, &on, &order, output.interrupt_flag(), recorder).map_err(failure)?;
     let fidelity = ran.finished.replay.expect("a replay says how true it was");
-    let run = RunSummary::of(&ran.outcome, 0, 0, seed, None);
+    let mut run = RunSummary::of(&ran.outcome, 0, 0, seed, None);
+    run.engine = ran.prepared.engine.map(|choice| choice.engine);
     watched.end(&run, &ran.outcome.figures);
     Ok((run, fidelity))
 }
@@ -436,6 +437,12 @@ fn failure(error: LoadError) -> Failure {
         LoadError::Workload(error) => wrong(error),
         _ => Failure::failed(&error),
     }
+}
+
+/// What was replayed, and with which engine.
+fn described(load: &ReplayLoad, run: &RunSummary) -> String {
+    let engine = run.engine.map(|engine| format!(", engine {engine}"));
+    load.describe() + &engine.unwrap_or_default()
 }
 
 fn print(what: &str, target: &str, run: &RunSummary, fidelity: &ReplayFidelity, output: &Output) {

@@ -218,7 +218,7 @@ impl HowToRun {
         notes: Vec<String>,
         output: &Output,
     ) -> Done {
-        self.engine.state()?;
+        self.engine.state_for(&experiment.workloads)?;
         let mut plan = experiment.plan();
         if let Some(how) = self.check {
             let folder = self.out.clone();

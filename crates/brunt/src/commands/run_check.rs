@@ -60,6 +60,7 @@ pub(super) fn check(
             let hosts = experiment.hosts().map_err(Failure::usage)?;
             let (lab, _, scratch) = run::enter(experiment, &hosts, WatchedAt::default())?;
             plan.find_written().map_err(Failure::usage)?;
+            plan.check_engines().map_err(Failure::usage)?;
             run::reach(plan, &experiment.reached_hosts(), lab.as_ref(), output)?;
             let _bridges = run::bridges(experiment, plan, output)?;
             let ground = run::Ground::without_results(&hosts, lab.as_ref(), scratch);

@@ -1,6 +1,7 @@
 //! Machines without io_uring: everything that makes or serves requests works there by threads, and what needs a ring says
 //! so. The program runs under a seccomp filter that refuses io_uring as sysctl, Docker and Podman do, or kills it.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::support::{Target, TempDir, brunt, need, root, run_within, succeed};
@@ -78,13 +79,15 @@ fn without_io_uring_experiments_run_by_threads() {
     let mut run = without_io_uring("1");
     run.arg("run").arg(&file).arg("--out").arg(&out);
     succeed(&mut run, 120);
-    let summary: Value =
-        serde_json::from_slice(&std::fs::read(out.join("summary.json")).unwrap()).unwrap();
+    let summary = summary_of(&out);
     assert_eq!(summary["complete"], true);
     for point in summary["points"].as_array().unwrap() {
         let completed = |op: &Value| op["completed"].as_u64().unwrap();
         let ops = point["runs"][0]["ops"].as_array().unwrap();
         assert_eq!(ops.iter().map(completed).sum::<u64>(), 400);
+        assert_eq!(point["runs"][0]["engine"], "threads");
+        let why = point["engine"]["why"].as_str().unwrap();
+        assert!(why.starts_with("io_uring is forbidden here"), "{why}");
     }
 }
 
@@ -127,4 +130,144 @@ fn what_needs_io_uring_is_refused_by_name() {
         30,
     );
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// An experiment with a workload per line of keys; its folder.
+fn experiment(keys: &[(&str, &str)]) -> (TempDir, std::path::PathBuf) {
+    let folder = TempDir::new("engines");
+    let file = folder.join("x.toml");
+    let mut text =
+        "name = \"x\"\nrepetitions = 1\n[targets.mem]\nurl = \"memory:8MiB\"\n".to_string();
+    for (name, keys) in keys {
+        text += &format!("[workloads.{name}]\n{keys}\nstop = {{ requests = 100 }}\n");
+    }
+    std::fs::write(&file, text).unwrap();
+    (folder, file)
+}
+
+fn summary_of(out: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(out.join("summary.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn the_engine_is_in_plan_table_results_report_and_comparison() {
+    let (folder, file) = experiment(&[("plain", ""), ("own", "engine = \"threads\"")]);
+    let plan = succeed(
+        brunt()
+            .arg("run")
+            .arg(&file)
+            .args(["--check", "--engine", "threads"]),
+        60,
+    );
+    assert!(
+        plan.contains("engine of mem plain: threads, as --engine says"),
+        "{plan}"
+    );
+    assert!(
+        plan.contains("engine of mem own: threads, as the workload says"),
+        "{plan}"
+    );
+    let run = |out: &str, set: &[&str]| {
+        let out = folder.join(out);
+        let mut run = brunt();
+        run.arg("run").arg(&file).args(set).arg("--out").arg(&out);
+        let table = succeed(&mut run, 120);
+        (out, table)
+    };
+    let (first, table) = run("first", &["--engine", "threads"]);
+    assert!(
+        table.contains("engine: threads, as --engine says"),
+        "{table}"
+    );
+    let summary = summary_of(&first);
+    for (point, why) in [(0, "as the workload says"), (1, "as --engine says")] {
+        let point = &summary["points"][point];
+        assert_eq!(point["engine"]["engine"], "threads");
+        assert_eq!(point["engine"]["why"], why, "{}", point["label"]);
+        assert_eq!(point["runs"][0]["engine"], "threads");
+    }
+    let page = std::fs::read_to_string(first.join("report.html")).unwrap();
+    assert!(page.contains("threads (as --engine says)"));
+    if run_within(
+        brunt().args(["io", "read", "memory:1MiB", "--engine", "io_uring"]),
+        60,
+    )
+    .status
+    .success()
+    {
+        let set = ["--set", "workloads.own.engine=io_uring"];
+        let (second, _) = run("second", &set);
+        assert_eq!(
+            summary_of(&second)["points"][0]["runs"][0]["engine"],
+            "io_uring"
+        );
+        let output = run_within(brunt().arg("compare").arg(&first).arg(&second), 60);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let expected =
+            "mem own: the first result was measured with engine threads, the second with io_uring";
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn a_flag_at_odds_with_a_workload_is_refused() {
+    let (_folder, file) = experiment(&[("own", "engine = \"threads\"")]);
+    let mut run = brunt();
+    run.arg("run")
+        .arg(&file)
+        .args(["--check", "--engine", "io_uring"]);
+    let output = run_within(&mut run, 60);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        error.contains("workload own says engine = \"threads\""),
+        "{error}"
+    );
+}
+
+#[test]
+fn without_io_uring_a_check_refuses_what_needs_it() {
+    if need("python3", "python3").is_none() {
+        return;
+    }
+    let check = |keys: &str, how: &str| {
+        let (folder, file) = experiment(&[("w", keys)]);
+        let mut run = without_io_uring("1");
+        run.arg("run").arg(&file).arg(how);
+        let output = run_within(&mut run, 60);
+        drop(folder);
+        let said = [output.stdout, output.stderr].concat();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&said).into_owned(),
+        )
+    };
+    for (keys, said) in [
+        (
+            "engine = \"io_uring\"",
+            "mem w: engine: io_uring is forbidden here",
+        ),
+        (
+            "ring = \"sqpoll\"",
+            "mem w: ring: sqpoll is a mode of engine io_uring: io_uring is forbidden here",
+        ),
+        (
+            "ring = \"poll\"\nengine = \"auto\"",
+            "mem w: ring: poll is a mode of engine io_uring",
+        ),
+    ] {
+        let (code, error) = check(keys, "--check=open");
+        assert!(code == Some(2) && error.contains(said), "{keys}: {error}");
+        // Another machine may run it.
+        let (code, plan) = check(keys, "--check");
+        assert!(
+            code == Some(0) && plan.contains("engine: not on this machine: "),
+            "{keys}: {plan}"
+        );
+    }
+    for keys in ["", "engine = \"auto\""] {
+        let (code, plan) = check(keys, "--check=open");
+        let said = "engine: threads, io_uring is forbidden here";
+        assert!(code == Some(0) && plan.contains(said), "{keys}: {plan}");
+    }
 }

@@ -1,0 +1,139 @@
+//! Which engine makes a load's requests: what its workload says, what the process has, or what trials find.
+//!
+//! The rule: what cannot work is refused by the name of the key that is to blame, and every choice says why.
+
+use brunt_block::ring::engine::{self, EngineOrigin};
+use brunt_core::IoEngine;
+use brunt_result::choice::{EngineChoice, EngineSetting, RingMode};
+
+use crate::load::WorkloadError;
+
+/// Why the engine is the one that the workload names.
+const STATED: &str = "as the workload says";
+
+/// What is known of an engine before anything is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Foreseen {
+    /// It is settled.
+    Settled(EngineChoice),
+    /// `auto`, and both engines can do it: trials decide.
+    Measured,
+}
+
+/// Whether this mode is one of io_uring alone.
+fn needs_io_uring(ring: RingMode) -> bool {
+    matches!(ring, RingMode::Sqpoll | RingMode::Poll)
+}
+
+/// The engine of a workload with these keys, on this machine.
+///
+/// # Errors
+/// It doesn't work here, or has no such ring mode.
+pub fn foresee(setting: Option<EngineSetting>, ring: RingMode) -> Result<Foreseen, WorkloadError> {
+    let wrong = |key: &'static str, what: String| Err(WorkloadError { key, what });
+    let settled =
+        |engine, why: String| Ok(Foreseen::Settled(EngineChoice::unmeasured(engine, why)));
+    let mode = ring.name();
+    let only = || format!("{mode} is a mode of engine io_uring");
+    match setting {
+        Some(EngineSetting::IoUring) => match engine::io_uring() {
+            Ok(()) => settled(IoEngine::IoUring, STATED.into()),
+            Err(why) => wrong("engine", why.to_string()),
+        },
+        Some(EngineSetting::Threads) if needs_io_uring(ring) => wrong(
+            "ring",
+            format!("{}, and the workload says engine = \"threads\"", only()),
+        ),
+        Some(EngineSetting::Threads) => settled(IoEngine::Threads, STATED.into()),
+        Some(EngineSetting::Auto) => match engine::io_uring() {
+            Ok(()) if needs_io_uring(ring) => settled(IoEngine::IoUring, only()),
+            Ok(()) => Ok(Foreseen::Measured),
+            Err(why) if needs_io_uring(ring) => wrong("ring", format!("{}: {why}", only())),
+            Err(why) => settled(IoEngine::Threads, why.to_string()),
+        },
+        None => match engine::usual() {
+            Err(error) => wrong("engine", error.to_string()),
+            Ok((IoEngine::Threads, origin)) if needs_io_uring(ring) => match origin {
+                EngineOrigin::Fallback(why) => wrong("ring", format!("{}: {why}", only())),
+                stated => wrong(
+                    "ring",
+                    format!("{}, and the engine is threads, {stated}", only()),
+                ),
+            },
+            Ok((engine, origin)) => settled(engine, origin.to_string()),
+        },
+    }
+}
+
+/// The engine of a workload that is not measured beforehand: of `auto`, io_uring where it works.
+///
+/// # Errors
+/// As [`foresee`].
+pub fn settle(
+    setting: Option<EngineSetting>,
+    ring: RingMode,
+) -> Result<EngineChoice, WorkloadError> {
+    Ok(match foresee(setting, ring)? {
+        Foreseen::Settled(choice) => choice,
+        Foreseen::Measured => EngineChoice::unmeasured(
+            IoEngine::IoUring,
+            "the default where the kernel allows it; replays are not measured beforehand",
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settled(setting: Option<EngineSetting>, ring: RingMode) -> Option<IoEngine> {
+        match foresee(setting, ring).unwrap() {
+            Foreseen::Settled(choice) => {
+                assert!(!choice.why.is_empty() && choice.trials.is_empty());
+                Some(choice.engine)
+            }
+            Foreseen::Measured => None,
+        }
+    }
+
+    #[test]
+    fn threads_poll_nothing() {
+        let threads = Some(EngineSetting::Threads);
+        assert_eq!(
+            settled(threads, RingMode::Interrupt),
+            Some(IoEngine::Threads)
+        );
+        // Measured, and found not to work.
+        assert_eq!(settled(threads, RingMode::Auto), Some(IoEngine::Threads));
+        for ring in [RingMode::Sqpoll, RingMode::Poll] {
+            let error = foresee(threads, ring).unwrap_err();
+            assert_eq!(error.key, "ring");
+            assert!(error.what.contains(ring.name()), "{error}");
+        }
+    }
+
+    #[test]
+    fn auto_is_measured_where_both_engines_work() {
+        let auto = Some(EngineSetting::Auto);
+        match engine::io_uring() {
+            Ok(()) => {
+                assert_eq!(settled(auto, RingMode::Interrupt), None);
+                assert_eq!(settled(auto, RingMode::Sqpoll), Some(IoEngine::IoUring));
+                assert_eq!(
+                    settle(auto, RingMode::Interrupt).unwrap().engine,
+                    IoEngine::IoUring
+                );
+            }
+            Err(_) => {
+                assert_eq!(settled(auto, RingMode::Interrupt), Some(IoEngine::Threads));
+                assert_eq!(foresee(auto, RingMode::Sqpoll).unwrap_err().key, "ring");
+                assert_eq!(
+                    foresee(Some(EngineSetting::IoUring), RingMode::Interrupt)
+                        .unwrap_err()
+                        .key,
+                    "engine"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The engine of points and runs: what a plan says of it, what a study records, and what its table says.
+//!
+//! The rule: an engine is recorded only if all workers had the same one; hosts with different ones each have theirs.
+
+use std::collections::BTreeMap;
+
+use brunt_core::IoEngine;
+use brunt_load::block::engine::{Foreseen, foresee};
+use brunt_load::load::{EngineNeed, PreparedLoad};
+use brunt_result::choice::{EngineChoice, EngineSetting};
+use brunt_result::summary::{PointSummary, RunSummary};
+
+use crate::experiment::{Plan, PlanError, Point};
+
+/// What all of these are, if they are alike and known.
+fn common(mut engines: impl Iterator<Item = Option<IoEngine>>) -> Option<IoEngine> {
+    let first = engines.next()??;
+    engines.all(|engine| engine == Some(first)).then_some(first)
+}
+
+/// Records the engine of a run that was made ready like this, and of its jobs; then that of its point and of theirs, which
+/// the first run settles. The hosts of runs are recorded already.
+pub(super) fn record(
+    prepared: Option<&PreparedLoad>,
+    run: &mut RunSummary,
+    jobs: &mut [RunSummary],
+    points: &mut [PointSummary],
+) {
+    let Some(prepared) = prepared else { return };
+    let of_jobs = prepared.jobs.iter().map(|job| &job.engine);
+    for ((choice, job), point) in of_jobs.zip(jobs.iter_mut()).zip(&mut points[1..]) {
+        settle(choice.as_ref(), job, point);
+    }
+    match jobs {
+        [] => settle(prepared.engine.as_ref(), run, &mut points[0]),
+        jobs => run.engine = common(jobs.iter().map(|job| job.engine)),
+    }
+}
+
+fn settle(choice: Option<&EngineChoice>, run: &mut RunSummary, point: &mut PointSummary) {
+    // Hosts know themselves what they have.
+    run.engine = match run.hosts.is_empty() {
+        true => choice.map(|choice| choice.engine),
+        false => common(run.hosts.iter().map(|host| host.engine)),
+    };
+    if point.engine.is_none() {
+        let unmeasured = |engine| EngineChoice::unmeasured(engine, "what all of its hosts have");
+        point.engine = choice.cloned().or_else(|| run.engine.map(unmeasured));
+    }
+}
+
+/// Of a point's figures: an engine other than the usual one, one that was measured, or several.
+pub(super) fn note(point: &PointSummary) -> Option<String> {
+    if let Some(choice) = &point.engine {
+        let is_usual = choice.engine == IoEngine::default() && choice.trials.is_empty();
+        let said = format!("engine: {}, {}", choice.engine, choice.why);
+        return (!is_usual).then_some(said);
+    }
+    let hosts = point.runs.iter().flat_map(|run| &run.hosts);
+    let engines: BTreeMap<&str, IoEngine> = hosts
+        .filter_map(|host| Some((host.name.as_str(), host.engine?)))
+        .collect();
+    let each: Vec<String> = engines
+        .iter()
+        .map(|(host, engine)| format!("{engine} on {host}"))
+        .collect();
+    (common(engines.values().copied().map(Some)).is_none() && !each.is_empty())
+        .then(|| format!("engine: {}", each.join(", ")))
+}
+
+/// What the workload of a point says, if its load has rings.
+fn setting(point: &Point) -> Option<Option<EngineSetting>> {
+    match point.load.info().engine {
+        EngineNeed::None => None,
+        EngineNeed::Usual => Some(None),
+        EngineNeed::Stated(setting) => Some(Some(setting)),
+    }
+}
+
+impl Point {
+    /// Which engine its requests will be made with, as far as this machine knows; `None` of a load that needs none, and of one
+    /// of several jobs.
+    pub fn engine(&self) -> Option<String> {
+        let setting = setting(self)?;
+        if !self.hosts().is_empty() {
+            return Some(match setting {
+                None => "as each host has it".into(),
+                Some(EngineSetting::Auto) => {
+                    "auto, measured on its hosts before the first run".into()
+                }
+                Some(stated) => format!("{}, as the workload says", stated.name()),
+            });
+        }
+        Some(match foresee(setting, self.load.info().ring) {
+            Ok(Foreseen::Settled(choice)) => format!("{}, {}", choice.engine, choice.why),
+            Ok(Foreseen::Measured) => "auto, measured before the first run".into(),
+            // Perhaps another machine is to run it.
+            Err(error) => format!("not on this machine: {error}"),
+        })
+    }
+}
+
+impl Plan {
+    /// Refuses what needs an engine that this machine lacks; hosts say themselves what they lack.
+    ///
+    /// # Errors
+    /// The first point that cannot be run here, and why.
+    pub fn check_engines(&self) -> Result<(), PlanError> {
+        for point in self.points.iter().filter(|point| point.hosts().is_empty()) {
+            if let Some(setting) = setting(point) {
+                foresee(setting, point.load.info().ring)
+                    .map_err(|error| PlanError::new(&point.label, error))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Each engine of a plan, with the points that have it where there are several.
+pub(super) fn planned(plan: &Plan) -> Vec<String> {
+    let mut engines: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for point in &plan.points {
+        if let Some(engine) = point.engine() {
+            engines.entry(engine).or_default().push(&point.label);
+        }
+    }
+    let is_one = engines.len() == 1;
+    engines
+        .into_iter()
+        .map(|(engine, points)| match is_one {
+            true => format!("engine: {engine}"),
+            false => format!("engine of {}: {engine}", points.join(", ")),
+        })
+        .collect()
+}
