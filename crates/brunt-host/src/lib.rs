@@ -53,8 +53,8 @@ pub use clock::{
     RateModel,
 };
 pub use fleet::{
-    FarRole, FarRoleError, FaultEnd, Fleet, FleetError, HostBridgeError, HostLoad, HostPlace,
-    HostedTarget, HostedUrl, Lane, SILENCE_MAX, TargetUrl, WatchEnd, WatchTask,
+    Company, FarRole, FarRoleError, FaultEnd, Fleet, FleetError, HostBridgeError, HostLoad,
+    HostPlace, HostedTarget, HostedUrl, Lane, SILENCE_MAX, TargetUrl, WatchEnd, WatchTask,
 };
 pub use identity::{Authority, Identity, IdentityError, read_private};
 pub use lines::keep_lines;

@@ -117,7 +117,7 @@ reasons! {
     FaultControl: Void, "a storage fault's layer, or the process that has it, refused a command", [],
         "none: the message has its answer, which says what would be right",
         "see what the target said on standard error, and what its layers accept (brunt help devices)";
-    FaultHostLost: Void, "a host was lost on which there was a fault, a target or service of the experiment, or a bridge in the wire", [],
+    FaultHostLost: Incomplete, "a host was lost on which there was a fault, a target or service of the experiment, or a bridge in the wire", [],
         "none: the message says how it was lost",
         "see that host: whether its agent was ended, its processors are all busy or its network is gone";
     FaultPanicked: Void, "the thread of a fault panicked", [], "none: a defect of Brunt",

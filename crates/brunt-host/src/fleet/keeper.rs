@@ -4,7 +4,6 @@
 //! The rule: whoever gave a run hears of its end, whatever becomes of the host: each worker ends once, and the run once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,13 +17,14 @@ use brunt_result::choice::{EngineChoice, PageCache, RingChoice};
 use brunt_result::hosts::{HostFigures, HostLoss};
 use brunt_result::{Figures, Interval, OpKind, Outcome, Stopped};
 
-use super::FleetError;
+use super::company::Company;
 use super::dates::{Dates, dated_interval, dated_outcome};
 use super::faults::{BridgeAnswer, FaultEnd, FaultTask, HeldFaults, HostBridgeError};
 use super::journals::{FetchedJournals, WantedJournals};
 use super::record::FetchedRecord;
 use super::roles::{HeardRole, HeldRoles};
 use super::watch::{HeldWatch, WatchEnd, WatchTask};
+use super::{FleetError, Lane};
 use crate::address::HostAddress;
 use crate::clock::ClockEstimate;
 use crate::remote::{ConnectOptions, RemoteHost};
@@ -90,8 +90,10 @@ pub(super) struct HostTask {
     pub inbox: MessageSender,
     /// Told once, when nothing of the run is left there.
     pub over: SyncSender<HostEnd>,
-    /// How many hosts of the run were not lost.
-    pub left: Arc<AtomicUsize>,
+    /// Which of the jobs at once it is a part of.
+    pub lane: Lane,
+    /// All that make the run.
+    pub company: Arc<Company>,
 }
 
 /// What is known of a host's part of a run when it is over.
@@ -246,7 +248,8 @@ struct RunningTask {
     at_start: Option<ClockEstimate>,
     /// The host is not told yet when to start.
     starts: Option<Nanos>,
-    left: Arc<AtomicUsize>,
+    lane: Lane,
+    company: Arc<Company>,
     /// The record of requests, if the load keeps one.
     record: Option<FetchedRecord>,
     /// The journals of its workers, if they keep some.
@@ -486,7 +489,8 @@ impl HeldHost {
             journals,
             inbox,
             over,
-            left,
+            lane,
+            company,
         } = task;
         let workers = part.workers;
         let going = vec![Some(Reported::default()); workers as usize];
@@ -504,7 +508,8 @@ impl HeldHost {
             start: None,
             at_start: None,
             starts: None,
-            left,
+            lane,
+            company,
             record: part.records.then(FetchedRecord::default),
             journals: journals.map(FetchedJournals::new),
             completed: 0,
@@ -767,9 +772,10 @@ impl RunningTask {
     /// Ends those workers that have not ended, when the host is lost: with what they had reported, if the run has begun or
     /// goes on without them, else with an error.
     fn fail(&mut self, error: FleetError, goes_on: bool, now: Nanos) {
-        let is_last = self.left.fetch_sub(1, Ordering::Relaxed) == 1;
         // A host that only says no is no lost one: the experiment is wrong, or the host's limits are.
-        let goes_on = goes_on && !is_last && !error.is_refusal();
+        let goes_on = goes_on
+            && !error.is_refusal()
+            && self.company.lose(&self.end.figures.name, self.lane.0);
         let after_s = self
             .start
             .map_or(0.0, |start| now.since(start).as_secs_f64());

@@ -8,7 +8,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ use brunt_protocol::{Assignment, JoinedTarget, LoadStep};
 use brunt_result::choice::{EngineChoice, EngineSetting, PageCache, RingChoice, RingMode};
 use brunt_result::replay::ReplayFidelity;
 
+use super::company::Company;
 use super::hosted::{Hosted, OrderedLoad};
 use super::journals::WantedJournals;
 use super::keeper::{HostEnd, HostTask, KeeperOrder};
@@ -75,6 +76,7 @@ pub struct HostLoad {
     joined: Vec<HostedTarget>,
     fleet: Arc<Fleet>,
     lane: Lane,
+    company: Arc<Company>,
 }
 
 impl HostLoad {
@@ -98,6 +100,7 @@ impl HostLoad {
     }
 
     fn of(hosted: Hosted, target: HostedUrl, overwrite: bool, fleet: Arc<Fleet>) -> HostLoad {
+        let company = Arc::new(Company::new(hosted.hosts().len()));
         HostLoad {
             hosted,
             target,
@@ -105,6 +108,7 @@ impl HostLoad {
             joined: Vec::new(),
             fleet,
             lane: Lane::default(),
+            company,
         }
     }
 
@@ -144,10 +148,14 @@ impl HostLoad {
         HostLoad { joined, ..self }
     }
 
-    /// The same beside others that run at once, each in a lane of its own.
+    /// The same next to others of this company that run at once, each in a lane of its own.
     #[must_use]
-    pub fn in_lane(self, lane: Lane) -> HostLoad {
-        HostLoad { lane, ..self }
+    pub fn together(self, lane: Lane, company: Arc<Company>) -> HostLoad {
+        HostLoad {
+            lane,
+            company,
+            ..self
+        }
     }
 
     /// Where it runs.
@@ -304,7 +312,6 @@ impl HostLoad {
         inbox: &MessageSender,
     ) -> Result<RunOfHosts, FleetError> {
         let (workers, ordered) = (self.hosted.workers_each(), self.hosted.ordered(order));
-        let left = Arc::new(AtomicUsize::new(self.hosts().len()));
         let mut run = RunOfHosts {
             fleet: Arc::clone(&self.fleet),
             lane: self.lane,
@@ -338,7 +345,6 @@ impl HostLoad {
                 joined: self.joined.iter().map(|target| target.now(host)).collect(),
             };
             let inbox = inbox.of_job(first_worker, 0);
-            let left = Arc::clone(&left);
             let (kinds, records) = (ordered.kinds.clone(), ordered.records);
             let journals = ordered.journals.clone();
             let part = HostPart {
@@ -361,7 +367,8 @@ impl HostLoad {
                 journals,
                 inbox,
                 over,
-                left,
+                lane: self.lane,
+                company: Arc::clone(&self.company),
             };
             self.fleet
                 .tell(host, self.lane, KeeperOrder::Prepare(Box::new(task)))?;

@@ -3,6 +3,7 @@
 //!
 //! The rule: a host that dies, hangs or cannot be reached any more is known as lost within two seconds, also between runs.
 
+mod company;
 mod dates;
 mod faults;
 mod hosted;
@@ -30,6 +31,7 @@ use crate::address::HostAddress;
 use crate::identity::{Identity, IdentityError};
 use crate::remote::{ConnectOptions, HostError};
 use crate::tls::ControllerTls;
+pub use company::Company;
 pub use faults::{FaultEnd, HostBridgeError};
 use keeper::Keeper;
 pub use load::{HostLoad, HostedTarget};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_host::{
-    Fleet, HostLoad, HostPlace, HostedTarget, HostedUrl, Lane, SILENCE_MAX, TargetUrl,
+    Company, Fleet, HostLoad, HostPlace, HostedTarget, HostedUrl, Lane, SILENCE_MAX, TargetUrl,
 };
 use brunt_load::replay::ReplayLoad;
 use brunt_load::{Load, Workload};
@@ -45,21 +45,25 @@ pub(super) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// The load of a workload that names hosts.
+    /// The load of a workload that names hosts; of a job among others with its lane and those others.
     pub(super) fn load(
         self,
         workload: Workload,
         targets: &[String],
         replays: &mut Vec<ReplayLoad>,
-        lane: Lane,
+        company: Option<(Lane, Arc<Company>)>,
     ) -> Arc<dyn Load> {
         let Elsewhere {
             targets: joined,
             fleet,
         } = self;
         let HostedTarget { url, overwrite, .. } = joined[0].clone();
+        let placed = |load: HostLoad| match company {
+            Some((lane, company)) => Arc::new(load.together(lane, company)),
+            None => Arc::new(load),
+        };
         if workload.trace.is_none() {
-            return Arc::new(HostLoad::new(workload, url, overwrite, fleet).in_lane(lane));
+            return placed(HostLoad::new(workload, url, overwrite, fleet));
         }
         // Without names all of the trace goes to the one target there is.
         let joined = if workload.devices.is_empty() {
@@ -73,7 +77,7 @@ impl Elsewhere {
             overwrite,
             fleet,
         );
-        Arc::new(load.on_targets(joined).in_lane(lane))
+        placed(load.on_targets(joined))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_core::{Size, Span};
-use brunt_host::{Fleet, HostLoad, Lane};
+use brunt_host::{Fleet, HostLoad};
 use brunt_lab::link::{BitRate, Settings as LinkSettings};
 use brunt_load::block::BlockLoad;
 use brunt_load::block::workload::{Arrival, BlockSize, Workload};
@@ -162,7 +162,7 @@ impl Draft {
         let (load, group, targets): (Arc<dyn Load>, _, _) = match what {
             What::Block(workload) => match elsewhere {
                 Some(elsewhere) => (
-                    elsewhere.load(*workload, &alone, replays, Lane::default()),
+                    elsewhere.load(*workload, &alone, replays, None),
                     None,
                     alone,
                 ),

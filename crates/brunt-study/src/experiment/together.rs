@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use brunt_core::Span;
-use brunt_host::{Fleet, Lane};
+use brunt_host::{Company, Fleet, Lane};
 use brunt_load::replay::ReplayLoad;
 use brunt_load::together::{TogetherJob, TogetherLoad};
 use brunt_load::{Load, Workload, WorkloadError};
@@ -107,13 +107,17 @@ impl TogetherDraft {
         &self,
         replays: &mut Vec<ReplayLoad>,
     ) -> Result<TogetherLoad, WorkloadError> {
+        // Whichever of them is lost, the others may go on.
+        let members = self.jobs.iter().map(|job| job.workload.hosts.len().max(1));
+        let company = Arc::new(Company::new(members.sum()));
         let mut load = |index: usize, job: &JobDraft| match &job.elsewhere {
             // Jobs run at once, so each has a conversation of its own with a host.
             Some(elsewhere) => {
-                let (targets, lane) = (std::slice::from_ref(&job.target), Lane(index as u32));
+                let targets = std::slice::from_ref(&job.target);
+                let company = Some((Lane(index as u32), Arc::clone(&company)));
                 elsewhere
                     .clone()
-                    .load(*job.workload.clone(), targets, replays, lane)
+                    .load(*job.workload.clone(), targets, replays, company)
             }
             None => load_of(&job.workload, std::slice::from_ref(&job.target), replays),
         };

@@ -38,6 +38,7 @@ use brunt_result::indexes::robustness;
 use brunt_result::statistics::{PointPrecision, PreciseFigure, interleaved};
 use brunt_result::summary::{FORMAT, Latencies, PointSummary, RunSummary, Summary};
 use brunt_result::transfer::efficiency;
+use brunt_result::void::VoidWeight;
 
 #[cfg(test)]
 pub(crate) use table::few_runs;
@@ -114,6 +115,45 @@ struct Made {
     outcome: Outcome,
     run: RunSummary,
     jobs: Vec<(Outcome, RunSummary)>,
+    /// It lacks something without which the experiment cannot go on.
+    trouble: Option<String>,
+}
+
+impl Made {
+    /// What hooks know of the run holds for its jobs, too; `lost` is why it lacks a host that it needed.
+    fn settle(&mut self, label: &str, lost: Option<HookError>) {
+        let Made {
+            outcome, run, jobs, ..
+        } = self;
+        jobs.iter_mut()
+            .for_each(|(_, job)| job.noise.clone_from(&run.noise));
+        let lacks = lost.is_some() || (run.stopped == Stopped::HostLost && outcome.is_complete());
+        if let Some(lost) = lost {
+            self.trouble = Some(format!("{label}: {lost}"));
+            for run in jobs.iter_mut().map(|(_, job)| job).chain([&mut *run]) {
+                run.doubts.push(lost.to_string());
+            }
+            if run.stopped != Stopped::Interrupted {
+                run.stopped = Stopped::HostLost;
+            }
+        }
+        if lacks {
+            // The load knows nothing of it: none of the run's figures counts.
+            outcome.stopped = run.stopped;
+            for (outcome, job) in jobs {
+                (outcome.stopped, job.stopped) = (run.stopped, run.stopped);
+            }
+        }
+    }
+}
+
+/// Of two errors the one that says most: a host that was lost explains what else failed.
+fn heavier(first: Option<HookError>, second: HookError) -> HookError {
+    let explains = |error: &HookError| error.reason.weight() == VoidWeight::Incomplete;
+    match first {
+        Some(first) if explains(&first) || !explains(&second) => first,
+        _ => second,
+    }
 }
 
 /// Numbers that runs have, and how many there will be.
@@ -418,7 +458,12 @@ impl<'a> Study<'a> {
         });
         numbers.next += 1 + self.plan.jobs_of(index).len();
         self.hub.tell(&Event::RunBegins(Arc::clone(&info)));
-        let Made { outcome, run, jobs } = self.accompanied(&info, stop)?;
+        let Made {
+            outcome,
+            run,
+            jobs,
+            trouble: needed,
+        } = self.accompanied(&info, stop)?;
         let (run, figures) = (Arc::new(run), Arc::new(outcome.figures.clone()));
         self.hub.tell(&Event::RunEnds(
             Arc::clone(&info),
@@ -442,6 +487,9 @@ impl<'a> Study<'a> {
                 true => self.lacking = self.lacking.take().or(lost),
                 false => self.summary.trouble = Some(trouble),
             }
+        }
+        if needed.is_some() {
+            self.summary.trouble = self.hub.failure().or(needed);
         }
         if let Some(missing) = hosts::unrecorded(&run) {
             self.lacking
@@ -514,22 +562,24 @@ impl<'a> Study<'a> {
         let complete = made
             .as_ref()
             .is_some_and(|made| made.as_ref().is_ok_and(|made| made.outcome.is_complete()));
-        for hook in hooks[..begun].iter_mut().rev() {
+        // Those that failed may know the run before.
+        let mut ended = vec![true; hooks.len()];
+        for (place, hook) in hooks[..begun].iter_mut().enumerate().rev() {
             if let Err(error) = hook.end(complete) {
-                trouble.get_or_insert(error);
+                ended[place] = false;
+                trouble = Some(heavier(trouble, error));
             }
         }
-        if let (Some(Ok(Made { outcome, run, jobs })), None) = (&mut made, &trouble) {
-            hooks.iter_mut().for_each(|hook| hook.sum_up(run, outcome));
-            jobs.iter_mut()
-                .for_each(|(_, job)| job.noise.clone_from(&run.noise));
-            if run.stopped == Stopped::HostLost && outcome.is_complete() {
-                // Services lack a host, which the load knows nothing of: none of the run's figures counts.
-                outcome.stopped = Stopped::HostLost;
-                jobs.iter_mut().for_each(|(outcome, job)| {
-                    (outcome.stopped, job.stopped) = (run.stopped, run.stopped)
-                });
+        let is_kept = |error: &mut HookError| error.reason.weight() == VoidWeight::Incomplete;
+        let lost = match &made {
+            Some(Ok(_)) => trouble.take_if(is_kept),
+            Some(Err(_)) | None => None,
+        };
+        if let (Some(Ok(made)), None) = (&mut made, &trouble) {
+            for (hook, _) in hooks.iter_mut().zip(ended).filter(|(_, ended)| *ended) {
+                hook.sum_up(&mut made.run, &made.outcome);
             }
+            made.settle(&info.label, lost);
         }
         self.hooks = hooks;
         let (label, repetition) = (info.label.clone(), info.repetition);
@@ -611,6 +661,7 @@ impl<'a> Study<'a> {
             outcome,
             run,
             jobs: outcomes.into_iter().zip(of_jobs).collect(),
+            trouble: None,
         })
     }
 
@@ -949,6 +1000,60 @@ mod tests {
 
     /// Writes down what it is told, and fails where it should.
     struct Along(&'static str, Arc<Mutex<Vec<String>>>, &'static str);
+
+    /// Its host is lost in the first run.
+    struct Lost;
+    impl RunHook for Lost {
+        fn begin(&mut self, _run: &RunInfo, _hub: &Arc<Hub>) -> Result<(), HookError> {
+            Ok(())
+        }
+        fn end(&mut self, _complete: bool) -> Result<(), HookError> {
+            Err(HookError::new(VoidReason::FaultHostLost, "host b is gone"))
+        }
+        fn sum_up(&mut self, _run: &mut RunSummary, _outcome: &Outcome) {
+            panic!("it did not see the end of the run");
+        }
+    }
+
+    #[test]
+    fn a_run_that_lost_the_host_of_its_target_is_kept_incomplete() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = Arc::new(Mutex::new(Vec::new()));
+        // The target that the lost host had served fails, too.
+        let along = |name, fails| Box::new(Along(name, said.clone(), fails)) as Box<dyn RunHook>;
+        let company = Company {
+            observers: Vec::new(),
+            hooks: vec![along("a", "end"), Box::new(Lost), along("c", "end")],
+        };
+        let summary = study(folder.path(), company)
+            .run(&AtomicBool::new(false))
+            .unwrap();
+        let trouble = summary.trouble.as_deref().unwrap();
+        assert!(trouble.contains("host b is gone"), "{trouble}");
+        let read = Summary::read(folder.path()).unwrap();
+        assert!(!read.complete && read.trouble == summary.trouble);
+        let runs: Vec<&RunSummary> = summary
+            .points
+            .iter()
+            .flat_map(|point| &point.runs)
+            .collect();
+        let [run] = runs.as_slice() else {
+            panic!("the experiment ends with it: {runs:?}");
+        };
+        assert_eq!((run.stopped, run.completed()), (Stopped::HostLost, 2000));
+        assert!(
+            run.doubts[0].starts_with("host b is gone"),
+            "{:?}",
+            run.doubts
+        );
+        assert!(
+            summary
+                .points
+                .iter()
+                .all(|point| point.requests_per_second.is_none())
+        );
+    }
+
     impl Along {
         fn say(&self, what: &str) -> Result<(), HookError> {
             self.1.lock().unwrap().push(format!("{} {what}", self.0));

@@ -235,9 +235,24 @@ fn faults_end_when_the_agent_is_killed() {
             .status();
     }
     eventually("it goes on", || sleeper.state() != 'T');
-    // Whoever ran the experiment hears of it: a fault that is lost makes its run void.
+    // Whoever ran the experiment hears of it: a fault that is lost leaves its run incomplete, and on record.
     let _ = Command::new("kill")
         .args(["-INT", &controller.id().to_string()])
         .status();
     assert!(!controller.wait().unwrap().success());
+    let summary = std::fs::read(folder.path().join("x.results/summary.json")).unwrap();
+    let summary: Value = serde_json::from_slice(&summary).unwrap();
+    let runs = summary["points"][0]["runs"].as_array().unwrap();
+    assert_eq!(
+        (runs.len(), &summary["complete"]),
+        (1, &false.into()),
+        "{summary:#}"
+    );
+    let doubts = runs[0]["doubts"].as_array().unwrap();
+    let says = |doubt: &Value| {
+        doubt
+            .as_str()
+            .is_some_and(|doubt| doubt.contains("host array"))
+    };
+    assert!(doubts.iter().any(says), "{summary:#}");
 }
