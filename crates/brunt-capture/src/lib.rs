@@ -31,6 +31,7 @@ pub mod pipeline;
 pub mod reassembly;
 pub mod recovery;
 pub mod source;
+pub mod survey;
 pub mod trace;
 
 pub use analysis::{Analysed, Analysis, CaptureGlance, Report};

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use brunt_capture::analysis::report::is_understood;
+use brunt_capture::survey::{Survey, survey};
 use brunt_capture::trace::pcap::PacketTap;
 use brunt_capture::{
     Analysis, FileShares, Limits, ParallelError, Report, Shares, Sink, SourceError, run_file,
@@ -11,6 +13,9 @@ use brunt_report::capture::{self, Source};
 
 use super::record::{KeepArgs, Keeper, Kind};
 use crate::cli::{Done, Failure, Output};
+
+/// Protocols that are named in a capture without operations.
+const SURVEY_ROWS: usize = 12;
 
 /// Report on the NFS traffic in a capture: rates, latencies, hot files, findings
 #[derive(clap::Args)]
@@ -92,7 +97,7 @@ pub(super) fn report(
         let (analyses, recorders) = shares.sinks.into_iter().unzip();
         (analyses, recorders, shares.ledger, damage, cut_bytes)
     };
-    let (extra, failure) = match keeper {
+    let (mut extra, failure) = match keeper {
         Some(keeper) => keeper.finish(recorders, &mut ledger, output),
         None => (Vec::new(), None),
     };
@@ -122,6 +127,16 @@ pub(super) fn report(
         );
         write_page(&report, file, trouble, html, output)?;
     }
+    let is_empty = !is_understood(&report) && !output.is_interrupted() && damage.is_none();
+    // Standard input cannot be read again.
+    let found = match is_empty && file != Path::new("-") {
+        true => survey(file, || output.is_interrupted()).ok(),
+        false => None,
+    };
+    let contents = found.as_ref().map(serde_json::to_value);
+    if let Some(contents) = contents.transpose().map_err(Failure::failed)? {
+        extra.push(("contents", contents));
+    }
     super::record::print(&report, extra, output)?;
     if let Some(failure) = failure {
         return Err(failure);
@@ -131,8 +146,31 @@ pub(super) fn report(
             Err(Failure::usage(damage)
                 .advise("the report above covers everything before the damage"))
         }
+        None if is_empty => {
+            let name = crate::plain::file_label(file);
+            Err(nothing_understood(&name, found.as_ref(), output))
+        }
         None => Ok(()),
     }
+}
+
+/// Says what is in a capture without operations that are understood.
+fn nothing_understood(name: &str, found: Option<&Survey>, output: &Output) -> Failure {
+    let failure = Failure::failed(format!("{name}: no NFS or iSCSI operations"));
+    let Some(found) = found else {
+        return failure.advise("name the file to see what it holds: standard input is read once");
+    };
+    output.line("\nWhat is in it instead");
+    for row in found.protocols.iter().take(SURVEY_ROWS) {
+        output.line(format_args!("  {row}"));
+    }
+    for (call, count) in &found.rpc_calls {
+        output.line(format_args!("  {count} RPC calls of {call}"));
+    }
+    failure.advise(match found.protocols.first() {
+        Some(most) => format!("most of its bytes are {}", most.name),
+        None => "it holds no packets".into(),
+    })
 }
 
 /// Runs a file through a parser for each sink; one parser needs no thread beside it.

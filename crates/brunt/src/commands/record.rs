@@ -389,7 +389,14 @@ pub fn analyze(folder: &Path, html: Option<&Path>, output: &Output) -> Done {
     }
     let damaged =
         (!replayed.damaged.is_empty()).then(|| ("damaged_parts", replayed.damaged.into()));
-    print(&report, damaged.into_iter().collect(), output)
+    print(&report, damaged.into_iter().collect(), output)?;
+    match report::is_understood(&report) {
+        true => Ok(()),
+        false => Err(Failure::failed(format!(
+            "{}: no NFS or iSCSI operations in this trace",
+            folder.display()
+        ))),
+    }
 }
 
 pub(super) fn print(report: &Report, extra: Extra, output: &Output) -> Done {

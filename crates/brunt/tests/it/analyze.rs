@@ -175,3 +175,87 @@ fn a_report_shows_no_more_than_its_anonymous_trace() {
         }
     }
 }
+
+/// A capture of TCP segments from one client to one port, of this kind of link.
+fn segments(link: u32, port: u16, payloads: &[&[u8]]) -> Vec<u8> {
+    let mut file = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
+    file.extend([2, 0, 4, 0]);
+    for word in [0, 0, 65_535, link] {
+        file.extend(word.to_le_bytes());
+    }
+    let mut seq = 1_u32;
+    for (nth, payload) in payloads.iter().enumerate() {
+        let mut frame = [[2_u8; 6], [4; 6]].concat();
+        frame.extend([8, 0, 0x45, 0]);
+        frame.extend((40 + payload.len() as u16).to_be_bytes());
+        frame.extend([0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend(40_000_u16.to_be_bytes());
+        frame.extend(port.to_be_bytes());
+        frame.extend(seq.to_be_bytes());
+        frame.extend([0, 0, 0, 1, 0x50, 0x18, 0xff, 0xff, 0, 0, 0, 0]);
+        frame.extend(*payload);
+        seq += payload.len() as u32;
+        let len = frame.len() as u32;
+        for word in [1_700_000_000, nth as u32, len, len] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(frame);
+    }
+    file
+}
+
+/// A call of NFSv2's READ, behind its record mark.
+fn nfs2_read(xid: u32) -> Vec<u8> {
+    let words = [xid, 0, 2, 100_003, 2, 6, 0, 0, 0, 0];
+    let mut message: Vec<u8> = words
+        .iter()
+        .flat_map(|word: &u32| word.to_be_bytes())
+        .collect();
+    message.extend([7; 44]);
+    let mark = 0x8000_0000 | message.len() as u32;
+    [mark.to_be_bytes().to_vec(), message].concat()
+}
+
+#[test]
+fn a_capture_without_operations_exits_with_1_and_says_what_is_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.pcap");
+    let name = file.to_str().unwrap();
+    let smb: &[u8] = b"\x00\x00\x00\x60\xfeSMB\x40\x00 and more of it";
+    let nvme: &[u8] = &[&[0, 0, 128, 0, 128, 0, 0, 0][..], &[0; 120]].concat();
+    let read = nfs2_read(1);
+    let check = |bytes: Vec<u8>, name_of: &str, by: &str| {
+        std::fs::write(&file, bytes).unwrap();
+        let output = brunt(&["--json", "analyze", name], Stdio::null());
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{name_of}");
+        let most = &report["contents"]["protocols"][0];
+        assert_eq!(
+            (most["name"].as_str(), most["by"].as_str()),
+            (Some(name_of), Some(by))
+        );
+        assert!(most["share"].as_f64() > Some(0.9), "{most}");
+        report
+    };
+    check(segments(1, 445, &[smb, smb]), "SMB 2 or 3", "bytes");
+    check(segments(1, 445, &[b"\x01"]), "SMB, TCP port 445", "port");
+    check(
+        segments(1, 4000, &[b"NBDMAGICIHAVEOPT\x00\x03"]),
+        "NBD",
+        "bytes",
+    );
+    check(segments(1, 4420, &[nvme]), "NVMe/TCP", "bytes");
+    check(segments(1, 4711, &[b"hello"]), "TCP port 4711", "none");
+    check(segments(189, 1, &[b"hello"]), "USB", "header");
+    let report = check(segments(1, 2049, &[&read, &nfs2_read(2)]), "NFSv2", "bytes");
+    assert_eq!(report["contents"]["rpc_calls"]["NFSv2 READ"], 2);
+    let output = brunt(&["analyze", name], Stdio::null());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("100 % of the bytes: NFSv2 (by its bytes), 2 packets"),
+        "{text}"
+    );
+    assert!(text.contains("2 RPC calls of NFSv2 READ"), "{text}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("no NFS or iSCSI operations"), "{error}");
+}

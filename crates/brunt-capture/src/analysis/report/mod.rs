@@ -19,6 +19,7 @@ use super::not_understood::{Amount, NotUnderstood};
 use super::profile::{ProfileFigures, Transfers};
 use super::rates::{RateInterval, Rates};
 use super::{Analysis, Latency, Quantiles, findings};
+use crate::dissect::rpc::OTHER;
 use crate::ledger::Ledger;
 use crate::operation::FileKey;
 
@@ -99,6 +100,12 @@ fn first_by<T: Copy + Ord>(
         first.truncate(RANKED);
     }
     first.into_iter().map(|(.., index)| index).collect()
+}
+
+/// Whether any operation of a report is one of a protocol that is looked into.
+pub fn is_understood(report: &Report) -> bool {
+    let is_other = |row: &OperationRow| row.name == OTHER.name();
+    report.by_operation.iter().any(|row| !is_other(row))
 }
 
 impl Analysis {

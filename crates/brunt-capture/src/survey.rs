@@ -1,0 +1,449 @@
+//! What a capture without any operation holds instead: protocols by their first bytes, otherwise by port, with packets and
+//! bytes. Asked by `brunt analyze` when it has nothing to report; it reads the file a second time.
+//!
+//! The rule: a name by bytes is evidence, a name by port is a guess, and the two are told apart.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::Path;
+
+use brunt_core::units::counted;
+use brunt_wire::net::{
+    Endpoint, Frame, IpPayload, NextHeader, Payload, TUNNELS_MAX, open_frame, open_ip, open_udp,
+    parse_frame, parse_transport,
+};
+use brunt_wire::pcap::CapturedPacket;
+use brunt_wire::rpc::{self, RpcMessage};
+use serde::Serialize;
+
+use crate::source::{FileSource, PacketBatch, SourceError};
+
+/// Connections that are kept apart; packets of further ones are named by port alone.
+const FLOWS_MAX: usize = 1 << 16;
+/// Names that are kept apart; the rest is counted together.
+const NAMES_MAX: usize = 256;
+/// RPC procedures that are kept apart.
+const PROCEDURES_MAX: usize = 256;
+
+/// How a protocol was recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evidence {
+    /// By what its messages begin with.
+    Bytes,
+    /// By a port of either side, which may be used for something else.
+    Port,
+    /// By the number in the header before it.
+    Header,
+    /// Not at all.
+    None,
+}
+
+/// One protocol of a capture.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SurveyRow {
+    /// Such as `SMB 2 or 3`, or `TCP port 1234`.
+    pub name: String,
+    /// How it was recognised.
+    pub by: Evidence,
+    /// Packets that carried it.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Share of all bytes of the capture, 0 to 1.
+    pub share: f64,
+}
+
+/// What a capture holds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Survey {
+    /// Protocols, most bytes first.
+    pub protocols: Vec<SurveyRow>,
+    /// Calls by RPC program, version and procedure, such as `NFSv2 READ`.
+    pub rpc_calls: BTreeMap<String, u64>,
+}
+
+impl fmt::Display for SurveyRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by = match self.by {
+            Evidence::Bytes => " (by its bytes)",
+            Evidence::Port => " (by its port)",
+            Evidence::Header | Evidence::None => "",
+        };
+        let share = match self.share * 100.0 {
+            share if share > 0.0 && share < 1.0 => "less than 1 %".to_string(),
+            share => format!("{share:.0} %"),
+        };
+        let packets = counted(
+            usize::try_from(self.packets).unwrap_or(usize::MAX),
+            "packet",
+        );
+        write!(f, "{share} of the bytes: {}{by}, {packets}", self.name)
+    }
+}
+
+/// Ports of storage protocols and of what is often captured next to them.
+const PORTS: &[(u16, &str)] = &[
+    (22, "SSH"),
+    (53, "DNS"),
+    (80, "HTTP"),
+    (111, "rpcbind"),
+    (139, "SMB"),
+    (443, "HTTPS"),
+    (445, "SMB"),
+    (548, "AFP"),
+    (564, "9P"),
+    (860, "iSCSI"),
+    (988, "Lustre"),
+    (2049, "NFS"),
+    (3205, "iSNS"),
+    (3260, "iSCSI"),
+    (3300, "Ceph"),
+    (4420, "NVMe/TCP"),
+    (6789, "Ceph"),
+    (7000, "sheepdog"),
+    (8009, "NVMe/TCP discovery"),
+    (10_809, "NBD"),
+    (24_007, "GlusterFS"),
+];
+
+/// Procedures of NFSv2, in their order (RFC 1094, 2.2).
+const NFS2: [&str; 18] = [
+    "NULL",
+    "GETATTR",
+    "SETATTR",
+    "ROOT",
+    "LOOKUP",
+    "READLINK",
+    "READ",
+    "WRITECACHE",
+    "WRITE",
+    "CREATE",
+    "REMOVE",
+    "RENAME",
+    "LINK",
+    "SYMLINK",
+    "MKDIR",
+    "RMDIR",
+    "READDIR",
+    "STATFS",
+];
+
+/// An RPC call in words.
+fn call_name(program: u32, version: u32, procedure: u32) -> String {
+    let program = match program {
+        rpc::PROGRAM_NFS if version == 2 => {
+            let name = NFS2.get(procedure as usize);
+            return match name {
+                Some(name) => format!("NFSv2 {name}"),
+                None => format!("NFSv2 procedure {procedure}"),
+            };
+        }
+        rpc::PROGRAM_NFS => "NFS",
+        100_000 => "rpcbind",
+        100_005 => "MOUNT",
+        100_021 => "NLM",
+        rpc::PROGRAM_NSM => "NSM",
+        rpc::PROGRAM_NFS_ACL => "NFS ACL",
+        other => return format!("RPC program {other} version {version} procedure {procedure}"),
+    };
+    format!("{program} version {version} procedure {procedure}")
+}
+
+/// The RPC program that a message calls, as a protocol.
+fn rpc_name(program: u32, version: u32) -> &'static str {
+    match (program, version) {
+        (rpc::PROGRAM_NFS, 2) => "NFSv2",
+        (rpc::PROGRAM_NFS, 3) => "NFSv3",
+        (rpc::PROGRAM_NFS, 4) => "NFSv4",
+        _ => "RPC",
+    }
+}
+
+/// What a TCP payload begins with, if that is known.
+fn of_stream(bytes: &[u8]) -> Option<&'static str> {
+    let at =
+        |from: usize, what: &[u8]| bytes.get(from..).is_some_and(|rest| rest.starts_with(what));
+    let word = |from: usize| {
+        let four = bytes.get(from..from + 4)?;
+        Some(u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+    };
+    // A NetBIOS session message of less than 16 MiB, then the dialect's mark ([MS-SMB2], 2.1 and 2.2.1).
+    if bytes.first() == Some(&0) {
+        if at(4, b"\xfeSMB") || at(4, b"\xfcSMB") {
+            return Some("SMB 2 or 3");
+        }
+        if at(4, b"\xfdSMB") {
+            return Some("SMB 3, encrypted");
+        }
+        if at(4, b"\xffSMB") {
+            return Some("SMB 1");
+        }
+    }
+    // The server's greeting, a request, and the two kinds of reply (NBD protocol, "Values").
+    let nbd: [&[u8]; 4] = [
+        b"NBDMAGIC",
+        &[0x25, 0x60, 0x95, 0x13],
+        &[0x67, 0x44, 0x66, 0x98],
+        &[0x66, 0x8e, 0x33, 0xef],
+    ];
+    if nbd.iter().any(|magic| at(0, magic)) {
+        return Some("NBD");
+    }
+    // ICReq and ICResp have 128 bytes, a command's capsule at least 72, a response's 24 (NVMe/TCP transport, 3.6.2).
+    let nvme = match bytes.get(..3) {
+        Some([0 | 1, 0, 128]) => word(4) == Some(128),
+        Some([4, flags, 72]) if *flags < 4 => {
+            word(4).is_some_and(|len| (72..1 << 24).contains(&len))
+        }
+        Some([5, flags, 24]) if *flags < 4 => matches!(word(4), Some(24 | 28)),
+        _ => false,
+    };
+    if nvme {
+        return Some("NVMe/TCP");
+    }
+    const STARTS: [(&[u8], &str); 9] = [
+        (b"SSH-", "SSH"),
+        (b"GET ", "HTTP"),
+        (b"PUT ", "HTTP"),
+        (b"POST ", "HTTP"),
+        (b"HEAD ", "HTTP"),
+        (b"HTTP/1.", "HTTP"),
+        (b"\x16\x03", "TLS"),
+        (b"\x17\x03\x03", "TLS"),
+        (b"ceph v", "Ceph"),
+    ];
+    STARTS
+        .iter()
+        .find(|(start, _)| at(0, start))
+        .map(|(_, name)| *name)
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Amount {
+    packets: u64,
+    bytes: u64,
+}
+
+/// A connection, or datagrams between two endpoints: in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct FlowEnds {
+    ends: [Endpoint; 2],
+    is_tcp: bool,
+}
+
+#[derive(Debug, Default)]
+struct Surveyor {
+    flows: HashMap<FlowEnds, (Option<&'static str>, Amount)>,
+    names: BTreeMap<(String, Evidence), Amount>,
+    rpc_calls: BTreeMap<String, u64>,
+    bytes: u64,
+}
+
+impl Surveyor {
+    fn count(&mut self, name: String, by: Evidence, amount: Amount) {
+        let mut key = (name, by);
+        if self.names.len() >= NAMES_MAX && !self.names.contains_key(&key) {
+            key = ("others".into(), Evidence::None);
+        }
+        let sum = self.names.entry(key).or_default();
+        sum.packets += amount.packets;
+        sum.bytes += amount.bytes;
+    }
+
+    fn packet(&mut self, packet: &CapturedPacket<'_>) {
+        let bytes = u64::from(packet.wire_len);
+        self.bytes += bytes;
+        let amount = Amount { packets: 1, bytes };
+        let other = |next: NextHeader| match next.known_as() {
+            Some(known) => known.to_string(),
+            None => next.to_string(),
+        };
+        let mut frame = parse_frame(packet.link, packet.bytes, packet.wire_len);
+        for _ in 0..=TUNNELS_MAX {
+            let opened = match frame {
+                Err(_) => return self.count("unreadable headers".into(), Evidence::None, amount),
+                Ok(Frame::Other { next, payload }) => match open_frame(next, payload) {
+                    Ok(Some(inner)) => inner,
+                    _ => return self.count(other(next), Evidence::Header, amount),
+                },
+                Ok(Frame::Ip(ip)) if ip.fragment.is_some() => {
+                    return self.count("fragments of IP packets".into(), Evidence::None, amount);
+                }
+                Ok(Frame::Ip(ip)) => {
+                    let ends = |from: u16, to: u16| {
+                        let end = |address, port| Endpoint { address, port };
+                        [end(ip.source, from), end(ip.destination, to)]
+                    };
+                    match parse_transport(ip.protocol, ip.payload) {
+                        Err(_) => {
+                            return self.count("unreadable headers".into(), Evidence::None, amount);
+                        }
+                        Ok(IpPayload::Tcp(tcp)) => {
+                            let ends = ends(tcp.source_port, tcp.destination_port);
+                            return self.flow(ends, true, tcp.payload, amount);
+                        }
+                        Ok(IpPayload::Udp(udp)) => {
+                            match open_udp(udp.destination_port, udp.payload) {
+                                Some(inner) => inner,
+                                None => {
+                                    let ends = ends(udp.source_port, udp.destination_port);
+                                    return self.flow(ends, false, udp.payload, amount);
+                                }
+                            }
+                        }
+                        Ok(IpPayload::Other(protocol)) => match open_ip(protocol, ip.payload) {
+                            Ok(Some(inner)) => inner,
+                            _ => {
+                                let name = other(NextHeader::Ip(protocol));
+                                return self.count(name, Evidence::Header, amount);
+                            }
+                        },
+                    }
+                }
+            };
+            frame = opened.parse();
+        }
+        self.count("packets in too many tunnels".into(), Evidence::None, amount);
+    }
+
+    fn flow(
+        &mut self,
+        mut ends: [Endpoint; 2],
+        is_tcp: bool,
+        payload: Payload<'_>,
+        amount: Amount,
+    ) {
+        let found = self.recognise(is_tcp, payload.bytes);
+        ends.sort_unstable_by_key(|end| (end.address.0, end.port));
+        let key = FlowEnds { ends, is_tcp };
+        if self.flows.len() >= FLOWS_MAX && !self.flows.contains_key(&key) {
+            let (name, by) = name_of(&key, found);
+            return self.count(name, by, amount);
+        }
+        let (name, sum) = self.flows.entry(key).or_default();
+        *name = name.or(found);
+        sum.packets += amount.packets;
+        sum.bytes += amount.bytes;
+    }
+
+    /// What a payload is by its bytes; counts RPC calls.
+    fn recognise(&mut self, is_tcp: bool, bytes: &[u8]) -> Option<&'static str> {
+        // Behind a record mark, on TCP.
+        let message = bytes.get(if is_tcp { 4 } else { 0 }..)?;
+        let Ok(RpcMessage::Call(call)) = rpc::parse(message) else {
+            return is_tcp.then(|| of_stream(bytes)).flatten();
+        };
+        let name = call_name(call.program, call.version, call.procedure);
+        if self.rpc_calls.len() < PROCEDURES_MAX || self.rpc_calls.contains_key(&name) {
+            *self.rpc_calls.entry(name).or_default() += 1;
+        }
+        Some(rpc_name(call.program, call.version))
+    }
+
+    fn finish(mut self) -> Survey {
+        for (key, (found, amount)) in std::mem::take(&mut self.flows) {
+            let (name, by) = name_of(&key, found);
+            self.count(name, by, amount);
+        }
+        let all = self.bytes.max(1) as f64;
+        let row = |((name, by), amount): ((String, Evidence), Amount)| SurveyRow {
+            name,
+            by,
+            packets: amount.packets,
+            bytes: amount.bytes,
+            share: amount.bytes as f64 / all,
+        };
+        let mut protocols: Vec<SurveyRow> = self.names.into_iter().map(row).collect();
+        protocols.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+        Survey {
+            protocols,
+            rpc_calls: self.rpc_calls,
+        }
+    }
+}
+
+/// The name of a flow: what its bytes showed, otherwise by the port that is known, otherwise the lower one.
+fn name_of(key: &FlowEnds, found: Option<&'static str>) -> (String, Evidence) {
+    if let Some(name) = found {
+        return (name.to_string(), Evidence::Bytes);
+    }
+    let ports = key.ends.map(|end| end.port);
+    let known = PORTS.iter().find(|(port, _)| ports.contains(port));
+    let transport = if key.is_tcp { "TCP" } else { "UDP" };
+    match known {
+        Some((port, name)) => (format!("{name}, {transport} port {port}"), Evidence::Port),
+        None => {
+            let port = ports.into_iter().min().unwrap_or_default();
+            (format!("{transport} port {port}"), Evidence::None)
+        }
+    }
+}
+
+/// Reads a capture file and says what is in it, until its end, damage, or `stop`.
+///
+/// # Errors
+/// The file cannot be opened.
+pub fn survey(path: &Path, mut stop: impl FnMut() -> bool) -> Result<Survey, SourceError> {
+    let mut source = FileSource::open(path)?;
+    let (mut batch, mut surveyor) = (PacketBatch::default(), Surveyor::default());
+    while !stop() {
+        // What is behind damage was reported already.
+        let more = source.fill(&mut batch).unwrap_or(false);
+        for packet in batch.packets() {
+            surveyor.packet(&packet);
+        }
+        if !more {
+            break;
+        }
+    }
+    Ok(surveyor.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_recognised_by_their_first_bytes() {
+        let check = |bytes: &[u8], expected: Option<&str>| {
+            assert_eq!(of_stream(bytes), expected, "{bytes:02x?}");
+        };
+        check(b"\x00\x00\x00\x60\xfeSMB\x40\x00", Some("SMB 2 or 3"));
+        check(b"\x00\x00\x00\x60\xfdSMB\x40\x00", Some("SMB 3, encrypted"));
+        check(b"\x00\x00\x00\x2f\xffSMB\x72\x00", Some("SMB 1"));
+        check(b"NBDMAGICIHAVEOPT\x00\x03", Some("NBD"));
+        check(b"\x25\x60\x95\x13\x00\x00\x00\x00", Some("NBD"));
+        check(b"\x00\x00\x80\x00\x80\x00\x00\x00", Some("NVMe/TCP"));
+        check(b"\x04\x00\x48\x00\x48\x00\x00\x00\x01", Some("NVMe/TCP"));
+        check(b"\x05\x00\x18\x00\x18\x00\x00\x00\x01", Some("NVMe/TCP"));
+        check(b"GET / HTTP/1.1\r\n", Some("HTTP"));
+        check(b"\x00\x00\x00\x60", None);
+        check(b"", None);
+        check(b"SSH-2.0-x", Some("SSH"));
+    }
+
+    #[test]
+    fn procedures_of_nfs_2_have_names() {
+        assert_eq!(call_name(100_003, 2, 6), "NFSv2 READ");
+        assert_eq!(call_name(100_003, 2, 99), "NFSv2 procedure 99");
+        assert_eq!(call_name(100_021, 4, 2), "NLM version 4 procedure 2");
+    }
+
+    #[test]
+    fn a_name_by_port_is_no_evidence() {
+        let address = brunt_wire::net::IpAddress::v4([10, 0, 0, 1]);
+        let ends = |one, other| [one, other].map(|port| Endpoint { address, port });
+        let check = |ends, found, expected: (&str, Evidence)| {
+            let (name, by) = name_of(&FlowEnds { ends, is_tcp: true }, found);
+            assert_eq!((name.as_str(), by), expected);
+        };
+        check(
+            ends(40_000, 445),
+            None,
+            ("SMB, TCP port 445", Evidence::Port),
+        );
+        check(ends(40_000, 445), Some("HTTP"), ("HTTP", Evidence::Bytes));
+        check(ends(40_000, 4711), None, ("TCP port 4711", Evidence::None));
+    }
+}
