@@ -326,7 +326,10 @@ fn operations(report: &Report) -> Option<Section> {
             report.operations as f64,
         )
     });
-    let waited = |row: &OperationRow| row.latency.mean_ns as f64 * row.replies as f64 / 1e3;
+    let waited = |row: &OperationRow| {
+        let mean_ns = row.latency.map_or(0, |latency| latency.mean_ns);
+        mean_ns as f64 * row.replies as f64 / 1e3
+    };
     let all: f64 = rows.iter().map(|row| waited(row)).sum();
     let mut by_time = rows.clone();
     by_time.sort_by(|a, b| waited(b).total_cmp(&waited(a)));
@@ -377,14 +380,14 @@ fn operations(report: &Report) -> Option<Section> {
                 Cell::Empty
             },
         ];
-        cells.extend(latencies(&row.latency, row.replies > 0));
+        cells.extend(latencies(row.latency.as_ref()));
         cells
     });
     section.table(PageTable::new("Latency by operation", &columns, cells));
     section.prose(
         "Latency: from the call's first packet to the reply's first packet, as seen at the capture point.",
     );
-    if let Some(text) = error_of(rows.iter().map(|row| &row.latency)) {
+    if let Some(text) = error_of(rows.iter().filter_map(|row| row.latency.as_ref())) {
         section.prose(text);
     }
     Some(section)
@@ -400,22 +403,18 @@ fn error_of<'a>(latencies: impl Iterator<Item = &'a LatencyRow>) -> Option<Strin
     })
 }
 
-fn latencies(latency: &LatencyRow, known: bool) -> [Cell; 6] {
-    let LatencyRow {
-        mean_ns,
-        p50_ns,
-        p90_ns,
-        p99_ns,
-        p999_ns,
-        max_ns,
-        ..
-    } = *latency;
-    [mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns].map(|ns| {
-        if known {
-            Cell::number(Unit::Micros.show(ns as f64 / 1e3))
-        } else {
-            Cell::Empty
-        }
+fn latencies(latency: Option<&LatencyRow>) -> [Cell; 6] {
+    let figures: [fn(&LatencyRow) -> u64; 6] = [
+        |row| row.mean_ns,
+        |row| row.p50_ns,
+        |row| row.p90_ns,
+        |row| row.p99_ns,
+        |row| row.p999_ns,
+        |row| row.max_ns,
+    ];
+    figures.map(|get| match latency {
+        Some(latency) => Cell::number(Unit::Micros.show(get(latency) as f64 / 1e3)),
+        None => Cell::Empty,
     })
 }
 

@@ -71,7 +71,8 @@ pub struct OperationRow {
     pub replies: u64,
     pub errors: u64,
     pub bytes: u64,
-    pub latency: LatencyRow,
+    /// `null` without a reply, and in a capture without times.
+    pub latency: Option<LatencyRow>,
 }
 
 /// A distribution in nanoseconds.

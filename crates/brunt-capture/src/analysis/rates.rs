@@ -212,6 +212,11 @@ impl Rates {
         self.end_ns.saturating_sub(self.start_ns) as f64 / 1e9
     }
 
+    /// Whether times are known: a file without any has zeros for all packets.
+    pub fn is_timed(&self) -> bool {
+        self.intervals.is_empty() || self.end_ns > 0
+    }
+
     /// When the first packet was seen: nanoseconds since 1970.
     pub fn start_ns(&self) -> u64 {
         if self.intervals.is_empty() {

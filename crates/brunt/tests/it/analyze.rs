@@ -259,3 +259,31 @@ fn a_capture_without_operations_exits_with_1_and_says_what_is_in_it() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("no NFS or iSCSI operations"), "{error}");
 }
+
+/// Nothing is known of the latency of what was not answered.
+#[test]
+fn an_operation_without_a_reply_has_no_latency() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.pcap");
+    // GETATTR of NFSv3, with a handle of eight bytes.
+    let words = [1, 0, 2, 100_003, 3, 1, 0, 0, 0, 0, 8, 7, 7];
+    let message: Vec<u8> = words
+        .iter()
+        .flat_map(|word: &u32| word.to_be_bytes())
+        .collect();
+    let mark = 0x8000_0000 | message.len() as u32;
+    let call = [mark.to_be_bytes().to_vec(), message].concat();
+    std::fs::write(&file, segments(1, 2049, &[&call])).unwrap();
+    let output = brunt(
+        &["--json", "analyze", file.to_str().unwrap()],
+        Stdio::null(),
+    );
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let row = &report["by_operation"][0];
+    assert_eq!(
+        (&row["name"], &row["calls"]),
+        (&"GETATTR".into(), &1.into())
+    );
+    assert_eq!(row["latency"], serde_json::Value::Null);
+}

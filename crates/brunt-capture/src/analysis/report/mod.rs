@@ -26,11 +26,9 @@ use crate::operation::FileKey;
 /// Entries of each ranking.
 const RANKED: usize = 25;
 
-fn latency_row<L: Quantiles>(latency: &L) -> LatencyRow {
-    if latency.count() == 0 {
-        return LatencyRow::default();
-    }
-    LatencyRow {
+/// `None` of nothing: no reply was seen.
+fn latency_row<L: Quantiles>(latency: &L) -> Option<LatencyRow> {
+    (latency.count() > 0).then(|| LatencyRow {
         mean_ns: latency.sum_ns() / latency.count(),
         p50_ns: latency.quantile_ns(0.5),
         p90_ns: latency.quantile_ns(0.9),
@@ -38,7 +36,7 @@ fn latency_row<L: Quantiles>(latency: &L) -> LatencyRow {
         p999_ns: latency.quantile_ns(0.999),
         max_ns: latency.max_ns(),
         error_percent: L::ERROR_PERCENT,
-    }
+    })
 }
 
 /// Ranks `all` by operations, bytes and time; `name` is asked for the top only.
@@ -71,7 +69,7 @@ fn rank<T: Copy + Ord>(
             operations: load.operations,
             bytes: load.bytes,
             time_ns: load.time_ns,
-            latency: latency.map(latency_row),
+            latency: latency.and_then(latency_row),
         }
     };
     Ranking {
@@ -114,12 +112,12 @@ impl Analysis {
         let (all, hot) = (&self.all, &self.all.hot);
         let used = hot.files.iter().filter(|(_, f)| f.load.operations > 0);
         let files = used
-            .map(|(key, f)| (FileKey(key), f.load, f.latency.as_ref()))
+            .map(|(key, f)| (FileKey(key), f.load, known(f.latency.as_ref(), &all.rates)))
             .collect();
         let clients = hot
             .clients
             .iter()
-            .map(|(_, c)| (c.address, c.load, Some(&c.latency)))
+            .map(|(_, c)| (c.address, c.load, known(Some(&c.latency), &all.rates)))
             .collect();
         let pairs = hot
             .pairs
@@ -137,7 +135,7 @@ impl Analysis {
             operations,
             operations_per_s: per_second(operations as f64),
             wire_gbit_per_s: per_second(ledger.wire_bytes as f64 * 8e-9),
-            by_operation: operation_rows(&all.mix),
+            by_operation: operation_rows(&all.mix, &all.rates),
             profile: profile_row(&all.profile.figures(), duration_s),
             duplicates: duplicate_row(&all.duplicates),
             files: rank(
@@ -212,14 +210,19 @@ fn directories(hot: &Hot) -> Vec<(FileKey, HotLoad, Option<&Latency>)> {
     directories
 }
 
-fn operation_rows(mix: &Mix) -> Vec<OperationRow> {
+/// A latency, if the capture has times.
+fn known<'a, L>(latency: Option<&'a L>, rates: &Rates) -> Option<&'a L> {
+    latency.filter(|_| rates.is_timed())
+}
+
+fn operation_rows(mix: &Mix, rates: &Rates) -> Vec<OperationRow> {
     let row = |(name, o): (&'static str, &OperationFigures)| OperationRow {
         name: name.into(),
         calls: o.calls,
         replies: o.replies,
         errors: o.errors,
         bytes: o.bytes,
-        latency: latency_row(&o.latency),
+        latency: known(Some(&o.latency), rates).and_then(latency_row),
     };
     mix.iter().filter(|(_, o)| o.calls > 0).map(row).collect()
 }

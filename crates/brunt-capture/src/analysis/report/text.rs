@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use brunt_core::units::format_size;
 
-use brunt_result::capture::{Ranking, Report};
+use brunt_result::capture::{LatencyRow, Ranking, Report};
 use brunt_wire::net::TUNNELS_MAX;
 
 use crate::dissect::OWN_COUNTERS;
@@ -133,7 +133,10 @@ fn write_operations(report: &Report, o: &mut String) {
                 "-".to_string()
             }
         };
-        let latency = |ns| known(time(ns));
+        let latency = |get: fn(&LatencyRow) -> u64| match &row.latency {
+            Some(latency) => time(get(latency)),
+            None => "-".to_string(),
+        };
         let _ = writeln!(
             o,
             "{:<width$}{:>10}{:>6.1}%{:>9}{:>10}{:>10}{:>10}{:>10}",
@@ -141,10 +144,10 @@ fn write_operations(report: &Report, o: &mut String) {
             row.calls,
             100.0 * row.calls as f64 / report.operations.max(1) as f64,
             known(row.errors.to_string()),
-            latency(row.latency.p50_ns),
-            latency(row.latency.p90_ns),
-            latency(row.latency.p99_ns),
-            latency(row.latency.max_ns)
+            latency(|row| row.p50_ns),
+            latency(|row| row.p90_ns),
+            latency(|row| row.p99_ns),
+            latency(|row| row.max_ns)
         );
     }
 }

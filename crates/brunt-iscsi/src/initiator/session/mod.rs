@@ -35,8 +35,9 @@ use self::task::{InitiatorTask, TaskManagement, TaskOutcome, TaskState};
 use super::command::Facts;
 use crate::params::Params;
 
-/// Tasks of one session at most: ITTs carry the index in 16 bits and keep some values for others.
-pub const DEPTH_MAX: u32 = 1024;
+/// Tasks of one session at most: ITTs carry the index in 16 bits and keep some values for others. As deep as a load's queue
+/// may be, so that none is silently shorter.
+pub const DEPTH_MAX: u32 = 4096;
 
 /// How a session behaves.
 #[derive(Clone, Debug)]

@@ -275,6 +275,10 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
 
     /// Whether requests are going to be made even though none is outstanding.
     fn more_to_come(&mut self, now: Nanos) -> bool {
+        // It may have turned out just now that nothing comes: waiting to look around would count as time of the run.
+        if self.phase.issuing && self.feed.is_over() && self.held.is_none() {
+            self.phase.all_is_made(now);
+        }
         self.phase.issuing
             || (self.held.is_some() && self.phase.stopped == Stopped::Done)
             || self.is_behind(now)

@@ -712,6 +712,22 @@ fn worker_of<S: Sequence<Request = Planned>>(
     Worker::with(sequence, content, &workload, id, &BufPool::new(0))
 }
 
+/// Whoever takes the time from start to return counts nothing that no request needed.
+#[test]
+fn a_run_is_over_with_its_last_answer() {
+    let clock = Clock::manual();
+    let mut device = Simulated::new(&clock, 1, 100 * US);
+    let worker = worker_of(listed(&[(0, None), (0, None)]), 1, &device.info);
+    let mut time = SimulatedTime {
+        clock: clock.clone(),
+        waits: 0,
+    };
+    let (start, commands) = (clock.now(), Commands::new());
+    let outcome = worker.run(&mut device, &mut time, start, &commands, &mut NoRecorder);
+    assert_eq!(outcome.unwrap().figures.completed(), 2);
+    assert_eq!(clock.now().since(start), 200 * US);
+}
+
 #[test]
 fn what_depends_on_an_answer_waits_for_it() {
     let mut device = Simulated::new(&Clock::manual(), 8, 10 * MS);

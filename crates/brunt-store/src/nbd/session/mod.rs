@@ -29,8 +29,9 @@ pub use receive::{NbdPayload, NbdViolation, SHORT_PAYLOAD_BYTES_MAX};
 use self::task::{Ask, Done, NbdTask, NbdTaskState, plan};
 use super::export::NbdExport;
 
-/// Tasks of one session at most: cookies carry the index in 16 bits.
-pub const DEPTH_MAX: u32 = 1024;
+/// Tasks of one session at most: cookies carry the index in 16 bits. As deep as a load's queue may be, so that none is
+/// silently shorter.
+pub const DEPTH_MAX: u32 = 4096;
 
 /// How a session behaves.
 #[derive(Clone, Copy, Debug)]

@@ -33,7 +33,7 @@ use super::objects::SheepdogObjects;
 
 /// Tasks of one session at most: ids carry the index in 10 bits.
 pub const DEPTH_MAX: u32 = 1 << INDEX_BITS;
-const INDEX_BITS: u32 = 10;
+const INDEX_BITS: u32 = 12;
 /// Bytes that a probe asks for.
 const PROBE_BYTES: u32 = 512;
 /// Before a message is sent again that the server cannot serve now.

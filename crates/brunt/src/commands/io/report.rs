@@ -4,8 +4,8 @@
 use std::fmt::{Arguments, Write};
 use std::time::Duration;
 
-use brunt_core::Nanos;
 use brunt_core::units::format_size;
+use brunt_core::{Histogram, Nanos};
 use brunt_load::transfer::{Limit, Moved};
 use serde_json::json;
 
@@ -36,11 +36,8 @@ struct Figures {
     seconds: f64,
     iops: f64,
     mb_per_s: f64,
-    min: f64,
-    mean: f64,
-    p50: f64,
-    p99: f64,
-    max: f64,
+    /// Of requests that went well; `None` if none did.
+    latency: Option<Micros>,
     cpu_us: f64,
     user_us: f64,
     system_calls: f64,
@@ -50,21 +47,39 @@ struct Figures {
     limit: Option<Limit>,
 }
 
+/// A distribution of times, in microseconds.
+#[derive(Clone, Copy, serde::Serialize)]
+struct Micros {
+    min: f64,
+    mean: f64,
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+impl Micros {
+    fn of(times: &Histogram) -> Option<Micros> {
+        let us = |time: Nanos| time.0 as f64 / 1000.0;
+        Some(Micros {
+            min: us(times.min()?),
+            mean: times.mean()? / 1000.0,
+            p50: us(times.percentile(50.0)?),
+            p99: us(times.percentile(99.0)?),
+            max: us(times.max()?),
+        })
+    }
+}
+
 impl Figures {
     fn of(moved: &Moved) -> Figures {
         let seconds = moved.elapsed.as_secs_f64().max(1e-9);
         let requests = moved.requests.max(1) as f64;
-        let us = |time: Option<Nanos>| time.unwrap_or_default().0 as f64 / 1000.0;
         let per_request = |time: Duration| time.as_secs_f64() * 1e6 / requests;
         Figures {
             seconds,
             iops: moved.requests as f64 / seconds,
             mb_per_s: moved.bytes as f64 / seconds / 1e6,
-            min: us(moved.latency.min()),
-            mean: moved.latency.mean().unwrap_or(0.0) / 1000.0,
-            p50: us(moved.latency.percentile(50.0)),
-            p99: us(moved.latency.percentile(99.0)),
-            max: us(moved.latency.max()),
+            latency: Micros::of(&moved.latency),
             cpu_us: per_request(moved.cost.cpu()),
             user_us: per_request(moved.cost.user),
             system_calls: moved.system_calls as f64 / requests,
@@ -108,11 +123,7 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
         seconds,
         iops,
         mb_per_s,
-        min,
-        mean,
-        p50,
-        p99,
-        max,
+        latency,
         ..
     } = figures;
     let (health, info) = (&moved.health, run.backend.info());
@@ -144,9 +155,13 @@ fn lines(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str>
     say(format_args!(
         "  rate       {iops:.0} IOPS, {mb_per_s:.1} MB/s"
     ));
-    say(format_args!(
-        "  latency    min {min:.1}, mean {mean:.1}, p50 {p50:.1}, p99 {p99:.1}, max {max:.1} µs"
-    ));
+    match latency {
+        Some(us) => say(format_args!(
+            "  latency    min {:.1}, mean {:.1}, p50 {:.1}, p99 {:.1}, max {:.1} µs",
+            us.min, us.mean, us.p50, us.p99, us.max
+        )),
+        None => say(format_args!("  latency    none: no request went well")),
+    }
     say(format_args!(
         "  errors     {}, retries {}, time-outs {}, reconnects {}, repeated attempts to connect {}",
         moved.errors, health.retries, health.timeouts, health.reconnects, health.connect_retries
@@ -216,9 +231,7 @@ fn object(run: &Run<'_>, moved: &Moved, figures: &Figures, checksum: Option<&str
         "seconds": figures.seconds,
         "iops": figures.iops,
         "mb_per_s": figures.mb_per_s,
-        "latency_us": {
-            "min": figures.min, "mean": figures.mean, "p50": figures.p50, "p99": figures.p99, "max": figures.max,
-        },
+        "latency_us": figures.latency,
         "errors": moved.errors,
         "first_error": first_error(moved),
         "retries": health.retries,
