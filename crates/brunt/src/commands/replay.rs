@@ -27,7 +27,7 @@ use crate::cli::{Done, Failure, Output};
 use crate::lab::{WatchSockets, WatchedAt};
 use crate::lone_run::LoneRun;
 use crate::metrics::run::RunMetrics;
-use crate::metrics::serve;
+use crate::metrics::{finish, serve};
 use crate::{devices, live};
 
 /// How often figures come when they are watched.
@@ -293,6 +293,7 @@ fn replay(
     let mut run = RunSummary::of(&ran.outcome, 0, 0, seed, None);
     run.engine = ran.prepared.engine.map(|choice| choice.engine);
     watched.end(&run, &ran.outcome.figures);
+    finish(server, output);
     Ok((run, fidelity))
 }
 

@@ -332,7 +332,6 @@ impl Entered<'_> {
         let services_by_name = services.as_ref().map(Services::by_name).unwrap_or_default();
         // What does not fit is refused before the folder has results.
         run_check::fit_opened(&plan, &targets)?;
-        let fleet = plan.fleet.as_ref();
         let faults = match experiment.fault.is_empty() {
             true => None,
             false => Some(
@@ -342,7 +341,7 @@ impl Entered<'_> {
                     &roles_by_target,
                     &services_by_name,
                     lab,
-                    fleet,
+                    plan.fleet.as_ref(),
                 )
                 .map_err(Failure::usage)?,
             ),
@@ -402,7 +401,8 @@ impl Entered<'_> {
         let version = env!("CARGO_PKG_VERSION");
         let study = Study::of_plan(plan, experiment, targets, version, folder, company);
         let result = study.run(output.interrupt_flag());
-        drop((watching, server));
+        drop(watching);
+        metrics::finish(server, output);
         // Of what is on disk, whatever ended the experiment.
         ending.report = write_page(folder, output);
         let summary = result.map_err(unfinished)?;

@@ -12,6 +12,9 @@ mod tests;
 
 use std::fmt::Write;
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use brunt_web::http::HttpServer;
 
@@ -25,15 +28,103 @@ pub fn serve(
     listener: Option<TcpListener>,
     output: &Output,
     page: impl Fn() -> String + Send + 'static,
-) -> Result<Option<HttpServer>, Failure> {
+) -> Result<Option<MetricsServer>, Failure> {
     let Some(listener) = listener else {
         return Ok(None);
     };
     let address = listener.local_addr().map_err(Failure::failed)?;
+    let readings = Arc::new(Readings::default());
+    let noted = Arc::clone(&readings);
+    let page = move || {
+        let page = page();
+        noted.note(Instant::now());
+        page
+    };
     let server = brunt_web::metrics::serve(listener, page)
         .map_err(|error| Failure::failed(format!("cannot serve metrics: {error}")))?;
     output.note(format_args!("metrics at http://{address}/metrics"));
-    Ok(Some(server))
+    Ok(Some(MetricsServer { server, readings }))
+}
+
+/// Longest wait for the last reading: Prometheus's default interval is 15 s, or a minute.
+const LAST_READING_MAX: Duration = Duration::from_secs(60);
+/// How often an interruption is looked for meanwhile.
+const LOOK: Duration = Duration::from_millis(50);
+/// Until an answer that was made has been sent.
+const ANSWER: Duration = Duration::from_millis(200);
+
+/// A server of metrics; dropped, it answers no more.
+pub struct MetricsServer {
+    server: HttpServer,
+    readings: Arc<Readings>,
+}
+
+/// Serves until whoever reads the page regularly has read it once more, so that the last figures are seen; an
+/// interruption ends the wait. Whoever did not read it twice is not waited for.
+pub fn finish(server: Option<MetricsServer>, output: &Output) {
+    let Some(MetricsServer { server, readings }) = server else {
+        return;
+    };
+    if let Some(at_most) = readings.wanted() {
+        output.note(format_args!(
+            "the last metrics wait to be read, for {} s at most (Ctrl-C ends that)",
+            at_most.as_secs().max(1)
+        ));
+        if readings.wait_for_next(at_most, output.interrupt_flag()) {
+            std::thread::sleep(ANSWER);
+        }
+    }
+    drop(server);
+}
+
+/// When the page was read.
+#[derive(Default)]
+struct Readings {
+    state: Mutex<ReadingState>,
+    read: Condvar,
+}
+
+#[derive(Clone, Copy, Default)]
+struct ReadingState {
+    count: u64,
+    last: Option<Instant>,
+    /// The longest time from one to the next.
+    pause_max: Option<Duration>,
+}
+
+impl Readings {
+    fn lock(&self) -> MutexGuard<'_, ReadingState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, now: Instant) {
+        let mut state = self.lock();
+        state.count += 1;
+        let pause = state.last.map(|last| now.saturating_duration_since(last));
+        state.pause_max = state.pause_max.max(pause);
+        state.last = Some(now);
+        self.read.notify_all();
+    }
+
+    /// How long the next reading may take: twice the longest pause so far; `None` if nobody reads regularly.
+    fn wanted(&self) -> Option<Duration> {
+        let pause = self.lock().pause_max?;
+        Some((pause * 2).min(LAST_READING_MAX))
+    }
+
+    /// Waits for a reading after this moment; whether there was one.
+    fn wait_for_next(&self, at_most: Duration, stop: &AtomicBool) -> bool {
+        let (begin, mut state) = (Instant::now(), self.lock());
+        let before = state.count;
+        while state.count == before {
+            if begin.elapsed() >= at_most || stop.load(Ordering::Relaxed) {
+                return false;
+            }
+            let waited = self.read.wait_timeout(state, LOOK);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
 }
 
 /// What a metric is to Prometheus.

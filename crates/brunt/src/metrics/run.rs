@@ -1,5 +1,6 @@
 //! Metrics of the run under way, for `brunt run` and `brunt replay`: an observer of an experiment's events. Counters are those
-//! of the run; they begin again with the next one, under its label.
+//! of the run; they begin again with the next one, under its label. Those of the run before stay next to them, so that
+//! whoever asks once a second sees its last figures.
 //!
 //! The rule: an event changes numbers under a lock that a page holds for about a millisecond; nothing else is done with it.
 
@@ -35,17 +36,25 @@ struct FaultState {
     active: bool,
 }
 
+/// What a run did so far.
+struct RunFigures {
+    point: String,
+    run: u32,
+    figures: Figures,
+    measured: Duration,
+    ended: bool,
+}
+
 /// The run under way, or the last one.
 struct RunState {
     experiment: String,
     planned: u32,
     ended: BTreeMap<Stopped, u64>,
-    point: String,
-    run: u32,
+    current: RunFigures,
+    /// The run that ended before it.
+    before: Option<RunFigures>,
     ready: SystemTime,
     under_way: bool,
-    figures: Figures,
-    measured: Duration,
     faults: BTreeMap<u32, FaultState>,
     steady: Rounds,
     /// What parts of devices said last, by host, part and metric.
@@ -105,12 +114,10 @@ impl RunMetrics {
             experiment: experiment.to_string(),
             planned: 1,
             ended: BTreeMap::new(),
-            point: point.to_string(),
-            run: 0,
+            current: RunFigures::of(point, 0),
+            before: None,
             ready: SystemTime::now(),
             under_way: false,
-            figures: Figures::default(),
-            measured: Duration::ZERO,
             faults: BTreeMap::new(),
             steady: Rounds::default(),
             devices: BTreeMap::new(),
@@ -134,9 +141,9 @@ impl Observer for RunMetrics {
         let mut state = self.lock();
         match event {
             Event::RunBegins(info) => {
-                (state.point, state.run, state.ready) = (info.label.clone(), info.order, info.wall);
+                state.ready = info.wall;
                 state.planned = state.planned.max(info.runs);
-                state.begin();
+                state.begin(RunFigures::of(&info.label, info.order));
             }
             Event::RunStarts(_) => state.start(),
             Event::Interval(interval) => state.interval(interval),
@@ -152,7 +159,7 @@ impl Observer for RunMetrics {
                     });
                 fault.active = record.end.is_none();
             }
-            Event::RunEnds(_, run, _) => state.end(run.stopped),
+            Event::RunEnds(_, run, figures) => state.end(run.stopped, figures),
             Event::Sample(sample) => state.sample(sample),
             Event::Begins(_) | Event::Requests(_) | Event::Job(..) | Event::Ends(_) => {}
         }
@@ -160,11 +167,27 @@ impl Observer for RunMetrics {
     }
 }
 
+impl RunFigures {
+    fn of(point: &str, run: u32) -> RunFigures {
+        RunFigures {
+            point: point.to_string(),
+            run,
+            figures: Figures::default(),
+            measured: Duration::ZERO,
+            ended: false,
+        }
+    }
+}
+
 impl RunState {
-    fn begin(&mut self) {
+    fn begin(&mut self, run: RunFigures) {
         self.under_way = false;
         self.devices.clear();
-        self.clear();
+        self.steady = Rounds::default();
+        let last = std::mem::replace(&mut self.current, run);
+        if last.ended {
+            self.before = Some(last);
+        }
     }
 
     fn sample(&mut self, sample: &Sample) {
@@ -181,21 +204,23 @@ impl RunState {
     /// A search for a rate or a depth starts several times: what was tried before is no part of it.
     fn start(&mut self) {
         self.under_way = true;
-        self.clear();
-    }
-
-    fn clear(&mut self) {
-        (self.figures, self.measured, self.steady) = Default::default();
+        self.steady = Rounds::default();
+        let RunFigures {
+            figures, measured, ..
+        } = &mut self.current;
+        (*figures, *measured) = Default::default();
     }
 
     fn interval(&mut self, interval: &Interval) {
-        self.figures.merge(&interval.figures);
-        self.measured += interval.end.since(interval.start);
+        self.current.figures.merge(&interval.figures);
+        self.current.measured += interval.end.since(interval.start);
         self.steady.interval(interval);
     }
 
-    fn end(&mut self, stopped: Stopped) {
+    fn end(&mut self, stopped: Stopped, figures: &Figures) {
         self.under_way = false;
+        self.current.figures = figures.clone();
+        self.current.ended = true;
         *self.ended.entry(stopped).or_default() += 1;
         self.faults
             .values_mut()
@@ -203,11 +228,23 @@ impl RunState {
     }
 
     fn write(&self, page: &mut MetricsPage) {
-        let run = self.run.to_string();
-        let labels = [("point", self.point.as_str()), ("run", run.as_str())];
-        self.write_experiment(page, &labels);
-        self.write_counts(page, &labels);
-        self.write_latencies(page, &labels);
+        let runs: Vec<(String, &RunFigures)> = self
+            .before
+            .iter()
+            .chain([&self.current])
+            .map(|run| (run.run.to_string(), run))
+            .collect();
+        let runs: Vec<([(&str, &str); 2], &Figures)> = runs
+            .iter()
+            .map(|(number, run)| {
+                let labels = [("point", run.point.as_str()), ("run", number.as_str())];
+                (labels, &run.figures)
+            })
+            .collect();
+        let (labels, _) = runs.last().expect("there is a current one");
+        self.write_experiment(page, labels);
+        write_counts(page, &runs);
+        write_latencies(page, &runs);
         self.write_devices(page);
     }
 
@@ -267,7 +304,7 @@ impl RunState {
             "brunt_run_measured_seconds",
             "Time measured so far.",
             labels,
-            self.measured.as_secs_f64(),
+            self.current.measured.as_secs_f64(),
         );
         gauge(
             "brunt_run_steady",
@@ -306,114 +343,129 @@ impl RunState {
             page.sample(name, &[("stopped", stopped_name(stopped))], count);
         }
     }
+}
 
-    fn write_counts(&self, page: &mut MetricsPage, labels: Labels<'_>) {
-        type Value = fn(&OpFigures) -> u64;
-        let by_op: [(&str, &str, Value); 5] = [
-            ("brunt_run_requests_total", "Requests completed.", |op| {
-                op.completed
-            }),
-            (
-                "brunt_run_bytes_total",
-                "Bytes that completed requests name.",
-                |op| op.bytes,
-            ),
-            (
-                "brunt_run_late_requests_total",
-                "Requests completed after the end of measuring.",
-                |op| op.late,
-            ),
-            (
-                "brunt_run_retries_total",
-                "Attempts after the first.",
-                |op| op.retries,
-            ),
-            (
-                "brunt_run_timeouts_total",
-                "Attempts given up by the time limit.",
-                |op| op.timeouts,
-            ),
-        ];
-        for (name, help, value) in by_op {
-            page.metric(name, MetricKind::Counter, help);
-            for (kind, op) in self.figures.ops() {
-                page.sample(name, &[labels, &[("op", kind.name())]].concat(), value(op));
+/// Runs with their labels.
+type ShownRuns<'a> = &'a [([(&'a str, &'a str); 2], &'a Figures)];
+
+fn write_counts(page: &mut MetricsPage, runs: ShownRuns<'_>) {
+    type Value = fn(&OpFigures) -> u64;
+    let by_op: [(&str, &str, Value); 5] = [
+        ("brunt_run_requests_total", "Requests completed.", |op| {
+            op.completed
+        }),
+        (
+            "brunt_run_bytes_total",
+            "Bytes that completed requests name.",
+            |op| op.bytes,
+        ),
+        (
+            "brunt_run_late_requests_total",
+            "Requests completed after the end of measuring.",
+            |op| op.late,
+        ),
+        (
+            "brunt_run_retries_total",
+            "Attempts after the first.",
+            |op| op.retries,
+        ),
+        (
+            "brunt_run_timeouts_total",
+            "Attempts given up by the time limit.",
+            |op| op.timeouts,
+        ),
+    ];
+    for (name, help, value) in by_op {
+        page.metric(name, MetricKind::Counter, help);
+        for (labels, figures) in runs {
+            for (kind, op) in figures.ops() {
+                let labels = [&labels[..], &[("op", kind.name())]].concat();
+                page.sample(name, &labels, value(op));
             }
         }
-        let counts = &self.figures.counts;
-        let (name, help) = (
-            "brunt_run_errors_total",
-            "Requests that did not end well, by how they ended.",
-        );
-        page.metric(name, MetricKind::Counter, help);
-        let not_errors = [
-            RequestStatus::Good,
-            RequestStatus::Hanging,
-            RequestStatus::Skipped,
-        ];
+    }
+    write_errors(page, runs);
+}
+
+fn write_errors(page: &mut MetricsPage, runs: ShownRuns<'_>) {
+    let (name, help) = (
+        "brunt_run_errors_total",
+        "Requests that did not end well, by how they ended.",
+    );
+    page.metric(name, MetricKind::Counter, help);
+    let not_errors = [
+        RequestStatus::Good,
+        RequestStatus::Hanging,
+        RequestStatus::Skipped,
+    ];
+    for (labels, figures) in runs {
         for status in RequestStatus::ALL
             .into_iter()
             .filter(|status| !not_errors.contains(status))
         {
-            page.sample(
-                name,
-                &[labels, &[("status", status.name())]].concat(),
-                counts.of(status),
-            );
-        }
-        for (name, help, status) in [
-            (
-                "brunt_run_hanging_requests_total",
-                "Requests without an answer.",
-                RequestStatus::Hanging,
-            ),
-            (
-                "brunt_run_skipped_requests_total",
-                "Requests that were due but not sent.",
-                RequestStatus::Skipped,
-            ),
-        ] {
-            page.metric(name, MetricKind::Counter, help);
-            page.sample(name, labels, counts.of(status));
+            let labels = [&labels[..], &[("status", status.name())]].concat();
+            page.sample(name, &labels, figures.counts.of(status));
         }
     }
+    for (name, help, status) in [
+        (
+            "brunt_run_hanging_requests_total",
+            "Requests without an answer.",
+            RequestStatus::Hanging,
+        ),
+        (
+            "brunt_run_skipped_requests_total",
+            "Requests that were due but not sent.",
+            RequestStatus::Skipped,
+        ),
+    ] {
+        page.metric(name, MetricKind::Counter, help);
+        for (labels, figures) in runs {
+            page.sample(name, labels, figures.counts.of(status));
+        }
+    }
+}
 
-    fn write_latencies(&self, page: &mut MetricsPage, labels: Labels<'_>) {
-        type Value = fn(&OpFigures) -> &Histogram;
-        let kinds: [(&str, &str, Value); 2] = [
-            (
-                "brunt_run_response_seconds",
-                "From the intended time to the completion.",
-                |op| &op.response,
-            ),
-            (
-                "brunt_run_service_seconds",
-                "From the last sending to the completion.",
-                |op| &op.service,
-            ),
-        ];
-        for (name, help, value) in kinds {
-            page.metric(name, MetricKind::Histogram, help);
-            for (kind, op) in self.figures.ops() {
-                let labels = [labels, &[("op", kind.name())]].concat();
+fn write_latencies(page: &mut MetricsPage, runs: ShownRuns<'_>) {
+    type Value = fn(&OpFigures) -> &Histogram;
+    let kinds: [(&str, &str, Value); 2] = [
+        (
+            "brunt_run_response_seconds",
+            "From the intended time to the completion.",
+            |op| &op.response,
+        ),
+        (
+            "brunt_run_service_seconds",
+            "From the last sending to the completion.",
+            |op| &op.service,
+        ),
+    ];
+    for (name, help, value) in kinds {
+        page.metric(name, MetricKind::Histogram, help);
+        for (labels, figures) in runs {
+            for (kind, op) in figures.ops() {
+                let labels = [&labels[..], &[("op", kind.name())]].concat();
                 let histogram = value(op);
                 let sum = histogram.sum_nanos() as f64 * 1e-9;
                 let below = histogram.counts_up_to(bounds());
                 page.latencies(name, &labels, below, histogram.count(), sum);
             }
         }
-        let name = "brunt_run_response_percentile_seconds";
-        page.metric(
-            name,
-            MetricKind::Gauge,
-            "Percentile of response times of the run so far, at most 0.1 % off.",
-        );
-        for (kind, op) in self.figures.ops() {
+    }
+    let name = "brunt_run_response_percentile_seconds";
+    page.metric(
+        name,
+        MetricKind::Gauge,
+        "Percentile of response times of the run so far, at most 0.1 % off.",
+    );
+    for (labels, figures) in runs {
+        for (kind, op) in figures.ops() {
             for (text, percent) in PERCENTILES {
                 let Some(nanos) = op.response.percentile(percent) else {
                     continue;
                 };
-                let labels = [labels, &[("op", kind.name()), ("percentile", text)]].concat();
+                let own = [("op", kind.name()), ("percentile", text)];
+                let labels = [&labels[..], &own].concat();
                 page.sample(name, &labels, nanos.0 as f64 * 1e-9);
             }
         }

@@ -1,10 +1,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use brunt_core::Nanos;
 use brunt_result::event::{Event, RunInfo};
-use brunt_result::{Figures, Interval, OpKind};
+use brunt_result::summary::RunSummary;
+use brunt_result::{Figures, Interval, OpKind, Outcome};
 use brunt_study::observe::Observer;
 
 use super::run::RunMetrics;
@@ -119,12 +121,59 @@ fn a_page_follows_the_run() {
         ",op=\"read\",percentile=\"50\"",
     );
     assert!((median - 0.003).abs() < 3e-6, "{median}");
+    // What drains after the last interval counts, and whoever asks in the next run sees all of it.
+    let mut all = Figures::of_kinds(&[OpKind::Read]);
+    all.at(0).completed = 1388;
+    let run = RunSummary::of(&Outcome::interrupted(), 0, 0, 1, None);
+    let ends = Event::RunEnds(info(0), Arc::new(run), Arc::new(all));
+    metrics.event(&ends).unwrap();
+    let requests = |page: &str| {
+        value(
+            page,
+            &format!("brunt_run_requests_total{},op=\"read\"}}", labels(0)),
+        )
+    };
+    assert_eq!(requests(&metrics.page()), 1388.0);
     metrics.event(&Event::RunBegins(info(1))).unwrap();
+    metrics.event(&Event::RunStarts(Nanos(0))).unwrap();
+    metrics.event(&Event::Interval(second(0))).unwrap();
     let page = metrics.page();
+    assert_eq!(requests(&page), 1388.0);
+    let of_next = format!("brunt_run_requests_total{},op=\"read\"}}", labels(1));
+    assert_eq!(value(&page, &of_next), 1.0);
+    let info_line = page
+        .lines()
+        .filter(|line| line.starts_with("brunt_run_info{"))
+        .collect::<Vec<_>>();
     assert!(
-        page.contains("run=\"1\"") && !page.contains("run=\"0\"") && !page.contains("op=\"read\""),
+        matches!(info_line[..], [line] if line.contains("run=\"1\"")),
         "{page}"
     );
+}
+
+#[test]
+fn the_last_figures_wait_for_whoever_reads_regularly() {
+    let readings = super::Readings::default();
+    let begin = std::time::Instant::now();
+    assert_eq!(readings.wanted(), None);
+    readings.note(begin);
+    assert_eq!(readings.wanted(), None, "read once by hand");
+    readings.note(begin + Duration::from_secs(15));
+    readings.note(begin + Duration::from_secs(16));
+    assert_eq!(readings.wanted(), Some(Duration::from_secs(30)));
+    readings.note(begin + Duration::from_secs(500));
+    assert_eq!(readings.wanted(), Some(Duration::from_secs(60)));
+    let stop = AtomicBool::new(true);
+    assert!(!readings.wait_for_next(Duration::from_secs(3600), &stop));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| readings.wait_for_next(Duration::from_secs(3600), &stop));
+        while !waits.is_finished() {
+            readings.note(std::time::Instant::now());
+            std::thread::yield_now();
+        }
+        assert!(waits.join().unwrap());
+    });
 }
 
 /// Names of metrics on a page, as samples have them: a histogram has three.

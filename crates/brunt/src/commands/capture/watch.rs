@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use brunt_capture::{Analysed, CaptureGlance, LiveCapture, LiveReport, Parsers, Sink};
 use brunt_remote::MoveCounts;
-use brunt_web::http::HttpServer;
 
 use super::{metrics, view};
 use crate::cli::{Failure, Output, bind_for};
-use crate::metrics::serve;
+use crate::metrics::{MetricsServer, serve};
 
 /// How often the parsers are asked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -54,7 +53,7 @@ pub struct Watch {
     thread: Option<JoinHandle<()>>,
     started: Instant,
     next: Instant,
-    server: Option<HttpServer>,
+    server: Option<MetricsServer>,
 }
 
 impl Watch {
