@@ -30,6 +30,7 @@ mod store;
 mod trace;
 mod trace_file;
 mod trace_subject;
+mod verdicts;
 
 pub use actors::ActorsBench;
 pub use capture::CaptureBench;
@@ -45,3 +46,4 @@ pub use program::brunt as program_under_test;
 pub use replay::ReplayBench;
 pub use store::StoreBench;
 pub use trace::TraceBench;
+pub use verdicts::VerdictsBench;

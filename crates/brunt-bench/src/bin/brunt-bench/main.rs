@@ -17,6 +17,7 @@ mod stage;
 mod store;
 mod subject;
 mod trace;
+mod verdicts;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -44,6 +45,7 @@ const SUBJECTS: &[SubjectEntry] = &[
     entry::<replay::ReplayArgs>(),
     entry::<trace::TraceArgs>(),
     entry::<page::PageArgs>(),
+    entry::<verdicts::VerdictsArgs>(),
 ];
 
 const HELP: &str = "Examples:

@@ -1,0 +1,45 @@
+//! `brunt-bench verdicts`: its arguments. What is judged is in `brunt_bench::VerdictsBench`.
+
+use brunt_bench::BenchResult;
+
+use super::output::Terminal;
+use super::subject::SubjectArgs;
+
+/// How often verdicts about faults are right, on series whose truth is known
+#[derive(clap::Args)]
+pub struct VerdictsArgs {
+    /// Experiments of four runs for each noise and effect; of no effect four times as many
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    experiments: u32,
+    /// Seed of the experiments
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Use the shapes of noise by which no method was chosen
+    #[arg(long)]
+    held_out: bool,
+}
+
+impl SubjectArgs for VerdictsArgs {
+    const NAME: &'static str = "verdicts";
+    const EXAMPLES: &'static [(&'static str, &'static str)] = &[
+        ("brunt-bench verdicts", "8,400 series, about a minute"),
+        (
+            "brunt-bench verdicts --held-out --seed 7",
+            "other noise and other series",
+        ),
+    ];
+
+    fn run(self, output: &Terminal) -> BenchResult {
+        let VerdictsArgs {
+            experiments,
+            seed,
+            held_out,
+        } = self;
+        brunt_bench::VerdictsBench {
+            experiments,
+            seed,
+            held_out,
+        }
+        .run(output)
+    }
+}

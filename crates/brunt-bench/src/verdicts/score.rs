@@ -1,0 +1,143 @@
+//! What the verdicts about labelled experiments are worth.
+
+use brunt_result::degradation::{Answer, Degradation, OverRuns, of_run, over_runs};
+use statrs::distribution::{ContinuousCDF, Normal};
+
+use super::case::{Case, Effect};
+
+/// Chance of a false alarm that the ceiling is computed for.
+const CEILING_ALPHA: f64 = 0.02;
+
+/// One experiment's verdicts against its truth. `None`: does not apply.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Score {
+    /// Whether an effect was reported.
+    pub detected: bool,
+    /// Whether the runs taken together are said to be undecided.
+    pub open: bool,
+    /// The chance that a detector that knows the noise reports one.
+    pub ceiling: f64,
+    /// Within two points, or in the interval.
+    pub drop_right: Option<bool>,
+    /// The drop's interval contains the truth.
+    pub drop_covered: Option<bool>,
+    /// Points that the drop is off.
+    pub drop_off: Option<f64>,
+    /// Within 10 %, or in the interval.
+    pub lost_right: Option<bool>,
+    /// Within 10 %, or in the interval.
+    pub wait_right: Option<bool>,
+    /// Runs whose time to detection is within one interval, of those where that can be known.
+    pub detected_in_time: [usize; 2],
+    /// Runs whose recovery is within one interval.
+    pub recovered_in_time: [usize; 2],
+    /// The estimate over runs is within one interval.
+    pub recovered_right: Option<bool>,
+    /// Runs that came back and are said never to have.
+    pub false_never: [usize; 2],
+    /// Runs with a recovery left open although the series is long enough.
+    pub recovery_open: [usize; 2],
+    /// Runs that did not come back and are said to have.
+    pub false_return: [usize; 2],
+}
+
+/// Whether runs taken together report an effect, and whether they leave it open.
+fn verdict(all: &OverRuns) -> (bool, bool) {
+    let seen = all.detected_s.map_or(0, |seen| seen.runs);
+    (
+        2 * seen >= all.runs,
+        2 * all.detection_inconclusive >= all.runs,
+    )
+}
+
+fn right(
+    estimate: Option<brunt_result::statistics::Estimate>,
+    truth: f64,
+    off: f64,
+) -> (bool, bool) {
+    let Some(known) = estimate else {
+        return (false, false);
+    };
+    let covered = known
+        .low
+        .zip(known.high)
+        .is_some_and(|(low, high)| low <= truth && truth <= high);
+    (covered || (known.mean - truth).abs() <= off, covered)
+}
+
+/// Judges an experiment as Brunt does, and compares the answers with the truth.
+pub(super) fn score(case: &Case) -> Score {
+    let spans = [case.span()];
+    let runs: Vec<Degradation> = case
+        .runs
+        .iter()
+        .filter_map(|run| of_run(run, &spans, 0))
+        .collect();
+    let all = over_runs("fault", &runs);
+    let normal = Normal::standard();
+    let quantile = normal.inverse_cdf(1.0 - CEILING_ALPHA);
+    let (detected, open) = verdict(&all);
+    let mut score = Score {
+        detected,
+        open,
+        ceiling: case.ceiling(quantile, |at| normal.cdf(at)),
+        ..Score::default()
+    };
+    let (drop_right, covered) = right(all.drop, case.drop(), 0.02);
+    score.drop_right = Some(drop_right);
+    score.drop_covered = Some(covered);
+    score.drop_off = all.drop.map(|drop| (drop.mean - case.drop()).abs());
+    if case.effect == Effect::None {
+        return score;
+    }
+    if case.effect != Effect::Backlog {
+        score.lost_right = Some(right(all.lost_requests, case.lost(), 0.1 * case.lost()).0);
+    }
+    score.wait_right = case
+        .excess_wait_s()
+        .map(|truth| right(all.excess_wait_s, truth, 0.1 * truth).0);
+    times(case, &runs, &all, &mut score);
+    score
+}
+
+/// Times to detection and recovery, of the experiments whose noise lets them be known.
+fn times(case: &Case, runs: &[Degradation], all: &OverRuns, score: &mut Score) {
+    let first = case.left[case.window.start];
+    if !case.is_sharp(1.0 - first) {
+        return;
+    }
+    let is_in_time = |answer: Answer, truth: f64| {
+        let off = answer.seconds().map(|seconds| (seconds - truth).abs());
+        off.is_some_and(|off| off <= case.interval_s * 1.001)
+    };
+    for run in runs {
+        score.detected_in_time[0] += usize::from(is_in_time(run.detected, case.interval_s));
+        score.detected_in_time[1] += 1;
+    }
+    let after_s = (case.left.len() - case.window.end) as f64 * case.interval_s;
+    let Some(truth) = case.recovered_s() else {
+        for run in runs {
+            score.false_return[0] += usize::from(run.recovered.seconds().is_some());
+            score.false_return[1] += 1;
+        }
+        return;
+    };
+    // Half an interval more than the second for which a return has to last.
+    if after_s - truth < 1.0 + 0.5 * case.interval_s {
+        return;
+    }
+    for run in runs {
+        score.false_never[0] += usize::from(run.recovered == Answer::Never);
+        score.recovery_open[0] += usize::from(run.recovered == Answer::Inconclusive);
+        score.recovered_in_time[0] += usize::from(is_in_time(run.recovered, truth));
+    }
+    for of in [
+        &mut score.false_never,
+        &mut score.recovery_open,
+        &mut score.recovered_in_time,
+    ] {
+        of[1] += runs.len();
+    }
+    let mean = all.recovered_s.map(|recovered| recovered.mean);
+    score.recovered_right = Some(mean.is_some_and(|mean| is_in_time(Answer::AfterS(mean), truth)));
+}
