@@ -183,6 +183,17 @@ impl Case {
         law(missing / hits as f64 / error - quantile)
     }
 
+    /// Whether the time of recovery can be known to within one interval as well.
+    pub(super) fn recovery_is_sharp(&self) -> bool {
+        if self.effect != Effect::Slowly {
+            return true;
+        }
+        // A line's end, fitted to that many intervals, has twice the error of their mean; it returns 0.5 on its way.
+        let intervals = ((self.left.len() - self.window.end) / 2).max(1) as f64;
+        let error = 2.0 * self.shape.surprise(self.deviation) / intervals.sqrt();
+        2.576 * error <= 0.5 / intervals
+    }
+
     /// Whether who knows the noise finds the border of a fall by `fall` to within one interval in 99 % of single runs.
     pub(super) fn is_sharp(&self, fall: f64) -> bool {
         // The borders one and two intervals off differ in two intervals; 2.576 on either side.

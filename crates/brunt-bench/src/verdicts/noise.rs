@@ -79,13 +79,7 @@ impl Shape {
             Shape::Alike(alike) => autoregression(random, count, alike)
                 .map(|value| deviation * value)
                 .collect(),
-            Shape::TwoSpeeds => {
-                let slow: Vec<f64> = autoregression(random, count, 0.9).collect();
-                autoregression(random, count, 0.2)
-                    .zip(slow)
-                    .map(|(fast, slow)| deviation * (0.6 * slow + 0.8 * fast))
-                    .collect()
-            }
+            Shape::TwoSpeeds => two_speeds(random, count, deviation),
             Shape::Oscillating(period) => {
                 let wave = |phase: f64| std::f64::consts::SQRT_2 * libm_sin(phase);
                 periodic(random, count, deviation, period, wave)
@@ -104,49 +98,10 @@ impl Shape {
                 };
                 periodic(random, count, deviation, period, wave)
             }
-            Shape::Drifting => {
-                let slope = 12f64.sqrt() * if random.chance(0.5) { 1.0 } else { -1.0 };
-                (0..count)
-                    .map(|at| {
-                        let line = slope * (at as f64 / count as f64 - 0.5);
-                        deviation * (line + 0.2 * random.normal())
-                    })
-                    .collect()
-            }
-            Shape::Stalling => {
-                let share = stalled_share(deviation);
-                let mut left = 0;
-                let mut stalled = || {
-                    if left == 0 && random.chance(share / (2.0 - share)) {
-                        left = 1 + random.below(3);
-                    }
-                    let now = left > 0;
-                    left = left.saturating_sub(1);
-                    let level = if now { 0.0 } else { 1.0 };
-                    level * (1.0 + 0.05 * random.normal()) / (1.0 - share) - 1.0
-                };
-                (0..count).map(|_| stalled()).collect()
-            }
-            Shape::Bimodal => {
-                let mut side = if random.chance(0.5) { 1.0 } else { -1.0 };
-                (0..count)
-                    .map(|_| {
-                        side *= if random.chance(0.2) { -1.0 } else { 1.0 };
-                        side * deviation + 0.05 * random.normal()
-                    })
-                    .collect()
-            }
-            Shape::Steps => {
-                let mut level = random.normal();
-                (0..count)
-                    .map(|_| {
-                        if random.chance(0.05) {
-                            level = random.normal();
-                        }
-                        deviation * (level + 0.2 * random.normal())
-                    })
-                    .collect()
-            }
+            Shape::Drifting => drifting(random, count, deviation),
+            Shape::Stalling => stalling(random, count, deviation),
+            Shape::Bimodal => bimodal(random, count, deviation),
+            Shape::Steps => steps(random, count, deviation),
             Shape::HeavyTailed => (0..count)
                 .map(|_| {
                     let chi: f64 = (0..3).map(|_| random.normal().powi(2)).sum();
@@ -168,20 +123,7 @@ impl Shape {
                     })
                     .collect()
             }
-            Shape::Collecting => {
-                let depth = pause_depth(deviation);
-                let mut next = random.below(13);
-                (0..count as u64)
-                    .map(|at| {
-                        let pause = at == next;
-                        if pause {
-                            next += 10 + random.below(7);
-                        }
-                        let level = 1.0 - if pause { depth } else { 0.0 };
-                        level * (1.0 + 0.05 * random.normal()) / (1.0 - depth / 13.0) - 1.0
-                    })
-                    .collect()
-            }
+            Shape::Collecting => collecting(random, count, deviation),
             Shape::Ramping => (0..count)
                 .map(|at| -3.0 * deviation * warm_up(at, count) + 0.05 * random.normal())
                 .collect(),
@@ -278,6 +220,76 @@ fn periodic(
             let turned = phase + std::f64::consts::TAU * at as f64 / period;
             deviation * (wave(turned) + 0.1 * random.normal())
         })
+        .collect()
+}
+
+fn drifting(random: &mut Random, count: usize, deviation: f64) -> Vec<f64> {
+    let slope = 12f64.sqrt() * if random.chance(0.5) { 1.0 } else { -1.0 };
+    (0..count)
+        .map(|at| {
+            let line = slope * (at as f64 / count as f64 - 0.5);
+            deviation * (line + 0.2 * random.normal())
+        })
+        .collect()
+}
+
+fn stalling(random: &mut Random, count: usize, deviation: f64) -> Vec<f64> {
+    let share = stalled_share(deviation);
+    let mut left = 0;
+    let mut stalled = || {
+        if left == 0 && random.chance(share / (2.0 - share)) {
+            left = 1 + random.below(3);
+        }
+        let now = left > 0;
+        left = left.saturating_sub(1);
+        let level = if now { 0.0 } else { 1.0 };
+        level * (1.0 + 0.05 * random.normal()) / (1.0 - share) - 1.0
+    };
+    (0..count).map(|_| stalled()).collect()
+}
+
+fn bimodal(random: &mut Random, count: usize, deviation: f64) -> Vec<f64> {
+    let mut side = if random.chance(0.5) { 1.0 } else { -1.0 };
+    (0..count)
+        .map(|_| {
+            side *= if random.chance(0.2) { -1.0 } else { 1.0 };
+            side * deviation + 0.05 * random.normal()
+        })
+        .collect()
+}
+
+fn steps(random: &mut Random, count: usize, deviation: f64) -> Vec<f64> {
+    let mut level = random.normal();
+    (0..count)
+        .map(|_| {
+            if random.chance(0.05) {
+                level = random.normal();
+            }
+            deviation * (level + 0.2 * random.normal())
+        })
+        .collect()
+}
+
+fn collecting(random: &mut Random, count: usize, deviation: f64) -> Vec<f64> {
+    let depth = pause_depth(deviation);
+    let mut next = random.below(13);
+    (0..count as u64)
+        .map(|at| {
+            let pause = at == next;
+            if pause {
+                next += 10 + random.below(7);
+            }
+            let level = 1.0 - if pause { depth } else { 0.0 };
+            level * (1.0 + 0.05 * random.normal()) / (1.0 - depth / 13.0) - 1.0
+        })
+        .collect()
+}
+
+fn two_speeds(random: &mut Random, count: usize, deviation: f64) -> Vec<f64> {
+    let slow: Vec<f64> = autoregression(random, count, 0.9).collect();
+    autoregression(random, count, 0.2)
+        .zip(slow)
+        .map(|(fast, slow)| deviation * (0.6 * slow + 0.8 * fast))
         .collect()
 }
 

@@ -1,6 +1,6 @@
 //! What the verdicts about labelled experiments are worth.
 
-use brunt_result::degradation::{Answer, Degradation, OverRuns, of_run, over_runs};
+use brunt_result::degradation::{Answer, Degradation, OverRuns, of_run, over_runs, together};
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::case::{Case, Effect};
@@ -21,8 +21,6 @@ pub(super) struct Score {
     pub drop_right: Option<bool>,
     /// The drop's interval contains the truth.
     pub drop_covered: Option<bool>,
-    /// Points that the drop is off.
-    pub drop_off: Option<f64>,
     /// Within 10 %, or in the interval.
     pub lost_right: Option<bool>,
     /// Within 10 %, or in the interval.
@@ -86,7 +84,6 @@ pub(super) fn score(case: &Case) -> Score {
     let (drop_right, covered) = right(all.drop, case.drop(), 0.02);
     score.drop_right = Some(drop_right);
     score.drop_covered = Some(covered);
-    score.drop_off = all.drop.map(|drop| (drop.mean - case.drop()).abs());
     if case.effect == Effect::None {
         return score;
     }
@@ -96,7 +93,7 @@ pub(super) fn score(case: &Case) -> Score {
     score.wait_right = case
         .excess_wait_s()
         .map(|truth| right(all.excess_wait_s, truth, 0.1 * truth).0);
-    times(case, &runs, &all, &mut score);
+    times(case, &together(&runs), &all, &mut score);
     score
 }
 
@@ -129,14 +126,15 @@ fn times(case: &Case, runs: &[Degradation], all: &OverRuns, score: &mut Score) {
     for run in runs {
         score.false_never[0] += usize::from(run.recovered == Answer::Never);
         score.recovery_open[0] += usize::from(run.recovered == Answer::Inconclusive);
-        score.recovered_in_time[0] += usize::from(is_in_time(run.recovered, truth));
     }
-    for of in [
-        &mut score.false_never,
-        &mut score.recovery_open,
-        &mut score.recovered_in_time,
-    ] {
-        of[1] += runs.len();
+    score.false_never[1] += runs.len();
+    score.recovery_open[1] += runs.len();
+    if !case.recovery_is_sharp() {
+        return;
+    }
+    for run in runs {
+        score.recovered_in_time[0] += usize::from(is_in_time(run.recovered, truth));
+        score.recovered_in_time[1] += 1;
     }
     let mean = all.recovered_s.map(|recovered| recovered.mean);
     score.recovered_right = Some(mean.is_some_and(|mean| is_in_time(Answer::AfterS(mean), truth)));

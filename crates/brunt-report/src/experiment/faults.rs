@@ -2,9 +2,7 @@
 //! for response times; and failed requests.
 
 use brunt_core::units::counted;
-use brunt_result::degradation::{
-    ALPHA, BAND_SHARE, HOLD, NOTICEABLE, OverRuns, TooShort, runs_without,
-};
+use brunt_result::degradation::{ALPHA, BACK, HOLD, NOTICEABLE, OverRuns, TooShort, runs_without};
 use brunt_result::statistics::Estimate;
 use brunt_result::summary::{FaultSummary, RunSummary, Summary};
 
@@ -49,10 +47,10 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
         ];
         section.table(PageTable::new("Effect of each fault", &columns, rows));
         section.prose(format!(
-            "Drop: share of the baseline rate lost during the fault. Requests lost: until recovery. Seen after: time until the rate was worse than the baseline by more than {}. Recovered after: time from the end of the fault until the rate was back within that range, and better than during the fault, for {} s. Both tests allow for the noise of the intervals ({} false alarms). Never: a drop of {} would have been detected. Values are means over runs with 95 % confidence intervals; runs without an answer are counted separately.",
-            Unit::Share.show(BAND_SHARE),
+            "Drop: share lost of the rate that would have been usual during the fault. Requests lost: until recovery. Seen after: time until the end of the first interval that the fault affected. Recovered after: time from the end of the fault until less than {} was missing, for {} s at least. Whether there was an effect is asked of all runs together, by models of the noise of their intervals ({} false alarms). Never: a drop of {} would have been detected. Values are means over runs with 95 % confidence intervals; runs without an answer are counted separately.",
+            Unit::Share.show(BACK),
             HOLD.as_secs(),
-            Unit::Share.show(2.0 * ALPHA),
+            Unit::Share.show(ALPHA),
             Unit::Share.show(NOTICEABLE),
         ));
     }
@@ -353,7 +351,7 @@ mod tests {
         assert!(row[6].contains("never in 1, inconclusive in 1"), "{row:?}");
         let said = inconclusive("point", &fault, fault.intervals_wanted().unwrap());
         assert!(
-            said.contains("less than 60 %") && said.contains("About 14 times"),
+            said.contains("less than 60 %") && said.contains("About 10 times"),
             "{said}"
         );
         assert_eq!(OverRuns::default().intervals_wanted(), None);

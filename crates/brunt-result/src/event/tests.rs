@@ -329,7 +329,7 @@ impl Make {
         let costs: Vec<_> = runs
             .iter()
             .flat_map(|run| &run.faults)
-            .filter_map(|fault| fault.cost)
+            .filter_map(|fault| fault.cost.clone())
             .collect();
         let outcome = self.outcome();
         PointSummary {

@@ -20,13 +20,17 @@ pub const TABLE: Table = Table {
         ),
         Column::float(
             "baseline_requests_per_second",
-            "Baseline rate: mean of these intervals, each clamped to the band.",
+            "Baseline rate: mean of these intervals.",
         ),
         Column::float("baseline_bytes_per_second", "The same in bytes."),
         Column::float("drop", "Share of the baseline rate lost during the fault."),
         Column::float("drop_max", "The same for the worst interval."),
-        Column::float("lost_requests", "Area: requests lost from the fault's start until recovery."),
-        Column::float("lost_bytes", "Their bytes."),
+        Column::float(
+            "lost_requests",
+            "Area: requests lost from the fault's start until recovery; null if it is open when that was.",
+        )
+        .nullable(),
+        Column::float("lost_bytes", "Their bytes.").nullable(),
         Column::text(
             "detected",
             "Whether the fault was detected in the rate: `yes`, `never`, or `inconclusive` if the noise is too large.",
@@ -105,8 +109,8 @@ pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary) {
             .float(cost.baseline.bytes_per_second)
             .float(cost.drop)
             .float(cost.drop_max)
-            .float(cost.lost_requests)
-            .float(cost.lost_bytes)
+            .float_or_null(cost.lost_requests)
+            .float_or_null(cost.lost_bytes)
             .text(cost.detected.word())
             .count_or_null(nanos(Some(cost.detected)))
             .text(cost.recovered.word())

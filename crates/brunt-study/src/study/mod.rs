@@ -684,7 +684,7 @@ impl<'a> Study<'a> {
             let (_, seen) = costs
                 .entry(fault.index)
                 .or_insert_with(|| (fault.name.clone(), Vec::new()));
-            seen.extend(fault.cost);
+            seen.extend(fault.cost.clone());
         }
         point.degradation = costs
             .into_values()

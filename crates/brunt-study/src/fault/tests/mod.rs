@@ -223,7 +223,7 @@ fn transient() {
         );
         assert!(fault.end_s.unwrap() >= 0.7 * slower && fault.gone_s > fault.end_s);
         assert!(run.losses["scsi"] > 0);
-        let cost = fault.cost.unwrap();
+        let cost = fault.cost.as_ref().unwrap();
         assert!(
             cost.baseline.requests_per_second > 0.0
                 && cost.response_mean.unwrap().baseline_us > 100.0
@@ -261,7 +261,7 @@ fn slower_answers() {
         // What the cost is, of figures that no machine disturbs, is tested where it is computed.
         meant(ran.summary()?, |summary| {
             let is_told = |run: &RunSummary| {
-                let cost = run.faults[0].cost?;
+                let cost = run.faults[0].cost.as_ref()?;
                 cost.response_mean?.factor.and(cost.response_p99?.factor)
             };
             !during.is_empty()
@@ -272,7 +272,7 @@ fn slower_answers() {
         })
     });
     for run in &summary.points[0].runs {
-        let cost = run.faults[0].cost.unwrap();
+        let cost = run.faults[0].cost.as_ref().unwrap();
         let mean = cost.response_mean.unwrap();
         assert!(
             mean.baseline_us >= 1000.0 && mean.high_us > mean.baseline_us,

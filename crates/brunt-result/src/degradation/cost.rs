@@ -1,0 +1,272 @@
+//! What a fault cost each of several runs that are judged together.
+
+use std::sync::Arc;
+
+use super::answers::{Answers, answers};
+use super::evidence::RunSeries;
+use super::paths::usual;
+use super::response::{self, of_figure};
+use super::{
+    Answer, BAND_SHARE, BAND_SPREADS, BASELINE_MIN, Baseline, Basis, Degradation, FaultSpan,
+    IntervalFigures, TooShort, failed_share, median, parts,
+};
+
+/// The intervals of a run as far as they say anything of one of its faults.
+pub(super) struct Input {
+    /// Until the next fault.
+    pub series: Vec<IntervalFigures>,
+    pub fault: FaultSpan,
+    /// The baseline's times.
+    pub before: (f64, f64),
+    /// When the next fault begins.
+    pub horizon_s: f64,
+}
+
+impl Input {
+    /// Of fault `index`; `None` without a baseline, or of a fault that no interval saw.
+    pub fn of(series: &[IntervalFigures], faults: &[FaultSpan], index: usize) -> Option<Input> {
+        let fault = faults[index];
+        let begin_s = series.first()?.start_s;
+        // What has been there from the start is what the run is like. If it goes, that is not usual any more.
+        let later = faults.iter().filter(|other| other.start_s > begin_s);
+        let first_s = later
+            .map(|other| other.start_s)
+            .fold(f64::INFINITY, f64::min);
+        if fault.start_s <= begin_s {
+            return None;
+        }
+        let usual_from_s = faults
+            .iter()
+            .filter(|other| other.start_s <= begin_s)
+            .filter_map(|other| other.end_s)
+            .filter(|end_s| *end_s <= first_s)
+            .fold(f64::NEG_INFINITY, f64::max);
+        let end_s = fault.end_s.unwrap_or(f64::INFINITY);
+        // Another fault that begins after this one has ended ends what can be told of this one.
+        let horizon_s = faults
+            .iter()
+            .map(|other| other.start_s)
+            .filter(|start_s| *start_s >= end_s)
+            .fold(f64::INFINITY, f64::min);
+        let series: Vec<IntervalFigures> = series
+            .iter()
+            .filter(|one| one.end_s > one.start_s)
+            .filter(|one| one.start_s >= usual_from_s && one.start_s < horizon_s)
+            .copied()
+            .collect();
+        let input = Input {
+            series,
+            fault,
+            before: (usual_from_s, first_s),
+            horizon_s,
+        };
+        let covered = input.series.iter().any(|one| input.covered_s(one) > 0.0);
+        (input.usual().count() >= BASELINE_MIN && covered).then_some(input)
+    }
+
+    /// The intervals of the baseline.
+    pub fn usual(&self) -> impl Iterator<Item = &IntervalFigures> {
+        let (_, until_s) = self.before;
+        self.series.iter().filter(move |one| one.end_s <= until_s)
+    }
+
+    /// How long the fault was there in an interval.
+    fn covered_s(&self, one: &IntervalFigures) -> f64 {
+        let end_s = self.fault.end_s.unwrap_or(f64::INFINITY);
+        (one.end_s.min(end_s) - one.start_s.max(self.fault.start_s)).max(0.0)
+    }
+
+    /// A figure by which intervals are judged, as a share by which it is worse; `None` of an interval that
+    /// says nothing.
+    pub fn relative(
+        &self,
+        worse: impl Fn(usize, &IntervalFigures) -> Option<f64>,
+    ) -> Option<RunSeries> {
+        let mut run = RunSeries {
+            worse: Vec::new(),
+            known: Vec::new(),
+            cover: Vec::new(),
+            start_s: Vec::new(),
+            end_s: Vec::new(),
+            begin: 0,
+            after: 0,
+            fault_end_s: self.fault.end_s,
+            fault_start_s: self.fault.start_s,
+        };
+        for (at, one) in self.series.iter().enumerate() {
+            let cover = self.covered_s(one) / (one.end_s - one.start_s);
+            let is_before = one.start_s < self.fault.start_s && cover <= 0.0;
+            let other = is_before && one.end_s > self.before.1;
+            // One that the next fault reaches into says nothing.
+            let cut = one.end_s > self.horizon_s + 1e-9;
+            let value = worse(at, one).filter(|value| value.is_finite());
+            run.worse.push(value.unwrap_or(0.0));
+            run.known.push(value.is_some() && !other && !cut);
+            run.cover.push(cover);
+            run.start_s.push(one.start_s);
+            run.end_s.push(one.end_s);
+            run.begin += usize::from(is_before);
+            run.after += usize::from(is_before || cover > 0.0);
+        }
+        let usual = run.known[..run.begin]
+            .iter()
+            .filter(|known| **known)
+            .count();
+        (usual >= BASELINE_MIN && run.after > run.begin).then_some(run)
+    }
+}
+
+/// A band around the middle of a baseline, for people: median ± the larger of [`BAND_SHARE`] of it and [`BAND_SPREADS`]
+/// spreads, where a spread is 1.4826 times the median distance from the median. No verdict goes by it.
+pub(super) fn band(before: &[f64]) -> Option<(f64, f64)> {
+    if before.len() < BASELINE_MIN {
+        return None;
+    }
+    let middle = median(before.to_vec());
+    let distances = before.iter().map(|figure| (figure - middle).abs());
+    let spread = 1.4826 * median(distances.collect());
+    let half = (BAND_SPREADS * spread).max(middle * BAND_SHARE);
+    (middle > 0.0).then_some((middle - half, middle + half))
+}
+
+pub(super) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The rate before a fault.
+pub(super) fn baseline<'a>(before: impl Iterator<Item = &'a IntervalFigures>) -> Option<Baseline> {
+    let before: Vec<&IntervalFigures> = before.collect();
+    let rates: Vec<f64> = before.iter().map(|one| one.rate()).collect();
+    let (low, high) = band(&rates)?;
+    let bytes: Vec<f64> = before
+        .iter()
+        .map(|one| one.bytes as f64 / (one.end_s - one.start_s))
+        .collect();
+    Some(Baseline {
+        requests_per_second: mean(&rates),
+        low,
+        high,
+        bytes_per_second: mean(&bytes),
+        intervals: before.len(),
+    })
+}
+
+/// What the same fault cost each of these runs, at this chance of a false alarm for all of them together.
+pub(super) fn of_runs(runs: &[Arc<Input>], chance: f64) -> Vec<Degradation> {
+    let known: Vec<(Arc<Input>, Baseline, RunSeries)> = runs
+        .iter()
+        .filter_map(|run| {
+            let baseline = baseline(run.usual())?;
+            let rate = baseline.requests_per_second;
+            let series = run.relative(|_, one| Some(1.0 - one.rate() / rate))?;
+            Some((Arc::clone(run), baseline, series))
+        })
+        .collect();
+    let series: Vec<&RunSeries> = known.iter().map(|(.., series)| series).collect();
+    let Some(answers) = answers(&series, chance) else {
+        return Vec::new();
+    };
+    let inputs: Vec<&Input> = known.iter().map(|(run, ..)| &**run).collect();
+    let means = of_figure(
+        &inputs,
+        chance,
+        |one| one.response_mean_us,
+        response::weighted_mean,
+    );
+    let p99s = of_figure(&inputs, chance, |one| one.response_p99_us, response::usual);
+    let each = known.iter().zip(answers).zip(means.into_iter().zip(p99s));
+    each.map(|(((input, baseline, series), answers), (mean, p99))| {
+        let mut found = of_rate(input, *baseline, series, &answers);
+        found.excess_wait_s = mean.as_ref().and_then(|(cost, until_s)| {
+            let until_s = until_s.as_ref()?;
+            Some(response::excess_wait_s(
+                input,
+                cost,
+                until_s.min(input.horizon_s),
+            ))
+        });
+        found.response_mean = mean.map(|(cost, _)| cost);
+        found.response_p99 = p99.map(|(cost, _)| cost);
+        found.basis = Basis(Some(Arc::clone(input)));
+        found
+    })
+    .collect()
+}
+
+/// The rate's part, and that of failures.
+fn of_rate(
+    input: &Input,
+    baseline: Baseline,
+    series: &RunSeries,
+    answers: &Answers,
+) -> Degradation {
+    let (fault, horizon_s) = (input.fault, input.horizon_s);
+    let end_s = fault.end_s.unwrap_or(f64::INFINITY);
+    // By how much less would have been usual in each interval.
+    let usual = usual(series, &answers.evidence, answers.usual_from);
+    let expected = |at: usize| (1.0 - usual[at]).max(0.0) * baseline.requests_per_second;
+    let all = &input.series;
+    let (mut done, mut wanted) = (0.0, 0.0);
+    for (at, time) in covered(all, fault.start_s, end_s) {
+        done += all[at].rate() * time;
+        wanted += expected(at) * time;
+    }
+    let drop = 1.0 - done / wanted;
+    // Whole intervals, if there are any: of one at the edge the rest was another time's.
+    let worst = covered(all, fault.start_s, end_s)
+        .filter(|(at, time)| *time >= (all[*at].end_s - all[*at].start_s) * 0.999)
+        .map(|(at, _)| 1.0 - all[at].rate() / baseline.requests_per_second)
+        .fold(f64::NEG_INFINITY, f64::max);
+    let lost = answers.until_s.map(|until_s| {
+        let parts = covered(all, fault.start_s, until_s.min(horizon_s));
+        parts.fold((0.0, 0.0), |(requests, bytes), (at, time)| {
+            let part = time / (all[at].end_s - all[at].start_s);
+            let share = expected(at) / baseline.requests_per_second;
+            (
+                requests + expected(at) * time - all[at].requests as f64 * part,
+                bytes + share * baseline.bytes_per_second * time - all[at].bytes as f64 * part,
+            )
+        })
+    });
+    let before = input.usual().map(|one| (one, 1.0));
+    let during =
+        parts(all, fault.start_s, end_s).map(|(one, time)| (one, time / (one.end_s - one.start_s)));
+    Degradation {
+        baseline,
+        drop,
+        drop_max: if worst.is_finite() { worst } else { drop },
+        lost_requests: lost.map(|(requests, _)| requests),
+        lost_bytes: lost.map(|(_, bytes)| bytes),
+        detected: answers.detected,
+        recovered: match answers.detected {
+            // Of what never showed nothing is left.
+            Answer::Never if fault.end_s.is_none() => Answer::Never,
+            _ => answers.recovered,
+        },
+        noticeable_drop: Some(answers.noticeable).filter(|share| *share <= 1.0),
+        too_short: answers.too_short_until_s.map(|until_s| TooShort {
+            until_s,
+            next_fault: horizon_s.is_finite(),
+        }),
+        response_mean: None,
+        response_p99: None,
+        excess_wait_s: None,
+        failed_share_before: failed_share(before),
+        failed_share: failed_share(during),
+        verdict: Some(answers.verdict),
+        basis: Basis::default(),
+    }
+}
+
+/// The intervals with some time between `from_s` and `to_s`, by their place, and how much of it.
+fn covered(
+    series: &[IntervalFigures],
+    from_s: f64,
+    to_s: f64,
+) -> impl Iterator<Item = (usize, f64)> {
+    series
+        .iter()
+        .enumerate()
+        .map(move |(at, one)| (at, one.end_s.min(to_s) - one.start_s.max(from_s)))
+        .filter(|(_, time)| *time > 0.0)
+}

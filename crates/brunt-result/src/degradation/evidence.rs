@@ -1,0 +1,502 @@
+//! Whether a fault had an effect: the evidence of one run, and of all runs of a point together.
+//!
+//! An interrupted time series with a known window (Box and Tiao, Intervention analysis, 1975): [`noise_model`] explains
+//! each run's figure, and the effect's size is one of its coefficients. Several forms of the effect are asked for, since
+//! a fault need not work for as long as it is there: over the whole window, and over its first part of two, four, eight
+//! … intervals. Each form gets a share of [`ALPHA`] (Bonferroni), as do series with and without what came after the
+//! fault, and with outliers held at their full or at little weight (errors that are normal, or Student's t; Lange,
+//! Little and Taylor, Robust statistical modeling using the t distribution, 1989).
+//!
+//! Over runs, sizes are combined with a random effect (DerSimonian and Laird, Meta-analysis in clinical trials, 1986):
+//! runs that agree need no more proof than their noise asks for, runs that differ have to show the effect in spite
+//! of it. Degrees of freedom are Satterthwaite's (1946).
+//!
+//! The rule: the same intervals give the same evidence, whatever they are asked for.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use super::NOTICEABLE;
+use super::noise_model::{
+    Covariance, DEVIATION_MIN, Design, EFFECT, Fit, Model, SINE, SLOPE, USUAL, add_wave, models,
+};
+
+/// Chance that an effect is reported of a point where there is none.
+pub const ALPHA: f64 = 0.01;
+/// The same of a single run.
+pub(super) const ALPHA_RUN: f64 = 0.005;
+/// Smaller effects, as a share of the usual level, are none.
+pub const MARGIN: f64 = 0.005;
+/// Chance to miss an effect of [`Evidence::noticeable`].
+const MISS: f64 = 0.05;
+/// Models that weigh less than this add nothing.
+const WEIGHT_MIN: f64 = 1e-3;
+/// Standard errors beyond which a size is ruled out.
+const EXCLUDED: f64 = 3.0;
+/// Degrees of freedom of errors with outliers.
+const TAILS: f64 = 4.0;
+
+/// One figure of one run: by how much it was worse than usual, as a share of the usual level.
+#[derive(Clone, Debug)]
+pub(super) struct RunSeries {
+    /// Of each interval; positive is worse.
+    pub worse: Vec<f64>,
+    /// Whether the interval says anything of this fault: others may hide it.
+    pub known: Vec<bool>,
+    /// The share of each interval that the fault covers.
+    pub cover: Vec<f64>,
+    pub start_s: Vec<f64>,
+    pub end_s: Vec<f64>,
+    /// The first interval that the fault covers; all before are usual.
+    pub begin: usize,
+    /// The first one after it; at most the number of intervals.
+    pub after: usize,
+    /// When the fault ended, if it did.
+    pub fault_end_s: Option<f64>,
+    pub fault_start_s: f64,
+}
+
+impl RunSeries {
+    pub fn len(&self) -> usize {
+        self.worse.len()
+    }
+}
+
+/// How a verdict about an effect came about, so that a reader can disagree.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct VerdictBasis {
+    /// Chance of series like these without an effect; below the limit an effect is reported.
+    pub chance: f64,
+    /// That limit.
+    pub limit: f64,
+    /// Size of the effect over the whole fault, as a share of the usual level (of response times, as a logarithm):
+    /// positive is worse.
+    pub size: f64,
+    /// Its standard error.
+    pub error: f64,
+    /// Over the first intervals of the fault only, if the effect was over before the fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_intervals: Option<usize>,
+    /// Standard deviation of an interval's noise, as a share of the usual level.
+    pub noise: f64,
+    /// Correlation of the noise of neighbouring intervals.
+    pub neighbours: f64,
+    /// Whether the level drifts during a run.
+    pub drifts: bool,
+    /// Period of an oscillation, in intervals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_intervals: Option<f64>,
+    /// Runs that were judged together.
+    pub runs: usize,
+}
+
+impl VerdictBasis {
+    /// The one of most runs.
+    pub(super) fn clearest(of: impl Iterator<Item = VerdictBasis>) -> Option<VerdictBasis> {
+        of.max_by_key(|basis| basis.runs)
+    }
+}
+
+impl Evidence {
+    /// Whether it rules out half of an effect of this size, over the whole window.
+    pub fn excludes(&self, size: f64) -> bool {
+        let (whole, error) = self.whole;
+        self.noticeable <= NOTICEABLE && whole + EXCLUDED * error < 0.5 * size
+    }
+
+    /// The one that shows more, with the sharper answer of both to what would have been noticed.
+    fn or(self, found: Evidence) -> Evidence {
+        // What would be noticed is a question about the whole window.
+        let is_narrower = found.form == Form::Whole && found.noticeable < self.noticeable;
+        let (noticeable, whole) = match is_narrower {
+            true => (found.noticeable, found.whole),
+            false => (self.noticeable, self.whole),
+        };
+        let better = if found.chance < self.chance {
+            found
+        } else {
+            self
+        };
+        Evidence {
+            noticeable,
+            whole,
+            ..better
+        }
+    }
+
+    /// For results: of so many runs, judged at this chance of a false alarm.
+    pub fn basis(&self, runs: usize, limit: f64) -> VerdictBasis {
+        let Covariance { alike, apart } = self.covariance;
+        let first = match self.form {
+            Form::First(intervals) => Some(intervals),
+            Form::Whole | Form::AndNext => None,
+        };
+        let (size, error) = match first {
+            Some(_) => (self.size, self.error),
+            None => self.whole,
+        };
+        VerdictBasis {
+            chance: self.chance,
+            limit,
+            size,
+            error,
+            first_intervals: first,
+            noise: self.deviation,
+            neighbours: alike * (1.0 - apart),
+            drifts: self.usual_forms.contains(&SLOPE),
+            period_intervals: self
+                .usual_forms
+                .contains(&SINE)
+                .then(|| std::f64::consts::TAU / self.wave),
+            runs,
+        }
+    }
+}
+
+/// Which intervals the effect is looked for in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Form {
+    /// As long as the fault is there.
+    Whole,
+    /// So many intervals from its begin on.
+    First(usize),
+    /// As long as it is there, and the interval after it.
+    AndNext,
+}
+
+/// What runs say together.
+#[derive(Clone, Debug)]
+pub(super) struct Evidence {
+    /// Chance of something like it without an effect.
+    pub chance: f64,
+    /// Size of the effect as a share of the usual level, positive is worse; of the form that shows it best.
+    pub size: f64,
+    /// Its standard error.
+    pub error: f64,
+    /// An effect of this size over the whole window would have been reported in 95 of 100 cases.
+    pub noticeable: f64,
+    /// Size over the whole window and its error.
+    pub whole: (f64, f64),
+    pub form: Form,
+    /// The model that the intervals support most.
+    pub covariance: Covariance,
+    pub usual_forms: &'static [usize],
+    /// Its wave, in radians an interval.
+    pub wave: f64,
+    /// Whether the effect was seen against what came after as well.
+    pub with_after: bool,
+    /// Deviation of an interval's errors.
+    pub deviation: f64,
+}
+
+/// Noise that may be, of runs that do have an effect: what the intervals support most if all after the fault is usual,
+/// if nothing is known of it, and if the effect lasts for good.
+pub(super) fn noises(runs: &[&RunSeries], evidence: &Evidence) -> Vec<Noise> {
+    let mut found: Vec<Noise> = Vec::new();
+    for after in [After::Usual, After::Unknown, After::Lasting] {
+        let designs: Vec<Design> = runs
+            .iter()
+            .map(|run| {
+                let mut design = design(run, evidence.form, Some(run.after));
+                design.set_wave(evidence.wave);
+                for at in run.after..run.len() {
+                    match after {
+                        After::Usual => {}
+                        After::Unknown => design.weights[at] = 0.0,
+                        After::Lasting => design.rows[at][EFFECT] = 1.0,
+                    }
+                }
+                design
+            })
+            .collect();
+        let mut all = models(&designs, Covariance::all());
+        all.sort_by(|one, other| other.weight.total_cmp(&one.weight));
+        for model in all.iter().take(2).filter(|model| model.weight > 0.1) {
+            let noise = Noise {
+                covariance: model.covariance,
+                forms: model.forms,
+            };
+            if !found.contains(&noise) {
+                found.push(noise);
+            }
+        }
+    }
+    found
+}
+
+#[derive(Clone, Copy)]
+enum After {
+    Usual,
+    Unknown,
+    Lasting,
+}
+
+/// A model of what is usual, without its sizes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Noise {
+    pub covariance: Covariance,
+    pub forms: &'static [usize],
+}
+
+/// The rows of a run: what is usual, and an effect of this form. What comes after counts as usual from interval `from`
+/// on; `None` leaves it out.
+pub(super) fn design(run: &RunSeries, form: Form, from: Option<usize>) -> Design {
+    let count = run.len();
+    let end = match form {
+        Form::Whole => run.after,
+        Form::First(intervals) => (run.begin + intervals).min(run.after),
+        Form::AndNext => (run.after + 1).min(count),
+    };
+    let mut rows = Vec::with_capacity(count);
+    let mut weights = Vec::with_capacity(count);
+    for at in 0..count {
+        let mut row = [0.0; super::noise_model::COLUMNS];
+        row[super::noise_model::FIGURE] = run.worse[at];
+        row[USUAL] = 1.0;
+        row[SLOPE] = at as f64 / count as f64 - 0.5;
+        let hit = (run.begin..end).contains(&at);
+        if hit {
+            row[EFFECT] = if at < run.after { run.cover[at] } else { 1.0 };
+        }
+        let usual = at < run.begin || from.is_some_and(|from| at >= from.max(end));
+        rows.push(row);
+        weights.push(f64::from(u8::from(run.known[at] && (hit || usual))));
+    }
+    Design { rows, weights }
+}
+
+/// Effects that may be asked for, each with its share of the chance of a false alarm.
+fn forms(runs: &[&RunSeries]) -> Vec<(Form, f64)> {
+    let shortest = runs
+        .iter()
+        .map(|run| run.after - run.begin)
+        .min()
+        .unwrap_or(0);
+    let mut parts: Vec<Form> = Vec::new();
+    let mut intervals = 2;
+    while intervals * 3 <= shortest * 2 {
+        parts.push(Form::First(intervals));
+        intervals *= 2;
+    }
+    if shortest <= 2 && runs.iter().all(|run| run.after < run.len()) {
+        parts.push(Form::AndNext);
+    }
+    let share = 0.25 / parts.len().max(1) as f64;
+    let whole = if parts.is_empty() { 1.0 } else { 0.75 };
+    std::iter::once((Form::Whole, whole))
+        .chain(parts.into_iter().map(|form| (form, share)))
+        .collect()
+}
+
+/// What these runs say together; `None` if they have too few intervals.
+pub(super) fn evidence(runs: &[&RunSeries]) -> Option<Evidence> {
+    let longest = runs.iter().map(|run| run.len()).max()?;
+    let mut best: Option<Evidence> = None;
+    let mut wave = None;
+    let mut supported: Vec<Covariance> = Covariance::all().collect();
+    let has_after = runs.iter().all(|run| run.after < run.len());
+    for (form, share) in forms(runs) {
+        let sides: &[bool] = match (form, has_after) {
+            (_, false) => &[false],
+            (Form::Whole, true) => &[true, false],
+            (_, true) => &[true],
+        };
+        for with_after in sides {
+            let mut designs: Vec<Design> = runs
+                .iter()
+                .map(|run| design(run, form, with_after.then_some(run.after)))
+                .collect();
+            let wave = *wave.get_or_insert_with(|| add_wave(&mut designs, longest));
+            designs.iter_mut().for_each(|run| run.set_wave(wave));
+            let normal = models(&designs, supported.iter().copied());
+            if normal.is_empty() {
+                continue;
+            }
+            if form == Form::Whole && *with_after == sides[0] {
+                let keep = |covariance: &Covariance| {
+                    let of = normal
+                        .iter()
+                        .filter(|model| model.covariance == *covariance);
+                    of.map(|model| model.weight).sum::<f64>() > WEIGHT_MIN
+                };
+                supported.retain(keep);
+            }
+            let share = share / sides.len() as f64 / 2.0;
+            let (usual_model, deviation) = (heaviest(&normal), heaviest(&normal).variance.sqrt());
+            let mut ask = |models: &[Model], widen: f64| {
+                let found = Evidence {
+                    wave,
+                    covariance: usual_model.covariance,
+                    usual_forms: usual_model.forms,
+                    deviation,
+                    ..combined(models, widen, share, form, *with_after)
+                };
+                best = Some(match best.take() {
+                    None => found,
+                    Some(known) => known.or(found),
+                });
+            };
+            ask(&normal, 1.0);
+            if let Some((robust, widen)) = with_outliers(&designs, &normal, &supported) {
+                ask(&robust, widen);
+            }
+        }
+    }
+    best
+}
+
+/// Models of the same runs with outliers at a small weight, and by how much the variance of the effect is larger than
+/// they say; `None` where that makes no sense.
+fn with_outliers(
+    designs: &[Design],
+    normal: &[Model],
+    supported: &[Covariance],
+) -> Option<(Vec<Model>, f64)> {
+    let best = heaviest(normal);
+    let covariance = Covariance {
+        apart: best.covariance.apart.max(0.1),
+        ..best.covariance
+    };
+    let mut designs = designs.to_vec();
+    let mut scale = f64::INFINITY;
+    for _ in 0..4 {
+        let rests: Vec<Vec<(usize, f64)>> = designs
+            .iter()
+            .map(|run| rests(run, covariance, best.forms))
+            .collect();
+        let mut sizes: Vec<f64> = rests.iter().flatten().map(|(_, rest)| rest.abs()).collect();
+        sizes.sort_by(f64::total_cmp);
+        let usual = sizes.get(sizes.len() / 2)?;
+        // The median of |t| with four degrees of freedom is 0.741.
+        scale = (usual / 0.741).max(DEVIATION_MIN);
+        for (run, rests) in designs.iter_mut().zip(&rests) {
+            for (at, rest) in rests {
+                run.weights[*at] = (TAILS + 1.0) / (TAILS + (rest / scale).powi(2));
+            }
+        }
+    }
+    let mut count = 0.0;
+    let [mut weight, mut square, mut slope] = [0.0; 3];
+    for run in &designs {
+        for (_, rest) in rests(run, covariance, best.forms) {
+            let from = (rest / scale).powi(2);
+            count += 1.0;
+            weight += (TAILS + 1.0) / (TAILS + from);
+            square += from * ((TAILS + 1.0) / (TAILS + from)).powi(2);
+            slope += (TAILS + 1.0) * (TAILS - from) / (TAILS + from).powi(2);
+        }
+    }
+    let (weight, square, slope) = (weight / count, square / count, slope / count);
+    // Two heaps of equal size have no middle.
+    if slope < 0.25 {
+        return None;
+    }
+    let covariances = supported.iter().map(|covariance| Covariance {
+        apart: covariance.apart.max(0.1),
+        ..*covariance
+    });
+    let mut robust = models(&designs, covariances);
+    for model in &mut robust {
+        model.variance = scale.powi(2);
+    }
+    (!robust.is_empty()).then_some((robust, weight * square / slope.powi(2)))
+}
+
+/// What a model leaves unexplained of a run, interval by interval, in the errors' own terms; weights count for the fit
+/// and not for the size.
+fn rests(run: &Design, covariance: Covariance, forms: &[usize]) -> Vec<(usize, f64)> {
+    let mut with_effect = forms.to_vec();
+    with_effect.push(EFFECT);
+    let fit = Fit::of(&covariance.moments(&run.rows, &run.weights).0, &with_effect);
+    let mut rests = Vec::with_capacity(run.rows.len());
+    covariance.whiten(&run.rows, &run.weights, |at, row| {
+        let explained: f64 = with_effect
+            .iter()
+            .map(|form| row[*form] * fit.coefficients[*form])
+            .sum();
+        let rest = row[super::noise_model::FIGURE] - explained;
+        rests.push((at, rest / run.weights[at].sqrt().max(0.1)));
+    });
+    rests
+}
+
+pub(super) fn heaviest(models: &[Model]) -> &Model {
+    models
+        .iter()
+        .max_by(|one, other| one.weight.total_cmp(&other.weight))
+        .expect("there is at least one model")
+}
+
+/// The size of the effect over runs, by a model: size, variance and degrees of freedom.
+fn over_runs(model: &Model, widen: f64) -> Option<(f64, f64, f64)> {
+    let known: Vec<(f64, f64)> = model
+        .fits
+        .iter()
+        .filter(|fit| fit.variances[EFFECT] > 0.0)
+        .map(|fit| (fit.coefficients[EFFECT], fit.variances[EFFECT].recip()))
+        .collect();
+    let all: f64 = known.iter().map(|(_, weight)| weight).sum();
+    if all <= 0.0 {
+        return None;
+    }
+    let size = known
+        .iter()
+        .map(|(size, weight)| size * weight)
+        .sum::<f64>()
+        / all;
+    let within = model.variance * widen / all;
+    let runs = known.len() as f64;
+    if known.len() < 2 {
+        return Some((size, within, model.freedom));
+    }
+    let differ: f64 = known
+        .iter()
+        .map(|(one, weight)| weight * (one - size).powi(2))
+        .sum();
+    let between = differ / (runs - 1.0) / all;
+    let more = (between - within).max(0.0);
+    let freedom =
+        (within + more).powi(2) / (within.powi(2) / model.freedom + more.powi(2) / (runs - 1.0));
+    Some((size, within + more, freedom))
+}
+
+/// What models say together of an effect, with this share of the chance of a false alarm.
+fn combined(models: &[Model], widen: f64, share: f64, form: Form, with_after: bool) -> Evidence {
+    let best = heaviest(models);
+    let (mut chance, mut size, mut variance, mut freedom, mut weights) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    for model in models.iter().filter(|model| model.weight > WEIGHT_MIN) {
+        let Some((of_model, error, free)) = over_runs(model, widen) else {
+            continue;
+        };
+        let law =
+            StudentsT::new(0.0, 1.0, free.max(1.0)).expect("degrees of freedom are above zero");
+        chance += model.weight * law.cdf((MARGIN - of_model) / error.sqrt());
+        size += model.weight * of_model;
+        variance += model.weight * (error + of_model.powi(2));
+        freedom += model.weight * free.max(1.0);
+        weights += model.weight;
+    }
+    if weights <= 0.0 {
+        (chance, weights) = (1.0, 1.0);
+    }
+    let size = size / weights;
+    let error = (variance / weights - size * size)
+        .max(DEVIATION_MIN.powi(2) / 1e3)
+        .sqrt();
+    let law = StudentsT::new(0.0, 1.0, (freedom / weights).max(1.0)).expect("above zero");
+    let quantile = |chance: f64| law.inverse_cdf(1.0 - chance);
+    Evidence {
+        chance: (chance / weights / share).min(1.0),
+        size,
+        error,
+        noticeable: MARGIN + (quantile(ALPHA * share) + quantile(MISS)) * error,
+        whole: (size, error),
+        form,
+        covariance: best.covariance,
+        usual_forms: best.forms,
+        wave: 0.0,
+        with_after,
+        deviation: best.variance.sqrt(),
+    }
+}

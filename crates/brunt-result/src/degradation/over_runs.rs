@@ -1,0 +1,196 @@
+//! The effect of a fault over the runs of a point.
+
+use std::sync::Arc;
+
+use brunt_core::units::counted;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::cost::{Input, of_runs};
+use super::evidence::{ALPHA, MARGIN, VerdictBasis};
+use super::{Answer, Degradation, NOTICEABLE, ResponseCost, TooShort};
+use crate::statistics::Estimate;
+
+/// Effect of a fault on a point: computed per run, then averaged over runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OverRuns {
+    /// Name of the fault.
+    pub fault: String,
+    /// Runs with a baseline.
+    pub runs: usize,
+    /// Requests per second before the fault.
+    pub baseline: Option<Estimate>,
+    /// Share of the baseline rate lost during the fault.
+    pub drop: Option<Estimate>,
+    /// Requests lost until recovery, compared with the baseline rate.
+    pub lost_requests: Option<Estimate>,
+    /// Bytes lost until recovery.
+    pub lost_bytes: Option<Estimate>,
+    /// Seconds until the effect was detectable, over the runs in which it was.
+    pub detected_s: Option<Estimate>,
+    /// Runs in which the fault had no detectable effect.
+    pub not_detected: usize,
+    /// Runs too noisy to tell whether the fault had an effect.
+    #[serde(default)]
+    pub detection_inconclusive: usize,
+    /// Seconds from the fault's end until the rate recovered, over the runs in which it did.
+    pub recovered_s: Option<Estimate>,
+    /// Runs in which the rate did not recover.
+    pub not_recovered: usize,
+    /// Runs too noisy to tell whether the rate recovered.
+    #[serde(default)]
+    pub recovery_inconclusive: usize,
+    /// Of those, runs that were too short after the fault.
+    #[serde(default)]
+    pub recovery_too_short: usize,
+    /// What would have been long enough for all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub too_short: Option<TooShort>,
+    /// Smallest drop that would have been detected, as a share; mean over runs; `null` if none would.
+    #[serde(default)]
+    pub noticeable_drop: Option<f64>,
+    /// The mean response time.
+    #[serde(default)]
+    pub response_mean: ResponseOverRuns,
+    /// The 99th percentile of the response time.
+    #[serde(default)]
+    pub response_p99: ResponseOverRuns,
+    /// Total seconds that requests waited beyond the baseline's mean.
+    #[serde(default)]
+    pub excess_wait_s: Option<Estimate>,
+    /// Share of requests that failed before any fault.
+    #[serde(default)]
+    pub failed_share_before: Option<Estimate>,
+    /// Share of requests that failed during the fault.
+    #[serde(default)]
+    pub failed_share: Option<Estimate>,
+    /// How the verdict about the rate came about, from all runs together; `null` in results of a version that judged
+    /// each run alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<VerdictBasis>,
+}
+
+/// Effect on a statistic of the response time: computed per run, then averaged over runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ResponseOverRuns {
+    /// Level before the fault, in microseconds.
+    pub baseline_us: Option<Estimate>,
+    /// Ratio to the baseline during the fault, over the runs in which requests completed.
+    pub factor: Option<Estimate>,
+    /// The same ratio for each run's worst interval.
+    pub factor_max: Option<Estimate>,
+    /// Seconds until the effect was detectable, over the runs in which it was.
+    pub detected_s: Option<Estimate>,
+    /// Runs without a detectable effect.
+    pub not_detected: usize,
+    /// Runs too noisy to tell whether there was an effect.
+    #[serde(default)]
+    pub detection_inconclusive: usize,
+    /// Seconds from the fault's end until recovery, over the runs that recovered.
+    pub recovered_s: Option<Estimate>,
+    /// Runs that did not recover.
+    pub not_recovered: usize,
+    /// Runs too noisy to tell whether they recovered.
+    #[serde(default)]
+    pub recovery_inconclusive: usize,
+    /// How the verdict came about, from all runs together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<VerdictBasis>,
+}
+
+impl OverRuns {
+    /// How many times as many intervals would have answered, where noise, not its length, left some run without an answer: enough to
+    /// show the drop that there was, or else [`NOTICEABLE`]. `None` where every run has its answers.
+    pub fn intervals_wanted(&self) -> Option<f64> {
+        if self.detection_inconclusive + self.recovery_inconclusive <= self.recovery_too_short {
+            return None;
+        }
+        // What can be noticed beyond the margin shrinks with the root of the number of intervals.
+        let drop = self.drop.map_or(0.0, |drop| drop.mean).max(NOTICEABLE);
+        let times = ((self.noticeable_drop.unwrap_or(1.0) - MARGIN) / (drop - MARGIN)).powi(2);
+        Some(times.clamp(2.0, 1000.0).ceil())
+    }
+}
+
+impl ResponseOverRuns {
+    fn of(
+        runs: &[Degradation],
+        figure: fn(&Degradation) -> Option<ResponseCost>,
+    ) -> ResponseOverRuns {
+        let costs: Vec<ResponseCost> = runs.iter().filter_map(figure).collect();
+        let over = |get: &dyn Fn(&ResponseCost) -> Option<f64>| {
+            Estimate::of(&costs.iter().filter_map(get).collect::<Vec<f64>>())
+        };
+        let count = |get: &dyn Fn(&ResponseCost) -> Answer, answer| {
+            costs.iter().filter(|cost| get(cost) == answer).count()
+        };
+        ResponseOverRuns {
+            baseline_us: over(&|cost| Some(cost.baseline_us)),
+            factor: over(&|cost| cost.factor),
+            factor_max: over(&|cost| cost.factor_max),
+            detected_s: over(&|cost| cost.detected.seconds()),
+            not_detected: count(&|cost| cost.detected, Answer::Never),
+            detection_inconclusive: count(&|cost| cost.detected, Answer::Inconclusive),
+            recovered_s: over(&|cost| cost.recovered.seconds()),
+            not_recovered: count(&|cost| cost.recovered, Answer::Never),
+            recovery_inconclusive: count(&|cost| cost.recovered, Answer::Inconclusive),
+            verdict: VerdictBasis::clearest(costs.iter().filter_map(|cost| cost.verdict)),
+        }
+    }
+}
+
+/// In how many runs something never came about, and in how many noise left it open: `not in 1 run, inconclusive in 2`;
+/// empty where it came about in all.
+pub fn runs_without(never: usize, open: usize) -> String {
+    let never = (never > 0).then(|| format!("not in {}", counted(never, "run")));
+    let open = (open > 0).then(|| format!("inconclusive in {open}"));
+    never.into_iter().chain(open).collect::<Vec<_>>().join(", ")
+}
+
+/// Over the runs of a point.
+pub fn over_runs(fault: &str, runs: &[Degradation]) -> OverRuns {
+    let judged = together(runs);
+    let runs = &judged[..];
+    let over = |get: &dyn Fn(&Degradation) -> Option<f64>| {
+        Estimate::of(&runs.iter().filter_map(get).collect::<Vec<f64>>())
+    };
+    let count = |get: &dyn Fn(&Degradation) -> Answer, answer| {
+        runs.iter().filter(|run| get(run) == answer).count()
+    };
+    OverRuns {
+        fault: fault.to_string(),
+        runs: runs.len(),
+        baseline: over(&|run| Some(run.baseline.requests_per_second)),
+        drop: over(&|run| Some(run.drop)),
+        lost_requests: over(&|run| run.lost_requests),
+        lost_bytes: over(&|run| run.lost_bytes),
+        detected_s: over(&|run| run.detected.seconds()),
+        not_detected: count(&|run| run.detected, Answer::Never),
+        detection_inconclusive: count(&|run| run.detected, Answer::Inconclusive),
+        recovered_s: over(&|run| run.recovered.seconds()),
+        not_recovered: count(&|run| run.recovered, Answer::Never),
+        recovery_inconclusive: count(&|run| run.recovered, Answer::Inconclusive),
+        recovery_too_short: runs.iter().filter(|run| run.too_short.is_some()).count(),
+        too_short: runs
+            .iter()
+            .filter_map(|run| run.too_short)
+            .max_by(|one, other| one.until_s.total_cmp(&other.until_s)),
+        noticeable_drop: over(&|run| run.noticeable_drop).map(|noticeable| noticeable.mean),
+        response_mean: ResponseOverRuns::of(runs, |run| run.response_mean),
+        response_p99: ResponseOverRuns::of(runs, |run| run.response_p99),
+        excess_wait_s: over(&|run| run.excess_wait_s),
+        failed_share_before: over(&|run| Some(run.failed_share_before)),
+        failed_share: over(&|run| Some(run.failed_share)),
+        verdict: VerdictBasis::clearest(runs.iter().filter_map(|run| run.verdict)),
+    }
+}
+
+/// The runs judged again, each by the evidence of all: four runs that each fall by a third show it although none of
+/// them might alone. Costs that were read, whose intervals aren't known, stay as they are.
+pub fn together(runs: &[Degradation]) -> Vec<Degradation> {
+    let inputs: Option<Vec<Arc<Input>>> = runs.iter().map(|run| run.basis.0.clone()).collect();
+    match inputs {
+        Some(inputs) if inputs.len() > 1 => of_runs(&inputs, ALPHA),
+        _ => runs.to_vec(),
+    }
+}

@@ -1,0 +1,520 @@
+//! When an effect began and when it was over: change points with a prior (Barry and Hartigan, A Bayesian analysis for
+//! change point problems, 1993), under the noise that [`super::evidence`] found.
+//!
+//! The effect begins in some interval of the fault's window, most likely the first. After the fault it is gone at once,
+//! stays at some level for some intervals, or shrinks in a straight line, and is gone for good. Each of these paths
+//! explains the series more or less well; the posterior says which, and how sure that is.
+//!
+//! - *Blips*: an interval counts as no worse than the effect itself, so that a few bad ones far from the fault never
+//!   outweigh the good ones between.
+//! - *Equivalence*: less than [`BACK`] of the usual level missing is back to normal (Schuirmann, two one-sided tests,
+//!   1987), however sure it is that something is missing.
+//!
+//! The rule: what isn't much likelier than everything else together isn't said.
+
+use super::evidence::{Evidence, Form, Noise, RunSeries, design, noises};
+use super::noise_model::{DEVIATION_MIN, Design, EFFECT, FIGURE, Fit, USUAL, Whitener};
+use super::{HOLD, median};
+
+/// What may be missing of the usual level when all is as before.
+pub const BACK: f64 = 0.05;
+/// How likely a return has to be.
+const SURE: f64 = 0.75;
+/// How likely it has to be that there was none.
+const SURE_NEVER: f64 = 0.8;
+/// Before the series is seen: the effect is over with the fault.
+const AT_ONCE: f64 = 0.4;
+/// Before the series is seen: it lasts until the end.
+const FOREVER: f64 = 0.1;
+/// Before the series is seen: the effect begins with the fault.
+const WITH_FAULT: f64 = 0.5;
+/// Path lengths that are tried of a long series, before those around the best.
+const TRIED: usize = 60;
+
+/// How well each number of bad intervals after the fault explains a run: its log-likelihood, from none to all.
+#[derive(Clone, Debug)]
+pub(super) struct Returns {
+    likelihoods: Vec<f64>,
+}
+
+/// When a run was back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Return {
+    /// After so many intervals.
+    After(usize),
+    /// Not before the end.
+    Never,
+    /// It ended less than [`HOLD`] after this time, which may have been the return.
+    TooShort { begin_s: f64 },
+    /// Several are about as likely.
+    Unclear,
+}
+
+/// A run's figure as far as paths go by it.
+fn clamped(run: &RunSeries, evidence: &Evidence) -> RunSeries {
+    let mut run = run.clone();
+    // Deeper than the effect is somebody else's.
+    let window = &run.worse[run.begin..run.after];
+    let mean = window.iter().sum::<f64>() / window.len().max(1) as f64;
+    let effect = evidence.size.max(evidence.whole.0).max(mean);
+    let most = effect.max(2.0 * evidence.deviation) + evidence.deviation;
+    let least = -3.0 * evidence.deviation.max(0.01);
+    run.worse
+        .iter_mut()
+        .for_each(|worse| *worse = worse.clamp(least, most));
+    run
+}
+
+/// In which interval of its window, from 0, the effect of a run began.
+pub(super) fn onset(run: &RunSeries, evidence: &Evidence) -> usize {
+    let run = clamped(run, evidence);
+    let from = (evidence.with_after && evidence.form != Form::AndNext).then_some(run.after);
+    let mut design = design(&run, evidence.form, from);
+    design.set_wave(evidence.wave);
+    // Of an interval that the fault hardly covers nothing can be seen.
+    let first = (run.begin..run.after)
+        .find(|at| run.cover[*at] >= 0.25)
+        .unwrap_or(run.begin);
+    let end = design
+        .rows
+        .iter()
+        .rposition(|row| row[EFFECT] > 0.0)
+        .map_or(first, |at| at + 1);
+    let choices = end.saturating_sub(first).max(1);
+    let late = ((1.0 - WITH_FAULT) / (choices - 1).max(1) as f64).ln();
+    let mut best = (f64::NEG_INFINITY, first);
+    let stride = (choices / TRIED).max(1);
+    let noise = Noise {
+        covariance: evidence.covariance,
+        forms: evidence.usual_forms,
+    };
+    let fits = Paths::of(&design, noise);
+    let mut effect: Vec<f64> = design.rows.iter().map(|row| row[EFFECT]).collect();
+    for at in first..end {
+        if (at - first).is_multiple_of(stride) || at - first < 8 {
+            let (size, explained) = fits.one(&effect);
+            let prior = if at == first { WITH_FAULT.ln() } else { late };
+            if size > 0.0 && prior + explained > best.0 {
+                best = (prior + explained, at);
+            }
+        }
+        effect[at] = 0.0;
+    }
+    best.1.saturating_sub(run.begin)
+}
+
+/// Explains a run's figure by what is usual and by paths of an effect.
+struct Paths {
+    whitener: Whitener,
+    /// What is usual, whitened, each of length 1 and orthogonal to the others.
+    usual: Vec<Vec<f64>>,
+    /// The figure, whitened, without what is usual.
+    figure: Vec<f64>,
+    /// Its sum of squares.
+    rest: f64,
+    /// Intervals that count.
+    count: f64,
+    /// What the noise itself costs.
+    cost: f64,
+}
+
+fn dot(one: &[f64], other: &[f64]) -> f64 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
+}
+
+fn without(column: &mut [f64], unit: &[f64], size: f64) {
+    column
+        .iter_mut()
+        .zip(unit)
+        .for_each(|(value, unit)| *value -= size * unit);
+}
+
+impl Paths {
+    fn of(design: &Design, noise: Noise) -> Paths {
+        let whitener = noise.covariance.whitener(&design.weights);
+        let count = design
+            .weights
+            .iter()
+            .filter(|weight| **weight > 0.0)
+            .count() as f64;
+        let mut paths = Paths {
+            usual: Vec::new(),
+            figure: Vec::new(),
+            rest: 0.0,
+            count,
+            cost: 0.5 * (whitener.log_det + noise.forms.len() as f64 * count.ln()),
+            whitener,
+        };
+        for form in noise.forms {
+            let (mut column, whole) = paths.unusual(design.rows.iter().map(|row| row[*form]));
+            let left = dot(&column, &column);
+            if left > 1e-9 * whole {
+                column.iter_mut().for_each(|value| *value /= left.sqrt());
+                paths.usual.push(column);
+            }
+        }
+        paths.figure = paths.unusual(design.rows.iter().map(|row| row[FIGURE])).0;
+        paths.rest = dot(&paths.figure, &paths.figure);
+        paths
+    }
+
+    /// The log-likelihood of a path that explains so much of the sum of squares, with the errors' variance fitted.
+    fn fits(&self, explained: f64) -> f64 {
+        let variance = (self.rest - explained).max(0.0) / self.count + DEVIATION_MIN.powi(2);
+        -0.5 * self.count * variance.ln() - self.cost
+    }
+
+    /// A column, whitened, without what is usual, and the sum of squares of all of it.
+    fn unusual(&self, column: impl Iterator<Item = f64>) -> (Vec<f64>, f64) {
+        let mut column = self.whitener.column(column);
+        let whole = dot(&column, &column);
+        for unit in &self.usual {
+            let size = dot(&column, unit);
+            without(&mut column, unit, size);
+        }
+        (column, whole)
+    }
+
+    /// The size of an effect, and the log-likelihood.
+    fn one(&self, effect: &[f64]) -> (f64, f64) {
+        let (effect, whole) = self.unusual(effect.iter().copied());
+        let (square, with) = (dot(&effect, &effect), dot(&effect, &self.figure));
+        if square <= 1e-9 * whole || square <= 0.0 {
+            return (0.0, self.fits(0.0));
+        }
+        (with / square, self.fits(with * with / square))
+    }
+
+    /// The size of what is left of an effect, and the log-likelihood of both.
+    fn two(&self, effect: &[f64], left: &[f64]) -> (f64, f64) {
+        let (effect, whole) = self.unusual(effect.iter().copied());
+        let square = dot(&effect, &effect);
+        let (mut left, left_whole) = self.unusual(left.iter().copied());
+        let (mut explained, mut figure) = (0.0, dot(&left, &self.figure));
+        if square > 1e-9 * whole && square > 0.0 {
+            let with = dot(&effect, &self.figure);
+            explained = with * with / square;
+            let shared = dot(&effect, &left) / square;
+            without(&mut left, &effect, shared);
+            figure -= shared * with;
+        }
+        let rest = dot(&left, &left);
+        if rest <= 1e-9 * left_whole || rest <= 0.0 {
+            return (0.0, self.fits(explained));
+        }
+        (figure / rest, self.fits(explained + figure * figure / rest))
+    }
+}
+
+/// How well returns explain a run under some noise; the run is one that [`clamped`] made.
+fn returns(run: &RunSeries, evidence: &Evidence, noise: Noise) -> Returns {
+    let after = run.len() - run.after;
+    let form = match evidence.form {
+        Form::AndNext => Form::Whole,
+        other => other,
+    };
+    let mut base = design(run, form, Some(run.after));
+    base.set_wave(evidence.wave);
+    let mut likelihoods = vec![f64::NEG_INFINITY; after + 1];
+    let stride = (after / TRIED).max(1);
+    let coarse: Vec<usize> = (0..=after)
+        .filter(|bad| bad.is_multiple_of(stride) || *bad < 8 || *bad == after)
+        .collect();
+    let paths = Paths::of(&base, noise);
+    let effect: Vec<f64> = base.rows.iter().map(|row| row[EFFECT]).collect();
+    let path = |bad: usize| likelihood(run, &paths, &effect, bad);
+    // A path that leaves less than the margin is one of an earlier return.
+    let mut add = |(fits, counted): (f64, usize)| {
+        likelihoods[counted] = likelihoods[counted].max(fits);
+        fits
+    };
+    let mut best = (f64::NEG_INFINITY, 0);
+    for bad in coarse {
+        let fits = add(path(bad));
+        if fits > best.0 {
+            best = (fits, bad);
+        }
+    }
+    if stride > 1 {
+        for bad in best.1.saturating_sub(stride)..(best.1 + stride).min(after) {
+            add(path(bad));
+        }
+        // What lies between those that were tried is about as likely.
+        let mut last = f64::NEG_INFINITY;
+        for known in &mut likelihoods[..after] {
+            match known.is_finite() {
+                true => last = *known - 1.0,
+                false => *known = last,
+            }
+        }
+    }
+    Returns { likelihoods }
+}
+
+/// How well the path with so many bad intervals explains a run, and after how many it counts as back.
+fn likelihood(run: &RunSeries, paths: &Paths, effect: &[f64], bad: usize) -> (f64, usize) {
+    if bad == 0 {
+        return (paths.one(effect).1, 0);
+    }
+    let long = run.after..run.after + bad;
+    let mut left = vec![0.0; effect.len()];
+    left[long.clone()].fill(1.0);
+    // Most of the intervals have to be as bad as the path says: a few that are worse are a blip.
+    let usual_of_long = median(run.worse[long.clone()].to_vec());
+    let (level, explained) = paths.two(effect, &left);
+    // Its level is one more thing that was fitted.
+    let explained = explained - 0.5 * (effect.len() as f64).ln();
+    let mut found = match level {
+        level if level > BACK && usual_of_long < 0.5 * level => (f64::NEG_INFINITY, bad),
+        level if level > BACK => (explained, bad),
+        level if level > 0.0 => (explained, 0),
+        _ => (f64::NEG_INFINITY, bad),
+    };
+    if long.end == effect.len() || bad < 2 {
+        return found;
+    }
+    let mut line = effect.to_vec();
+    let share = |at: usize| 1.0 - (at + 1) as f64 / (bad + 1) as f64;
+    line[long]
+        .iter_mut()
+        .enumerate()
+        .for_each(|(at, value)| *value = share(at));
+    let (size, explained) = paths.one(&line);
+    if size > BACK && usual_of_long > 0.25 * size && explained > found.0 {
+        let back = (0..bad)
+            .position(|at| size * share(at) < BACK)
+            .unwrap_or(bad);
+        found = (explained, back);
+    }
+    found
+}
+
+impl Returns {
+    /// How likely each number of bad intervals is, if it was as likely as `prior` says before; and the logarithm of how
+    /// likely the series is.
+    fn posterior(&self, prior: &[f64]) -> (Vec<f64>, f64) {
+        let joint: Vec<f64> = self
+            .likelihoods
+            .iter()
+            .zip(prior)
+            .map(|(likelihood, prior)| likelihood + prior.max(1e-300).ln())
+            .collect();
+        let most = joint.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let each: Vec<f64> = joint.iter().map(|one| (one - most).exp()).collect();
+        let all: f64 = each.iter().sum();
+        (each.iter().map(|one| one / all).collect(), most + all.ln())
+    }
+
+    /// What is likely before any series is seen: of returns between, each order of magnitude alike.
+    fn prior(&self) -> Vec<f64> {
+        let last = self.likelihoods.len() - 1;
+        let all: f64 = (1..last).map(|bad| (bad as f64).recip()).sum();
+        let between = (1.0 - AT_ONCE - FOREVER) / all.max(1.0);
+        (0..=last)
+            .map(|bad| match bad {
+                0 => AT_ONCE,
+                bad if bad == last => FOREVER,
+                bad => between / bad as f64,
+            })
+            .collect()
+    }
+}
+
+/// When each run was back. Each noise that may be weighs as much as it explains all runs. Runs of a point tend to come
+/// back alike, so what the others did counts for as much as what is likely in general (an empirical prior).
+pub(super) fn together(runs: &[&RunSeries], evidence: &Evidence) -> Vec<Return> {
+    let clamped: Vec<RunSeries> = runs.iter().map(|run| clamped(run, evidence)).collect();
+    let series: Vec<&RunSeries> = clamped.iter().collect();
+    let noises = noises(&series, evidence);
+    let each: Vec<Vec<Returns>> = noises
+        .iter()
+        .map(|noise| {
+            series
+                .iter()
+                .map(|run| returns(run, evidence, *noise))
+                .collect()
+        })
+        .collect();
+    let supports: Vec<f64> = each
+        .iter()
+        .map(|runs| runs.iter().map(|run| run.posterior(&run.prior()).1).sum())
+        .collect();
+    let most = supports.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mixed = |priors: &[Vec<f64>]| -> Vec<Vec<f64>> {
+        let mut all: Vec<Vec<f64>> = priors.iter().map(|prior| vec![0.0; prior.len()]).collect();
+        for (runs, support) in each.iter().zip(&supports) {
+            let weight = (support - most).exp();
+            for ((sum, run), prior) in all.iter_mut().zip(runs).zip(priors) {
+                let likely = run.posterior(prior).0;
+                sum.iter_mut()
+                    .zip(likely)
+                    .for_each(|(sum, likely)| *sum += weight * likely);
+            }
+        }
+        let weights: f64 = supports.iter().map(|support| (support - most).exp()).sum();
+        all.iter_mut()
+            .flatten()
+            .for_each(|likely| *likely /= weights);
+        all
+    };
+    let Some(first) = each.first() else {
+        return vec![Return::Unclear; runs.len()];
+    };
+    let mut priors: Vec<Vec<f64>> = first.iter().map(Returns::prior).collect();
+    let alone = mixed(&priors);
+    for (index, prior) in priors.iter_mut().enumerate() {
+        let others: Vec<&Vec<f64>> = alone
+            .iter()
+            .enumerate()
+            .filter(|(other, of)| *other != index && of.len() == prior.len())
+            .map(|(_, of)| of)
+            .collect();
+        if !others.is_empty() {
+            for (bad, prior) in prior.iter_mut().enumerate() {
+                let theirs = others.iter().map(|of| of[bad]).sum::<f64>() / others.len() as f64;
+                *prior = 0.5 * (*prior + theirs);
+            }
+        }
+    }
+    let judged = mixed(&priors);
+    runs.iter()
+        .zip(judged)
+        .map(|(run, likely)| match decide(run, &likely) {
+            Return::After(bad) if !resembles_usual(run, evidence, run.after + bad) => {
+                Return::Unclear
+            }
+            Return::Never if resembles_usual(run, evidence, run.after) => Return::Unclear,
+            said => said,
+        })
+        .collect()
+}
+
+/// Whether plain means say that the figure left the effect's level at interval `from`: those of all that came later are
+/// nearer to the usual, or those just before and after differ by most of the effect. A model can explain more than a
+/// reader would believe, a slope for one; what contradicts this isn't said.
+fn resembles_usual(run: &RunSeries, evidence: &Evidence, from: usize) -> bool {
+    let end = match evidence.form {
+        Form::First(intervals) => (run.begin + intervals).min(run.after),
+        Form::Whole | Form::AndNext => run.after,
+    };
+    let mean = |of: std::ops::Range<usize>| {
+        let known: Vec<f64> = of
+            .filter(|at| run.known[*at])
+            .map(|at| run.worse[at])
+            .collect();
+        known.iter().sum::<f64>() / known.len().max(1) as f64
+    };
+    let effect = mean(run.begin..end).max(BACK);
+    let near = (end - run.begin).div_ceil(4).max(3);
+    let before = mean(end.saturating_sub(near).max(run.begin)..end);
+    let later = mean(from..(from + near).min(run.len()));
+    mean(from..run.len()) < 0.5 * effect || before - later > 0.65 * effect
+}
+
+fn decide(run: &RunSeries, posterior: &[f64]) -> Return {
+    let last = posterior.len() - 1;
+    let end_s = run.end_s.last().copied().unwrap_or(0.0);
+    let begin_s = |bad: usize| {
+        let start = run.start_s.get(run.after + bad).copied().unwrap_or(end_s);
+        start.max(run.fault_end_s.unwrap_or(start))
+    };
+    let holds = |bad: usize| end_s - begin_s(bad) >= HOLD.as_secs_f64() * 0.999;
+    if !holds(0) {
+        return Return::TooShort {
+            begin_s: begin_s(0),
+        };
+    }
+    let back: f64 = (0..last)
+        .filter(|bad| holds(*bad))
+        .map(|bad| posterior[bad])
+        .sum();
+    let likeliest = |of: &mut dyn Iterator<Item = usize>| {
+        of.max_by(|one, other| posterior[*one].total_cmp(&posterior[*other]))
+    };
+    if back >= SURE {
+        let best = likeliest(&mut (0..last).filter(|bad| holds(*bad)));
+        return Return::After(best.expect("some hold"));
+    }
+    // One that may have come in the last moment would not have lasted: as long as that is the less likely, it is none.
+    if posterior[last] >= 0.5 && 1.0 - back >= SURE_NEVER {
+        return Return::Never;
+    }
+    match likeliest(&mut (0..=last)) {
+        Some(best) if best < last && !holds(best) => Return::TooShort {
+            begin_s: begin_s(best),
+        },
+        _ => Return::Unclear,
+    }
+}
+
+/// How far the intervals that the intervals support most as an effect's first part reach: the effect may end before
+/// the fault does. `None` if it lasts as long.
+pub(super) fn extent(runs: &[&RunSeries], evidence: &Evidence) -> Option<usize> {
+    let longest = runs.iter().map(|run| run.after - run.begin).min()?;
+    if longest < 3 {
+        return None;
+    }
+    let clamped: Vec<RunSeries> = runs.iter().map(|run| clamped(run, evidence)).collect();
+    let mut sums = vec![0.0; longest + 1];
+    let stride = (longest / TRIED).max(1);
+    for run in &clamped {
+        let mut design = design(run, Form::Whole, None);
+        design.set_wave(evidence.wave);
+        let noise = Noise {
+            covariance: evidence.covariance,
+            forms: &evidence.usual_forms[..1],
+        };
+        let paths = Paths::of(&design, noise);
+        let mut effect: Vec<f64> = design.rows.iter().map(|row| row[EFFECT]).collect();
+        for long in (1..=run.after - run.begin).rev() {
+            if long == longest || long < longest && long.is_multiple_of(stride) {
+                sums[long] += paths.one(&effect).1;
+            }
+            effect[run.begin + long - 1] = 0.0;
+        }
+    }
+    let tried = (1..longest).filter(|long| long.is_multiple_of(stride));
+    let best = tried.max_by(|one, other| sums[*one].total_cmp(&sums[*other]))?;
+    // As for a return, the whole is likelier before the series is seen.
+    let enough = 3.0 + (longest as f64).ln() + 0.5 * runs.len() as f64;
+    (sums[best] - sums[longest] > enough).then_some(best)
+}
+
+/// What would have been usual in each interval: from what came before, and after from interval `from` on, with what
+/// errors resemble of them.
+pub(super) fn usual(run: &RunSeries, evidence: &Evidence, from: Option<usize>) -> Vec<f64> {
+    let mut design = design(run, Form::Whole, from);
+    design.set_wave(evidence.wave);
+    design.weights[run.begin..run.after].fill(0.0);
+    // Without what came after, a slope or a wave is a guess.
+    let forms: &[usize] = match from {
+        Some(_) => evidence.usual_forms,
+        None => &[USUAL],
+    };
+    let fit = Fit::of(
+        &evidence.covariance.moments(&design.rows, &design.weights).0,
+        forms,
+    );
+    let fitted: Vec<f64> = design
+        .rows
+        .iter()
+        .map(|row| {
+            forms
+                .iter()
+                .map(|form| row[*form] * fit.coefficients[*form])
+                .sum::<f64>()
+        })
+        .collect();
+    let errors: Vec<f64> = run
+        .worse
+        .iter()
+        .zip(&fitted)
+        .map(|(worse, fitted)| worse - fitted)
+        .collect();
+    let smoothed = evidence.covariance.smoothed(&errors, &design.weights);
+    fitted
+        .iter()
+        .zip(smoothed)
+        .map(|(fitted, more)| fitted + more)
+        .collect()
+}

@@ -1,0 +1,378 @@
+//! Degradation of series made by hand.
+
+use super::*;
+
+/// Tenths of a second with these rates.
+fn series(rates: &[(usize, f64)]) -> Vec<IntervalFigures> {
+    let rates = rates
+        .iter()
+        .flat_map(|(count, rate)| std::iter::repeat_n(*rate, *count));
+    rates
+        .enumerate()
+        .map(|(index, rate)| IntervalFigures {
+            start_s: index as f64 / 10.0,
+            end_s: (index + 1) as f64 / 10.0,
+            requests: (rate / 10.0).round() as u64,
+            bytes: (rate / 10.0).round() as u64 * 4096,
+            ..IntervalFigures::default()
+        })
+        .collect()
+}
+
+fn span(start_s: f64, end_s: f64) -> FaultSpan {
+    FaultSpan {
+        start_s,
+        end_s: Some(end_s),
+    }
+}
+
+fn near(a: f64, b: f64) {
+    assert!((a - b).abs() < 1e-6 * b.abs().max(1.0), "{a} is not {b}");
+}
+
+/// Half of the rate for two seconds, and half a second until it is back, are just that.
+#[test]
+fn a_dip() {
+    let series = series(&[(20, 1000.0), (20, 500.0), (5, 800.0), (20, 1000.0)]);
+    let found = of_run(&series, &[span(2.0, 4.0)], 0).unwrap();
+    near(found.baseline.requests_per_second, 1000.0);
+    assert_eq!(found.baseline.intervals, 20);
+    near(found.drop, 0.5);
+    near(found.drop_max, 0.5);
+    near(found.lost_requests.unwrap(), 1000.0 + 100.0);
+    near(found.lost_bytes.unwrap(), 1100.0 * 4096.0);
+    near(found.detected.seconds().unwrap(), 0.1);
+    near(found.recovered.seconds().unwrap(), 0.5);
+}
+
+/// What does not show, does not come back, or has no baseline is said, not put at zero.
+#[test]
+fn no_answers() {
+    let flat = series(&[(60, 1000.0)]);
+    let found = of_run(&flat, &[span(2.0, 4.0)], 0).unwrap();
+    assert_eq!(
+        (found.detected, found.recovered),
+        (Answer::Never, Answer::AfterS(0.0))
+    );
+    near(found.drop, 0.0);
+    let dead = series(&[(20, 1000.0), (40, 0.0)]);
+    let found = of_run(&dead, &[span(2.0, 4.0)], 0).unwrap();
+    assert_eq!(found.recovered, Answer::Never);
+    near(found.drop, 1.0);
+    near(found.lost_requests.unwrap(), 4000.0);
+    let sticky = [FaultSpan {
+        start_s: -1.0,
+        end_s: None,
+    }];
+    assert_eq!(of_run(&flat, &sticky, 0), None);
+    let late = [FaultSpan {
+        start_s: 2.0,
+        end_s: None,
+    }];
+    let found = of_run(&dead, &late, 0).unwrap();
+    assert_eq!(
+        (found.recovered, found.detected.seconds().is_some()),
+        (Answer::Never, true)
+    );
+    assert_eq!(of_run(&[], &late, 0), None);
+}
+
+/// A single low interval is noise, an outlier does not widen the band, and noise does.
+#[test]
+fn noise() {
+    let blip = series(&[(20, 1000.0), (5, 1000.0), (1, 0.0), (30, 1000.0)]);
+    assert_eq!(
+        of_run(&blip, &[span(2.0, 4.0)], 0).unwrap().detected,
+        Answer::Never
+    );
+    let outlier = series(&[(19, 1000.0), (1, 9000.0), (20, 900.0), (20, 1000.0)]);
+    let found = of_run(&outlier, &[span(2.0, 4.0)], 0).unwrap();
+    near(found.baseline.low, 950.0);
+    assert!(found.detected.seconds().is_some());
+    let rates: Vec<(usize, f64)> = (0..40)
+        .map(|i| (1, if i % 2 == 0 { 900.0 } else { 1100.0 }))
+        .collect();
+    let found = of_run(&series(&rates), &[span(2.0, 3.0)], 0).unwrap();
+    assert!(found.baseline.low < 700.0);
+}
+
+/// Of two faults each has its own drop, both against what was before the first; the second
+/// ends what can be told of the first.
+#[test]
+fn two_faults() {
+    let series = series(&[
+        (20, 1000.0),
+        (10, 500.0),
+        (10, 100.0),
+        (20, 500.0),
+        (20, 1000.0),
+    ]);
+    // The long one from 2 to 6, within it the short one from 3 to 4.
+    let faults = [span(2.0, 6.0), span(3.0, 4.0)];
+    let long = of_run(&series, &faults, 0).unwrap();
+    near(long.drop, 1.0 - (500.0 + 100.0 + 1000.0) / 4000.0);
+    assert_eq!(long.recovered, Answer::AfterS(0.0));
+    let short = of_run(&series, &faults, 1).unwrap();
+    near(short.drop, 0.9);
+    near(short.recovered.seconds().unwrap(), 2.0);
+    let apart = [span(2.0, 3.0), span(3.0, 6.0)];
+    let first = of_run(&series, &apart, 0).unwrap();
+    assert_eq!(first.recovered, Answer::Inconclusive);
+    let short = first.too_short.unwrap();
+    assert_eq!(
+        (short.next_fault, short.advice().contains("at = \"5s\"")),
+        (true, true),
+        "{short:?}"
+    );
+}
+
+/// A run, or the time to the next fault, that is too short after a fault leaves recovery open, whatever was seen
+/// of it, and says up to when it would have had to go on.
+#[test]
+fn a_run_that_ends_too_soon_after_its_fault_cannot_tell_recovery() {
+    let check = |after: &[(usize, f64)], until_s: Option<f64>, recovered: Answer| {
+        let rates = [&[(20, 1000.0), (20, 0.0)], after].concat();
+        let found = of_run(&series(&rates), &[span(2.0, 4.0)], 0).unwrap();
+        assert_eq!(found.recovered, recovered, "{after:?}");
+        assert_eq!(
+            found.too_short.map(|short| short.next_fault),
+            until_s.map(|_| false),
+            "{after:?}"
+        );
+        if let (Some(short), Some(until_s)) = (found.too_short, until_s) {
+            near(short.until_s, until_s);
+            assert!(
+                short
+                    .advice()
+                    .contains(&format!("stop = {{ time = \"{}s\" }}", until_s.ceil()))
+            );
+        }
+        found
+    };
+    check(&[], Some(5.1), Answer::Inconclusive);
+    check(&[(9, 1000.0)], Some(5.1), Answer::Inconclusive);
+    check(&[(9, 0.0)], Some(5.1), Answer::Inconclusive);
+    // Back, for 0.9 s only.
+    let open = check(&[(20, 0.0), (9, 1000.0)], Some(7.1), Answer::Inconclusive);
+    check(&[(20, 0.0)], None, Answer::Never);
+    let back = check(&[(20, 1000.0)], None, Answer::AfterS(0.0));
+    let all = over_runs("x", &[open.clone(), back.clone(), back]);
+    assert_eq!(
+        (
+            all.not_recovered,
+            all.recovery_inconclusive,
+            all.recovery_too_short
+        ),
+        (0, 1, 1)
+    );
+    assert_eq!(
+        (all.recovered_s.unwrap().runs, all.too_short),
+        (2, open.too_short)
+    );
+    assert_eq!(
+        all.intervals_wanted(),
+        None,
+        "more intervals of this length would not help"
+    );
+}
+
+/// Over runs, those without an answer are counted beside the estimate.
+#[test]
+fn runs_that_have_no_answer_are_counted() {
+    assert_eq!(runs_without(0, 0), "");
+    assert_eq!(runs_without(1, 0), "not in 1 run");
+    assert_eq!(runs_without(2, 1), "not in 2 runs, inconclusive in 1");
+    assert_eq!(runs_without(0, 3), "inconclusive in 3");
+}
+
+#[test]
+fn over_several_runs() {
+    let run = |low: f64, back: usize| {
+        let series = series(&[(20, 1000.0), (20, low), (back, 1000.0)]);
+        of_run(&series, &[span(2.0, 4.0)], 0).unwrap()
+    };
+    let all = over_runs(
+        "x",
+        &[
+            run(500.0, 20),
+            run(400.0, 20),
+            run(600.0, 20),
+            run(1000.0, 5),
+        ],
+    );
+    assert_eq!(
+        (all.runs, all.not_detected, all.recovery_too_short),
+        (4, 1, 1)
+    );
+    near(all.drop.unwrap().mean, (0.5 + 0.6 + 0.4) / 4.0);
+    assert_eq!(all.recovered_s.unwrap().runs, 3);
+}
+
+/// So many tenths of a second with this mean and p99, and so many failures.
+type Part = (usize, Option<(f64, f64)>, u64);
+
+/// A fault from 2 s to 4 s whose tenths have these response times (mean and p99 in us) and failures,
+/// 10 requests each; without a mean, none.
+fn answers(parts: &[Part]) -> Degradation {
+    let tenths = parts
+        .iter()
+        .flat_map(|(count, us, failed)| std::iter::repeat_n((us, failed), *count));
+    let series: Vec<IntervalFigures> = tenths
+        .enumerate()
+        .map(|(index, (us, failed))| IntervalFigures {
+            start_s: index as f64 / 10.0,
+            end_s: (index + 1) as f64 / 10.0,
+            requests: if us.is_some() { 10 } else { 0 },
+            failed: *failed,
+            response_mean_us: us.map(|(mean, _)| mean),
+            response_p99_us: us.map(|(_, p99)| p99),
+            ..IntervalFigures::default()
+        })
+        .collect();
+    of_run(&series, &[span(2.0, 4.0)], 0).unwrap()
+}
+
+const USUAL: Option<(f64, f64)> = Some((100.0, 200.0));
+
+/// Response times that treble, and come down in two steps, are just that: the factor, the wait
+/// of every request beyond the usual, when it shows and when it is over; the p99 has its own answers.
+#[test]
+fn longer_answers() {
+    let found = answers(&[
+        (20, USUAL, 0),
+        (20, Some((300.0, 1000.0)), 0),
+        (5, Some((200.0, 200.0)), 0),
+        (20, USUAL, 0),
+    ]);
+    let (mean, p99) = (found.response_mean.unwrap(), found.response_p99.unwrap());
+    near(mean.baseline_us, 100.0);
+    near(mean.high_us, 105.0);
+    near(mean.factor.unwrap(), 3.0);
+    near(mean.factor_max.unwrap(), 3.0);
+    near(mean.detected.seconds().unwrap(), 0.1);
+    near(mean.recovered.seconds().unwrap(), 0.5);
+    // 200 requests 200 us too long, 50 requests 100 us.
+    near(found.excess_wait_s.unwrap(), 0.040 + 0.005);
+    near(p99.factor.unwrap(), 5.0);
+    near(p99.recovered.seconds().unwrap(), 0.0);
+    // The rate stood where it was.
+    near(found.drop, 0.0);
+    assert_eq!(found.detected, Answer::Never);
+}
+
+/// A fault in which nobody is answered has no factor, but is seen; the requests that it held
+/// up wait in the interval in which they are answered. An outlier is not the usual p99.
+#[test]
+fn no_answers_at_all() {
+    let found = answers(&[
+        (20, USUAL, 0),
+        (20, None, 0),
+        (1, Some((1.5e6, 2e6)), 0),
+        (20, USUAL, 0),
+    ]);
+    let mean = found.response_mean.unwrap();
+    assert_eq!((mean.factor, mean.factor_max), (None, None));
+    near(mean.detected.seconds().unwrap(), 0.1);
+    near(mean.recovered.seconds().unwrap(), 0.1);
+    near(found.excess_wait_s.unwrap(), 10.0 * (1.5e6 - 100.0) / 1e6);
+    let outlier = [
+        (20, USUAL, 0),
+        (19, Some((100.0, 400.0)), 0),
+        (1, Some((5000.0, 9e9)), 0),
+        (20, USUAL, 0),
+    ];
+    let found = answers(&outlier);
+    near(found.response_p99.unwrap().factor.unwrap(), 2.0);
+    near(
+        found.response_mean.unwrap().factor.unwrap(),
+        (19.0 + 50.0) / 20.0,
+    );
+    near(found.response_mean.unwrap().factor_max.unwrap(), 50.0);
+    assert_eq!(
+        found.response_mean.unwrap().detected,
+        Answer::Never,
+        "one interval is noise"
+    );
+}
+
+/// Errors are a share of all requests, before and during; an interval that the fault covers by
+/// half counts by half.
+#[test]
+fn failures() {
+    let found = answers(&[(20, USUAL, 0), (20, USUAL, 30), (20, USUAL, 0)]);
+    near(found.failed_share_before, 0.0);
+    near(found.failed_share, 0.75);
+    let series = [
+        IntervalFigures {
+            end_s: 1.0,
+            requests: 99,
+            failed: 1,
+            ..IntervalFigures::default()
+        },
+        IntervalFigures {
+            start_s: 1.0,
+            end_s: 2.0,
+            requests: 99,
+            failed: 1,
+            ..IntervalFigures::default()
+        },
+        IntervalFigures {
+            start_s: 2.0,
+            end_s: 3.0,
+            requests: 99,
+            failed: 1,
+            ..IntervalFigures::default()
+        },
+        IntervalFigures {
+            start_s: 3.0,
+            end_s: 4.0,
+            requests: 80,
+            failed: 20,
+            ..IntervalFigures::default()
+        },
+        IntervalFigures {
+            start_s: 4.0,
+            end_s: 5.0,
+            requests: 40,
+            failed: 60,
+            ..IntervalFigures::default()
+        },
+    ];
+    let found = of_run(&series, &[span(3.5, 5.0)], 0).unwrap();
+    near(found.failed_share_before, 0.01);
+    near(found.failed_share, (10.0 + 60.0) / 150.0);
+    assert_eq!(
+        found.response_mean, None,
+        "nothing is known of response times"
+    );
+}
+
+/// Over runs, response times have their estimates and their counts of what was not seen.
+#[test]
+fn responses_over_runs() {
+    let run = |us: f64, back: usize| {
+        answers(&[(20, USUAL, 0), (20, Some((us, us)), 1), (back, USUAL, 0)])
+    };
+    let all = over_runs(
+        "x",
+        &[
+            run(200.0, 20),
+            run(300.0, 20),
+            run(400.0, 20),
+            run(100.0, 5),
+        ],
+    );
+    let mean = &all.response_mean;
+    near(mean.factor.unwrap().mean, (2.0 + 3.0 + 4.0 + 1.0) / 4.0);
+    let open = mean.recovery_inconclusive;
+    assert_eq!(
+        (mean.not_detected, open, mean.recovered_s.unwrap().runs),
+        (1, 1, 3)
+    );
+    near(
+        all.excess_wait_s.unwrap().mean,
+        200.0 * (100.0 + 200.0 + 300.0) / 1e6 / 4.0,
+    );
+    near(all.failed_share.unwrap().mean, 1.0 / 11.0);
+    assert!(all.excess_wait_s.unwrap().low.is_some());
+}
