@@ -11,7 +11,9 @@ use crate::source::CrateSources;
 
 /// The workspace's folder.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    // Asked at run time: worktrees that share a target folder may share what was built in another of them.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&here).join("../..")
 }
 
 /// The sources of all crates but this one, which quotes what it forbids.
