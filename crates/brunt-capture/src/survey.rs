@@ -220,7 +220,7 @@ fn of_stream(bytes: &[u8]) -> Option<&'static str> {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Amount {
+struct Traffic {
     packets: u64,
     bytes: u64,
 }
@@ -234,14 +234,14 @@ struct FlowEnds {
 
 #[derive(Debug, Default)]
 struct Surveyor {
-    flows: HashMap<FlowEnds, (Option<&'static str>, Amount)>,
-    names: BTreeMap<(String, Evidence), Amount>,
+    flows: HashMap<FlowEnds, (Option<&'static str>, Traffic)>,
+    names: BTreeMap<(String, Evidence), Traffic>,
     rpc_calls: BTreeMap<String, u64>,
     bytes: u64,
 }
 
 impl Surveyor {
-    fn count(&mut self, name: String, by: Evidence, amount: Amount) {
+    fn count(&mut self, name: String, by: Evidence, amount: Traffic) {
         let mut key = (name, by);
         if self.names.len() >= NAMES_MAX && !self.names.contains_key(&key) {
             key = ("others".into(), Evidence::None);
@@ -254,7 +254,7 @@ impl Surveyor {
     fn packet(&mut self, packet: &CapturedPacket<'_>) {
         let bytes = u64::from(packet.wire_len);
         self.bytes += bytes;
-        let amount = Amount { packets: 1, bytes };
+        let amount = Traffic { packets: 1, bytes };
         let other = |next: NextHeader| match next.known_as() {
             Some(known) => known.to_string(),
             None => next.to_string(),
@@ -312,7 +312,7 @@ impl Surveyor {
         mut ends: [Endpoint; 2],
         is_tcp: bool,
         payload: Payload<'_>,
-        amount: Amount,
+        amount: Traffic,
     ) {
         let found = self.recognise(is_tcp, payload.bytes);
         ends.sort_unstable_by_key(|end| (end.address.0, end.port));
@@ -347,7 +347,7 @@ impl Surveyor {
             self.count(name, by, amount);
         }
         let all = self.bytes.max(1) as f64;
-        let row = |((name, by), amount): ((String, Evidence), Amount)| SurveyRow {
+        let row = |((name, by), amount): ((String, Evidence), Traffic)| SurveyRow {
             name,
             by,
             packets: amount.packets,

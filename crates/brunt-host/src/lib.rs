@@ -53,7 +53,7 @@ pub use clock::{
     RateModel,
 };
 pub use fleet::{
-    Company, FarRole, FarRoleError, FaultEnd, Fleet, FleetError, HostBridgeError, HostLoad,
+    FarRole, FarRoleError, FaultEnd, Fleet, FleetError, HostBridgeError, HostCompany, HostLoad,
     HostPlace, HostedTarget, HostedUrl, Lane, SILENCE_MAX, TargetUrl, WatchEnd, WatchTask,
 };
 pub use identity::{Authority, Identity, IdentityError, read_private};

@@ -8,15 +8,15 @@ use std::sync::{Mutex, PoisonError};
 
 /// The conversations of a run, and the jobs on this machine.
 #[derive(Debug)]
-pub struct Company {
+pub struct HostCompany {
     members: usize,
     lost: Mutex<BTreeSet<(String, u32)>>,
 }
 
-impl Company {
+impl HostCompany {
     /// Of so many: each host of each job is one, and so is each job without hosts.
-    pub fn new(members: usize) -> Company {
-        Company {
+    pub fn new(members: usize) -> HostCompany {
+        HostCompany {
             members,
             lost: Mutex::default(),
         }
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn a_run_goes_on_until_the_last_is_lost() {
-        let company = Company::new(3);
+        let company = HostCompany::new(3);
         assert!(company.lose("a", 0));
         assert!(company.lose("a", 0), "it is lost once");
         assert!(company.lose("a", 1));

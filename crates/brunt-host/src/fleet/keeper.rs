@@ -17,7 +17,7 @@ use brunt_result::choice::{EngineChoice, PageCache, RingChoice};
 use brunt_result::hosts::{HostFigures, HostLoss};
 use brunt_result::{Figures, Interval, OpKind, Outcome, Stopped};
 
-use super::company::Company;
+use super::company::HostCompany;
 use super::dates::{Dates, dated_interval, dated_outcome};
 use super::faults::{BridgeAnswer, FaultEnd, FaultTask, HeldFaults, HostBridgeError};
 use super::journals::{FetchedJournals, WantedJournals};
@@ -93,7 +93,7 @@ pub(super) struct HostTask {
     /// Which of the jobs at once it is a part of.
     pub lane: Lane,
     /// All that make the run.
-    pub company: Arc<Company>,
+    pub company: Arc<HostCompany>,
 }
 
 /// What is known of a host's part of a run when it is over.
@@ -249,7 +249,7 @@ struct RunningTask {
     /// The host is not told yet when to start.
     starts: Option<Nanos>,
     lane: Lane,
-    company: Arc<Company>,
+    company: Arc<HostCompany>,
     /// The record of requests, if the load keeps one.
     record: Option<FetchedRecord>,
     /// The journals of its workers, if they keep some.

@@ -25,7 +25,7 @@ use brunt_protocol::{Assignment, JoinedTarget, LoadStep};
 use brunt_result::choice::{EngineChoice, EngineSetting, PageCache, RingChoice, RingMode};
 use brunt_result::replay::ReplayFidelity;
 
-use super::company::Company;
+use super::company::HostCompany;
 use super::hosted::{Hosted, OrderedLoad};
 use super::journals::WantedJournals;
 use super::keeper::{HostEnd, HostTask, KeeperOrder};
@@ -76,7 +76,7 @@ pub struct HostLoad {
     joined: Vec<HostedTarget>,
     fleet: Arc<Fleet>,
     lane: Lane,
-    company: Arc<Company>,
+    company: Arc<HostCompany>,
 }
 
 impl HostLoad {
@@ -100,7 +100,7 @@ impl HostLoad {
     }
 
     fn of(hosted: Hosted, target: HostedUrl, overwrite: bool, fleet: Arc<Fleet>) -> HostLoad {
-        let company = Arc::new(Company::new(hosted.hosts().len()));
+        let company = Arc::new(HostCompany::new(hosted.hosts().len()));
         HostLoad {
             hosted,
             target,
@@ -150,7 +150,7 @@ impl HostLoad {
 
     /// The same next to others of this company that run at once, each in a lane of its own.
     #[must_use]
-    pub fn together(self, lane: Lane, company: Arc<Company>) -> HostLoad {
+    pub fn together(self, lane: Lane, company: Arc<HostCompany>) -> HostLoad {
         HostLoad {
             lane,
             company,

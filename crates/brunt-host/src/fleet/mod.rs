@@ -31,7 +31,7 @@ use crate::address::HostAddress;
 use crate::identity::{Identity, IdentityError};
 use crate::remote::{ConnectOptions, HostError};
 use crate::tls::ControllerTls;
-pub use company::Company;
+pub use company::HostCompany;
 pub use faults::{FaultEnd, HostBridgeError};
 use keeper::Keeper;
 pub use load::{HostLoad, HostedTarget};

@@ -13,7 +13,7 @@ const STATED: &str = "as the workload says";
 
 /// What is known of an engine before anything is measured.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Foreseen {
+pub enum ForeseenEngine {
     /// It is settled.
     Settled(EngineChoice),
     /// `auto`, and both engines can do it: trials decide.
@@ -29,10 +29,16 @@ fn needs_io_uring(ring: RingMode) -> bool {
 ///
 /// # Errors
 /// It doesn't work here, or has no such ring mode.
-pub fn foresee(setting: Option<EngineSetting>, ring: RingMode) -> Result<Foreseen, WorkloadError> {
+pub fn foresee(
+    setting: Option<EngineSetting>,
+    ring: RingMode,
+) -> Result<ForeseenEngine, WorkloadError> {
     let wrong = |key: &'static str, what: String| Err(WorkloadError { key, what });
-    let settled =
-        |engine, why: String| Ok(Foreseen::Settled(EngineChoice::unmeasured(engine, why)));
+    let settled = |engine, why: String| {
+        Ok(ForeseenEngine::Settled(EngineChoice::unmeasured(
+            engine, why,
+        )))
+    };
     let mode = ring.name();
     let only = || format!("{mode} is a mode of engine io_uring");
     match setting {
@@ -47,7 +53,7 @@ pub fn foresee(setting: Option<EngineSetting>, ring: RingMode) -> Result<Foresee
         Some(EngineSetting::Threads) => settled(IoEngine::Threads, STATED.into()),
         Some(EngineSetting::Auto) => match engine::io_uring() {
             Ok(()) if needs_io_uring(ring) => settled(IoEngine::IoUring, only()),
-            Ok(()) => Ok(Foreseen::Measured),
+            Ok(()) => Ok(ForeseenEngine::Measured),
             Err(why) if needs_io_uring(ring) => wrong("ring", format!("{}: {why}", only())),
             Err(why) => settled(IoEngine::Threads, why.to_string()),
         },
@@ -74,8 +80,8 @@ pub fn settle(
     ring: RingMode,
 ) -> Result<EngineChoice, WorkloadError> {
     Ok(match foresee(setting, ring)? {
-        Foreseen::Settled(choice) => choice,
-        Foreseen::Measured => EngineChoice::unmeasured(
+        ForeseenEngine::Settled(choice) => choice,
+        ForeseenEngine::Measured => EngineChoice::unmeasured(
             IoEngine::IoUring,
             "the default where the kernel allows it; replays are not measured beforehand",
         ),
@@ -88,11 +94,11 @@ mod tests {
 
     fn settled(setting: Option<EngineSetting>, ring: RingMode) -> Option<IoEngine> {
         match foresee(setting, ring).unwrap() {
-            Foreseen::Settled(choice) => {
+            ForeseenEngine::Settled(choice) => {
                 assert!(!choice.why.is_empty() && choice.trials.is_empty());
                 Some(choice.engine)
             }
-            Foreseen::Measured => None,
+            ForeseenEngine::Measured => None,
         }
     }
 

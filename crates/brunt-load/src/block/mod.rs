@@ -49,7 +49,7 @@ use crate::load::{
 };
 use crate::record::NoRecorder;
 use crew::{WorkerJob, Workers, open_device, ring_of};
-use engine::Foreseen;
+use engine::ForeseenEngine;
 pub use session::Session;
 use shelf::RunMark;
 use synthetic::WorkerId;
@@ -258,8 +258,8 @@ impl Load for BlockLoad {
         let devices = part.workers_of_all / part.workers_on_device.max(1);
         workload.settle_passes(region_bytes.saturating_mul(u64::from(devices)));
         let engine = match engine::foresee(workload.engine, workload.ring)? {
-            Foreseen::Settled(choice) => choice,
-            Foreseen::Measured => self.choose_engine(on, order.seed, stop)?,
+            ForeseenEngine::Settled(choice) => choice,
+            ForeseenEngine::Measured => self.choose_engine(on, order.seed, stop)?,
         };
         let ring = match workload.ring {
             RingMode::Auto => self.choose_ring(&engine, on, order.seed, stop)?,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_host::{
-    Company, Fleet, HostLoad, HostPlace, HostedTarget, HostedUrl, Lane, SILENCE_MAX, TargetUrl,
+    Fleet, HostCompany, HostLoad, HostPlace, HostedTarget, HostedUrl, Lane, SILENCE_MAX, TargetUrl,
 };
 use brunt_load::replay::ReplayLoad;
 use brunt_load::{Load, Workload};
@@ -51,7 +51,7 @@ impl Elsewhere {
         workload: Workload,
         targets: &[String],
         replays: &mut Vec<ReplayLoad>,
-        company: Option<(Lane, Arc<Company>)>,
+        company: Option<(Lane, Arc<HostCompany>)>,
     ) -> Arc<dyn Load> {
         let Elsewhere {
             targets: joined,

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use brunt_core::Span;
-use brunt_host::{Company, Fleet, Lane};
+use brunt_host::{Fleet, HostCompany, Lane};
 use brunt_load::replay::ReplayLoad;
 use brunt_load::together::{TogetherJob, TogetherLoad};
 use brunt_load::{Load, Workload, WorkloadError};
@@ -109,7 +109,7 @@ impl TogetherDraft {
     ) -> Result<TogetherLoad, WorkloadError> {
         // Whichever of them is lost, the others may go on.
         let members = self.jobs.iter().map(|job| job.workload.hosts.len().max(1));
-        let company = Arc::new(Company::new(members.sum()));
+        let company = Arc::new(HostCompany::new(members.sum()));
         let mut load = |index: usize, job: &JobDraft| match &job.elsewhere {
             // Jobs run at once, so each has a conversation of its own with a host.
             Some(elsewhere) => {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use brunt_core::IoEngine;
-use brunt_load::block::engine::{Foreseen, foresee};
+use brunt_load::block::engine::{ForeseenEngine, foresee};
 use brunt_load::load::{EngineNeed, PreparedLoad};
 use brunt_result::choice::{EngineChoice, EngineSetting};
 use brunt_result::summary::{PointSummary, RunSummary};
@@ -92,8 +92,8 @@ impl Point {
             });
         }
         Some(match foresee(setting, self.load.info().ring) {
-            Ok(Foreseen::Settled(choice)) => format!("{}, {}", choice.engine, choice.why),
-            Ok(Foreseen::Measured) => "auto, measured before the first run".into(),
+            Ok(ForeseenEngine::Settled(choice)) => format!("{}, {}", choice.engine, choice.why),
+            Ok(ForeseenEngine::Measured) => "auto, measured before the first run".into(),
             // Perhaps another machine is to run it.
             Err(error) => format!("not on this machine: {error}"),
         })
