@@ -247,7 +247,7 @@ try_deb() {
   in_root "$root" brunt run /usr/share/doc/brunt/examples/quick.toml --check >/dev/null
   # Every command has its page.
   in_root "$root" bash -ec '
-    for page in brunt brunt-run brunt-target brunt-capture brunt-bench-iscsi; do
+    for page in brunt brunt-run brunt-target brunt-capture brunt-lake-add; do
       zcat "/usr/share/man/man1/$page.1.gz" | grep -q "^\.TH"
     done
     source /usr/share/bash-completion/completions/brunt
