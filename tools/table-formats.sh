@@ -110,7 +110,7 @@ zstd --quiet --decompress --stdout testdata/nfs3-small.pcap.zst >"$work/small.pc
 "$BRUNT" lake manifest "$work/lake" >/dev/null
 judge "$work/lake" "first version"
 for tap in two three four five six seven eight nine ten eleven; do
-  "$BRUNT" lake add "$work/lake" "$work/one" --tap $tap >/dev/null
+  "$BRUNT" lake add "$work/lake" "$work/one" --tap $tap --duplicate >/dev/null
   "$BRUNT" lake manifest "$work/lake" >/dev/null
 done
 "$BRUNT" lake compact "$work/lake" --keep-old 0s >/dev/null

@@ -75,7 +75,7 @@ class LakeTest(Folder):
         self.assertEqual(trace.table("operations").column_names, names)
         self.assertEqual(trace.ledger(), brunt.open_trace(self.trace).ledger())
         for tap in ("one", "two"):
-            run("lake", "add", lake, self.trace, "--tap", tap)
+            run("lake", "add", lake, self.trace, "--tap", tap, "--duplicate")
         twice = brunt.open_trace(lake)
         self.assertEqual({name: twice.table(name).num_rows for name in before}, {name: 2 * rows for name, rows in before.items()})
         self.assertEqual(twice.ledger()["packets"], 2 * trace.ledger()["packets"])

@@ -548,7 +548,7 @@ def a_lake_is_copied_version_by_version(reference):
 
     kills = sent = 0
     for tap in taps:
-        brunt("lake", "add", lake, reference, *tap)
+        brunt("lake", "add", lake, reference, *tap, "--duplicate")
         brunt("lake", "manifest", lake)
         answer, more = push_with_kills(lake, to, 5, look)
         kills += more
@@ -599,7 +599,7 @@ def a_lake_is_copied_version_by_version(reference):
     brunt("lake", "pull", to, back)
     same_lakes(back, after)
     assert brunt("analyze", back)[0] == brunt("analyze", lake)[0]
-    brunt("lake", "add", back, reference, "--tap", "three")
+    brunt("lake", "add", back, reference, "--tap", "three", "--duplicate")
     brunt("lake", "push", back, to)
     _, said = brunt("lake", "push", lake, to, expect=2)
     assert "lacks what the other has" in said, said
