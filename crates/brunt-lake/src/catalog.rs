@@ -224,18 +224,21 @@ impl Catalog {
             path: path.to_path_buf(),
             what: error.to_string(),
         };
-        check_sum(bytes).map_err(|what| LakeError::Catalog {
-            path: path.to_path_buf(),
-            what: what.to_string(),
-        })?;
-        let Head { format } = serde_json::from_slice(bytes).map_err(broken)?;
-        if format > CATALOG_FORMAT {
+        // A newer program may seal its catalogs in another way.
+        let head = serde_json::from_slice(bytes);
+        if let Ok(Head { format }) = head
+            && format > CATALOG_FORMAT
+        {
             return Err(LakeError::CatalogFormat {
                 path: path.to_path_buf(),
                 found: format,
                 known: CATALOG_FORMAT,
             });
         }
+        check_sum(bytes).map_err(|what| LakeError::Catalog {
+            path: path.to_path_buf(),
+            what: what.to_string(),
+        })?;
         serde_json::from_slice(bytes).map_err(broken)
     }
 
@@ -326,12 +329,15 @@ fn append_sum(object: &mut Vec<u8>) {
     object.extend_from_slice(format!("{sum:016x}\"}}").as_bytes());
 }
 
-/// Versions of earlier programs have no checksum.
+/// Versions of earlier programs have no checksum. A version that another program wrote anew may have it in another place.
 fn check_sum(object: &[u8]) -> Result<(), WrongSum> {
-    let at = object
-        .windows(SUM_KEY.len())
-        .rposition(|part| part == SUM_KEY);
-    let Some(at) = at else { return Ok(()) };
+    let find = |key: &[u8]| object.windows(key.len()).rposition(|part| part == key);
+    let Some(at) = find(SUM_KEY) else {
+        return match find(b"\"checksum\"") {
+            None => Ok(()),
+            Some(_) => Err(WrongSum),
+        };
+    };
     let mut expected = object[..at].to_vec();
     expected.push(b'}');
     append_sum(&mut expected);

@@ -7,7 +7,7 @@ use std::process::Command;
 use super::commands::{Commands, Known, ours, tsharks};
 use super::{leave_out_unshown, stored};
 use crate::support::pdml::CaptureFile;
-use crate::support::{TempDir, brunt, need, succeed};
+use crate::support::{TempDir, brunt, need, run_within, succeed};
 
 /// What headers say of commands and answers; data may be in what is missing.
 const OF_HEADERS: [&str; 11] = [
@@ -43,13 +43,13 @@ fn in_whole<'a>(whole: &'a Commands, key: &(u64, u64), known: &Known) -> Option<
 /// Holds a cut capture against tshark's view of it, and against the whole; how many commands both found.
 fn check_cut(name: &str, whole: &Commands, path: &Path, folder: &TempDir) -> usize {
     let trace = folder.join(&format!("trace-{name}"));
-    succeed(
-        brunt()
-            .args(["capture", "-r"])
-            .arg(path)
-            .arg("--out")
-            .arg(&trace),
-        300,
+    let mut capture = brunt();
+    capture.args(["capture", "-r"]).arg(path);
+    let done = run_within(capture.arg("--out").arg(&trace), 300);
+    // 1 where packets are so short that no operation is left.
+    assert!(
+        matches!(done.status.code(), Some(0 | 1)),
+        "{name}: {done:?}"
     );
     let (theirs, ours) = (tsharks(path, CaptureFile::Cut), ours(&trace));
     for (key, known) in ours
