@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -24,6 +25,9 @@ use brunt_wire::sheepdog::{SheepdogRequest, SheepdogResponse};
 const OBJECT: u64 = 4 << 20;
 /// Two of the disk, its release, the snapshot, the VDI that is not there.
 const CONNECTIONS: usize = 5;
+
+/// Where a request and its response have the request's id.
+const ID: Range<usize> = 8..12;
 
 /// A request and its response, whole.
 type Exchange = (Vec<u8>, Vec<u8>);
@@ -128,11 +132,18 @@ fn replay(listener: &TcpListener, recording: &Recording, mut limit: usize) {
             let Some(request) = message(&mut client, request_len) else {
                 return;
             };
+            // The client chooses ids, and the sheep echoes them.
+            let with_its_id = |message: &[u8]| {
+                let mut message = message.to_vec();
+                message[ID].copy_from_slice(&request[ID]);
+                message
+            };
             assert!(
-                request == *expected,
+                request == with_its_id(expected),
                 "request {at} is another: {:?}",
                 SheepdogRequest::parse(&request)
             );
+            let response = with_its_id(response);
             let part = response.len().min(limit);
             limit -= part;
             client.write_all(&response[..part]).unwrap();
