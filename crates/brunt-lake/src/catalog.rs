@@ -26,6 +26,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
@@ -219,14 +220,15 @@ impl Catalog {
         #[derive(Deserialize)]
         struct Head {
             format: u32,
+            checksum: Option<IgnoredAny>,
         }
         let broken = |error: serde_json::Error| LakeError::Catalog {
             path: path.to_path_buf(),
             what: error.to_string(),
         };
         // A newer program may seal its catalogs in another way.
-        let head = serde_json::from_slice(bytes);
-        if let Ok(Head { format }) = head
+        let head = serde_json::from_slice::<Head>(bytes).ok();
+        if let Some(format) = head.as_ref().map(|head| head.format)
             && format > CATALOG_FORMAT
         {
             return Err(LakeError::CatalogFormat {
@@ -235,7 +237,8 @@ impl Catalog {
                 known: CATALOG_FORMAT,
             });
         }
-        check_sum(bytes).map_err(|what| LakeError::Catalog {
+        let has_sum = head.is_some_and(|head| head.checksum.is_some());
+        check_sum(bytes, has_sum).map_err(|what| LakeError::Catalog {
             path: path.to_path_buf(),
             what: what.to_string(),
         })?;
@@ -279,7 +282,7 @@ impl Catalog {
     /// A second copy, from which a lost version is restored. It is there before the version is.
     fn write_copy(&self, root: &Path, bytes: &[u8]) -> Result<(), LakeError> {
         let folder = root.join(COPIES_FOLDER);
-        let path = folder.join(format!("v{:08}.json", self.version));
+        let path = folder.join(version_name(self.version, VERSION_SUFFIX));
         let open = path.with_extension("json.open");
         let write = || {
             std::fs::create_dir_all(&folder)?;
@@ -297,9 +300,9 @@ impl Catalog {
 /// Copies of versions, oldest first.
 pub(crate) fn copies(root: &Path) -> Result<Vec<(u64, PathBuf)>, LakeError> {
     let folder = root.join(COPIES_FOLDER);
-    let versions = versions_in(&folder)?.into_iter();
+    let versions = numbered_in(&folder, VERSION_SUFFIX)?.into_iter();
     Ok(versions
-        .map(|version| (version, folder.join(format!("v{version:08}.json"))))
+        .map(|version| (version, folder.join(version_name(version, VERSION_SUFFIX))))
         .collect())
 }
 
@@ -329,14 +332,14 @@ fn append_sum(object: &mut Vec<u8>) {
     object.extend_from_slice(format!("{sum:016x}\"}}").as_bytes());
 }
 
-/// Versions of earlier programs have no checksum. A version that another program wrote anew may have it in another place.
-fn check_sum(object: &[u8]) -> Result<(), WrongSum> {
-    let find = |key: &[u8]| object.windows(key.len()).rposition(|part| part == key);
-    let Some(at) = find(SUM_KEY) else {
-        return match find(b"\"checksum\"") {
-            None => Ok(()),
-            Some(_) => Err(WrongSum),
-        };
+/// Versions of earlier programs have no checksum. Where a version has one, but not as its last key, another program wrote it
+/// anew.
+fn check_sum(object: &[u8], has_sum: bool) -> Result<(), WrongSum> {
+    let at = object
+        .windows(SUM_KEY.len())
+        .rposition(|part| part == SUM_KEY);
+    let Some(at) = at else {
+        return if has_sum { Err(WrongSum) } else { Ok(()) };
     };
     let mut expected = object[..at].to_vec();
     expected.push(b'}');
@@ -347,26 +350,24 @@ fn check_sum(object: &[u8]) -> Result<(), WrongSum> {
     }
 }
 
-/// The file of a version.
-pub fn version_path(root: &Path, version: u64) -> PathBuf {
-    root.join(CATALOG_FOLDER)
-        .join(format!("v{version:08}.json"))
+/// End of the names of versions and of their copies.
+const VERSION_SUFFIX: &str = ".json";
+
+/// The name of a file that belongs to a version.
+pub(crate) fn version_name(version: u64, suffix: &str) -> String {
+    format!("v{version:08}{suffix}")
 }
 
-/// Which version a file of this name in [`CATALOG_FOLDER`] is.
-pub fn version_of(name: &str) -> Option<u64> {
-    name.strip_prefix('v')?.strip_suffix(".json")?.parse().ok()
+/// Which version a file of this name belongs to.
+fn number_of(name: &str, suffix: &str) -> Option<u64> {
+    name.strip_prefix('v')?.strip_suffix(suffix)?.parse().ok()
 }
 
-/// The versions of a lake, oldest first; none if it is no lake.
+/// The versions that have files with this suffix in a folder, oldest first; none if there is no folder.
 ///
 /// # Errors
 /// The folder cannot be read.
-pub fn versions(root: &Path) -> Result<Vec<u64>, LakeError> {
-    versions_in(&root.join(CATALOG_FOLDER))
-}
-
-fn versions_in(folder: &Path) -> Result<Vec<u64>, LakeError> {
+pub(crate) fn numbered_in(folder: &Path, suffix: &str) -> Result<Vec<u64>, LakeError> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -375,10 +376,29 @@ fn versions_in(folder: &Path) -> Result<Vec<u64>, LakeError> {
     let mut versions = Vec::new();
     for entry in entries {
         let name = entry.map_err(LakeError::io(folder))?.file_name();
-        versions.extend(name.to_str().and_then(version_of));
+        versions.extend(name.to_str().and_then(|name| number_of(name, suffix)));
     }
     versions.sort_unstable();
     Ok(versions)
+}
+
+/// The file of a version.
+pub fn version_path(root: &Path, version: u64) -> PathBuf {
+    root.join(CATALOG_FOLDER)
+        .join(version_name(version, VERSION_SUFFIX))
+}
+
+/// Which version a file of this name in [`CATALOG_FOLDER`] is.
+pub fn version_of(name: &str) -> Option<u64> {
+    number_of(name, VERSION_SUFFIX)
+}
+
+/// The versions of a lake, oldest first; none if it is no lake.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn versions(root: &Path) -> Result<Vec<u64>, LakeError> {
+    numbered_in(&root.join(CATALOG_FOLDER), VERSION_SUFFIX)
 }
 
 /// Whether a part of the capture in `root` is in the newest version of a lake there; `false` too where that cannot be
@@ -392,4 +412,28 @@ pub fn is_absorbed(root: &Path, table: &str, part: &Path) -> bool {
         .and_then(|versions| versions.last().copied());
     let catalog = newest.and_then(|newest| Catalog::read(&version_path(root, newest)).ok());
     catalog.is_some_and(|catalog| catalog.has_absorbed(table, series, number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A checksum counts wherever it is, and what is only called so is none.
+    #[test]
+    fn catalogs_without_a_checksum_are_read_and_moved_checksums_are_refused() {
+        let mut old = Catalog::empty(Grain::Day);
+        old.taps.push(LakeTap {
+            name: "checksum".into(),
+            ..LakeTap::default()
+        });
+        let parse = |bytes: &[u8]| Catalog::parse(bytes, Path::new("v00000001.json"));
+        let mut bytes = serde_json::to_vec(&old).unwrap();
+        assert_eq!(parse(&bytes).unwrap(), old);
+        append_sum(&mut bytes);
+        assert_eq!(parse(&bytes).unwrap(), old);
+        let moved: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        let moved = serde_json::to_vec_pretty(&moved).unwrap();
+        let error = parse(&moved).unwrap_err().to_string();
+        assert!(error.contains("checksum is wrong"), "{error}");
+    }
 }

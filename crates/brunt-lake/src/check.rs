@@ -51,7 +51,7 @@ impl Problem {
     }
 }
 
-/// What was found in a lake.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub struct Checked {
     /// The newest version of the catalog that can be read; `None` if there is none.
@@ -256,14 +256,13 @@ fn repair_listed(
     }
     let mut lost = Vec::new();
     for parts in catalog.parts.values_mut() {
-        let is_sound = |part: &LakePart| guard::check_part(&root.join(&part.path), part.bytes);
-        lost.extend(
-            parts
-                .iter()
-                .filter(|part| is_sound(part).is_err())
-                .map(|part| part.path.clone()),
-        );
-        parts.retain(|part| is_sound(part).is_ok());
+        parts.retain(|part| {
+            let is_there = guard::check_part(&root.join(&part.path), part.bytes).is_ok();
+            if !is_there {
+                lost.push(part.path.clone());
+            }
+            is_there
+        });
     }
     catalog.version += 1;
     catalog.program = program.to_string();
@@ -333,7 +332,7 @@ fn rebuild(
     program: &str,
 ) -> Result<(Catalog, BTreeSet<String>), LakeError> {
     let marked = guard::marked_versions(root)?;
-    let mut version = marked.iter().max().copied().unwrap_or(0);
+    let mut version = marked.last().copied().unwrap_or(0);
     let mut all_replaced = BTreeSet::new();
     let mut catalog = Catalog::empty(Grain::Day);
     let mut taps: Vec<LakeTap> = Vec::new();

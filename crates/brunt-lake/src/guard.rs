@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::catalog::{CATALOG_FOLDER, Catalog};
+use crate::catalog::{CATALOG_FOLDER, Catalog, numbered_in, version_name};
 use crate::error::LakeError;
 use crate::reader::{OPEN_SUFFIX, PartReader, folders_in};
 use crate::sums;
@@ -28,7 +28,7 @@ const PENDING_SUFFIX: &str = ".pending";
 /// The folder of the catalog cannot be written to.
 pub fn mark_pending(root: &Path, version: u64) -> Result<(), LakeError> {
     let folder = root.join(CATALOG_FOLDER);
-    let path = folder.join(format!("v{version:08}{PENDING_SUFFIX}"));
+    let path = folder.join(version_name(version, PENDING_SUFFIX));
     File::create(&path)
         .and_then(|file| file.sync_all())
         .and_then(|()| File::open(&folder)?.sync_all())
@@ -39,8 +39,9 @@ pub fn mark_pending(root: &Path, version: u64) -> Result<(), LakeError> {
 pub(crate) fn unmark_pending(root: &Path, up_to: u64) -> Result<(), LakeError> {
     let folder = root.join(CATALOG_FOLDER);
     let mut is_changed = false;
-    for (version, path) in pending(root)? {
+    for version in marked_versions(root)? {
         if version <= up_to {
+            let path = folder.join(version_name(version, PENDING_SUFFIX));
             std::fs::remove_file(&path).map_err(LakeError::io(&path))?;
             is_changed = true;
         }
@@ -53,30 +54,9 @@ pub(crate) fn unmark_pending(root: &Path, up_to: u64) -> Result<(), LakeError> {
     Ok(())
 }
 
-/// Versions that have a marker.
+/// Versions that have a marker, oldest first.
 pub(crate) fn marked_versions(root: &Path) -> Result<Vec<u64>, LakeError> {
-    let marked = pending(root)?.into_iter();
-    Ok(marked.map(|(version, _)| version).collect())
-}
-
-fn pending(root: &Path) -> Result<Vec<(u64, PathBuf)>, LakeError> {
-    let folder = root.join(CATALOG_FOLDER);
-    let entries = match std::fs::read_dir(&folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(LakeError::io(&folder)(error)),
-    };
-    let mut pending = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(LakeError::io(&folder))?;
-        let name = entry.file_name();
-        let number = name.to_str().and_then(|name| {
-            let number = name.strip_prefix('v')?.strip_suffix(PENDING_SUFFIX)?;
-            number.parse().ok()
-        });
-        pending.extend(number.map(|number| (number, entry.path())));
-    }
-    Ok(pending)
+    numbered_in(&root.join(CATALOG_FOLDER), PENDING_SUFFIX)
 }
 
 /// Refuses complete parts of versions after `newest` that nobody is committing: the version that lists them is missing.
@@ -99,7 +79,7 @@ pub(crate) fn refuse_lost_version(root: &Path, newest: u64) -> Result<(), LakeEr
         return Ok(());
     }
     // After the parts: each marker is made before the parts that it stands for get their names.
-    let marked = pending(root)?.into_iter().map(|(version, _)| version).max();
+    let marked = marked_versions(root)?.last().copied();
     let is_lost = |part: &PathBuf| part_version(part) > marked && part.exists();
     match unlisted.into_iter().find(is_lost) {
         Some(part) => Err(LakeError::NoCatalog {
