@@ -57,7 +57,7 @@ impl TimeOrder {
 /// What a pipeline knows of time.
 #[derive(Clone, Debug, Default)]
 pub struct CaptureClock {
-    last_ns: [u64; INTERFACES],
+    order: TimeOrder,
     /// The reader of all packets counts what is out of order.
     is_one_of_several: bool,
     newest_ns: u64,
@@ -69,8 +69,11 @@ pub struct CaptureClock {
 
 impl CaptureClock {
     /// Of a pipeline that sees some of the packets.
-    pub fn set_one_of_several(&mut self) {
-        self.is_one_of_several = true;
+    pub fn of_one_of_several() -> CaptureClock {
+        CaptureClock {
+            is_one_of_several: true,
+            ..CaptureClock::default()
+        }
     }
 
     /// A packet; whether the clock was set just before it. `next_record` is the number of the next request.
@@ -82,11 +85,9 @@ impl CaptureClock {
         next_record: u64,
         ledger: &mut Ledger,
     ) -> bool {
-        let last = &mut self.last_ns[interface as usize % INTERFACES];
-        let (back, ahead) = (time_ns < *last, self.newest_ns + AHEAD_MIN_NS <= time_ns);
-        let before = std::mem::replace(last, time_ns);
-        if back || ahead {
-            return self.on_odd_packet(before, time_ns, next_record, ledger);
+        let found = self.order.on_packet(time_ns, interface);
+        if found.packets_back > 0 || self.newest_ns + AHEAD_MIN_NS <= time_ns {
+            return self.on_odd_packet(found, time_ns, next_record, ledger);
         }
         self.newest_ns = self.newest_ns.max(time_ns);
         false
@@ -95,18 +96,16 @@ impl CaptureClock {
     #[cold]
     fn on_odd_packet(
         &mut self,
-        before_ns: u64,
+        found: OutOfOrder,
         time_ns: u64,
         next_record: u64,
         ledger: &mut Ledger,
     ) -> bool {
-        let is_back = time_ns < before_ns;
-        let found = OutOfOrder::by(before_ns.saturating_sub(time_ns));
         if !self.is_one_of_several {
             ledger.packets_back += found.packets_back;
             ledger.clock_steps += found.clock_steps;
         }
-        let is_ahead = !is_back && self.newest_ns > 0 && ledger.calls_open > 0;
+        let is_ahead = found.packets_back == 0 && self.newest_ns > 0 && ledger.calls_open > 0;
         ledger.clock_steps += u64::from(is_ahead);
         let is_step = is_ahead || found.clock_steps > 0;
         if is_step {

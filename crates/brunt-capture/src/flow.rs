@@ -48,6 +48,11 @@ impl FlowKey {
         }
     }
 
+    /// What carries it.
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
     /// Who sends in `direction`, and who receives.
     pub fn ends(&self, direction: u8) -> (Endpoint, Endpoint) {
         if direction == 0 {

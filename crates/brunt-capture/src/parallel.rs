@@ -106,7 +106,7 @@ impl<S: Sink + Send + 'static> Parsers<S> {
         let addresses = (0..)
             .zip(sinks)
             .map(|(index, sink)| {
-                let pipeline = Pipeline::new(sink, limits.share(index, count));
+                let pipeline = Pipeline::one_of_several(sink, limits.share(index, count));
                 let parser = Parser {
                     index,
                     pipeline: Some(pipeline),

@@ -104,6 +104,15 @@ impl<S: Sink> DirectionStream<'_, S> {
 impl<S: Sink> Pipeline<S> {
     /// A pipeline that hands operations to `sink`.
     pub fn new(sink: S, limits: Limits) -> Pipeline<S> {
+        Pipeline::with_clock(sink, limits, CaptureClock::default())
+    }
+
+    /// One of several that share a capture: [`Pipeline::on_some_packets`] gives it its packets.
+    pub fn one_of_several(sink: S, limits: Limits) -> Pipeline<S> {
+        Pipeline::with_clock(sink, limits, CaptureClock::of_one_of_several())
+    }
+
+    fn with_clock(sink: S, limits: Limits, clock: CaptureClock) -> Pipeline<S> {
         Pipeline {
             flows: FlowTable::new(limits.connections),
             defragmenter: Defragmenter::default(),
@@ -111,7 +120,7 @@ impl<S: Sink> Pipeline<S> {
                 protocols: Protocols {
                     dissectors: Dissectors::new(&limits),
                     ids: RecordIds::new(limits.record_ids),
-                    clock: CaptureClock::default(),
+                    clock,
                     sink,
                 },
                 ledger: Ledger::default(),
@@ -155,17 +164,13 @@ impl<S: Sink> Pipeline<S> {
             .on_batch_end(self.now_ns, &stages.ledger);
     }
 
-    /// The same of those that are this pipeline's of a capture that several share; `out_of_order` says how they are among all
-    /// packets.
+    /// The same of one of several pipelines; `out_of_order` says how these packets are among all of the capture.
     pub fn on_some_packets<'p>(
         &mut self,
         out_of_order: OutOfOrder,
         packets: impl Iterator<Item = CapturedPacket<'p>>,
     ) {
-        let Stages {
-            protocols, ledger, ..
-        } = &mut self.stages;
-        protocols.clock.set_one_of_several();
+        let ledger = &mut self.stages.ledger;
         ledger.packets_back += out_of_order.packets_back;
         ledger.clock_steps += out_of_order.clock_steps;
         self.on_packets(packets);

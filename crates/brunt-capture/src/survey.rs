@@ -16,6 +16,8 @@ use brunt_wire::pcap::CapturedPacket;
 use brunt_wire::rpc::{self, RpcMessage};
 use serde::Serialize;
 
+use crate::flow::FlowKey;
+use crate::operation::Transport;
 use crate::source::{FileSource, PacketBatch, SourceError};
 
 /// Connections that are kept apart; packets of further ones are named by port alone.
@@ -82,7 +84,7 @@ impl fmt::Display for SurveyRow {
     }
 }
 
-/// Ports of storage protocols and of what is often captured next to them.
+/// Well-known ports of storage protocols, and of other protocols that are common in their captures.
 const PORTS: &[(u16, &str)] = &[
     (22, "SSH"),
     (53, "DNS"),
@@ -140,9 +142,9 @@ fn call_name(program: u32, version: u32, procedure: u32) -> String {
             };
         }
         rpc::PROGRAM_NFS => "NFS",
-        100_000 => "rpcbind",
-        100_005 => "MOUNT",
-        100_021 => "NLM",
+        rpc::PROGRAM_PORTMAP => "rpcbind",
+        rpc::PROGRAM_MOUNT => "MOUNT",
+        rpc::PROGRAM_NLM => "NLM",
         rpc::PROGRAM_NSM => "NSM",
         rpc::PROGRAM_NFS_ACL => "NFS ACL",
         other => return format!("RPC program {other} version {version} procedure {procedure}"),
@@ -225,16 +227,9 @@ struct Traffic {
     bytes: u64,
 }
 
-/// A connection, or datagrams between two endpoints: in both directions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct FlowEnds {
-    ends: [Endpoint; 2],
-    is_tcp: bool,
-}
-
 #[derive(Debug, Default)]
 struct Surveyor {
-    flows: HashMap<FlowEnds, (Option<&'static str>, Traffic)>,
+    flows: HashMap<FlowKey, (Option<&'static str>, Traffic)>,
     names: BTreeMap<(String, Evidence), Traffic>,
     rpc_calls: BTreeMap<String, u64>,
     bytes: u64,
@@ -271,24 +266,25 @@ impl Surveyor {
                     return self.count("fragments of IP packets".into(), Evidence::None, amount);
                 }
                 Ok(Frame::Ip(ip)) => {
-                    let ends = |from: u16, to: u16| {
+                    let key = |from: u16, to: u16, transport| {
                         let end = |address, port| Endpoint { address, port };
-                        [end(ip.source, from), end(ip.destination, to)]
+                        FlowKey::new(end(ip.source, from), end(ip.destination, to), transport).0
                     };
                     match parse_transport(ip.protocol, ip.payload) {
                         Err(_) => {
                             return self.count("unreadable headers".into(), Evidence::None, amount);
                         }
                         Ok(IpPayload::Tcp(tcp)) => {
-                            let ends = ends(tcp.source_port, tcp.destination_port);
-                            return self.flow(ends, true, tcp.payload, amount);
+                            let (from, to) = (tcp.source_port, tcp.destination_port);
+                            return self.flow(key(from, to, Transport::Tcp), tcp.payload, amount);
                         }
                         Ok(IpPayload::Udp(udp)) => {
                             match open_udp(udp.destination_port, udp.payload) {
                                 Some(inner) => inner,
                                 None => {
-                                    let ends = ends(udp.source_port, udp.destination_port);
-                                    return self.flow(ends, false, udp.payload, amount);
+                                    let (from, to) = (udp.source_port, udp.destination_port);
+                                    let key = key(from, to, Transport::Udp);
+                                    return self.flow(key, udp.payload, amount);
                                 }
                             }
                         }
@@ -307,16 +303,8 @@ impl Surveyor {
         self.count("packets in too many tunnels".into(), Evidence::None, amount);
     }
 
-    fn flow(
-        &mut self,
-        mut ends: [Endpoint; 2],
-        is_tcp: bool,
-        payload: Payload<'_>,
-        amount: Traffic,
-    ) {
-        let found = self.recognise(is_tcp, payload.bytes);
-        ends.sort_unstable_by_key(|end| (end.address.0, end.port));
-        let key = FlowEnds { ends, is_tcp };
+    fn flow(&mut self, key: FlowKey, payload: Payload<'_>, amount: Traffic) {
+        let found = self.recognise(key.transport() == Transport::Tcp, payload.bytes);
         if self.flows.len() >= FLOWS_MAX && !self.flows.contains_key(&key) {
             let (name, by) = name_of(&key, found);
             return self.count(name, by, amount);
@@ -364,13 +352,17 @@ impl Surveyor {
 }
 
 /// The name of a flow: what its bytes showed, otherwise by the port that is known, otherwise the lower one.
-fn name_of(key: &FlowEnds, found: Option<&'static str>) -> (String, Evidence) {
+fn name_of(key: &FlowKey, found: Option<&'static str>) -> (String, Evidence) {
     if let Some(name) = found {
         return (name.to_string(), Evidence::Bytes);
     }
-    let ports = key.ends.map(|end| end.port);
+    let (one, other) = key.ends(0);
+    let ports = [one.port, other.port];
     let known = PORTS.iter().find(|(port, _)| ports.contains(port));
-    let transport = if key.is_tcp { "TCP" } else { "UDP" };
+    let transport = match key.transport() {
+        Transport::Tcp => "TCP",
+        Transport::Udp => "UDP",
+    };
     match known {
         Some((port, name)) => (format!("{name}, {transport} port {port}"), Evidence::Port),
         None => {
@@ -433,9 +425,12 @@ mod tests {
     #[test]
     fn a_name_by_port_is_no_evidence() {
         let address = brunt_wire::net::IpAddress::v4([10, 0, 0, 1]);
-        let ends = |one, other| [one, other].map(|port| Endpoint { address, port });
-        let check = |ends, found, expected: (&str, Evidence)| {
-            let (name, by) = name_of(&FlowEnds { ends, is_tcp: true }, found);
+        let ends = |one, other| {
+            let end = |port| Endpoint { address, port };
+            FlowKey::new(end(one), end(other), Transport::Tcp).0
+        };
+        let check = |key, found, expected: (&str, Evidence)| {
+            let (name, by) = name_of(&key, found);
             assert_eq!((name.as_str(), by), expected);
         };
         check(
