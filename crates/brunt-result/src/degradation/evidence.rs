@@ -19,7 +19,8 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::NOTICEABLE;
 use super::noise_model::{
-    Covariance, DEVIATION_MIN, Design, EFFECT, Fit, Model, SINE, SLOPE, USUAL, add_wave, models,
+    COLUMNS, Covariance, DEVIATION_MIN, Design, EFFECT, FIGURE, Fit, Model, SINE, SLOPE, USUAL,
+    add_wave, models,
 };
 
 /// Chance that an effect is reported of a point where there is none.
@@ -125,7 +126,7 @@ impl Evidence {
         }
     }
 
-    /// For results: of so many runs, judged at this chance of a false alarm.
+    /// The verdict that results keep. `runs` were judged together; `limit` is the chance of a false alarm that was allowed.
     pub fn basis(&self, runs: usize, limit: f64) -> VerdictBasis {
         let Covariance { alike, apart } = self.covariance;
         let first = match self.form {
@@ -251,8 +252,8 @@ pub(super) fn design(run: &RunSeries, form: Form, from: Option<usize>) -> Design
     let mut rows = Vec::with_capacity(count);
     let mut weights = Vec::with_capacity(count);
     for at in 0..count {
-        let mut row = [0.0; super::noise_model::COLUMNS];
-        row[super::noise_model::FIGURE] = run.worse[at];
+        let mut row = [0.0; COLUMNS];
+        row[FIGURE] = run.worse[at];
         row[USUAL] = 1.0;
         row[SLOPE] = at as f64 / count as f64 - 0.5;
         let hit = (run.begin..end).contains(&at);
@@ -411,11 +412,7 @@ fn rests(run: &Design, covariance: Covariance, forms: &[usize]) -> Vec<(usize, f
     let fit = Fit::of(&covariance.moments(&run.rows, &run.weights).0, &with_effect);
     let mut rests = Vec::with_capacity(run.rows.len());
     covariance.whiten(&run.rows, &run.weights, |at, row| {
-        let explained: f64 = with_effect
-            .iter()
-            .map(|form| row[*form] * fit.coefficients[*form])
-            .sum();
-        let rest = row[super::noise_model::FIGURE] - explained;
+        let rest = row[FIGURE] - fit.explains(row, &with_effect);
         rests.push((at, rest / run.weights[at].sqrt().max(0.1)));
     });
     rests

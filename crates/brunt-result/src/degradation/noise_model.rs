@@ -71,13 +71,10 @@ impl Covariance {
     /// of weight 0 are passed over, and a small weight stands for a large independent error. Gives the logarithm of the
     /// determinant.
     pub fn whiten(self, rows: &[Row], weights: &[f64], mut each: impl FnMut(usize, &Row)) -> f64 {
-        let Covariance { alike, apart } = self;
-        let (mut state, mut variance) = ([0.0; COLUMNS], 1.0 - apart);
-        let mut log_det = 0.0;
-        for (at, (row, weight)) in rows.iter().zip(weights).enumerate() {
-            if *weight > 0.0 {
-                let all = variance + apart / weight;
-                let (scale, gain) = (all.sqrt().recip(), variance / all);
+        let whitener = self.whitener(weights);
+        let mut state = [0.0; COLUMNS];
+        for (at, (row, (scale, gain))) in rows.iter().zip(&whitener.steps).enumerate() {
+            if *scale > 0.0 {
                 let mut white = [0.0; COLUMNS];
                 for column in 0..COLUMNS {
                     let news = row[column] - state[column];
@@ -85,13 +82,10 @@ impl Covariance {
                     state[column] += gain * news;
                 }
                 each(at, &white);
-                log_det += all.ln();
-                variance -= variance * gain;
             }
-            state.iter_mut().for_each(|state| *state *= alike);
-            variance = alike * alike * variance + (1.0 - alike * alike) * (1.0 - apart);
+            state.iter_mut().for_each(|state| *state *= self.alike);
         }
-        log_det
+        whitener.log_det
     }
 
     /// How columns of a run are whitened one by one.
@@ -225,6 +219,14 @@ impl Fit {
         }
         fit.rest = swept[FIGURE][FIGURE].max(0.0);
         fit
+    }
+
+    /// What it says of an interval's figure by these of its forms.
+    pub fn explains(&self, row: &Row, forms: &[usize]) -> f64 {
+        forms
+            .iter()
+            .map(|form| row[*form] * self.coefficients[*form])
+            .sum()
     }
 }
 
@@ -388,13 +390,7 @@ fn rest(run: &Design, forms: &[usize]) -> Vec<f64> {
     let fit = Fit::of(&white.moments(&run.rows, &run.weights).0, forms);
     run.rows
         .iter()
-        .map(|row| {
-            let explained: f64 = forms
-                .iter()
-                .map(|form| row[*form] * fit.coefficients[*form])
-                .sum();
-            row[FIGURE] - explained
-        })
+        .map(|row| row[FIGURE] - fit.explains(row, forms))
         .collect()
 }
 

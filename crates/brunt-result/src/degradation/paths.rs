@@ -320,8 +320,8 @@ impl Returns {
     }
 }
 
-/// When each run was back. Each noise that may be weighs as much as it explains all runs. Runs of a point tend to come
-/// back alike, so what the others did counts for as much as what is likely in general (an empirical prior).
+/// When each run was back. Each noise that may be weighs as much as it explains all runs. Runs of a point tend to
+/// recover alike, so a run's prior is half the general one and half what the other runs show (an empirical prior).
 pub(super) fn together(runs: &[&RunSeries], evidence: &Evidence) -> Vec<Return> {
     let clamped: Vec<RunSeries> = runs.iter().map(|run| clamped(run, evidence)).collect();
     let series: Vec<&RunSeries> = clamped.iter().collect();
@@ -498,12 +498,7 @@ pub(super) fn usual(run: &RunSeries, evidence: &Evidence, from: Option<usize>) -
     let fitted: Vec<f64> = design
         .rows
         .iter()
-        .map(|row| {
-            forms
-                .iter()
-                .map(|form| row[*form] * fit.coefficients[*form])
-                .sum::<f64>()
-        })
+        .map(|row| fit.explains(row, forms))
         .collect();
     let errors: Vec<f64> = run
         .worse
