@@ -22,7 +22,7 @@ pub const ROUNDS: usize = 3;
 pub(super) const TRIAL: Duration = Duration::from_millis(200);
 /// What comes before it.
 pub(super) const TRIAL_RAMP: Duration = Duration::from_millis(50);
-/// So much faster than the usual way another one has to be.
+/// How many times as fast as the default another option has to be to replace it.
 const MARGIN: f64 = 1.05;
 
 /// The first of these, which is the usual one, unless another is clearly faster; and the rates in words.
@@ -80,47 +80,23 @@ pub fn choose_engine_together(choices: &[EngineChoice]) -> EngineChoice {
     if let Some(only) = choices.iter().find(|choice| choice.trials.is_empty()) {
         return only.clone();
     }
-    let trial = |engine: IoEngine| {
-        let of = |choice: &EngineChoice| {
-            let trial = choice.trials.iter().find(|trial| trial.engine == engine)?;
-            trial.requests_per_second
-        };
-        EngineTrial {
-            engine,
-            requests_per_second: choices.iter().map(of).sum(),
-            error: choices
-                .iter()
-                .flat_map(|choice| &choice.trials)
-                .filter(|trial| trial.engine == engine)
-                .find_map(|trial| trial.error.clone()),
-        }
-    };
-    choose_from(IoEngine::ALL.into_iter().map(trial).collect())
+    let machines: Vec<Vec<Tried<IoEngine>>> = choices
+        .iter()
+        .map(|choice| choice.trials.iter().map(tried_engine).collect())
+        .collect();
+    let tried = add_up(IoEngine::ALL, &machines).into_iter();
+    choose_from(tried.map(engine_trial).collect())
 }
 
 /// From what several machines measured at the same time: the rates of a mode are added, and one that does not work on all of
 /// them is no choice.
 pub fn choose_together(choices: &[RingChoice]) -> RingChoice {
-    let trial = |mode: RingMode| {
-        let of = |choice: &RingChoice| {
-            choice
-                .trials
-                .iter()
-                .find(|trial| trial.mode == mode)
-                .cloned()
-        };
-        let trials: Vec<RingTrial> = choices.iter().filter_map(of).collect();
-        let rates = trials.iter().map(|trial| trial.requests_per_second);
-        let whole = trials.len() == choices.len() && !trials.is_empty();
-        let requests_per_second = rates.sum::<Option<f64>>().filter(|_| whole);
-        let error = trials.into_iter().find_map(|trial| trial.error);
-        RingTrial {
-            mode,
-            requests_per_second,
-            error,
-        }
-    };
-    choose(RingMode::ALL.into_iter().map(trial).collect())
+    let machines: Vec<Vec<Tried<RingMode>>> = choices
+        .iter()
+        .map(|choice| choice.trials.iter().map(tried_mode).collect())
+        .collect();
+    let tried = add_up(RingMode::ALL, &machines).into_iter();
+    choose(tried.map(ring_trial).collect())
 }
 
 /// Measures every mode with `trial`, a short run of reads, and chooses one.
@@ -132,12 +108,7 @@ pub(super) fn choose_ring(
     trial: impl FnMut(RingMode) -> Result<Outcome, LoadError>,
 ) -> Result<RingChoice, LoadError> {
     let tried = measure_each(RingMode::ALL, stop, trial)?;
-    let trial = |(mode, requests_per_second, error)| RingTrial {
-        mode,
-        requests_per_second,
-        error,
-    };
-    Ok(choose(tried.into_iter().map(trial).collect()))
+    Ok(choose(tried.into_iter().map(ring_trial).collect()))
 }
 
 /// Measures every engine with `trial`, a short run of reads, and chooses one.
@@ -149,16 +120,53 @@ pub(super) fn choose_engine(
     trial: impl FnMut(IoEngine) -> Result<Outcome, LoadError>,
 ) -> Result<EngineChoice, LoadError> {
     let tried = measure_each(IoEngine::ALL, stop, trial)?;
-    let trial = |(engine, requests_per_second, error)| EngineTrial {
-        engine,
-        requests_per_second,
-        error,
-    };
-    Ok(choose_from(tried.into_iter().map(trial).collect()))
+    Ok(choose_from(tried.into_iter().map(engine_trial).collect()))
 }
 
 /// An option that was tried: its reads per second if it works, its error if not.
 type Tried<T> = (T, Option<f64>, Option<String>);
+
+fn ring_trial((mode, requests_per_second, error): Tried<RingMode>) -> RingTrial {
+    RingTrial {
+        mode,
+        requests_per_second,
+        error,
+    }
+}
+
+fn tried_mode(trial: &RingTrial) -> Tried<RingMode> {
+    (trial.mode, trial.requests_per_second, trial.error.clone())
+}
+
+fn engine_trial((engine, requests_per_second, error): Tried<IoEngine>) -> EngineTrial {
+    EngineTrial {
+        engine,
+        requests_per_second,
+        error,
+    }
+}
+
+fn tried_engine(trial: &EngineTrial) -> Tried<IoEngine> {
+    (trial.engine, trial.requests_per_second, trial.error.clone())
+}
+
+/// What machines measured at the same time, added up; an option that one of them lacks has no rate.
+fn add_up<T: Copy + PartialEq, const N: usize>(
+    options: [T; N],
+    machines: &[Vec<Tried<T>>],
+) -> [Tried<T>; N] {
+    options.map(|option| {
+        let tried: Vec<&Tried<T>> = machines
+            .iter()
+            .filter_map(|machine| machine.iter().find(|(one, ..)| *one == option))
+            .collect();
+        let is_whole = tried.len() == machines.len() && !tried.is_empty();
+        let rates = tried.iter().map(|(_, rate, _)| *rate);
+        let rate = rates.sum::<Option<f64>>().filter(|_| is_whole);
+        let error = tried.iter().find_map(|(.., error)| error.clone());
+        (option, rate, error)
+    })
+}
 
 /// Of each option the median rate of [`ROUNDS`] trials, or why it does not work.
 ///
