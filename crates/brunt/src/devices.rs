@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, OnceLock};
 
+use brunt_block::backends::is_device_name;
 use brunt_block::open::BackendEntry;
 use brunt_block::signature::{self, Detector, LookError, Looked};
 use brunt_block::table::{Permit, open_url_permitted};
@@ -72,8 +73,7 @@ pub fn open_to_look(url: &str) -> Result<Arc<dyn Backend>, Failure> {
 pub fn open_failure(error: &OpenError, what: String) -> Failure {
     match error {
         OpenError::Os { path, source, .. } => match source.kind() {
-            // A file of that name would be in memory, and in the way of the device when it comes back.
-            ErrorKind::NotFound if path.starts_with("/dev") => Failure::usage(what)
+            ErrorKind::NotFound if is_device_name(path) => Failure::usage(what)
                 .advise("there is no such device: 'lsblk' lists the block devices of this machine"),
             ErrorKind::NotFound => Failure::usage(what).advise(format!(
                 "give the path of an existing file, or create one: {}?size=1GiB&create=yes",

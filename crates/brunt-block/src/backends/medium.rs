@@ -347,6 +347,11 @@ fn too_small(path: &Path, block_bytes: u32, smallest: u32, direct: bool) -> Open
     ))
 }
 
+/// Whether a path is one at which devices appear. A file there would be in memory, and in the way of a device that comes back.
+pub fn is_device_name(path: &Path) -> bool {
+    path.starts_with("/dev") && !path.starts_with("/dev/shm")
+}
+
 /// The size of a file that may be made.
 fn size_to_create(path: &Path, options: &FileOptions) -> Result<u64, OpenError> {
     let Some(size_bytes) = options.size_bytes else {
@@ -364,8 +369,7 @@ fn size_to_create(path: &Path, options: &FileOptions) -> Result<u64, OpenError> 
             "create=yes and read_only=yes exclude each other".to_string(),
         ));
     }
-    let is_device_name = path.starts_with("/dev") && !path.starts_with("/dev/shm");
-    if is_device_name && !path.exists() {
+    if is_device_name(path) && !path.exists() {
         return Err(OpenError::Refused(format!(
             "there is no {}, and a file of that name would be in memory: create files elsewhere",
             path.display()

@@ -8,6 +8,7 @@ pub mod array;
 pub mod file;
 mod holder;
 pub use holder::share_files;
+pub use medium::is_device_name;
 mod immediate;
 pub mod join;
 #[allow(unsafe_code, reason = "ioctls and statx, once at opening")]
