@@ -99,32 +99,30 @@ const WITHOUT_IO: &[Banned] = &[
     },
     Banned {
         name: "brunt-protocol",
-        paths: &[
-            "std::fs",
-            "std::net",
-            "std::thread",
-            "std::process",
-            "libc",
-            "rustix",
-            "io_uring",
-            "tokio",
-        ],
-        except: &["std::net::IpAddr", "std::net::SocketAddr"],
+        ..PLAIN_DATA
     },
     Banned {
-        name: "brunt-result",
-        paths: &[
-            "std::net",
-            "std::thread",
-            "std::process",
-            "libc",
-            "rustix",
-            "io_uring",
-            "tokio",
-        ],
-        except: &["std::net::IpAddr", "std::net::SocketAddr"],
+        name: "brunt-protocol",
+        paths: &["std::fs"],
+        except: &[],
     },
+    PLAIN_DATA,
 ];
+
+/// Its only files are those of a result.
+const PLAIN_DATA: Banned = Banned {
+    name: "brunt-result",
+    paths: &[
+        "std::net",
+        "std::thread",
+        "std::process",
+        "libc",
+        "rustix",
+        "io_uring",
+        "tokio",
+    ],
+    except: &["std::net::IpAddr", "std::net::SocketAddr"],
+};
 
 const WITHOUT_PROTOCOL: Banned = Banned {
     name: "brunt-block",
