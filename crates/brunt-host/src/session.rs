@@ -501,12 +501,12 @@ fn is_possible(cache: &PageCache) -> bool {
         && (0.0..1e9).contains(&cache.flush_s)
 }
 
-/// A choice whose texts may be shown, and whose rates can be added.
 /// A rate as a host may report it.
 fn plain_rate(rate: Option<f64>) -> Option<f64> {
     rate.filter(|rate| (0.0..1e12).contains(rate))
 }
 
+/// A choice whose texts may be shown, and whose rates can be added.
 fn plain_engine(choice: EngineChoice) -> EngineChoice {
     let trial = |trial: EngineTrial| EngineTrial {
         requests_per_second: plain_rate(trial.requests_per_second),
@@ -521,6 +521,7 @@ fn plain_engine(choice: EngineChoice) -> EngineChoice {
     }
 }
 
+/// The same of a ring.
 fn plain_ring(ring: RingChoice) -> RingChoice {
     let trial = |trial: RingTrial| RingTrial {
         requests_per_second: plain_rate(trial.requests_per_second),

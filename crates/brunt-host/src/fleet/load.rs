@@ -148,7 +148,7 @@ impl HostLoad {
         HostLoad { joined, ..self }
     }
 
-    /// The same next to others of this company that run at once, each in a lane of its own.
+    /// The same load as one of several that run at the same time, each in its own lane.
     #[must_use]
     pub fn together(self, lane: Lane, company: Arc<HostCompany>) -> HostLoad {
         HostLoad {

@@ -68,7 +68,7 @@ pub struct Measured {
     pub trial: u32,
     /// The depth that was found, or was known.
     pub depth: Option<DepthChoice>,
-    /// What was made ready for it; nothing of a run that was interrupted before it began.
+    /// What was prepared for it; `None` if it was interrupted before it began.
     pub prepared: Option<PreparedLoad>,
 }
 

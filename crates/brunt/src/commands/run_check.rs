@@ -248,7 +248,7 @@ fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>, traces: Traces) -> Done
 
 /// Refuses two targets with the same storage that are used at once if one of them is written: what one writes the other would
 /// read, or take for damaged. One after the other they may be used, as an array and its member.
-pub fn shared_storage(
+pub(super) fn shared_storage(
     targets: &BTreeMap<String, Arc<dyn Backend>>,
     plan: &Plan,
 ) -> Result<(), Failure> {

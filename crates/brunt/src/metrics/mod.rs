@@ -59,8 +59,8 @@ pub struct MetricsServer {
     readings: Arc<Readings>,
 }
 
-/// Serves until whoever reads the page regularly has read it once more, so that the last figures are seen; an
-/// interruption ends the wait. Whoever did not read it twice is not waited for.
+/// Stops the server, but if the page is scraped regularly, first waits for one more scrape, so that the last figures are
+/// seen. Ctrl-C ends the wait. A page that was read less than twice isn't waited for.
 pub fn finish(server: Option<MetricsServer>, output: &Output) {
     let Some(MetricsServer { server, readings }) = server else {
         return;
