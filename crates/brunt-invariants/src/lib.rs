@@ -12,6 +12,7 @@ pub mod layers;
 pub mod length;
 pub mod message_text;
 pub mod names;
+pub mod pages;
 pub mod plain;
 pub mod source;
 pub mod unsafety;

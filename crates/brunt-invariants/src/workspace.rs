@@ -119,3 +119,29 @@ fn list(value: &Value) -> &[Value] {
 fn text(value: &Value) -> &str {
     value.as_str().expect("a text")
 }
+
+/// Every file of these folders of the repository and of those in them, by its path from the root, with `/` between.
+/// "" is the files at the root alone.
+///
+/// # Panics
+/// If a folder can't be read.
+pub fn files(folders: &[&str]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut open: Vec<String> = folders.iter().map(ToString::to_string).collect();
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(root().join(&folder)).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_folder = entry.file_type().expect("its type").is_dir();
+            match (folder.as_str(), is_folder) {
+                ("", true) => {}
+                ("", false) => drop(found.insert(name)),
+                // Results of examples and what Python keeps are in no commit.
+                (_, true) if name.ends_with(".results") || name == "__pycache__" => {}
+                (folder, true) => open.push(format!("{folder}/{name}")),
+                (folder, false) => drop(found.insert(format!("{folder}/{name}"))),
+            }
+        }
+    }
+    found
+}

@@ -32,7 +32,7 @@ class Results(Tables):
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """The figures of every point and run, as docs/summary.md describes them."""
+        """The figures of every point and run, as docs/summary-json.md describes them."""
         summary = json.loads((self.path / "summary.json").read_text())
         if not isinstance(summary, dict):
             raise NotBrunt(f"{self.path / 'summary.json'} is no object")

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use brunt_invariants::layers::{self, Owned};
 use brunt_invariants::names::{self, Shared};
+use brunt_invariants::pages::{self, Pages};
 use brunt_invariants::plain::{self, Banned};
 use brunt_invariants::workspace::{self, Metadata};
 use brunt_invariants::{cycles, error_types, length, message_text, unsafety};
@@ -375,4 +376,39 @@ fn a_public_type_has_a_name_to_itself() {
         "public types of two meanings share a name, or a private type hides a public one of its crate \
          (docs/style.md, Names)",
     );
+}
+
+fn text_of(page: &str) -> String {
+    std::fs::read_to_string(workspace::root().join(page)).expect(page)
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let pages: Pages = workspace::files(&["", "docs", "examples", "python", "tools"])
+        .into_iter()
+        .filter(|file| file.ends_with(".md"))
+        .map(|file| (file.clone(), text_of(&file)))
+        .collect();
+    assert!(pages.len() > 30, "all pages");
+    let broken = pages::broken_links(&pages, |path| workspace::root().join(path).exists());
+    assert_none(&broken, "links lead to files and headings that exist");
+}
+
+#[test]
+fn the_book_and_the_index_of_tools_are_complete() {
+    let of_book = workspace::files(&["docs"])
+        .into_iter()
+        .filter(|file| file.ends_with(".md") && file != "docs/SUMMARY.md")
+        .collect();
+    let tools = workspace::files(&["tools"])
+        .into_iter()
+        .filter(|file| file != "tools/README.md")
+        .collect();
+    let mut missing = pages::unlisted("docs/SUMMARY.md", &text_of("docs/SUMMARY.md"), &of_book);
+    missing.extend(pages::unlisted(
+        "tools/README.md",
+        &text_of("tools/README.md"),
+        &tools,
+    ));
+    assert_none(&missing, "an index lists each file once");
 }

@@ -45,7 +45,7 @@ use crate::{Backend, Device, DeviceInfo, Ring};
 use layout::Layout;
 
 const FORMS: &str = "write array:raid5,chunk=64k,[MEMBER],[MEMBER],[MEMBER],spare=[MEMBER] with device URLs in the \
-     brackets; raid0, raid1 or raid5; and rebuild_rate=BYTES-A-SECOND (0: no limit), rebuild_depth=STRIPES (1 to 256), \
+     brackets; raid0, raid1 or raid5; and rebuild_rate=BYTES-PER-SECOND (0: no limit), rebuild_depth=STRIPES (1 to 256), \
      auto=no, name=NAME";
 const CHUNK_BYTES: u64 = 64 << 10;
 const CHUNK_BYTES_MAX: u64 = 4 << 20;
@@ -55,8 +55,9 @@ const REBUILD_BYTES_PER_SECOND: u64 = 200_000_000;
 /// The line for the table.
 pub const ENTRY: BackendEntry = BackendEntry {
     name: "array",
-    help: "RAID over other devices: raid0, raid1 or raid5, then ,chunk=64k ,rebuild_rate=BYTES-PER-SECOND ,rebuild_depth=STRIPES \
-           ,auto=no ,name=NAME, then then then then then members as [URL] and spares as spare=[URL]",
+    help: "RAID over other devices: raid0, raid1 or raid5; separated by commas, chunk=64k, \
+           rebuild_rate=BYTES-PER-SECOND, rebuild_depth=STRIPES, auto=no and name=NAME; then members as [URL] and spares \
+           as spare=[URL]",
     example: "array:raid5,chunk=64k,[memory:1MiB],[memory:1MiB],[memory:1MiB],spare=[memory:1MiB]",
     options: &[],
     open,

@@ -129,7 +129,7 @@ fn void_runs() {
     );
 }
 
-/// `docs/summary.md` has every key of `summary.json`, with its meaning and an example of a file that is read.
+/// `docs/summary-json.md` has every key of `summary.json`, with its meaning and an example of a file that is read.
 #[test]
 fn summary() {
     let schema = serde_json::to_value(Summary::schema()).expect("the schema is JSON");
@@ -142,7 +142,7 @@ fn summary() {
         serde_json::from_str::<Value>(&text).expect("JSON"),
         "keys that nobody reads"
     );
-    let head = std::fs::read_to_string(here.join("summary.md")).expect("the introduction");
+    let head = std::fs::read_to_string(here.join("summary-json.md")).expect("the introduction");
     let order = [
         "format",
         "brunt",
@@ -159,5 +159,5 @@ fn summary() {
         notation: Notation::Json,
         order: &order,
     };
-    keep("summary.md", &head, &reference);
+    keep("summary-json.md", &head, &reference);
 }
