@@ -31,6 +31,7 @@ pub mod op;
 pub mod probe;
 pub mod record;
 pub mod replay;
+pub mod require;
 pub mod statistics;
 pub mod summary;
 pub mod tables;

@@ -21,6 +21,7 @@ use crate::experiment::ExperimentSummary;
 use crate::hosts::{CommonTime, HostFigures};
 use crate::impact::RobustnessIndexes;
 use crate::record::part;
+use crate::require::RequirementOutcome;
 use crate::statistics::{Estimate, PointPrecision};
 use crate::transfer::{RunTransfer, TransferEfficiency};
 use crate::void::{Doubt, VoidReason};
@@ -51,6 +52,9 @@ pub struct Summary {
     /// Indexes of robustness against many clients and long ways; `null` if neither `clients` nor `link_delay` is swept.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub indexes: Option<RobustnessIndexes>,
+    /// Whether each point has what the experiment requires.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub requirements: Vec<RequirementOutcome>,
 }
 
 /// A point of the experiment.

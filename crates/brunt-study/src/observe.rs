@@ -152,6 +152,7 @@ mod tests {
             experiment: ExperimentSummary::default(),
             points: Vec::new(),
             indexes: None,
+            requirements: Vec::new(),
         };
         hub.tell(&Event::Ends(Arc::new(summary)));
         assert_eq!(hub.failure().as_deref(), Some("disk full; 7 rows lost"));

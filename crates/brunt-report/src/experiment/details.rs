@@ -499,6 +499,7 @@ mod tests {
             experiment: ExperimentSummary::default(),
             points: vec![shown],
             indexes: None,
+            requirements: Vec::new(),
         };
         let (zeros, runs) = (
             HashMap::from([(0, 0), (1, 0)]),

@@ -10,7 +10,7 @@ use brunt_result::summary::{PointSummary, Summary};
 
 use super::details::Details;
 use super::points::{Points, told};
-use super::{links, losses, phases};
+use super::{links, losses, phases, require};
 use crate::format::{Unit, count, plus_minus};
 use crate::page::{Card, Glance, Notice, Tone};
 
@@ -275,6 +275,7 @@ fn notices(summary: &Summary, points: &Points<'_>) -> Vec<Notice> {
     }
     let failures = brunt_result::failures::failures(summary).into_iter();
     notices.extend(failures.map(|what| Notice::new(Tone::Bad, format!("{what}; see Losses."))));
+    notices.extend(require::notices(summary));
     let lost = losses::total(summary);
     if lost > 0 {
         let all: u64 = summary

@@ -20,6 +20,7 @@ mod ops;
 mod phases;
 mod points;
 mod replay;
+mod require;
 mod sweep;
 mod targets;
 mod timeline;
@@ -101,7 +102,9 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
         Some(method::reproduce(summary)),
     ];
     let sections = opening.into_iter().chain(rest).flatten();
-    page.sections = sections
+    page.sections = require::section(summary)
+        .into_iter()
+        .chain(sections)
         .filter(|section| !section.blocks.is_empty())
         .collect();
     page

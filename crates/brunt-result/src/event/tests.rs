@@ -19,6 +19,7 @@ use crate::impact::{
 use crate::link::{LinkCounts, LinkReport};
 use crate::op::TABLE;
 use crate::probe::ProbeRecord;
+use crate::require::{RequiredUnit, RequirementOutcome, RequirementVerdict};
 use crate::statistics::{Estimate, PointPrecision, PreciseFigure, Ratio};
 use crate::summary::{FORMAT, FaultSummary, Latencies, PointSummary};
 use crate::transfer::{LinkTraffic, PhaseTransfer, RunTransfer, WayBytes, efficiency};
@@ -319,12 +320,6 @@ impl Make {
             bytes_per_second: make.float(),
             kept: make.maybe(|make| make.small() > 1),
         };
-        let estimate = |make: &mut Make| Estimate {
-            mean: make.float(),
-            low: make.maybe(Make::float),
-            high: make.maybe(Make::float),
-            runs: make.small() as usize,
-        };
         let runs = self.list(Make::run);
         let costs: Vec<_> = runs
             .iter()
@@ -357,10 +352,10 @@ impl Make {
                 queue_depth: make.small(),
                 trials: make.list(depth),
             }),
-            requests_per_second: self.maybe(estimate),
-            bytes_per_second: self.maybe(estimate),
-            response_mean_us: self.maybe(estimate),
-            response_p99_us: self.maybe(estimate),
+            requests_per_second: self.maybe(Make::estimate),
+            bytes_per_second: self.maybe(Make::estimate),
+            response_mean_us: self.maybe(Make::estimate),
+            response_p99_us: self.maybe(Make::estimate),
             response: Latencies::of(&outcome.figures.response()),
             service: Latencies::of(&outcome.figures.service()),
             line_bits_per_second: BTreeMap::from([(self.text(), self.float())]),
@@ -375,6 +370,26 @@ impl Make {
             phases: phases_over_runs(runs.iter().map(|run| &run.phases[..])),
             transfer: efficiency(&runs),
             runs,
+        }
+    }
+
+    fn estimate(&mut self) -> Estimate {
+        Estimate {
+            mean: self.float(),
+            low: self.maybe(Make::float),
+            high: self.maybe(Make::float),
+            runs: self.small() as usize,
+        }
+    }
+
+    fn requirement(&mut self) -> RequirementOutcome {
+        RequirementOutcome {
+            required: self.text(),
+            label: self.text(),
+            bound: self.float(),
+            figure: self.maybe(Make::estimate),
+            unit: self.one_of(&[RequiredUnit::Micros, RequiredUnit::Share]),
+            verdict: self.one_of(&[RequirementVerdict::Met, RequirementVerdict::Undecided]),
         }
     }
 
@@ -466,6 +481,7 @@ impl Make {
             },
             points: self.list(Make::point),
             indexes: self.maybe(Make::indexes),
+            requirements: self.list(Make::requirement),
         }
     }
 

@@ -86,6 +86,7 @@ pub(crate) fn empty() -> Summary {
         experiment: ExperimentSummary::default(),
         points: Vec::new(),
         indexes: None,
+        requirements: Vec::new(),
     }
 }
 

@@ -20,6 +20,7 @@ mod own_targets;
 mod plan;
 mod precision;
 mod replays;
+mod require;
 mod secrets;
 mod service_hosts;
 mod services;
@@ -35,6 +36,7 @@ use brunt_block::{Congestion, CongestionError};
 use brunt_core::Span;
 use brunt_load::Workload;
 use brunt_load::file::FileSystemLoad;
+use brunt_result::require::Requirement;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -150,6 +152,9 @@ pub struct Experiment {
     /// Faults to inject into each run, and when.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fault: Vec<FaultEntry>,
+    /// Thresholds for the figures. `brunt run` exits with 1 if one is missed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub require: Vec<Requirement>,
 }
 
 impl Experiment {
@@ -259,6 +264,7 @@ impl Experiment {
         self.check_replays(source)?;
         self.check_own_targets(source)?;
         self.check_together(source)?;
+        self.check_requirements(source)?;
         for (name, load) in &self.filesystems {
             if let Err(error) = load.check() {
                 let path = ["filesystems", name.as_str(), error.key];

@@ -35,6 +35,7 @@ use crate::written::written;
 use brunt_result::degradation::{Degradation, over_runs, phases_over_runs};
 use brunt_result::experiment::ArrivalKind;
 use brunt_result::indexes::robustness;
+use brunt_result::require::{Requirement, outcomes};
 use brunt_result::statistics::{PointPrecision, PreciseFigure, interleaved};
 use brunt_result::summary::{FORMAT, Latencies, PointSummary, RunSummary, Summary};
 use brunt_result::transfer::efficiency;
@@ -85,6 +86,7 @@ pub struct Study<'a> {
     plan: Plan,
     seed: u64,
     precision: Option<PrecisionGoal>,
+    required: Vec<Requirement>,
     targets: BTreeMap<String, Arc<dyn Backend>>,
     /// What each point's load says of itself, beside its figures.
     notes: Vec<Vec<String>>,
@@ -240,15 +242,18 @@ impl<'a> Study<'a> {
             experiment: experiment_summary,
             points,
             indexes: None,
+            requirements: Vec::new(),
         };
         let (hub, hooks) = (Hub::new(company.observers), company.hooks);
         let (seed, precision) = (experiment.seed, experiment.precision_goal());
         let goes_on = experiment.goes_on_without_hosts();
+        let required = experiment.require.clone();
         let (notes, lacking) = (Vec::new(), None);
         Study {
             plan,
             seed,
             precision,
+            required,
             targets,
             notes,
             folder,
@@ -289,6 +294,7 @@ impl<'a> Study<'a> {
         }
         self.summary.complete = self.summary.trouble.is_none();
         self.summary.indexes = robustness(&self.summary.points);
+        self.summary.requirements = outcomes(&self.required, &self.summary.points);
         let before = self.hub.failure();
         self.hub.tell(&Event::Ends(Arc::new(self.summary.clone())));
         // Observers may fail as late as at the end, with what they had not written yet; or say then

@@ -194,7 +194,8 @@ fn mean(estimate: Option<Estimate>) -> Option<f64> {
 
 /// What stands below the table of points.
 fn below(summary: &Summary) -> Vec<String> {
-    let mut lines = Vec::new();
+    let required = |outcome| format!("required: {outcome}");
+    let mut lines: Vec<String> = summary.requirements.iter().map(required).collect();
     // With a precision there may be more than were asked for.
     let few = summary
         .points
@@ -749,6 +750,7 @@ mod tests {
             experiment: brunt_result::experiment::ExperimentSummary::default(),
             points: Vec::new(),
             indexes: None,
+            requirements: Vec::new(),
         };
         summary.experiment.repetitions = 1;
         let said = table(&summary).join("\n");
@@ -810,6 +812,7 @@ mod tests {
             experiment: brunt_result::experiment::ExperimentSummary::default(),
             points: vec![point],
             indexes: None,
+            requirements: Vec::new(),
         };
         let lines = table(&summary);
         let place = |part: &str| {

@@ -345,6 +345,7 @@ mod tests {
             },
             points: Vec::new(),
             indexes: None,
+            requirements: Vec::new(),
         };
         let text = serde_json::to_string(&summary).expect("JSON");
         std::fs::write(folder.join(id).join(summary::FILE_NAME), text).expect("room");

@@ -297,7 +297,7 @@ impl Measure {
         let axis =
             |(axis, values): &&(&str, Vec<String>)| format!("{axis} = [{}]", values.join(", "));
         lines.extend(swept.iter().map(axis));
-        lines.join("\n") + "\n"
+        lines.join("\n") + "\n" + &self.how.required().unwrap_or_default()
     }
 
     /// The keys of the workload.
@@ -384,6 +384,22 @@ mod tests {
     }
 
     #[test]
+    fn requirements_are_part_of_the_experiment() {
+        let words = [
+            "measure",
+            "d.img",
+            "--require",
+            "p99 below 2ms",
+            "--require",
+            "iops above 5",
+        ];
+        let measure = Program::parse_from(words).measure;
+        let experiment = Experiment::parse("measure.toml", &measure.text()).unwrap();
+        let told: Vec<String> = experiment.require.iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["p99 below 2ms", "iops above 5"]);
+    }
+
+    #[test]
     fn options_become_the_experiment_they_describe() {
         let read = experiment("/dev/nvme0n1 --rw randread --bs 4k --depth 1,4,16,64 --time 30s");
         let workload = &read.workloads["randread"];
@@ -392,6 +408,7 @@ mod tests {
         assert_eq!(workload.stop.time.unwrap().0.as_secs(), 30);
         assert_eq!(read.sweep.queue_depth, [1, 4, 16, 64]);
         assert_eq!(read.plan().runs.len(), 16);
+        assert!(read.require.is_empty());
         let mixed = experiment(
             "/a/x.img iscsi://host/iqn.a:b/0 --rw randrw --read 70 --write --zipf 1.1 --align 64k --offset 1MiB --size 1GiB \
              --fsync 32 --dsync --rate 100,200.5 --ramp 1s --workers 2 --bs 4k,64k --seed 7 --reps 5 --overwrite",

@@ -136,3 +136,42 @@ fn requests_that_all_fail_fail_the_run_with_their_cause() {
     let (output, ..) = run(scratch.path(), "some", some, "read = 0.5");
     assert!(output.status.success(), "{output:?}");
 }
+
+/// A requirement that is missed fails the run, and every output says so; one that a single run can't decide fails it on
+/// request.
+#[test]
+fn a_missed_requirement_fails_the_run() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let run = |name: &str, more: &[&str]| {
+        let out = scratch.path().join(name);
+        let measure = ["measure", "null:1MiB", "--time", "50ms", "--out"];
+        let mut words = measure.to_vec();
+        words.push(out.to_str().expect("a plain path"));
+        words.extend(more);
+        (brunt(&words), out)
+    };
+    let (output, _) = run(
+        "met",
+        &["--require", "max below 1h", "--require", "iops above 1"],
+    );
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stdout).contains("required: null-1MiB randread: iops above 1: met ("));
+    let (output, out) = run("missed", &["--require", "read mean below 1ns"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("required of null-1MiB randread: read mean below 1ns: missed ("),
+        "{said}"
+    );
+    let summary = std::fs::read(out.join("summary.json")).expect("a summary");
+    let summary: serde_json::Value = serde_json::from_slice(&summary).expect("JSON");
+    assert_eq!(summary["requirements"][0]["verdict"], "missed");
+    let page = std::fs::read_to_string(out.join("report.html")).expect("a report");
+    assert!(page.contains("Thresholds of the experiment"));
+    let single = ["--reps", "1", "--require", "mean below 1h"];
+    let (output, _) = run("open", &single);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stdout).contains("undecided ("), "{output:?}");
+    let (output, _) = run("strict", &[&single[..], &["--fail-undecided"]].concat());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}

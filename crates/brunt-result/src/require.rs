@@ -1,0 +1,634 @@
+//! Thresholds that an experiment requires of its figures (`[[require]]`), and whether its results meet them.
+//!
+//! The rule: a mean over runs meets or misses a threshold only if its whole 95 % confidence interval is on one side of it;
+//! otherwise that is undecided. What holds for each run (the maximum, the share that failed) has to hold in every one.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use brunt_core::units::{UnitError, parse_duration, parse_size};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize};
+
+use crate::OpKind;
+use crate::statistics::Estimate;
+use crate::summary::{Latencies, OpSummary, PointSummary, RunSummary};
+
+/// A threshold for a figure of each point, of one target or workload alone if it names one.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "RequirementEntry", into = "RequirementEntry")]
+pub struct Requirement {
+    entry: RequirementEntry,
+    figure: &'static Figure,
+    side: Side,
+    /// In the unit of the figure.
+    bound: f64,
+}
+
+/// What follows from the entry is not compared.
+impl PartialEq for Requirement {
+    fn eq(&self, other: &Requirement) -> bool {
+        self.entry == other.entry
+    }
+}
+
+/// A requirement as files have it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RequirementEntry {
+    /// Figure: iops, bandwidth, mean, p50, p90, p99, p99.9, p99.99, max, or failed (the share of requests that didn't succeed).
+    /// Response times count from when a request was due. max and failed have to hold in every run, the others as means over
+    /// runs.
+    figure: String,
+    /// The figure has to be below this: a duration, requests per second, bytes per second or a percentage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    below: Option<Bound>,
+    /// The figure has to be above this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    above: Option<Bound>,
+    /// Kind of operation, such as read or write; default: all together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    op: Option<String>,
+    /// Target that it is required of; default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    /// Workload that it is required of; default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    workload: Option<String>,
+}
+
+/// A number, or a text with a unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+struct Bound(String);
+
+impl<'de> Deserialize<'de> for Bound {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bound, D::Error> {
+        struct BoundVisitor;
+        impl Visitor<'_> for BoundVisitor {
+            type Value = Bound;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number, or a value with its unit such as \"2ms\"")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Bound, E> {
+                Ok(Bound(text.into()))
+            }
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Bound, E> {
+                Ok(Bound(number.to_string()))
+            }
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Bound, E> {
+                Ok(Bound(number.to_string()))
+            }
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Bound, E> {
+                Ok(Bound(number.to_string()))
+            }
+        }
+        deserializer.deserialize_any(BoundVisitor)
+    }
+}
+
+impl JsonSchema for Bound {
+    fn schema_name() -> Cow<'static, str> {
+        "Bound".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A number, or a value with its unit, such as 2ms, 100MB/s or 1%",
+            "type": ["number", "string"]
+        })
+    }
+}
+
+/// A figure that can be required.
+#[derive(Debug)]
+struct Figure {
+    name: &'static str,
+    unit: RequiredUnit,
+    /// Whether it has to hold in every run, instead of as the mean over runs.
+    is_of_every_run: bool,
+    of_run: fn(&RunSummary) -> Option<f64>,
+    /// Of one kind of operation; `None` where that is not counted.
+    of_op: Option<fn(&RunSummary, &OpSummary) -> Option<f64>>,
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RequiredUnit {
+    /// Requests per second.
+    PerSecond,
+    /// Bytes per second.
+    BytesPerSecond,
+    /// Microseconds.
+    Micros,
+    /// A share from 0 to 1.
+    Share,
+}
+
+macro_rules! response {
+    ($name:literal, $every:literal, $field:ident) => {
+        Figure {
+            name: $name,
+            unit: RequiredUnit::Micros,
+            is_of_every_run: $every,
+            of_run: |run| latency(&run.response, |times| times.$field),
+            of_op: Some(|_, op| latency(&op.response, |times| times.$field)),
+        }
+    };
+}
+
+/// What can be required, one line each.
+#[rustfmt::skip]
+const FIGURES: &[Figure] = &[
+    Figure { name: "iops", unit: RequiredUnit::PerSecond, is_of_every_run: false,
+        of_run: |run| Some(run.requests_per_second),
+        of_op: Some(|run, op| per_second(run, op.completed - op.late)) },
+    Figure { name: "bandwidth", unit: RequiredUnit::BytesPerSecond, is_of_every_run: false,
+        of_run: |run| Some(run.bytes_per_second),
+        of_op: Some(|run, op| per_second(run, op.bytes - op.late_bytes)) },
+    response!("mean", false, mean_us),
+    response!("p50", false, p50_us),
+    response!("p90", false, p90_us),
+    response!("p99", false, p99_us),
+    response!("p99.9", false, p99_9_us),
+    response!("p99.99", false, p99_99_us),
+    response!("max", true, max_us),
+    Figure { name: "failed", unit: RequiredUnit::Share, is_of_every_run: true, of_run: failed_share, of_op: None },
+];
+
+fn latency(times: &Option<Latencies>, get: fn(&Latencies) -> f64) -> Option<f64> {
+    times.as_ref().map(get)
+}
+
+fn per_second(run: &RunSummary, number: u64) -> Option<f64> {
+    (run.measured_s > 0.0).then(|| number as f64 / run.measured_s)
+}
+
+fn failed_share(run: &RunSummary) -> Option<f64> {
+    let lost: u64 = run.losses.values().sum();
+    let all = run.completed() + lost;
+    (all > 0).then(|| lost as f64 / all as f64)
+}
+
+/// On which side of its bound a figure has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Below,
+    Above,
+}
+
+/// Why a requirement cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequirementError {
+    /// The text is no requirement.
+    #[error("write for example 'p99 below 2ms', 'write p99 below 2ms' or 'iops above 10000'")]
+    Form,
+    /// There is no such figure.
+    #[error("no figure is called '{0}'; figures are {known}", known = names())]
+    Figure(String),
+    /// Neither bound, or both.
+    #[error("a requirement has either below or above")]
+    Bounds,
+    /// There is no such kind of operation.
+    #[error("no kind of operation is called '{0}'; write for example read or write")]
+    Op(String),
+    /// The figure is not known by kind.
+    #[error("{0} is known only for all kinds of operations together")]
+    FigureOfOp(&'static str),
+    /// Its bound has another unit, or none.
+    #[error("{figure} needs {expected}, not '{text}'")]
+    Value {
+        /// The figure's name.
+        figure: &'static str,
+        /// What a bound of it looks like.
+        expected: &'static str,
+        /// What was written.
+        text: String,
+    },
+}
+
+fn names() -> String {
+    let names: Vec<_> = FIGURES.iter().map(|figure| figure.name).collect();
+    names.join(", ")
+}
+
+impl RequiredUnit {
+    fn expected(self) -> &'static str {
+        match self {
+            RequiredUnit::PerSecond => "a number of requests per second",
+            RequiredUnit::BytesPerSecond => "bytes per second such as 100MB/s",
+            RequiredUnit::Micros => "a duration with its unit such as 2ms",
+            RequiredUnit::Share => "a percentage such as 0.1%",
+        }
+    }
+
+    fn parse(self, text: &str) -> Option<f64> {
+        let text = text.trim();
+        let number = |text: &str| text.trim().parse().ok();
+        let value: f64 = match self {
+            RequiredUnit::PerSecond => number(text)?,
+            RequiredUnit::BytesPerSecond => {
+                parse_size(text.strip_suffix("/s").unwrap_or(text)).ok()? as f64
+            }
+            RequiredUnit::Micros => duration_us(text).ok()?,
+            RequiredUnit::Share => number(text.strip_suffix('%')?)? / 100.0,
+        };
+        (value.is_finite() && value >= 0.0).then_some(value)
+    }
+
+    /// A value with its unit, to three figures.
+    pub fn show(self, value: f64) -> String {
+        match self {
+            RequiredUnit::PerSecond => format!("{value:.0}/s"),
+            RequiredUnit::BytesPerSecond => format!("{} MB/s", three(value / 1e6)),
+            RequiredUnit::Micros if value < 999.5 => format!("{}us", three(value)),
+            RequiredUnit::Micros if value < 999.5e3 => format!("{}ms", three(value / 1e3)),
+            RequiredUnit::Micros => format!("{}s", three(value / 1e6)),
+            RequiredUnit::Share => format!("{}%", three(value * 100.0)),
+        }
+    }
+}
+
+fn three(value: f64) -> String {
+    match value {
+        _ if value == 0.0 => "0".into(),
+        _ if value < 10.0 => format!("{value:.2}"),
+        _ if value < 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+fn duration_us(text: &str) -> Result<f64, UnitError> {
+    Ok(parse_duration(text)?.as_nanos() as f64 / 1e3)
+}
+
+impl TryFrom<RequirementEntry> for Requirement {
+    type Error = RequirementError;
+
+    fn try_from(entry: RequirementEntry) -> Result<Requirement, RequirementError> {
+        let named = FIGURES.iter().find(|figure| figure.name == entry.figure);
+        let figure = named.ok_or_else(|| RequirementError::Figure(entry.figure.clone()))?;
+        if let Some(op) = &entry.op {
+            OpKind::of_name(op).ok_or_else(|| RequirementError::Op(op.clone()))?;
+            figure
+                .of_op
+                .ok_or(RequirementError::FigureOfOp(figure.name))?;
+        }
+        let (side, Bound(text)) = match (&entry.below, &entry.above) {
+            (Some(bound), None) => (Side::Below, bound),
+            (None, Some(bound)) => (Side::Above, bound),
+            _ => return Err(RequirementError::Bounds),
+        };
+        let bound = figure
+            .unit
+            .parse(text)
+            .ok_or_else(|| RequirementError::Value {
+                figure: figure.name,
+                expected: figure.unit.expected(),
+                text: text.clone(),
+            })?;
+        Ok(Requirement {
+            entry,
+            figure,
+            side,
+            bound,
+        })
+    }
+}
+
+impl From<Requirement> for RequirementEntry {
+    fn from(requirement: Requirement) -> RequirementEntry {
+        requirement.entry
+    }
+}
+
+/// `p99 below 2ms`, or `write p99 below 2ms`.
+impl FromStr for Requirement {
+    type Err = RequirementError;
+
+    fn from_str(text: &str) -> Result<Requirement, RequirementError> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let (op, figure, side, value) = match words.as_slice() {
+            [figure, side, value] => (None, figure, side, value),
+            [op, figure, side, value] => (Some(op.to_string()), figure, side, value),
+            _ => return Err(RequirementError::Form),
+        };
+        let value = Some(Bound(value.to_string()));
+        let (below, above) = match *side {
+            "below" => (value, None),
+            "above" => (None, value),
+            _ => return Err(RequirementError::Form),
+        };
+        Requirement::try_from(RequirementEntry {
+            figure: figure.to_string(),
+            below,
+            above,
+            op,
+            target: None,
+            workload: None,
+        })
+    }
+}
+
+/// `write p99 below 2ms`, without the target and the workload.
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(op) = &self.entry.op {
+            write!(f, "{op} ")?;
+        }
+        let (side, bound) = match self.side {
+            Side::Below => ("below", &self.entry.below),
+            Side::Above => ("above", &self.entry.above),
+        };
+        let bound = bound.as_ref().map_or("", |bound| &bound.0);
+        write!(f, "{} {side} {bound}", self.figure.name)
+    }
+}
+
+/// Whether a point has what is required of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RequirementVerdict {
+    /// The figure is on the required side.
+    Met,
+    /// It is on the other side.
+    Missed,
+    /// The interval contains the bound, there is only one run, or no run has the figure.
+    Undecided,
+}
+
+impl RequirementVerdict {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            RequirementVerdict::Met => "met",
+            RequirementVerdict::Missed => "missed",
+            RequirementVerdict::Undecided => "undecided",
+        }
+    }
+}
+
+/// A requirement and a point that it is about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RequirementOutcome {
+    /// What is required, such as `p99 below 2ms`.
+    pub required: String,
+    /// Label of the point.
+    pub label: String,
+    /// The bound, in `unit`.
+    pub bound: f64,
+    /// Mean over complete runs with its interval, in `unit`; of `max` and `failed` the worst run without an interval. `null`
+    /// if no run has the figure.
+    pub figure: Option<Estimate>,
+    /// Unit of `bound` and `figure`.
+    pub unit: RequiredUnit,
+    /// Met, missed or undecided.
+    pub verdict: RequirementVerdict,
+}
+
+impl Requirement {
+    /// The target that it names, if it names one.
+    pub fn target(&self) -> Option<&str> {
+        self.entry.target.as_deref()
+    }
+
+    /// The workload that it names, if it names one.
+    pub fn workload(&self) -> Option<&str> {
+        self.entry.workload.as_deref()
+    }
+
+    fn is_about(&self, point: &PointSummary) -> bool {
+        self.target().is_none_or(|target| target == point.target)
+            && self.workload().is_none_or(|name| name == point.workload)
+    }
+
+    fn of_run(&self, run: &RunSummary) -> Option<f64> {
+        let Some(op) = &self.entry.op else {
+            return (self.figure.of_run)(run);
+        };
+        let op = run.ops.iter().find(|of| of.op.name() == op)?;
+        self.figure.of_op.and_then(|get| get(run, op))
+    }
+
+    fn outcome(&self, point: &PointSummary) -> RequirementOutcome {
+        let complete = point.runs.iter().filter(|run| run.is_complete());
+        let values: Vec<f64> = complete.filter_map(|run| self.of_run(run)).collect();
+        let figure = match self.figure.is_of_every_run {
+            false => Estimate::of(&values),
+            true => self.worst(&values),
+        };
+        RequirementOutcome {
+            required: self.to_string(),
+            label: point.label.clone(),
+            bound: self.bound,
+            figure,
+            unit: self.figure.unit,
+            verdict: figure.map_or(RequirementVerdict::Undecided, |figure| {
+                self.verdict(&figure)
+            }),
+        }
+    }
+
+    /// The run that is furthest on the wrong side.
+    fn worst(&self, values: &[f64]) -> Option<Estimate> {
+        let worst = match self.side {
+            Side::Below => values.iter().copied().reduce(f64::max),
+            Side::Above => values.iter().copied().reduce(f64::min),
+        };
+        worst.map(|mean| Estimate {
+            mean,
+            low: None,
+            high: None,
+            runs: values.len(),
+        })
+    }
+
+    fn verdict(&self, figure: &Estimate) -> RequirementVerdict {
+        let ends = match self.figure.is_of_every_run {
+            true => Some((figure.mean, figure.mean)),
+            false => figure.low.zip(figure.high),
+        };
+        let is_within = |value: f64| match self.side {
+            Side::Below => value < self.bound,
+            Side::Above => value > self.bound,
+        };
+        match ends.map(|(low, high)| (is_within(low), is_within(high))) {
+            Some((true, true)) => RequirementVerdict::Met,
+            Some((false, false)) => RequirementVerdict::Missed,
+            _ => RequirementVerdict::Undecided,
+        }
+    }
+}
+
+/// Each requirement of each point that it is about.
+pub fn outcomes(requirements: &[Requirement], points: &[PointSummary]) -> Vec<RequirementOutcome> {
+    let mut outcomes = Vec::new();
+    for requirement in requirements {
+        let points = points.iter().filter(|point| requirement.is_about(point));
+        outcomes.extend(points.map(|point| requirement.outcome(point)));
+    }
+    outcomes
+}
+
+impl RequirementOutcome {
+    /// What the figure is: `1.45ms, 1.30ms to 1.60ms`.
+    pub fn figure_in_words(&self) -> String {
+        let show = |value| self.unit.show(value);
+        match &self.figure {
+            None => "no complete run has this figure".into(),
+            Some(Estimate {
+                mean,
+                low: Some(low),
+                high: Some(high),
+                ..
+            }) => format!("{}, {} to {}", show(*mean), show(*low), show(*high)),
+            Some(Estimate { mean, .. }) => show(*mean),
+        }
+    }
+}
+
+/// One line: `disk read: p99 below 2ms: missed (2.91ms, 2.70ms to 3.12ms)`.
+impl fmt::Display for RequirementOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = self.verdict.name();
+        let figure = self.figure_in_words();
+        write!(f, "{}: {}: {verdict} ({figure}", self.label, self.required)?;
+        let is_single = self.figure.is_some_and(|figure| figure.runs == 1);
+        match self.verdict {
+            RequirementVerdict::Undecided if is_single => {
+                f.write_str("; a single run has no interval, write repetitions = 4)")
+            }
+            _ => f.write_str(")"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::tests::{op, point, run};
+
+    fn requirement(text: &str) -> Requirement {
+        text.parse().expect(text)
+    }
+
+    /// A point whose runs have reads of these mean response times, in microseconds.
+    fn reads(times: &[f64]) -> PointSummary {
+        let runs = times.iter().map(|us| run(vec![op(OpKind::Read, 100, *us)]));
+        point("disk w", runs.collect())
+    }
+
+    fn verdict(text: &str, point: &PointSummary) -> RequirementVerdict {
+        requirement(text).outcome(point).verdict
+    }
+
+    #[test]
+    fn a_mean_decides_only_with_its_whole_interval() {
+        let steady = reads(&[100.0, 101.0, 99.0, 100.0]);
+        assert_eq!(
+            verdict("mean below 110us", &steady),
+            RequirementVerdict::Met
+        );
+        assert_eq!(
+            verdict("mean below 90us", &steady),
+            RequirementVerdict::Missed
+        );
+        assert_eq!(verdict("mean above 90us", &steady), RequirementVerdict::Met);
+        assert_eq!(
+            verdict("mean above 110us", &steady),
+            RequirementVerdict::Missed
+        );
+        assert_eq!(
+            verdict("mean below 100.5us", &steady),
+            RequirementVerdict::Undecided
+        );
+        assert_eq!(
+            verdict("read mean below 110us", &steady),
+            RequirementVerdict::Met
+        );
+    }
+
+    #[test]
+    fn one_run_and_figures_that_no_run_has_are_undecided() {
+        assert_eq!(
+            verdict("mean below 1s", &reads(&[100.0])),
+            RequirementVerdict::Undecided
+        );
+        assert_eq!(
+            verdict("mean below 1s", &reads(&[])),
+            RequirementVerdict::Undecided
+        );
+        let writes = verdict("write mean below 1s", &reads(&[100.0, 100.0]));
+        assert_eq!(writes, RequirementVerdict::Undecided);
+    }
+
+    #[test]
+    fn a_maximum_and_failures_have_to_hold_in_every_run() {
+        let mut one_fails = reads(&[100.0, 100.0, 100.0]);
+        assert_eq!(
+            verdict("max below 1ms", &one_fails),
+            RequirementVerdict::Met
+        );
+        assert_eq!(
+            verdict("failed below 1%", &one_fails),
+            RequirementVerdict::Met
+        );
+        one_fails.runs[1].losses.insert("os".into(), 100);
+        assert_eq!(
+            verdict("failed below 1%", &one_fails),
+            RequirementVerdict::Missed
+        );
+        let outcome = requirement("failed below 1%").outcome(&one_fails);
+        assert_eq!(
+            outcome.to_string(),
+            "disk w: failed below 1%: missed (50.0%)"
+        );
+        assert_eq!(
+            verdict("max below 1ms", &reads(&[100.0, 5000.0])),
+            RequirementVerdict::Missed
+        );
+    }
+
+    #[test]
+    fn a_requirement_of_a_target_is_not_about_others() {
+        let entry = r#"{ "figure": "iops", "above": 10, "target": "other" }"#;
+        let other: Requirement = serde_json::from_str(entry).unwrap();
+        let of_disk = reads(&[100.0, 100.0]);
+        let all = requirement("iops above 10");
+        assert_eq!(outcomes(&[other, all], &[of_disk]).len(), 1);
+    }
+
+    #[test]
+    fn requirements_are_written_as_they_are_read() {
+        for text in [
+            "p99.9 below 2ms",
+            "write p99 below 1.5s",
+            "iops above 10000",
+            "bandwidth above 100MB/s",
+        ] {
+            assert_eq!(requirement(text).to_string(), text);
+            let json = serde_json::to_string(&requirement(text)).unwrap();
+            assert_eq!(
+                serde_json::from_str::<Requirement>(&json).unwrap(),
+                requirement(text)
+            );
+        }
+    }
+
+    #[test]
+    fn mistakes_say_what_would_be_right() {
+        let error = |text: &str| text.parse::<Requirement>().unwrap_err().to_string();
+        assert!(error("p99 under 2ms").contains("'p99 below 2ms'"));
+        assert!(error("p98 below 2ms").contains("p99.9"));
+        assert!(error("p99 below 2").contains("a duration with its unit such as 2ms"));
+        assert!(error("iops above 10MB/s").contains("requests per second"));
+        assert!(error("failed below 0.1").contains("a percentage such as 0.1%"));
+        assert!(error("read failed below 1%").contains("all kinds of operations together"));
+        assert!(error("raed p99 below 1ms").contains("'raed'"));
+        let both = r#"{ "figure": "iops", "above": 10, "below": 20 }"#;
+        let error = serde_json::from_str::<Requirement>(both).unwrap_err();
+        assert!(error.to_string().contains("either below or above"));
+    }
+}
