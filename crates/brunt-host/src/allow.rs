@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use brunt_block::OpenError;
 use brunt_block::table::{BACKENDS, BackendEntry, Permit};
+use brunt_load::LOADS;
 
 /// What may be opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,7 +97,8 @@ impl AllowList {
         AllowList { only: None }
     }
 
-    /// These and nothing else: absolute paths of devices, files and folders, and names of backends with their colon.
+    /// These and nothing else: absolute paths of devices, files and folders, and names of backends, or of what loads use,
+    /// with their colon.
     /// `more` are the backends of other crates.
     ///
     /// # Errors
@@ -105,7 +107,10 @@ impl AllowList {
         texts: impl IntoIterator<Item = &'a str>,
         more: &[BackendEntry],
     ) -> Result<AllowList, AllowError> {
-        let known = || BACKENDS.iter().chain(more).map(|entry| entry.name);
+        let known = || {
+            let backends = BACKENDS.iter().chain(more).map(|entry| entry.name);
+            backends.chain(LOADS.iter().filter_map(|kind| kind.permit))
+        };
         let read = |text: &str| {
             if text.starts_with('/') {
                 return Ok(Allowed::Path(text.into()));
@@ -256,7 +261,7 @@ fn read_fault(text: &str, fault: &str) -> Result<Allowed, AllowError> {
 }
 
 /// The backend whose argument is a path.
-pub(crate) const FILE: &str = "file";
+const FILE: &str = "file";
 
 /// Whether a path, which may be of a file that is to be made, leads to `allowed` or into it.
 fn leads_into(path: &Path, allowed: &Path) -> bool {

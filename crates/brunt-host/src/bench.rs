@@ -13,15 +13,14 @@ use brunt_block::signature::{self, LookError, Signature};
 use brunt_block::table::{BackendEntry, Permit, open_url_permitted};
 use brunt_block::{Backend, OpenError};
 use brunt_core::Nanos;
-use brunt_load::block::BlockLoad;
-use brunt_load::file::FileLoad;
 use brunt_load::load::{LoadTarget, RunPart};
-use brunt_load::replay::ReplayLoad;
-use brunt_load::{Load, LoadError, NamedLoad, ReadError, Workload, WorkloadError, load_kind};
+use brunt_load::{
+    HostedLoad, LoadContext, LoadError, ReadError, SharedInputs, WorkloadError, load_kind,
+};
 use brunt_protocol::{Assignment, FailureKind, JoinedTarget, Secret};
 use brunt_result::{Interval, Outcome, RequestRecord};
 
-use crate::allow::{AllowList, FILE};
+use crate::allow::AllowList;
 use crate::clock::moved;
 
 /// Devices that stay open from run to run of a conversation, and file systems; one more closes all of them first.
@@ -34,26 +33,28 @@ pub(crate) struct AgentBench {
     /// Added to the times of this host's clock.
     shift_ns: i64,
     open: Mutex<BTreeMap<DeviceKey, Arc<dyn Backend>>>,
-    /// The phases of each file system by its settings: they share a folder.
-    files: Mutex<BTreeMap<String, Vec<NamedLoad>>>,
-    /// Those of earlier runs: a trace is read once for all.
-    replays: Mutex<Vec<ReplayLoad>>,
+    /// Loads whose runs share something on this host, until they are closed.
+    kept: Mutex<BTreeMap<LoadKey, Vec<NamedHostedLoad>>>,
+    /// What the loads of all runs have read: a trace is read once for all.
+    inputs: SharedInputs,
 }
+
+/// The kind of a load, and its description.
+type LoadKey = (&'static str, String);
+
+/// A load, with its name among those of its description.
+type NamedHostedLoad = (String, Arc<dyn HostedLoad>);
 
 /// A URL, whether it is written, and whether what it holds may be lost.
 type DeviceKey = (String, bool, bool);
 
 /// A load of this host.
 pub(crate) struct AssignedLoad {
-    pub load: Arc<dyn Load>,
+    pub load: Arc<dyn HostedLoad>,
     /// What it runs on.
     pub on: LoadTarget,
-    /// What the user has to know beside the figures.
+    /// What the user has to know of that beside the figures.
     pub notes: Vec<String>,
-    /// How many of its workers report.
-    pub workers: u32,
-    /// Its workers say each request.
-    pub records: bool,
 }
 
 /// Why a run came to nothing.
@@ -67,6 +68,8 @@ pub(crate) enum WorkError {
     Workload(#[from] WorkloadError),
     #[error("a load of the kind '{0}' does not run for a controller")]
     NotHere(&'static str),
+    #[error("hosts: a load of the kind '{0}' that a controller sent runs where it is read")]
+    NamesHosts(&'static str),
     #[error("a load of the kind '{kind}' has nothing that is called '{member}'")]
     Member { kind: &'static str, member: String },
     #[error(
@@ -120,108 +123,82 @@ impl AgentBench {
         backends: &'static [BackendEntry],
         shift_ns: i64,
     ) -> AgentBench {
-        let (open, files, replays) = (Mutex::default(), Mutex::default(), Mutex::default());
         AgentBench {
             allow,
             backends,
             shift_ns,
-            open,
-            files,
-            replays,
+            open: Mutex::default(),
+            kept: Mutex::default(),
+            inputs: SharedInputs::at_most(OPEN_MAX),
         }
     }
 
     /// The load of an assignment, of a kind and with keys that work on other hosts, and what it runs on.
     pub fn assigned(&self, assignment: &Assignment) -> Result<AssignedLoad, WorkError> {
-        let kind =
-            load_kind(&assignment.kind).ok_or_else(|| WorkError::Kind(assignment.kind.clone()))?;
-        if kind.name == brunt_load::file::KIND {
-            // One speaks for all of its threads.
-            let (load, on) = (self.phase(assignment)?, LoadTarget::default());
-            return Ok(AssignedLoad {
-                load,
-                on,
-                notes: Vec::new(),
-                workers: 1,
-                records: false,
-            });
-        }
-        if kind.name == brunt_load::replay::KIND {
-            return self.replay(assignment);
-        }
-        let load = (kind.read)(&assignment.load)?.pop().map(|(_, load)| load);
-        // Others name folders and files of this host, which nobody allowed.
-        let load = load
-            .filter(|load| load.any().is::<BlockLoad>())
-            .ok_or(WorkError::NotHere(kind.name))?;
-        let mut records = false;
-        if let Some(BlockLoad { workload, .. }) = load.any().downcast_ref() {
-            workload.check_elsewhere()?;
-            records = workload.record_requests;
-        }
-        let (workers, writes) = (load.info().workers, load.info().writes);
-        let device = self.device(&assignment.target, assignment.overwrite, writes)?;
-        let notes = device.info().remarks().cloned().collect();
-        Ok(AssignedLoad {
-            load,
-            on: LoadTarget::of(device),
-            notes,
-            workers,
-            records,
-        })
-    }
-
-    /// A replay, with what was read of its trace before.
-    fn replay(&self, assignment: &Assignment) -> Result<AssignedLoad, WorkError> {
-        let kind =
-            load_kind(&assignment.kind).ok_or_else(|| WorkError::Kind(assignment.kind.clone()))?;
-        let load = (kind.read)(&assignment.load)?.pop().map(|(_, load)| load);
-        let load = load
-            .as_ref()
-            .and_then(|load| load.any().downcast_ref::<ReplayLoad>());
-        let load = load.ok_or(WorkError::NotHere(kind.name))?;
-        let names: Vec<String> = assignment
-            .joined
-            .iter()
-            .map(|target| target.name.clone())
-            .collect();
-        let load = ReplayLoad::new(load.workload().clone(), &names);
-        load.workload().check_elsewhere()?;
-        let Workload {
-            trace,
-            workers,
-            record_requests,
-            ..
-        } = load.workload().clone();
-        if let Some(trace) = trace {
-            self.allow.check(FILE, &trace.display().to_string())?;
-        }
-        let mut replays = self.replays.lock().unwrap_or_else(PoisonError::into_inner);
-        let load = replays.iter().fold(load, ReplayLoad::sharing);
-        if replays.len() >= OPEN_MAX {
-            replays.clear();
-        }
-        replays.push(load.clone());
-        drop(replays);
-        let on = match assignment.joined.is_empty() {
-            true => {
+        let load = self.read(assignment)?;
+        let on = match load.drives_device() {
+            false => LoadTarget::default(),
+            true if assignment.joined.is_empty() => {
                 let writes = load.changes_target("")?;
                 LoadTarget::of(self.device(&assignment.target, assignment.overwrite, writes)?)
             }
-            false => self.joined(&assignment.joined, &load)?,
+            true => self.joined(&assignment.joined, &*load)?,
         };
-        let load = Arc::new(load) as Arc<dyn Load>;
-        Ok(AssignedLoad {
-            load,
-            on,
-            notes: Vec::new(),
-            workers,
-            records: record_requests,
-        })
+        let notes = match &on.device {
+            // One that is opened has notes of its own.
+            Some(device) if !load.is_opened() => device.info().remarks().cloned().collect(),
+            _ => Vec::new(),
+        };
+        Ok(AssignedLoad { load, on, notes })
     }
 
-    /// The targets of a replay as one device, with the part that each of them has.
-    fn joined(&self, targets: &[JoinedTarget], load: &ReplayLoad) -> Result<LoadTarget, WorkError> {
+    /// Reads a load: one that was kept, if it has the same description.
+    fn read(&self, assignment: &Assignment) -> Result<Arc<dyn HostedLoad>, WorkError> {
+        let Assignment { kind, member, .. } = assignment;
+        let kind = load_kind(kind).ok_or_else(|| WorkError::Kind(kind.clone()))?;
+        let key = (kind.name, assignment.load.clone());
+        let mut kept = self.kept();
+        let loads = match kept.get(&key) {
+            Some(loads) => loads.clone(),
+            None => {
+                let context = LoadContext {
+                    targets: names(&assignment.joined),
+                    inputs: self.inputs.clone(),
+                };
+                let mut loads = Vec::new();
+                for (name, load) in (kind.read)(&assignment.load, &context)? {
+                    let load = load.hosted().ok_or(WorkError::NotHere(kind.name))?;
+                    if !load.named_hosts().is_empty() {
+                        return Err(WorkError::NamesHosts(kind.name));
+                    }
+                    load.check_sent()?;
+                    load.check_allowed(&*self.allow)?;
+                    loads.push((name, load));
+                }
+                if loads.iter().any(|(_, load)| load.keeps_between_runs()) {
+                    if kept.len() >= OPEN_MAX {
+                        // What they made goes with them.
+                        kept.clear();
+                    }
+                    kept.insert(key, loads.clone());
+                }
+                loads
+            }
+        };
+        let wanted = loads.into_iter().find(|(name, _)| name == member);
+        let (_, load) = wanted.ok_or_else(|| WorkError::Member {
+            kind: kind.name,
+            member: member.clone(),
+        })?;
+        Ok(load)
+    }
+
+    /// Several targets as one device, with the part that each of them has.
+    fn joined(
+        &self,
+        targets: &[JoinedTarget],
+        load: &dyn HostedLoad,
+    ) -> Result<LoadTarget, WorkError> {
         let (mut devices, mut changes) = (Vec::new(), Vec::new());
         for JoinedTarget {
             name,
@@ -279,51 +256,20 @@ impl AgentBench {
         Ok(device)
     }
 
-    /// A phase on a file system: of those that were read before, if they have the same settings.
-    fn phase(&self, assignment: &Assignment) -> Result<Arc<dyn Load>, WorkError> {
-        let Assignment {
-            kind,
-            load: text,
-            member,
-            ..
-        } = assignment;
-        let kind = load_kind(kind).ok_or_else(|| WorkError::Kind(kind.clone()))?;
-        let mut files = self.files();
-        if !files.contains_key(text) {
-            let phases = (kind.read)(text)?;
-            for (_, phase) in &phases {
-                let phase = phase
-                    .any()
-                    .downcast_ref::<FileLoad>()
-                    .ok_or(WorkError::NotHere(kind.name))?;
-                self.allow
-                    .check(FILE, &phase.settings().directory.display().to_string())?;
-            }
-            if files.len() >= OPEN_MAX {
-                // What they made goes with them.
-                files.clear();
-            }
-            files.insert(text.clone(), phases);
-        }
-        let phase = files[text].iter().find(|(name, _)| name == member);
-        let phase = phase.ok_or_else(|| WorkError::Member {
-            kind: kind.name,
-            member: member.clone(),
-        })?;
-        Ok(Arc::clone(&phase.1))
-    }
-
     /// Takes away what the runs of a load shared. Nothing, if there is nothing.
     pub fn close(&self, assignment: &Assignment) -> Result<(), WorkError> {
-        let phases = self.files().remove(&assignment.load);
-        Ok(phases
+        let Some(kind) = load_kind(&assignment.kind) else {
+            return Ok(());
+        };
+        let loads = self.kept().remove(&(kind.name, assignment.load.clone()));
+        Ok(loads
             .iter()
             .flatten()
-            .try_for_each(|(_, phase)| phase.close())?)
+            .try_for_each(|(_, load)| load.close())?)
     }
 
-    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Vec<NamedLoad>>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<LoadKey, Vec<NamedHostedLoad>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many hold a device that is open.
@@ -376,4 +322,8 @@ impl AgentBench {
             ..outcome
         })
     }
+}
+
+fn names(targets: &[JoinedTarget]) -> Vec<String> {
+    targets.iter().map(|target| target.name.clone()).collect()
 }

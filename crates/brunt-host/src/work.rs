@@ -14,9 +14,7 @@ use std::time::Duration;
 use brunt_core::Nanos;
 use brunt_load::block::shelf::JournalShelf;
 use brunt_load::collect::WorkerMessage;
-use brunt_load::file::FileLoad;
 use brunt_load::load::{Finished, MessageSender, RunOrder, RunPart, RunningLoad};
-use brunt_load::replay::ReplayLoad;
 use brunt_load::{LoadCommand, LoadError};
 use brunt_protocol::{Assignment, FromHost, HostReady, LoadStep, REQUESTS_MAX};
 
@@ -157,29 +155,22 @@ impl Desk<'_> {
             self.bench.close(assignment)?;
             return self.stop_here(HostReady::default());
         }
-        let AssignedLoad {
-            load,
-            on,
-            notes,
-            workers,
-            records,
-        } = self.bench.assigned(assignment)?;
-        let any = load.any();
-        if any.is::<FileLoad>() || any.is::<ReplayLoad>() {
+        let AssignedLoad { load, on, notes } = self.bench.assigned(assignment)?;
+        if load.is_opened() {
             let notes = load.open(&on, self.stop)?;
             if assignment.step == LoadStep::Open {
-                let trace = any
-                    .downcast_ref::<ReplayLoad>()
-                    .map(ReplayLoad::trace_digest);
                 return self.stop_here(HostReady {
                     notes,
                     engine: None,
                     ring: None,
-                    trace: trace.transpose()?,
+                    trace: load.input_digest()?,
                 });
             }
         }
-        let part = part_of(assignment, workers)?;
+        let (part, records) = (
+            part_of(assignment, load.reporters())?,
+            load.records_requests(),
+        );
         let shelf = assignment.journals.then(new_shelf);
         let (run, alone) = (assignment.run, RunOrder::alone(assignment.seed));
         let order = RunOrder {
@@ -454,6 +445,7 @@ mod tests {
     use super::*;
     use crate::AllowList;
     use crate::agent_thread::END_LOOK;
+    use brunt_load::LOADS;
     use brunt_protocol::FailureKind;
     use brunt_result::{Outcome, RequestRecord};
 
@@ -701,6 +693,18 @@ mod tests {
             let said = run(LOAD, "memory:1MiB", &all, change);
             failure(&said).0
         };
+        for kind in LOADS {
+            let load = format!("hosts = [\"a\"]\n{}", kind.example);
+            let said = run(&load, "memory:1MiB", &all, |assignment| {
+                assignment.kind = kind.name.into();
+            });
+            let (found, what) = failure(&said);
+            assert!(
+                found == FailureKind::Refused && what.contains("hosts"),
+                "{}: {what}",
+                kind.name
+            );
+        }
         assert_eq!(
             other(|assignment| assignment.kind = "file".into()),
             FailureKind::Refused

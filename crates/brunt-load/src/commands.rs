@@ -46,6 +46,36 @@ pub enum LoadCommandError {
     },
 }
 
+/// What a load can be told while it runs, beside to stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommandLimits {
+    /// Whether it has a rate.
+    pub has_rate: bool,
+    /// Most requests that each worker may keep outstanding; `None`: it has no queue depth.
+    pub depth_max: Option<u32>,
+}
+
+impl CommandLimits {
+    /// Whether a command can be obeyed.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(self, command: LoadCommand) -> Result<(), LoadCommandError> {
+        match (command, self.depth_max) {
+            (LoadCommand::Stop, _) => Ok(()),
+            (LoadCommand::Rate(_), _) if !self.has_rate => Err(LoadCommandError::NoRate),
+            (LoadCommand::Rate(rate), _) if !(rate > 0.0 && rate <= 1e9) => {
+                Err(LoadCommandError::BadRate { rate })
+            }
+            (LoadCommand::Depth(_), None) => Err(LoadCommandError::NoDepth),
+            (LoadCommand::Depth(depth), Some(max)) if !(1..=max).contains(&depth) => {
+                Err(LoadCommandError::BadDepth { depth, max })
+            }
+            (LoadCommand::Rate(_) | LoadCommand::Depth(_), _) => Ok(()),
+        }
+    }
+}
+
 /// The latest commands to the workers of a run.
 #[derive(Debug, Default)]
 pub struct Commands {

@@ -16,6 +16,8 @@ pub mod content;
 pub mod cost;
 pub mod decisions;
 pub mod file;
+pub mod hosted;
+mod kind;
 pub mod load;
 mod loads;
 #[cfg(any(test, feature = "test-load"))]
@@ -29,6 +31,8 @@ pub mod transfer;
 pub use block::Session;
 pub use block::workload::Workload;
 pub use commands::{Commands, LoadCommand, LoadCommandError};
+pub use hosted::HostedLoad;
+pub use kind::{LoadContext, LoadKind, NamedLoad, ReadError, SharedInputs};
 pub use load::{Load, LoadError, WorkloadError};
-pub use loads::{LOADS, LoadKind, NamedLoad, ReadError, load_kind};
+pub use loads::{LOADS, load_kind};
 pub use record::{NoRecorder, Recorder};

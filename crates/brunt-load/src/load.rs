@@ -4,7 +4,6 @@
 //! The rule: a load executes one run as ordered and reports its results. Decisions that involve all workers
 //! (steady state, rate, queue depth) are made above it.
 
-use std::any::Any;
 use std::error::Error;
 use std::io;
 use std::ops::Range;
@@ -13,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use brunt_block::backends::join::JoinError;
-use brunt_block::{Backend, OpenError};
+use brunt_block::{Backend, DeviceInfo, OpenError};
 use brunt_core::Nanos;
 use brunt_result::OpKind;
 use brunt_result::choice::{EngineChoice, EngineSetting, PageCache, RingChoice, RingMode};
@@ -25,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::block::shelf::{JournalShelf, RunMark};
 use crate::collect::WorkerSender;
 use crate::commands::{LoadCommand, LoadCommandError};
+use crate::hosted::HostedLoad;
 
 /// Shortest report interval: merging histograms costs a tenth of a millisecond for each.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
@@ -44,6 +44,30 @@ pub trait Load: std::fmt::Debug + Send + Sync {
 
     /// For people, in one line: `4KiB, 70 % reads, random, 8 outstanding, closed loop`.
     fn describe(&self) -> String;
+
+    /// Keys of its own in a plan, beside those that every load has.
+    fn keys(&self) -> Vec<(&'static str, serde_json::Value)> {
+        Vec::new()
+    }
+
+    /// The other hosts that it runs on; none: it runs here.
+    fn hosts(&self) -> &[String] {
+        &[]
+    }
+
+    /// What it reads before its first run, such as `traces`. That may take long, and is needed by
+    /// [`Load::check_target`].
+    fn input(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether it fits the device of a target, one of those that it runs on. Opens no device.
+    ///
+    /// # Errors
+    /// It does not fit, or its input cannot be read.
+    fn check_target(&self, _info: &DeviceInfo, _target: &str) -> Result<(), WorkloadError> {
+        Ok(())
+    }
 
     /// Whether it changes what is on a target, one of those that it runs on. Reads what it replays, if that was not done
     /// yet, and knows more than [`LoadInfo::writes`] then.
@@ -82,8 +106,10 @@ pub trait Load: std::fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Itself, for whoever knows the kind and wants more than every load has.
-    fn any(&self) -> &dyn Any;
+    /// Itself as a load that other hosts can run; `None`: it runs only where it was made.
+    fn hosted(self: Arc<Self>) -> Option<Arc<dyn HostedLoad>> {
+        None
+    }
 }
 
 /// What a load is run on.
@@ -451,7 +477,7 @@ pub struct Finished {
     pub page_cache: Option<PageCache>,
     /// How true it was, of the replay of a trace.
     pub replay: Option<Box<ReplayFidelity>>,
-    /// The same of a part, the others being on other hosts: for [`crate::replay::ReplayLoad::judge`].
+    /// The same of a part, the others being on other hosts: for [`HostedLoad::judge`].
     pub replay_part: Option<String>,
     /// What its devices went through that their requests do not tell, such as attempts to connect; by worker.
     pub troubles: Vec<String>,

@@ -1,55 +1,56 @@
 //! A load for tests that shows what adding one takes: this file and its line in [`crate::LOADS`]. Its workers
 //! only sleep; a nap is a request.
 
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use brunt_block::OpenError;
+use brunt_block::table::Permit;
 use brunt_core::{Clock, Nanos};
 use brunt_result::{Figures, Interval, OpKind, Outcome, RequestStatus, Stopped};
+use serde::{Deserialize, Serialize};
 
 use crate::collect::{Post, WorkerMessage};
-use crate::commands::{Commands, LoadCommand, LoadCommandError};
+use crate::commands::{CommandLimits, Commands, LoadCommand, LoadCommandError};
+use crate::hosted::{HostedLoad, OrderedLoad};
+use crate::kind::LoadKind;
 use crate::load::{
     Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder,
-    RunningLoad, WorkloadError,
+    RunningLoad,
 };
-use crate::loads::LoadKind;
 use crate::record::Recorder;
 
-pub(crate) const KIND: LoadKind = LoadKind {
+pub(crate) const LINE: LoadKind = LoadKind {
     name: "nap",
     help: "sleeps",
     example: "naps = 3",
-    read: |text| {
-        let table: std::collections::BTreeMap<String, u64> =
-            toml::from_str(text).map_err(Box::new)?;
-        let naps = table.get("naps").ok_or(WorkloadError {
-            key: "naps",
-            what: "write how many".into(),
-        })?;
-        Ok(vec![(
-            String::new(),
-            Arc::new(Nap {
-                naps: *naps,
-                workers: 2,
-            }),
-        )])
+    permit: Some("nap"),
+    read: |text, _| {
+        let nap: Nap = toml::from_str(text).map_err(Box::new)?;
+        Ok(vec![(String::new(), Arc::new(nap))])
     },
 };
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Nap {
     pub(crate) naps: u64,
+    #[serde(default = "two")]
     pub(crate) workers: u32,
+    #[serde(default)]
+    pub(crate) hosts: Vec<String>,
+}
+
+fn two() -> u32 {
+    2
 }
 
 impl Load for Nap {
     fn kind(&self) -> &'static str {
-        KIND.name
+        LINE.name
     }
     fn info(&self) -> LoadInfo {
         LoadInfo {
@@ -60,6 +61,9 @@ impl Load for Nap {
     }
     fn describe(&self) -> String {
         format!("{} naps", self.naps)
+    }
+    fn keys(&self) -> Vec<(&'static str, serde_json::Value)> {
+        vec![("naps", self.naps.into())]
     }
     fn open(&self, _on: &LoadTarget, _stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
         Ok(vec!["it only sleeps".into()])
@@ -96,8 +100,32 @@ impl Load for Nap {
             }),
         ))
     }
-    fn any(&self) -> &dyn Any {
-        self
+    fn hosted(self: Arc<Self>) -> Option<Arc<dyn HostedLoad>> {
+        Some(self)
+    }
+}
+
+impl HostedLoad for Nap {
+    fn named_hosts(&self) -> &[String] {
+        &self.hosts
+    }
+    fn for_host(&self, _order: &RunOrder) -> OrderedLoad {
+        let here = Nap {
+            hosts: Vec::new(),
+            ..self.clone()
+        };
+        OrderedLoad {
+            text: toml::to_string(&here).expect("naps can be written"),
+            kinds: self.info().kinds,
+            queue_depth: 1,
+            ..OrderedLoad::default()
+        }
+    }
+    fn drives_device(&self) -> bool {
+        false
+    }
+    fn check_allowed(&self, permit: &dyn Permit) -> Result<(), OpenError> {
+        permit.check("nap", "")
     }
 }
 
@@ -146,11 +174,8 @@ impl RunningLoad for Naps {
             .for_each(|start| start.send(at).expect("a napper waits"));
     }
     fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
-        match command {
-            LoadCommand::Stop => self.commands.give(command),
-            LoadCommand::Rate(_) => return Err(LoadCommandError::NoRate),
-            LoadCommand::Depth(_) => return Err(LoadCommandError::NoDepth),
-        }
+        CommandLimits::default().check(command)?;
+        self.commands.give(command);
         Ok(())
     }
     fn finish(mut self: Box<Self>) -> Finished {

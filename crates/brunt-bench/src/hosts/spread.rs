@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use brunt_core::Clock;
 use brunt_host::{Fleet, HostLoad};
+use brunt_load::block::BlockLoad;
 use brunt_load::load::{LoadTarget, RunOrder};
 use brunt_load::{Load, NoRecorder, Workload, decisions};
 use brunt_result::hosts::{HostFigures, StartSpread};
@@ -80,7 +81,7 @@ pub(super) fn measure(town: &Town, rounds: u32, output: &dyn Console) -> Result<
     workload.stop.requests = Some(town.hosts.len() as u64);
     let fleet = Arc::new(Fleet::new(PROGRAM.into(), places, false, PATIENCE));
     let load = HostLoad::new(
-        workload,
+        Arc::new(BlockLoad::new(workload)),
         "memory:1MiB?delay=const:100ms".into(),
         false,
         fleet,

@@ -6,7 +6,6 @@
 //!
 //! The rule: workers start at one time of our clock, which each host knows on its own; never "when the message comes".
 
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -15,18 +14,16 @@ use std::time::{Duration, Instant};
 use brunt_core::Nanos;
 use brunt_load::block::{calibrate, journals};
 use brunt_load::collect::WorkerMessage;
-use brunt_load::file::{FileLoad, FilePhase};
+use brunt_load::hosted::{HostedLoad, OrderedLoad};
 use brunt_load::load::{
-    Finished, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder, RunningLoad,
+    EngineNeed, Finished, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder, RunningLoad,
 };
-use brunt_load::replay::ReplayLoad;
-use brunt_load::{Load, LoadCommand, LoadCommandError, LoadError, Workload, WorkloadError};
+use brunt_load::{Load, LoadCommand, LoadCommandError, LoadError, WorkloadError};
 use brunt_protocol::{Assignment, JoinedTarget, LoadStep};
 use brunt_result::choice::{EngineChoice, EngineSetting, PageCache, RingChoice, RingMode};
 use brunt_result::replay::ReplayFidelity;
 
 use super::company::HostCompany;
-use super::hosted::{Hosted, OrderedLoad};
 use super::journals::WantedJournals;
 use super::keeper::{HostEnd, HostTask, KeeperOrder};
 use super::{Fleet, FleetError, HostedUrl, LOOK, Lane};
@@ -69,7 +66,7 @@ impl HostedTarget {
 /// A load on the hosts that it names.
 #[derive(Clone, Debug)]
 pub struct HostLoad {
-    hosted: Hosted,
+    hosted: Arc<dyn HostedLoad>,
     target: HostedUrl,
     overwrite: bool,
     /// Those of a replay that names several.
@@ -80,27 +77,19 @@ pub struct HostLoad {
 }
 
 impl HostLoad {
-    /// A workload on this device, as each host opens it. `overwrite` says that it may be written although it holds
-    /// a file system or partition table.
+    /// A load on this device, as each host opens it; empty for a load without one. `overwrite` says that the device may
+    /// be written although it holds a file system or partition table.
     ///
     /// # Panics
-    /// When the workload names no hosts.
+    /// When the load names no hosts.
     pub fn new(
-        workload: Workload,
+        hosted: Arc<dyn HostedLoad>,
         target: HostedUrl,
         overwrite: bool,
         fleet: Arc<Fleet>,
     ) -> HostLoad {
-        assert!(
-            !workload.hosts.is_empty(),
-            "a workload of other hosts names them"
-        );
-        let hosted = Hosted::Blocks(Box::new(workload));
-        HostLoad::of(hosted, target, overwrite, fleet)
-    }
-
-    fn of(hosted: Hosted, target: HostedUrl, overwrite: bool, fleet: Arc<Fleet>) -> HostLoad {
-        let company = Arc::new(HostCompany::new(hosted.hosts().len()));
+        let hosts = hosted.named_hosts().len();
+        assert!(hosts > 0, "a load of other hosts names them");
         HostLoad {
             hosted,
             target,
@@ -108,38 +97,8 @@ impl HostLoad {
             joined: Vec::new(),
             fleet,
             lane: Lane::default(),
-            company,
+            company: Arc::new(HostCompany::new(hosts)),
         }
-    }
-
-    /// A phase on a file system of each host.
-    ///
-    /// # Panics
-    /// When its settings name no hosts.
-    pub fn files(load: FileLoad, fleet: Arc<Fleet>) -> HostLoad {
-        assert!(
-            !load.settings().hosts.is_empty(),
-            "a file system of other hosts names them"
-        );
-        HostLoad::of(Hosted::Files(load), "".into(), false, fleet)
-    }
-
-    /// A replay on this device, as [`HostLoad::new`].
-    ///
-    /// # Panics
-    /// When its workload names no hosts.
-    pub fn replay(
-        load: ReplayLoad,
-        target: HostedUrl,
-        overwrite: bool,
-        fleet: Arc<Fleet>,
-    ) -> HostLoad {
-        assert!(
-            !load.workload().hosts.is_empty(),
-            "a replay on other hosts names them"
-        );
-        let hosted = Hosted::Replay(Box::new(load));
-        HostLoad::of(hosted, target, overwrite, fleet)
     }
 
     /// The same on these targets, as one device: those that the devices of its trace go to.
@@ -158,24 +117,15 @@ impl HostLoad {
         }
     }
 
-    /// Where it runs.
-    pub fn hosts(&self) -> &[String] {
-        self.hosted.hosts()
+    fn workers_of_all(&self) -> u32 {
+        self.hosted.reporters() * self.hosts().len() as u32
     }
 
-    /// What each of its hosts does to a device.
-    pub fn workload(&self) -> Option<&Workload> {
-        match &self.hosted {
-            Hosted::Blocks(workload) => Some(workload),
-            Hosted::Files(_) | Hosted::Replay(_) => None,
-        }
-    }
-
-    /// What each of its hosts does on a file system.
-    pub fn phase(&self) -> Option<FilePhase> {
-        match &self.hosted {
-            Hosted::Blocks(_) | Hosted::Replay(_) => None,
-            Hosted::Files(load) => Some(load.phase()),
+    /// How far a host goes before the first run: opening a load may take very long, and all hosts must have the same input.
+    fn first_step(&self) -> LoadStep {
+        match self.hosted.is_opened() {
+            true => LoadStep::Open,
+            false => LoadStep::Run,
         }
     }
 
@@ -193,12 +143,9 @@ impl HostLoad {
             return Err(LoadError::Interrupted);
         }
         let order = self.unmeasured();
-        let digest = match &self.hosted {
-            Hosted::Replay(load) => Some(load.trace_digest()?),
-            Hosted::Blocks(_) | Hosted::Files(_) => None,
-        };
+        let digest = self.hosted.input_digest()?;
         let at_most = if digest.is_some() { TRACE_MAX } else { at_most };
-        let ends = self.rehearse(&order, self.hosted.first_step(), at_most, stop)?;
+        let ends = self.rehearse(&order, self.first_step(), at_most, stop)?;
         if let Some((host, _)) = ends.iter().find(|(_, end)| end.trace != digest) {
             return Err(self.own(FleetError::OtherTrace(host.clone())));
         }
@@ -217,17 +164,21 @@ impl HostLoad {
     /// they work by interrupts, and with the engine that every host has.
     fn unmeasured(&self) -> RunOrder {
         let mut order = RunOrder::alone(0);
-        let Some(workload) = self.workload() else {
+        if !self.hosted.measures_rings() {
             return order;
-        };
-        order.ring = Some(match workload.ring {
+        }
+        let info = self.hosted.info();
+        order.ring = Some(match info.ring {
             RingMode::Auto => RingMode::Interrupt,
             stated => stated,
         });
-        order.engine = match (workload.engine, order.ring) {
+        order.engine = match (info.engine, order.ring) {
             // The hosts settle it without measuring.
-            (Some(EngineSetting::Auto), Some(RingMode::Interrupt)) => Some(EngineSetting::Threads),
-            (stated, _) => stated,
+            (EngineNeed::Stated(EngineSetting::Auto), Some(RingMode::Interrupt)) => {
+                Some(EngineSetting::Threads)
+            }
+            (EngineNeed::Stated(stated), _) => Some(stated),
+            (EngineNeed::Usual | EngineNeed::None, _) => None,
         };
         order
     }
@@ -272,7 +223,7 @@ impl HostLoad {
             .give(order, step, &inbox)
             .map_err(|error| self.own(error))?;
         drop(inbox);
-        let all_ready = wait_for_all(&messages, self.hosted.workers_of_all(), at_most, stop);
+        let all_ready = wait_for_all(&messages, self.workers_of_all(), at_most, stop);
         // Before the release waits for the hosts' threads: they may wait for room in here.
         drop(messages);
         let ends = run.release();
@@ -311,15 +262,12 @@ impl HostLoad {
         step: LoadStep,
         inbox: &MessageSender,
     ) -> Result<RunOfHosts, FleetError> {
-        let (workers, ordered) = (self.hosted.workers_each(), self.hosted.ordered(order));
+        let (workers, ordered) = (self.hosted.reporters(), self.hosted.for_host(order));
         let mut run = RunOfHosts {
             fleet: Arc::clone(&self.fleet),
             lane: self.lane,
             load: ordered.clone(),
-            replay: match &self.hosted {
-                Hosted::Replay(load) => Some(load.clone()),
-                Hosted::Blocks(_) | Hosted::Files(_) => None,
-            },
+            hosted: Arc::clone(&self.hosted),
             hosts: Vec::new(),
             stopped: false,
         };
@@ -327,13 +275,13 @@ impl HostLoad {
             let (over, end) = sync_channel(1);
             let assignment = Assignment {
                 run: order.run,
-                seed: self.hosted.seed(order.seed, first_worker),
+                seed: self.hosted.host_seed(order.seed, first_worker),
                 first_worker,
-                workers_of_all: self.hosted.workers_of_all(),
+                workers_of_all: self.workers_of_all(),
                 workers_on_device: if self.target.is_own() {
                     workers
                 } else {
-                    self.hosted.workers_of_all()
+                    self.workers_of_all()
                 },
                 kind: self.hosted.kind().to_string(),
                 load: ordered.text.clone(),
@@ -409,11 +357,19 @@ impl Load for HostLoad {
     }
 
     fn info(&self) -> LoadInfo {
-        self.hosted.info()
+        self.hosted.info_of_all()
     }
 
     fn describe(&self) -> String {
-        self.hosted.describe()
+        self.hosted.describe_all()
+    }
+
+    fn keys(&self) -> Vec<(&'static str, serde_json::Value)> {
+        self.hosted.keys()
+    }
+
+    fn hosts(&self) -> &[String] {
+        self.hosted.named_hosts()
     }
 
     /// Reaches the hosts and has each open the target, so that what is wrong there is known before the first run.
@@ -431,10 +387,11 @@ impl Load for HostLoad {
         if stop.load(Ordering::Relaxed) {
             return Err(LoadError::Interrupted);
         }
-        let ordered = self.hosted.ordered(order);
-        // A replay's hosts settle it without measuring.
-        let engine = match (&self.hosted, ordered.engine) {
-            (Hosted::Blocks(_), Some(EngineSetting::Auto)) => self.choose_engine(order, stop)?,
+        let ordered = self.hosted.for_host(order);
+        // Hosts settle it without measuring for other loads.
+        let measured = self.hosted.measures_rings();
+        let engine = match ordered.engine {
+            Some(EngineSetting::Auto) if measured => self.choose_engine(order, stop)?,
             _ => None,
         };
         let order = &RunOrder {
@@ -451,8 +408,8 @@ impl Load for HostLoad {
             ring: ring.as_ref().map(|ring| ring.mode),
             ..order.clone()
         };
-        if let Some(folder) = self.hosted.ordered(&order).journals {
-            let reserved = journals::reserve(&folder, 0..self.hosted.workers_of_all());
+        if let Some(folder) = self.hosted.for_host(&order).journals {
+            let reserved = journals::reserve(&folder, 0..self.workers_of_all());
             let wrong = |error: std::io::Error| WorkloadError {
                 key: "verify.journal",
                 what: error.to_string(),
@@ -462,7 +419,7 @@ impl Load for HostLoad {
         let run = self
             .give(&order, LoadStep::Run, &inbox)
             .map_err(|error| self.own(error))?;
-        let (workers, depth) = (self.hosted.workers_of_all(), run.load.queue_depth);
+        let (workers, depth) = (self.workers_of_all(), run.load.queue_depth);
         let network = self.fleet.round_trip_max(self.hosts(), self.lane) * NOTICE_ROUND_TRIPS;
         let prepared = PreparedLoad {
             notice: NOTICE + network,
@@ -474,23 +431,16 @@ impl Load for HostLoad {
     }
 
     fn changes_target(&self, target: &str) -> Result<bool, WorkloadError> {
-        match &self.hosted {
-            Hosted::Replay(load) => load.changes_target(target),
-            Hosted::Blocks(_) | Hosted::Files(_) => Ok(self.info().writes),
-        }
+        self.hosted.changes_target(target)
     }
 
     fn close(&self) -> Result<(), LoadError> {
-        if !self.hosted.has_folder() {
+        if !self.hosted.keeps_between_runs() {
             return Ok(());
         }
         let never = AtomicBool::new(false);
         self.rehearse(&RunOrder::alone(0), LoadStep::Close, CLOSE_MAX, &never)
             .map(drop)
-    }
-
-    fn any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -500,8 +450,8 @@ struct RunOfHosts {
     lane: Lane,
     /// As it was ordered.
     load: OrderedLoad,
-    /// Of a trace, to judge what the hosts say of it.
-    replay: Option<Box<ReplayLoad>>,
+    /// Judges what the hosts say of it.
+    hosted: Arc<dyn HostedLoad>,
     /// Those that were given their part, and where they say that it is over.
     hosts: Vec<(String, Receiver<HostEnd>)>,
     /// Told to make no more requests, which is said more than once.
@@ -535,7 +485,7 @@ impl RunningLoad for RunOfHosts {
     }
 
     fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
-        self.load.check_command(command)?;
+        self.load.commands.check(command)?;
         if command == LoadCommand::Stop && std::mem::replace(&mut self.stopped, true) {
             return Ok(());
         }
@@ -550,10 +500,7 @@ impl RunningLoad for RunOfHosts {
             ends.iter()
                 .filter_map(|(_, end)| Some((end.page_cache?, end.read_bytes))),
         );
-        let replay = self
-            .replay
-            .take()
-            .and_then(|replay| judged(&replay, &ends, &mut troubles));
+        let replay = judged(&*self.hosted, &ends, &mut troubles);
         for (host, end) in ends {
             troubles.extend(
                 end.troubles
@@ -572,9 +519,9 @@ impl RunningLoad for RunOfHosts {
     }
 }
 
-/// What the parts of several hosts in a replay come to.
+/// What the parts of several hosts come to.
 fn judged(
-    replay: &ReplayLoad,
+    load: &dyn HostedLoad,
     ends: &[(String, HostEnd)],
     troubles: &mut Vec<String>,
 ) -> Option<Box<ReplayFidelity>> {
@@ -591,7 +538,7 @@ fn judged(
                 .map_or_else(|| format!("host {host}"), |lost| lost.why.clone())
         })
         .collect();
-    match replay.judge(&parts, &lost) {
+    match load.judge(&parts, &lost) {
         Ok(fidelity) => fidelity.map(Box::new),
         Err(error) => {
             troubles.push(error.to_string());

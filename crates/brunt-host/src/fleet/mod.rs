@@ -6,7 +6,6 @@
 mod company;
 mod dates;
 mod faults;
-mod hosted;
 mod journals;
 mod keeper;
 mod load;

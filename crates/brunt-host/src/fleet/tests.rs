@@ -7,8 +7,9 @@ use std::thread::JoinHandle;
 
 use brunt_block::table::BackendEntry;
 use brunt_core::{Clock, Nanos};
-use brunt_load::load::LoadTarget;
-use brunt_load::{Load, LoadError, Workload};
+use brunt_load::block::BlockLoad;
+use brunt_load::load::{LoadTarget, RunOrder};
+use brunt_load::{Load, LoadContext, LoadError, NoRecorder, Workload, decisions, load_kind};
 use brunt_protocol::{
     Assignment, FromHost, HostFault, HostFaultFailure, LoadStep, Moment, Proof, Secret, ToHost,
     VERSION,
@@ -113,22 +114,65 @@ fn load(places: &[(&str, &HostPlace)], workers: u32, goes_on: bool) -> HostLoad 
 
 fn load_of(url: &str, places: &[(&str, &HostPlace)], workers: u32, goes_on: bool) -> HostLoad {
     let hosts = places.iter().map(|(name, _)| name.to_string()).collect();
-    let places = places
-        .iter()
-        .map(|(name, place)| (name.to_string(), (*place).clone()))
-        .collect();
-    let fleet = Arc::new(Fleet::new("brunt test".into(), places, goes_on, PATIENCE));
+    let fleet = fleet(places, goes_on);
     let mut workload = Workload {
         workers,
         hosts,
         ..Workload::default()
     };
     workload.stop.requests = Some(1000);
-    HostLoad::new(workload, url.into(), false, fleet)
+    HostLoad::new(Arc::new(BlockLoad::new(workload)), url.into(), false, fleet)
+}
+
+fn fleet(places: &[(&str, &HostPlace)], goes_on: bool) -> Arc<Fleet> {
+    let places = places
+        .iter()
+        .map(|(name, place)| (name.to_string(), (*place).clone()))
+        .collect();
+    Arc::new(Fleet::new("brunt test".into(), places, goes_on, PATIENCE))
 }
 
 fn open(load: &HostLoad) -> Result<Vec<String>, LoadError> {
     load.open(&LoadTarget::default(), &AtomicBool::new(false))
+}
+
+/// A load that is known here and to its agents by its line of the table only.
+#[test]
+fn any_load_that_can_runs_on_other_hosts() {
+    let served =
+        |allowed: &[&str]| Served::start(AllowList::only(allowed.iter().copied(), &[]).unwrap());
+    let (a, b, strict) = (served(&["nap:"]), served(&["nap:"]), served(&["memory:"]));
+    let text = "naps = 5\nhosts = [\"a\", \"b\"]";
+    let (_, load) = (load_kind("nap").unwrap().read)(text, &LoadContext::default())
+        .unwrap()
+        .remove(0);
+    let load = load.hosted().unwrap();
+    let on = |places: &[(&str, &HostPlace)]| {
+        HostLoad::new(Arc::clone(&load), "".into(), false, fleet(places, false))
+    };
+    let error = open(&on(&[("a", &a.place), ("b", &strict.place)])).unwrap_err();
+    assert!(error.to_string().contains("nap:"), "{error}");
+    let load = on(&[("a", &a.place), ("b", &b.place)]);
+    assert_eq!(
+        (load.kind(), load.describe().as_str()),
+        ("nap", "5 naps, on a + b")
+    );
+    assert_eq!(load.keys(), [("naps", 5.into())]);
+    assert_eq!(
+        open(&load).unwrap(),
+        ["a: it only sleeps", "b: it only sleeps"]
+    );
+    let ran = decisions::run(
+        &load,
+        &LoadTarget::default(),
+        &RunOrder::alone(1),
+        &AtomicBool::new(false),
+        &mut NoRecorder,
+    )
+    .unwrap();
+    assert_eq!(ran.outcome.figures.completed(), 5 * 2 * 2);
+    assert_eq!(ran.finished.hosts.len(), 2);
+    load.close().unwrap();
 }
 
 /// More workers than messages wait for a collector: each of them has its end.

@@ -14,7 +14,7 @@ use brunt_result::choice::EngineSetting;
 
 use super::workload::{Arrival, Workload, ring_config};
 use crate::collect::WorkerMessage;
-use crate::commands::{Commands, LoadCommand, LoadCommandError};
+use crate::commands::{CommandLimits, Commands, LoadCommand, LoadCommandError};
 use crate::load::{Finished, LoadError, MessageSender, RunningLoad};
 
 /// Registered buffers of a worker at the most; what goes beyond works unregistered.
@@ -153,25 +153,11 @@ impl<J: WorkerJob> Workers<J> {
 }
 
 impl Workload {
-    /// Whether workers that were made ready for this workload can obey a command.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn check_command(&self, command: LoadCommand) -> Result<(), LoadCommandError> {
-        match command {
-            LoadCommand::Rate(rate) if !(rate > 0.0 && rate <= 1e9) => {
-                Err(LoadCommandError::BadRate { rate })
-            }
-            LoadCommand::Rate(_) if !matches!(self.arrival, Arrival::Open { .. }) => {
-                Err(LoadCommandError::NoRate)
-            }
-            LoadCommand::Depth(depth) if !(1..=self.queue_depth).contains(&depth) => {
-                Err(LoadCommandError::BadDepth {
-                    depth,
-                    max: self.queue_depth,
-                })
-            }
-            LoadCommand::Stop | LoadCommand::Rate(_) | LoadCommand::Depth(_) => Ok(()),
+    /// What workers that were made ready for this workload can be told.
+    pub(crate) fn command_limits(&self) -> CommandLimits {
+        CommandLimits {
+            has_rate: matches!(self.arrival, Arrival::Open { .. }),
+            depth_max: Some(self.queue_depth),
         }
     }
 }
@@ -185,7 +171,7 @@ impl<J: WorkerJob> RunningLoad for Workers<J> {
     }
 
     fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
-        self.job.workload().check_command(command)?;
+        self.job.workload().command_limits().check(command)?;
         self.job.commands().give(command);
         Ok(())
     }

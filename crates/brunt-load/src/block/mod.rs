@@ -16,6 +16,7 @@ pub mod data;
 mod describe;
 pub mod engine;
 pub mod generator;
+mod hosted;
 pub mod journals;
 mod passes;
 pub mod pattern;
@@ -29,13 +30,12 @@ pub mod verify;
 pub mod worker;
 pub mod workload;
 
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use brunt_block::{Backend, Health, RingConfig};
+use brunt_block::{Backend, DeviceInfo, Health, RingConfig};
 use brunt_core::{Nanos, Span};
 use brunt_result::Outcome;
 use brunt_result::choice::{EngineChoice, EngineSetting, RingChoice, RingMode};
@@ -43,6 +43,8 @@ use brunt_result::choice::{EngineChoice, EngineSetting, RingChoice, RingMode};
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::Commands;
 use crate::decisions;
+use crate::hosted::HostedLoad;
+use crate::kind::LoadKind;
 use crate::load::{
     DepthGoal, EngineNeed, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace,
     PreparedLoad, Promise, RateGoal, RunOrder, RunPart, RunningLoad, Trial, WorkloadError,
@@ -58,6 +60,23 @@ use workload::{Arrival, RampUp, StopCondition, Workload};
 
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "block";
+
+/// Its line there.
+pub(crate) const LINE: LoadKind = LoadKind {
+    name: KIND,
+    help: "requests to a block device, below every cache",
+    example: "read = 0.7\nqueue_depth = 8\nstop = { time = \"30s\" }",
+    permit: None,
+    read: |text, _| {
+        let workload: Workload = toml::from_str(text).map_err(Box::new)?;
+        workload.check()?;
+        if workload.trace.is_some() {
+            let what = "what replays a trace is a load of the kind `replay`".into();
+            return Err(WorkloadError { key: "trace", what }.into());
+        }
+        Ok(vec![(String::new(), Arc::new(BlockLoad::new(workload)))])
+    },
+};
 
 /// A described workload as a load.
 #[derive(Clone, Debug, Default)]
@@ -227,6 +246,14 @@ impl Load for BlockLoad {
         self.workload.describe(&[])
     }
 
+    fn keys(&self) -> Vec<(&'static str, serde_json::Value)> {
+        vec![("workload", self.workload.as_json())]
+    }
+
+    fn check_target(&self, info: &DeviceInfo, _target: &str) -> Result<(), WorkloadError> {
+        self.workload.check_device(info).map(drop)
+    }
+
     fn open(&self, on: &LoadTarget, _stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
         engine::foresee(self.workload.engine, self.workload.ring)?;
         Ok(device(on)?.info().notes.clone())
@@ -283,8 +310,8 @@ impl Load for BlockLoad {
         Ok((prepared, Box::new(Workers::spawn(job, &inbox)?)))
     }
 
-    fn any(&self) -> &dyn Any {
-        self
+    fn hosted(self: Arc<Self>) -> Option<Arc<dyn HostedLoad>> {
+        Some(self)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::block::workload::{
 };
 use crate::commands::LoadCommandError;
 use crate::file::{FileLoad, FileSystemLoad};
+use crate::kind::LoadContext;
 use crate::load_kind;
 use crate::nap::Nap;
 
@@ -30,7 +31,7 @@ fn requests(count: u64) -> StopCondition {
 /// A load that is known here by its table line only.
 #[test]
 fn a_load_needs_a_file_and_a_line() {
-    let (_, load) = (load_kind("nap").unwrap().read)("naps = 5")
+    let (_, load) = (load_kind("nap").unwrap().read)("naps = 5", &LoadContext::default())
         .unwrap()
         .remove(0);
     assert_eq!(
@@ -65,6 +66,7 @@ fn a_load_needs_a_file_and_a_line() {
     let long = Nap {
         naps: u64::MAX,
         workers: 3,
+        hosts: Vec::new(),
     };
     let ran = run(
         &long,

@@ -1,20 +1,23 @@
 //! Each phase on a file system as a load. The phases of a file system share its folder and data file, so that
 //! one phase can read what another wrote.
 
-use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use brunt_block::OpenError;
+use brunt_block::table::Permit;
 use brunt_core::Nanos;
 use brunt_result::Outcome;
 use brunt_result::choice::PageCache;
 
 use super::{FilePhase, FileSystem, FileSystemError, FileSystemLoad, Fsync};
 use crate::collect::{Post, WorkerMessage};
-use crate::commands::{Commands, LoadCommand, LoadCommandError};
+use crate::commands::{CommandLimits, Commands, LoadCommand, LoadCommandError};
+use crate::hosted::{FILE, HostedLoad, OrderedLoad};
+use crate::kind::LoadKind;
 use crate::load::{
     Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, PreparedLoad, RunOrder,
     RunningLoad,
@@ -22,6 +25,24 @@ use crate::load::{
 
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "file";
+
+/// Its line there.
+pub(crate) const LINE: LoadKind = LoadKind {
+    name: KIND,
+    help: "characters, blocks, seeks and names on a mounted file system, Bonnie's phases",
+    example: "directory = \"/tmp\"\nphases = [\"write-blocks\", \"seeks\"]\nfile_size = \"1MiB\"",
+    permit: None,
+    read: |text, _| {
+        let settings: FileSystemLoad = toml::from_str(text).map_err(Box::new)?;
+        settings.check()?;
+        let named = |load: FileLoad| {
+            let name = load.phase.name().to_string();
+            (name, Arc::new(load) as Arc<dyn Load>)
+        };
+        Ok(FileLoad::phases(&settings).into_iter().map(named).collect())
+    },
+};
+
 /// How often a load that is made ready looks whether it shall go on.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -77,18 +98,6 @@ impl FileLoad {
     /// What all phases of its file system have in common.
     pub fn settings(&self) -> &FileSystemLoad {
         &self.shared.settings
-    }
-
-    /// All phases as text for [`crate::LOADS`] of the host that runs them.
-    ///
-    /// # Panics
-    /// When its values cannot be written, which what was read from a file always can.
-    pub fn written(&self) -> String {
-        let here = FileSystemLoad {
-            hosts: Vec::new(),
-            ..self.shared.settings.clone()
-        };
-        toml::to_string(&here).expect("a file system load can be written as TOML")
     }
 
     fn system(&self) -> MutexGuard<'_, Option<FileSystem>> {
@@ -162,6 +171,10 @@ impl Load for FileLoad {
         format!("{}, {fsync}", self.phase.name().replace('-', " "))
     }
 
+    fn keys(&self) -> Vec<(&'static str, serde_json::Value)> {
+        vec![("phase", self.phase.name().into())]
+    }
+
     fn open(&self, _on: &LoadTarget, _stop: &AtomicBool) -> Result<Vec<String>, LoadError> {
         let mut system = self.system();
         if system.is_none() {
@@ -210,8 +223,52 @@ impl Load for FileLoad {
         Ok(system.map_or(Ok(()), FileSystem::close)?)
     }
 
-    fn any(&self) -> &dyn Any {
-        self
+    fn hosted(self: Arc<Self>) -> Option<Arc<dyn HostedLoad>> {
+        Some(self)
+    }
+}
+
+impl HostedLoad for FileLoad {
+    fn named_hosts(&self) -> &[String] {
+        &self.shared.settings.hosts
+    }
+
+    /// # Panics
+    /// When its values cannot be written, which what was read from a file always can.
+    fn for_host(&self, _order: &RunOrder) -> OrderedLoad {
+        let here = FileSystemLoad {
+            hosts: Vec::new(),
+            ..self.shared.settings.clone()
+        };
+        OrderedLoad {
+            text: toml::to_string(&here).expect("a file system load can be written as TOML"),
+            member: self.phase.name().to_string(),
+            kinds: self.phase.kinds().to_vec(),
+            queue_depth: 1,
+            ..OrderedLoad::default()
+        }
+    }
+
+    /// One thread speaks for all.
+    fn reporters(&self) -> u32 {
+        1
+    }
+
+    /// Each host has files of its own, and requests of its own on them.
+    fn host_seed(&self, seed: u64, first_worker: u32) -> u64 {
+        seed.wrapping_add(u64::from(first_worker) << 32)
+    }
+
+    fn keeps_between_runs(&self) -> bool {
+        true
+    }
+
+    fn drives_device(&self) -> bool {
+        false
+    }
+
+    fn check_allowed(&self, permit: &dyn Permit) -> Result<(), OpenError> {
+        permit.check(FILE, &self.shared.settings.directory.display().to_string())
     }
 }
 
@@ -270,11 +327,8 @@ impl RunningLoad for RunningPhase {
     }
 
     fn command(&mut self, command: LoadCommand) -> Result<(), LoadCommandError> {
-        match command {
-            LoadCommand::Stop => self.commands.give(command),
-            LoadCommand::Rate(_) => return Err(LoadCommandError::NoRate),
-            LoadCommand::Depth(_) => return Err(LoadCommandError::NoDepth),
-        }
+        CommandLimits::default().check(command)?;
+        self.commands.give(command);
         Ok(())
     }
 

@@ -28,6 +28,7 @@ use brunt_result::{OpKind, Outcome};
 use rustix::fs::{Advice, OFlags, fadvise, statvfs};
 
 use cache::ThreadIo;
+pub(crate) use load::LINE;
 pub use load::{FileLoad, KIND};
 use meter::Meter;
 use names::Names;

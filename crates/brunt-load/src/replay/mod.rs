@@ -11,6 +11,7 @@
 mod digest;
 mod feeder;
 mod fidelity;
+mod hosted;
 mod keys;
 mod meter;
 mod part;
@@ -25,7 +26,6 @@ mod survey;
 mod turn;
 mod window;
 
-use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -36,7 +36,7 @@ use brunt_block::{Backend, DeviceInfo, Health, RingConfig};
 use brunt_core::units::{counted, format_grouped};
 use brunt_core::{Nanos, Size};
 use brunt_result::choice::{EngineChoice, RingChoice, RingMode};
-use brunt_result::replay::{ReplayFidelity, ReplayVerdict};
+use brunt_result::replay::ReplayFidelity;
 use brunt_result::{OpKind, Outcome};
 
 use crate::block::blocks::Blocks;
@@ -49,6 +49,8 @@ use crate::block::worker::Worker;
 use crate::block::workload::{BlockSize, StopCondition, Workload};
 use crate::collect::{Post, WorkerMessage};
 use crate::commands::{Commands, LoadCommand, LoadCommandError};
+use crate::hosted::HostedLoad;
+use crate::kind::{LoadKind, SharedInputs};
 use crate::load::{
     EngineNeed, Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedLoad,
     RunOrder, RunPart, RunningLoad, WorkloadError,
@@ -56,7 +58,6 @@ use crate::load::{
 use feeder::{Feed, FeederPlan};
 use fidelity::ReplayPlan;
 use meter::Meter;
-pub use part::PartError;
 use part::ReplayPart;
 use routes::{Routes, rooms};
 use settings::{Conflicts, ReplayContents, ReplaySettings, ReplayTiming};
@@ -68,6 +69,25 @@ use turn::Turns;
 
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "replay";
+
+/// Its line there.
+pub(crate) const LINE: LoadKind = LoadKind {
+    name: KIND,
+    help: "the requests of a block trace, at its times",
+    example: "trace = \"requests.vscsi\"\nspeed = 2.0\nqueue_depth = 64",
+    permit: None,
+    read: |text, context| {
+        let workload: Workload = toml::from_str(text).map_err(Box::new)?;
+        workload.check()?;
+        if workload.trace.is_none() {
+            let what = "a replay needs the path of a trace".into();
+            return Err(WorkloadError { key: "trace", what }.into());
+        }
+        let load = ReplayLoad::new(workload, &context.targets).sharing(&context.inputs);
+        Ok(vec![(String::new(), Arc::new(load))])
+    },
+};
+
 /// Buffers of all workers together; deeper queues of long requests are made shallower.
 const BUFFER_BYTES_MAX: u64 = 40 << 20;
 /// Longer requests are sent in pieces.
@@ -100,89 +120,35 @@ impl ReplayLoad {
         }
     }
 
-    /// The same load with the survey of `other`, if that is of the same part of the same trace: a trace is read once for
-    /// all points of a sweep.
+    /// The same load with the survey of others of the same part of the same trace: a trace is read once for all points
+    /// of a sweep.
     #[must_use]
-    pub fn sharing(mut self, other: &ReplayLoad) -> ReplayLoad {
-        let part = |load: &ReplayLoad| {
-            let ReplaySettings {
-                trace,
-                format,
-                reading,
-                map,
-                from,
-                length,
-                ..
-            } = load.settings.clone();
-            (
-                trace,
-                format,
-                reading,
-                map,
-                from,
-                length,
-                load.routes.clone(),
-            )
-        };
-        if part(&self) == part(other) {
-            self.survey = Arc::clone(&other.survey);
-        }
+    pub fn sharing(mut self, inputs: &SharedInputs) -> ReplayLoad {
+        let ReplaySettings {
+            trace,
+            format,
+            reading,
+            map,
+            from,
+            length,
+            ..
+        } = self.settings.clone();
+        let part = (
+            trace,
+            format,
+            reading,
+            map,
+            from,
+            length,
+            self.routes.clone(),
+        );
+        self.survey = inputs.share(part, || Arc::clone(&self.survey));
         self
     }
 
     /// How requests are sent.
     pub fn workload(&self) -> &Workload {
         &self.workload
-    }
-
-    /// A digest of all requests that it replays, as they are in the trace: the same wherever the same trace is read.
-    ///
-    /// # Errors
-    /// The trace cannot be read.
-    pub fn trace_digest(&self) -> Result<String, WorkloadError> {
-        Ok(self.survey()?.digest.text())
-    }
-
-    /// What replays of parts of it on several hosts came to together. Each is [`Finished::replay_part`] of a host; that of a host
-    /// that was lost is missing, and `lost` says why.
-    ///
-    /// # Errors
-    /// A part is none.
-    pub fn judge(
-        &self,
-        parts: &[String],
-        lost: &[String],
-    ) -> Result<Option<ReplayFidelity>, PartError> {
-        let Some(survey) = self.known() else {
-            return Ok(None);
-        };
-        let read = |text: &String| ReplayPart::read(text, survey.told.len());
-        let parts: Vec<ReplayPart> = parts.iter().map(read).collect::<Result<_, _>>()?;
-        let Some(mut all) = parts.into_iter().reduce(|mut all, part| {
-            all.merge(&part);
-            all
-        }) else {
-            return Ok(None);
-        };
-        all.meter.ended &= lost.is_empty();
-        let failure = all
-            .failure
-            .clone()
-            .map(|what| WorkloadError { key: "trace", what });
-        let plan = ReplayPlan {
-            settings: &self.settings,
-            survey,
-            routes: &self.routes,
-        };
-        let mut fidelity = fidelity::judge(&all.meter, &plan, &all.rows, failure.as_ref());
-        if !lost.is_empty() {
-            fidelity.verdict = fidelity.verdict.max(ReplayVerdict::Degraded);
-            fidelity.reasons.push(format!(
-                "the part of a host is missing: {}",
-                lost.join("; ")
-            ));
-        }
-        Ok(Some(fidelity))
     }
 
     /// Reads the trace, if that was not done yet, and holds it against a device of which targets have these parts.
@@ -201,22 +167,6 @@ impl ReplayLoad {
         let parts = rooms(parts, info.size_bytes);
         assert_eq!(parts.len(), self.routes.count(), "each target has its part");
         survey.fits(&self.settings, info, &self.routes, &parts)
-    }
-
-    /// The same for what goes to one of its targets, a device of its own.
-    ///
-    /// # Errors
-    /// See [`ReplayLoad::check_trace`].
-    pub fn check_target(&self, info: &DeviceInfo, target: &str) -> Result<(), WorkloadError> {
-        let survey = self.survey()?;
-        let number = self.routes.number(target).unwrap_or(0);
-        survey.fits_target(
-            self.settings.map,
-            info,
-            &self.routes,
-            (number, target, info.size_bytes),
-        )?;
-        survey.can(info, survey.changes_target(number))
     }
 
     fn survey(&self) -> Result<Arc<Survey>, WorkloadError> {
@@ -402,6 +352,27 @@ impl Load for ReplayLoad {
         }
     }
 
+    fn keys(&self) -> Vec<(&'static str, serde_json::Value)> {
+        vec![("workload", self.workload.as_json())]
+    }
+
+    fn input(&self) -> Option<&'static str> {
+        Some("traces")
+    }
+
+    /// Holds what goes to one of its targets against a device of its own.
+    fn check_target(&self, info: &DeviceInfo, target: &str) -> Result<(), WorkloadError> {
+        let survey = self.survey()?;
+        let number = self.routes.number(target).unwrap_or(0);
+        survey.fits_target(
+            self.settings.map,
+            info,
+            &self.routes,
+            (number, target, info.size_bytes),
+        )?;
+        survey.can(info, survey.changes_target(number))
+    }
+
     fn changes_target(&self, target: &str) -> Result<bool, WorkloadError> {
         let survey = self.survey()?;
         Ok(survey.changes_target(self.routes.number(target).unwrap_or(0)))
@@ -515,8 +486,8 @@ impl Load for ReplayLoad {
         ))
     }
 
-    fn any(&self) -> &dyn Any {
-        self
+    fn hosted(self: Arc<Self>) -> Option<Arc<dyn HostedLoad>> {
+        Some(self)
     }
 }
 

@@ -12,7 +12,6 @@
 
 mod check;
 
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -24,6 +23,7 @@ use serde::Deserialize;
 use crate::block::BlockLoad;
 use crate::block::workload::Workload;
 use crate::commands::{LoadCommand, LoadCommandError};
+use crate::kind::{LoadContext, LoadKind};
 use crate::load::{
     Finished, Load, LoadError, LoadInfo, LoadTarget, MessageSender, Pace, PreparedJob,
     PreparedLoad, RunOrder, RunningLoad, WorkloadError,
@@ -32,6 +32,18 @@ use crate::replay::ReplayLoad;
 
 /// Its name in [`crate::LOADS`].
 pub const KIND: &str = "together";
+/// Its line there.
+pub(crate) const LINE: LoadKind = LoadKind {
+    name: KIND,
+    help: "several block loads or replays at once, each with figures of its own",
+    example: "[[jobs]]\nname = \"reader\"\nworkload = { stop = { time = \"9s\" } }\n\
+              [[jobs]]\nname = \"writer\"\nstart_delay = \"3s\"\nworkload = { read = 0, stop = { time = \"6s\" } }",
+    permit: None,
+    read: |text, context| {
+        let settings: TogetherSettings = toml::from_str(text).map_err(Box::new)?;
+        Ok(vec![(String::new(), Arc::new(settings.load(context)?))])
+    },
+};
 /// Most jobs of one load.
 pub const JOBS_MAX: usize = 64;
 
@@ -86,7 +98,7 @@ impl TogetherSettings {
     ///
     /// # Errors
     /// A workload makes no sense, or not among others.
-    pub fn load(self) -> Result<TogetherLoad, WorkloadError> {
+    pub fn load(self, context: &LoadContext) -> Result<TogetherLoad, WorkloadError> {
         let mut jobs = Vec::new();
         for JobSettings {
             name,
@@ -96,7 +108,7 @@ impl TogetherSettings {
         } in self.jobs
         {
             workload.check()?;
-            let load = load_of(workload, &[]);
+            let load = load_of(workload, context);
             jobs.push(TogetherJob {
                 name,
                 load,
@@ -108,10 +120,10 @@ impl TogetherSettings {
     }
 }
 
-/// The load of a workload on a target of this name: a replay if it has a trace.
-pub fn load_of(workload: Workload, targets: &[String]) -> Arc<dyn Load> {
+/// The load of a workload: a replay if it has a trace.
+pub fn load_of(workload: Workload, context: &LoadContext) -> Arc<dyn Load> {
     match workload.trace.is_some() {
-        true => Arc::new(ReplayLoad::new(workload, targets)),
+        true => Arc::new(ReplayLoad::new(workload, &context.targets).sharing(&context.inputs)),
         false => Arc::new(BlockLoad::new(workload)),
     }
 }
@@ -313,10 +325,6 @@ impl Load for TogetherLoad {
         let closed: Vec<Result<(), LoadError>> =
             self.jobs.iter().map(|job| job.load.close()).collect();
         closed.into_iter().collect()
-    }
-
-    fn any(&self) -> &dyn Any {
-        self
     }
 }
 

@@ -7,8 +7,8 @@ use brunt_block::open_url;
 use brunt_result::{Interval, Outcome, RequestRecord, Stopped};
 
 use crate::decisions::{Ran, run};
+use crate::load_kind;
 use crate::record::Recorder;
-use crate::{LoadKind, load_kind};
 
 /// Everything a recorder is told: of all, and by job.
 #[derive(Default)]
@@ -35,8 +35,7 @@ impl Recorder for Told {
 }
 
 fn load(text: &str) -> Arc<dyn Load> {
-    let LoadKind { read, .. } = load_kind(KIND).unwrap();
-    read(text)
+    (load_kind(KIND).unwrap().read)(text, &LoadContext::default())
         .unwrap_or_else(|error| panic!("{text}: {error}"))
         .remove(0)
         .1
@@ -291,7 +290,7 @@ fn what_cannot_run_among_others_is_refused() {
     let first = "[[jobs]]\nname = \"a\"\nworkload = { stop = { time = \"1s\" } }\n";
     let check = |second: &str, key: &str, said: &str| {
         let settings: TogetherSettings = toml::from_str(&format!("{first}{second}")).expect(second);
-        let error = settings.load().expect_err(second);
+        let error = settings.load(&LoadContext::default()).expect_err(second);
         assert!(
             error.key == key && error.what.contains(said),
             "{second}: {error}"

@@ -10,13 +10,12 @@ use std::time::Duration;
 use brunt_host::{
     Fleet, HostCompany, HostLoad, HostPlace, HostedTarget, HostedUrl, Lane, SILENCE_MAX, TargetUrl,
 };
-use brunt_load::replay::ReplayLoad;
-use brunt_load::{Load, Workload};
+use brunt_load::together::load_of;
+use brunt_load::{Load, LoadContext, Workload};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::mistake::{FileError, Source};
-use super::together::replay_of;
 use super::{Experiment, JobEntry, Target};
 use crate::fault::FaultEntry;
 use crate::host::{BridgeHost, HostName, HostSettings, Hosts};
@@ -49,8 +48,7 @@ impl Elsewhere {
     pub(super) fn load(
         self,
         workload: Workload,
-        targets: &[String],
-        replays: &mut Vec<ReplayLoad>,
+        context: &LoadContext,
         company: Option<(Lane, Arc<HostCompany>)>,
     ) -> Arc<dyn Load> {
         let Elsewhere {
@@ -58,26 +56,19 @@ impl Elsewhere {
             fleet,
         } = self;
         let HostedTarget { url, overwrite, .. } = joined[0].clone();
-        let placed = |load: HostLoad| match company {
-            Some((lane, company)) => Arc::new(load.together(lane, company)),
-            None => Arc::new(load),
-        };
-        if workload.trace.is_none() {
-            return placed(HostLoad::new(workload, url, overwrite, fleet));
-        }
         // Without names all of the trace goes to the one target there is.
         let joined = if workload.devices.is_empty() {
             Vec::new()
         } else {
             joined
         };
-        let load = HostLoad::replay(
-            replay_of(&workload, targets, replays),
-            url,
-            overwrite,
-            fleet,
-        );
-        placed(load.on_targets(joined))
+        let load = load_of(workload, context).hosted();
+        let load = load.expect("other hosts can run workloads");
+        let load = HostLoad::new(load, url, overwrite, fleet).on_targets(joined);
+        Arc::new(match company {
+            Some((lane, company)) => load.together(lane, company),
+            None => load,
+        })
     }
 }
 

@@ -8,20 +8,19 @@ use std::time::Duration;
 use brunt_core::{Size, Span};
 use brunt_host::{Fleet, HostLoad};
 use brunt_lab::link::{BitRate, Settings as LinkSettings};
-use brunt_load::block::BlockLoad;
 use brunt_load::block::workload::{Arrival, BlockSize, Workload};
 use brunt_load::file::FileLoad;
 use brunt_load::load::{LoadInfo, Pace};
-use brunt_load::replay::ReplayLoad;
 use brunt_load::replay::settings::ReplayTiming;
-use brunt_load::{Load, WorkloadError};
+use brunt_load::together::{TogetherLoad, load_of};
+use brunt_load::{Load, LoadContext, SharedInputs, WorkloadError};
 use schemars::JsonSchema;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::elsewhere::Elsewhere;
 use super::mistake::{FileError, Source};
-use super::together::{TogetherDraft, load_of};
+use super::together::TogetherDraft;
 use super::{Experiment, RUNS_MAX};
 use brunt_result::impact::{CLIENTS_AXIS, CLIENTS_JOINT, DELAY_AXIS, ON_AXIS};
 use brunt_result::statistics::interleaved;
@@ -95,6 +94,8 @@ pub struct Point {
     pub part_of: Option<usize>,
     /// Names of all targets: several of jobs that run at once, and of a replay onto several.
     pub targets: Vec<String>,
+    /// What the file says of its requests, as swept; `None` of a load that is described otherwise, and of several jobs.
+    described: Option<Box<Workload>>,
 }
 
 /// A point before its label is known and its load is fixed.
@@ -121,6 +122,42 @@ enum What {
     Files(FileLoad, Arc<Fleet>),
 }
 
+/// Several jobs, and the load of all of them.
+type DraftedJobs = (Box<TogetherDraft>, Arc<TogetherLoad>);
+
+impl What {
+    /// Its load on these targets; of several jobs with each of them.
+    fn into_load(
+        self,
+        targets: &[String],
+        elsewhere: Option<Elsewhere>,
+        inputs: &SharedInputs,
+    ) -> (Arc<dyn Load>, Option<DraftedJobs>) {
+        match self {
+            What::Block(workload) => {
+                let context = LoadContext {
+                    targets: targets.to_vec(),
+                    inputs: inputs.clone(),
+                };
+                let load = match elsewhere {
+                    Some(elsewhere) => elsewhere.load(*workload, &context, None),
+                    None => load_of(*workload, &context),
+                };
+                (load, None)
+            }
+            What::Together(group) => {
+                let load = Arc::new(group.load(inputs).expect("checked when the file was read"));
+                (Arc::clone(&load) as Arc<dyn Load>, Some((group, load)))
+            }
+            What::Files(load, _) if load.settings().hosts.is_empty() => (Arc::new(load), None),
+            What::Files(load, fleet) => {
+                let load = HostLoad::new(Arc::new(load), "".into(), false, fleet);
+                (Arc::new(load), None)
+            }
+        }
+    }
+}
+
 impl Draft {
     fn target(&self) -> String {
         self.targets.join("+")
@@ -139,60 +176,32 @@ impl Draft {
             What::Block(workload) => workload.check(),
             What::Together(group) => {
                 group.jobs.iter().try_for_each(|job| job.workload.check())?;
-                group.load(&mut Vec::new()).map(|_| ())
+                group.load(&SharedInputs::new()).map(|_| ())
             }
             What::Files(..) => Ok(()),
         }
     }
 
-    /// Adds its point, and one for each of several jobs. `replays`: those that were made before; a trace is read once
-    /// for all of them.
-    fn add(self, points: &mut Vec<Point>, replays: &mut Vec<ReplayLoad>) {
-        let label = self.label();
-        let target = self.target();
-        let Draft {
-            targets: alone,
-            url,
-            workload_name,
-            axes,
-            what,
-            elsewhere,
-            links,
-        } = self;
-        let (load, group, targets): (Arc<dyn Load>, _, _) = match what {
-            What::Block(workload) => match elsewhere {
-                Some(elsewhere) => (
-                    elsewhere.load(*workload, &alone, replays, None),
-                    None,
-                    alone,
-                ),
-                None => (load_of(&workload, &alone, replays), None, alone),
-            },
-            What::Together(group) => {
-                let load = Arc::new(group.load(replays).expect("checked when the file was read"));
-                let targets = group.targets.clone();
-                (
-                    Arc::clone(&load) as Arc<dyn Load>,
-                    Some((group, load)),
-                    targets,
-                )
-            }
-            What::Files(load, _) if load.settings().hosts.is_empty() => {
-                (Arc::new(load), None, alone)
-            }
-            What::Files(load, fleet) => (Arc::new(HostLoad::files(load, fleet)), None, alone),
+    /// Adds its point, and one for each of several jobs. A trace is read once for all of them.
+    fn add(self, points: &mut Vec<Point>, inputs: &SharedInputs) {
+        let (label, target) = (self.label(), self.target());
+        let described = match &self.what {
+            What::Block(workload) => Some(workload.clone()),
+            What::Together(_) | What::Files(..) => None,
         };
+        let (load, group) = self.what.into_load(&self.targets, self.elsewhere, inputs);
         let all = points.len();
         points.push(Point {
             label,
             target,
-            url,
-            workload_name,
-            axes,
+            url: self.url,
+            workload_name: self.workload_name,
+            axes: self.axes,
             load,
-            links,
+            links: self.links,
             part_of: None,
-            targets,
+            targets: self.targets,
+            described,
         });
         let Some((group, together)) = group else {
             return;
@@ -205,6 +214,7 @@ impl Draft {
             point.workload_name = format!("{}/{}", point.workload_name, job.name);
             point.label = format!("{} {}{axes}", draft.target, point.workload_name);
             (point.load, point.part_of) = (Arc::clone(&job.load), Some(all));
+            point.described = Some(draft.workload);
             (point.targets, point.target, point.url) =
                 (vec![draft.target.clone()], draft.target, draft.url);
             points.push(point);
@@ -232,8 +242,7 @@ pub struct Plan {
 }
 
 impl Serialize for Point {
-    /// The kind and the description of its load are there for every kind; the workload of a block load or a replay and
-    /// the phase of a file load as well.
+    /// The kind and the description of its load are there for every kind, and the keys that its kind has of its own.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("label", &self.label)?;
@@ -252,20 +261,8 @@ impl Serialize for Point {
         if !self.hosts().is_empty() {
             map.serialize_entry("hosts", self.hosts())?;
         }
-        if let Some(workload) = self.workload() {
-            map.serialize_entry("workload", workload)?;
-        }
-        if let Some(load) = self.load.any().downcast_ref::<ReplayLoad>() {
-            map.serialize_entry("workload", load.workload())?;
-        }
-        let there = || self.load.any().downcast_ref::<HostLoad>()?.phase();
-        let here = self
-            .load
-            .any()
-            .downcast_ref::<FileLoad>()
-            .map(FileLoad::phase);
-        if let Some(phase) = here.or_else(there) {
-            map.serialize_entry("phase", &phase)?;
+        for (key, value) in self.load.keys() {
+            map.serialize_entry(key, &value)?;
         }
         if !self.links.is_empty() {
             map.serialize_entry("links", &self.links)?;
@@ -292,21 +289,16 @@ impl Point {
         self.targets.iter().any(|name| name == target)
     }
 
-    /// The described workload, of a load that drives a device with one.
+    /// The described workload, of a load that drives a device with one and replays no trace.
     pub fn workload(&self) -> Option<&Workload> {
-        let load = self.load.any();
-        let here = || load.downcast_ref::<BlockLoad>().map(|load| &load.workload);
-        load.downcast_ref::<HostLoad>()
-            .and_then(HostLoad::workload)
-            .or_else(here)
+        self.described
+            .as_deref()
+            .filter(|workload| workload.trace.is_none())
     }
 
     /// The other hosts that it runs on; none of what runs here, or in the lab.
     pub fn hosts(&self) -> &[String] {
-        self.load
-            .any()
-            .downcast_ref::<HostLoad>()
-            .map_or(&[], HostLoad::hosts)
+        self.load.hosts()
     }
 }
 
@@ -361,6 +353,12 @@ impl Plan {
             .take_while(|job| job.part_of == Some(point))
             .count();
         point + 1..point + 1 + jobs
+    }
+
+    /// Whether a point drives several targets as one device, which is made here.
+    pub fn joins_targets(&self, point: usize) -> bool {
+        let Point { targets, .. } = &self.points[point];
+        targets.len() > 1 && self.points[point].hosts().is_empty() && self.jobs_of(point).is_empty()
     }
 
     /// Whether a target is opened by other hosts only.
@@ -470,10 +468,10 @@ impl Experiment {
     }
 
     fn points_on(&self, fleet: &Arc<Fleet>) -> Vec<Point> {
-        let (mut points, mut replays) = (Vec::new(), Vec::new());
+        let (mut points, inputs) = (Vec::new(), SharedInputs::new());
         self.drafts(fleet)
             .into_iter()
-            .for_each(|draft| draft.add(&mut points, &mut replays));
+            .for_each(|draft| draft.add(&mut points, &inputs));
         points
     }
 

@@ -7,12 +7,10 @@ use std::collections::BTreeMap;
 
 use brunt_block::Congestion;
 use brunt_core::device_url::without_secrets;
-use brunt_load::block::workload::Arrival;
 use brunt_load::file::{FileLoad, FileSystemLoad};
-use brunt_load::replay::ReplayLoad;
-use brunt_load::replay::settings::ReplayTiming;
-use brunt_load::{Load, Workload};
-use brunt_load::{block, together};
+use brunt_load::load::Pace;
+use brunt_load::together::{self, load_of};
+use brunt_load::{Load, LoadContext, Workload};
 use brunt_result::experiment::{
     ArrivalKind, CongestionSummary, ExperimentSummary, TargetKind, TargetSummary, WorkloadSummary,
 };
@@ -175,26 +173,18 @@ fn directory(load: &FileSystemLoad) -> TargetSummary {
 }
 
 fn workload_summary(workload: &Workload, sweep: &Sweep) -> WorkloadSummary {
-    if let Some(settings) = workload.replay() {
-        let load = ReplayLoad::new(workload.clone(), &[]);
-        return WorkloadSummary {
-            kind: load.kind().into(),
-            description: load.describe(),
-            queue_depth: sweep.queue_depth.is_empty().then_some(workload.queue_depth),
-            arrival: match settings.timing {
-                ReplayTiming::Trace => ArrivalKind::Open,
-                ReplayTiming::Depth | ReplayTiming::Dependency => ArrivalKind::Closed,
-            },
-        };
-    }
+    let load = load_of(workload.clone(), &LoadContext::default());
     WorkloadSummary {
-        kind: block::KIND.into(),
-        description: workload.describe(&sweep.swept()),
+        kind: load.kind().into(),
+        description: match workload.trace {
+            Some(_) => load.describe(),
+            None => workload.describe(&sweep.swept()),
+        },
         queue_depth: sweep.queue_depth.is_empty().then_some(workload.queue_depth),
-        arrival: match workload.arrival {
-            Arrival::Closed {} => ArrivalKind::Closed,
-            Arrival::Open { .. } => ArrivalKind::Open,
-            Arrival::Search { .. } => ArrivalKind::Search,
+        arrival: match load.info().pace {
+            Pace::Closed => ArrivalKind::Closed,
+            Pace::Open { .. } => ArrivalKind::Open,
+            Pace::Search(_) => ArrivalKind::Search,
         },
     }
 }

@@ -15,9 +15,8 @@ use std::sync::Arc;
 
 use brunt_core::Span;
 use brunt_host::{Fleet, HostCompany, Lane};
-use brunt_load::replay::ReplayLoad;
-use brunt_load::together::{TogetherJob, TogetherLoad};
-use brunt_load::{Load, Workload, WorkloadError};
+use brunt_load::together::{TogetherJob, TogetherLoad, load_of};
+use brunt_load::{LoadContext, SharedInputs, Workload, WorkloadError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -102,24 +101,25 @@ pub(super) struct TogetherDraft {
 }
 
 impl TogetherDraft {
-    /// Their load. A trace is read once for all that replay it: `replays` are those that were made before.
-    pub(super) fn load(
-        &self,
-        replays: &mut Vec<ReplayLoad>,
-    ) -> Result<TogetherLoad, WorkloadError> {
+    /// Their load. A trace is read once for all that replay it.
+    pub(super) fn load(&self, inputs: &SharedInputs) -> Result<TogetherLoad, WorkloadError> {
         // Whichever of them is lost, the others may go on.
         let members = self.jobs.iter().map(|job| job.workload.hosts.len().max(1));
         let company = Arc::new(HostCompany::new(members.sum()));
-        let mut load = |index: usize, job: &JobDraft| match &job.elsewhere {
-            // Jobs run at once, so each has a conversation of its own with a host.
-            Some(elsewhere) => {
-                let targets = std::slice::from_ref(&job.target);
-                let company = Some((Lane(index as u32), Arc::clone(&company)));
-                elsewhere
-                    .clone()
-                    .load(*job.workload.clone(), targets, replays, company)
+        let load = |index: usize, job: &JobDraft| {
+            let workload = *job.workload.clone();
+            let context = LoadContext {
+                targets: vec![job.target.clone()],
+                inputs: inputs.clone(),
+            };
+            match job.elsewhere.clone() {
+                // Jobs run at once, so each has a conversation of its own with a host.
+                Some(elsewhere) => {
+                    let company = Some((Lane(index as u32), Arc::clone(&company)));
+                    elsewhere.load(workload, &context, company)
+                }
+                None => load_of(workload, &context),
             }
-            None => load_of(&job.workload, std::slice::from_ref(&job.target), replays),
         };
         let job = |(index, job): (usize, &JobDraft)| TogetherJob {
             name: job.name.clone(),
@@ -132,32 +132,6 @@ impl TogetherDraft {
             self.exit_all,
         )
     }
-}
-
-/// The load of a workload on its targets.
-pub(super) fn load_of(
-    workload: &Workload,
-    targets: &[String],
-    replays: &mut Vec<ReplayLoad>,
-) -> Arc<dyn Load> {
-    match workload.trace.is_some() {
-        true => Arc::new(replay_of(workload, targets, replays)),
-        false => brunt_load::together::load_of(workload.clone(), targets),
-    }
-}
-
-/// The same of a workload that has a trace.
-pub(super) fn replay_of(
-    workload: &Workload,
-    targets: &[String],
-    replays: &mut Vec<ReplayLoad>,
-) -> ReplayLoad {
-    let replay = replays.iter().fold(
-        ReplayLoad::new(workload.clone(), targets),
-        ReplayLoad::sharing,
-    );
-    replays.push(replay.clone());
-    replay
 }
 
 impl Experiment {
@@ -247,7 +221,7 @@ impl Experiment {
             }
             if let Err(error) = self
                 .together_draft(group, &self.fleet())
-                .load(&mut Vec::new())
+                .load(&SharedInputs::new())
             {
                 return Err(source.mistake(
                     &path,

@@ -342,7 +342,7 @@ impl<'a> Study<'a> {
         let jobs = jobs?;
         let point = &self.plan.points[index];
         // Other hosts open theirs, and drive several as one device themselves.
-        if !jobs.is_empty() || point.targets.len() < 2 || !point.hosts().is_empty() {
+        if !self.plan.joins_targets(index) {
             let device = self.targets.get(&point.target).cloned();
             return Ok(LoadTarget {
                 device,
@@ -858,7 +858,10 @@ mod tests {
         let experiment = Experiment::parse("small.toml", TEXT).unwrap();
         let mut plan = experiment.plan();
         let kind = brunt_load::load_kind("nap").unwrap();
-        plan.points[0].load = (kind.read)("naps = 5").unwrap().remove(0).1;
+        plan.points[0].load = (kind.read)("naps = 5", &brunt_load::LoadContext::default())
+            .unwrap()
+            .remove(0)
+            .1;
         let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(16 << 20, 512).unwrap());
         let targets = BTreeMap::from([("memory".into(), memory)]);
         let study = Study::of_plan(

@@ -14,9 +14,8 @@ use brunt_block::backends::join::JoinedBackend;
 use brunt_block::{Backend, DeviceInfo, OpenError, StorageId, foresee_url_with};
 use brunt_load::LoadError;
 use brunt_load::load::LoadTarget;
-use brunt_load::replay::ReplayLoad;
 use brunt_result::summary;
-use brunt_study::experiment::{Experiment, Plan, Point, Target};
+use brunt_study::experiment::{Experiment, Plan, Target};
 use brunt_study::fault::overlaps;
 use brunt_study::study::describe;
 use serde_json::json;
@@ -49,7 +48,7 @@ pub(super) fn check(
         .for_each(|warning| output.note(warning));
     match how {
         Check::Closed => {
-            let notes = check_closed(experiment, plan, Traces::Read)?;
+            let notes = check_closed(experiment, plan, Inputs::Read)?;
             notes.into_iter().for_each(|note| output.note(note));
             // Perhaps a trace is on the machine that the experiment is for.
             if let Err(error) = plan.find_written() {
@@ -97,9 +96,9 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Whether traces are read to find out whether they fit, which takes as long as they are.
+/// Whether what loads read before they run, such as traces, is read to find out whether it fits, which may take long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Traces {
+pub(super) enum Inputs {
     /// They are.
     Read,
     /// A run finds out.
@@ -110,7 +109,7 @@ pub(super) enum Traces {
 pub(super) fn check_closed(
     experiment: &Experiment,
     plan: &Plan,
-    traces: Traces,
+    inputs: Inputs,
 ) -> Result<Vec<String>, Failure> {
     let (infos, notes) = foreseen(experiment, plan)?;
     fit(
@@ -119,7 +118,7 @@ pub(super) fn check_closed(
             .iter()
             .map(|(name, info)| (name.as_str(), info))
             .collect(),
-        traces,
+        inputs,
     )?;
     Ok(notes)
 }
@@ -212,35 +211,29 @@ pub(super) fn fit_opened(plan: &Plan, targets: &BTreeMap<String, Arc<dyn Backend
         .iter()
         .map(|(name, backend)| (name.as_str(), backend.info()))
         .collect();
-    fit(plan, &infos, Traces::Read)
+    fit(plan, &infos, Inputs::Read)
 }
 
 /// Whether the workloads of all points fit the devices of these targets.
-fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>, traces: Traces) -> Done {
+fn fit(plan: &Plan, infos: &BTreeMap<&str, &DeviceInfo>, inputs: Inputs) -> Done {
     // Other hosts say themselves what does not fit there.
-    for point in plan.points.iter().filter(|point| point.hosts().is_empty()) {
+    let points = plan.points.iter().enumerate();
+    for (index, point) in points.filter(|(_, point)| point.hosts().is_empty()) {
         let wrong = |error: &dyn Display| Failure::usage(format!("{}: {error}", point.label));
-        // Several targets of one replay are driven as one device.
-        let replayed = point.load.any().is::<ReplayLoad>() && point.targets.len() > 1;
         let joined: Option<Vec<&DeviceInfo>> = point
             .targets
             .iter()
             .map(|name| infos.get(name.as_str()).copied())
             .collect();
-        if let Some(joined) = joined.filter(|_| replayed) {
+        if let Some(joined) = joined.filter(|_| plan.joins_targets(index)) {
             JoinedBackend::check(&joined).map_err(|error| wrong(&LoadError::Join(error)))?;
         }
+        if inputs == Inputs::Leave && point.load.input().is_some() {
+            continue;
+        }
         for (name, info) in infos.iter().filter(|(name, _)| point.is_on(name)) {
-            if let Some(replay) = point.load.any().downcast_ref::<ReplayLoad>()
-                && traces == Traces::Read
-            {
-                replay
-                    .check_target(info, name)
-                    .map_err(|error| wrong(&error))?;
-            }
-            if let Some(workload) = Point::workload(point) {
-                workload.check_device(info).map_err(|error| wrong(&error))?;
-            }
+            let fits = point.load.check_target(info, name);
+            fits.map_err(|error| wrong(&error))?;
         }
     }
     Ok(())

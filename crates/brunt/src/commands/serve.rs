@@ -1,18 +1,18 @@
 //! `brunt serve`: a page in a browser to compose experiments, run them, watch them and compare results. `brunt_web::api`
 //! answers; this file has what it needs of the command line: how an experiment is checked, and how it is run.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use brunt_load::replay::ReplayLoad;
 use brunt_study::experiment::FileError;
 use brunt_web::api::{CheckedExperiment, CheckedText, ServedSite, TextMistake, Workshop};
 use serde_json::json;
 
-use super::run_check::{Traces, check_closed};
+use super::run_check::{Inputs, check_closed};
 use super::{Subcommand, experiment_file};
 use crate::cli::{Done, Failure, Output, bind_for};
 use crate::live;
@@ -91,7 +91,7 @@ impl Workshop for Program {
         };
         let plan = experiment.plan();
         let mut notes = experiment.link_warnings();
-        match check_closed(&experiment, &plan, Traces::Leave) {
+        match check_closed(&experiment, &plan, Inputs::Leave) {
             Ok(more) => notes.extend(more),
             Err(failure) => {
                 let advice = failure.advice().map(str::to_string);
@@ -102,13 +102,10 @@ impl Workshop for Program {
                 });
             }
         }
-        if plan
-            .points
-            .iter()
-            .any(|point| point.load.any().is::<ReplayLoad>())
-        {
-            notes.push("traces are read when the experiment starts".into());
-        }
+        let inputs = plan.points.iter().filter_map(|point| point.load.input());
+        let inputs: BTreeSet<&str> = inputs.collect();
+        let later = |input| format!("{input} are read when the experiment starts");
+        notes.extend(inputs.into_iter().map(later));
         let found = CheckedExperiment {
             experiment,
             plan,
