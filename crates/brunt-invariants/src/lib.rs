@@ -10,6 +10,7 @@ pub mod error_types;
 pub mod imports;
 pub mod layers;
 pub mod length;
+pub mod load_kinds;
 pub mod message_text;
 pub mod names;
 pub mod pages;

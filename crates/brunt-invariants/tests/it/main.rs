@@ -11,7 +11,7 @@ use brunt_invariants::names::{self, Shared};
 use brunt_invariants::pages::{self, Pages};
 use brunt_invariants::plain::{self, Banned};
 use brunt_invariants::workspace::{self, Metadata};
-use brunt_invariants::{cycles, error_types, length, message_text, unsafety};
+use brunt_invariants::{cycles, error_types, length, load_kinds, message_text, unsafety};
 
 /// What breaks each rule. Parsed sources stay on the thread that parsed them, so all rules are applied at once.
 struct Found {
@@ -23,6 +23,7 @@ struct Found {
     message_text: Vec<String>,
     long: Vec<String>,
     names: Vec<String>,
+    load_kinds: Vec<String>,
     cycles: BTreeMap<String, Vec<String>>,
 }
 
@@ -47,6 +48,7 @@ static FOUND: LazyLock<Found> = LazyLock::new(|| {
         message_text: of_all(message_text::violations),
         long: of_all(length::violations),
         names: names::violations(&crates, SHARED_NAMES),
+        load_kinds: load_kinds::violations(&crates),
         cycles: crates
             .iter()
             .filter_map(|one| Some((one.name.clone(), cycles::cycles(one).into_iter().next()?)))
@@ -321,6 +323,14 @@ fn nothing_is_decided_by_the_text_of_a_message() {
         &FOUND.message_text,
         BY_TEXT,
         "no code decides by the text of a message",
+    );
+}
+
+#[test]
+fn a_load_is_known_in_its_own_module_only() {
+    assert_none(
+        &FOUND.load_kinds,
+        "code outside a load's module asks the traits of loads, not which load it is",
     );
 }
 
