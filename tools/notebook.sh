@@ -1,6 +1,6 @@
 #!/bin/bash
-# The notebook of examples/notebooks, on a trace and on results that are made for it; fails where a cell does, and cells
-# compare their figures with the report of `brunt analyze`.
+# The notebook of examples/notebooks, on traces and on results that are made for it, of two settings and of one; fails where
+# a cell does, and cells compare their figures with the report of `brunt analyze`.
 #
 #   notebook.sh --prepare      fetch what that needs (network)
 #   notebook.sh --ready        exit 0 when prepared
@@ -47,11 +47,30 @@ stop = { requests = 1000 }
 [sweep]
 queue_depth = [1, 4]
 TOML
-"$BRUNT" --json run "$work/depths.toml" --out "$work/depths.results" > "$work/run.json"
+# One setting, one run, with a fault and every request.
+cat > "$work/stall.toml" <<'TOML'
+name = "stall"
+repetitions = 1
+[targets.san]
+serve = "memory:16MiB?delay=const:200us"
+[workloads.closed]
+interval = "50ms"
+record_requests = true
+stop = { time = "1s" }
+[[fault]]
+target = "san"
+freeze = true
+at = "300ms"
+for = "300ms"
+TOML
+for name in depths stall; do
+  "$BRUNT" --json run "$work/$name.toml" --out "$work/$name.results" > "$work/run.json"
+done
 for version in 3 4; do
+  name=depths; [ "$version" = 3 ] || name=stall
   "$BRUNT" --json capture -r "testdata/nfs$version-small.pcap.zst" --out "$work/trace$version" > "$work/capture.json"
   "$BRUNT" --json analyze "$work/trace$version" > "$work/report$version.json"
-  TRACE=$work/trace$version RESULTS=$work/depths.results REPORT=$work/report$version.json \
+  TRACE=$work/trace$version RESULTS=$work/$name.results REPORT=$work/report$version.json \
     PYTHONPATH=$PWD/python/src PYTHONDONTWRITEBYTECODE=1 IPYTHONDIR=$work/ipython MPLCONFIGDIR=$work/matplotlib \
     "$DIR/bin/python" -m nbconvert --execute --to html --log-level WARN \
     --output-dir "$work" --output "nfs$version" "$NOTEBOOK"
