@@ -1,6 +1,7 @@
 """The package on what a real `brunt` writes. BRUNT names the program, TESTDATA the folder with captures."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -172,6 +173,22 @@ class TraceTest(Folder):
             self.assertEqual(len(latencies) - latencies.null_count, row["replies"])
         self.assertEqual(trace.ledger(), self.report["ledger"])
         self.assertFalse(trace.is_anonymous)
+
+    def test_exact_quantiles_are_within_the_bounds(self) -> None:
+        trace = brunt.open_trace(self.trace)
+        for row in self.report["by_operation"]:
+            operations = trace.operations(["latency_ns"], brunt.field("operation") == row["name"])
+            exact = sorted(latency for latency in operations["latency_ns"].to_pylist() if latency is not None)
+            latencies = trace.latencies(procedure=row["name"])
+            for share in (0.5, 0.9, 0.99) if exact else ():
+                quantile = exact[math.ceil(share * len(exact)) - 1]
+                bounds = latencies.bounds(share)
+                assert bounds is not None and bounds[1] is not None
+                self.assertTrue(bounds[0] <= quantile <= bounds[1], (row["name"], share, quantile, bounds))
+        longest = brunt.Latencies()
+        self.assertIsNone(longest.bounds(0.5))
+        longest.add(215)
+        self.assertEqual(longest.bounds(0.5), (15 * 1024 << 25, None))
 
     def test_latencies_are_those_of_the_report(self) -> None:
         trace = brunt.open_trace(self.trace)

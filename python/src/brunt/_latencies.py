@@ -35,6 +35,20 @@ class Latencies:
 
     def quantile(self, share: float) -> int | None:
         """The latency that this share of all does not exceed, in nanoseconds: the middle of its bucket. None of none."""
+        bucket = self._bucket_of(share)
+        return None if bucket is None else bucket_middle_ns(bucket)
+
+    def bounds(self, share: float) -> tuple[int, int | None] | None:
+        """Between which latencies in nanoseconds the exact quantile lies: its bucket, both ends included. None of none.
+
+        The last bucket has no upper end: None. The table `operations` has the exact quantile."""
+        bucket = self._bucket_of(share)
+        if bucket is None:
+            return None
+        low, width = _bucket_units(bucket)
+        return low * _UNIT_NS, None if bucket == _BUCKETS - 1 else (low + width) * _UNIT_NS - 1
+
+    def _bucket_of(self, share: float) -> int | None:
         if not 0 <= share <= 1:
             raise ValueError(f"a share is from 0 to 1, not {share}")
         # Exact: 0.999 is the fraction 999/1000 here, not the double next to it.
@@ -43,7 +57,7 @@ class Latencies:
         for bucket in sorted(self.counts):
             up_to += self.counts[bucket]
             if up_to >= rank:
-                return bucket_middle_ns(bucket)
+                return bucket
         return None
 
     def __repr__(self) -> str:
@@ -52,6 +66,11 @@ class Latencies:
 
 def bucket_middle_ns(bucket: int) -> int:
     """The middle of a bucket."""
-    octave, step = divmod(bucket, _STEPS)
-    low, width = (step, 1) if octave == 0 else ((_STEPS + step) << (octave - 1), 1 << (octave - 1))
+    low, width = _bucket_units(bucket)
     return low * _UNIT_NS + width * _UNIT_NS // 2
+
+
+def _bucket_units(bucket: int) -> tuple[int, int]:
+    """Where a bucket begins and how wide it is, in units."""
+    octave, step = divmod(bucket, _STEPS)
+    return (step, 1) if octave == 0 else ((_STEPS + step) << (octave - 1), 1 << (octave - 1))
