@@ -2,10 +2,10 @@
 //! in it, so that the pipeline touches each byte once while it is in the cache. The one rule:
 //! a damaged file ends the capture with its place and reason, after all that came before.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use brunt_core::input::{InputFile, is_stopped};
 use brunt_wire::Malformed;
 use brunt_wire::pcap::{CapturedPacket, LinkType, PacketFile, PacketStep};
 
@@ -142,9 +142,9 @@ impl FileSource {
             source,
         };
         let input: Box<dyn Read + Send> = if name == "-" {
-            Box::new(io::stdin())
+            Box::new(InputFile::stdin().map_err(io)?)
         } else {
-            Box::new(File::open(path).map_err(io)?)
+            Box::new(InputFile::open(path).map_err(io)?)
         };
         FileSource::from_reader(name.clone(), input)
     }
@@ -269,6 +269,11 @@ impl FileSource {
                 }
                 Ok(count) => self.filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The user does not wait for more: what has come is the capture.
+                Err(error) if is_stopped(&error) && self.format.is_known() => {
+                    self.done = true;
+                    break;
+                }
                 Err(source) => {
                     self.done = true;
                     return Err(match source.kind() {
@@ -276,7 +281,11 @@ impl FileSource {
                         io::ErrorKind::InvalidData
                         | io::ErrorKind::InvalidInput
                         | io::ErrorKind::UnexpectedEof
-                        | io::ErrorKind::Other => self.damage(Damage::Packed(source)),
+                        | io::ErrorKind::Other
+                            if !is_stopped(&source) =>
+                        {
+                            self.damage(Damage::Packed(source))
+                        }
                         _ => SourceError::Io {
                             path: self.path.clone(),
                             source,

@@ -1,6 +1,6 @@
 //! What every crate of Brunt shares: units as people write them, the clock, seeded
-//! random numbers, histograms, the parts of device URLs, sketches of what is distinct, locks of files. No I/O beyond these locks and reading the
-//! clock and what this process used; no knowledge of storage.
+//! random numbers, histograms, the parts of device URLs, sketches of what is distinct, locks of files. No I/O beyond these
+//! locks, reading files that users name, the clock and what this process used; no knowledge of storage.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "clock_gettime")]
@@ -11,6 +11,7 @@ pub mod device_url;
 mod engine;
 mod file_lock;
 pub mod histogram;
+pub mod input;
 #[allow(
     unsafe_code,
     reason = "a request for a cache line reads nothing, and the place is one of ours"

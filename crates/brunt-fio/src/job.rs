@@ -87,7 +87,7 @@ impl Jobs {
                 limit: FILE_BYTES_MAX,
             });
         }
-        String::from_utf8(std::fs::read(path)?).map_err(|_| Cause::NotText)
+        String::from_utf8(brunt_core::input::read(path)?).map_err(|_| Cause::NotText)
     }
 
     fn line(&mut self, location: &Location, line: &str) -> Result<(), Cause> {

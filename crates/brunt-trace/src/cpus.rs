@@ -7,9 +7,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+use brunt_core::input::InputFile;
 
 use crate::formats::blktrace::{EventAt, garbage, parse};
 
@@ -166,7 +167,9 @@ impl MergedCpus {
     pub fn open(files: &[CpuFile]) -> io::Result<MergedCpus> {
         let mut inputs: Vec<Box<dyn Read + Send>> = Vec::new();
         for file in files {
-            inputs.push(brunt_unpack::unpacked(Box::new(File::open(&file.path)?))?);
+            inputs.push(brunt_unpack::unpacked(Box::new(InputFile::open(
+                &file.path,
+            )?))?);
         }
         MergedCpus::of(inputs)
     }

@@ -3,11 +3,11 @@
 //!
 //! The rule: only one piece and its requests are in memory, however long the file is.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use brunt_core::LeftOutTransfers;
+use brunt_core::input::InputFile;
 use serde::Serialize;
 
 use crate::archive;
@@ -112,11 +112,11 @@ impl TraceReader {
         }
         let mut notes = Vec::new();
         let input: Box<dyn Read + Send> = if name == "-" {
-            Box::new(io::stdin())
+            Box::new(InputFile::stdin().map_err(io)?)
         } else {
             let cpus = files_of(path).map_err(io)?;
             if cpus.is_empty() {
-                Box::new(File::open(path).map_err(io)?)
+                Box::new(InputFile::open(path).map_err(io)?)
             } else {
                 notes.extend(gaps(&cpus));
                 Box::new(MergedCpus::open(&cpus).map_err(io)?)
@@ -305,7 +305,7 @@ impl TraceReader {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{self, Write};
 
     use super::*;
     use crate::stream::PIECE_BYTES;

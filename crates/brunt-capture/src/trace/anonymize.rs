@@ -87,7 +87,7 @@ impl Anonymizer {
                 bytes,
             });
         }
-        Anonymizer::new(&fs::read(path).map_err(io)?)
+        Anonymizer::new(&brunt_core::input::read(path).map_err(io)?)
     }
 
     /// With this key.

@@ -6,12 +6,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use brunt_block::{Backend, Op, Request, Ring, RingConfig, turn};
+use brunt_core::input::InputFile;
 
 use crate::block::verify::{
     BlockFinding, ENTRY_BYTES, HEAD_BYTES, JournalEntry, JournalHead, JournalHeadError, StableWhen,
@@ -189,7 +189,8 @@ impl Promises {
             path: path.to_path_buf(),
             source,
         };
-        let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(file_error)?);
+        let mut file =
+            BufReader::with_capacity(1 << 20, InputFile::open(path).map_err(file_error)?);
         let mut head = [0; HEAD_BYTES];
         let read = read_full(&mut file, &mut head).map_err(file_error)?;
         let head = parse_head(&head[..read]).map_err(|source| AuditError::NotAJournal {

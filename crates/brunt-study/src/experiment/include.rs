@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use brunt_core::input::InputFile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -97,7 +98,7 @@ type Result<T> = std::result::Result<T, Box<FileError>>;
 pub(super) fn load(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let limit = FILE_BYTES_MAX as u64 + 1;
-    std::fs::File::open(path)?
+    InputFile::open(path)?
         .take(limit)
         .read_to_string(&mut text)?;
     Ok(text)

@@ -73,6 +73,7 @@ fn define(subcommand: impl Fn(&Entry) -> clap::Command) -> clap::Command {
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     let interrupted = Arc::new(AtomicBool::new(false));
+    brunt_core::input::stop_on(Arc::clone(&interrupted));
     let hangup = listen_for_signals(&interrupted).unwrap_or_else(|error| {
         let _ = writeln!(
             io::stderr(),

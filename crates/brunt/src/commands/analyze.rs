@@ -128,8 +128,8 @@ pub(super) fn report(
         write_page(&report, file, trouble, html, output)?;
     }
     let is_empty = !is_understood(&report) && !output.is_interrupted() && damage.is_none();
-    // Standard input cannot be read again.
-    let found = match is_empty && file != Path::new("-") {
+    // Pipes cannot be read again.
+    let found = match is_empty && file.is_file() {
         true => survey(file, || output.is_interrupted()).ok(),
         false => None,
     };
@@ -158,7 +158,7 @@ pub(super) fn report(
 fn nothing_understood(name: &str, found: Option<&Survey>, output: &Output) -> Failure {
     let failure = Failure::failed(format!("{name}: no NFS or iSCSI operations"));
     let Some(found) = found else {
-        return failure.advise("name the file to see what it holds: standard input is read once");
+        return failure.advise("name a file to see what it holds: a pipe is read once");
     };
     output.line("\nWhat is in it instead");
     for row in found.protocols.iter().take(SURVEY_ROWS) {

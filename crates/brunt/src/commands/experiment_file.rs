@@ -26,7 +26,7 @@ pub(super) fn read(file: &Path) -> Result<(Experiment, String), Failure> {
 /// The same, of a text that counts as that of the file `name`.
 pub(super) fn read_as(file: &Path, name: &Path) -> Result<(Experiment, String), Failure> {
     let path = file.display().to_string();
-    let text = std::fs::read_to_string(file)
+    let text = brunt_core::input::read_to_string(file)
         .map_err(|error| Failure::usage(format!("{path}: {error}")))?;
     whole(&name.display().to_string(), text).map_err(Failure::from)
 }

@@ -43,6 +43,7 @@ mod nbd_server;
 mod netem_guest;
 mod newer_suite;
 mod old_traces;
+mod pipes;
 mod probes;
 mod qemu;
 mod raw;

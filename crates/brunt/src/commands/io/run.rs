@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 use brunt_block::Backend;
+use brunt_core::input::InputFile;
 use brunt_load::transfer::{RangeTransfer, TransferError, Work};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -161,11 +163,12 @@ impl From<TransferError> for Failure {
 
 /// A file to write from; `-` is standard input.
 fn open_input(path: &str) -> Result<Box<dyn Read + Send>, Failure> {
-    if path == "-" {
-        return Ok(Box::new(io::stdin()));
-    }
-    let file = File::open(path).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
-    Ok(Box::new(file))
+    let input = match path {
+        "-" => InputFile::stdin(),
+        path => InputFile::open(Path::new(path)),
+    };
+    let input = input.map_err(|error| Failure::usage(format!("{path}: {error}")))?;
+    Ok(Box::new(input))
 }
 
 /// A file to read into; `-` is standard output.

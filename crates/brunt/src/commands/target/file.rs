@@ -234,7 +234,7 @@ impl Plan {
                 "{name}: {bytes} bytes are too long for a target's file"
             )));
         }
-        let text = std::fs::read_to_string(path).map_err(cannot)?;
+        let text = brunt_core::input::read_to_string(path).map_err(cannot)?;
         let file: TargetFile = read_toml(&name, &text)?;
         let plan = Plan {
             file,

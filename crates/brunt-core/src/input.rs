@@ -1,0 +1,168 @@
+//! Files that users name, which may be pipes: waiting for one to be written ends when the program is to stop.
+//!
+//! Every crate opens such files here. The rule: nothing waits inside of open(2) or read(2), where a signal handler that
+//! sets a flag is not noticed, because these calls go on after it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// How long a signal may go unnoticed that another thread took.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
+/// What stops this process.
+static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// Ends every wait for input, here and in other threads, once the flag is set. The first flag counts.
+pub fn stop_on(flag: Arc<AtomicBool>) {
+    let _ = STOP.set(flag);
+}
+
+/// The program is to stop, and the input has not come.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted while waiting for input")]
+struct Stopped;
+
+/// Whether an error of [`InputFile`] says that the program is to stop.
+pub fn is_stopped(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|source| source.is::<Stopped>())
+}
+
+/// A file that is read.
+#[derive(Debug)]
+pub struct InputFile {
+    file: File,
+    /// Whether reading may have to wait for another process.
+    is_stream: bool,
+    stop: Option<Arc<AtomicBool>>,
+}
+
+impl InputFile {
+    /// Opens a file; of a named pipe, only reading waits for a writer.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn open(path: &Path) -> io::Result<InputFile> {
+        let mut options = OpenOptions::new();
+        InputFile::of(
+            options
+                .read(true)
+                .custom_flags(libc::O_NONBLOCK)
+                .open(path)?,
+        )
+    }
+
+    /// Standard input, without the buffer of [`io::stdin`].
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn stdin() -> io::Result<InputFile> {
+        InputFile::of(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+    }
+
+    fn of(file: File) -> io::Result<InputFile> {
+        let kind = file.metadata()?.file_type();
+        Ok(InputFile {
+            is_stream: kind.is_fifo() || kind.is_socket() || kind.is_char_device(),
+            stop: STOP.get().cloned(),
+            file,
+        })
+    }
+
+    /// Waits until there is something to read, or the end.
+    fn wait(&self) -> io::Result<()> {
+        loop {
+            let is_set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
+            if self.stop.as_ref().is_some_and(is_set) {
+                return Err(io::Error::other(Stopped));
+            }
+            match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&LOOK)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Read for InputFile {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if !self.is_stream {
+            return self.file.read(bytes);
+        }
+        loop {
+            self.wait()?;
+            match self.file.read(bytes) {
+                // Another reader of the pipe was faster.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+        }
+    }
+}
+
+/// All bytes of a file.
+///
+/// # Errors
+/// It cannot be read, or the program is to stop ([`is_stopped`]).
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    InputFile::open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// It cannot be read or is not UTF-8, or the program is to stop ([`is_stopped`]).
+pub fn read_to_string(path: &Path) -> io::Result<String> {
+    io::read_to_string(InputFile::open(path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// A pipe of this process, as a file to read and one to write.
+    fn pipe() -> (InputFile, File) {
+        let (reader, writer) = io::pipe().unwrap();
+        let reader = std::os::fd::OwnedFd::from(reader);
+        let writer = std::os::fd::OwnedFd::from(writer);
+        let mut input = InputFile::of(File::from(reader)).unwrap();
+        input.stop = Some(Arc::default());
+        (input, File::from(writer))
+    }
+
+    /// A wait ends whenever the flag is set; what had come before is read.
+    #[test]
+    fn a_flag_ends_a_wait() {
+        let (mut input, mut writer) = pipe();
+        let flag = input.stop.clone().unwrap();
+        writer.write_all(b"ab").unwrap();
+        let mut bytes = [0; 8];
+        assert_eq!(input.read(&mut bytes).unwrap(), 2);
+        let waiting = std::thread::spawn(move || input.read(&mut [0; 8]));
+        flag.store(true, Ordering::Relaxed);
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(is_stopped(&error), "{error}");
+        assert!(!is_stopped(&ErrorKind::NotFound.into()));
+    }
+
+    #[test]
+    fn a_pipe_without_writers_ends() {
+        let (mut input, writer) = pipe();
+        drop(writer);
+        assert_eq!(input.read(&mut [0; 8]).unwrap(), 0);
+    }
+}
