@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::merge::Merge;
-use super::ring::{self, BLOCK_AGE, Fanout, PacketRing, ReadBlock, RingCounters};
+use super::ring::{self, BLOCK_AGE, Fanout, PacketRing, ReadBlock, RingCounters, RingShape};
 use super::xdp::{self, Tap, XdpQueue};
 use super::{LiveError, LiveOptions, Origin};
 use crate::operation::Sink;
@@ -15,7 +15,7 @@ use crate::parcel::Pool;
 const PATIENCE: Duration = Duration::from_millis(50);
 /// A ring that had no block is complete up to this long ago: twice a block's age, and as much again
 /// for a kernel whose timer is late.
-const LATE: Duration = Duration::from_millis(4 * BLOCK_AGE.as_millis() as u64);
+pub(super) const LATE: Duration = Duration::from_millis(4 * BLOCK_AGE.as_millis() as u64);
 /// Parcels under way for each queue of `AF_XDP`, where a parcel may have one packet.
 const XDP_PARCELS: usize = 256;
 /// How often the kernel is asked what it dropped.
@@ -170,7 +170,7 @@ impl LiveCapture {
             })?;
         }
         // A parcel holds a block at least, so more parcels than blocks are never under way.
-        let blocks = (options.ring_bytes / super::BLOCK_BYTES).max(2) * rings.len();
+        let blocks = RingShape::of(options.ring_bytes).block_count * rings.len();
         let pool = Pool::new(blocks + 1, parsers, 0);
         let rings = rings.into_iter().map(Source::Packet).collect();
         Ok(LiveCapture {
@@ -191,9 +191,7 @@ impl LiveCapture {
     /// Bytes of all rings: the memory that packets are captured into.
     pub fn ring_bytes(&self, options: &LiveOptions) -> usize {
         let of = |source: &Source| match source {
-            Source::Packet(_) => {
-                (options.ring_bytes / super::BLOCK_BYTES).max(2) * super::BLOCK_BYTES
-            }
+            Source::Packet(_) => RingShape::of(options.ring_bytes).bytes(),
             Source::Xdp(queue) => queue.frame_bytes(),
         };
         self.rings.iter().map(of).sum()

@@ -17,7 +17,7 @@ use std::io;
 
 pub use capture::{LiveCapture, LiveReport};
 pub use filter::PORTS_MAX;
-pub use ring::{BLOCK_BYTES, LiveBlock, RingCounters};
+pub use ring::{LiveBlock, RingCounters};
 pub use send::Transmitter;
 pub use sys::RingBlock;
 pub use xdp::FrameBatch;
@@ -37,7 +37,8 @@ pub enum Origin {
 pub struct LiveOptions {
     /// How packets come; `rings`, `ports` and `hardware_times` are for `AF_PACKET` only.
     pub origin: Origin,
-    /// Bytes of each ring; rounded down to blocks of a megabyte, at least two.
+    /// Bytes of each ring; rounded down to whole blocks, at least 2 MiB. Of several rings, each holds its packets for up to
+    /// 40 ms, until none of the others can have an older one.
     pub ring_bytes: usize,
     /// Rings that share each interface.
     pub rings: usize,

@@ -17,8 +17,14 @@ use crate::source::PacketRef;
 
 /// A block is handed over when it is this old, full or not.
 pub const BLOCK_AGE: Duration = Duration::from_millis(10);
-/// Bytes of a block. Larger than any packet, and small enough that one is worked off in the cache.
-pub const BLOCK_BYTES: usize = 1 << 20;
+/// Bytes of a block at most: small enough that one is worked off in the cache.
+const BLOCK_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a block at least: with headers, more than a packet of 64 KiB, which is what offloads make of many. Longer
+/// packets are cut.
+const BLOCK_BYTES_MIN: usize = 128 << 10;
+/// Blocks of a ring at least. A block is in use for 10 ms however few packets come, and packets of several rings wait for
+/// up to 40 ms to be put in order: with 16 blocks, another 120 ms are left for the parsers.
+const BLOCKS_MIN: usize = 16;
 /// Room for a VLAN tag before each packet, where it is put back.
 const TAG_BYTES: usize = 4;
 const ETH_P_ALL: u16 = 0x0003;
@@ -29,6 +35,46 @@ const NOTHING: [libc::sock_filter; 1] = [libc::sock_filter {
     jf: 0,
     k: 0,
 }];
+
+/// How a ring of some size is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RingShape {
+    /// Bytes of each block.
+    pub block_bytes: usize,
+    /// How many there are.
+    pub block_count: usize,
+}
+
+impl RingShape {
+    /// For a ring of so many bytes, rounded down to whole blocks, or the least that there can be.
+    pub fn of(ring_bytes: usize) -> RingShape {
+        let wanted = (ring_bytes / BLOCKS_MIN).max(1);
+        // The largest power of two that leaves enough blocks.
+        let block_bytes = (1 << wanted.ilog2()).clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX);
+        RingShape {
+            block_bytes,
+            block_count: (ring_bytes / block_bytes).max(BLOCKS_MIN),
+        }
+    }
+
+    /// Bytes of the ring.
+    pub fn bytes(self) -> usize {
+        self.block_bytes * self.block_count
+    }
+
+    /// What the kernel is asked for.
+    fn request(self) -> libc::tpacket_req3 {
+        libc::tpacket_req3 {
+            tp_block_size: self.block_bytes as u32,
+            tp_block_nr: self.block_count as u32,
+            tp_frame_size: 2048,
+            tp_frame_nr: (self.bytes() / 2048) as u32,
+            tp_retire_blk_tov: BLOCK_AGE.as_millis() as u32,
+            tp_sizeof_priv: 0,
+            tp_feature_req_word: 0,
+        }
+    }
+}
 
 /// A live interface's ring.
 #[derive(Debug)]
@@ -134,19 +180,16 @@ impl PacketRing {
         if kind == LOOPBACK {
             set(libc::PACKET_IGNORE_OUTGOING, 1).map_err(fail("leave out outgoing packets"))?;
         }
-        let block_count = (options.ring_bytes / BLOCK_BYTES).max(2);
-        let request = libc::tpacket_req3 {
-            tp_block_size: BLOCK_BYTES as u32,
-            tp_block_nr: block_count as u32,
-            tp_frame_size: 2048,
-            tp_frame_nr: (block_count * (BLOCK_BYTES / 2048)) as u32,
-            tp_retire_blk_tov: BLOCK_AGE.as_millis() as u32,
-            tp_sizeof_priv: 0,
-            tp_feature_req_word: 0,
-        };
-        sys::set_option(&fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
-            .map_err(fail("allocate the ring (is there enough memory?)"))?;
-        let map = RingMap::new(&fd, BLOCK_BYTES, block_count).map_err(fail("map the ring"))?;
+        let shape = RingShape::of(options.ring_bytes);
+        sys::set_option(
+            &fd,
+            libc::SOL_PACKET,
+            libc::PACKET_RX_RING,
+            &shape.request(),
+        )
+        .map_err(fail("allocate the ring (is there enough memory?)"))?;
+        let map = RingMap::new(&fd, shape.block_bytes, shape.block_count)
+            .map_err(fail("map the ring"))?;
         // Nothing yet: what came before a ring joins its group would be seen by each of them.
         sys::attach_filter(&fd, &NOTHING).map_err(fail("attach a filter"))?;
         if options.promiscuous {
@@ -156,7 +199,7 @@ impl PacketRing {
         let mut ring = PacketRing {
             fd,
             map: Arc::new(map),
-            block_count,
+            block_count: shape.block_count,
             next: 0,
             interface,
             link,
@@ -343,6 +386,29 @@ pub(super) fn link_type(interface: &str, kind: u16) -> Result<LinkType, LiveErro
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// However small a ring is, it has room for packets that wait for those of other rings.
+    #[test]
+    fn every_ring_outlasts_the_wait_for_others() {
+        for mib in [0, 1, 2, 3, 4, 8, 15, 16, 17, 128, 1 << 12] {
+            let shape = RingShape::of(mib << 20);
+            let lasts = BLOCK_AGE * shape.block_count as u32;
+            assert!(
+                lasts >= 3 * crate::live::capture::LATE,
+                "{mib} MiB: {shape:?}"
+            );
+            assert!(
+                shape.block_bytes.is_power_of_two() && shape.block_bytes > 65536 + 4096,
+                "{shape:?}"
+            );
+            assert!(
+                shape.bytes() <= (mib << 20).max(2 << 20),
+                "{mib} MiB: {shape:?}"
+            );
+        }
+        let large = RingShape::of(128 << 20);
+        assert_eq!((large.block_bytes, large.block_count), (1 << 20, 128));
+    }
 
     /// The tag stands behind the addresses, and the frame begins four bytes earlier.
     #[test]
