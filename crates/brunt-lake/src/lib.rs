@@ -27,6 +27,7 @@ pub mod compact;
 pub mod delta;
 mod encode;
 mod error;
+pub mod foreign;
 pub mod guard;
 pub mod lock;
 pub mod markdown;

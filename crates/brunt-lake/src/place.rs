@@ -109,7 +109,7 @@ impl Grain {
 
 /// Year, month and day of a day since 1970 in the Gregorian calendar (Hinnant, "chrono-Compatible Low-Level Date
 /// Algorithms", `civil_from_days`: years begin in March, so that the leap day is their last).
-fn date(day: i64) -> [i64; 3] {
+pub(crate) fn date(day: i64) -> [i64; 3] {
     const DAYS_OF_ERA: i64 = 146_097; // 400 years
     let day = day + 719_468; // from 0000-03-01
     let (era, of_era) = (day.div_euclid(DAYS_OF_ERA), day.rem_euclid(DAYS_OF_ERA));

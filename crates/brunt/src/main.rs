@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout)] // `cli::Output` survives a closed pipe; `println!` panics.
 
+mod bound;
 mod cli;
 mod commands;
 mod dashboard;
@@ -17,6 +18,9 @@ mod metrics;
 mod plain;
 
 fn main() -> std::process::ExitCode {
+    if let Some(status) = bound::exec_if_asked() {
+        return std::process::ExitCode::from(status);
+    }
     if let Some(status) = brunt_lab::helper::serve_if_asked() {
         return std::process::ExitCode::from(status);
     }

@@ -3,7 +3,7 @@
 //! The one rule: everything is printed here, so that a closed pipe ends the program quietly instead of with a panic.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, StdoutLock, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -87,6 +87,13 @@ impl Output {
         );
     }
 
+    /// Standard output for an answer of any size, with `--json` or without: what is written counts as the one object of
+    /// `--json`.
+    pub fn answer(&self) -> AnswerWriter {
+        self.answered.store(true, Ordering::Relaxed);
+        AnswerWriter(BufWriter::new(io::stdout().lock()))
+    }
+
     /// One line on standard error, for what the user should know in addition to the answer.
     pub fn note(&self, text: impl Display) {
         if let Some(listener) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -149,6 +156,22 @@ impl Output {
     fn write(&self, text: std::fmt::Arguments<'_>) {
         // In one piece: a line-buffered stream would cost a system call for each line.
         self.bytes(text.to_string().as_bytes());
+    }
+}
+
+/// Standard output in large pieces. A reader that is gone ends the program.
+pub struct AnswerWriter(BufWriter<StdoutLock<'static>>);
+
+impl AnswerWriter {
+    /// Writes a text.
+    pub fn put(&mut self, text: impl Display) {
+        end_if_closed(write!(self.0, "{text}"));
+    }
+}
+
+impl Drop for AnswerWriter {
+    fn drop(&mut self) {
+        end_if_closed(self.0.flush());
     }
 }
 

@@ -1,8 +1,8 @@
 //! What commands have in common that an experiment starts as roles: they end with it.
 
 use brunt_host::AllowList;
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
+use crate::bound;
 use crate::cli::{Done, Failure};
 use crate::devices::{self, BACKENDS};
 
@@ -19,7 +19,7 @@ pub struct Role {
 }
 
 impl Role {
-    /// Has the kernel end this process with its parent. SIGKILL, because a frozen process takes no other.
+    /// Has the kernel end this process with its parent.
     pub fn bind(&self) -> Done {
         let Some(parent) = self.parent else {
             return Ok(());
@@ -31,13 +31,6 @@ impl Role {
         }
         // Where an agent's own file is gone, it was started by a path that names nothing. What it is called is for people.
         let _ = std::fs::write("/proc/self/comm", "brunt");
-        set_parent_process_death_signal(Some(Signal::KILL)).map_err(Failure::failed)?;
-        // It may have ended before that was said.
-        if getppid().map(Pid::as_raw_nonzero).map(i32::from) != Some(parent) {
-            return Err(Failure::failed(format!(
-                "process {parent}, which started this one, has ended"
-            )));
-        }
-        Ok(())
+        bound::end_with(parent).map_err(Failure::failed)
     }
 }

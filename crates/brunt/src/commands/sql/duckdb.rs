@@ -1,13 +1,14 @@
 //! DuckDB: the program, or else its Python module. Views over lists of parts, then the statement.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::iter;
+use std::path::Path;
 
 use brunt_lake::reader::SoundParts;
 use brunt_lake::twins::twin_name;
 use serde_json::Value;
 
-use super::engine::{Answer, EngineError, PlanRead, SqlEngine, run};
+use super::engine::{Answer, EngineCall, EngineError, SqlEngine, run};
 use super::lake::{Lake, LakeColumn, LakeTable, plain};
 use super::python;
 
@@ -67,20 +68,89 @@ fn rows_of(table: &LakeTable, group: &SoundParts) -> String {
     format!("SELECT {columns} FROM read_parquet([{parts}], {options})")
 }
 
+/// What DuckDB executes for a question.
+pub struct DuckdbScript {
+    /// Opens an object store, where that is where the parts are.
+    pub secret: Option<String>,
+    /// Makes a view of each table, and one of the question.
+    pub preparation: Vec<String>,
+    /// Asks for the statement that writes the answer to a file, or for the plan.
+    pub last: LastStatement,
+}
+
+/// What comes last in a script.
+pub enum LastStatement {
+    /// A statement whose one value is the statement that writes the file.
+    CopyStatement(String),
+    /// A statement that answers with the plan.
+    Plan(String),
+}
+
+impl DuckdbScript {
+    /// For a statement about these tables, with the answer in the file `rows`.
+    fn new(lake: &Lake, statement: &str, rows: &Path, explain: bool) -> DuckdbScript {
+        let mut preparation = preparation(lake);
+        let last = if explain {
+            LastStatement::Plan(format!("EXPLAIN (ANALYZE, FORMAT JSON) {statement}"))
+        } else {
+            // The statement may end with a comment.
+            preparation.push(format!(
+                "CREATE TEMP VIEW brunt_answer AS SELECT * FROM (\n{statement}\n)"
+            ));
+            LastStatement::CopyStatement(copy_statement(rows))
+        };
+        DuckdbScript {
+            secret: lake.secret.clone(),
+            preparation,
+            last,
+        }
+    }
+}
+
+/// A statement whose value is the statement that writes the answer. DuckDB would write integers of 128 bits as
+/// floating-point numbers, intervals without microseconds and times of day without their zone, and would refuse a few
+/// other types: each is cast to a type that holds all of it. An integer of more than 38 digits is an error.
+fn copy_statement(rows: &Path) -> String {
+    let file = quoted(&rows.to_string_lossy());
+    // The statement is itself a text in SQL.
+    let to = quoted(&format!(
+        " FROM brunt_answer) TO {file} (FORMAT parquet, COMPRESSION zstd)"
+    ));
+    format!(
+        "SELECT 'COPY (SELECT ' || string_agg(CASE WHEN fits = column_type THEN name \
+         ELSE 'CAST(' || name || ' AS ' || fits || ') AS ' || name END, ', ') || {to} AS statement \
+         FROM (SELECT '\"' || replace(column_name, '\"', '\"\"') || '\"' AS name, column_type, \
+         CASE WHEN starts_with(column_type, 'UNION') THEN 'VARCHAR' ELSE \
+         regexp_replace(regexp_replace(column_type, '\\bU?HUGEINT\\b', 'DECIMAL(38,0)', 'g'), \
+         '\\b(INTERVAL|BIT|BIGNUM|TIME WITH TIME ZONE)\\b', 'VARCHAR', 'g') END AS fits \
+         FROM (DESCRIBE brunt_answer))"
+    )
+}
+
+/// A text as SQL has it.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// A text as the program's own commands have it.
+fn dot_quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
 /// Asks the program that BRUNT_DUCKDB names. Without one: the program `duckdb` if it reads nanoseconds, or the module,
 /// or else the program as it is.
-pub fn ask(lake: &Lake, statement: &str, explain: bool) -> Result<Answer, EngineError> {
-    let preparation = preparation(lake);
-    let (preparation, secret) = (&preparation[..], lake.secret.as_deref());
-    let asked = if explain {
-        format!("EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
-    } else {
-        statement.into()
-    };
-    let answer = match std::env::var_os("BRUNT_DUCKDB") {
-        Some(program) => ask_program(&program, preparation, secret, &asked)?.ok_or_else(|| {
+pub fn ask(
+    lake: &Lake,
+    statement: &str,
+    explain: bool,
+    call: &EngineCall<'_>,
+) -> Result<Answer, EngineError> {
+    let script = DuckdbScript::new(lake, statement, &call.rows, explain);
+    match std::env::var_os("BRUNT_DUCKDB") {
+        Some(program) => ask_program(&program, &script, call)?.ok_or_else(|| {
             let tried = format!(
-                "BRUNT_DUCKDB names {}, which is not there",
+                "BRUNT_DUCKDB names {}, which does not exist",
                 program.to_string_lossy()
             );
             EngineError::Missing {
@@ -88,44 +158,23 @@ pub fn ask(lake: &Lake, statement: &str, explain: bool) -> Result<Answer, Engine
                 tried,
             }
         }),
-        None => ask_any(preparation, secret, &asked, explain),
-    }?;
-    if !explain {
-        return Ok(answer);
+        None => ask_any(&script, call),
     }
-    let mut read = PlanRead::default();
-    answer
-        .rows
-        .iter()
-        .flat_map(|row| &row.0)
-        .for_each(|(name, value)| add(name, value, &mut read));
-    read.bytes = read
-        .bytes
-        .or(answer.plan.as_ref().and_then(|plan| plan.bytes));
-    Ok(Answer {
-        plan: Some(read),
-        ..answer
-    })
 }
 
-fn ask_any(
-    preparation: &[String],
-    secret: Option<&str>,
-    asked: &str,
-    explain: bool,
-) -> Result<Answer, EngineError> {
+fn ask_any(script: &DuckdbScript, call: &EngineCall<'_>) -> Result<Answer, EngineError> {
     let program = OsString::from(SqlEngine::Duckdb.name());
-    let version = run(&program, &["--version"], "")?;
-    let version = version.map(|ended| String::from_utf8_lossy(&ended.answer).into_owned());
+    let version = run(&program, &["--version".as_ref()], "", call.output)?;
+    let version = version.map(|ended| String::from_utf8_lossy(&ended.printed).into_owned());
     if version.as_deref().is_some_and(reads_nanoseconds)
-        && let Some(answer) = ask_program(&program, preparation, secret, asked)?
+        && let Some(answer) = ask_program(&program, script, call)?
     {
         return Ok(answer);
     }
-    match python::ask_duckdb(preparation, secret, asked, explain) {
+    match python::ask_duckdb(script, call) {
         Err(missing @ EngineError::Missing { .. }) => {
             // An older program is better than none.
-            ask_program(&program, preparation, secret, asked)?.ok_or(missing)
+            ask_program(&program, script, call)?.ok_or(missing)
         }
         answer => answer,
     }
@@ -140,47 +189,73 @@ pub fn reads_nanoseconds(version: &str) -> bool {
 }
 
 fn ask_program(
-    program: &OsString,
-    preparation: &[String],
-    secret: Option<&str>,
-    asked: &str,
+    program: &OsStr,
+    script: &DuckdbScript,
+    call: &EngineCall<'_>,
 ) -> Result<Option<Answer>, EngineError> {
-    let mut script = String::from("SELECT version() AS version;\n");
-    if let Some(secret) = secret {
+    let mut text = String::from("SELECT version() AS version;\n");
+    if let Some(secret) = &script.secret {
         // These answer, too.
-        script += &format!(".output /dev/null\nINSTALL httpfs; LOAD httpfs;\n{secret};\n.output\n");
+        text += &format!(".output /dev/null\nINSTALL httpfs; LOAD httpfs;\n{secret};\n.output\n");
     }
-    preparation
-        .iter()
-        .for_each(|view| script += &format!("{view};\n"));
-    script += asked;
-    script += "\n;\n";
-    // Nobody's own settings, and an end at the first mistake.
-    let options = ["-init", "/dev/null", "-batch", "-bail", "-jsonlines"];
-    let Some(ended) = run(program, &options, &script)? else {
+    for statement in &script.preparation {
+        text += &format!("{statement};\n");
+    }
+    text += &match &script.last {
+        LastStatement::Plan(plan) => format!("{plan}\n;\n"),
+        LastStatement::CopyStatement(statement) => {
+            let file = dot_quoted(&call.scratch.path().join("copy.sql"));
+            // Its `.read` wants a file, and `.once` writes one.
+            format!(".mode list\n.headers off\n.once {file}\n{statement};\n.read {file}\n")
+        }
+    };
+    // No settings of the user, and an end at the first mistake.
+    let options = ["-init", "/dev/null", "-batch", "-bail", "-jsonlines"].map(OsStr::new);
+    let Some(ended) = run(program, &options, &text, call.output)? else {
         return Ok(None);
     };
+    let engine = SqlEngine::Duckdb;
     match ended.status {
         Some(0) => {
-            let plan = Some(PlanRead {
-                bytes: ended.bytes_read,
-                ..PlanRead::default()
-            });
-            Answer::of(SqlEngine::Duckdb, &ended.answer)
-                .map(|answer| Some(Answer { plan, ..answer }))
+            let answer = Answer::of(engine, &ended.printed, &call.rows)?;
+            Ok(Some(Answer {
+                bytes_read: ended.bytes_read,
+                ..answer
+            }))
         }
         Some(_) => Err(EngineError::Refused {
-            engine: SqlEngine::Duckdb,
+            engine,
             message: ended.message,
         }),
-        None => {
-            let status = "by a signal".to_string();
-            Err(EngineError::Ended {
-                engine: SqlEngine::Duckdb,
-                status,
-                message: ended.message,
-            })
-        }
+        None => Err(EngineError::Ended {
+            engine,
+            status: "by a signal".to_string(),
+            message: ended.message,
+        }),
+    }
+}
+
+/// What DuckDB read for a question.
+#[derive(Clone, Debug, Default)]
+pub struct PlanRead {
+    /// Scans of tables.
+    pub scans: u64,
+    /// Files that they opened, together.
+    pub parts: u64,
+    /// Bytes that were read; none where the system does not say.
+    pub bytes: Option<u64>,
+}
+
+impl PlanRead {
+    /// By the plan that was printed.
+    pub fn of(answer: &Answer) -> PlanRead {
+        let mut read = PlanRead::default();
+        answer
+            .printed
+            .iter()
+            .for_each(|plan| add("", plan, &mut read));
+        read.bytes = read.bytes.or(answer.bytes_read);
+        read
     }
 }
 
@@ -217,11 +292,8 @@ mod tests {
     fn plans() {
         let scan = r#"[{"extra_info":{"Total Files Read":"3"}},{"extra_info":{},"children":[{"extra_info":{"Total Files Read":"2"}}]}]"#;
         let of = |row: &str| {
-            let row: super::super::rows::AnswerRow = serde_json::from_str(row).unwrap();
             let mut read = PlanRead::default();
-            row.0
-                .iter()
-                .for_each(|(name, value)| add(name, value, &mut read));
+            add("", &serde_json::from_str(row).unwrap(), &mut read);
             (read.scans, read.parts, read.bytes)
         };
         let row = format!(r#"{{"total_bytes_read":77,"extra_info":{{}},"children":{scan}}}"#);

@@ -1,15 +1,16 @@
 """Asks an engine one question for `brunt sql`.
 
-What to ask comes as JSON on standard input. On standard output come lines of JSON: the engine's version, then the rows.
-The exit status says why there is no answer; standard error says it in words.
+What to ask comes as JSON on standard input. The answer is written to a Parquet file; on standard output are lines of
+JSON: the engine's version, and the plan if that was asked for. The exit status says why there is no answer; standard
+error says it in words.
 """
 
 import json
 import logging
 import os
+import signal
 import socket
 import sys
-import tempfile
 
 MISSING, REFUSED, UNREACHABLE = 10, 11, 12
 
@@ -19,8 +20,8 @@ def fail(status, message):
     sys.exit(status)
 
 
-def answer(row):
-    print(json.dumps(row, default=lambda value: value.hex() if isinstance(value, (bytes, bytearray)) else str(value)))
+def say(what):
+    print(json.dumps(what))
 
 
 def bytes_read():
@@ -51,25 +52,20 @@ def ask_duckdb(request):
         fail(MISSING, error)
     connection = duckdb.connect()
     try:
-        answer({"version": duckdb.__version__})
+        say({"version": duckdb.__version__})
         if request["secret"]:
             load_httpfs(connection)
             connection.execute(request["secret"])
         read_before = bytes_read()
         for statement in request["preparation"]:
             connection.execute(statement)
-        if request["explain"]:
-            for name, plan in connection.execute(request["statement"]).fetchall():
-                answer({name: plan})
-            answer({"bytes_read": bytes_read() - read_before})
+        if request["plan"]:
+            for name, plan in connection.execute(request["plan"]).fetchall():
+                say({name: plan})
+            say({"bytes_read": bytes_read() - read_before})
             return
-        # Its own JSON: no value passes through a Python type that holds less.
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "rows.json")
-            quoted = path.replace("'", "''")
-            connection.execute(f"COPY (\n{request['statement']}\n) TO '{quoted}' (FORMAT json)")
-            with open(path) as rows:
-                sys.stdout.writelines(rows)
+        (statement,) = connection.execute(request["copy"]).fetchone()
+        connection.execute(statement)
     except duckdb.Error as error:
         fail(REFUSED, error)
 
@@ -122,8 +118,21 @@ def rows_of(session, group, view, unsupported):
     return f"SELECT {', '.join(columns + twins)} FROM {view}"
 
 
+def with_names_once(table):
+    """The same table, in which each name is that of one column: DuckDB numbers those that come again, too."""
+    names = []
+    for name in table.column_names:
+        unique, number = name, 0
+        while unique in names:
+            number += 1
+            unique = f"{name}_{number}"
+        names.append(unique)
+    return table.rename_columns(names)
+
+
 def ask_spark(request):
     try:
+        import pyarrow.parquet
         from pyspark.errors import PySparkException, UnsupportedOperationException
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -137,7 +146,7 @@ def ask_spark(request):
         fail(UNREACHABLE, f"{host}:{port}: {error}")
     try:
         session = SparkSession.builder.remote(remote).getOrCreate()
-        answer({"version": session.version})
+        say({"version": session.version})
         # Spark gives times in nanoseconds as numbers, or not at all.
         session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
         session.conf.set("spark.sql.session.timeZone", "UTC")
@@ -148,8 +157,14 @@ def ask_spark(request):
                 for index, group in enumerate(table["groups"])
             ]
             session.sql(" UNION ALL ".join(rows) or table["no_rows"]).createOrReplaceTempView(name)
-        for row in session.sql(request["statement"]).collect():
-            answer(row.asDict(recursive=True))
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        try:
+            table = session.sql(request["statement"]).toArrow()
+        except SystemExit:
+            # The server would go on.
+            session.interruptAll()
+            raise
+        pyarrow.parquet.write_table(with_names_once(table), request["rows"], compression="zstd")
     except PySparkException as error:
         fail(REFUSED, str(error).split("\n\nJVM stacktrace")[0])
 

@@ -142,8 +142,8 @@ impl Lake {
         }
     }
 
-    /// The tables of `folder` that `statement` names.
-    pub fn open(folder: &Path, statement: &str, is_of_traces: bool) -> Result<Lake, FolderError> {
+    /// The tables of `folder` that are wanted.
+    pub fn open(folder: &Path, wanted: &WantedTables<'_>) -> Result<Lake, FolderError> {
         let mut damaged = Vec::new();
         let folder = folder.canonicalize().map_err(|source| LakeError::Io {
             path: folder.into(),
@@ -154,7 +154,7 @@ impl Lake {
             damaged = notes(&folder)?.damaged;
             tables::of_lake()
         } else if has_results(&snapshot)? {
-            if is_of_traces {
+            if wanted.is_of_traces {
                 return Err(FolderError::NoTrace(folder.display().to_string()));
             }
             TABLES.to_vec()
@@ -165,10 +165,7 @@ impl Lake {
             _snapshot: Some(snapshot.clone()),
             ..Lake::nothing()
         };
-        for table in tables
-            .into_iter()
-            .filter(|table| names(statement, table.name))
-        {
+        for table in tables.into_iter().filter(|table| wanted.has(table.name)) {
             let SoundTable {
                 groups,
                 damaged: unsound,
@@ -212,8 +209,24 @@ fn has_results(snapshot: &LakeSnapshot) -> Result<bool, LakeError> {
     Ok(false)
 }
 
+/// Which tables are opened.
+pub struct WantedTables<'a> {
+    /// Those that this statement names; without one, all of them.
+    pub statement: Option<&'a str>,
+    /// Whether the question is one to traces, which results do not answer.
+    pub is_of_traces: bool,
+}
+
+impl WantedTables<'_> {
+    /// Whether the table of this name is one.
+    pub fn has(&self, table: &str) -> bool {
+        self.statement
+            .is_none_or(|statement| names(statement, table))
+    }
+}
+
 /// Whether a statement has this name in it, wherever: a table too many costs nothing but its footers.
-pub fn names(statement: &str, name: &str) -> bool {
+fn names(statement: &str, name: &str) -> bool {
     let words = statement.split(|c: char| !c.is_alphanumeric() && c != '_');
     words
         .into_iter()

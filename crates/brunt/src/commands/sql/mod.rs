@@ -2,7 +2,7 @@
 //! on this machine, Spark or Sail on many. Brunt finds the parts, checks that they are of its version, and prints.
 //!
 //! ```text
-//!   lake ──parts──► statements ──► duckdb program, or Python with an engine ──rows──► table or JSON
+//!   lake ──parts──► statements ──► duckdb program, or Python with an engine ──Parquet──► table, JSON or CSV
 //! ```
 //!
 //! The one rule: an engine is another process and is given text; nothing of it is linked.
@@ -10,19 +10,27 @@
 mod duckdb;
 mod engine;
 mod lake;
+mod print;
 mod python;
 mod remote;
-mod rows;
+mod scratch;
+mod tables;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use brunt_capture::trace::questions::{QUESTIONS, TraceQuestion};
+use brunt_core::input::InputFile;
+use brunt_core::units::counted;
+use brunt_lake::foreign::ForeignRows;
 use brunt_remote::RemoteAddress;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::cli::{Done, Failure, Output};
-use engine::{Answer, EngineError, SqlEngine};
-use lake::Lake;
+use duckdb::PlanRead;
+use engine::{Answer, EngineCall, EngineError, SqlEngine};
+use lake::{Lake, WantedTables};
+use print::AnswerForm;
+use scratch::SqlScratch;
 
 /// Query the tables of a trace or of results with SQL, in DuckDB, Spark or Sail
 #[derive(clap::Args)]
@@ -32,18 +40,40 @@ pub struct Sql {
     #[arg(required_unless_present = "list")]
     folder: Option<PathBuf>,
 
-    /// Name of an analysis (see --list), or a SELECT statement over the tables, in the engine's dialect. Each column of
-    /// times has a twin with the same name and `_ns`: nanoseconds since 1970.
+    /// Name of an analysis (see --list), or a SELECT statement over the tables, in the engine's dialect; `-` reads the
+    /// statement from standard input. Each column of times has a twin with the same name and `_ns`: nanoseconds since 1970.
     #[arg(
-        required_unless_present = "list",
+        required_unless_present_any = ["list", "tables", "statement_file"],
         value_name = "NAME|STATEMENT",
         allow_hyphen_values = true
     )]
     question: Option<String>,
 
+    /// Read the statement from a file; `-` is standard input.
+    #[arg(
+        short = 'f',
+        long = "file",
+        value_name = "FILE",
+        id = "statement_file",
+        conflicts_with = "question"
+    )]
+    file: Option<PathBuf>,
+
     /// List the analyses; with --json, also their statements.
     #[arg(long, exclusive = true)]
     list: bool,
+
+    /// List the tables that the folder has, with their sizes; with --json, also their columns.
+    #[arg(long, conflicts_with_all = ["question", "statement_file", "explain", "csv", "parquet", "at"])]
+    tables: bool,
+
+    /// Print the rows as comma-separated values, with a line of names. Null is empty, an empty text is `""`.
+    #[arg(long, conflicts_with_all = ["explain", "parquet"])]
+    csv: bool,
+
+    /// Write the rows to a Parquet file instead of printing them.
+    #[arg(long, value_name = "FILE", conflicts_with = "explain")]
+    parquet: Option<PathBuf>,
 
     /// Answer the question, but print how many parts and bytes the engine read for it (DuckDB only).
     #[arg(long)]
@@ -71,6 +101,15 @@ impl super::Subcommand for Sql {
             "brunt sql DIR 'select flow, count(*) from operations group by flow'",
             "a question of your own",
         ),
+        ("brunt sql DIR --tables", "list the tables"),
+        (
+            "brunt sql DIR -f question.sql --csv > answer.csv",
+            "a statement from a file, its rows for a spreadsheet",
+        ),
+        (
+            "brunt sql DIR mix --parquet mix.parquet",
+            "the rows as a file for other programs",
+        ),
         (
             "brunt sql DIR files --explain",
             "how many parts and bytes that reads",
@@ -86,15 +125,99 @@ impl super::Subcommand for Sql {
     ];
 
     fn run(self, output: &Output) -> Done {
-        let (Some(folder), Some(question)) = (&self.folder, &self.question) else {
+        let Some(folder) = &self.folder else {
             list(output);
             return Ok(());
         };
-        let named = named(question)?;
+        if self.csv && output.is_json() {
+            return Err(
+                Failure::usage("--csv and --json are two forms of one answer")
+                    .advise("leave one of them out"),
+            );
+        }
+        let scratch = SqlScratch::make()?;
+        if self.tables {
+            let wanted = WantedTables {
+                statement: None,
+                is_of_traces: false,
+            };
+            tables::print(&self.open(folder, &wanted, &scratch, output)?, output);
+            return Ok(());
+        }
+        let question = self.question()?;
+        let named = named(&question)?;
         let statement = named
             .map_or(question.as_str(), |question| question.sql)
             .trim()
             .trim_end_matches(';');
+        let wanted = WantedTables {
+            statement: Some(statement),
+            is_of_traces: named.is_some(),
+        };
+        let lake = self.open(folder, &wanted, &scratch, output)?;
+        // Next to the file that is asked for, so that it is moved to its name when it is whole.
+        let rows = match &self.parquet {
+            Some(file) => open_name(file),
+            None => scratch.path().join("rows.parquet"),
+        };
+        let call = EngineCall {
+            rows,
+            scratch: &scratch,
+            output,
+        };
+        let answered = self.ask(&lake, statement, &call);
+        if answered.is_err() && self.parquet.is_some() {
+            let _ = std::fs::remove_file(&call.rows);
+        }
+        let answer = answered?;
+        if let Some(note) = answer.note() {
+            output.note(note);
+        }
+        let form = if self.csv {
+            AnswerForm::Csv
+        } else {
+            AnswerForm::Rows
+        };
+        match &self.parquet {
+            _ if self.explain => explain(&lake, &answer, output),
+            Some(file) => keep(&answer, file, output)?,
+            None => {
+                print::print(&answer, form, scratch, output).map_err(EngineError::into_failure)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sql {
+    /// The name of an analysis or a statement, wherever it is.
+    fn question(&self) -> Result<String, Failure> {
+        let file = match (&self.file, self.question.as_deref()) {
+            (Some(file), _) => file.as_path(),
+            (None, Some("-")) => Path::new("-"),
+            (None, question) => return Ok(question.unwrap_or_default().to_string()),
+        };
+        let input = match file == Path::new("-") {
+            true => InputFile::stdin(),
+            false => InputFile::open(file),
+        };
+        let label = crate::plain::file_label(file);
+        let text = input
+            .and_then(std::io::read_to_string)
+            .map_err(|error| Failure::usage(format!("{label}: {error}")))?;
+        match text.trim().is_empty() {
+            true => Err(Failure::usage(format!("{label} contains no statement"))),
+            false => Ok(text),
+        }
+    }
+
+    fn open(
+        &self,
+        folder: &Path,
+        wanted: &WantedTables<'_>,
+        scratch: &SqlScratch,
+        output: &Output,
+    ) -> Result<Lake, Failure> {
         let address = folder
             .to_str()
             .filter(|folder| RemoteAddress::is_remote(folder));
@@ -105,13 +228,16 @@ impl super::Subcommand for Sql {
                 )
                 .advise("give the server's own views of s3a:// paths: docs/object-stores.md"));
             }
-            Some(address) => remote::open(address, statement, named.is_some(), output)?,
-            None => Lake::open(folder, statement, named.is_some())
-                .map_err(|error| error.into_failure())?,
+            Some(address) => remote::open(address, wanted, scratch.path(), output)?,
+            None => Lake::open(folder, wanted).map_err(|error| error.into_failure())?,
         };
         for note in &lake.notes {
             output.note(format_args!("{}: {note}", folder.display()));
         }
+        Ok(lake)
+    }
+
+    fn ask(&self, lake: &Lake, statement: &str, call: &EngineCall<'_>) -> Result<Answer, Failure> {
         let answer = match (self.engine, &self.at) {
             (SqlEngine::Duckdb, Some(_)) => {
                 return Err(
@@ -119,7 +245,7 @@ impl super::Subcommand for Sql {
                         .advise("add --engine spark, or leave --at out"),
                 );
             }
-            (SqlEngine::Duckdb, None) => duckdb::ask(&lake, statement, self.explain),
+            (SqlEngine::Duckdb, None) => duckdb::ask(lake, statement, self.explain, call),
             (SqlEngine::Spark, _) if self.explain => {
                 return Err(
                     Failure::usage("--explain measures what DuckDB reads").advise(
@@ -128,20 +254,35 @@ impl super::Subcommand for Sql {
                 );
             }
             (SqlEngine::Spark, at) => {
-                python::ask_spark(&lake, statement, at.as_deref().unwrap_or_default())
+                python::ask_spark(lake, statement, at.as_deref().unwrap_or_default(), call)
             }
         };
-        let answer = answer.map_err(EngineError::into_failure)?;
-        if let Some(note) = answer.note() {
-            output.note(note);
-        }
-        if self.explain {
-            explain(&lake, &answer, output)
-        } else {
-            print(&answer, output)
-        }
-        Ok(())
+        answer.map_err(EngineError::into_failure)
     }
+}
+
+/// What a file is called until it is whole.
+fn open_name(file: &Path) -> PathBuf {
+    let mut name = file.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}.open", std::process::id()));
+    // An engine may be in another folder.
+    let open = file.with_file_name(name);
+    std::path::absolute(&open).unwrap_or(open)
+}
+
+/// Gives the file with the rows its name.
+fn keep(answer: &Answer, file: &Path, output: &Output) -> Done {
+    let rows = ForeignRows::open(&answer.rows).map(|rows| rows.rows_count());
+    std::fs::rename(&answer.rows, file)
+        .map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?;
+    let rows = rows.map_err(Failure::failed)?;
+    output.line(format_args!(
+        "{} in {}",
+        counted(rows as usize, "row"),
+        file.display()
+    ));
+    output.object(&json!({ "engine": answer.engine_name(), "file": file, "rows_count": rows }));
+    Ok(())
 }
 
 /// The analysis that is meant, if it is one and no statement.
@@ -182,21 +323,10 @@ fn list(output: &Output) {
     output.object(&json!({ "analyses": all.collect::<Vec<_>>() }));
 }
 
-fn print(answer: &Answer, output: &Output) {
-    for line in rows::lines(&answer.rows) {
-        output.line(line);
-    }
-    let rows = answer
-        .rows
-        .iter()
-        .map(|row| Value::Object(row.0.iter().cloned().collect::<Map<_, _>>()));
-    output.object(&json!({ "engine": answer.engine_name(), "rows": rows.collect::<Vec<_>>() }));
-}
-
 /// What the engine read, against what there is.
 fn explain(lake: &Lake, answer: &Answer, output: &Output) {
     let (parts, bytes) = (lake.parts(), lake.bytes());
-    let read = answer.plan.clone().unwrap_or_default();
+    let read = PlanRead::of(answer);
     let names: Vec<_> = lake.tables.iter().map(|table| table.table.name).collect();
     let share = |read: u64| 100.0 * read as f64 / bytes.max(1) as f64;
     output.line(format_args!("tables      {}", names.join(", ")));

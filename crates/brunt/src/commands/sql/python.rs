@@ -4,7 +4,8 @@ use std::ffi::OsString;
 
 use serde_json::{Value, json};
 
-use super::engine::{Answer, EngineError, SqlEngine, run};
+use super::duckdb::{DuckdbScript, LastStatement};
+use super::engine::{Answer, EngineCall, EngineError, SqlEngine, run};
 use super::lake::{Lake, LakeColumn, plain};
 
 const SCRIPT: &str = include_str!("engine.py");
@@ -14,22 +15,27 @@ const REFUSED: i32 = 11;
 const UNREACHABLE: i32 = 12;
 
 /// Asks DuckDB's module.
-pub fn ask_duckdb(
-    preparation: &[String],
-    secret: Option<&str>,
-    statement: &str,
-    explain: bool,
-) -> Result<Answer, EngineError> {
-    let request = json!({ "preparation": preparation, "secret": secret, "statement": statement, "explain": explain });
+pub fn ask_duckdb(script: &DuckdbScript, call: &EngineCall<'_>) -> Result<Answer, EngineError> {
+    let (copy, plan) = match &script.last {
+        LastStatement::CopyStatement(statement) => (Some(statement), None),
+        LastStatement::Plan(statement) => (None, Some(statement)),
+    };
+    let request = json!({ "secret": script.secret, "preparation": script.preparation, "copy": copy, "plan": plan });
     ask(
         SqlEngine::Duckdb,
         "there is no program `duckdb` on the PATH, and",
         &request,
+        call,
     )
 }
 
 /// Asks a Spark Connect server at `at`.
-pub fn ask_spark(lake: &Lake, statement: &str, at: &str) -> Result<Answer, EngineError> {
+pub fn ask_spark(
+    lake: &Lake,
+    statement: &str,
+    at: &str,
+    call: &EngineCall<'_>,
+) -> Result<Answer, EngineError> {
     let tables = lake.tables.iter().map(|table| {
         let groups = table.groups.iter().map(|group| {
             let columns: Vec<_> = table
@@ -49,17 +55,30 @@ pub fn ask_spark(lake: &Lake, statement: &str, at: &str) -> Result<Answer, Engin
         let groups = groups.collect::<Vec<_>>();
         json!({ "name": table.table.name, "groups": groups, "no_rows": table.no_rows() })
     });
-    let request = json!({ "at": at, "tables": tables.collect::<Vec<_>>(), "statement": statement });
-    ask(SqlEngine::Spark, "its client is missing:", &request)
+    let request = json!({ "at": at, "tables": tables.collect::<Vec<_>>(), "statement": statement,
+                          "rows": call.rows });
+    ask(SqlEngine::Spark, "its client is missing:", &request, call)
 }
 
-fn ask(engine: SqlEngine, tried: &str, request: &Value) -> Result<Answer, EngineError> {
+fn ask(
+    engine: SqlEngine,
+    tried: &str,
+    request: &Value,
+    call: &EngineCall<'_>,
+) -> Result<Answer, EngineError> {
+    // As a file, so that lists of processes stay short.
+    let script = call.scratch.path().join("engine.py");
+    std::fs::write(&script, SCRIPT).map_err(|source| EngineError::Io {
+        path: script.display().to_string(),
+        source,
+    })?;
     let python = std::env::var_os("BRUNT_PYTHON").unwrap_or_else(|| OsString::from("python3"));
     let name = python.to_string_lossy();
     let Some(ended) = run(
         &python,
-        &["-c", SCRIPT, engine.name()],
+        &[script.as_os_str(), engine.name().as_ref()],
         &request.to_string(),
+        call.output,
     )?
     else {
         return Err(EngineError::Missing {
@@ -69,7 +88,7 @@ fn ask(engine: SqlEngine, tried: &str, request: &Value) -> Result<Answer, Engine
     };
     let message = ended.message;
     match ended.status {
-        Some(0) => Answer::of(engine, &ended.answer),
+        Some(0) => Answer::of(engine, &ended.printed, &call.rows),
         Some(MISSING) => Err(EngineError::Missing {
             engine,
             tried: format!("{tried} {name} says: {message}"),

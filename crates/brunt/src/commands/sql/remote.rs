@@ -13,18 +13,18 @@ use brunt_remote::{
 };
 use brunt_result::tables::TABLES;
 
-use super::lake::{FolderError, Lake, LakeTable, names};
+use super::lake::{FolderError, Lake, LakeTable, WantedTables};
 use crate::cli::{Failure, Output};
 use crate::commands::remote::failure;
 
 /// The store may be silent for so long.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// The tables below an address that a statement names.
+/// The tables below an address that are wanted.
 pub fn open(
     address: &str,
-    statement: &str,
-    is_of_traces: bool,
+    wanted: &WantedTables<'_>,
+    scratch: &Path,
     output: &Output,
 ) -> Result<Lake, Failure> {
     let address: RemoteAddress = address.parse().map_err(failure)?;
@@ -43,15 +43,14 @@ pub fn open(
         {
             return Err(FolderError::Neither(address.to_string()).into_failure());
         }
-        if is_of_traces {
+        if wanted.is_of_traces {
             return Err(FolderError::NoTrace(address.to_string()).into_failure());
         }
         TABLES.to_vec()
     } else {
-        let scratch = Scratch::make()?;
-        ask.until_answered(|| fetch_notes(&*store, &address, &stored, &scratch.0))
+        ask.until_answered(|| fetch_notes(&*store, &address, &stored, scratch))
             .map_err(failure)?;
-        let damaged = notes(&scratch.0)
+        let damaged = notes(scratch)
             .map_err(|error| FolderError::from(error).into_failure())?
             .damaged;
         lake.notes = damaged
@@ -60,10 +59,7 @@ pub fn open(
             .collect();
         tables::of_lake()
     };
-    for table in tables
-        .into_iter()
-        .filter(|table| names(statement, table.name))
-    {
+    for table in tables.into_iter().filter(|table| wanted.has(table.name)) {
         let objects = stored.parts(table.name);
         let url =
             |path: &str| PathBuf::from(format!("s3://{}/{}", address.bucket, address.key(path)));
@@ -140,24 +136,6 @@ fn secret(variable: &dyn Fn(&str) -> Option<String>) -> String {
         add("USE_SSL", Some((scheme == "https").to_string()));
     }
     format!("CREATE SECRET (TYPE s3{})", options.concat())
-}
-
-/// A folder that goes away.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn make() -> Result<Scratch, Failure> {
-        let folder = std::env::temp_dir().join(format!("brunt-sql-{}", std::process::id()));
-        let made = std::fs::create_dir(&folder);
-        made.map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
-        Ok(Scratch(folder))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 #[cfg(test)]

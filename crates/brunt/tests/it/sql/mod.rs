@@ -1,6 +1,7 @@
 //! `brunt sql` in the real DuckDB, as a program and as a module: each analysis answers what `brunt analyze` answers of
 //! the same trace, and what cannot be answered is refused with advice.
 
+mod answers;
 mod checks;
 mod sketches;
 mod troubled;

@@ -1,0 +1,43 @@
+//! A folder for the files of one question: the script that asks it, the answer, and notes from an object store. It goes
+//! away with the question.
+
+use std::fs::DirBuilder;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use crate::cli::Failure;
+
+/// Names that are tried: a process that was killed may have left some.
+const NAMES_MAX: u32 = 1000;
+
+/// The folder, in $TMPDIR or /tmp. Other users cannot read it.
+pub struct SqlScratch(PathBuf);
+
+impl SqlScratch {
+    pub fn make() -> Result<SqlScratch, Failure> {
+        let parent = std::env::temp_dir();
+        let failed = |error: io::Error| Failure::failed(format!("{}: {error}", parent.display()));
+        // A path from the root also for an engine that changes its directory.
+        let parent = std::path::absolute(&parent).map_err(failed)?;
+        for number in 0..NAMES_MAX {
+            let folder = parent.join(format!("brunt-sql-{}-{number}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&folder) {
+                Ok(()) => return Ok(SqlScratch(folder)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Err(failed(ErrorKind::AlreadyExists.into()))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for SqlScratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
