@@ -1,8 +1,8 @@
 -- The files and directories with the most operations, bytes or waiting time.
 --
 -- `files` of the report: all that are among the 25 first by one of the three. The name is that of the last operation
--- that named the file; the report shows its whole path. Latencies count from a file's 32nd operation on (of a parser), as
--- in the report: a quantile of fewer says little. A quantile is the middle of its bucket, and at most 6.25 % off.
+-- that named the file; the report shows its whole path. Quantiles are exact and of all operations; the report counts
+-- latencies from a file's 32nd operation on, in buckets, and its quantiles are at most 6.25 % off.
 WITH loads AS (
   SELECT file, count(*) AS operations, sum(CASE WHEN status = 0 THEN moved_bytes ELSE 0 END) AS bytes, coalesce(sum(latency_ns), 0) AS time_ns
   FROM operations WHERE file IS NOT NULL GROUP BY file
@@ -30,29 +30,19 @@ WITH loads AS (
   SELECT file, name,
          row_number() OVER (PARTITION BY file ORDER BY completion_id DESC, listed DESC, place DESC) AS last_first
   FROM told WHERE name NOT IN ('.', '..')
-), numbered AS (
-  SELECT file, latency_ns, row_number() OVER (
-           PARTITION BY file, completion_id - completion_id % 281474976710656 ORDER BY completion_id) AS place
-  FROM operations WHERE file IN (SELECT file FROM top WHERE operations >= 32)
-), units AS (
-  SELECT file, latency_ns, cast(round(least((latency_ns - latency_ns % 1024) / 1024, 536870911)) AS BIGINT) AS units
-  FROM numbered WHERE place >= 32 AND latency_ns IS NOT NULL
-), sized AS (
-  SELECT file, latency_ns, units, cast(power(2, length(bin(greatest(units, 8))) - 4) AS BIGINT) AS width FROM units
-), buckets AS (
-  SELECT file, greatest((units - units % width) * 1024 + width * 512, 1) AS middle_ns, count(*) AS n,
-         sum(latency_ns) AS sum_ns, max(latency_ns) AS max_ns
-  FROM sized GROUP BY file, greatest((units - units % width) * 1024 + width * 512, 1)
+), counted AS (
+  SELECT file, latency_ns, count(*) AS n FROM operations
+  WHERE file IN (SELECT file FROM top) AND latency_ns IS NOT NULL GROUP BY file, latency_ns
 ), cumulated AS (
-  SELECT file, middle_ns, sum_ns, max_ns, sum(n) OVER (PARTITION BY file ORDER BY middle_ns) AS up_to,
+  SELECT file, latency_ns, n * latency_ns AS sum_ns, sum(n) OVER (PARTITION BY file ORDER BY latency_ns) AS up_to,
          sum(n) OVER (PARTITION BY file) AS replies
-  FROM buckets
+  FROM counted
 ), latencies AS (
-  SELECT file, max(replies) AS replies, sum(sum_ns) AS sum_ns, max(max_ns) AS max_ns,
-         min(CASE WHEN 2 * up_to >= replies THEN middle_ns END) AS p50_ns,
-         min(CASE WHEN 10 * up_to >= 9 * replies THEN middle_ns END) AS p90_ns,
-         min(CASE WHEN 100 * up_to >= 99 * replies THEN middle_ns END) AS p99_ns,
-         min(CASE WHEN 1000 * up_to >= 999 * replies THEN middle_ns END) AS p999_ns
+  SELECT file, max(replies) AS replies, sum(sum_ns) AS sum_ns, max(latency_ns) AS max_ns,
+         min(CASE WHEN 2 * up_to >= replies THEN latency_ns END) AS p50_ns,
+         min(CASE WHEN 10 * up_to >= 9 * replies THEN latency_ns END) AS p90_ns,
+         min(CASE WHEN 100 * up_to >= 99 * replies THEN latency_ns END) AS p99_ns,
+         min(CASE WHEN 1000 * up_to >= 999 * replies THEN latency_ns END) AS p999_ns
   FROM cumulated GROUP BY file
 ), servers AS (
   SELECT file, min(server) AS server FROM handles GROUP BY file
@@ -61,8 +51,7 @@ SELECT top.file AS file, server, name, cast(operations AS BIGINT) AS operations,
        cast(time_ns AS BIGINT) AS time_ns, cast(by_operations AS BIGINT) AS by_operations,
        cast(by_bytes AS BIGINT) AS by_bytes, cast(by_time AS BIGINT) AS by_time,
        cast(round((sum_ns - sum_ns % replies) / replies) AS BIGINT) AS mean_ns,
-       cast(least(p50_ns, max_ns) AS BIGINT) AS p50_ns, cast(least(p90_ns, max_ns) AS BIGINT) AS p90_ns,
-       cast(least(p99_ns, max_ns) AS BIGINT) AS p99_ns, cast(least(p999_ns, max_ns) AS BIGINT) AS p999_ns, max_ns
+       p50_ns, p90_ns, p99_ns, p999_ns, max_ns
 FROM top LEFT JOIN servers ON top.file = servers.file LEFT JOIN last_told ON top.file = last_told.file AND last_first = 1
   LEFT JOIN latencies ON top.file = latencies.file
 ORDER BY by_operations

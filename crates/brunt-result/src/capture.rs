@@ -114,6 +114,9 @@ pub struct ProfileRow {
     pub left_out: LeftOutTransfers,
     pub random_read_working_set_bytes: u64,
     pub working_set_bytes: u64,
+    /// Standard error of the two working sets in percent: they are estimated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_set_error_percent: Option<f64>,
     /// Calls that waited at a time, over all of the time.
     pub outstanding_mean: f64,
     /// The most that a call found waiting.
@@ -127,6 +130,9 @@ pub struct DuplicateRow {
     pub blocks_read: u64,
     pub blocks_written: u64,
     pub duplicate_share: f64,
+    /// Standard error of `duplicate_share`, which two estimates of different blocks give; none without blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplicate_share_error: Option<f64>,
     pub zero_share: f64,
 }
 

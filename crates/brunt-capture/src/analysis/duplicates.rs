@@ -83,6 +83,17 @@ impl Duplicates {
             (1.0 - contents / placed).max(0.0)
         }
     }
+
+    /// Standard error of [`Duplicates::duplicate_share`]; none without blocks. The two counts that it divides are
+    /// estimates, each with its own error.
+    pub fn duplicate_share_error(&self) -> Option<f64> {
+        let has_blocks = self.blocks.iter().any(|blocks| *blocks > 0);
+        let of_counts = self
+            .contents
+            .standard_error()
+            .hypot(self.placed.standard_error());
+        has_blocks.then(|| (1.0 - self.duplicate_share()) * of_counts)
+    }
 }
 
 #[cfg(test)]

@@ -133,6 +133,11 @@ impl ProfileFigures {
         self.random_reads.count() * WORKING_SET_BLOCK_BYTES
     }
 
+    /// Standard error of both working sets, in percent.
+    pub fn working_set_error_percent(&self) -> f64 {
+        100.0 * self.all.standard_error()
+    }
+
     /// Bytes touched at all.
     pub fn working_set_bytes(&self) -> u64 {
         self.all.count() * WORKING_SET_BLOCK_BYTES

@@ -1,9 +1,9 @@
 //! Analyses as questions to the tables of a trace, in SQL that DuckDB and Spark share: `brunt sql` asks them. Each is
 //! one file in `sql/` and one line here; its first line says in a comment what it answers.
 //!
-//! The one rule: where [`crate::analysis`] answers the same question, both give the same answer, and tests hold them
-//! to it. A question has no order but the one it asks for and adds no floating-point numbers, so that every engine
-//! answers the same.
+//! The one rule: where [`crate::analysis`] answers the same question, both give the same answer, or an exact one where the
+//! report estimates, and then within the error that the report states; tests hold them to it. A question has no order but
+//! the one it asks for and adds no floating-point numbers, so that every engine answers the same.
 
 /// A question.
 #[derive(Clone, Copy, Debug)]

@@ -244,6 +244,7 @@ fn profile_row(profile: &ProfileFigures, duration_s: f64) -> ProfileRow {
         left_out: profile.left_out,
         random_read_working_set_bytes: profile.random_read_working_set_bytes(),
         working_set_bytes: profile.working_set_bytes(),
+        working_set_error_percent: Some(profile.working_set_error_percent()),
         outstanding_mean,
         outstanding_max,
     }
@@ -256,6 +257,7 @@ fn duplicate_row(duplicates: &Duplicates) -> DuplicateRow {
         blocks_read,
         blocks_written,
         duplicate_share,
+        duplicate_share_error: duplicates.duplicate_share_error(),
         zero_share,
     }
 }

@@ -150,6 +150,17 @@ fn write_operations(report: &Report, o: &mut String) {
             latency(|row| row.max_ns)
         );
     }
+    let errors = report
+        .by_operation
+        .iter()
+        .filter_map(|row| row.latency.as_ref());
+    let error_percent = errors.map(|row| row.error_percent).fold(0.0, f64::max);
+    if error_percent > 0.0 {
+        let _ = writeln!(
+            o,
+            "Percentiles are at most {error_percent} % off; maxima are exact."
+        );
+    }
 }
 
 fn write_profile(report: &Report, o: &mut String) {
@@ -187,14 +198,17 @@ fn write_profile(report: &Report, o: &mut String) {
     };
     let d = &report.duplicates;
     if d.blocks_read + d.blocks_written > 0 {
-        let _ = writeln!(
-            o,
-            "  512-byte blocks: {} read, {} written; {:.1} % duplicates, {:.1} % zeros",
+        let error = d.duplicate_share_error.map_or(String::new(), |error| {
+            format!(" (standard error {:.1})", 100.0 * error)
+        });
+        let blocks = format!(
+            "512-byte blocks: {} read, {} written; {:.1} % duplicates{error}, {:.1} % zeros",
             d.blocks_read,
             d.blocks_written,
             100.0 * d.duplicate_share,
             100.0 * d.zero_share
         );
+        wrap(o, " ", &blocks);
     }
     for row in report.misaligned.iter().take(PRINTED) {
         let _ = writeln!(
