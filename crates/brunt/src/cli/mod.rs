@@ -8,6 +8,8 @@
 //! program quietly instead of with a panic.
 
 mod bind;
+#[cfg(test)]
+mod documented;
 mod failure;
 mod output;
 
@@ -367,23 +369,9 @@ mod tests {
         }
     }
 
-    /// Enough of a shell for the examples: words up to a redirection or pipe, and what stands in quotes is one.
+    /// The command of the program that an example shows.
     fn shell_words(line: &str) -> Vec<String> {
-        let mut words = Vec::new();
-        let mut rest = line.trim();
-        while let Some(first) = rest.chars().next() {
-            let quoted = matches!(first, '\'' | '"')
-                .then(|| rest[1..].split_once(first))
-                .flatten();
-            let (word, tail) = quoted
-                .or_else(|| rest.split_once(' '))
-                .unwrap_or((rest, ""));
-            if matches!(word, ">" | "|" | "&") {
-                break;
-            }
-            words.push(word.to_string());
-            rest = tail.trim_start();
-        }
-        words
+        let found = super::documented::commands_in(line, "brunt");
+        found.into_iter().next().unwrap_or_default()
     }
 }

@@ -14,7 +14,7 @@ pub struct Completions {
 impl super::Subcommand for Completions {
     const NAME: &'static str = "completions";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[(
-        "brunt completions bash > ~/.local/share/bash-completion/completions/brunt",
+        "brunt completions bash >> ~/.bash_completion",
         "enable completion in every new bash",
     )];
 

@@ -57,7 +57,7 @@ impl super::Subcommand for Lab {
     const NAME: &'static str = "lab";
     const EXAMPLES: &'static [(&'static str, &'static str)] = &[
         (
-            "brunt lab lab-wan.toml -- sh -c 'ping -c 3 ${BRUNT_TARGET_ISCSI#*//}'",
+            "brunt lab lab-wan.toml -- ping -c 3 server",
             "what the link adds",
         ),
         (

@@ -1,0 +1,119 @@
+//! Command lines of the documentation that need one machine and little time are run as they are written, in a folder
+//! with the files that they name. That all others are understood is a test of `cli::documented`.
+
+#[path = "../../src/cli/documented/lines.rs"]
+mod lines;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use self::lines::{DocumentedLine, documented};
+use crate::support::{TempDir, brunt, root, succeed};
+
+/// What runs through quickly, and so proves something about its files and folders.
+const QUICK: [&[&str]; 15] = [
+    &["agent", "init"],
+    &["analyze"],
+    &["capture", "-r"],
+    &["compare"],
+    &["import-fio"],
+    &["lake", "add"],
+    &["lake", "check"],
+    &["lake", "compact"],
+    &["lake", "manifest"],
+    &["lake", "repeat"],
+    &["report"],
+    &["sql", "--list"],
+    &["trace", "convert"],
+    &["trace", "fit"],
+    &["trace", "info"],
+];
+
+/// A folder with everything that command lines may name.
+fn place() -> TempDir {
+    let place = TempDir::new("documented");
+    let at = |name: &str| place.join(name);
+    let (examples, data) = (root().join("examples"), root().join("testdata"));
+    fs::create_dir(at("examples")).expect("a folder");
+    for entry in fs::read_dir(&examples).expect("examples").flatten() {
+        symlink(entry.path(), at("examples").join(entry.file_name())).expect("a link");
+    }
+    symlink(&data, at("testdata")).expect("a link");
+    let texts = [
+        (
+            "job.fio",
+            "[job]\nrw=randread\nfilename=disk.img\nsize=1m\nruntime=1\ntime_based\n",
+        ),
+        (
+            "Financial1.spc.gz",
+            "0,20941264,8192,W,0.551706\n0,20939840,8192,R,0.554041\n",
+        ),
+        (
+            "day.csv",
+            "1538323200,12910952,128,0,1063\n1538323201,5129952,8,1,1063\n",
+        ),
+        (
+            "few.toml",
+            "name = \"few\"\nrepetitions = 4\n[targets.t]\nurl = \"null:1MiB\"\n[workloads.w]\nstop = { requests = 100 }\n",
+        ),
+    ];
+    for (name, text) in texts {
+        fs::write(at(name), text).expect("a file");
+    }
+    symlink(data.join("mysql-minutes.load.gz"), at("mysql.load.gz")).expect("a link");
+    symlink(data.join("nfs3-small.pcap.zst"), at("server.pcap.zst")).expect("a link");
+    let run = |words: &[&str]| succeed(brunt().args(words).current_dir(place.join("")), 60);
+    // Where `brunt run examples/quick.toml` puts its results.
+    let plan = run(&["--json", "run", "examples/quick.toml", "--check"]);
+    let plan: serde_json::Value = serde_json::from_str(&plan).expect("a plan");
+    let results = plan["results"].as_str().expect("a folder").to_string();
+    run(&["run", "few.toml", "--out", &results]);
+    for name in ["before", "after"] {
+        symlink(at(&results), at(name)).expect("a link");
+    }
+    run(&["capture", "-r", "server.pcap.zst", "--out", "DIR"]);
+    place
+}
+
+/// Whether a line is to be run: it is quick, and the files that it reads are in the folder.
+fn is_run(line: &DocumentedLine, place: &Path) -> bool {
+    let words: Vec<&str> = line.words[1..].iter().map(String::as_str).collect();
+    let is_page = line
+        .file
+        .extension()
+        .is_some_and(|extension| extension == "md");
+    // The hosts of a cluster have a lake of their own.
+    if !is_page || line.is_mention || line.file.ends_with("clusters.md") {
+        return false;
+    }
+    let Some(quick) = QUICK.iter().find(|quick| words.starts_with(quick)) else {
+        return false;
+    };
+    let arguments = &words[quick.len()..];
+    let is_elsewhere = arguments
+        .iter()
+        .any(|word| word.starts_with('/') || word.contains("://"));
+    let needs_file = !matches!(quick[0], "agent" | "sql");
+    let has_file = arguments
+        .iter()
+        .take(2)
+        .any(|word| place.join(word).exists());
+    !is_elsewhere && (has_file || !needs_file)
+}
+
+#[test]
+fn documented_commands_run_as_they_are_written() {
+    let place = place();
+    let mut count = 0;
+    for line in documented(&root(), "brunt") {
+        if is_run(&line, &place.join("")) {
+            succeed(
+                brunt().args(&line.words[1..]).current_dir(place.join("")),
+                60,
+            );
+            count += 1;
+        }
+    }
+    assert!(count >= 15, "only {count} were run");
+}
