@@ -301,6 +301,40 @@ mod tests {
     use super::*;
     use crate::experiment::LinkBack;
 
+    /// A storage fault of a served target finds a layer there, whatever the target serves.
+    #[test]
+    fn served_targets_get_layers_for_their_faults() {
+        let check = |serve: &str, fault: &str, expected: &str| {
+            let text = format!(
+                "name = \"x\"\n[targets.t]\nserve = {serve}\n[targets.u]\nserve = \"null:1MiB\"\n\
+                 [workloads.w]\nstop = {{ time = \"1s\" }}\n[[fault]]\ntarget = \"t\"\n{fault}\n"
+            );
+            let experiment = Experiment::parse("x.toml", &text).expect(&text);
+            let words = |name| {
+                experiment
+                    .served(name)
+                    .expect("it is served")
+                    .words()
+                    .join(" ")
+            };
+            assert_eq!(words("t"), expected, "{text}");
+            assert_eq!(words("u"), "null:1MiB");
+        };
+        let slow = "storage = \"slow:5ms\"";
+        check("\"memory:1MiB\"", slow, "memory:1MiB,faults");
+        check("\"memory:1MiB,wb\"", slow, "memory:1MiB,wb,faults");
+        check("\"memory:1MiB,faults\"", slow, "memory:1MiB,faults");
+        check(
+            "[\"null:1MiB\", \"memory:1MiB\"]\nlun = 1",
+            slow,
+            "null:1MiB memory:1MiB,faults",
+        );
+        let named = "storage = \"slow:5ms\"\nlayer = \"low\"";
+        let url = "memory:1MiB?fault=off;name=low";
+        check(&format!("{url:?}"), named, url);
+        check("\"memory:1MiB\"", "freeze = true", "memory:1MiB");
+    }
+
     /// A member that cannot fail, or cannot be replaced, is refused when the file is read, with a way
     /// out that is taken; what only those can tell who open the device is left to them.
     #[test]

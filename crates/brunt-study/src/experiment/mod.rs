@@ -344,6 +344,20 @@ impl Experiment {
         }
     }
 
+    /// What a target serves: what is written, with a fault layer where one of its faults needs it. `None` of a target with
+    /// a URL.
+    pub fn served(&self, name: &str) -> Option<Serve> {
+        let target = self.targets.get(name)?;
+        let serve = target.serve.clone()?;
+        let wants_layer = |fault: &FaultEntry| {
+            fault.common.target == name && fault.kind.as_kind().wants_fault_layer()
+        };
+        Some(match self.fault.iter().any(wants_layer) {
+            true => serve.with_fault_layer(target.lun.unwrap_or(0)),
+            false => serve,
+        })
+    }
+
     /// Further arguments of the command that serves a target.
     pub fn serving_arguments(&self) -> Vec<String> {
         role::serving_arguments(self.serving_congestion())

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brunt_block::Backend;
-use brunt_block::layers::fault::{FaultBackend, FaultSwitch};
-use brunt_core::{Clock, Span};
+use brunt_core::Span;
 use brunt_lab::link::Settings;
 use brunt_protocol::HostFault;
 
 use super::driver::{DriverError, FaultDriver};
+use super::layer::with_fault_layer;
 use crate::control::{Controls, Local};
 use crate::experiment::{LabEntry, Target};
 use crate::host::{HostName, Hosts};
@@ -86,6 +86,11 @@ pub enum About {
 pub trait Kind: Any + Debug + Send + Sync {
     /// Purpose of the experiment.
     fn about(&self) -> About;
+
+    /// Whether it is injected at the fault layer of its target's device, which gets one on top if it has none.
+    fn wants_fault_layer(&self) -> bool {
+        false
+    }
 
     /// The service whose processes it is about, if it is about one.
     fn service(&self) -> Option<&str> {
@@ -318,13 +323,8 @@ impl Scene<'_> {
             format!("open are {}", open.join(", ")),
         );
         let backend = self.targets.get_mut(target).ok_or(not_open)?;
-        let has_one = backend
-            .handles()
-            .iter()
-            .any(|(_, handle)| handle.downcast_ref::<FaultSwitch>().is_some());
-        if on_top && !has_one {
-            let (inner, switch) = (Arc::clone(backend), FaultSwitch::new("fault"));
-            *backend = Arc::new(FaultBackend::new(inner, switch, Clock::Monotonic));
+        if on_top {
+            *backend = with_fault_layer(Arc::clone(backend));
         }
         Ok(Arc::new(Local::new([(lun, backend.handles())])))
     }

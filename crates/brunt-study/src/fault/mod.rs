@@ -10,6 +10,7 @@ mod elsewhere;
 mod entry;
 mod kind;
 pub mod kinds;
+mod layer;
 mod overlap;
 mod process;
 mod schedule;
@@ -25,6 +26,7 @@ pub use kind::{
     Times, Together,
 };
 pub use kinds::{FaultKind, KINDS};
+pub use layer::with_fault_layer;
 pub use overlap::{Overlap, overlaps};
 pub use schedule::{FaultSchedule, ScheduleError};
 

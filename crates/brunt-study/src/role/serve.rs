@@ -24,4 +24,18 @@ impl Serve {
             Serve::Luns(words) => words,
         }
     }
+
+    /// The same with a fault layer on top of a LUN's device, which is the LUN's option `faults`.
+    pub fn with_fault_layer(mut self, lun: u16) -> Serve {
+        let word = match &mut self {
+            Serve::One(word) => Some(word),
+            Serve::Luns(words) => words.get_mut(usize::from(lun)),
+        };
+        if let Some(word) = word
+            && !word.split(',').any(|option| option == "faults")
+        {
+            word.push_str(",faults");
+        }
+        self
+    }
 }

@@ -771,7 +771,7 @@ pub(super) fn serve(
     fleet: Option<&Arc<Fleet>>,
 ) -> Result<(String, Option<Arc<dyn Role>>), Failure> {
     let target = &experiment.targets[name];
-    let (Some(kind), Some(serve)) = (target.role(), &target.serve) else {
+    let Some(serve) = experiment.served(name) else {
         return Ok((experiment.url_of(target, None), None));
     };
     let host = target.host.clone().unwrap_or_else(HostName::local);
@@ -788,13 +788,13 @@ pub(super) fn serve(
                 address,
                 fleet: Arc::clone(fleet),
             };
-            role::start_elsewhere(name, serve, experiment.serving_congestion(), &at)
+            role::start_elsewhere(name, &serve, experiment.serving_congestion(), &at)
         }
         None => {
             let launcher = known.launcher(lab).map_err(Failure::failed)?;
             role::start(
                 name,
-                kind.as_ref(),
+                role::serving(&serve).as_ref(),
                 experiment.serving_arguments(),
                 launcher,
             )

@@ -273,6 +273,32 @@ fn faults_of_a_served_target() {
     }
 }
 
+/// A served target whose LUN has no fault layer gets one for a storage fault, as a device of this process does.
+#[test]
+fn a_storage_fault_needs_no_layer_in_what_is_served() {
+    for serve in [
+        "\"memory:8MiB\"",
+        "[\"null:1MiB\", \"memory:8MiB,wb\"]\nlun = 1",
+    ] {
+        let folder = TempDir::new("faults");
+        let text = format!(
+            "name = \"x\"\nrepetitions = 1\n[targets.t]\nserve = {serve}\n[workloads.w]\nstop = {{ requests = 20 }}\n\
+             [[fault]]\ntarget = \"t\"\nstorage = \"slow:5ms\"\n"
+        );
+        let output = run_within(&mut support::experiment(&folder, &text), 60);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{serve}: {said}");
+        let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let run = &summary["points"][0]["runs"][0];
+        assert!(
+            run["response"]["mean_us"]
+                .as_f64()
+                .is_some_and(|mean| mean >= 5000.0),
+            "{run}"
+        );
+    }
+}
+
 /// A path that is not ready has its requests refused, one that is merely worse has its initiator told; both end.
 #[test]
 fn a_port_group_changes_its_state() {

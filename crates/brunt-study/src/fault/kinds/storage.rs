@@ -51,6 +51,10 @@ impl Kind for Storage {
         About::Target
     }
 
+    fn wants_fault_layer(&self) -> bool {
+        self.layer.is_none()
+    }
+
     fn what(&self) -> String {
         self.storage.clone()
     }
@@ -117,7 +121,7 @@ impl Kind for Storage {
     ) -> Result<Prepared, DriverError> {
         let lun = scene.lun(&common.target);
         let fault = DeviceFault::parse(&self.storage)?;
-        let controls = scene.controls(&common.target, self.layer.is_none())?;
+        let controls = scene.controls(&common.target, self.wants_fault_layer())?;
         // A layer that is not there is said before the first run.
         let probe = Command::Look {
             lun,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use brunt_block::OpenError;
 use brunt_core::units::parse_size;
 use brunt_iscsi::scsi::{FileStore, LogicalUnit, LunOptions};
+use brunt_study::fault::with_fault_layer;
 
 use super::build::Ports;
 use crate::cli::Failure;
@@ -18,6 +19,7 @@ pub struct LunWords {
     pub url: String,
     thin: bool,
     pub read_only: bool,
+    faults: bool,
     removable: bool,
     write_back: bool,
     pub serial: Option<String>,
@@ -25,7 +27,7 @@ pub struct LunWords {
     sanitize_bytes_per_second: Option<u64>,
 }
 
-pub const LUN_HELP: &str = "options of a LUN are thin, thick, ro, removable, wb, wt, block=512, block=4096, \
+pub const LUN_HELP: &str = "options of a LUN are thin, thick, ro, removable, wb, wt, faults, block=512, block=4096, \
     serial=TEXT, aptpl=FILE, sanitize=SIZE";
 
 /// Takes options off the end as long as they are ones, so that a path may hold commas.
@@ -47,12 +49,12 @@ pub fn parse(text: &str) -> Result<LunWords, Failure> {
                 words.write_back = key == "wb";
                 "wb or wt"
             }
-            ("ro", None) => {
-                words.read_only = true;
-                key
-            }
-            ("removable", None) => {
-                words.removable = true;
+            ("ro" | "removable" | "faults", None) => {
+                match key {
+                    "ro" => words.read_only = true,
+                    "removable" => words.removable = true,
+                    _ => words.faults = true,
+                }
                 key
             }
             ("block", Some("512" | "4096")) => {
@@ -139,7 +141,10 @@ pub fn open(
 ) -> Result<Arc<LogicalUnit>, Failure> {
     let words = words.clone();
     let failed = |error: OpenError| devices::open_failure(&error, format!("{text}: {error}"));
-    let backend = devices::open_lun(&words.url).map_err(failed)?;
+    let mut backend = devices::open_lun(&words.url).map_err(failed)?;
+    if words.faults {
+        backend = with_fault_layer(backend);
+    }
     words
         .aptpl
         .iter()
@@ -216,6 +221,13 @@ mod tests {
             "array:raid0,[null:1M],[null:1M],ro",
             LunWords {
                 read_only: true,
+                ..plain("array:raid0,[null:1M],[null:1M]")
+            },
+        );
+        check(
+            "array:raid0,[null:1M],[null:1M],faults",
+            LunWords {
+                faults: true,
                 ..plain("array:raid0,[null:1M],[null:1M]")
             },
         );

@@ -64,8 +64,9 @@ const SAID_BY_FILE: [&str; 14] = [
 pub struct Target {
     /// Device to serve; the first is LUN 0, the next LUN 1 and so on. A device URL (see `brunt help devices`), then options after
     /// commas: thin or thick (provisioning; default thick), ro (read-only), removable, wb or wt (write-back or
-    /// write-through cache; default wt), block=512 or block=4096, serial=TEXT, aptpl=FILE (keeps persistent
-    /// reservations across restarts), sanitize=SIZE (maximum rate of SANITIZE, per second).
+    /// write-through cache; default wt), faults (a fault layer on top, unless the URL has one, for --control), block=512 or
+    /// block=4096, serial=TEXT, aptpl=FILE (keeps persistent reservations across restarts), sanitize=SIZE (maximum rate of
+    /// SANITIZE, per second).
     #[arg(
         long = "lun",
         value_name = "URL[,OPTION…]",

@@ -1,0 +1,23 @@
+//! The fault layer that a device gets for storage faults, here and in a target that an experiment serves.
+
+use std::sync::Arc;
+
+use brunt_block::Backend;
+use brunt_block::layers::fault::{FaultBackend, FaultSwitch};
+use brunt_core::Clock;
+
+/// The device with a fault layer on top, named `fault`, unless it has one already.
+pub fn with_fault_layer(backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
+    let has_one = backend
+        .handles()
+        .iter()
+        .any(|(_, handle)| handle.downcast_ref::<FaultSwitch>().is_some());
+    match has_one {
+        true => backend,
+        false => Arc::new(FaultBackend::new(
+            backend,
+            FaultSwitch::new("fault"),
+            Clock::Monotonic,
+        )),
+    }
+}
