@@ -564,7 +564,7 @@ fn times(seen: Seen<'_>, back: Seen<'_>) -> String {
     format!("{}, {}", answer("seen", seen), answer("back", back))
 }
 
-/// How long it takes, as far as that can be known.
+/// How long its runs take at least: how long services take to start, and runs to be prepared, is not known before.
 fn duration(least: Duration, open_ended: bool) -> String {
     let seconds = least.as_secs();
     let more = if open_ended {
@@ -576,10 +576,10 @@ fn duration(least: Duration, open_ended: bool) -> String {
         0 if open_ended && least.is_zero() => {
             "takes as long as its requests and bytes take".to_string()
         }
-        0 => format!("takes about {:.1} s{more}", least.as_secs_f64().max(0.1)),
+        0 => format!("takes at least {:.1} s{more}", least.as_secs_f64().max(0.1)),
         _ => {
             let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-            format!("takes about {hours}:{minutes:02}:{seconds:02}{more}")
+            format!("takes at least {hours}:{minutes:02}:{seconds:02}{more}")
         }
     }
 }
