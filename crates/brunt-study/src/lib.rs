@@ -18,6 +18,7 @@ pub mod host_probing;
 pub mod lab;
 pub mod noise;
 pub mod observe;
+pub mod plain;
 pub mod probing;
 pub mod results;
 pub mod role;

@@ -16,6 +16,7 @@ mod lab;
 mod lab_check;
 mod link_options;
 mod mistake;
+mod names;
 mod own_targets;
 mod plan;
 mod precision;
@@ -233,6 +234,7 @@ impl Experiment {
             );
             return Err(source.mistake(&["repetitions"], what, None));
         }
+        self.check_names(source)?;
         self.check_precision(source)?;
         self.check_congestion(source)?;
         for (name, target) in &self.targets {
