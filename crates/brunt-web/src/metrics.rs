@@ -31,7 +31,7 @@ pub fn serve(
     let site = Router::new()
         .route("/metrics", get(metrics))
         .with_state(page)
-        .method_not_allowed_fallback(async || wrong_method("GET, HEAD"))
+        .method_not_allowed_fallback(async || wrong_method())
         .fallback(async || plain(StatusCode::NOT_FOUND, "see /metrics\n"));
     HttpServer::start(listener, "metrics", site)
 }

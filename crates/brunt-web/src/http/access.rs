@@ -10,9 +10,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use axum::http::StatusCode;
 use axum::http::header::{HOST, HeaderName, ORIGIN};
 use axum::http::request::Parts;
+use axum::http::{StatusCode, Version};
 
 /// What browsers say of who asks, and why.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -23,7 +23,7 @@ const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 pub enum AccessRefusal {
     /// It names no host.
     NoHost,
-    /// It names several hosts or origins, or is for a proxy.
+    /// It names several hosts or origins.
     Ambiguous,
     /// It names one that others can have lead here.
     ForeignHost(String),
@@ -78,11 +78,7 @@ pub fn admit(
     own_name: Option<&str>,
     is_document: bool,
 ) -> Result<(), AccessRefusal> {
-    // A whole URL is for proxies, and its host would be a second one.
-    if request.uri.authority().is_some() {
-        return Err(AccessRefusal::Ambiguous);
-    }
-    let host = only(request, &HOST)?.ok_or(AccessRefusal::NoHost)?;
+    let host = host(request)?.ok_or(AccessRefusal::NoHost)?;
     if !is_own(&host, own_name) {
         return Err(AccessRefusal::ForeignHost(shown(&host)));
     }
@@ -101,6 +97,20 @@ pub fn admit(
         Some(_) if led_here => Ok(()),
         Some(_) => Err(AccessRefusal::CrossSite),
     }
+}
+
+/// The host that a request is for: that of a whole URL, whatever the header says (RFC 9112, 3.2.2), otherwise the header's.
+/// `None` if an HTTP/1.0 client names none.
+///
+/// # Errors
+/// None is named, which HTTP/1.1 requires, or several are (RFC 9112, 3.2).
+pub fn host(request: &Parts) -> Result<Option<Cow<'_, str>>, AccessRefusal> {
+    let named = only(request, &HOST)?;
+    if named.is_none() && request.version >= Version::HTTP_11 {
+        return Err(AccessRefusal::NoHost);
+    }
+    let of_url = request.uri.authority();
+    Ok(of_url.map(|url| Cow::from(url.as_str())).or(named))
 }
 
 /// The header of this name, of which there must not be two. Bytes that are no text do not become what is admitted.
@@ -136,7 +146,11 @@ fn is_own(host: &str, own_name: Option<&str>) -> bool {
             None => host,
         },
     };
-    let is_name = |own: &str| name.eq_ignore_ascii_case(own);
+    // With or without the dot of a whole name.
+    let is_name = |own: &str| {
+        let name = name.strip_suffix('.').unwrap_or(name);
+        name.eq_ignore_ascii_case(own)
+    };
     name.parse::<Ipv4Addr>().is_ok() || is_name("localhost") || own_name.is_some_and(is_name)
 }
 
@@ -177,13 +191,23 @@ mod tests {
         ] {
             check(headers, true, Err(AccessRefusal::Ambiguous));
         }
-        let ambiguous = Err(AccessRefusal::Ambiguous);
-        check_at(
-            "http://evil.example/",
-            "Host: localhost\r\n",
-            true,
-            ambiguous,
-        );
+        // The header does not count next to a whole URL.
+        for (url, host, expected) in [
+            ("http://localhost:1/", "evil.example", Ok(())),
+            ("http://127.0.0.1/", "127.0.0.1", Ok(())),
+            (
+                "http://evil.example/",
+                "localhost",
+                Err(AccessRefusal::ForeignHost("evil.example".into())),
+            ),
+            (
+                "http://localhost@evil.example/",
+                "localhost",
+                Err(AccessRefusal::ForeignHost("localhost@evil.example".into())),
+            ),
+        ] {
+            check_at(url, &format!("Host: {host}\r\n"), true, expected);
+        }
     }
 
     #[test]
@@ -193,6 +217,8 @@ mod tests {
             "127.0.0.1",
             "localhost:9",
             "LocalHost",
+            "localhost.",
+            "lab-7.:8080",
             "[::1]:80",
             "[fe80::1]",
             "10.1.2.3:1",

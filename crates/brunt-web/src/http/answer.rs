@@ -44,11 +44,26 @@ pub fn trouble(status: StatusCode, error: &str, advice: Option<&str>) -> Respons
     json(status, &Trouble { error, advice })
 }
 
-/// The answer to a method that nothing at this path has.
-pub fn wrong_method(allowed: &'static str) -> Response {
-    let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, format!("use {allowed}\n"));
-    answer
-        .headers_mut()
-        .insert(ALLOW, HeaderValue::from_static(allowed));
-    answer
+/// The answer to a method that nothing at this path has; [`name_methods`] completes it.
+pub fn wrong_method() -> Response {
+    plain(StatusCode::METHOD_NOT_ALLOWED, "")
+}
+
+/// Completes [`wrong_method`] with the methods of the path, which only its router knows.
+pub fn name_methods(answer: Response) -> Response {
+    let allowed = answer
+        .headers()
+        .get(ALLOW)
+        .and_then(|allow| allow.to_str().ok());
+    let Some(allowed) = allowed.filter(|_| answer.status() == StatusCode::METHOD_NOT_ALLOWED)
+    else {
+        return answer;
+    };
+    let methods: Vec<&str> = allowed.split(',').map(str::trim).collect();
+    let methods = methods.join(", ");
+    let mut named = plain(StatusCode::METHOD_NOT_ALLOWED, format!("use {methods}\n"));
+    if let Ok(value) = HeaderValue::from_str(&methods) {
+        named.headers_mut().insert(ALLOW, value);
+    }
+    named
 }

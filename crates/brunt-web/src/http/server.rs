@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::http::header::{HeaderName, X_CONTENT_TYPE_OPTIONS};
+use axum::middleware::Next;
 use axum::response::Response;
 use axum::{Extension, Router, middleware};
 use futures_util::future::{Either, select};
@@ -22,6 +24,8 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
+use super::access::host;
+use super::answer::{name_methods, plain};
 use super::place::{PATIENCE, Place, Places};
 use super::stalled::StallGuard;
 
@@ -57,7 +61,9 @@ impl HttpServer {
             tokio::net::TcpListener::from_std(listener)?
         };
         let (stop, stopped) = oneshot::channel();
-        let site = site.layer(middleware::map_response(for_nobody_else));
+        let site = site
+            .layer(middleware::from_fn(with_one_host))
+            .layer(middleware::map_response(for_nobody_else));
         let work = move || {
             runtime.block_on(async {
                 let _ = select(pin!(accept(listener, site)), stopped).await;
@@ -82,8 +88,19 @@ impl Drop for HttpServer {
     }
 }
 
+/// A request that names no host, or several, is none of HTTP/1.1.
+async fn with_one_host(request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let refused = host(&parts).err();
+    match refused {
+        None => next.run(Request::from_parts(parts, body)).await,
+        Some(refusal) => plain(refusal.status(), format!("{refusal}\n")),
+    }
+}
+
 /// No type but the stated one, and nothing for other sites.
-async fn for_nobody_else(mut answer: Response) -> Response {
+async fn for_nobody_else(answer: Response) -> Response {
+    let mut answer = name_methods(answer);
     let headers = answer.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let policy = HeaderName::from_static("cross-origin-resource-policy");
@@ -136,7 +153,7 @@ mod tests {
     use axum::http::StatusCode;
     use axum::routing::get;
 
-    use super::super::answer::{plain, wrong_method};
+    use super::super::answer::wrong_method;
     use super::super::place::CLIENTS_MAX;
     use super::*;
 
@@ -148,7 +165,11 @@ mod tests {
         let at = listener.local_addr().unwrap();
         let site = Router::new()
             .route("/page", get(move || async move { page() }))
-            .method_not_allowed_fallback(async || wrong_method("GET, HEAD"))
+            .route(
+                "/order",
+                axum::routing::post(async || plain(StatusCode::OK, "")),
+            )
+            .method_not_allowed_fallback(async || wrong_method())
             .fallback(async || plain(StatusCode::NOT_FOUND, "see /page\n"));
         (HttpServer::start(listener, "test", site).unwrap(), at)
     }
@@ -182,22 +203,38 @@ mod tests {
             "\r\n\r\na 1\n",
         );
         check(
-            "HEAD /page HTTP/1.1\r\n\r\n",
+            "HEAD /page HTTP/1.1\r\nHost: x\r\n\r\n",
             "HTTP/1.1 200 OK\r\n",
             "\r\n\r\n",
         );
-        check("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404", "see /page\n");
         check(
-            "POST /page HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+            "HTTP/1.1 404",
+            "see /page\n",
+        );
+        check(
+            "POST /page HTTP/1.1\r\nHost: x\r\n\r\n",
             "HTTP/1.1 405",
             "use GET, HEAD\n",
         );
+        check(
+            "PUT /order HTTP/1.1\r\nHost: x\r\n\r\n",
+            "HTTP/1.1 405",
+            "use POST\n",
+        );
+        for hosts in ["", "Host: x\r\nHost: x\r\n"] {
+            let request = format!("GET /page HTTP/1.1\r\n{hosts}\r\n");
+            check(&request, "HTTP/1.1 400", "\n");
+        }
         check("\0\u{ff}\r\n\r\n", "HTTP/1.1 400", "\r\n\r\n");
-        let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(HEAD_BYTES_MAX));
+        let long = format!(
+            "GET /{} HTTP/1.1\r\nHost: x\r\n\r\n",
+            "x".repeat(HEAD_BYTES_MAX)
+        );
         check(&long, "HTTP/1.1 431", "\r\n\r\n");
         let many = "A: b\r\n".repeat(HEADERS_MAX + 1);
         check(
-            &format!("GET /page HTTP/1.1\r\n{many}\r\n"),
+            &format!("GET /page HTTP/1.1\r\nHost: x\r\n{many}\r\n"),
             "HTTP/1.1 431",
             "\r\n\r\n",
         );
@@ -218,9 +255,10 @@ mod tests {
         // More than sockets hold.
         let (server, at) = serve(|| "x".repeat(64 << 20));
         let mut deaf = TcpStream::connect(at).unwrap();
-        deaf.write_all(b"GET /page HTTP/1.1\r\n\r\n").unwrap();
+        deaf.write_all(b"GET /page HTTP/1.1\r\nHost: x\r\n\r\n")
+            .unwrap();
         let _silent = TcpStream::connect(at).unwrap();
-        assert!(ask(at, "GET / HTTP/1.1\r\n\r\n").ends_with("see /page\n"));
+        assert!(ask(at, "GET / HTTP/1.1\r\nHost: x\r\n\r\n").ends_with("see /page\n"));
         // Its answer has begun.
         assert!(deaf.peek(&mut [0]).is_ok_and(|count| count > 0));
         let (done, wait) = channel();
@@ -245,7 +283,7 @@ mod tests {
             socket
         };
         let requests: [&[u8]; 3] = [
-            b"GET /page HTTP/1.1\r\n\r\n",
+            b"GET /page HTTP/1.1\r\nHost: x\r\n\r\n",
             b"",
             b"GET /page HTTP/1.1\r\nX: y",
         ];
@@ -254,7 +292,7 @@ mod tests {
             .flat_map(|request| (0..CLIENTS_MAX).map(|_| asks(request)))
             .collect();
         for _ in 0..3 {
-            assert!(ask(at, "GET / HTTP/1.1\r\n\r\n").ends_with("see /page\n"));
+            assert!(ask(at, "GET / HTTP/1.1\r\nHost: x\r\n\r\n").ends_with("see /page\n"));
         }
         // The last of them are there still: no more than had to were cut off.
         let open = slow.iter().filter(|socket| {

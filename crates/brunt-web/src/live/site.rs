@@ -36,7 +36,7 @@ pub fn site(viewers: Arc<Viewers>, more: Router) -> Router {
     page.route("/events", get(events))
         .with_state(viewers)
         .merge(more)
-        .method_not_allowed_fallback(async || wrong_method("GET, HEAD"))
+        .method_not_allowed_fallback(async || wrong_method())
         .fallback(async || {
             let what = "nothing is at this path: the live page is at /, its events at /events";
             trouble(StatusCode::NOT_FOUND, what, None)
