@@ -12,6 +12,7 @@ use brunt_block::table::{Permit, open_url_permitted};
 use brunt_block::{Backend, OpenError, open_url_with};
 use brunt_core::device_url::without_secrets;
 use brunt_host::AllowList;
+use brunt_store::nbd::CertificateFileError;
 
 use crate::cli::{Failure, Output};
 
@@ -75,6 +76,16 @@ pub fn open_failure(error: &OpenError, what: String) -> Failure {
         OpenError::Os { path, source, .. } => match source.kind() {
             ErrorKind::NotFound if is_device_name(path) => Failure::usage(what)
                 .advise("there is no such device: 'lsblk' lists the block devices of this machine"),
+            ErrorKind::NotFound
+                if source
+                    .get_ref()
+                    .is_some_and(|inner| inner.is::<CertificateFileError>()) =>
+            {
+                Failure::usage(what).advise(
+                    "name a folder with ca-cert.pem, and with client-cert.pem and client-key.pem (of a server: \
+                     server-cert.pem and server-key.pem) where this side needs a certificate",
+                )
+            }
             ErrorKind::NotFound => Failure::usage(what).advise(format!(
                 "give the path of an existing file, or create one: {}?size=1GiB&create=yes",
                 without_secrets(&path.to_string_lossy())

@@ -27,3 +27,4 @@ pub mod url;
 pub use connect_error::NbdConnectError;
 pub use device::{NBD, NBD_UNIX, NBDS, NBDS_UNIX, NbdBackend};
 pub use export::NbdExport;
+pub use pem::CertificateFileError;

@@ -45,9 +45,15 @@ pub(super) fn wrong(path: &Path, what: &str) -> OpenError {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
-    std::fs::read(path).map_err(|source| OpenError::Os {
+    std::fs::read(path).map_err(|error| OpenError::Os {
         what: "cannot read",
         path: path.into(),
-        source,
+        source: io::Error::new(error.kind(), CertificateFileError(error)),
     })
 }
+
+/// Inside the source of an error: the file that cannot be read belongs to a certificate, so nothing is to be made in its
+/// place.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct CertificateFileError(io::Error);
