@@ -23,7 +23,7 @@ use brunt_core::device_url;
 use clap::{Arg, ArgAction, ArgMatches};
 use serde_json::json;
 use signal_hook::SigId;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXCPU, SIGXFSZ};
 
 pub use self::bind::bind_for;
 pub use self::failure::{Done, Failure};
@@ -137,13 +137,17 @@ fn words_with_secrets() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Has Ctrl-C, SIGTERM and the end of the terminal set the flag. What does so for the last.
+/// Has Ctrl-C, SIGTERM, the end of the terminal and of the processor time that `ulimit -t` grants set the flag. What does
+/// so for the terminal.
 fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<Option<SigId>> {
     for signal in [SIGINT, SIGTERM] {
         // In this order: the second signal finds the flag set and ends the program.
         signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())?;
         signal_hook::flag::register(signal, interrupted.clone())?;
     }
+    signal_hook::flag::register(SIGXCPU, interrupted.clone())?;
+    // With a handler, a write beyond `ulimit -f` fails with EFBIG, which is reported; without one it ends the program.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     // A terminal that closes may send it more than once: by the kernel, by the shell, by the outer process of a lab.
     // `nohup` has it ignored, which stays so.
     let hangup = !is_ignored(SIGHUP);

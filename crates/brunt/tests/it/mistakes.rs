@@ -242,3 +242,42 @@ fn input_longer_than_the_device() {
     check(100 << 10, &["--offset", "32k", "--bs", "12k"], 1);
     check(5000, &[], 0);
 }
+
+/// Advice about a device's file is not given for a certificate next to it.
+#[test]
+fn a_missing_certificate_is_said_with_its_folder() {
+    let output = brunt(&[
+        "io",
+        "info",
+        "nbds://127.0.0.1:1/x?tls-certificates=/nowhere",
+    ]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains("/nowhere/ca-cert.pem") && text.contains("name a folder with ca-cert.pem"),
+        "{text}"
+    );
+    assert!(!text.contains("create=yes"), "{text}");
+}
+
+/// A file that may not grow (`ulimit -f`) is an error like others, in what is written and in what is created.
+#[test]
+fn a_limit_of_the_size_of_files_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("disk.img"), vec![0; 1 << 20]).unwrap();
+    for url in ["disk.img", "new.img?size=1MiB&create=yes"] {
+        let output = Command::new("sh")
+            .args(["-c", "ulimit -f 2; exec \"$0\" io write \"$1\" --bs 64k"])
+            .args([env!("CARGO_BIN_EXE_brunt"), url])
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{url}: {text}");
+        assert!(
+            text.contains("File too large") || text.contains("EFBIG"),
+            "{url}: {text}"
+        );
+    }
+}
