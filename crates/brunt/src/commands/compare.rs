@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use brunt_core::units::counted;
 use brunt_result::compare::{FailIf, Line, Margin, compare_summaries};
 use brunt_result::engines::engine_differences;
 use brunt_result::failures;
-use brunt_result::statistics::{EffectScale, RUNS_MIN, Verdict};
+use brunt_result::statistics::{EffectScale, Estimate, RUNS_MIN, Verdict};
 use brunt_result::summary::Summary;
 use serde_json::json;
 
@@ -105,13 +106,8 @@ impl Subcommand for Compare {
                 ));
             }
         }
-        if lines
-            .iter()
-            .any(|line| line.comparison.verdict == Verdict::TooFewRuns)
-        {
-            output.note(format_args!(
-                "fewer than {RUNS_MIN} runs of a point give no verdict; run both again with repetitions = {RUNS_MIN} or more"
-            ));
+        if let Some(note) = too_few_runs(&lines) {
+            output.note(note);
         }
         for label in &alone {
             output.note(format_args!("only one result has {label}"));
@@ -178,6 +174,26 @@ fn advice(lines: &[Line]) -> Vec<String> {
     notes
 }
 
+/// The figure that the fewest runs have, if they are too few for a verdict. A run without a figure is incomplete, or made
+/// no request of that kind.
+fn too_few_runs(lines: &[Line]) -> Option<String> {
+    let least = lines
+        .iter()
+        .filter(|line| line.comparison.verdict == Verdict::TooFewRuns)
+        .min_by_key(|line| runs(line).into_iter().min())?;
+    let [first, second] = runs(least);
+    Some(format!(
+        "a verdict needs {RUNS_MIN} complete runs with the figure in each result, and {} {} has {first} and {second}; run \
+         with repetitions = {RUNS_MIN} or more",
+        least.label, least.metric
+    ))
+}
+
+/// Complete runs of each result that have a figure.
+fn runs(line: &Line) -> [usize; 2] {
+    [&line.comparison.a, &line.comparison.b].map(|side| side.as_ref().map_or(0, |side| side.runs))
+}
+
 /// A line of the table, at most 80 columns wide.
 fn row([figure, a, b, change, sees, verdict]: [&str; 6]) -> String {
     format!("  {figure:<17}{a:>9} {b:>9}  {change:<19} {sees:>5} {verdict}")
@@ -185,9 +201,6 @@ fn row([figure, a, b, change, sees, verdict]: [&str; 6]) -> String {
 
 fn describe(line: &Line, margin: f64) -> String {
     let comparison = &line.comparison;
-    let mean = |estimate: Option<brunt_result::statistics::Estimate>| {
-        estimate.map_or(f64::NAN, |e| e.mean)
-    };
     let change = comparison.effect.map_or("-".to_string(), |effect| {
         let (value, low, high) = (effect.value, effect.low, effect.high);
         match effect.scale {
@@ -210,12 +223,16 @@ fn describe(line: &Line, margin: f64) -> String {
     let verdict = match comparison.verdict {
         Verdict::Worse => word.to_uppercase(),
         Verdict::Same => format!("{word} (±{:.3}%)", margin * 100.0).replace(".000", ""),
-        Verdict::TooFewRuns => format!("{word}: <{RUNS_MIN} runs"),
+        Verdict::TooFewRuns => {
+            let [first, second] = runs(line);
+            format!("{word}: {}", counted(first.min(second), "run"))
+        }
         _ => word.to_string(),
     };
+    let mean = |estimate: &Option<Estimate>| estimate.as_ref().map(|estimate| estimate.mean);
     let (a, b) = comparison.effect.map_or_else(
-        || (mean(comparison.a), mean(comparison.b)),
-        |effect| (effect.first, effect.second),
+        || (mean(&comparison.a), mean(&comparison.b)),
+        |effect| (Some(effect.first), Some(effect.second)),
     );
     // Shares and factors are small; rates and latencies are not.
     let digits = if matches!(line.unit, "requests/s" | "us") {
@@ -223,6 +240,7 @@ fn describe(line: &Line, margin: f64) -> String {
     } else {
         3
     };
+    let figure = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.digits$}"));
     let unit = if line.unit == "requests/s" {
         "1/s"
     } else {
@@ -230,8 +248,8 @@ fn describe(line: &Line, margin: f64) -> String {
     };
     row([
         &format!("{} {unit}", line.metric),
-        &format!("{a:.digits$}"),
-        &format!("{b:.digits$}"),
+        &figure(a),
+        &figure(b),
         &change,
         &sees,
         &verdict,
