@@ -328,7 +328,6 @@ fn explain(lake: &Lake, answer: &Answer, output: &Output) {
     let (parts, bytes) = (lake.parts(), lake.bytes());
     let read = PlanRead::of(answer);
     let names: Vec<_> = lake.tables.iter().map(|table| table.table.name).collect();
-    let share = |read: u64| 100.0 * read as f64 / bytes.max(1) as f64;
     output.line(format_args!("tables      {}", names.join(", ")));
     output.line(format_args!(
         "parts       {parts}, opened {} times in {} scans",
@@ -336,11 +335,10 @@ fn explain(lake: &Lake, answer: &Answer, output: &Output) {
     ));
     match read.bytes {
         Some(read) => output.line(format_args!(
-            "bytes       {read} of {bytes} were read ({:.1} %)",
-            share(read)
+            "bytes       {bytes} stored, {read} read: counted as often as they are read"
         )),
         None => output.line(format_args!(
-            "bytes       {bytes}; the system does not say how many were read"
+            "bytes       {bytes} stored; the system does not say how many were read"
         )),
     }
     output.line(format_args!("engine      {}", answer.engine_name()));
