@@ -85,7 +85,7 @@ impl ActorsBench {
                     for _ in 0..self.runs {
                         for (contestant, rates) in contestants.iter().zip(&mut rates) {
                             if output.is_interrupted() {
-                                return Err(BenchError::failed(
+                                return Err(BenchError::interrupted(
                                     "interrupted before all runs were done",
                                 ));
                             }

@@ -9,6 +9,8 @@ use brunt_block::OpenError;
 pub enum BenchErrorKind {
     /// The settings, or a file that they name, are wrong.
     Usage,
+    /// Ctrl-C, SIGTERM or the end of the terminal stopped it.
+    Interrupted,
     /// The measurement was tried and failed, or its figures are not what they have to be.
     Failed,
 }
@@ -33,6 +35,15 @@ impl BenchError {
     pub fn failed(what: impl Display) -> BenchError {
         BenchError {
             kind: BenchErrorKind::Failed,
+            what: what.to_string(),
+            advice: None,
+        }
+    }
+
+    /// It was stopped; `what` says what is complete.
+    pub fn interrupted(what: impl Display) -> BenchError {
+        BenchError {
+            kind: BenchErrorKind::Interrupted,
             what: what.to_string(),
             advice: None,
         }

@@ -131,7 +131,7 @@ impl IscsiBench {
             for _ in 0..rounds {
                 for (contestant, samples) in contestants.iter().zip(&mut samples) {
                     if output.is_interrupted() {
-                        return Err(BenchError::failed(
+                        return Err(BenchError::interrupted(
                             "interrupted: rows printed so far are complete, the others were not measured",
                         ));
                     }

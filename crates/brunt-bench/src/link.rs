@@ -489,7 +489,9 @@ impl LinkBench {
         for _ in 0..self.runs {
             for (index, (name, carrier, settings, flows)) in subjects.iter().enumerate() {
                 if output.is_interrupted() {
-                    return Err(BenchError::failed("interrupted before all runs were done"));
+                    return Err(BenchError::interrupted(
+                        "interrupted before all runs were done",
+                    ));
                 }
                 let pair = match Pair::new(settings, *carrier, self.seed) {
                     Ok(pair) => pair,

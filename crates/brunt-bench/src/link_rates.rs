@@ -106,7 +106,9 @@ impl LinkBench {
         let (mut seen, mut said, mut runs) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.runs {
             if output.is_interrupted() {
-                return Err(BenchError::failed("interrupted before all runs were done"));
+                return Err(BenchError::interrupted(
+                    "interrupted before all runs were done",
+                ));
             }
             let pair =
                 Pair::new(&settings, Carrier::Brunt, self.seed).map_err(BenchError::failed)?;

@@ -94,7 +94,7 @@ impl LoadBench {
                 .unwrap_or(0.0);
             for (side, _) in interleaved(2, self.rounds as usize, 1) {
                 if output.is_interrupted() {
-                    return Err(BenchError::failed("interrupted"));
+                    return Err(BenchError::interrupted("interrupted"));
                 }
                 match side {
                     0 => ours.push(self.ours(job)?),

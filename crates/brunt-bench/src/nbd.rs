@@ -118,7 +118,7 @@ impl NbdBench {
             let mut samples: Vec<Vec<RunSample>> = contestants.iter().map(|_| Vec::new()).collect();
             for (index, _) in interleaved(contestants.len(), self.rounds as usize, 1) {
                 if output.is_interrupted() {
-                    return Err(BenchError::failed(
+                    return Err(BenchError::interrupted(
                         "interrupted: rows printed so far are complete, the others were not measured",
                     ));
                 }

@@ -83,7 +83,7 @@ impl PageBench {
             .enumerate()
         {
             if output.is_interrupted() {
-                return Err(BenchError::failed("interrupted"));
+                return Err(BenchError::interrupted("interrupted"));
             }
             let folder = scratch.join(&format!("{number}.results"));
             sides[side].push(self.once(&experiment, &folder, side)?);

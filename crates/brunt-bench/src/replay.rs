@@ -135,7 +135,7 @@ impl ReplayBench {
         let mut kept: Vec<Vec<KeptTimes>> = sides.iter().map(|_| Vec::new()).collect();
         for (side, _) in interleaved(sides.len(), self.rounds as usize, 1) {
             if output.is_interrupted() {
-                return Err(BenchError::failed("interrupted"));
+                return Err(BenchError::interrupted("interrupted"));
             }
             kept[side].push(match &sides[side] {
                 Side::Bare => self.bare(),
@@ -255,7 +255,7 @@ impl ReplayBench {
         let (mut replays, mut engine) = (Vec::new(), Vec::new());
         for (side, _) in interleaved(2, self.rounds as usize, 2) {
             if output.is_interrupted() {
-                return Err(BenchError::failed("interrupted"));
+                return Err(BenchError::interrupted("interrupted"));
             }
             match side {
                 0 => replays.push(replayed(fast, ReplayTiming::Depth)?.0),

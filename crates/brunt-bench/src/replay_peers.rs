@@ -212,7 +212,7 @@ impl Turn<'_> {
                 match program.0.try_wait().map_err(io)? {
                     Some(status) => break Ok(status),
                     None if self.output.is_interrupted() => {
-                        break Err(BenchError::failed("interrupted"));
+                        break Err(BenchError::interrupted("interrupted"));
                     }
                     None if Instant::now() > deadline => {
                         break Err(

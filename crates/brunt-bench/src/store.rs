@@ -109,7 +109,7 @@ impl StoreBench {
             let mut rates = [Vec::new(), Vec::new()];
             for (index, _) in interleaved(2, self.rounds as usize, 1) {
                 if output.is_interrupted() {
-                    return Err(BenchError::failed(
+                    return Err(BenchError::interrupted(
                         "interrupted: rows printed so far are complete, the others were not measured",
                     ));
                 }

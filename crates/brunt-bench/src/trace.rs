@@ -209,7 +209,7 @@ impl TraceBench {
         let mut seconds = vec![Some(Vec::new()); contestants.len()];
         for (index, _) in interleaved(contestants.len(), self.rounds as usize, 1) {
             if output.is_interrupted() {
-                return Err(BenchError::failed("interrupted"));
+                return Err(BenchError::interrupted("interrupted"));
             }
             let (contestant, Some(took)) = (&contestants[index], &mut seconds[index]) else {
                 continue;
@@ -326,7 +326,7 @@ impl TraceBench {
         while let Some(requests) = reader.next_requests().map_err(BenchError::failed)? {
             summarizer.add(requests);
             if output.is_interrupted() {
-                return Err(BenchError::failed("interrupted"));
+                return Err(BenchError::interrupted("interrupted"));
             }
             let read = reader.ledger().requests;
             if early.is_none() && read >= rows / 100 {

@@ -51,7 +51,7 @@ pub fn run(
         let mut rows = Vec::new();
         for share in shares {
             if output.is_interrupted() {
-                return Err(BenchError::failed(
+                return Err(BenchError::interrupted(
                     "interrupted: lines printed so far are complete",
                 ));
             }

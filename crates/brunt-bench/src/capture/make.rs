@@ -64,7 +64,7 @@ pub fn run(settings: &CaptureBench, folder: &Path, output: &dyn Console) -> Benc
         }
         for percent in &losses {
             if output.is_interrupted() {
-                return Err(BenchError::failed(
+                return Err(BenchError::interrupted(
                     "interrupted: files named so far are whole",
                 ));
             }

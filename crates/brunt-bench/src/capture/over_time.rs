@@ -116,7 +116,7 @@ impl Pass<'_> {
         self.started = Instant::now();
         while source.fill(&mut batch).map_err(BenchError::usage)? {
             if output.is_interrupted() {
-                return Err(BenchError::failed(
+                return Err(BenchError::interrupted(
                     "interrupted: lines printed so far are complete",
                 ));
             }

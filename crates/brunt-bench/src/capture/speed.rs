@@ -88,7 +88,7 @@ pub fn run(
         for _ in 0..rounds {
             for contestant in &mut contestants {
                 if output.is_interrupted() {
-                    return Err(BenchError::failed(
+                    return Err(BenchError::interrupted(
                         "interrupted: tables printed so far are complete, the others were not measured",
                     ));
                 }

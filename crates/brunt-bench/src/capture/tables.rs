@@ -37,7 +37,7 @@ pub fn run(
         let mut runs: Vec<Vec<ProgramRun>> = vec![Vec::new(); programs.len()];
         for (who, _) in interleaved(programs.len(), rounds as usize, 1) {
             if output.is_interrupted() {
-                return Err(BenchError::failed(
+                return Err(BenchError::interrupted(
                     "interrupted: captures printed so far are complete",
                 ));
             }

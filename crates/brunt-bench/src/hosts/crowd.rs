@@ -46,7 +46,7 @@ pub(super) fn measure(
     let mut rows = Vec::new();
     for &number in numbers {
         if output.is_interrupted() {
-            return Err(BenchError::failed("interrupted"));
+            return Err(BenchError::interrupted("interrupted"));
         }
         let ports: Vec<u16> = agents
             .iter()

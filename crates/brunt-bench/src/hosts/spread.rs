@@ -95,7 +95,7 @@ pub(super) fn measure(town: &Town, rounds: u32, output: &dyn Console) -> Result<
     town.on_controller(open)?;
     for round in 0..rounds {
         if output.is_interrupted() {
-            return Err(BenchError::failed("interrupted"));
+            return Err(BenchError::interrupted("interrupted"));
         }
         let (spread, last) = start_bare(town)?;
         bare.push(spread);

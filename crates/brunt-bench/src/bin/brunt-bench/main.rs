@@ -22,9 +22,9 @@ mod verdicts;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use brunt_bench::BenchErrorKind;
+use brunt_bench::{BenchError, BenchErrorKind};
 use clap::{Arg, ArgAction};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
         );
     }
     let matches = definition().get_matches();
-    let output = Terminal::new(matches.get_flag("json"), interrupted);
+    let output = Terminal::new(matches.get_flag("json"), interrupted.clone());
     let (name, arguments) = matches.subcommand().expect("clap requires a subject");
     let subject = SUBJECTS.iter().find(|subject| subject.name == name);
     let run = subject
@@ -96,6 +96,7 @@ fn main() -> ExitCode {
     let Err(error) = run(arguments, &output) else {
         return ExitCode::SUCCESS;
     };
+    let error = cause(error, interrupted.load(Ordering::Relaxed));
     output.object(&json!({ "error": error.what, "advice": error.advice }));
     let _ = writeln!(io::stderr(), "brunt-bench {name}: {}", error.what);
     if let Some(advice) = &error.advice {
@@ -104,7 +105,17 @@ fn main() -> ExitCode {
     ExitCode::from(match error.kind {
         BenchErrorKind::Failed => 1,
         BenchErrorKind::Usage => 2,
+        BenchErrorKind::Interrupted => 130,
     })
+}
+
+/// Why a benchmark stopped that failed after an interruption: Ctrl-C also ends the programs that it has started, and what
+/// they say then is not the cause.
+fn cause(error: BenchError, is_interrupted: bool) -> BenchError {
+    if is_interrupted && error.kind != BenchErrorKind::Interrupted {
+        return BenchError::interrupted("interrupted: what was printed so far is complete");
+    }
+    error
 }
 
 /// Has Ctrl-C, SIGTERM and the end of the terminal set the flag; a second Ctrl-C or SIGTERM ends the program.
@@ -118,8 +129,41 @@ fn listen_for_signals(interrupted: &Arc<AtomicBool>) -> io::Result<()> {
 }
 
 #[cfg(test)]
+#[path = "../../../../brunt/src/cli/documented/lines.rs"]
+mod lines;
+
+#[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    #[test]
+    fn documented_command_lines_are_understood() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let lines = super::lines::documented(root, "brunt-bench");
+        let whole = lines.iter().filter(|line| !line.is_mention);
+        assert!(whole.clone().count() > 10, "too few command lines found");
+        for line in whole {
+            let parsed = definition().try_get_matches_from(&line.words);
+            assert!(
+                parsed.is_ok(),
+                "{}: {}",
+                line.file.display(),
+                parsed.unwrap_err()
+            );
+        }
+    }
+
+    #[test]
+    fn what_fails_after_an_interruption_was_interrupted() {
+        let kind = |error: BenchError, is_interrupted| cause(error, is_interrupted).kind;
+        let failed = || BenchError::failed("fio did nothing");
+        assert_eq!(kind(failed(), false), BenchErrorKind::Failed);
+        assert_eq!(kind(failed(), true), BenchErrorKind::Interrupted);
+        let rows = BenchError::interrupted("interrupted: rows printed so far are complete");
+        assert_eq!(cause(rows.clone(), true).what, rows.what);
+    }
 
     #[test]
     fn each_subject_has_help_and_examples_that_parse() {
