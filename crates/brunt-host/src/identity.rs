@@ -207,18 +207,20 @@ impl Authority {
         Ok(path)
     }
 
-    /// Makes an agent's identity; its file.
+    /// Makes an agent's identity unless it is there; its file.
     ///
     /// # Errors
-    /// There is one already, it cannot be made or written, or this is no name of a host.
+    /// It cannot be made or written, or this is no name of a host.
     pub fn agent(&self, host: &str) -> Result<PathBuf, IdentityError> {
         let plain = |one: char| one.is_ascii_alphanumeric() || ".-:".contains(one);
         if host.is_empty() || host.starts_with(['.', '-']) || !host.chars().all(plain) {
             return Err(IdentityError::Host(host.to_string()));
         }
         let path = self.folder.join(format!("agent-{host}.pem"));
-        let params = CertificateParams::new(vec![host.to_string()]);
-        self.sign(&path, params, host, ExtendedKeyUsagePurpose::ServerAuth)?;
+        if !path.exists() {
+            let params = CertificateParams::new(vec![host.to_string()]);
+            self.sign(&path, params, host, ExtendedKeyUsagePurpose::ServerAuth)?;
+        }
         Ok(path)
     }
 

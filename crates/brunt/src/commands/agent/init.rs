@@ -9,8 +9,8 @@ use crate::cli::{Done, Failure, Output};
 
 /// Make the certificates by which agents and their controller know each other
 ///
-/// Makes an authority in the folder unless there is one, the controller's identity, and one for each host, which is its
-/// DNS name or IP address as controllers will write it. Copy agent-HOST.pem to its host; keep authority.pem, which can
+/// Makes an authority in the folder, the controller's identity, and one for each host, which is its DNS name or IP
+/// address as controllers will write it. What is there already is kept. Copy agent-HOST.pem to its host; keep authority.pem, which can
 /// make more, and controller.pem here.
 #[derive(clap::Args)]
 #[command(
