@@ -40,6 +40,9 @@ const SIZES: &[(&str, u64)] = &[
     ("p", 1 << 50),
     ("pib", 1 << 50),
     ("pb", 1_000_000_000_000_000),
+    ("e", 1 << 60),
+    ("eib", 1 << 60),
+    ("eb", 1_000_000_000_000_000_000),
 ];
 
 const TIMES: &[(&str, u64)] = &[
@@ -60,7 +63,7 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
         text,
         SIZES,
         "\"4k\" or \"1.5GiB\"",
-        "B, k, KiB, kB, M, MiB, MB, G, GiB, GB, T, TiB, TB, P, PiB, PB",
+        "B, k, KiB, kB, M, MiB, MB, G, GiB, GB, T, TiB, TB, P, PiB, PB, E, EiB, EB",
         "bytes",
     )
 }
@@ -235,7 +238,9 @@ mod tests {
         check("1.5GiB", 1_610_612_736);
         check("1.1T", 1_209_462_790_553);
         check("1_000", 1000);
-        check("16EiB".replace("EiB", "P").as_str(), 16 << 50);
+        check("16P", 16 << 50);
+        check("15EiB", 15 << 60);
+        check("1EB", 1_000_000_000_000_000_000);
     }
 
     /// What is wrong is said, and nothing is guessed.
