@@ -343,7 +343,7 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brunt_core::Nanos;
+    use brunt_core::{Histogram, Nanos};
 
     fn interval(index: u64) -> Interval {
         let figures = Figures::of_kinds(&[OpKind::Read]);
@@ -352,6 +352,7 @@ mod tests {
             start: Nanos(1),
             end: Nanos(2),
             figures,
+            waiting: Histogram::default(),
         }
     }
 

@@ -229,6 +229,7 @@ impl Stream {
                 longest,
             }) => {
                 open.figures.merge(&interval.figures);
+                open.waiting.merge(&interval.waiting);
                 open.start = open.start.min(interval.start);
                 open.end = open.end.max(interval.end);
                 *workers += 1;
@@ -553,6 +554,7 @@ mod tests {
                             start,
                             end: *end,
                             figures,
+                            waiting: brunt_core::Histogram::default(),
                         },
                     );
                     (start, outcome.end) = (*end, *end);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use brunt_block::OpenError;
 use brunt_block::table::Permit;
-use brunt_core::{Clock, Nanos};
+use brunt_core::{Clock, Histogram, Nanos};
 use brunt_result::{Figures, Interval, OpKind, Outcome, RequestStatus, Stopped};
 use serde::{Deserialize, Serialize};
 
@@ -135,6 +135,7 @@ fn sleep(naps: u64, start: Nanos, commands: &Commands, recorder: &mut dyn Record
         start,
         end: start,
         figures: Figures::of_kinds(&[OpKind::Access]),
+        waiting: Histogram::default(),
     };
     for _ in 0..naps {
         if commands.is_stopped() {

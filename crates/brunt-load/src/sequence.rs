@@ -6,7 +6,7 @@
 //! given. A request that it has handed out belongs to its worker and returns exactly once through
 //! [`Sequence::completed`] or [`Sequence::given_back`].
 
-use brunt_core::Nanos;
+use brunt_core::{Histogram, Nanos};
 use brunt_result::RequestStatus;
 
 /// What comes next.
@@ -65,6 +65,10 @@ pub trait Sequence {
         false
     }
 
+    /// Records the ages at `now` of requests that are due by then and were not given to a worker. Called when an interval
+    /// ends. Sequences that don't know what comes next record none.
+    fn overdue(&self, _now: Nanos, _ages: &mut Histogram) {}
+
     /// A request that was given is not going to be sent by anybody: the run is over before it is due. It does not
     /// complete.
     fn given_back(&mut self, _index: u64, _at: Nanos) {}
@@ -107,6 +111,9 @@ impl<S: Sequence> Sequence for &mut S {
     }
     fn is_undecided(&self) -> bool {
         (**self).is_undecided()
+    }
+    fn overdue(&self, now: Nanos, ages: &mut Histogram) {
+        (**self).overdue(now, ages);
     }
     fn given_back(&mut self, index: u64, at: Nanos) {
         (**self).given_back(index, at);

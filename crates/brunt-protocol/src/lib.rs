@@ -31,7 +31,7 @@ pub use role::{HostRole, HostService, RoleEnd, RoleNews, RoleOrder, RoleOutage};
 pub use watch::{SAMPLES_DROPPED, SAMPLES_MISSED, WatchReport};
 
 /// Of these messages. Raised when one changes its meaning or a new one has to be understood.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 /// Longest frame. An interval of eight kinds of operation with full histograms is a third of it; what may be longer
 /// (requests, a trace) goes in several.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;

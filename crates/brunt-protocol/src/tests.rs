@@ -170,6 +170,7 @@ fn from_host() -> Vec<FromHost> {
         start: Nanos(1),
         end: Nanos(2),
         figures,
+        waiting: brunt_core::Histogram::default(),
     };
     let request = RequestRecord {
         worker: 1,

@@ -379,6 +379,9 @@ pub struct Interval {
     pub end: Nanos,
     /// What happened. A request belongs to the interval in which it was completed.
     pub figures: Figures,
+    /// For how long each request had waited at its end that was due by then and not answered: sent or not, since it was
+    /// due. Of one instant, so intervals of several workers can be merged, but not intervals that follow each other.
+    pub waiting: Histogram,
 }
 
 impl Interval {

@@ -78,6 +78,10 @@ class Results(Tables):
         """What each fault did to the load."""
         return self.table("degradation", columns, condition)
 
+    def phases(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
+        """The load before, during and after faults."""
+        return self.table("phases", columns, condition)
+
     def indexes(self, columns: Sequence[str] | None = None, condition: Any = None) -> Any:
         """Indexes of robustness against many clients and link delays, with their intervals."""
         return self.table("indexes", columns, condition)

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use brunt_core::Nanos;
 use brunt_core::random::Random;
+use brunt_core::{Histogram, Nanos};
 
 use crate::block::workload::{ArrivalProcess, Burst};
 
@@ -95,6 +95,40 @@ impl ArrivalSchedule {
     }
 }
 
+/// Requests of a backlog whose due times are computed one by one; of those after them the rate is enough.
+const BACKLOG_EXACT: u32 = 1 << 14;
+/// Different ages of the requests after those.
+const BACKLOG_AGES: u64 = 1 << 10;
+
+impl ArrivalSchedule {
+    /// Records the ages at `now` of requests that are due by then and not taken: times since the start.
+    pub fn overdue(&self, now: Nanos, ages: &mut Histogram) {
+        let mut ahead = self.clone();
+        for _ in 0..BACKLOG_EXACT {
+            if ahead.due() > now {
+                return;
+            }
+            ages.record(Nanos(now.0 - ahead.due().0));
+            ahead.advance();
+        }
+        let Some(span) = now.0.checked_sub(ahead.due().0) else {
+            return;
+        };
+        let pause = self.burst.map_or(0.0, |burst| {
+            nanos(burst.interval.0) / burst.requests.max(1) as f64
+        });
+        let left = (span as f64 / (self.gap + pause)) as u64 + 1;
+        for part in 0..BACKLOG_AGES {
+            let count = left * (part + 1) / BACKLOG_AGES - left * part / BACKLOG_AGES;
+            let age = span as f64 * (part as f64 + 0.5) / BACKLOG_AGES as f64;
+            if ages.record_bucket(Nanos(age as u64), count).is_err() {
+                // More than a histogram counts in nine years.
+                return;
+            }
+        }
+    }
+}
+
 /// When a worker's first request is due, after the start of a rate.
 fn first_of(
     process: ArrivalProcess,
@@ -178,6 +212,39 @@ mod tests {
             times(&mut slow, 1000)[999] < 2_000_000,
             "what the old rate meant to do is forgotten"
         );
+    }
+
+    /// The backlog is what would have been given away by then, beyond what is computed one by one too.
+    #[test]
+    fn a_backlog_is_what_is_due() {
+        let check = |rate: f64, process, burst, seconds: u64| {
+            let mut schedule = ArrivalSchedule::new(rate, process, burst, 7, 0, 1);
+            times(&mut schedule, 5);
+            let now = Nanos(seconds * 1_000_000_000);
+            let mut ages = Histogram::new();
+            schedule.overdue(now, &mut ages);
+            let mut expected = Histogram::new();
+            while schedule.due() <= now {
+                expected.record(Nanos(now.0 - schedule.due().0));
+                schedule.advance();
+            }
+            let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 0.02, "{a} is not {b}");
+            near(ages.count() as f64, expected.count() as f64);
+            near(ages.mean().unwrap(), expected.mean().unwrap());
+            assert_eq!(ages.max(), expected.max());
+            if expected.count() <= u64::from(BACKLOG_EXACT) {
+                assert_eq!(ages, expected);
+            }
+        };
+        let burst = Burst {
+            requests: 50,
+            interval: Span(Duration::from_millis(20)),
+        };
+        for process in [ArrivalProcess::Constant, ArrivalProcess::Poisson] {
+            check(1000.0, process, None, 2);
+            check(100_000.0, process, None, 3);
+            check(100_000.0, process, Some(burst), 20);
+        }
     }
 
     /// Bursts of an open loop have their length and their pause.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use brunt_block::DeviceInfo;
-use brunt_core::Nanos;
+use brunt_core::{Histogram, Nanos};
 use brunt_result::RequestStatus;
 
 use crate::block::arrival::ArrivalSchedule;
@@ -155,6 +155,12 @@ impl Sequence for Synthetic {
         };
         self.generator.next_request(place);
         Next::Due(due)
+    }
+
+    fn overdue(&self, now: Nanos, ages: &mut Histogram) {
+        if let RequestPace::Open(schedule) = &self.pace {
+            schedule.overdue(Nanos(now.0.saturating_sub(self.start.0)), ages);
+        }
     }
 
     #[inline]

@@ -230,6 +230,7 @@ mod tests {
                 figures,
                 start: brunt_core::Nanos(0),
                 end: brunt_core::Nanos(0),
+                waiting: brunt_core::Histogram::default(),
             }
         };
         // The rate is never steady, the service time always: 3 intervals, then two rounds of 2.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use brunt_core::{Clock, Nanos};
+use brunt_core::{Clock, Histogram, Nanos};
 use brunt_result::{Cost, Figures, Interval, OpKind, Outcome, RequestStatus, Stopped};
 
 use crate::block::worker::RingUse;
@@ -48,6 +48,7 @@ impl<'a> Meter<'a> {
                 start,
                 end: start,
                 figures: Figures::of_kinds(kinds),
+                waiting: Histogram::default(),
             },
             total: Figures::of_kinds(kinds),
             calls: 0,
@@ -133,5 +134,6 @@ pub(super) fn interval_of(outcome: &Outcome, start: Nanos) -> Interval {
         start,
         end: outcome.end,
         figures: outcome.figures.clone(),
+        waiting: Histogram::default(),
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section>
             more => format!(" The first lines; {more} more are in summary.json."),
         };
         section.prose(format!(
-            "Means over runs with 95 % confidence intervals. Before: the level that the cost of a fault is measured against. After: from the end of the last fault to the end of the run, recovery included. p99: median over the intervals of a phase.{more}"
+            "Means over runs with 95 % confidence intervals. Before: the level that the cost of a fault is measured against. After: from the end of the last fault to the end of the run, recovery included. Response times are those of requests that completed in a phase and of those that were due by its end and not answered, with their age then. Slowest, waiting (requests without an answer at its end) and oldest (for how long the oldest of them had waited) are the largest of all runs.{more}"
         ));
     }
     let mut rows = Vec::new();
@@ -127,7 +127,7 @@ fn responses(summary: &Summary, points: &Points<'_>, section: &mut Section) {
         rows,
     ));
     section.prose(
-        "During: ratio to the time before the fault, for the mean of all requests completed during the fault and for the median of the intervals' p99. Excess wait: total time that requests waited beyond the mean before the fault, until recovery; requests that never completed are not included. Seen and recovered refer to the mean; an interval without completions counts as slow. Failed: share of requests that failed during the fault.",
+        "During: ratio to the time before the fault, for the mean and the p99 of all requests that completed during the fault or were due by its end, those with their age then. Excess wait: total time that requests waited beyond the mean before the fault, until recovery; requests that never completed are not included. Seen and recovered refer to the mean of each interval, which includes requests that wait at its end. Failed: share of requests that failed during the fault.",
     );
 }
 

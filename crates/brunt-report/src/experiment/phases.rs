@@ -7,7 +7,7 @@ use brunt_result::summary::{PointSummary, Summary};
 
 use super::faults::{answer, share};
 use super::points::{Points, told};
-use crate::format::Unit;
+use crate::format::{Unit, count};
 use crate::page::{CardPart, Cell, PageTable};
 
 /// Lines of the table; more are left out, and that is said.
@@ -71,6 +71,19 @@ pub(super) fn parts(point: &PointSummary, open: bool) -> Vec<CardPart> {
         }
         row("mean response", shown(phase.response_mean_us, Unit::Micros));
         row(second.0, second.1);
+        if let Some(max_us) = phase.response_max_us {
+            row("slowest", (Unit::Micros.show(max_us), String::new()));
+        }
+        if let Some((requests, oldest_us)) = phase.stood_still() {
+            let oldest = Unit::Micros.show(oldest_us);
+            row(
+                "no answer at its end",
+                (
+                    format!("{}, oldest {oldest}", count(requests as f64)),
+                    String::new(),
+                ),
+            );
+        }
         if let Some(failed) = phase.failed_share.filter(|failed| failed.mean > 0.0) {
             row("failed", (Unit::Share.show(failed.mean), String::new()));
         }
@@ -127,6 +140,9 @@ pub(super) fn table(summary: &Summary, points: &Points<'_>) -> (PageTable, usize
         }
         None => Cell::Empty,
     };
+    let number = |figure: Option<f64>, unit: Unit| {
+        figure.map_or(Cell::Empty, |figure| Cell::number(unit.show(figure)))
+    };
     let row = |point: &PointSummary, phase: &PhaseOverRuns| {
         vec![
             Cell::text(points.full_name(point)),
@@ -136,6 +152,12 @@ pub(super) fn table(summary: &Summary, points: &Points<'_>) -> (PageTable, usize
             estimate(phase.bytes_per_second, Unit::BytesPerSecond),
             estimate(phase.response_mean_us, Unit::Micros),
             estimate(phase.response_p99_us, Unit::Micros),
+            number(phase.response_max_us, Unit::Micros),
+            number(
+                phase.waiting_requests.map(|requests| requests as f64),
+                Unit::Count,
+            ),
+            number(phase.waiting_oldest_us, Unit::Micros),
             share(&phase.failed_share),
         ]
     };
@@ -154,6 +176,9 @@ pub(super) fn table(summary: &Summary, points: &Points<'_>) -> (PageTable, usize
         "transfer",
         "mean response",
         "p99",
+        "slowest",
+        "waiting",
+        "oldest",
         "failed",
     ];
     (

@@ -35,10 +35,13 @@ pub(super) struct Answers {
 /// What all show together is shown, but not of a run that shows there was nothing in it. What all together do not
 /// show, since they differ, some may still show alone.
 pub(super) fn answers(runs: &[&RunSeries], chance: f64) -> Option<Vec<Answers>> {
-    let together = evidence(runs)?;
+    let together = match runs {
+        [run] => run.evidence_alone()?,
+        runs => evidence(runs)?,
+    };
     let alone: Vec<Option<Evidence>> = match runs.len() {
         1 => vec![None],
-        _ => runs.iter().map(|run| evidence(&[*run])).collect(),
+        _ => runs.iter().map(|run| run.evidence_alone()).collect(),
     };
     let is_shown = together.chance < chance;
     let limit = ALONE * chance / runs.len() as f64;

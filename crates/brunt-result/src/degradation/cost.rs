@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use super::answers::{Answers, answers};
-use super::evidence::RunSeries;
+use super::evidence::{Alone, RunSeries};
+use super::interval::{IntervalFigures, median, parts};
 use super::paths::usual;
 use super::response::{self, of_figure};
+use super::times::TimeFigure;
 use super::{
     Answer, BAND_SHARE, BAND_SPREADS, BASELINE_MIN, Baseline, Basis, Degradation, FaultSpan,
-    IntervalFigures, TooShort, failed_share, median, parts,
+    TooShort, failed_share,
 };
 
 /// The intervals of a run as far as they say anything of one of its faults.
@@ -20,7 +22,13 @@ pub(super) struct Input {
     pub before: (f64, f64),
     /// When the next fault begins.
     pub horizon_s: f64,
+    /// What the run shows alone, in the rate and in both figures of response times: asked for once, though the run is
+    /// judged alone and again with others.
+    pub alone: [Arc<Alone>; 3],
 }
+
+/// The figure of [`Input::alone`] that is the rate.
+const RATE: usize = 0;
 
 impl Input {
     /// Of fault `index`; `None` without a baseline, or of a fault that no interval saw.
@@ -52,13 +60,14 @@ impl Input {
             .iter()
             .filter(|one| one.end_s > one.start_s)
             .filter(|one| one.start_s >= usual_from_s && one.start_s < horizon_s)
-            .copied()
+            .cloned()
             .collect();
         let input = Input {
             series,
             fault,
             before: (usual_from_s, first_s),
             horizon_s,
+            alone: Default::default(),
         };
         let covered = input.series.iter().any(|one| input.covered_s(one) > 0.0);
         (input.usual().count() >= BASELINE_MIN && covered).then_some(input)
@@ -77,9 +86,10 @@ impl Input {
     }
 
     /// A figure by which intervals are judged, as a share by which it is worse; `None` of an interval that
-    /// says nothing.
+    /// says nothing. `figure` is its place in [`Input::alone`].
     pub fn relative(
         &self,
+        figure: usize,
         worse: impl Fn(usize, &IntervalFigures) -> Option<f64>,
     ) -> Option<RunSeries> {
         let mut run = RunSeries {
@@ -92,6 +102,7 @@ impl Input {
             after: 0,
             fault_end_s: self.fault.end_s,
             fault_start_s: self.fault.start_s,
+            alone: Arc::clone(&self.alone[figure]),
         };
         for (at, one) in self.series.iter().enumerate() {
             let cover = self.covered_s(one) / (one.end_s - one.start_s);
@@ -158,7 +169,7 @@ pub(super) fn of_runs(runs: &[Arc<Input>], chance: f64) -> Vec<Degradation> {
         .filter_map(|run| {
             let baseline = baseline(run.usual())?;
             let rate = baseline.requests_per_second;
-            let series = run.relative(|_, one| Some(1.0 - one.rate() / rate))?;
+            let series = run.relative(RATE, |_, one| Some(1.0 - one.rate() / rate))?;
             Some((Arc::clone(run), baseline, series))
         })
         .collect();
@@ -167,13 +178,8 @@ pub(super) fn of_runs(runs: &[Arc<Input>], chance: f64) -> Vec<Degradation> {
         return Vec::new();
     };
     let inputs: Vec<&Input> = known.iter().map(|(run, ..)| &**run).collect();
-    let means = of_figure(
-        &inputs,
-        chance,
-        |one| one.response_mean_us,
-        response::weighted_mean,
-    );
-    let p99s = of_figure(&inputs, chance, |one| one.response_p99_us, response::usual);
+    let means = of_figure(&inputs, chance, TimeFigure::Mean);
+    let p99s = of_figure(&inputs, chance, TimeFigure::P99);
     let each = known.iter().zip(answers).zip(means.into_iter().zip(p99s));
     each.map(|(((input, baseline, series), answers), (mean, p99))| {
         let mut found = of_rate(input, *baseline, series, &answers);

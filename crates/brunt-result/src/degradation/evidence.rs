@@ -13,6 +13,8 @@
 //!
 //! The rule: the same intervals give the same evidence, whatever they are asked for.
 
+use std::sync::{Arc, OnceLock};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -56,9 +58,19 @@ pub(super) struct RunSeries {
     /// When the fault ended, if it did.
     pub fault_end_s: Option<f64>,
     pub fault_start_s: f64,
+    /// What it shows alone, once that was asked for.
+    pub alone: Arc<Alone>,
 }
 
+/// What a run shows alone; `None` if it has too few intervals.
+pub(super) type Alone = OnceLock<Option<Evidence>>;
+
 impl RunSeries {
+    /// What it shows alone.
+    pub fn evidence_alone(&self) -> Option<Evidence> {
+        self.alone.get_or_init(|| evidence(&[self])).clone()
+    }
+
     pub fn len(&self) -> usize {
         self.worse.len()
     }

@@ -19,15 +19,16 @@
 //! How often these are right, and how often they are wrong, is measured by `brunt-bench verdicts`; the figures are in
 //! `docs/verdicts.md`.
 //!
-//! For response times (those of requests that were answered in an interval), of their mean and of their p99:
-//! - *Baseline*, *band* and *level* as above; it is the band's upper edge that is shown, and the level of a p99 is its
-//!   median. Verdicts are about logarithms, as response times grow by factors.
-//! - *Factor*: how many times the level they were while the fault was there: the mean over all its requests, and the
-//!   median of its intervals' p99.
+//! For response times, of their mean and of their p99. They are those of requests that were answered in an interval, and the
+//! ages at its end of those that were due by then and not answered ([`times`]); several intervals have the ages at the end
+//! of all of them:
+//! - *Baseline*, *band* and *level* as above; it is the band's upper edge that is shown, and the levels are the mean and the
+//!   p99 of all its requests. Verdicts are about logarithms, as response times grow by factors.
+//! - *Factor*: how many times the level the mean and the p99 of all requests were while the fault was there.
 //! - *Excess wait*, the area: response time beyond the mean's level, summed over all requests answered from the fault's
 //!   begin until the mean is back. Requests that are never answered are not in it.
-//! - *Detected* and *recovered* as above, with longer for lower. In an interval in which nothing was answered, what is
-//!   outstanding has waited since the last one in which something was.
+//! - *Detected* and *recovered* as above, with longer for lower. In an interval of which no time is known, what is
+//!   outstanding has waited since the last one of which one was.
 //!
 //! For errors: the share of requests that ended otherwise than well, before and during the fault. A request
 //! that is sent again and then done is a slow one, no error.
@@ -37,6 +38,7 @@
 mod answers;
 mod cost;
 mod evidence;
+mod interval;
 mod noise_model;
 mod over_runs;
 mod paths;
@@ -46,6 +48,7 @@ mod response;
 mod synthetic;
 #[cfg(test)]
 mod tests;
+mod times;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +58,7 @@ use serde::{Deserialize, Serialize};
 
 use cost::Input;
 pub use evidence::{ALPHA, MARGIN, VerdictBasis};
+pub use interval::{IntervalFigures, IntervalTimes, WaitingFigures};
 pub use over_runs::{OverRuns, ResponseOverRuns, over_runs, runs_without, together};
 pub use paths::BACK;
 pub use phases::{PhaseFigures, PhaseKind, PhaseOverRuns, phases, phases_over_runs};
@@ -71,31 +75,6 @@ pub const HOLD: Duration = Duration::from_secs(1);
 
 /// A change by this share of the baseline has to be one that would have been seen, before "never seen" is said.
 pub const NOTICEABLE: f64 = 0.15;
-
-/// One interval of a run. Times in seconds from the start of measuring.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct IntervalFigures {
-    /// Its begin.
-    pub start_s: f64,
-    /// Its end.
-    pub end_s: f64,
-    /// Requests completed in it.
-    pub requests: u64,
-    /// Bytes of those.
-    pub bytes: u64,
-    /// Requests that ended otherwise than well in it.
-    pub failed: u64,
-    /// Mean response time of those completed, in microseconds; `None` if none was.
-    pub response_mean_us: Option<f64>,
-    /// Its 99th percentile.
-    pub response_p99_us: Option<f64>,
-}
-
-impl IntervalFigures {
-    fn rate(&self) -> f64 {
-        self.requests as f64 / (self.end_s - self.start_s)
-    }
-}
 
 /// The rate before the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -256,27 +235,4 @@ fn failed_share<'a>(parts: impl Iterator<Item = (&'a IntervalFigures, f64)>) -> 
         all += (one.failed + one.requests) as f64 * part;
     }
     if all > 0.0 { failed / all } else { 0.0 }
-}
-
-/// The intervals with some time between `from_s` and `to_s`, and how much of it.
-fn parts(
-    series: &[IntervalFigures],
-    from_s: f64,
-    to_s: f64,
-) -> impl Iterator<Item = (&IntervalFigures, f64)> {
-    let time = move |one: &IntervalFigures| one.end_s.min(to_s) - one.start_s.max(from_s);
-    series
-        .iter()
-        .map(move |one| (one, time(one)))
-        .filter(|(_, time)| *time > 0.0)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len().is_multiple_of(2) {
-        (values[middle - 1] + values[middle]) / 2.0
-    } else {
-        values[middle]
-    }
 }

@@ -75,7 +75,7 @@ pub struct OverRuns {
 pub struct ResponseOverRuns {
     /// Level before the fault, in microseconds.
     pub baseline_us: Option<Estimate>,
-    /// Ratio to the baseline during the fault, over the runs in which requests completed.
+    /// Ratio to the baseline during the fault, over the runs in which requests were due or outstanding then.
     pub factor: Option<Estimate>,
     /// The same ratio for each run's worst interval.
     pub factor_max: Option<Estimate>,

@@ -12,9 +12,10 @@
 //!
 //! The rule: what isn't much likelier than everything else together isn't said.
 
+use super::HOLD;
 use super::evidence::{Evidence, Form, Noise, RunSeries, design, noises};
+use super::interval::median;
 use super::noise_model::{DEVIATION_MIN, Design, EFFECT, FIGURE, Fit, USUAL, Whitener};
-use super::{HOLD, median};
 
 /// What may be missing of the usual level when all is as before.
 pub const BACK: f64 = 0.05;

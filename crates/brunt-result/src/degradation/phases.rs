@@ -12,8 +12,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cost::baseline;
-use super::response::{Together, in_time, usual, weighted_mean};
-use super::{FaultSpan, IntervalFigures, failed_share, median, parts};
+use super::interval::{IntervalFigures, median, parts};
+use super::response::level;
+use super::times::{TimeFigure, TimesTogether};
+use super::{FaultSpan, failed_share};
 use crate::statistics::Estimate;
 
 /// Where a phase stands among the faults of its run.
@@ -68,10 +70,21 @@ pub struct PhaseFigures {
     pub requests_per_second: f64,
     /// Bytes per second.
     pub bytes_per_second: f64,
-    /// Mean response time of the requests completed in it; `null` if none was.
+    /// Mean response time of the requests that were completed in it or due by its end, those with their age then; `null`
+    /// if there was none.
     pub response_mean_us: Option<f64>,
-    /// Median of its intervals' 99th percentiles.
+    /// The 99th percentile of the same, at most 0.8 % too long; without `waiting_requests`, the median of its intervals'.
     pub response_p99_us: Option<f64>,
+    /// Their maximum; `null` in results of versions that did not record it.
+    #[serde(default)]
+    pub response_max_us: Option<f64>,
+    /// Requests that were due by its end, or by that of its last whole interval, and not answered then;
+    /// `null` if that was not recorded.
+    #[serde(default)]
+    pub waiting_requests: Option<u64>,
+    /// For how long the oldest of them had waited; `null` without any.
+    #[serde(default)]
+    pub waiting_oldest_us: Option<f64>,
     /// Share of its requests that failed.
     pub failed_share: f64,
 }
@@ -95,15 +108,34 @@ pub struct PhaseOverRuns {
     pub requests_per_second: Option<Estimate>,
     /// Bytes per second.
     pub bytes_per_second: Option<Estimate>,
-    /// Mean response time, over the runs in which requests completed.
+    /// Mean response time of the requests that were completed in it or due by its end, those with their age then.
     pub response_mean_us: Option<Estimate>,
-    /// Median of the intervals' 99th percentiles.
+    /// The 99th percentile of the same.
     pub response_p99_us: Option<Estimate>,
+    /// Their maximum in any run.
+    #[serde(default)]
+    pub response_max_us: Option<f64>,
+    /// Requests that were due by its end and not answered then; most of any run.
+    #[serde(default)]
+    pub waiting_requests: Option<u64>,
+    /// For how long the oldest of any run had waited.
+    #[serde(default)]
+    pub waiting_oldest_us: Option<f64>,
     /// Share of requests that failed.
     pub failed_share: Option<Estimate>,
 }
 
 impl PhaseOverRuns {
+    /// Requests without an answer at its end, and for how long the oldest had waited, in microseconds; only if none that was
+    /// answered took longer.
+    pub fn stood_still(&self) -> Option<(u64, f64)> {
+        let oldest_us = self.waiting_oldest_us?;
+        let is_longest = self
+            .response_max_us
+            .is_none_or(|max_us| max_us <= oldest_us);
+        is_longest.then_some((self.waiting_requests?, oldest_us))
+    }
+
     /// In a word or two.
     pub fn name(&self) -> String {
         self.kind.named(&self.faults)
@@ -115,7 +147,7 @@ pub fn phases(series: &[IntervalFigures], faults: &[(&str, FaultSpan)]) -> Vec<P
     let series: Vec<IntervalFigures> = series
         .iter()
         .filter(|one| one.end_s > one.start_s)
-        .copied()
+        .cloned()
         .collect();
     let (Some(first), Some(last), false) = (series.first(), series.last(), faults.is_empty())
     else {
@@ -190,15 +222,12 @@ fn figures(
     }
     let (mut requests_per_second, mut bytes_per_second) = (requests / time, bytes / time);
     let before = || series.iter().filter(|one| one.end_s <= end_s);
-    let figure = |get: fn(&IntervalFigures) -> Option<f64>, together: Together| {
-        if kind == PhaseKind::Before
-            && let Some(level) = super::response::level(before(), get, together)
-        {
-            return Some(level);
-        }
-        let known = in_time(series, start_s, end_s, get);
-        (!known.is_empty()).then(|| together(&known))
+    let times = TimesTogether::in_time(series, start_s, end_s);
+    let figure = |figure: TimeFigure| match kind {
+        PhaseKind::Before => level(before(), figure).or_else(|| figure.over(&times)),
+        _ => figure.over(&times),
     };
+    let waiting = times.waiting();
     if kind == PhaseKind::Before
         && let Some(baseline) = baseline(before())
     {
@@ -213,8 +242,11 @@ fn figures(
         intervals,
         requests_per_second,
         bytes_per_second,
-        response_mean_us: figure(|one| one.response_mean_us, weighted_mean),
-        response_p99_us: figure(|one| one.response_p99_us, usual),
+        response_mean_us: figure(TimeFigure::Mean),
+        response_p99_us: figure(TimeFigure::P99),
+        response_max_us: times.max_us(),
+        waiting_requests: waiting.map(|waiting| waiting.requests),
+        waiting_oldest_us: waiting.and_then(|waiting| waiting.oldest_us),
         failed_share: failed_share(
             parts(series, start_s, end_s)
                 .map(|(one, time)| (one, time / (one.end_s - one.start_s))),
@@ -242,6 +274,10 @@ pub fn phases_over_runs<'a>(runs: impl Iterator<Item = &'a [PhaseFigures]>) -> V
         let mean = |get: fn(&PhaseFigures) -> f64| {
             phases.iter().map(|phase| get(phase)).sum::<f64>() / phases.len() as f64
         };
+        let most = |get: fn(&PhaseFigures) -> Option<f64>| {
+            let known = phases.iter().filter_map(|phase| get(phase));
+            known.reduce(f64::max)
+        };
         let estimate = |get: fn(&PhaseFigures) -> Option<f64>| {
             Estimate::of(
                 &phases
@@ -265,6 +301,12 @@ pub fn phases_over_runs<'a>(runs: impl Iterator<Item = &'a [PhaseFigures]>) -> V
             bytes_per_second: estimate(|phase| Some(phase.bytes_per_second)),
             response_mean_us: estimate(|phase| phase.response_mean_us),
             response_p99_us: estimate(|phase| phase.response_p99_us),
+            response_max_us: most(|phase| phase.response_max_us),
+            waiting_requests: phases
+                .iter()
+                .filter_map(|phase| phase.waiting_requests)
+                .max(),
+            waiting_oldest_us: most(|phase| phase.waiting_oldest_us),
             failed_share: estimate(|phase| Some(phase.failed_share)),
         }
     };
@@ -292,6 +334,7 @@ mod tests {
                 failed,
                 response_mean_us: (requests > 0).then_some(us),
                 response_p99_us: (requests > 0).then_some(us * 2.0),
+                ..IntervalFigures::default()
             })
             .collect()
     }

@@ -3,6 +3,7 @@
 
 use brunt_core::random::Random;
 
+use super::interval::median;
 use super::*;
 
 /// A law of noise around 1.

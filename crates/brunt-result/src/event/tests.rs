@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use brunt_core::IoEngine;
 use brunt_core::random::Random;
+use brunt_core::{Histogram, IoEngine};
 
 use super::*;
 use crate::choice::{
@@ -302,6 +302,8 @@ impl Make {
                 failed: self.0.below(10),
                 response_mean_us: self.maybe(|make| make.0.unit() * 1e3),
                 response_p99_us: self.maybe(|make| make.0.unit() * 1e4),
+                response_max_us: self.maybe(|make| make.0.unit() * 1e5),
+                ..IntervalFigures::default()
             })
             .collect();
         run.faults = FaultSummary::of(&[record], Nanos(0), Nanos(10_000_000_000), &series);
@@ -487,11 +489,14 @@ impl Make {
 
     /// One of each kind of event; a new kind needs a place here.
     fn events(&mut self) -> Vec<Event> {
+        let mut waiting = Histogram::new();
+        waiting.record(self.nanos());
         let interval = Interval {
             index: self.count(),
             start: self.nanos(),
             end: self.nanos(),
             figures: self.figures(),
+            waiting,
         };
         let requests: Vec<RequestRecord> = self.list(Make::request);
         let all = vec![

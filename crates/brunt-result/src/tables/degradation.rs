@@ -67,11 +67,11 @@ pub const TABLE: Table = Table {
         .nullable(),
         Column::int("response_mean_recovered_ns", "From the fault's end until the mean recovered.")
             .nullable(),
-        Column::float("response_p99_baseline_ns", "Median of the intervals' p99 before any fault.")
+        Column::float("response_p99_baseline_ns", "p99 of the requests before any fault.")
             .nullable(),
         Column::float(
             "response_p99_factor",
-            "Ratio of the intervals' median p99 during the fault to the baseline.",
+            "Ratio of the p99 during the fault to the baseline.",
         )
         .nullable(),
         Column::float("response_p99_factor_max", "The same for the worst interval.").nullable(),

@@ -161,6 +161,7 @@ mod tests {
                 start: Nanos(start),
                 end: Nanos(end),
                 figures,
+                waiting: Histogram::default(),
             };
             extent.add(&mut rows, &moment, &interval);
         }

@@ -29,11 +29,22 @@ const IN_FLIGHT: &[Column] = &[Column::float(
     "Mean number of requests in flight. They count before they complete, so a device that stands still shows its depth.",
 )];
 
+/// Null in rows of versions that did not record them.
+const WAITING: &[Column] = &[
+    Column::int(
+        "waiting",
+        "Requests that were due by its end and not answered, sent or not. Of a replay only those that a worker has taken.",
+    )
+    .nullable(),
+    Column::float("waiting_mean_ns", "For how long they had waited since they were due, on average.").nullable(),
+    Column::int("waiting_max_ns", "For how long the oldest of them had waited.").nullable(),
+];
+
 /// See its doc.
 pub const TABLE: Table = Table {
     name: "intervals",
     doc: "One row for each report interval of a run, all workers and operations together. A request belongs to the interval in which it completed.",
-    columns: &columns::<38>(&[WHEN, DONE, LOST, IN_FLIGHT, TIMES, COST]),
+    columns: &columns::<41>(&[WHEN, DONE, LOST, IN_FLIGHT, TIMES, COST, WAITING]),
 };
 
 /// See its doc.
@@ -64,7 +75,12 @@ pub fn append(
         &figures.counts,
     );
     let row = row.float(interval.in_flight());
-    cost(times(row, response, service), &figures.cost).end();
+    let waiting = &interval.waiting;
+    cost(times(row, response, service), &figures.cost)
+        .count(waiting.count())
+        .float_or_null(waiting.mean())
+        .count_or_null(waiting.max().map(|nanos| nanos.0))
+        .end();
     for (kind, op) in figures.ops() {
         if !op.is_empty() {
             let row = done(begin(ops, moment, interval).text(kind.name()), op);

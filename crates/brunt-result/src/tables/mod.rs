@@ -13,6 +13,7 @@ mod figures;
 pub mod histograms;
 pub mod indexes;
 pub mod intervals;
+pub mod phases;
 pub mod points;
 pub mod probes;
 pub mod replay;
@@ -36,6 +37,7 @@ pub const TABLES: &[&Table] = &[
     &probes::TABLE,
     &faults::TABLE,
     &degradation::TABLE,
+    &phases::TABLE,
     &replay::TABLE,
     &indexes::TABLE,
     &indexes::CLIENTS,

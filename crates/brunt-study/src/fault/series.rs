@@ -2,9 +2,9 @@
 //! faults, collected by the schedule during the run.
 
 use brunt_core::Nanos;
-use brunt_result::{Figures, Interval, Outcome, RequestStatus};
+use brunt_result::{Interval, Outcome, RequestStatus};
 
-use brunt_result::degradation::IntervalFigures;
+use brunt_result::degradation::{IntervalFigures, IntervalTimes, WaitingFigures};
 
 /// The intervals of one run, in their order.
 #[derive(Default)]
@@ -17,23 +17,24 @@ impl Series {
     /// Keeps one. Called once an interval by the collecting thread.
     pub fn push(&mut self, interval: &Interval) {
         self.intervals
-            .push((interval.start, interval.end, stretch(&interval.figures)));
+            .push((interval.start, interval.end, stretch(interval)));
     }
 
     /// With their times from the start of measuring, which is known when the run is over.
     pub fn of(&self, outcome: &Outcome) -> Vec<IntervalFigures> {
         let seconds = |at: Nanos| (at.0 as f64 - outcome.start.0 as f64) / 1e9;
-        let timed = |&(start, end, stretch): &(Nanos, Nanos, IntervalFigures)| IntervalFigures {
-            start_s: seconds(start),
-            end_s: seconds(end),
-            ..stretch
+        let timed = |(start, end, stretch): &(Nanos, Nanos, IntervalFigures)| IntervalFigures {
+            start_s: seconds(*start),
+            end_s: seconds(*end),
+            ..stretch.clone()
         };
         self.intervals.iter().map(timed).collect()
     }
 }
 
 /// What degradation is computed from.
-fn stretch(figures: &Figures) -> IntervalFigures {
+fn stretch(interval: &Interval) -> IntervalFigures {
+    let figures = &interval.figures;
     // Two thirds of a megabyte are copied only if there are several kinds.
     let together;
     let mut done = figures
@@ -56,6 +57,161 @@ fn stretch(figures: &Figures) -> IntervalFigures {
         failed: failed.map(|status| figures.counts.of(status)).sum(),
         response_mean_us: response.mean().map(|nanos| nanos / 1e3),
         response_p99_us: response.percentile(99.0).map(|nanos| nanos.0 as f64 / 1e3),
+        response_max_us: response.max().map(|nanos| nanos.0 as f64 / 1e3),
+        waiting: Some(WaitingFigures::of(&interval.waiting)),
+        times: Some(IntervalTimes::of(response, &interval.waiting)),
         ..IntervalFigures::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brunt_core::Histogram;
+    use brunt_result::Figures;
+    use brunt_result::OpKind;
+    use brunt_result::degradation::{FaultSpan, PhaseFigures, of_run, phases};
+
+    const INTERVALS: u64 = 60;
+    const LENGTH: u64 = 100_000_000;
+    const STALL: (u64, u64) = (2_000_000_000, 3_000_000_000);
+    const SERVICE: u64 = 4_000_000;
+
+    /// The intervals of requests that are due and done at these times.
+    fn series(requests: &[(u64, u64)]) -> Vec<IntervalFigures> {
+        let mut series = Series::default();
+        for index in 0..INTERVALS {
+            let (start, end) = (index * LENGTH, (index + 1) * LENGTH);
+            let mut figures = Figures::of_kinds(&[OpKind::Read]);
+            let mut waiting = Histogram::new();
+            for (due, done) in requests {
+                if (start..end).contains(done) {
+                    figures.at(0).completed += 1;
+                    figures.at(0).response.record(Nanos(done - due));
+                } else if *due < end && *done >= end {
+                    waiting.record(Nanos(end - due));
+                }
+            }
+            series.push(&Interval {
+                index,
+                start: Nanos(start),
+                end: Nanos(end),
+                figures,
+                waiting,
+            });
+        }
+        let outcome = Outcome {
+            start: Nanos(0),
+            ..Outcome::interrupted()
+        };
+        series.of(&outcome)
+    }
+
+    /// When a request that is due then is done.
+    fn done(due: u64) -> u64 {
+        match due + SERVICE {
+            done if (STALL.0..STALL.1).contains(&done) => STALL.1,
+            done => done,
+        }
+    }
+
+    /// So many slots of a closed loop, of which all but `alive` stand still during the stall.
+    fn closed(depth: usize, alive: usize) -> Vec<(u64, u64)> {
+        let slot = |slot: usize| {
+            let next = move |due: &u64| match slot < alive {
+                true => Some(due + SERVICE),
+                false => Some(done(*due)),
+            };
+            let due = std::iter::successors(Some(0), next);
+            due.map(move |due| (due, next(&due).unwrap_or(due)))
+                .take_while(|(due, _)| *due < INTERVALS * LENGTH)
+        };
+        (0..depth).flat_map(slot).collect()
+    }
+
+    fn open(per_second: u64) -> Vec<(u64, u64)> {
+        let all = INTERVALS * LENGTH * per_second / 1_000_000_000;
+        let due = (0..all).map(|index| index * 1_000_000_000 / per_second);
+        due.map(|due| (due, done(due))).collect()
+    }
+
+    /// Mean, 99th percentile and maximum in microseconds, and how many wait at the end: of all requests that were done
+    /// between these times or due by the end of it, those by their age then.
+    fn truth(requests: &[(u64, u64)], (from, to): (u64, u64)) -> (f64, f64, f64, u64) {
+        let there = requests
+            .iter()
+            .filter(|(due, done)| *done >= from && *due < to);
+        let time = |(due, done): &(u64, u64)| ((*done).min(to) - due) as f64 / 1e3;
+        let mut times: Vec<f64> = there.clone().map(time).collect();
+        times.sort_by(f64::total_cmp);
+        let rank = (times.len() * 99).div_ceil(100);
+        let mean = times.iter().sum::<f64>() / times.len() as f64;
+        let waiting = there.filter(|(_, done)| *done >= to).count();
+        (
+            mean,
+            times[rank - 1],
+            times[times.len() - 1],
+            waiting as u64,
+        )
+    }
+
+    fn near(name: &str, found: Option<f64>, truth: f64, share: f64) {
+        let found = found.unwrap_or(f64::NAN);
+        let off = (found / truth - 1.0).abs();
+        assert!(off <= share, "{name}: {found} is not {truth}");
+    }
+
+    /// The figures of a stall are those of arithmetic, in closed and open loops, whether all stands still or most, and
+    /// whether or not the fault ends with an interval.
+    #[test]
+    fn a_stall_shows_in_its_phase() {
+        let check = |name: &str, requests: &[(u64, u64)], end: u64, share: f64| {
+            let series = series(requests);
+            let span = FaultSpan {
+                start_s: STALL.0 as f64 / 1e9,
+                end_s: Some(end as f64 / 1e9),
+            };
+            let phases: Vec<PhaseFigures> = phases(&series, &[("stall", span)]);
+            let [before, during, _] = &phases[..] else {
+                panic!("{name}: {phases:?}");
+            };
+            let (mean, p99, max, waiting) = truth(requests, (STALL.0, end));
+            near(name, during.response_mean_us, mean, share);
+            near(name, during.response_p99_us, p99, share.max(0.01));
+            near(name, during.response_max_us, max, 1e-9);
+            near(name, during.waiting_oldest_us, max, 1e-9);
+            near(
+                name,
+                during.waiting_requests.map(|n| n as f64),
+                waiting as f64,
+                share,
+            );
+            // Its cost has the same figures.
+            let cost = of_run(&series, &[span], 0).expect("a baseline");
+            let (of_mean, of_p99) = (cost.response_mean.unwrap(), cost.response_p99.unwrap());
+            assert_eq!(before.response_mean_us, Some(of_mean.baseline_us));
+            near(name, before.response_mean_us, SERVICE as f64 / 1e3, 0.01);
+            near(
+                name,
+                of_mean.factor,
+                mean * 1e3 / SERVICE as f64,
+                share.max(0.01),
+            );
+            near(
+                name,
+                of_p99.factor,
+                p99 * 1e3 / SERVICE as f64,
+                share.max(0.02),
+            );
+            for answer in [of_mean.detected, of_mean.recovered, of_p99.detected] {
+                assert!(answer.seconds().is_some(), "{name}: {answer:?}");
+            }
+        };
+        // Within an interval the requests that are due until the fault's end are not known.
+        for (end, of_edge) in [(STALL.1, 1e-3), (STALL.1 - LENGTH / 4, 0.1)] {
+            check("closed", &closed(32, 0), end, 1e-3);
+            check("one of 32 goes on", &closed(32, 1), end, of_edge);
+            check("open", &open(900), end, of_edge);
+        }
     }
 }

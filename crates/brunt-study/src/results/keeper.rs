@@ -17,8 +17,8 @@ use brunt_result::event::{Event, FaultRecord, JobEvent, RunInfo, Sample};
 use brunt_result::summary::RunSummary;
 use brunt_result::tables::histograms::Extent;
 use brunt_result::tables::{
-    RunOrigin, TABLES, degradation, environment, faults, histograms, indexes, intervals, points,
-    probes, replay, requests, runs, transfer,
+    RunOrigin, TABLES, degradation, environment, faults, histograms, indexes, intervals, phases,
+    points, probes, replay, requests, runs, transfer,
 };
 
 use brunt_result::{Figures, Interval};
@@ -221,6 +221,7 @@ impl Keeper {
     fn sum_up(&mut self, info: &RunInfo, run: &RunSummary, figures: &Figures) {
         runs::append(self.tables.of(&runs::TABLE), info, run, figures);
         degradation::append(self.tables.of(&degradation::TABLE), info, run);
+        phases::append(self.tables.of(&phases::TABLE), info, run);
         replay::append(self.tables.of(&replay::TABLE), info, run);
         transfer::append(self.tables.of(&transfer::TABLE), info, run);
     }
@@ -382,6 +383,7 @@ mod tests {
             start: Nanos(0),
             end: Nanos(1_000_000),
             figures,
+            waiting: Histogram::default(),
         };
         keeper.take(Event::Interval(Arc::new(interval)));
         keeper.commit().unwrap();

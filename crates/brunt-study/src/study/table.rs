@@ -147,8 +147,8 @@ fn legend(summary: &Summary) -> Vec<String> {
     }
     if points.iter().any(|point| !point.phases.is_empty()) {
         lines.push(
-            "before, during, after: of whole intervals, p99 is the median of theirs; 'whole run' is the average over healthy \
-             and broken time"
+            "before, during, after: of whole intervals, with requests that had no answer at the end by their age then; 'whole \
+             run' is the average over healthy and broken time"
                 .into(),
         );
     }
@@ -325,7 +325,14 @@ fn of_phase(phase: &PhaseOverRuns) -> Vec<String> {
         p50_us: None,
         p99_us: phase.response_p99_us,
         p99_9_us: None,
-        max_us: None,
+        max_us: phase.response_max_us,
+    }));
+    lines.extend(phase.stood_still().map(|(requests, oldest_us)| {
+        format!(
+            "    {} without an answer at its end, the oldest for {}",
+            counted(usize::try_from(requests).unwrap_or(usize::MAX), "request"),
+            cells::time(oldest_us)
+        )
     }));
     lines
 }
@@ -498,7 +505,7 @@ fn cost(fault: &OverRuns) -> Vec<String> {
         });
         let what = match (factor(mean), factor(p99)) {
             (Some(mean), Some(p99)) => format!("response: mean {mean}, p99 {p99}{wait}"),
-            _ => "response: no request completed during the fault".to_string(),
+            _ => "response: no request was due during the fault".to_string(),
         };
         say(what, when);
     }
@@ -798,7 +805,12 @@ mod tests {
             requests_per_second: estimate(1555.0),
             phases: vec![
                 phase(PhaseKind::Before, "", 2001.0),
-                phase(PhaseKind::During, long, 111.0),
+                PhaseOverRuns {
+                    response_max_us: Some(998_000.0),
+                    waiting_requests: Some(8),
+                    waiting_oldest_us: Some(998_000.0),
+                    ..phase(PhaseKind::During, long, 111.0)
+                },
                 phase(PhaseKind::After, "", 2002.0),
             ],
             runs: vec![RunSummary::of(&outcome, 0, 0, 1, None)],
@@ -824,6 +836,7 @@ mod tests {
             "before ",
             "during a delay",
             "111",
+            "8 requests without an answer at its end, the oldest for 998ms",
             "after ",
             "whole run ",
         ]
@@ -831,6 +844,12 @@ mod tests {
         assert!(
             order.is_sorted() && lines[place("whole run ")].contains("1555"),
             "{lines:#?}"
+        );
+        // The stall is the longest time of its phase, and other phases have none.
+        assert!(lines[place("111")].ends_with("998ms"), "{lines:#?}");
+        assert_eq!(
+            lines.iter().filter(|line| line.contains("998ms")).count(),
+            2
         );
         // Kinds of operations are parts of the whole run, not beside it.
         assert!(

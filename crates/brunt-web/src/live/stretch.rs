@@ -251,6 +251,7 @@ mod tests {
             start: at(start_ms),
             end: at(start_ms + millis),
             figures,
+            waiting: brunt_core::Histogram::default(),
         }
     }
 

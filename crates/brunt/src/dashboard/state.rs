@@ -460,6 +460,7 @@ pub mod tests {
             start: at(index * millis),
             end: at((index + 1) * millis),
             figures,
+            waiting: Histogram::default(),
         }
     }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use brunt_core::Nanos;
+use brunt_core::{Histogram, Nanos};
 use brunt_result::event::{Event, RunInfo};
 use brunt_result::summary::RunSummary;
 use brunt_result::{Figures, Interval, OpKind, Outcome};
@@ -24,6 +24,7 @@ fn second(index: u64) -> Arc<Interval> {
         start: at(index),
         end: at(index + 1),
         figures,
+        waiting: Histogram::default(),
     })
 }
 

@@ -1,6 +1,6 @@
 //! A worker's hand on its sequence: keeps a request that is not due yet, and remembers when asking again makes sense.
 
-use brunt_core::Nanos;
+use brunt_core::{Histogram, Nanos};
 use brunt_result::RequestStatus;
 
 use crate::block::generator::Planned;
@@ -130,6 +130,14 @@ impl<S: Sequence<Request = Planned>> Feed<S> {
     /// Whether what comes next is not known yet, so that more may be due than this worker was given.
     pub(super) fn is_undecided(&self) -> bool {
         !self.asks_no_more && self.sequence.is_undecided()
+    }
+
+    /// Records the ages of requests that were due by `at` and that this worker has not sent.
+    pub(super) fn overdue(&self, at: Nanos, ages: &mut Histogram) {
+        if let Some(due) = self.kept_due().filter(|due| *due <= at) {
+            ages.record(Nanos(at.0 - due.0));
+        }
+        self.sequence.overdue(at, ages);
     }
 
     /// What the sequence gave away and this worker kept, because it was not due or could not be used.

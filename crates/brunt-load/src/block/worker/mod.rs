@@ -22,7 +22,7 @@ use std::io;
 use std::time::Duration;
 
 use brunt_block::{Buf, BufPool, Completion, Device, DeviceError, DeviceInfo, Op, Request};
-use brunt_core::Nanos;
+use brunt_core::{Histogram, Nanos};
 use brunt_result::{Outcome, RequestStatus, Stopped};
 
 use crate::block::blocks::Blocks;
@@ -176,6 +176,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
             let in_flight = InFlight {
                 slots: &self.slots,
                 batch: &self.batch,
+                unsent: &|at, ages| unsent(&self.feed, &self.held, &self.phase, at, ages),
             };
             self.tally
                 .roll(now, self.phase.end, &in_flight, || time.used(), recorder);
@@ -539,6 +540,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         let in_flight = InFlight {
             slots: &self.slots,
             batch: &self.batch,
+            unsent: &|at, ages| unsent(&self.feed, &self.held, &self.phase, at, ages),
         };
         self.tally
             .roll(now, self.phase.end, &in_flight, || time.used(), recorder);
@@ -657,6 +659,14 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
     }
 
     fn finish(mut self, time: &impl Timeline, recorder: &mut dyn Recorder) -> Outcome {
+        let in_flight = InFlight {
+            slots: &self.slots,
+            batch: &self.batch,
+            unsent: &|at, ages| unsent(&self.feed, &self.held, &self.phase, at, ages),
+        };
+        // What is due at the end itself is no part of the run.
+        let last = Nanos(self.phase.end.min(time.now()).0.saturating_sub(1));
+        self.tally.gives_up(&in_flight, last);
         for (index, slot) in self.slots.all.iter().enumerate() {
             let busy = slot.in_flight || self.slots.retrying.contains(&(index as u32));
             if busy && slot.recorded {
@@ -676,6 +686,7 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         let in_flight = InFlight {
             slots: &self.slots,
             batch: &self.batch,
+            unsent: &|at, ages| unsent(&self.feed, &self.held, &self.phase, at, ages),
         };
         let verified = self.content.verified();
         let outcome = self
@@ -731,6 +742,24 @@ impl<S: Sequence<Request = Planned>, C: Content<Request = Planned>> Worker<S, C>
         self.tally.flush_log(recorder, 1);
         is_skipped
     }
+}
+
+/// Records the ages of requests that were due by `at` and that this worker did not send.
+#[cold]
+fn unsent<S: Sequence<Request = Planned>>(
+    feed: &Feed<S>,
+    held: &Option<(Planned, Nanos)>,
+    phase: &RunPhase,
+    at: Nanos,
+    ages: &mut Histogram,
+) {
+    if !phase.measuring || !phase.may_issue() {
+        return;
+    }
+    if let Some((_, due)) = held.as_ref().filter(|(_, due)| *due <= at) {
+        ages.record(Nanos(at.0 - due.0));
+    }
+    feed.overdue(at, ages);
 }
 
 #[inline]

@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 
 use brunt_block::Request;
-use brunt_core::Nanos;
+use brunt_core::{Histogram, Nanos};
 use brunt_result::Figures;
 
 use super::slots::{Slot, Slots};
@@ -23,6 +23,8 @@ use super::slots::{Slot, Slots};
 pub(super) struct InFlight<'a> {
     pub(super) slots: &'a Slots,
     pub(super) batch: &'a VecDeque<Request>,
+    /// Records the ages of requests that are due and have no slot.
+    pub(super) unsent: &'a dyn Fn(Nanos, &mut Histogram),
 }
 
 /// How long requests in flight have been with the device, in nanoseconds, all added up.
@@ -45,6 +47,21 @@ impl Ages {
 }
 
 impl InFlight<'_> {
+    /// For how long each request had waited at a time that was due by then and has no answer, since it was due.
+    pub(super) fn waiting(&self, at: Nanos, waiting: &mut Histogram) {
+        let retrying = self.slots.retrying.iter().map(|index| *index as usize);
+        let in_flight = (0..self.slots.len()).filter(|index| self.slots.all[*index].in_flight);
+        for slot in in_flight
+            .chain(retrying)
+            .map(|index| &self.slots.all[index])
+        {
+            if slot.recorded && slot.intended <= at {
+                waiting.record(Nanos(at.0 - slot.intended.0));
+            }
+        }
+        (self.unsent)(at, waiting);
+    }
+
     /// At the end of an interval that began at `start`.
     pub(super) fn ages(&self, start: Nanos, at: Nanos) -> Ages {
         let age = |slot: &Slot| {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use brunt_block::{DeviceError, Op};
-use brunt_core::Nanos;
+use brunt_core::{Histogram, Nanos};
 use brunt_result::{
     Cost, Counts, Figures, FirstError, Interval, OpFigures, OpKind, Outcome, RequestRecord,
     RequestStatus,
@@ -82,6 +82,7 @@ impl Tally {
                 start: Nanos(0),
                 end: Nanos(0),
                 figures: Figures::of_kinds(kinds),
+                waiting: Histogram::default(),
             },
             total: Figures::of_kinds(kinds),
             occupancy: Occupancy::default(),
@@ -136,6 +137,7 @@ impl Tally {
         // Requests that come after the end belong to the last interval, so that one stays open.
         while now >= self.interval_end(end) {
             let over = self.interval_end;
+            in_flight.waiting(over, &mut self.current.waiting);
             self.close_interval(over, in_flight, used(), recorder);
             self.interval_end = over.after(self.interval.expect("an interval ended"));
         }
@@ -161,6 +163,7 @@ impl Tally {
         }
         self.total.merge(&self.current.figures);
         self.current.figures.clear();
+        self.current.waiting.clear();
         self.current.index += 1;
         self.current.start = end;
     }
@@ -347,6 +350,12 @@ impl Tally {
             self.flush_log(recorder, LOG_REQUESTS);
             self.log_due = now.after(LOG_AGE_MAX);
         }
+    }
+
+    /// Notes for how long requests have waited that this worker is going to count as hanging or skipped, of a run that ends
+    /// at `end`.
+    pub(super) fn gives_up(&mut self, in_flight: &InFlight<'_>, end: Nanos) {
+        in_flight.waiting(end, &mut self.current.waiting);
     }
 
     /// All of it.

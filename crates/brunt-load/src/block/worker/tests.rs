@@ -519,6 +519,57 @@ fn intervals_cover_the_run() {
     assert_eq!(outcome.figures.in_flight_nanos, 5_500_000_000);
 }
 
+/// How many requests wait at the end of each interval, and for how long on average and at most, in milliseconds.
+fn waiting(workload: &Workload, device: &mut Simulated) -> Vec<(u64, f64, f64)> {
+    let mut kept = Keep(Vec::new());
+    run_with(workload, device, &mut kept);
+    let ms = |nanos: f64| (nanos / 1e5).round() / 10.0;
+    let of = |interval: &Interval| {
+        let ages = &interval.waiting;
+        let max = ages.max().map_or(0.0, |max| max.0 as f64);
+        (ages.count(), ms(ages.mean().unwrap_or(0.0)), ms(max))
+    };
+    kept.0.iter().map(of).collect()
+}
+
+/// What is due and has no answer is there at the end of each interval, by its age: requests that a device holds, and in an
+/// open loop those that no slot was free for. Once it is answered it waits no more.
+#[test]
+fn what_waits_is_counted_while_it_waits() {
+    let stalled = |depth| Simulated {
+        stall: (Nanos(2_500_000_000), Nanos(4_500_000_000)),
+        ..Simulated::new(&Clock::manual(), depth, MS)
+    };
+    let closed = Workload {
+        queue_depth: 4,
+        stop: for_time(Duration::from_secs(6)),
+        ..Workload::default()
+    };
+    // Sent a service time before the stall began.
+    let counts = waiting(&closed, &mut stalled(4));
+    let of_stall = [(4, 501.0, 501.0), (4, 1501.0, 1501.0)];
+    assert_eq!(counts[2..4], of_stall, "{counts:?}");
+    let others = || counts[..2].iter().chain(&counts[4..]);
+    assert!(others().all(|(_, _, oldest)| *oldest <= 1.0), "{counts:?}");
+    // What the device has not taken waits as well.
+    assert_eq!(waiting(&closed, &mut stalled(2))[3].0, 4);
+    let open = Workload {
+        arrival: open(100.0),
+        ..closed.clone()
+    };
+    // Due every 10 ms from 2.5 s on, both ends included.
+    let of_stall = [(51, 250.0, 500.0), (151, 750.0, 1500.0)];
+    assert_eq!(waiting(&open, &mut stalled(4))[2..4], of_stall);
+    // Nothing ever comes back: at the end of the run too.
+    let mut silent = Simulated {
+        never_answers: true,
+        ..stalled(4)
+    };
+    let counts = waiting(&open, &mut silent);
+    assert_eq!(counts[0], (101, 500.0, 1000.0));
+    assert_eq!(counts[5], (600, 3005.0, 6000.0));
+}
+
 /// The mean number in flight in each second of a run, and in all of it.
 fn in_flight(workload: &Workload, device: &mut Simulated) -> (Vec<f64>, f64) {
     let mut kept = Keep(Vec::new());

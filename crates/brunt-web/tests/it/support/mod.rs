@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use brunt_core::Nanos;
+use brunt_core::{Histogram, Nanos};
 use brunt_result::event::{Event, FaultRecord, RunInfo, Sample, SampleValue};
 use brunt_result::{Figures, Interval, OpKind, RequestStatus};
 use brunt_study::observe::Observer;
@@ -76,6 +76,7 @@ pub fn second(index: u64) -> Event {
         start,
         end,
         figures,
+        waiting: Histogram::default(),
     }))
 }
 

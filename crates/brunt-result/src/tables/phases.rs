@@ -1,0 +1,75 @@
+//! Table `phases`.
+
+use brunt_lake::{Batch, Column, Table};
+
+use crate::event::RunInfo;
+use crate::summary::RunSummary;
+
+/// See its doc.
+pub const TABLE: Table = Table {
+    name: "phases",
+    doc: "One row for each phase of a run with faults: from one start or end of a fault to the next. Response times are those of requests that completed in it, and the ages of those that were due by its end and not answered.",
+    columns: &[
+        Column::int("run", "The run."),
+        Column::int("phase", "Its number in the run, from 0."),
+        Column::text("kind", "`before`, `during`, `between` or `after` faults."),
+        Column::text(
+            "faults",
+            "Names of the faults in effect, with ` and ` between them; empty without any.",
+        ),
+        Column::int("start_ns", "Its start, since measuring began."),
+        Column::int("end_ns", "Its end."),
+        Column::int(
+            "intervals",
+            "Whole report intervals in it; with none, its figures are mixed with those of its neighbours.",
+        ),
+        Column::float(
+            "requests_per_second",
+            "Completed requests per second; before all faults, the baseline.",
+        ),
+        Column::float("bytes_per_second", "The same in bytes."),
+        Column::float("response_mean_ns", "Mean response time.").nullable(),
+        Column::float(
+            "response_p99_ns",
+            "99th percentile of it, at most 0.8 % too long.",
+        )
+        .nullable(),
+        Column::float("response_max_ns", "Maximum of it.").nullable(),
+        Column::int(
+            "waiting",
+            "Requests that were due by its end and not answered then; null if that is not known.",
+        )
+        .nullable(),
+        Column::float(
+            "waiting_max_ns",
+            "For how long the oldest of them had waited.",
+        )
+        .nullable(),
+        Column::float("failed_share", "Share of requests that failed."),
+    ],
+};
+
+/// All phases of a run.
+pub fn append(rows: &mut Batch, info: &RunInfo, run: &RunSummary) {
+    let nanos = |us: Option<f64>| us.map(|us| us * 1e3);
+    let since = |seconds: f64| (seconds.max(0.0) * 1e9).round() as u64;
+    for (index, phase) in run.phases.iter().enumerate() {
+        rows.row()
+            .count(info.order.into())
+            .count(index as u64)
+            .text(phase.kind.name())
+            .text(&phase.faults.join(" and "))
+            .count(since(phase.start_s))
+            .count(since(phase.end_s))
+            .count(phase.intervals as u64)
+            .float(phase.requests_per_second)
+            .float(phase.bytes_per_second)
+            .float_or_null(nanos(phase.response_mean_us))
+            .float_or_null(nanos(phase.response_p99_us))
+            .float_or_null(nanos(phase.response_max_us))
+            .count_or_null(phase.waiting_requests)
+            .float_or_null(nanos(phase.waiting_oldest_us))
+            .float(phase.failed_share)
+            .end();
+    }
+}
