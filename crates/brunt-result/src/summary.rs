@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use brunt_core::units::counted;
 use brunt_core::{Histogram, IoEngine, Nanos};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::{DepthChoice, EngineChoice, PageCache, RingChoice};
 use crate::degradation::{
-    self, Degradation, FaultSpan, IntervalFigures, OverRuns, PhaseFigures, PhaseOverRuns,
+    self, Degradation, FaultSpan, IntervalFigures, METHODS, OverRuns, PhaseFigures, PhaseOverRuns,
 };
 use crate::event::{FaultGap, FaultRecord};
 use crate::experiment::ExperimentSummary;
@@ -300,6 +301,36 @@ impl FaultSummary {
     }
 }
 
+/// Effect of each fault over these runs of a point.
+pub fn effects_over_runs<'a>(runs: impl Iterator<Item = &'a RunSummary>) -> Vec<OverRuns> {
+    let mut costs: BTreeMap<u32, (&str, Vec<Degradation>)> = BTreeMap::new();
+    for fault in runs.flat_map(|run| &run.faults) {
+        let (_, seen) = costs
+            .entry(fault.index)
+            .or_insert_with(|| (fault.name.as_str(), Vec::new()));
+        seen.extend(fault.cost.clone());
+    }
+    let costs = costs.into_values();
+    costs
+        .map(|(name, costs)| degradation::over_runs(name, &costs))
+        .collect()
+}
+
+impl RunSummary {
+    /// Judges its faults again, from its intervals.
+    pub fn judge(&mut self, series: &[IntervalFigures]) {
+        let measured_s = self.measured_s;
+        let span = |fault: &FaultSummary| FaultSpan {
+            start_s: fault.start_s,
+            end_s: fault.end_s.filter(|at| *at < measured_s),
+        };
+        let spans: Vec<FaultSpan> = self.faults.iter().map(span).collect();
+        for (at, fault) in self.faults.iter_mut().enumerate() {
+            fault.cost = degradation::of_run(series, &spans, at);
+        }
+    }
+}
+
 /// A kind of operation in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OpSummary {
@@ -541,6 +572,33 @@ impl Summary {
     /// The file's JSON Schema, for programs that read it.
     pub fn schema() -> schemars::Schema {
         schemars::schema_for!(Summary)
+    }
+
+    /// The effects of faults, of all points.
+    pub fn effects(&self) -> impl Iterator<Item = &OverRuns> {
+        self.points.iter().flat_map(|point| &point.degradation)
+    }
+
+    /// For people: that verdicts about faults were made again, or are those of other methods; `None` if those of this
+    /// version judged.
+    pub fn judged_note(&self) -> Option<String> {
+        let (by, version) = (&self.brunt, env!("CARGO_PKG_VERSION"));
+        let others = self.effects().filter(|effect| effect.methods != METHODS);
+        let others = others.count();
+        if others > 0 {
+            let effects = counted(others, "effect");
+            return Some(format!(
+                "The verdicts about {effects} of faults are those of Brunt {by}, which judged by other methods: the intervals \
+                 cannot be read."
+            ));
+        }
+        let is_again = self.effects().any(|effect| effect.judged_again);
+        is_again.then(|| {
+            format!(
+                "Brunt {by} wrote this result and judged the effects of faults by other methods; they were judged again by \
+                 those of Brunt {version}, from the intervals on disk."
+            )
+        })
     }
 
     /// Puts the file in `folder`: whole or not at all, and on the medium when this returns.

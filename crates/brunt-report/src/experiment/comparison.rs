@@ -48,6 +48,10 @@ fn glance(a: (&str, &Summary), b: (&str, &Summary), lines: &[Line]) -> Glance {
             notices.push(Notice::new(Tone::Bad, text));
         }
     }
+    for (name, summary) in [a, b] {
+        let note = summary.judged_note().map(|note| format!("{name}: {note}"));
+        notices.extend(note.map(|note| Notice::new(Tone::Note, note)));
+    }
     if lines.is_empty() {
         notices.push(Notice::new(
             Tone::Bad,

@@ -365,7 +365,7 @@ impl Details {
 }
 
 /// Columns of `intervals` that count requests that ended badly.
-const LOSSES: [&str; 9] = [
+pub(super) const LOSSES: [&str; 9] = [
     "scsi_errors",
     "os_errors",
     "out_of_range",

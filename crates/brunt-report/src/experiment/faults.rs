@@ -10,11 +10,16 @@ use super::phases;
 use super::points::{Points, told};
 use crate::chart::ShadedSpan;
 use crate::format::{Unit, count, three};
-use crate::page::{Cell, PageTable, Section, Tone};
+use crate::page::{Block, Cell, Notice, PageTable, Section, Tone};
 
 /// `None` where nothing was broken.
 pub(super) fn section(summary: &Summary, points: &Points<'_>) -> Option<Section> {
     let mut section = Section::new("Faults");
+    if let Some(note) = summary.judged_note() {
+        section
+            .blocks
+            .push(Block::Notices(vec![Notice::new(Tone::Note, note)]));
+    }
     if phases::any(summary) {
         let (table, left_out) = phases::table(summary, points);
         section.table(table);

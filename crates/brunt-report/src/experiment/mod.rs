@@ -3,6 +3,7 @@
 //! The rule: every figure comes from the results on disk; nothing is measured, guessed or smoothed here, and
 //! missing data is reported in its place.
 
+mod again;
 mod comparison;
 mod cost;
 mod depth;
@@ -25,11 +26,13 @@ mod sweep;
 mod targets;
 mod timeline;
 mod transfer;
+mod verdicts;
 
 use std::path::Path;
 
 use brunt_result::summary::Summary;
 
+pub use again::read;
 pub use comparison::comparison;
 pub use details::{Details, ProbeSeries, RunDetails, StoredInterval};
 
@@ -63,7 +66,12 @@ pub fn page(summary: &Summary, details: &Details) -> Page {
     );
     let robustness = indexes::section(summary);
     let (faults, replay) = (
-        faults::section(summary, &points),
+        faults::section(summary, &points).map(|mut section| {
+            section
+                .blocks
+                .extend(verdicts::block(summary, &points, details));
+            section
+        }),
         replay::section(summary, &points),
     );
     let distribution = Some(distribution::section(&points, details));

@@ -59,7 +59,7 @@ use serde::{Deserialize, Serialize};
 use cost::Input;
 pub use evidence::{ALPHA, MARGIN, VerdictBasis};
 pub use interval::{IntervalFigures, IntervalTimes, WaitingFigures};
-pub use over_runs::{OverRuns, ResponseOverRuns, over_runs, runs_without, together};
+pub use over_runs::{OverRuns, ResponseOverRuns, RunVerdict, over_runs, runs_without, together};
 pub use paths::BACK;
 pub use phases::{PhaseFigures, PhaseKind, PhaseOverRuns, phases, phases_over_runs};
 pub use response::ResponseCost;
@@ -72,6 +72,10 @@ pub const BAND_SHARE: f64 = 0.05;
 pub const BAND_SPREADS: f64 = 3.0;
 /// How long a series has to stay in the band to have recovered.
 pub const HOLD: Duration = Duration::from_secs(1);
+
+/// Version of the methods by which effects of faults are judged. Raised when the same intervals may get another verdict;
+/// results of another version are judged again when they are reported or compared.
+pub const METHODS: u32 = 2;
 
 /// A change by this share of the baseline has to be one that would have been seen, before "never seen" is said.
 pub const NOTICEABLE: f64 = 0.15;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cost::{Input, of_runs};
 use super::evidence::{ALPHA, MARGIN, VerdictBasis};
-use super::{Answer, Degradation, NOTICEABLE, ResponseCost, TooShort};
+use super::{Answer, Degradation, METHODS, NOTICEABLE, ResponseCost, TooShort};
 use crate::statistics::Estimate;
 
 /// Effect of a fault on a point: computed per run, then averaged over runs.
@@ -68,6 +68,29 @@ pub struct OverRuns {
     /// each run alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<VerdictBasis>,
+    /// Verdict about the rate of each run, by the evidence of all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub each: Vec<RunVerdict>,
+    /// Version of the methods that judged; 0 in results of versions that did not record it.
+    #[serde(default)]
+    pub methods: u32,
+    /// The result had been judged by other methods; these verdicts were made from its intervals when it was read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub judged_again: bool,
+}
+
+/// What was concluded about the rate of one run, so that a reader can disagree.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunVerdict {
+    /// Share of the usual rate that was missing during the fault.
+    pub drop: f64,
+    /// Time from the start of the fault until its effect was detectable.
+    pub detected: Answer,
+    /// Time from the end of the fault until the rate recovered.
+    pub recovered: Answer,
+    /// What this run shows alone: the size of the effect, its error, and the chance of something like it without an effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone: Option<VerdictBasis>,
 }
 
 /// Effect on a statistic of the response time: computed per run, then averaged over runs.
@@ -150,6 +173,14 @@ pub fn runs_without(never: usize, open: usize) -> String {
 /// Over the runs of a point.
 pub fn over_runs(fault: &str, runs: &[Degradation]) -> OverRuns {
     let judged = together(runs);
+    let alone = runs.iter().map(|run| run.verdict);
+    let each = judged.iter().zip(alone).map(|(run, alone)| RunVerdict {
+        drop: run.drop,
+        detected: run.detected,
+        recovered: run.recovered,
+        alone,
+    });
+    let each = each.collect();
     let runs = &judged[..];
     let over = |get: &dyn Fn(&Degradation) -> Option<f64>| {
         Estimate::of(&runs.iter().filter_map(get).collect::<Vec<f64>>())
@@ -182,6 +213,9 @@ pub fn over_runs(fault: &str, runs: &[Degradation]) -> OverRuns {
         failed_share_before: over(&|run| Some(run.failed_share_before)),
         failed_share: over(&|run| Some(run.failed_share)),
         verdict: VerdictBasis::clearest(runs.iter().filter_map(|run| run.verdict)),
+        each,
+        methods: METHODS,
+        judged_again: false,
     }
 }
 

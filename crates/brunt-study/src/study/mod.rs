@@ -32,12 +32,14 @@ use crate::experiment::{Experiment, Plan, Point, PrecisionGoal};
 use crate::hook::{Company, HookError, RunHook};
 use crate::observe::{Event, Hub, JobEvent, RunInfo};
 use crate::written::written;
-use brunt_result::degradation::{Degradation, over_runs, phases_over_runs};
+use brunt_result::degradation::phases_over_runs;
 use brunt_result::experiment::ArrivalKind;
 use brunt_result::indexes::robustness;
 use brunt_result::require::{Requirement, outcomes};
 use brunt_result::statistics::{PointPrecision, PreciseFigure, interleaved};
-use brunt_result::summary::{FORMAT, Latencies, PointSummary, RunSummary, Summary};
+use brunt_result::summary::{
+    FORMAT, Latencies, PointSummary, RunSummary, Summary, effects_over_runs,
+};
 use brunt_result::transfer::efficiency;
 use brunt_result::void::VoidWeight;
 
@@ -685,17 +687,7 @@ impl<'a> Study<'a> {
                 .into_iter()
                 .chain(hosts::ends(&complete).into_iter().flatten()),
         );
-        let mut costs: BTreeMap<u32, (String, Vec<Degradation>)> = BTreeMap::new();
-        for fault in complete.iter().flat_map(|run| &run.faults) {
-            let (_, seen) = costs
-                .entry(fault.index)
-                .or_insert_with(|| (fault.name.clone(), Vec::new()));
-            seen.extend(fault.cost.clone());
-        }
-        point.degradation = costs
-            .into_values()
-            .map(|(name, costs)| over_runs(&name, &costs))
-            .collect();
+        point.degradation = effects_over_runs(complete.iter().copied());
         point.phases = phases_over_runs(complete.iter().map(|run| &run.phases[..]));
         point.transfer = efficiency(&point.runs);
         point.response = Latencies::of(&self.merged[index].0);

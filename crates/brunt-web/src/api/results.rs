@@ -191,8 +191,10 @@ impl ResultsFolder {
     /// A result's report: that of its end, or of what there is so far.
     pub fn report(&self, id: &str) -> Option<String> {
         let folder = self.find(id)?;
-        let summary = Summary::read(&folder).ok()?;
+        let summary = experiment::read(&folder).ok()?;
+        // A page from before tells the verdicts of other methods.
         if summary.complete
+            && summary.judged_note().is_none()
             && let Ok(text) = std::fs::read_to_string(folder.join(experiment::FILE_NAME))
         {
             return Some(text);
@@ -202,7 +204,7 @@ impl ResultsFolder {
 
     /// The page that compares two results.
     pub fn comparison(&self, before: &str, after: &str) -> Option<String> {
-        let read = |id| Summary::read(&self.find(id)?).ok();
+        let read = |id| experiment::read(&self.find(id)?).ok();
         let (a, b) = (read(before)?, read(after)?);
         Some(render(&experiment::comparison((before, &a), (after, &b))))
     }

@@ -1,13 +1,13 @@
 //! `brunt compare`: compares two results of the same experiment and prints which changes are significant.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use brunt_core::units::counted;
+use brunt_report::experiment;
 use brunt_result::compare::{FailIf, Line, Margin, compare_summaries};
 use brunt_result::engines::engine_differences;
 use brunt_result::failures;
 use brunt_result::statistics::{EffectScale, Estimate, RUNS_MIN, Verdict};
-use brunt_result::summary::Summary;
 use serde_json::json;
 
 use super::Subcommand;
@@ -45,8 +45,8 @@ impl Subcommand for Compare {
     )];
 
     fn run(self, output: &Output) -> Done {
-        let read = |folder| {
-            Summary::read(folder).map_err(|error| {
+        let read = |folder: &Path| {
+            experiment::read(folder).map_err(|error| {
                 let advice = error.advice();
                 Failure::usage(error).advise(advice)
             })
@@ -58,6 +58,9 @@ impl Subcommand for Compare {
                     "{} is incomplete; its finished runs are compared",
                     folder.display()
                 ));
+            }
+            if let Some(note) = summary.judged_note() {
+                output.note(format_args!("{}: {note}", folder.display()));
             }
         }
         let wrong = [(&a, &self.a), (&b, &self.b)].map(|(summary, folder)| {

@@ -45,12 +45,15 @@ impl Subcommand for Report {
 
     fn run(self, output: &Output) -> Done {
         let read = |folder: &Path| {
-            Summary::read(folder).map_err(|error| {
+            experiment::read(folder).map_err(|error| {
                 let advice = error.advice();
                 Failure::usage(error).advise(advice)
             })
         };
         let summary = read(&self.folder)?;
+        if let Some(note) = summary.judged_note() {
+            output.note(note);
+        }
         let (text, file) = match &self.other {
             None => (
                 experiment::text(&summary, &self.folder),
