@@ -156,8 +156,7 @@ impl Finder {
 
     /// `let Some(FileLoad { .. }) = load.any().downcast_ref()`: the type is in the pattern.
     fn binds_load(&self, pattern: &syn::Pat, value: &syn::Expr) -> bool {
-        let downcasts =
-            |name: &str| name.starts_with("downcast") && DOWNCASTS.contains(&name);
+        let downcasts = |name: &str| name.starts_with("downcast") && DOWNCASTS.contains(&name);
         mentions(value.to_token_stream(), &downcasts) && self.names_load(pattern)
     }
 }

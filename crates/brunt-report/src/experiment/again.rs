@@ -221,6 +221,7 @@ mod tests {
             experiment: ExperimentSummary::default(),
             points: vec![point],
             indexes: None,
+            requirements: Vec::new(),
         };
         summary.write(folder).unwrap();
         let mut writers = [&intervals::TABLE, &intervals::OPS]

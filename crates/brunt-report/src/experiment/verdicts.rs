@@ -316,6 +316,7 @@ mod tests {
             experiment: ExperimentSummary::default(),
             points: vec![point],
             indexes: None,
+            requirements: Vec::new(),
         };
         (summary, details)
     }
