@@ -54,7 +54,7 @@ pub use delta::{DeltaError, DeltaVersion};
 pub use error::LakeError;
 pub use lock::{WriterLock, WriterState};
 pub use reader::{TableReader, read_table};
-pub use repeat::Repeat;
+pub use repeat::{Repeat, RepeatEnd};
 pub use runs::{OrderedReader, OrderedRuns};
 pub use sizes::{TableSizes, table_sizes};
 pub use snapshot::LakeSnapshot;

@@ -10,8 +10,8 @@
 //!
 //! The rule: copies do not overlap in time, and each lies in one hour, so that their groups are placed as a capture's are.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::batch::Batch;
 use crate::catalog::LakePart;
@@ -45,9 +45,18 @@ pub struct Repeat {
     pub ids_step: i64,
 }
 
+/// How a repetition ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RepeatEnd {
+    /// All copies are in the draft.
+    Whole,
+    /// It was stopped before: the draft is of no use.
+    Stopped,
+}
+
 impl Compaction {
     /// Adds `repeat.copies` copies of a trace's tables to the draft, with as many threads as there are cores. Tables without
-    /// times or ids of operations (who and what there is) are added once.
+    /// times or ids of operations (who and what there is) are added once. Ends before the next copy once `stop` is set.
     ///
     /// # Errors
     /// The trace cannot be read, or the lake cannot be written. The draft is of no use then.
@@ -56,7 +65,8 @@ impl Compaction {
         layouts: &[LakeLayout],
         source: &LakeSnapshot,
         repeat: &Repeat,
-    ) -> Result<(), LakeError> {
+        stop: &AtomicBool,
+    ) -> Result<RepeatEnd, LakeError> {
         let to = self.spread_to(self.draft());
         let next = Mutex::new(layouts.iter());
         let done = Mutex::new(Vec::new());
@@ -64,7 +74,7 @@ impl Compaction {
             loop {
                 let layout = next.lock().unwrap_or_else(PoisonError::into_inner).next();
                 let Some(layout) = layout else { return Ok(()) };
-                let parts = repeat_table(&to, layout, source, repeat)?;
+                let parts = repeat_table(&to, layout, source, repeat, stop)?;
                 done.lock()
                     .unwrap_or_else(PoisonError::into_inner)
                     .push((layout.table.name, parts));
@@ -82,7 +92,10 @@ impl Compaction {
         for (table, parts) in done.into_inner().unwrap_or_else(PoisonError::into_inner) {
             self.add(table, parts);
         }
-        Ok(())
+        Ok(match stop.load(Ordering::Relaxed) {
+            true => RepeatEnd::Stopped,
+            false => RepeatEnd::Whole,
+        })
     }
 }
 
@@ -91,6 +104,7 @@ fn repeat_table(
     layout: &LakeLayout,
     source: &LakeSnapshot,
     repeat: &Repeat,
+    stop: &AtomicBool,
 ) -> Result<Vec<LakePart>, LakeError> {
     let encoder = Encoder::new(layout.table);
     let mut buffers = Buffers::default();
@@ -98,6 +112,9 @@ fn repeat_table(
     let is_placed = layout.placing != Placing::Nowhere;
     let (mut done, mut open): (Vec<LakePart>, Option<(Hour, OpenPart)>) = (Vec::new(), None);
     for copy in 0..if is_placed { repeat.copies as i64 } else { 1 } {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
         let second = repeat.to_second + copy * repeat.period_seconds;
         let hour = is_placed.then(|| to.grain.first(hour_of(second * SECOND_NS)));
         for group in &groups {
@@ -344,13 +361,11 @@ mod tests {
             ids: &["event_id", "caused_by"],
             ids_step: 100,
         };
-        compaction
-            .repeat(
-                &layouts,
-                &LakeSnapshot::open(trace.path()).unwrap(),
-                &repeat,
-            )
-            .unwrap();
+        let source = LakeSnapshot::open(trace.path()).unwrap();
+        let mut go =
+            |stop: bool| compaction.repeat(&layouts, &source, &repeat, &AtomicBool::new(stop));
+        assert_eq!(go(true).unwrap(), RepeatEnd::Stopped);
+        assert_eq!(go(false).unwrap(), RepeatEnd::Whole);
         compaction.commit("test").unwrap();
 
         let mut ids = Vec::new();

@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use brunt_lake::catalog::Absorbed;
 use brunt_lake::compact::CompactOptions;
 use brunt_lake::place::{Grain, NUMBER_BITS, Placing};
 use brunt_lake::{
-    Compaction, LakeError, LakeLayout, LakeSnapshot, LakeTap, Repeat, read_table, runs, table_sizes,
+    Compaction, LakeError, LakeLayout, LakeSnapshot, LakeTap, Repeat, RepeatEnd, read_table, runs,
+    table_sizes,
 };
 
 use super::lake::{GatherOptions, PROGRAM, layouts, pipelines_of, tell_tap};
@@ -42,6 +44,9 @@ pub enum RepeatError {
         /// What it takes.
         seconds: i64,
     },
+    /// It was stopped.
+    #[error("interrupted: nothing was written")]
+    Stopped,
     /// Ids run out.
     #[error("{copies} copies have more operations than there are numbers for")]
     TooMany {
@@ -65,7 +70,8 @@ pub struct RepeatCounts {
     pub bytes: u64,
 }
 
-/// Makes a new lake in `root` that has a trace so often that its tables have at least `rows` rows together.
+/// Makes a new lake in `root` that has a trace so often that its tables have at least `rows` rows together, unless `stop` is
+/// set before.
 ///
 /// # Errors
 /// See [`RepeatError`]; nothing is in the lake then.
@@ -74,6 +80,7 @@ pub fn repeat(
     trace: &Path,
     rows: u64,
     options: &GatherOptions,
+    stop: &AtomicBool,
 ) -> Result<RepeatCounts, RepeatError> {
     notes(trace)?;
     if is_trace(root) {
@@ -102,18 +109,11 @@ pub fn repeat(
     let grain = options.grain.unwrap_or(Grain::Hour);
     let mut compaction = Compaction::begin(root, compact, || Ok(grain))?;
     compaction.taps_mut().push(whole_tap(trace)?);
-    let done = tell_tap(&mut compaction)
-        .and_then(|()| compaction.repeat(&layouts, &source, &repeat))
-        .and_then(|()| {
-            layouts
-                .iter()
-                .try_for_each(|layout| compaction.put_columns(layout).map(drop))
-        })
-        .and_then(|()| compaction.commit(PROGRAM));
+    let done = fill(&mut compaction, &layouts, &source, &repeat, stop);
     if let Err(error) = done {
         // What is half written takes room that others need.
         let _ = compaction.sweep();
-        return Err(error.into());
+        return Err(error);
     }
     let counts = compaction.counts();
     let rows = compaction
@@ -130,6 +130,24 @@ pub fn repeat(
         parts: counts.parts_written,
         bytes: counts.bytes_written,
     })
+}
+
+/// Puts all copies into a draft, and makes it the lake.
+fn fill(
+    compaction: &mut Compaction,
+    layouts: &[LakeLayout],
+    source: &LakeSnapshot,
+    repeat: &Repeat,
+    stop: &AtomicBool,
+) -> Result<(), RepeatError> {
+    tell_tap(compaction)?;
+    if compaction.repeat(layouts, source, repeat, stop)? == RepeatEnd::Stopped {
+        return Err(RepeatError::Stopped);
+    }
+    for layout in layouts {
+        compaction.put_columns(layout)?;
+    }
+    Ok(compaction.commit(PROGRAM)?)
 }
 
 /// Rows of a trace's tables that are in a lake once, and of those that are in each copy.

@@ -38,6 +38,7 @@ pub fn run(args: &RepeatArgs, output: &Output) -> Done {
         &args.trace,
         args.rows,
         &args.write.options(&args.out),
+        output.interrupt_flag(),
     )
     .map_err(failure)?;
     let seconds = begun.elapsed().as_secs_f64();
@@ -63,7 +64,9 @@ pub fn run(args: &RepeatArgs, output: &Output) -> Done {
 
 fn failure(error: RepeatError) -> Failure {
     match &error {
-        RepeatError::Lake(LakeError::Full { .. } | LakeError::Io { .. }) => Failure::failed(&error),
+        RepeatError::Stopped | RepeatError::Lake(LakeError::Full { .. } | LakeError::Io { .. }) => {
+            Failure::failed(&error)
+        }
         RepeatError::Lake(_)
         | RepeatError::Trace(_)
         | RepeatError::Empty(_)
