@@ -96,7 +96,10 @@ impl JsonSchema for Bound {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "description": "A number, or a value with its unit, such as 2ms, 100MB/s or 1%",
-            "type": ["number", "string"]
+            "anyOf": [
+                { "type": "number", "minimum": 0 },
+                { "type": "string", "pattern": "^ *[0-9_]*\\.?[0-9_]* *[A-Za-zµ]*(/s|%)?$" }
+            ]
         })
     }
 }

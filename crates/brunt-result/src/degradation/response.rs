@@ -114,12 +114,16 @@ fn cost(input: &Input, answers: &Answers, figure: TimeFigure) -> Option<Response
     })
 }
 
-/// How long all requests that were answered from a fault's begin to `until_s` waited beyond the usual mean.
+/// Two times are one if they are closer than this, in seconds.
+const SAME_TIME_S: f64 = 1e-6;
+
+/// How long all requests waited beyond the usual mean that were answered in the intervals from a fault's begin to `until_s`.
+/// These intervals count whole: what a stall held up is answered at once when it ends, wherever in an interval that is.
 pub(super) fn excess_wait_s(input: &Input, mean: &ResponseCost, until_s: f64) -> f64 {
     parts(&input.series, input.fault.start_s, until_s)
-        .filter_map(|(one, time)| {
-            let requests = one.requests as f64 * time / (one.end_s - one.start_s);
-            Some(requests * (one.response_mean_us? - mean.baseline_us) / 1e6)
+        .filter(|(_, time)| *time > SAME_TIME_S)
+        .filter_map(|(one, _)| {
+            Some(one.requests as f64 * (one.response_mean_us? - mean.baseline_us) / 1e6)
         })
         .sum()
 }

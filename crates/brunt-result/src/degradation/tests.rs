@@ -260,6 +260,34 @@ fn longer_answers() {
     assert_eq!(found.detected, Answer::Never);
 }
 
+/// Requests that a stall held up count whole, wherever in an interval the stall ends.
+#[test]
+fn a_stall_that_ends_within_an_interval_costs_all_that_it_held_up() {
+    for end_s in [3.0, 3.001, 3.02, 3.05, 3.099] {
+        let stalled = |at: usize| (20..30).contains(&at);
+        let interval = |at: usize| {
+            // Ten requests wait for a second; 50 more follow in the interval in which they are answered.
+            let (requests, mean_us) = match at {
+                30 => (60, Some((10.0 * 1e6 + 50.0 * 100.0) / 60.0)),
+                at if stalled(at) => (0, None),
+                _ => (100, Some(100.0 + (at % 3) as f64)),
+            };
+            IntervalFigures {
+                start_s: at as f64 / 10.0,
+                end_s: (at + 1) as f64 / 10.0,
+                requests,
+                response_mean_us: mean_us,
+                response_p99_us: mean_us,
+                ..IntervalFigures::default()
+            }
+        };
+        let series: Vec<_> = (0..60).map(interval).collect();
+        let found = of_run(&series, &[span(2.0, end_s)], 0).unwrap();
+        let excess = found.excess_wait_s.expect("a known wait");
+        assert!((excess - 10.0).abs() < 0.05, "{end_s}: {excess}");
+    }
+}
+
 /// A fault in which nobody is answered has no factor, but is seen; the requests that it held
 /// up wait in the interval in which they are answered. An outlier is not the usual p99.
 #[test]
