@@ -145,7 +145,7 @@ END
             for i in $(seq 2400); do grep -q ^'brunt: capturing' /tmp/notes.$$ && break; sleep .05; done
             python3 /tmp/send.$$
             sleep .2; kill -INT $capture; wait $capture || :
-            sed -n 's/.*"packets_dropped": \([0-9]*\).*//p' /tmp/report.$$; rm -f /tmp/report.$$ /tmp/notes.$$
+            sed -n 's/.*"packets_dropped": \([0-9]*\).*/\1/p' /tmp/report.$$; rm -f /tmp/report.$$ /tmp/notes.$$
         }}
         for round in 1 2 3; do
             echo $(live -i v1 --rings 2 --ring 1MiB) $(live -i v1 --rings 2 --ring 4MiB) $(live -i v1 -i w1 --ring 1MiB)
