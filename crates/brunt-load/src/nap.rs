@@ -137,6 +137,8 @@ fn sleep(naps: u64, start: Nanos, commands: &Commands, recorder: &mut dyn Record
         figures: Figures::of_kinds(&[OpKind::Access]),
         waiting: Histogram::default(),
     };
+    let early = start.0.saturating_sub(Clock::Monotonic.now().0);
+    std::thread::sleep(Duration::from_nanos(early));
     for _ in 0..naps {
         if commands.is_stopped() {
             break;

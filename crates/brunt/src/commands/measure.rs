@@ -297,7 +297,7 @@ impl Measure {
         let axis =
             |(axis, values): &&(&str, Vec<String>)| format!("{axis} = [{}]", values.join(", "));
         lines.extend(swept.iter().map(axis));
-        lines.join("\n") + "\n" + &self.how.required().unwrap_or_default()
+        lines.join("\n") + "\n" + &self.how.required.text()
     }
 
     /// The keys of the workload.

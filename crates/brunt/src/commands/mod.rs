@@ -25,6 +25,7 @@ mod record;
 mod remote;
 mod replay;
 mod report;
+mod require;
 mod role;
 mod run;
 mod run_check;

@@ -14,7 +14,6 @@ use brunt_lab::ServiceFolder;
 use brunt_load::LoadError;
 use brunt_probe::{Prober, Watch, Watching};
 use brunt_result::failures;
-use brunt_result::require::{Requirement, RequirementVerdict};
 use brunt_result::summary::Summary;
 use brunt_study::device_probing::DeviceProbing;
 use brunt_study::experiment::{Experiment, Plan};
@@ -37,6 +36,7 @@ use brunt_web::live::{LiveEnding, LivePlan};
 use super::engine::EngineFlag;
 use super::experiment_file::{import_job, read_as};
 use super::overrides::{Override, Overrides};
+use super::require::RequireFlags;
 use super::run_check::{self, Check};
 use super::{Subcommand, detach, report};
 use crate::cli::{Done, Failure, Output};
@@ -82,13 +82,8 @@ pub(super) struct HowToRun {
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "closed",
         value_name = "HOW")]
     check: Option<Check>,
-    /// Require a figure of every point, such as 'p99 below 2ms' or 'write iops above 10000', in addition to the file's
-    /// [[require]]; exit with status 1 if one is missed. Can be repeated
-    #[arg(long, value_name = "REQUIREMENT")]
-    require: Vec<Requirement>,
-    /// Exit with status 1 also if a requirement is undecided: its bound is within the interval, or there was one run
-    #[arg(long)]
-    fail_undecided: bool,
+    #[command(flatten)]
+    pub required: RequireFlags,
     /// What to print at the end: a table, or JSON in fio's format with one job per point; fio-json+ includes all
     /// histogram buckets
     #[arg(long, value_enum, default_value = "table", value_name = "FORMAT")]
@@ -185,15 +180,7 @@ impl Subcommand for Run {
             time: self.time,
         };
         let (mut experiment, mut text) = overrides.apply(&self.experiment, read)?;
-        if let Some(required) = self.how.required() {
-            // Tables of a list can't follow one that is written in its line.
-            let follows = experiment.require.is_empty();
-            experiment.require.extend(self.how.require.iter().cloned());
-            text = match follows {
-                true => text + &required,
-                false => experiment.written_out(),
-            };
-        }
+        self.how.required.add_to(&mut experiment, &mut text);
         let notes = match is_fio_job {
             true => Vec::new(),
             false => experiment.changed_defaults(),
@@ -211,13 +198,6 @@ impl Subcommand for Run {
 }
 
 impl HowToRun {
-    /// What `--require` says, as the end of an experiment file.
-    pub fn required(&self) -> Option<String> {
-        let table = BTreeMap::from([("require", &self.require)]);
-        let text = || toml::to_string(&table).expect("requirements are written as they are read");
-        (!self.require.is_empty()).then(|| format!("\n{}", text()))
-    }
-
     /// The folder for the results, which no other run has.
     fn claim(&self, name: &Path) -> Result<ClaimedFolder, Failure> {
         let claimed = match &self.out {
@@ -296,7 +276,7 @@ impl HowToRun {
         let (summary, fio) = live::shown(live, carry_out)?;
         print(&summary, fio, folder, output)?;
         let mut failures = failures::failures(&summary);
-        failures.extend(requirements_failed(self.fail_undecided, &summary));
+        failures.extend(self.required.failed(&summary));
         match &summary.trouble {
             None if failures.is_empty() => Ok(()),
             None => Err(Failure::failed(failures.join("\n"))),
@@ -304,19 +284,6 @@ impl HowToRun {
                 .advise(format!("the finished runs are in {}", folder.display()))),
         }
     }
-}
-
-/// What the results don't meet.
-fn requirements_failed(fail_undecided: bool, summary: &Summary) -> Vec<String> {
-    let fails = |verdict| match verdict {
-        RequirementVerdict::Met => false,
-        RequirementVerdict::Missed => true,
-        RequirementVerdict::Undecided => fail_undecided,
-    };
-    let failed = summary.requirements.iter().filter(|of| fails(of.verdict));
-    failed
-        .map(|outcome| format!("required of {outcome}"))
-        .collect()
 }
 
 /// An experiment whose lab, if it has one, was entered, and whose page is open.

@@ -36,6 +36,8 @@ fn start(folder: &TempDir, words: &str, fifo: &Path) -> Child {
         word => word.as_ref(),
     });
     let mut command = Command::new(env!("CARGO_BIN_EXE_brunt"));
+    // An earlier try may have left it.
+    let _ = std::fs::remove_file(folder.join("x.spc"));
     let folder = fifo
         .parent()
         .unwrap_or(folder.join(".").as_path())

@@ -156,11 +156,11 @@ fn a_missed_requirement_fails_the_run() {
     );
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(text(&output.stdout).contains("required: null-1MiB randread: iops above 1: met ("));
-    let (output, out) = run("missed", &["--require", "read mean below 1ns"]);
+    let (output, out) = run("missed", &["--require", "read max below 1ns"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = text(&output.stderr);
     assert!(
-        said.contains("required of null-1MiB randread: read mean below 1ns: missed ("),
+        said.contains("required of null-1MiB randread: read max below 1ns: missed ("),
         "{said}"
     );
     let summary = std::fs::read(out.join("summary.json")).expect("a summary");

@@ -1,0 +1,55 @@
+//! `--require` and `--fail-undecided` of commands that run an experiment.
+
+use std::collections::BTreeMap;
+
+use brunt_result::require::{Requirement, RequirementVerdict};
+use brunt_result::summary::Summary;
+use brunt_study::experiment::Experiment;
+
+/// What is required of the figures, in addition to the file's.
+#[derive(clap::Args)]
+pub(super) struct RequireFlags {
+    /// Require a figure of every point, such as 'p99 below 2ms' or 'write iops above 10000', in addition to the file's
+    /// [[require]]; exit with status 1 if one is missed. Can be repeated
+    #[arg(long, value_name = "REQUIREMENT")]
+    require: Vec<Requirement>,
+    /// Exit with status 1 also if a requirement is undecided: its bound is within the interval, or there was one run
+    #[arg(long)]
+    fail_undecided: bool,
+}
+
+impl RequireFlags {
+    /// As the end of an experiment file; empty without any.
+    pub fn text(&self) -> String {
+        if self.require.is_empty() {
+            return String::new();
+        }
+        let table = BTreeMap::from([("require", &self.require)]);
+        let text = toml::to_string(&table).expect("requirements are written as they are read");
+        format!("\n{text}")
+    }
+
+    /// Adds them to an experiment and its text.
+    pub fn add_to(&self, experiment: &mut Experiment, text: &mut String) {
+        // Tables of a list can't follow one that is written in its line.
+        let follows = experiment.require.is_empty();
+        experiment.require.extend(self.require.iter().cloned());
+        match follows {
+            true => text.push_str(&self.text()),
+            false => *text = experiment.written_out(),
+        }
+    }
+
+    /// What the results don't meet, a line each.
+    pub fn failed(&self, summary: &Summary) -> Vec<String> {
+        let fails = |verdict| match verdict {
+            RequirementVerdict::Met => false,
+            RequirementVerdict::Missed => true,
+            RequirementVerdict::Undecided => self.fail_undecided,
+        };
+        let failed = summary.requirements.iter().filter(|of| fails(of.verdict));
+        failed
+            .map(|outcome| format!("required of {outcome}"))
+            .collect()
+    }
+}
