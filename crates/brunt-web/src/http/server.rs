@@ -61,7 +61,9 @@ impl HttpServer {
             tokio::net::TcpListener::from_std(listener)?
         };
         let (stop, stopped) = oneshot::channel();
-        let site = site
+        // Around the whole of it: a router adds the methods of a path to an answer only after its own layers.
+        let site = Router::new()
+            .fallback_service(site)
             .layer(middleware::from_fn(with_one_host))
             .layer(middleware::map_response(for_nobody_else));
         let work = move || {
