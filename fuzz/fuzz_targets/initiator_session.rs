@@ -11,7 +11,7 @@ use brunt_block::{Buf, BufPool, DeviceError, Op, Request};
 use brunt_core::Nanos;
 use brunt_iscsi::initiator::command::{Facts, UnmapBy};
 use brunt_iscsi::initiator::session::{
-    Attachment, DataDestination, InitiatorSession, SessionConfig,
+    Attachment, DataDestination, InitiatorSession, SessionConfig, TagKind,
 };
 use brunt_iscsi::params::Wishes;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, padded};
@@ -32,6 +32,7 @@ fuzz_target!(|input: &[u8]| {
         timeout: Duration::from_secs(30),
         keepalive: Duration::from_secs(10),
         tries: 2,
+        attribute: TagKind::default(),
     };
     let mut session = InitiatorSession::new(config, facts(), pool);
     let connections = vec![(0, Wishes::default().values, 1)];
@@ -168,5 +169,6 @@ fn facts() -> Facts {
         product: "P".to_string(),
         revision: "1".to_string(),
         serial: None,
+        designator: None,
     }
 }

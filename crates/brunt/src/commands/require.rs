@@ -9,8 +9,8 @@ use brunt_study::experiment::Experiment;
 /// What is required of the figures, in addition to the file's.
 #[derive(clap::Args)]
 pub(super) struct RequireFlags {
-    /// Require a figure of every point, such as 'p99 below 2ms' or 'write iops above 10000', in addition to the file's
-    /// [[require]]; exit with status 1 if one is missed. Can be repeated
+    /// Require a figure of every point, such as 'p99 below 2ms' or 'write iops above 10000', in addition to what the file
+    /// requires; exit with status 1 if one is missed. Can be repeated
     #[arg(long, value_name = "REQUIREMENT")]
     require: Vec<Requirement>,
     /// Exit with status 1 also if a requirement is undecided: its bound is within the interval, or there was one run

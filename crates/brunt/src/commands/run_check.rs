@@ -1,5 +1,5 @@
 //! `brunt run --check`: prints what an experiment would do, and whether its workloads fit its targets,
-//! without executing a run. Called by [`super::run()`].
+//! without executing a run. Called by `super::run`.
 //!
 //! The rule: plain `--check` opens nothing and contacts no host, so that an experiment can be checked on any
 //! machine; everything it rejects would also be rejected by the run.
