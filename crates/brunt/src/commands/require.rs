@@ -31,6 +31,9 @@ impl RequireFlags {
 
     /// Adds them to an experiment and its text.
     pub fn add_to(&self, experiment: &mut Experiment, text: &mut String) {
+        if self.require.is_empty() {
+            return;
+        }
         // Tables of a list can't follow one that is written in its line.
         let follows = experiment.require.is_empty();
         experiment.require.extend(self.require.iter().cloned());
@@ -51,5 +54,53 @@ impl RequireFlags {
         failed
             .map(|outcome| format!("required of {outcome}"))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        required: RequireFlags,
+    }
+
+    const FILE: &str = "# a comment\nname = \"x\"\n[targets.t]\nurl = \"null:1MiB\"\n[workloads.w]\n\
+                        stop = { time = \"1s\" }\n";
+    const ITS_OWN: &str = "[[require]]\nfigure = \"max\"\nbelow = \"1s\"\n";
+
+    /// The text of a file with these flags, and what the experiment and that text require.
+    fn with(file: &str, flags: &[&str]) -> (String, Vec<String>) {
+        let words = std::iter::once(&"run").chain(flags);
+        let required = Program::parse_from(words).required;
+        let mut experiment = Experiment::parse("x.toml", file).unwrap();
+        let mut text = file.to_string();
+        required.add_to(&mut experiment, &mut text);
+        let again = Experiment::parse("again.toml", &text).unwrap();
+        assert_eq!(again.require, experiment.require, "{text}");
+        let told = experiment.require.iter().map(ToString::to_string);
+        (text, told.collect())
+    }
+
+    #[test]
+    fn the_text_of_a_file_stays_as_it_is_without_flags() {
+        for file in [FILE.to_string(), format!("{FILE}{ITS_OWN}")] {
+            assert_eq!(with(&file, &[]).0, file);
+        }
+    }
+
+    #[test]
+    fn flags_come_after_what_the_file_requires() {
+        let flag = ["--require", "p99 below 2ms"];
+        let (text, told) = with(FILE, &flag);
+        assert!(text.starts_with(FILE), "{text}");
+        assert_eq!(told, ["p99 below 2ms"]);
+        let inline = format!("require = [{{ figure = \"max\", below = \"1s\" }}]\n{FILE}");
+        for file in [format!("{FILE}{ITS_OWN}"), inline] {
+            assert_eq!(with(&file, &flag).1, ["max below 1s", "p99 below 2ms"]);
+        }
     }
 }
