@@ -1,8 +1,8 @@
 //! Reads a result's summary for a report or a comparison, with the effects of its faults judged by today's methods: a
 //! verdict of an older version is made again from the intervals on disk.
 //!
-//! The rule: nothing is written, and whoever reads the summary can see which methods judged. Phases and other figures that
-//! were measured stay as they are.
+//! The rule: nothing is written, and the summary says which methods judged. Phases and other figures that were measured
+//! stay as they are.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
