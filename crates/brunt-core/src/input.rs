@@ -32,7 +32,12 @@ pub fn stop_on(flag: Arc<AtomicBool>) {
 #[error("interrupted while waiting for input")]
 struct Stopped;
 
-/// Whether an error of [`InputFile`] says that the program is to stop.
+/// What reading fails with when the program is to stop.
+pub fn stopped() -> io::Error {
+    io::Error::other(Stopped)
+}
+
+/// Whether an error is [`stopped`].
 pub fn is_stopped(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|source| source.is::<Stopped>())
 }
@@ -83,7 +88,7 @@ impl InputFile {
         loop {
             let is_set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
             if self.stop.as_ref().is_some_and(is_set) {
-                return Err(io::Error::other(Stopped));
+                return Err(stopped());
             }
             match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&LOOK)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => {}

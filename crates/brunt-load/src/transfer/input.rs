@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use brunt_core::input::is_stopped;
 use brunt_core::{Clock, Nanos};
 use sha2::{Digest, Sha256};
 
@@ -67,6 +68,7 @@ pub struct Input {
     ready: Option<Block>,
     waits_since: Option<Nanos>,
     failure: Option<io::Error>,
+    stopped: bool,
     waited: Duration,
     padded_bytes: u64,
 }
@@ -87,9 +89,15 @@ impl Input {
             ready: None,
             waits_since: None,
             failure: None,
+            stopped: false,
             waited: Duration::ZERO,
             padded_bytes: 0,
         })
+    }
+
+    /// Whether the program is to stop before the input has ended: there would have been more requests.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
     }
 
     /// Whether the data of the next request is there, whose length it writes into `len`.
@@ -118,6 +126,10 @@ impl Input {
                 self.padded_bytes += *len - block.got as u64;
                 self.ready = Some(block);
                 Next::Due(now)
+            }
+            Err(error) if is_stopped(&error) => {
+                self.stopped = true;
+                Next::End
             }
             Err(error) => {
                 self.failure = Some(error);
@@ -201,7 +213,12 @@ fn read_ahead(
             return Ok(consumed);
         }
     }
-    consumed.left = wanted.looks_behind && read_full(&mut input, &mut [0])? > 0;
+    consumed.left = wanted.looks_behind
+        && match read_full(&mut input, &mut [0]) {
+            Ok(got) => got > 0,
+            Err(error) if is_stopped(&error) => false,
+            Err(error) => return Err(error),
+        };
     Ok(consumed)
 }
 

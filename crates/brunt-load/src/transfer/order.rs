@@ -152,14 +152,17 @@ impl Sequence for RangeRequests {
             return self.range.next(now, place);
         };
         let mut len = 0;
-        match input.borrow_mut().next(now, &mut len) {
+        let mut input = input.borrow_mut();
+        match input.next(now, &mut len) {
             Next::Due(_) => {
                 let next = self.range.next(now, place);
                 place.len = len;
                 next
             }
             Next::End => {
-                self.range.count = self.range.made();
+                if !input.is_stopped() {
+                    self.range.count = self.range.made();
+                }
                 Next::End
             }
             other => other,

@@ -147,6 +147,35 @@ fn files_that_fail_are_told() {
     assert!(matches!(full, Err(TransferError::Output(_))));
 }
 
+/// Input that has to wait when the program is to stop: what was written is reported, and it is not all.
+#[test]
+fn an_interrupt_that_the_input_sees_first() {
+    struct Stops(usize);
+    impl Read for Stops {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            let got = self.0.min(bytes.len());
+            self.0 -= got;
+            match got {
+                0 => Err(brunt_core::input::stopped()),
+                _ => Ok(got),
+            }
+        }
+    }
+    let backend = MemoryBackend::new(1 << 20, 512).unwrap();
+    let copy = |bytes| {
+        let input = Box::new(Stops(bytes));
+        let moved = run(range(Work::Copy { input, whole: true }), &backend).unwrap();
+        (moved.bytes, moved.is_complete(), moved.checksum.is_some())
+    };
+    assert_eq!(copy(0), (0, false, false));
+    assert_eq!(copy(3 * 8192 + 1), (3 * 8192, false, false));
+    assert_eq!(
+        copy(60 << 10),
+        (60 << 10, true, true),
+        "only its end is not known"
+    );
+}
+
 /// What this program does with the data is the limit from half of the time on, and what takes most of it is named; a
 /// device that takes longer is its own.
 #[test]
