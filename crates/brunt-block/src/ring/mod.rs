@@ -90,6 +90,10 @@ pub struct RingStats {
     pub completed: u64,
 }
 
+/// How long a client that goes away waits for its requests. A disk that others keep busy takes seconds; one that is not
+/// heard of for so long may never answer.
+const IDLE_WAIT: Duration = Duration::from_secs(5);
+
 /// A thread's ring. Clones are the same ring; it does not leave its thread.
 #[derive(Clone)]
 pub struct Ring {
@@ -682,13 +686,11 @@ impl Port {
         self.ring.inner.ports.borrow()[self.index].in_flight
     }
 
-    /// Waits until the kernel has let go of everything of this port, a second at most. Whether it
+    /// Waits until the kernel has let go of everything of this port, for [`IDLE_WAIT`] at most. Whether it
     /// has: if not, the caller has to leak what the requests point to. For clients that go away; a
     /// socket is shut down first, so that its requests end.
     pub(crate) fn wait_idle(&self) -> bool {
-        let deadline = Clock::Monotonic
-            .now()
-            .after(std::time::Duration::from_secs(1));
+        let deadline = Clock::Monotonic.now().after(IDLE_WAIT);
         while self.in_flight() > 0 {
             if Clock::Monotonic.now() >= deadline {
                 return false;
