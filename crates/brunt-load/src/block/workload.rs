@@ -113,7 +113,7 @@ pub struct Workload {
     /// Retries of failed requests.
     pub retry: Retry,
     /// Reporting interval of the time series: 10 ms to 1 h, or 0 for the whole run. Default: a twentieth of `stop.time`,
-    /// 50 ms to 1 s.
+    /// 50 ms to 1 s, or the next shorter one that the faults begin and end with.
     pub interval: Span,
     /// Content of written data.
     pub data: DataSettings,

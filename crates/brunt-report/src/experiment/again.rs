@@ -1,14 +1,14 @@
 //! Reads a result's summary for a report or a comparison, with the effects of its faults judged by today's methods: a
 //! verdict of an older version is made again from the intervals on disk.
 //!
-//! The rule: nothing is written, and the summary says which methods judged. Phases and other figures that were measured
-//! stay as they are.
+//! The rule: nothing is written, and the summary says which methods judged. Rates of phases are computed again too;
+//! everything else that was measured stays as it is.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use brunt_lake::{LakeError, read_table};
-use brunt_result::degradation::{IntervalFigures, METHODS, WaitingFigures};
+use brunt_result::degradation::{IntervalFigures, METHODS, WaitingFigures, phases_over_runs};
 use brunt_result::summary::{RunSummary, Summary, SummaryError, effects_over_runs};
 use brunt_result::tables::intervals;
 
@@ -43,10 +43,13 @@ fn judge(summary: &mut Summary, series: &SeriesByRun) {
         for run in &mut point.runs {
             if let Some(series) = series.get(&i64::from(run.order)) {
                 run.judge(series);
+                run.rate_phases(series);
             }
         }
-        let runs = point.runs.iter().filter(|run| run.is_complete());
-        point.degradation = effects_over_runs(runs);
+        let complete = || point.runs.iter().filter(|run| run.is_complete());
+        let effects = effects_over_runs(complete());
+        let phases = phases_over_runs(complete().map(|run| &run.phases[..]));
+        (point.degradation, point.phases) = (effects, phases);
         for effect in &mut point.degradation {
             effect.judged_again = true;
         }
@@ -165,8 +168,9 @@ mod tests {
     use super::*;
     use brunt_core::{Histogram, Nanos};
     use brunt_lake::{TableWriter, WriterOptions};
-    use brunt_result::degradation::OverRuns;
+    use brunt_result::degradation::{OverRuns, PhaseFigures, PhaseKind};
     use brunt_result::experiment::ExperimentSummary;
+    use brunt_result::statistics::Estimate;
     use brunt_result::summary::{FORMAT, FaultSummary, PointSummary};
     use brunt_result::tables::RunOrigin;
     use brunt_result::{Figures, Interval, OpKind, Outcome, Stopped};
@@ -197,8 +201,18 @@ mod tests {
             end: Nanos(8_000_000_000),
             ..Outcome::interrupted()
         };
+        let during = PhaseFigures {
+            kind: PhaseKind::During,
+            faults: vec!["slow".into()],
+            start_s: 3.0,
+            end_s: 5.0,
+            requests_per_second: 700.0,
+            response_mean_us: Some(1234.0),
+            ..PhaseFigures::default()
+        };
         let run = |order: u32| RunSummary {
             faults: vec![fault()],
+            phases: vec![during.clone()],
             ..RunSummary::of(&outcome, order, order, 1, None)
         };
         let judged = OverRuns {
@@ -294,6 +308,10 @@ mod tests {
                 .all(|run| run.faults[0].cost.is_some())
         );
         assert!(summary.judged_note().unwrap().contains("judged again"));
+        let during = &summary.points[0].phases[0];
+        let mean = |of: &Option<Estimate>| of.as_ref().map(|of| of.mean);
+        assert_eq!(mean(&during.requests_per_second), Some(500.0));
+        assert_eq!(mean(&during.response_mean_us), Some(1234.0));
 
         let (kept, summary) = of(METHODS - 1, false);
         assert_eq!((kept.judged_again, kept.not_detected), (false, 2));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::answers::{Answers, answers};
 use super::evidence::{Alone, RunSeries};
-use super::interval::{IntervalFigures, median, parts};
+use super::interval::{IntervalFigures, in_time, is_whole, median, touched};
 use super::paths::usual;
 use super::response::{self, of_figure};
 use super::times::TimeFigure;
@@ -212,31 +212,33 @@ fn of_rate(
     let usual = usual(series, &answers.evidence, answers.usual_from);
     let expected = |at: usize| (1.0 - usual[at]).max(0.0) * baseline.requests_per_second;
     let all = &input.series;
+    let during = in_time(all, fault.start_s, end_s);
     let (mut done, mut wanted) = (0.0, 0.0);
-    for (at, time) in covered(all, fault.start_s, end_s) {
-        done += all[at].rate() * time;
-        wanted += expected(at) * time;
+    for (at, part) in &during {
+        let time = (all[*at].end_s - all[*at].start_s) * part;
+        done += all[*at].rate() * time;
+        wanted += expected(*at) * time;
     }
     let drop = 1.0 - done / wanted;
-    // Whole intervals, if there are any: of one at the edge the rest was another time's.
-    let worst = covered(all, fault.start_s, end_s)
-        .filter(|(at, time)| *time >= (all[*at].end_s - all[*at].start_s) * 0.999)
-        .map(|(at, _)| 1.0 - all[at].rate() / baseline.requests_per_second)
+    let worst = during
+        .iter()
+        .filter(|(_, part)| is_whole(*part))
+        .map(|(at, _)| 1.0 - all[*at].rate() / baseline.requests_per_second)
         .fold(f64::NEG_INFINITY, f64::max);
     let lost = answers.until_s.map(|until_s| {
-        let parts = covered(all, fault.start_s, until_s.min(horizon_s));
-        parts.fold((0.0, 0.0), |(requests, bytes), (at, time)| {
+        let (mut requests, mut bytes) = (0.0, 0.0);
+        for at in touched(all, fault.start_s, until_s.min(horizon_s)) {
+            // The next fault may begin within the last one.
+            let time = all[at].end_s.min(horizon_s) - all[at].start_s;
             let part = time / (all[at].end_s - all[at].start_s);
             let share = expected(at) / baseline.requests_per_second;
-            (
-                requests + expected(at) * time - all[at].requests as f64 * part,
-                bytes + share * baseline.bytes_per_second * time - all[at].bytes as f64 * part,
-            )
-        })
+            requests += expected(at) * time - all[at].requests as f64 * part;
+            bytes += share * baseline.bytes_per_second * time - all[at].bytes as f64 * part;
+        }
+        (requests, bytes)
     });
     let before = input.usual().map(|one| (one, 1.0));
-    let during =
-        parts(all, fault.start_s, end_s).map(|(one, time)| (one, time / (one.end_s - one.start_s)));
+    let during = during.iter().map(|(at, part)| (&all[*at], *part));
     Degradation {
         baseline,
         drop,
@@ -262,17 +264,4 @@ fn of_rate(
         verdict: Some(answers.verdict),
         basis: Basis::default(),
     }
-}
-
-/// The intervals with some time between `from_s` and `to_s`, by their place, and how much of it.
-fn covered(
-    series: &[IntervalFigures],
-    from_s: f64,
-    to_s: f64,
-) -> impl Iterator<Item = (usize, f64)> {
-    series
-        .iter()
-        .enumerate()
-        .map(move |(at, one)| (at, one.end_s.min(to_s) - one.start_s.max(from_s)))
-        .filter(|(_, time)| *time > 0.0)
 }

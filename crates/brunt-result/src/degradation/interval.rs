@@ -115,17 +115,46 @@ pub(super) fn p99_us(mut counted: Vec<(u64, u64)>) -> Option<f64> {
     found.map(|(nanos, _)| *nanos as f64 / 1e3)
 }
 
-/// The intervals with some time between `from_s` and `to_s`, and how much of it.
+/// The intervals with some time between `from_s` and `to_s`, by their place, and the part of each that lies there.
 pub(super) fn parts(
     series: &[IntervalFigures],
     from_s: f64,
     to_s: f64,
-) -> impl Iterator<Item = (&IntervalFigures, f64)> {
+) -> impl Iterator<Item = (usize, f64)> {
     let time = move |one: &IntervalFigures| one.end_s.min(to_s) - one.start_s.max(from_s);
     series
         .iter()
-        .map(move |one| (one, time(one)))
-        .filter(|(_, time)| *time > 0.0)
+        .enumerate()
+        .map(move |(at, one)| (at, time(one) / (one.end_s - one.start_s)))
+        .filter(|(_, part)| *part > 0.0)
+}
+
+/// Whether a part of an interval is all of it, but for the inaccuracy of the times at which faults begin and end.
+pub(super) fn is_whole(part: f64) -> bool {
+    part >= 0.999
+}
+
+/// The intervals that say what it was like between two times, as [`parts`] has them: the whole ones. One at the edge mixes
+/// this time with another; such intervals count, with their part, only if there is no other.
+pub(super) fn in_time(series: &[IntervalFigures], from_s: f64, to_s: f64) -> Vec<(usize, f64)> {
+    let all: Vec<(usize, f64)> = parts(series, from_s, to_s).collect();
+    let whole = all.iter().filter(|(_, part)| is_whole(*part)).copied();
+    let whole: Vec<(usize, f64)> = whole.collect();
+    if whole.is_empty() { all } else { whole }
+}
+
+/// Two times are one if they are closer than this, in seconds.
+const SAME_TIME_S: f64 = 1e-6;
+
+/// The intervals of which sums between two times are made. They count whole: what is missing or waits in one at an edge is
+/// due to this time, for the rest of it was as usual.
+pub(super) fn touched(
+    series: &[IntervalFigures],
+    from_s: f64,
+    to_s: f64,
+) -> impl Iterator<Item = usize> {
+    let time = move |one: &IntervalFigures| one.end_s.min(to_s) - one.start_s.max(from_s);
+    (0..series.len()).filter(move |at| time(&series[*at]) > SAME_TIME_S)
 }
 
 pub(super) fn median(mut values: Vec<f64>) -> f64 {

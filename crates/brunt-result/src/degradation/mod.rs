@@ -6,9 +6,11 @@
 //! - *Baseline*: the intervals that end before any fault begins, at least [`BASELINE_MIN`] of them. The *level* is their
 //!   mean. Their *band*, for people, is the median ± the larger of [`BAND_SHARE`] of it and [`BAND_SPREADS`] spreads; no
 //!   verdict goes by it.
-//! - *Drop*: the share that is missing, while the fault is there, of what would have been usual then ([`paths`]).
+//! - *Drop*: the share that is missing, while the fault is there, of what would have been usual then ([`paths`]); in the
+//!   intervals that lie whole in that time, if there are any.
 //! - *Lost*: the usual rate minus the rate, summed from the fault's begin until recovery (or until the data or the next
-//!   fault's begin end it); unknown where recovery is. What comes back above the usual counts against it.
+//!   fault's begin end it) over whole intervals; unknown where recovery is. What comes back above the usual counts against
+//!   it.
 //! - *Detected*: whether an effect is likelier than noise could make it ([`evidence`]); then the end of the first interval
 //!   of it ([`paths`]). Not so, it is *never* if a change by [`NOTICEABLE`] would have been seen, and otherwise
 //!   *inconclusive*.
@@ -75,7 +77,7 @@ pub const HOLD: Duration = Duration::from_secs(1);
 
 /// Version of the methods by which effects of faults are judged. Raised when the same intervals may get another verdict;
 /// results of another version are judged again when they are reported or compared.
-pub const METHODS: u32 = 2;
+pub const METHODS: u32 = 3;
 
 /// A change by this share of the baseline has to be one that would have been seen, before "never seen" is said.
 pub const NOTICEABLE: f64 = 0.15;

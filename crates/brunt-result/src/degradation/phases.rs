@@ -5,14 +5,14 @@
 //! - A phase lasts from one begin or end of a fault to the next. What is shorter than half an interval (two faults
 //!   that begin together, but for a moment) is no phase.
 //! - *Before* is the baseline that costs are held against, so that the same figure never has two values.
-//! - Elsewhere an interval that a phase covers only in part counts with its part, as for a cost; `intervals` says how
-//!   many are whole.
+//! - Elsewhere whole intervals count, as for a cost; `intervals` says how many they are. Without any, those that the
+//!   phase covers in part count with their part.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cost::baseline;
-use super::interval::{IntervalFigures, median, parts};
+use super::interval::{IntervalFigures, in_time, is_whole, median};
 use super::response::level;
 use super::times::{TimeFigure, TimesTogether};
 use super::{FaultSpan, failed_share};
@@ -213,12 +213,13 @@ fn figures(
 ) -> PhaseFigures {
     let mut time = 0.0;
     let (mut requests, mut bytes, mut intervals) = (0.0, 0.0, 0);
-    for (one, there) in parts(series, start_s, end_s) {
-        let part = there / (one.end_s - one.start_s);
-        time += there;
+    let there = in_time(series, start_s, end_s);
+    for (at, part) in &there {
+        let one = &series[*at];
+        time += (one.end_s - one.start_s) * part;
         requests += one.requests as f64 * part;
         bytes += one.bytes as f64 * part;
-        intervals += usize::from(part >= 0.999);
+        intervals += usize::from(is_whole(*part));
     }
     let (mut requests_per_second, mut bytes_per_second) = (requests / time, bytes / time);
     let before = || series.iter().filter(|one| one.end_s <= end_s);
@@ -247,10 +248,7 @@ fn figures(
         response_max_us: times.max_us(),
         waiting_requests: waiting.map(|waiting| waiting.requests),
         waiting_oldest_us: waiting.and_then(|waiting| waiting.oldest_us),
-        failed_share: failed_share(
-            parts(series, start_s, end_s)
-                .map(|(one, time)| (one, time / (one.end_s - one.start_s))),
-        ),
+        failed_share: failed_share(there.iter().map(|(at, part)| (&series[*at], *part))),
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::answers::{Answers, answers};
 use super::cost::{Input, band};
 use super::evidence::{RunSeries, VerdictBasis};
-use super::interval::{IntervalFigures, parts};
+use super::interval::{IntervalFigures, touched};
 use super::times::{TimeFigure, TimesTogether};
 use super::{Answer, BASELINE_MIN};
 
@@ -114,15 +114,12 @@ fn cost(input: &Input, answers: &Answers, figure: TimeFigure) -> Option<Response
     })
 }
 
-/// Two times are one if they are closer than this, in seconds.
-const SAME_TIME_S: f64 = 1e-6;
-
 /// How long all requests waited beyond the usual mean that were answered in the intervals from a fault's begin to `until_s`.
 /// These intervals count whole: what a stall held up is answered at once when it ends, wherever in an interval that is.
 pub(super) fn excess_wait_s(input: &Input, mean: &ResponseCost, until_s: f64) -> f64 {
-    parts(&input.series, input.fault.start_s, until_s)
-        .filter(|(_, time)| *time > SAME_TIME_S)
-        .filter_map(|(one, _)| {
+    touched(&input.series, input.fault.start_s, until_s)
+        .map(|at| &input.series[at])
+        .filter_map(|one| {
             Some(one.requests as f64 * (one.response_mean_us? - mean.baseline_us) / 1e6)
         })
         .sum()

@@ -45,6 +45,44 @@ fn a_dip() {
     near(found.recovered.seconds().unwrap(), 0.5);
 }
 
+/// Wherever within an interval a fault begins and ends: the rate before it is in no figure of the time of the fault, and
+/// nothing that is lost is left out.
+#[test]
+fn a_fault_may_begin_and_end_within_intervals() {
+    for hundredths in 0..30 {
+        let fault = span(6.0 + f64::from(hundredths) / 100.0, 8.5);
+        let lasts_s = 8.5 - fault.start_s;
+        let interval = |index: u32| {
+            let (start_s, end_s) = (0.3 * f64::from(index), 0.3 * f64::from(index + 1));
+            let broken = (end_s.min(8.5) - start_s.max(fault.start_s)).max(0.0);
+            let requests = (1e6 * (end_s - start_s - broken) + 1e4 * broken).round() as u64;
+            IntervalFigures {
+                start_s,
+                end_s,
+                requests,
+                bytes: requests * 4096,
+                failed: (1e4 * broken).round() as u64,
+                response_mean_us: Some(100.0),
+                ..IntervalFigures::default()
+            }
+        };
+        let series: Vec<IntervalFigures> = (0..50).map(interval).collect();
+        let found = of_run(&series, &[fault], 0).unwrap();
+        near(found.drop, 0.99);
+        near(found.drop_max, 0.99);
+        near(found.failed_share, 0.5);
+        let lost = found.lost_requests.unwrap() / (0.99e6 * lasts_s);
+        assert!((lost - 1.0).abs() < 1e-3, "{hundredths}: {lost}");
+        let phases = phases(&series, &[("f", fault)]);
+        let rates = phases.iter().map(|phase| phase.requests_per_second);
+        for (rate, expected) in rates.zip([1e6, 1e4, 1e6]) {
+            near(rate, expected);
+        }
+        near(phases[1].failed_share, 0.5);
+        near(phases[2].failed_share, 0.0);
+    }
+}
+
 /// What does not show, does not come back, or has no baseline is said, not put at zero.
 #[test]
 fn no_answers() {
@@ -368,7 +406,7 @@ fn failures() {
     ];
     let found = of_run(&series, &[span(3.5, 5.0)], 0).unwrap();
     near(found.failed_share_before, 0.01);
-    near(found.failed_share, (10.0 + 60.0) / 150.0);
+    near(found.failed_share, 0.6);
     assert_eq!(
         found.response_mean, None,
         "nothing is known of response times"

@@ -7,7 +7,7 @@
 //! A request that waits will take longer than it has. That biases a mean down, by less than the share of requests that
 //! wait: little, unless they wait because something stands still, and then its absence would be the larger error.
 
-use super::interval::{IntervalFigures, WaitingFigures, median, p99_us, parts};
+use super::interval::{IntervalFigures, WaitingFigures, is_whole, median, p99_us, parts};
 
 /// A figure of response times.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,9 +52,9 @@ impl<'a> TimesTogether<'a> {
     /// there is no other, with their part.
     pub fn in_time(series: &'a [IntervalFigures], from_s: f64, to_s: f64) -> TimesTogether<'a> {
         let all: Vec<(&IntervalFigures, f64)> = parts(series, from_s, to_s)
-            .map(|(one, time)| (one, time / (one.end_s - one.start_s)))
+            .map(|(at, part)| (&series[at], part))
             .collect();
-        let whole = all.iter().filter(|(_, part)| *part >= 0.999).copied();
+        let whole = all.iter().filter(|(_, part)| is_whole(*part)).copied();
         let whole: Vec<(&IntervalFigures, f64)> = whole.collect();
         let last = whole.last().map(|(one, _)| *one);
         let end_s = series.last().map_or(to_s, |one| one.end_s.min(to_s));

@@ -7,7 +7,7 @@ use brunt_core::Span;
 
 use super::Experiment;
 use super::mistake::Source;
-use super::together::TogetherEntry;
+use crate::fault::FaultEntry;
 
 /// Looks at a run of a known length.
 const LOOKS: u32 = 20;
@@ -17,8 +17,10 @@ const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 
 impl Experiment {
-    /// Sets the intervals of reports and of probes that the file leaves open, by how long runs last.
+    /// Sets the intervals of reports and of probes that the file leaves open, by how long runs last and when their faults
+    /// begin and end.
     pub(super) fn settle_intervals(&mut self, source: &Source<'_>) {
+        let faults: Vec<Duration> = self.fault.iter().flat_map(edges).collect();
         let mut shortest: Option<Duration> = None;
         for (name, workload) in &mut self.workloads {
             let Some(Span(time)) = workload.stop.time else {
@@ -27,18 +29,18 @@ impl Experiment {
             shortest = Some(shortest.map_or(time, |known| known.min(time)));
             // Rounds of a steady state are counted in intervals.
             if workload.stop.steady.is_none() && !source.has(&["workloads", name, "interval"]) {
-                workload.interval = Span(fitting(time));
+                workload.interval = Span(meeting(&faults, fitting(time)));
             }
         }
-        self.settle_together(source);
+        self.settle_together(&faults, source);
         if let Some(time) = shortest.filter(|_| !source.has(&["probes", "interval"])) {
-            self.probes.interval = Span(fitting(time));
+            self.probes.interval = Span(meeting(&faults, fitting(time)));
         }
     }
 
     /// Jobs that run at once are looked at together: at the interval that one of them states, otherwise at that of the
-    /// shortest, or at a round one below it that delayed jobs begin at.
-    fn settle_together(&mut self, source: &Source<'_>) {
+    /// shortest, or at one below it that delayed jobs begin at.
+    fn settle_together(&mut self, faults: &[Duration], source: &Source<'_>) {
         let is_stated = |name: &str| source.has(&["workloads", name, "interval"]);
         // A workload may be in several groups, whose intervals are one then.
         for _ in 0..self.together.len() {
@@ -47,17 +49,22 @@ impl Experiment {
                 let intervals = |stated: bool| {
                     let of = names().filter(move |name| is_stated(name) == stated);
                     of.filter_map(|name| self.workloads.get(name))
-                        .map(|workload| workload.interval)
+                        .map(|workload| workload.interval.0)
                         .min()
                 };
+                let begins = group.jobs.iter().filter_map(|job| job.start_delay);
+                let edges: Vec<Duration> = begins
+                    .map(|delay| delay.0)
+                    .chain(faults.iter().copied())
+                    .collect();
                 let Some(interval) =
-                    intervals(true).or_else(|| Some(beginning(group, intervals(false)?)))
+                    intervals(true).or_else(|| Some(meeting(&edges, intervals(false)?)))
                 else {
                     continue;
                 };
                 for name in names().filter(|name| !is_stated(name)) {
                     if let Some(workload) = self.workloads.get_mut(name) {
-                        workload.interval = interval;
+                        workload.interval = Span(interval);
                     }
                 }
             }
@@ -65,17 +72,25 @@ impl Experiment {
     }
 }
 
-/// The longest round interval up to this one at whose multiples all jobs of a group begin, if some begin later.
-fn beginning(group: &TogetherEntry, interval: Span) -> Span {
-    let delays = || group.jobs.iter().filter_map(|job| job.start_delay);
-    let fits = |millis: &u64| {
-        let round = Duration::from_millis(*millis);
-        round <= interval.0
-            && delays().all(|delay| delay.0.as_nanos().is_multiple_of(round.as_nanos()))
+/// When a fault begins and ends, as far as that is within runs.
+fn edges(fault: &FaultEntry) -> impl Iterator<Item = Duration> + use<> {
+    let (begin, end) = fault.common.times();
+    begin.into_iter().chain(end)
+}
+
+/// The longest interval up to this one, in milliseconds, that one ends with at each of these times; this one where none is
+/// long enough.
+fn meeting(edges: &[Duration], interval: Duration) -> Duration {
+    let divides = |millis: &u128| {
+        let nanos = millis * 1_000_000;
+        edges
+            .iter()
+            .all(|edge| edge.as_nanos().is_multiple_of(nanos))
     };
-    match [1000, 500, 250, 200, 100, 50].into_iter().find(fits) {
-        Some(millis) if delays().next().is_some() => Span(Duration::from_millis(millis)),
-        _ => interval,
+    let shorter = (SHORTEST.as_millis()..=interval.as_millis()).rev();
+    match { shorter }.find(divides) {
+        Some(millis) => Duration::from_millis(millis as u64),
+        None => interval,
     }
 }
 
@@ -122,6 +137,27 @@ mod tests {
             "[probes]\ninterval = \"0s\"",
             ("100ms", "0"),
         );
+    }
+
+    /// Faults begin and end with intervals, where that leaves these long enough.
+    #[test]
+    fn faults_begin_and_end_with_intervals() {
+        let check = |time: &str, keys: &str, expected: &str| {
+            let text = format!(
+                "name = \"x\"\n[targets.m]\nurl = \"memory:1MiB\"\n[workloads.w]\nstop = {{ time = \"{time}\" }}\n\
+                 [[fault]]\ncpu = 0.5\n{keys}\n"
+            );
+            let experiment = Experiment::parse("x.toml", &text).expect(keys);
+            let interval = experiment.workloads["w"].interval;
+            assert_eq!(interval.to_string(), expected, "{time} {keys}");
+            assert_eq!(experiment.probes.interval, interval);
+        };
+        check("6s", "", "300ms");
+        check("6s", "at = \"2s\"\nfor = \"2s\"", "250ms");
+        check("1h", "at = \"20m\"\nfor = \"90s\"", "1s");
+        check("20s", "at = \"5500ms\"", "550ms");
+        check("3s", "at = \"1s\"\nfor = \"1300ms\"", "100ms");
+        check("6s", "at = \"2s\"\nfor = \"1001ms\"", "300ms");
     }
 
     /// Jobs that run at once have one interval, whatever their lengths and whichever of them states it.
