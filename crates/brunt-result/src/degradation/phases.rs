@@ -64,7 +64,7 @@ pub struct PhaseFigures {
     pub start_s: f64,
     /// Its end.
     pub end_s: f64,
-    /// Whole intervals in it; with none, its figures are mixed with those of the phases beside it.
+    /// Whole intervals in it, from which its figures come; with none, they are mixed with those of adjacent phases.
     pub intervals: usize,
     /// Requests per second; of the phase before all faults the baseline's level.
     pub requests_per_second: f64,
