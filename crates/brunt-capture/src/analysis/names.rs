@@ -73,7 +73,7 @@ const UNKNOWN: Slot = Slot {
 #[derive(Debug, Default)]
 pub struct Names {
     slots: Vec<Slot>,
-    /// Names that don't fit, for slots marked [`LONG`]; stale if a shorter name replaced one.
+    /// Names that don't fit, for slots marked `LONG`; stale if a shorter name replaced one.
     long: HashMap<usize, Box<[u8]>>,
 }
 
