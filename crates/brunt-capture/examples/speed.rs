@@ -1,6 +1,6 @@
 //! Measures the cost of reassembly, checksums, analyses and the trace relative to reading the file: four passes
-//! over one capture in the page cache (the trace goes to a folder next to it and is removed). `cargo run
-//! --release -p brunt-capture --example speed FILE [REPEATS [PASS]]`.
+//! over one capture in the page cache (the trace goes to a folder next to it and is removed). Run it with
+//! `cargo run --release -p brunt-capture --example speed FILE [REPEATS [PASS]]`.
 
 use std::path::Path;
 use std::time::Instant;

@@ -1,6 +1,5 @@
 //! Reassembles fragmented IP packets. Called by the pipeline. The one rule: bounded and strict. A packet with
-//! overlapping or contradicting fragments is dropped (RFC 5722), and so is the oldest packet when there is no
-//! room.
+//! overlapping or contradicting fragments is dropped (RFC 5722), and so is the oldest packet when there is no room.
 
 use brunt_wire::net::{Fragment, FragmentKey, Payload};
 

@@ -1,6 +1,5 @@
-//! The table of connections. The pipeline looks up each packet's connection here. The one rule: its capacity is
-//! fixed. A new connection replaces one of a few candidates: one that carried no data, otherwise the one idle
-//! longest.
+//! The table of connections. The pipeline looks up each packet's connection here. The one rule: its capacity is fixed.
+//! A new connection replaces one of a few candidates: one that carried no data, otherwise the one idle longest.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 

@@ -1,6 +1,5 @@
 //! Turns frames into operations: runs the stages in order for the connections of this pipeline. One thread or
-//! actor feeds it batches. The one rule: a packet's payload is not copied unless it has to wait for other
-//! packets.
+//! actor feeds it batches. The one rule: a packet's payload is not copied unless it has to wait for other packets.
 
 use brunt_wire::ParseError;
 use brunt_wire::net::{
@@ -204,8 +203,7 @@ impl<S: Sink> Pipeline<S> {
             protocols
                 .clock
                 .on_packet(packet.time_ns, packet.interface, next_record, ledger);
-        // If the clock was set back, a `now` from before the step would keep everything from expiring for that
-        // long.
+        // If the clock was set back, a `now` from before the step would keep everything from expiring for that long.
         self.now_ns = match was_set {
             true => packet.time_ns,
             false => self.now_ns.max(packet.time_ns),

@@ -78,8 +78,7 @@ impl PartialOrd for Seq {
     }
 }
 
-/// Maximum bytes of the segments in one run. Its buffer grows to less than twice that, so it can still be
-/// reused.
+/// Maximum bytes of the segments in one run. Its buffer grows to less than twice that, so it can still be reused.
 const RUN_BYTES_MAX: usize = 32 << 10;
 
 /// Contiguous segments that wait. After a loss, they are the rest of the window and share one entry.
@@ -266,7 +265,7 @@ impl Reassembly {
         let wire_len = payload.wire_len as u32;
         if let Some((Seq(start), run)) = self.waiting.range_mut(..=Seq(seq)).next_back() {
             let distance = seq.wrapping_sub(*start);
-            // A retransmission. A shorter waiting run with the same start is trimmed on delivery.
+            // A retransmission of waiting bytes. Partial overlaps are trimmed on delivery.
             if distance.saturating_add(wire_len) <= run.wire_len {
                 to.ledger.bytes_retransmitted += u64::from(wire_len);
                 return;

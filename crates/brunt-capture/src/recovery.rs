@@ -40,8 +40,7 @@ pub fn numbered<'a>(index: u64, packet: &CapturedPacket<'a>) -> CapturedPacket<'
     }
 }
 
-/// Simulates packet loss at a tap: each packet has the same probability, and the same seed loses the same
-/// packets.
+/// Simulates packet loss at a tap: each packet has the same probability, and the same seed loses the same packets.
 #[derive(Clone, Debug)]
 pub struct Loss {
     random: Random,

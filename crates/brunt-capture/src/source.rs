@@ -206,8 +206,7 @@ impl FileSource {
         self.used = 0;
     }
 
-    /// Like [`FileSource::fill`], but takes the parts of a batch; [`FileSource::carry`] switches to another
-    /// chunk.
+    /// Like [`FileSource::fill`], but takes the parts of a batch; [`FileSource::carry`] switches to another chunk.
     ///
     /// # Errors
     /// The file cannot be read or is damaged; the list then holds the packets before the damage.
@@ -230,8 +229,7 @@ impl FileSource {
             need = self.walk(bytes, packets)?;
             if self.done {
                 self.cut_bytes = self.filled - self.used;
-                // A separate error: for example, the program that writes into the pipe failed before its first
-                // byte.
+                // A separate error: for example, the program that writes into the pipe failed before its first byte.
                 if !self.format.is_known() {
                     let reason = match self.cut_bytes {
                         0 => Damage::Empty,

@@ -1,6 +1,5 @@
 //! Lists the protocols in a capture that has no operations, with packets and bytes: recognised by their first
-//! bytes, otherwise by port. Called by `brunt analyze` when it has nothing to report; reads the file a second
-//! time.
+//! bytes, otherwise by port. Called by `brunt analyze` when it has nothing to report; reads the file a second time.
 //!
 //! The rule: recognition by bytes is evidence, by port a guess, and the report distinguishes the two.
 
@@ -353,8 +352,7 @@ impl Surveyor {
     }
 }
 
-/// The name of a flow: by its bytes if recognised, otherwise by its well-known port, otherwise by its lower
-/// port.
+/// The name of a flow: by its bytes if recognised, otherwise by its well-known port, otherwise by its lower port.
 fn name_of(key: &FlowKey, found: Option<&'static str>) -> (String, Evidence) {
     if let Some(name) = found {
         return (name.to_string(), Evidence::Bytes);

@@ -73,8 +73,8 @@ impl Duplicates {
         (self.zeros[0] + self.zeros[1]) as f64 / blocks.max(1) as f64
     }
 
-    /// Share of the distinct blocks (place and content) whose content also exists elsewhere: the saving by
-    /// deduplication.
+    /// Share of the distinct blocks (place and content) whose content also exists elsewhere: the
+    /// saving by deduplication.
     pub fn duplicate_share(&self) -> f64 {
         let (contents, placed) = (self.contents.count() as f64, self.placed.count() as f64);
         if placed == 0.0 {

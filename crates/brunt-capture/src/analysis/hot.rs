@@ -59,8 +59,8 @@ impl HotLoad {
     }
 }
 
-/// A single weight for eviction across the three rankings: an operation counts as much as 16 KiB or as 64 us of
-/// waiting.
+/// A single weight for eviction across the three rankings: an operation counts as much as 16 KiB or as 64
+/// us of waiting.
 impl Weight for HotLoad {
     fn weight(&self) -> u64 {
         self.operations + (self.bytes >> 14) + (self.time_ns >> 16)

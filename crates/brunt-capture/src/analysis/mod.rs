@@ -43,8 +43,7 @@ use crate::ledger::Ledger;
 use crate::operation::{ChecksumRun, FileKey, Operation, Sink};
 use table::Analyses;
 
-/// Events are deferred and then processed in batches, so that the memory accesses to many table entries
-/// overlap.
+/// Events are deferred and then processed in batches, so that the memory accesses to many table entries overlap.
 const EVENTS_PENDING: usize = 64;
 
 /// All analyses.

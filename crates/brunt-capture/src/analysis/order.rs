@@ -11,10 +11,10 @@ use super::event::OperationEvent;
 use super::hot::client_key;
 use crate::operation::{FileKey, TransferDirection};
 
-/// Tracked pairs of client and file.
+/// Maximum number of tracked pairs of client and file.
 const PAIRS_MAX: usize = 64 << 10;
-/// Waiting transfers. If more later ones than this completed before a transfer, it counts at the time of its
-/// reply.
+/// Maximum number of waiting transfers. If more later ones than this completed before a transfer, it counts at
+/// the time of its reply.
 const WAITING_MAX: usize = 1024;
 /// A transfer's entry is prefetched this many transfers before it is judged, to hide the memory latency.
 const PREFETCH_AHEAD: usize = 8;

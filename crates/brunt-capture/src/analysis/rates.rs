@@ -34,8 +34,7 @@ impl RateInterval {
     }
 }
 
-/// All intervals. They begin at multiples of their width since 1970, so that those of several pipelines can be
-/// added.
+/// All intervals. They begin at multiples of their width since 1970, so that those of several pipelines can be added.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Rates {
@@ -231,8 +230,7 @@ impl Rates {
     pub fn intervals(&self) -> impl Iterator<Item = (u64, u64, RateInterval)> {
         let ends = (self.first + 1..).map(|index| index * self.width_ns);
         let mut count = self.intervals.len();
-        // An interval that begins with the last packet has no length and so no rate; its counts go to the one
-        // before.
+        // An interval that begins with the last packet has no length and so no rate; its counts go to the one before.
         let mut rest = None;
         if count > 1 && (self.first + count as u64 - 1) * self.width_ns == self.end_ns {
             count -= 1;

@@ -1,5 +1,5 @@
-//! Tests of every analysis in the table: merged states equal that of a single pipeline, and a state survives
-//! serialization.
+//! Tests of every analysis in the table: merged states equal that of a single pipeline, and a
+//! state survives serialization.
 
 use brunt_core::random::Random;
 use brunt_core::sketch::spread;

@@ -272,8 +272,7 @@ pub trait Dissector: Sized + Debug {
     const KINDS: &'static [OperationInfo];
     /// The families of messages in it: [`Protocol`](crate::operation::Protocol) numbers them.
     const PROTOCOLS: &'static [ProtocolInfo];
-    /// Its counters beyond those of all protocols. They are stored in [`Ledger::own`] and appear in reports and
-    /// traces.
+    /// Its counters beyond those of all protocols. They are stored in [`Ledger::own`] and appear in reports and traces.
     const COUNTERS: &'static [Counter] = &[];
 
     /// Creates the dissector with a pipeline's limits.
@@ -313,8 +312,7 @@ pub trait Dissector: Sized + Debug {
         out: &mut Out<'_, S>,
     );
 
-    /// Whether a datagram belongs to this protocol. Only then do its endpoints get an entry in the connection
-    /// table.
+    /// Whether a datagram belongs to this protocol. Only then do its endpoints get an entry in the connection table.
     fn claims_datagram(&self, _flow: &Flow, _bytes: &[u8]) -> bool {
         false
     }

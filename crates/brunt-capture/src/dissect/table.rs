@@ -178,7 +178,7 @@ macro_rules! dissectors {
 
         /// The protocol-specific part of an operation.
         #[derive(Clone, Copy, Debug)]
-        #[allow(clippy::large_enum_variant)] // on the stack, once an operation
+        #[allow(clippy::large_enum_variant)] // on the stack, one per operation
         pub enum Detail<'a> {
             $($(#[$attribute])*
             #[doc = concat!("That of [`", stringify!($dissector), "`].")]
@@ -273,8 +273,7 @@ macro_rules! dissectors {
                 conversation
             }
 
-            /// The dissector gave up the connection. Another may claim it by these bytes, and gets those that
-            /// follow.
+            /// The dissector gave up the connection. Another may claim it by these bytes, and gets those that follow.
             #[cold]
             pub fn claim_again(&self, conversation: &mut Conversation, flow: &Flow, bytes: &[u8]) {
                 match self.claimed(flow, bytes, Claim::Bytes) {

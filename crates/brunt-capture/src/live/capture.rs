@@ -224,8 +224,8 @@ impl LiveCapture {
     /// analysed. Calls `go_on` at least a few times a second, with the capture and its parsers.
     ///
     /// # Errors
-    /// An interface went away, or a parser failed. If an interface went away, the results so far are returned
-    /// with the error.
+    /// A parser failed. If an interface goes away, the capture ends, and the results so far are returned with
+    /// the error.
     pub fn run<S: Sink + Send + 'static>(
         mut self,
         mut parsers: Parsers<S>,

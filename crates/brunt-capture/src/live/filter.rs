@@ -1,5 +1,4 @@
-//! Kernel filters (classic BPF) for ports and a snap length. Packets that they reject are neither copied nor
-//! counted.
+//! Kernel filters (classic BPF) for ports and a snap length. Packets that they reject are neither copied nor counted.
 
 use libc::sock_filter;
 

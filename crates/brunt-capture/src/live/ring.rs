@@ -190,8 +190,7 @@ impl PacketRing {
         .map_err(fail("allocate the ring (is there enough memory?)"))?;
         let map = RingMap::new(&fd, shape.block_bytes, shape.block_count)
             .map_err(fail("map the ring"))?;
-        // Reject everything for now: packets that arrive before a ring joins its group would be seen by all
-        // rings.
+        // Reject everything for now: packets that arrive before a ring joins its group would be seen by all rings.
         sys::attach_filter(&fd, &NOTHING).map_err(fail("attach a filter"))?;
         if options.promiscuous {
             sys::make_promiscuous(&fd, index).map_err(fail("make the interface promiscuous"))?;

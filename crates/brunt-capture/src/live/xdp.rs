@@ -157,7 +157,7 @@ impl Tap {
     pub(super) fn start(&mut self) -> io::Result<()> {
         let attach = |flags| xsk::attach(&self.program, self.interface, flags);
         let link = attach(XDP_FLAGS_DRV_MODE).or_else(|error| match error.raw_os_error() {
-            // Another program is attached, or the permission is missing: the other mode wouldn't help.
+            // Another program is attached, or the permission is missing: the other mode must not bypass that.
             Some(libc::EBUSY | libc::EPERM | libc::EEXIST) => Err(error),
             _ => attach(XDP_FLAGS_SKB_MODE),
         });

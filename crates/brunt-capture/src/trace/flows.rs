@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use super::common::Common;
 use super::rows::{Handle, Registry, Tabled};
 
-/// Who sends to whom.
+/// Flows: sender and receiver.
 pub const FLOWS: Table = Table {
     name: "flows",
     doc: "One row for each pair of endpoints and direction, when it is first seen. A flow that was idle for long may reappear under another number.",

@@ -1,5 +1,5 @@
-//! Traces in a lake: the layout of their tables, and the implementation of `brunt lake compact` and `brunt lake
-//! add`. `brunt-lake` provides the mechanisms; `docs/lake.md` is the user documentation.
+//! Traces in a lake: the layout of their tables, and the implementation of `brunt lake compact` and
+//! `brunt lake add`. `brunt-lake` provides the mechanisms; `docs/lake.md` is the user documentation.
 //!
 //! A lake of many taps looks like a trace of many pipelines: each added trace gets a range of pipeline numbers,
 //! which replace its own in [`IDS`] and `packets.pipeline`. So ids are unique in the lake, and every analysis
@@ -147,8 +147,7 @@ fn layout(table: &'static Table, order: Option<&'static str>) -> LakeLayout {
     }
 }
 
-/// The layouts of all tables of a trace. Operations come first, since their times determine where related rows
-/// go.
+/// The layouts of all tables of a trace. Operations come first, since their times determine where related rows go.
 pub fn layouts() -> Vec<LakeLayout> {
     let registry = recorder::registry();
     let entries = registry
@@ -282,9 +281,9 @@ fn all_layouts() -> Vec<LakeLayout> {
     layouts
 }
 
-/// Adds a trace to the lake in `root` (created if missing), or the parts written since it was last added.
-/// Atomic: a reader sees all of it or nothing. A trace that is already there as another tap is added only if
-/// `is_duplicate_meant`.
+/// Adds a trace to the lake in `root` (created if missing), or the parts written since it was last
+/// added. Atomic: a reader sees all of it or nothing. A trace that is already there as another tap is
+/// added only if `is_duplicate_meant`.
 ///
 /// # Errors
 /// It is not a trace, the name belongs to another one, no numbers are left, or the disk failed. The lake is
@@ -547,8 +546,7 @@ pub(super) fn begins(tap: &LakeTap, table: &Table, series: u16) -> Option<bool> 
 mod tests {
     use super::*;
 
-    /// Each table has a layout: all id columns are known, and the queried columns are where engines look for
-    /// them.
+    /// Each table has a layout: all id columns are known, and the queried columns are where engines look for them.
     #[test]
     fn layouts_of_all_tables() {
         let layouts = layouts();

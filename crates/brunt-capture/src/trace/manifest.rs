@@ -1,6 +1,5 @@
-//! Publishes the tables of a lake to engines that read table formats: each version of its catalog becomes a
-//! version of each table's Delta Lake log ([`brunt_lake::delta`]). `docs/table-formats.md` is the user
-//! documentation.
+//! Publishes the tables of a lake to engines that read table formats: each version of its catalog becomes a version
+//! of each table's Delta Lake log ([`brunt_lake::delta`]). `docs/table-formats.md` is the user documentation.
 
 use std::path::{Path, PathBuf};
 

@@ -377,8 +377,7 @@ pub struct PacketTap {
 }
 
 impl PacketTap {
-    /// Passes packets to the lane. If the lane's queue is full, waits, or drops and counts them, depending on
-    /// `OnLag`.
+    /// Passes packets to the lane. If the lane's queue is full, waits, or drops and counts them, depending on `OnLag`.
     pub fn offer(&self, parcel: &Arc<Parcel>) {
         let refused = match self.on_lag {
             OnLag::Wait => self.to.send(parcel.clone()).is_err(),
@@ -442,8 +441,7 @@ impl PacketLane {
         PcapStatus(self.tap.state.clone())
     }
 
-    /// Waits until all packets are written, and adds the losses to the ledger. Call it after all taps were
-    /// dropped.
+    /// Waits until all packets are written, and adds the losses to the ledger. Call it after all taps were dropped.
     pub fn finish(self, ledger: &mut Ledger) -> (PcapSummary, Option<io::Error>) {
         let PacketLane { tap, thread } = self;
         let state = tap.state.clone();

@@ -74,7 +74,7 @@ impl Pseudonyms {
     #[inline]
     pub fn name<R>(&self, name: &[u8], with: impl FnOnce(&str) -> R) -> R {
         match &self.key {
-            // `.` and `..` identify nobody and stay as they are.
+            // `.` and `..` don't identify anything and stay as they are.
             Some(key) if leads_on(name) && !name.is_empty() => with(&key.name(name)),
             _ => with(&text::from_bytes(name)),
         }

@@ -91,8 +91,7 @@ mod tests {
                 .lines()
                 .filter(|line| !line.trim_start().starts_with("--"))
                 .collect();
-            // Approximate functions differ, one engine hangs on the second, and shifts and `//` are not
-            // portable.
+            // Approximate functions differ, one engine hangs on the second, and shifts and `//` are not portable.
             for foreign in [
                 "approx",
                 "count(distinct",

@@ -72,8 +72,8 @@ impl TraceStatus {
         self.0.count_into(ledger);
     }
 
-    /// Sets the number of packets that the rings dropped, so that `statistics` includes it while the capture is
-    /// running.
+    /// Sets the number of packets that the rings dropped, so that `statistics` includes it while the
+    /// capture is running.
     pub fn set_packets_dropped(&self, dropped: u64) {
         self.0.packets_dropped.store(dropped, Ordering::Relaxed);
     }
@@ -233,7 +233,7 @@ impl TraceRecorder {
     /// losses to the ledger.
     ///
     /// # Errors
-    /// The first error, next to the totals of what was written.
+    /// The first error; the totals of what was written are returned in any case.
     pub fn finish(self, ledger: &mut Ledger) -> (TraceSummary, Option<LakeError>) {
         TraceRecorder::finish_shared(vec![self], ledger)
     }
@@ -338,8 +338,8 @@ impl TraceRecorder {
 }
 
 impl TraceRecorder {
-    /// Analyses of the same operations that reveal no more than the trace: with an anonymizer, they show its
-    /// pseudonyms.
+    /// Analyses of the same operations that reveal no more than the trace: with an anonymizer, they
+    /// show its pseudonyms.
     pub fn analysis(&self) -> Analysis {
         match self.common.hide.key {
             Some(_) => Analysis::hiding(Box::new(self.common.hide.clone())),

@@ -74,7 +74,7 @@ pub struct RepeatCounts {
 /// unless `stop` is set earlier.
 ///
 /// # Errors
-/// See [`RepeatError`]; the lake is then empty.
+/// See [`RepeatError`]; nothing is committed then.
 pub fn repeat(
     root: &Path,
     trace: &Path,

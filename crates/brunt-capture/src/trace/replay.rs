@@ -21,8 +21,7 @@ use crate::operation::{
     ChecksumRun, FileKey, OperationKind, Protocol, TransferDirection, leads_on,
 };
 
-/// Rows that belong to a call are at most this many calls away from it: the maximum number of outstanding
-/// calls.
+/// Rows that belong to a call are at most this many calls away from it: the maximum number of outstanding calls.
 const CALLS_APART_MAX: i64 = 1 << 17;
 
 /// Why a trace cannot be analysed.
@@ -51,7 +50,7 @@ pub enum ReplayError {
     Mixed {
         /// The trace's folder.
         folder: String,
-        /// The one version.
+        /// One of the versions.
         one: i64,
         /// The program that wrote that version.
         one_program: String,
@@ -322,8 +321,7 @@ fn missing_parts(snapshot: &LakeSnapshot) -> Result<Vec<String>, ReplayError> {
     })
 }
 
-/// The capture's last counters: each row counts all pipelines, whichever wrote it. For a lake, the sum over its
-/// taps.
+/// The capture's last counters: each row counts all pipelines, whichever wrote it. For a lake, the sum over its taps.
 fn statistics(source: &mut Source) -> Result<Ledger, ReplayError> {
     let mut last: BTreeMap<i64, ((i64, i64), Ledger)> = BTreeMap::new();
     source.read(&tables::STATISTICS, |batch| {

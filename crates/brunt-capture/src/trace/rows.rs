@@ -2,8 +2,7 @@
 //! to the code that fills it. Registering it gives the handle for adding rows, and nothing else does. Used by
 //! the recorder, the groups of tables, and `store`.
 //!
-//! The one rule: a handle is typed by its table, so that a row has the columns of its table, known at compile
-//! time.
+//! The one rule: a handle is typed by its table, so that a row has the columns of its table, known at compile time.
 
 use std::marker::PhantomData;
 

@@ -290,8 +290,7 @@ impl SketchMaker {
         }
     }
 
-    /// Learns the endpoints of flows. A flow in use is among the last [`FLOWS_MAX`] written; older ones are
-    /// dropped.
+    /// Learns the endpoints of flows. A flow in use is among the last [`FLOWS_MAX`] written; older ones are dropped.
     fn learn(&mut self, flows: &Batch) {
         let ends = flows.texts("destination").zip(flows.texts("source"));
         for (flow, (server, client)) in flows.ints("flow").iter().zip(ends) {
@@ -443,8 +442,7 @@ mod tests {
         (minute, client.to_string(), what.to_string())
     }
 
-    /// Merged sketches estimate the number of distinct blocks: per minute, in total, and of clients that share
-    /// some.
+    /// Merged sketches estimate the number of distinct blocks: per minute, in total, and of clients that share some.
     #[test]
     fn merged_sketches_count() {
         let mut lane = Lane::new();

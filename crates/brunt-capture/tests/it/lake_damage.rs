@@ -1,5 +1,4 @@
-//! Lakes with lost and damaged files: each is rejected or named, nothing is deleted, and a lost catalog is
-//! restored.
+//! Lakes with lost and damaged files: each is rejected or named, nothing is deleted, and a lost catalog is restored.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

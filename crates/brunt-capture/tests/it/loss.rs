@@ -206,8 +206,7 @@ fn report_at(packets: &[common::Packet], time: impl Fn(usize, u64) -> u64) -> (R
     (analysis.report(&ledger), ledger)
 }
 
-/// If the clock is set while requests wait, forwards or backwards, they have no latency; all others are
-/// unchanged.
+/// If the clock is set while requests wait, forwards or backwards, they have no latency; all others are unchanged.
 #[test]
 fn latencies_across_a_clock_step_are_left_out_and_counted() {
     const HOUR_NS: u64 = 3_600_000_000_000;

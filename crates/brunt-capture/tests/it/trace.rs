@@ -429,7 +429,7 @@ fn the_oldest_parts_go() {
                 read_table(folder.path(), table, |batch| rows += batch.rows() as u64).unwrap();
             }
         }
-        // The last row of `statistics` is written after the totals are computed.
+        // The last row of `statistics` is written after everything else was counted, and the total includes it.
         assert_eq!(rows, summary.rows);
         for table in [
             &tables::FLOWS,

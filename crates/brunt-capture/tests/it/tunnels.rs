@@ -298,8 +298,7 @@ const TUNNELS: &[(&str, &str, Wrap)] = &[
     }),
 ];
 
-/// After MPLS labels, tshark looks for Ethernet frames only behind a control word, unless each label is
-/// configured.
+/// After MPLS labels, tshark looks for Ethernet frames only behind a control word, unless each label is configured.
 const NOT_FOR_TSHARK: [&str; 1] = ["mpls with Ethernet"];
 
 fn wrapped(packets: &[Packet], wrap: Wrap) -> Vec<Packet> {
@@ -421,8 +420,7 @@ fn tshark_sees_the_same() {
     }
 }
 
-/// Several parsers find what one does: packets are routed by the tunnel's content, and fragments follow their
-/// first.
+/// Several parsers find what one does: packets are routed by the tunnel's content, and fragments follow their first.
 #[test]
 fn several_parsers() {
     let plain = plain();
@@ -481,8 +479,7 @@ fn cut_and_damaged() {
     }
 }
 
-/// Content that is not understood is named in the report, wherever it lies, and a stored trace reports the
-/// same.
+/// Content that is not understood is named in the report, wherever it lies, and a stored trace reports the same.
 #[test]
 fn not_understood() {
     let (folder, trace) = (tempdir().unwrap(), tempdir().unwrap());

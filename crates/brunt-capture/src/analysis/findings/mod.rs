@@ -1,6 +1,5 @@
-//! Findings for an administrator, in words, with their evidence. A rule is one file here and one line in
-//! [`RULES`]. The one rule: a finding is reported only above its threshold, and states the figures it is
-//! based on.
+//! Findings for an administrator: a text with its evidence. A rule is one file here and one line in [`RULES`].
+//! The one rule: a finding is reported only above its threshold, and states the figures it is based on.
 
 mod clock_step;
 mod commits;

@@ -16,8 +16,7 @@ pub(super) const RULE: Rule = Rule {
 const MESSAGES_MIN: u64 = 10;
 
 fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
-    // RPC counts replies that name no operation separately; for iSCSI, they are responses without their
-    // commands.
+    // RPC counts replies that name no operation separately; for iSCSI, they are responses without their commands.
     let alone = ledger
         .named()
         .find(|(name, _)| *name == "replies_alone")

@@ -14,8 +14,7 @@ use super::headers::{
 
 /// Bytes searched before other dissectors may claim the connection.
 const SEARCH_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of one search after which the assumed PDU alignment is dropped, since the earlier PDUs were apparently
-/// none.
+/// Bytes of one search after which the PDU alignment is dropped: what it was derived from was apparently not a PDU.
 const ALIGNED_SEARCH_BYTES_MAX: u64 = 256 << 10;
 /// All parts of a PDU are whole words (RFC 7143, 11.2), so every PDU begins at the same offset within a word of
 /// its stream.
@@ -180,7 +179,7 @@ impl Half {
                         return Some(PduEvent::Begin);
                     }
                 }
-                // Lets the caller check again after each segment of a long PDU.
+                // Shortcut for the call after each segment of a long PDU.
                 Phase::Body if rest.is_empty() && self.data > 0 => return None,
                 Phase::Body => {
                     let event = self.go_on(rest, time_ns, digests);
@@ -192,8 +191,7 @@ impl Half {
         }
     }
 
-    /// The next event of the PDU being read; `None` if more bytes are needed, or if it ended and does not
-    /// count.
+    /// The next event of the PDU being read; `None` if more bytes are needed, or if it ended and does not count.
     #[inline]
     fn go_on<'a>(
         &mut self,
@@ -386,8 +384,7 @@ impl Half {
         self.after_data = padded(data) - data + if with_digest { DIGEST_BYTES } else { 0 };
         let left = self.before_data + self.data + self.after_data;
         let may_have_digest = data > 0 && digests.data.is_none();
-        // The PDU, or its header if the initiator sent it separately, extends exactly to the end of the
-        // segment.
+        // The PDU, or its header if the initiator sent it separately, extends exactly to the end of the segment.
         let ends_here = left == rest.len()
             || may_have_digest && left + DIGEST_BYTES == rest.len()
             || self.pdu.at == 0 && self.before_data == rest.len();

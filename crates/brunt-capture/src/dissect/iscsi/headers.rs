@@ -122,8 +122,8 @@ const BLOCK_BYTES: usize = 64;
 const AHEAD_BYTES: usize = 4;
 
 /// Whether a header may begin at one of the words of a block, judging by its first two bytes and the fifth;
-/// false positives are possible. Searched headers have no additional headers, and a NOP's first bytes are not
-/// zero. Written so that the compiler compares several words at once.
+/// false positives are possible. Headers accepted in a search have no additional headers, and a NOP's first
+/// bytes are not zero. Written so that the compiler compares several words at once.
 #[inline]
 fn any_word_may_begin(block: &[u8; BLOCK_BYTES + AHEAD_BYTES]) -> bool {
     let (firsts, seconds) = (

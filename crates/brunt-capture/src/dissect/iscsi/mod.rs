@@ -83,7 +83,7 @@ pub struct IscsiConnection {
     login: CapturedLogin,
     /// The initiator's direction, once a PDU has shown it.
     initiator: Option<u8>,
-    /// Data of the current PDU that is parsed at its end: sense data, or what a command's data describes.
+    /// Data of the current PDU that is parsed at its end: sense data, an UNMAP list or a capacity.
     kept: [Vec<u8>; 2],
     /// Logical units whose names were reported.
     named: Vec<[u8; 8]>,

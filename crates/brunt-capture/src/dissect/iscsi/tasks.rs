@@ -167,8 +167,7 @@ pub struct ScsiTasks {
     looks_left: u64,
 }
 
-/// Budget that each new task adds: a reset examines all waiting tasks, which a flood of resets must not
-/// exploit.
+/// Budget that each new task adds: a reset examines all waiting tasks, which a flood of resets must not exploit.
 const LOOKS_EACH: u64 = 64;
 
 fn key(connection: u32, tag: u32) -> u64 {
@@ -288,8 +287,8 @@ impl ScsiTasks {
     }
 
     /// Applies a completed task management function: the tasks that it aborted get no response, and their tags
-    /// are free. Tasks of other sessions are unaffected: with TAS they get a response (SAM-5, 5.3.1), otherwise
-    /// they time out.
+    /// are free. Whether it aborted tasks of other sessions too is unknown: with TAS, those get a response
+    /// (SAM-5, 5.3.1), otherwise they time out.
     #[cold]
     fn abort<S: Sink>(
         &mut self,

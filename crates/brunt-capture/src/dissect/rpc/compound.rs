@@ -119,8 +119,8 @@ pub struct Gist<'a> {
     pub bytes: u32,
 }
 
-/// How much an operation shows of the client's intent: nearly every compound also moves handles and requests
-/// attributes.
+/// How much an operation shows of the client's intent: nearly every compound also moves handles
+/// and requests attributes.
 fn importance(op: v4::Op) -> u8 {
     use v4::Op::*;
     match op {

@@ -149,7 +149,7 @@ pub const GETATTR: OperationKind = kind("GETATTR");
 pub const WRITE: OperationKind = kind("WRITE");
 /// COMMIT, of any version.
 pub const COMMIT: OperationKind = kind("COMMIT");
-/// A call that does nothing.
+/// The NULL procedure.
 pub const NULL: OperationKind = kind("NULL");
 /// All procedures of MOUNT.
 pub const MOUNT: OperationKind = kind("MOUNT");

@@ -1,7 +1,7 @@
-//! A toy protocol that exercises the dissector interface: clients request with a line, `get NAME` or `put NAME
-//! BYTES`, and servers reply in order with `ok BYTES` or `no STATUS`. There are several lines per segment,
-//! lines across segments, and data in both directions. Only in tests. After a gap, the rest of a line that may
-//! be cut is skipped and, since replies have no tag, waiting requests are given up.
+//! A toy protocol that exercises the dissector interface: clients request with a line, `get NAME` or
+//! `put NAME BYTES`, and servers reply in order with `ok BYTES` or `no STATUS`. There are several lines per
+//! segment, lines across segments, and data in both directions. Only in tests. After a gap, the rest of a line
+//! that may be cut is skipped and, since replies have no tag, waiting requests are given up.
 
 use std::collections::VecDeque;
 
@@ -545,8 +545,7 @@ mod tests {
         assert!(ledger.bytes_unclaimed >= 256 << 10);
     }
 
-    /// With losses, everything found existed, and operations after the first line following a gap are found
-    /// again.
+    /// With losses, everything found existed, and operations after the first line following a gap are found again.
     #[test]
     fn losses_invent_nothing() {
         let mut whole = Vec::new();

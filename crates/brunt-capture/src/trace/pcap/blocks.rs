@@ -1,8 +1,7 @@
-//! Writes pcapng blocks (draft-ietf-opsawg-pcapng): a section, its interfaces by name, and packets with their
-//! interface.
+//! Writes pcapng blocks (draft-ietf-opsawg-pcapng): a section, its interfaces by name, and packets
+//! with their interface.
 //!
-//! The rule: times are nanoseconds, and everything is in this machine's byte order, which the section header
-//! states.
+//! The rule: times are nanoseconds, and everything is in this machine's byte order, which the section header states.
 
 use brunt_wire::pcap::LinkType;
 

@@ -7,7 +7,7 @@ use super::nanos;
 use crate::trace::common::{Common, RECORD};
 use crate::trace::rows::{Handle, Registry, Tabled};
 
-/// FSSTAT, FSINFO, PATHCONF.
+/// Results of FSSTAT, FSINFO and PATHCONF.
 pub const FILESYSTEMS: Table = Table {
     name: "filesystems",
     doc: "One row for each FSSTAT, FSINFO and PATHCONF of NFSv3 that succeeded; fields of other procedures are null.",

@@ -52,7 +52,7 @@ pub const SETATTRS: Table = Table {
     ],
 };
 
-/// READ, WRITE, COMMIT.
+/// Details of READ, WRITE and COMMIT.
 pub const TRANSFERS: Table = Table {
     name: "transfers",
     doc: "One row for each READ, WRITE and COMMIT of NFSv3, with fields that `operations` lacks.",
@@ -72,7 +72,7 @@ pub const TRANSFERS: Table = Table {
     ],
 };
 
-/// ACCESS.
+/// ACCESS calls.
 pub const ACCESSES: Table = Table {
     name: "accesses",
     doc: "One row for each ACCESS of NFSv3. Bits: 1 read, 2 lookup, 4 modify, 8 extend, 16 delete, 32 execute.",
@@ -83,7 +83,7 @@ pub const ACCESSES: Table = Table {
     ],
 };
 
-/// READDIR, READDIRPLUS.
+/// READDIR and READDIRPLUS calls.
 pub const LISTINGS: Table = Table {
     name: "listings",
     doc: "One row for each READDIR and READDIRPLUS of NFSv3.",

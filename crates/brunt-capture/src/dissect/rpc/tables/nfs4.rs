@@ -179,8 +179,7 @@ impl Nfs4Tables {
         self.told.forget();
     }
 
-    /// Whether to store a list. Lists set by a client always are, and so are entries, since they make up the
-    /// directory.
+    /// Whether to store a list. Lists set by a client always are, and so are entries, since they make up the directory.
     fn is_stored(
         &mut self,
         of: &ListOf<'_>,
