@@ -49,7 +49,7 @@ pub struct XdpQueue {
     interface: u32,
     link: LinkType,
     snap_bytes: u32,
-    /// The multi-frame packet being joined, and whether it is too long.
+    /// The multi-frame packet being joined.
     joining: Vec<u8>,
     /// Counts since the queue was opened.
     pub counters: RingCounters,

@@ -110,7 +110,7 @@ impl Registry {
     }
 }
 
-/// A table's rows on their way to a lane: as columns, or as words if the feeder is in a hurry.
+/// A table's rows on their way to a lane: as columns, or as words, which are faster to add.
 #[derive(Debug)]
 pub struct Chunk {
     rows: Batch,
