@@ -1,5 +1,6 @@
-//! What do reassembly, sums, analyses and the trace cost beside reading the file? Four passes over one
-//! capture in the page cache (the trace goes to a folder beside it and is removed): `cargo run --release -p brunt-capture --example speed FILE [REPEATS [PASS]]`.
+//! Measures the cost of reassembly, checksums, analyses and the trace relative to reading the file: four passes
+//! over one capture in the page cache (the trace goes to a folder next to it and is removed). Run it with
+//! `cargo run --release -p brunt-capture --example speed FILE [REPEATS [PASS]]`.
 
 use std::path::Path;
 use std::time::Instant;
@@ -9,7 +10,7 @@ use brunt_capture::{
     Analysis, ChecksumRun, FileSource, Limits, Operation, PacketBatch, Sink, run_file,
 };
 
-/// Takes operations and does nothing with them.
+/// Discards all operations.
 struct Nothing;
 
 impl Sink for Nothing {

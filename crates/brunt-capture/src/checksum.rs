@@ -1,33 +1,32 @@
-//! 64-bit sums (XXH3) of each 512-byte block at 512-byte-aligned offsets of a *file*, as its
-//! data goes by in pieces of any size. Fed by [`crate::dissect`]. The one rule: a block is summed
-//! only when all of it was seen; data is not gathered: only the block that straddles two
-//! segments is put together, in place.
+//! 64-bit checksums (XXH3) of each 512-byte block at 512-byte-aligned offsets of a *file*, computed while its
+//! data arrives in pieces of any size. Fed by [`crate::dissect`]. The one rule: a block is summed only if all
+//! of it was seen. Data is not buffered: only a block that straddles two segments is assembled, in place.
 
 use twox_hash::XxHash3_64;
 
-/// Bytes of a block.
+/// Bytes per block.
 pub const BLOCK_BYTES: usize = 512;
-/// Sums handed on at once.
+/// Maximum checksums emitted at once.
 const RUN_BLOCKS_MAX: usize = 128;
 
-/// Sums the blocks of one READ or WRITE.
-// In this order: what each piece of data changes lies in one cache line, and the block begins with one.
+/// Computes the block checksums of one READ or WRITE.
+// Field order: everything that a piece of data updates fits in one cache line, and `straddling` starts one.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct BlockSums {
-    /// A block that began in one piece and goes on in the next.
+    /// The start of a block that continues in the next piece.
     straddling: [u8; BLOCK_BYTES],
     straddling_len: usize,
     /// File offset of the next byte.
     offset: u64,
-    /// Bytes to pass over until the next aligned offset.
+    /// Bytes to skip until the next aligned offset.
     skip: usize,
     /// File offset of the first block in `sums`.
     run_at: u64,
     sums: Vec<u64>,
 }
 
-/// The sum of one block.
+/// The checksum of one block.
 #[inline]
 pub fn sum(block: &[u8; BLOCK_BYTES]) -> u64 {
     XxHash3_64::oneshot(block)
@@ -47,7 +46,7 @@ impl Default for BlockSums {
 }
 
 impl BlockSums {
-    /// Data that begins at this offset of its file follows.
+    /// Starts on data at this file offset.
     #[inline]
     pub fn start(&mut self, offset: u64) {
         self.offset = offset;
@@ -62,7 +61,7 @@ impl BlockSums {
         self.run_at = self.offset.wrapping_add(self.skip as u64);
     }
 
-    /// The next bytes of the data. `emit` gets runs of sums with the offset of the first.
+    /// Adds the next bytes of the data. `emit` gets runs of checksums with the offset of their first block.
     #[inline]
     pub fn update(&mut self, mut bytes: &[u8], mut emit: impl FnMut(u64, &[u64])) {
         self.offset = self.offset.wrapping_add(bytes.len() as u64);
@@ -96,20 +95,20 @@ impl BlockSums {
         }
     }
 
-    /// So many bytes of the data were not seen.
+    /// Skips `len` bytes of the data that were not seen.
     pub fn hole(&mut self, len: u64, mut emit: impl FnMut(u64, &[u64])) {
         self.flush(&mut emit);
         self.offset = self.offset.wrapping_add(len);
         self.align();
     }
 
-    /// The data is over.
+    /// Ends the data.
     #[inline]
     pub fn finish(&mut self, mut emit: impl FnMut(u64, &[u64])) {
         self.flush(&mut emit);
     }
 
-    // Apart from what each segment passes through: it comes once in 64 KiB.
+    // Kept out of the per-segment path: it runs once per 64 KiB.
     #[inline(never)]
     fn flush(&mut self, emit: &mut impl FnMut(u64, &[u64])) {
         if !self.sums.is_empty() {
@@ -133,7 +132,7 @@ mod tests {
         bytes
     }
 
-    /// Sums of whole aligned blocks of `data[range]`, computed directly.
+    /// Checksums of whole aligned blocks of `data[range]`, computed directly.
     fn expected(data: &[u8], offset: u64, range: std::ops::Range<usize>) -> Vec<(u64, u64)> {
         let first = (offset + range.start as u64).next_multiple_of(512);
         (0..)
@@ -148,8 +147,7 @@ mod tests {
             .collect()
     }
 
-    /// However the data is cut, and from whatever offset, the sums are those of the
-    /// file's aligned blocks.
+    /// The checksums are those of the file's aligned blocks, however the data is cut and wherever it starts.
     #[test]
     fn any_cut_any_offset() {
         let bytes = data(70_000);
@@ -178,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Blocks that touch a hole are not summed, all others are.
+    /// Blocks that touch a hole are not summed; all others are.
     #[test]
     fn holes() {
         let bytes = data(8192);

@@ -1,36 +1,37 @@
-//! The capture's clock as packets show it: finds the places where it was set, and which requests were waiting then.
-//! Kept by a pipeline, asked by dissectors. Where several pipelines share a capture, its reader counts what is out of order
-//! ([`TimeOrder`]): each of them sees only some of the packets. The one rule: a latency across a place where the clock was set
-//! is unknown, never a number.
+//! Detects from packet times where the capture's clock was set, and which requests were waiting then. Each
+//! pipeline has one and its dissectors query it. If several pipelines share a capture, the capture's reader
+//! counts out-of-order packets ([`TimeOrder`]), since each pipeline sees only some of them. The one rule: a
+//! latency across a clock step is unknown, never a number.
 
 use crate::ledger::Ledger;
 
-/// Packets of one interface are in order but for what queues of a network card mix up; more than this is a clock that was
-/// set back.
+/// Packets of one interface are in order, except for what the queues of a network card mix up. A larger step
+/// means that the clock was set back.
 const BACK_MIN_NS: u64 = 100_000_000;
-/// A connection with a request outstanding is never silent for so long: clients retransmit or send keep-alives after a
-/// minute at most (nfs(5), `timeo`; RFC 7143's NOP-Out every few seconds). The clock was set ahead.
+/// A connection with an outstanding request is never silent for this long: clients retransmit or send
+/// keep-alives after a minute at most (nfs(5), `timeo`; RFC 7143's NOP-Out every few seconds). A larger jump
+/// means that the clock was set ahead.
 const AHEAD_MIN_NS: u64 = 120_000_000_000;
-/// Interfaces whose times are held apart; more share a place.
+/// Interfaces whose times are tracked separately; further ones share a slot.
 const INTERFACES: usize = 16;
 
-/// The times of the last packets, in the order of capture.
+/// The time of each interface's last packet, in capture order.
 #[derive(Clone, Debug, Default)]
 pub struct TimeOrder {
     last_ns: [u64; INTERFACES],
 }
 
-/// Packets that are out of order.
+/// Counts of out-of-order packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutOfOrder {
-    /// Earlier than the packet before.
+    /// Packets earlier than the one before.
     pub packets_back: u64,
-    /// So much earlier that the clock was set back.
+    /// Packets so much earlier that the clock must have been set back.
     pub clock_steps: u64,
 }
 
 impl OutOfOrder {
-    /// Of a packet that is so much earlier than the one before.
+    /// The counts for a packet that is `back_ns` earlier than the one before.
     fn by(back_ns: u64) -> OutOfOrder {
         OutOfOrder {
             packets_back: u64::from(back_ns > 0),
@@ -38,7 +39,7 @@ impl OutOfOrder {
         }
     }
 
-    /// Adds others.
+    /// Adds other counts.
     pub fn add(&mut self, others: OutOfOrder) {
         self.packets_back += others.packets_back;
         self.clock_steps += others.clock_steps;
@@ -46,7 +47,7 @@ impl OutOfOrder {
 }
 
 impl TimeOrder {
-    /// A packet.
+    /// Records a packet and returns whether it is out of order.
     #[inline]
     pub fn on_packet(&mut self, time_ns: u64, interface: u32) -> OutOfOrder {
         let last = &mut self.last_ns[interface as usize % INTERFACES];
@@ -54,21 +55,21 @@ impl TimeOrder {
     }
 }
 
-/// What a pipeline knows of time.
+/// A pipeline's view of the capture's time.
 #[derive(Clone, Debug, Default)]
 pub struct CaptureClock {
     order: TimeOrder,
-    /// The reader of all packets counts what is out of order.
+    /// The reader of the whole capture counts out-of-order packets.
     is_one_of_several: bool,
     newest_ns: u64,
     /// Requests with smaller numbers were seen before the clock was last set.
     stepped_before: u64,
-    /// The longest latency of a request.
+    /// The longest latency of a request so far.
     latency_max_ns: u64,
 }
 
 impl CaptureClock {
-    /// Of a pipeline that sees some of the packets.
+    /// The clock of a pipeline that sees only some of the packets.
     pub fn of_one_of_several() -> CaptureClock {
         CaptureClock {
             is_one_of_several: true,
@@ -76,7 +77,8 @@ impl CaptureClock {
         }
     }
 
-    /// A packet; whether the clock was set just before it. `next_record` is the number of the next request.
+    /// Records a packet; returns whether the clock was set just before it. `next_record` is the number of the
+    /// next request.
     #[inline]
     pub fn on_packet(
         &mut self,
@@ -109,7 +111,7 @@ impl CaptureClock {
         ledger.clock_steps += u64::from(is_ahead);
         let is_step = is_ahead || found.clock_steps > 0;
         if is_step {
-            // Those that wait already and waited across an earlier step count once.
+            // Includes requests that were already waiting across an earlier step.
             self.stepped_before = next_record;
             self.newest_ns = time_ns;
         } else {
@@ -118,19 +120,20 @@ impl CaptureClock {
         is_step
     }
 
-    /// Whether the clock was set since a request was seen.
+    /// Whether the clock was set after a request was seen.
     #[inline]
     pub fn was_set_since(&self, record_id: u64) -> bool {
         record_id < self.stepped_before
     }
 
-    /// A request was answered.
+    /// Records the latency of an answered request.
     #[inline]
     pub fn on_latency(&mut self, latency_ns: u64) {
         self.latency_max_ns = self.latency_max_ns.max(latency_ns);
     }
 
-    /// A request is given up; counts its reply as lost if nothing else explains that there is none.
+    /// A request is given up. Counts its reply as lost if the capture has gaps, the request waited longer than
+    /// any answered one, and the clock was not set meanwhile.
     pub fn on_unanswered(&self, record_id: u64, request_ns: u64, ledger: &mut Ledger) {
         let has_gaps = ledger.holes + ledger.packets_dropped + ledger.replies_unmatched > 0;
         let waited_ns = self.newest_ns.saturating_sub(request_ns);
@@ -145,7 +148,7 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    /// Times of packets, each with its interface; a request is outstanding, or none.
+    /// Checks the counts for packets given as time and interface, with `calls_open` requests outstanding.
     fn check(times: &[(u64, u32)], calls_open: u64, packets_back: u64, clock_steps: u64) {
         let mut ledger = Ledger {
             calls_open,
@@ -167,13 +170,13 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_is_told_from_packets_out_of_order() {
         check(&[(S, 0), (2 * S, 0), (2 * S, 0)], 1, 0, 0);
-        // Queues of a card, and interfaces of a machine.
+        // Reordering by the card's queues, and between interfaces.
         check(&[(2 * S, 0), (2 * S - 1000, 0)], 1, 1, 0);
         check(&[(2 * S, 0), (S, 1), (2 * S + 1, 0)], 1, 0, 0);
         // Set back by a second, and ahead by an hour.
         check(&[(2 * S, 0), (S, 0), (S + 1, 0)], 1, 1, 1);
         check(&[(S, 0), (3601 * S, 0), (3602 * S, 0)], 1, 0, 1);
-        // An hour in which nobody waits for anything is an hour.
+        // With no request outstanding, an hour of silence is just an hour.
         check(&[(S, 0), (3601 * S, 0)], 0, 0, 0);
     }
 }

@@ -1,14 +1,13 @@
-//! Puts IP packets that came in fragments together. Called by the pipeline. The one rule:
-//! bounded and strict: a packet with overlapping or contradicting fragments is dropped
-//! (RFC 5722), so is the oldest when there is no room.
+//! Reassembles fragmented IP packets. Called by the pipeline. The one rule: bounded and strict. A packet with
+//! overlapping or contradicting fragments is dropped (RFC 5722), and so is the oldest packet when there is no room.
 
 use brunt_wire::net::{Fragment, FragmentKey, Payload};
 
-/// Packets that may be incomplete at a time.
+/// Maximum number of incomplete packets.
 const PACKETS_MAX: usize = 256;
-/// An IP packet's payload.
+/// Maximum payload of an IP packet.
 const PACKET_BYTES_MAX: u32 = 65_535;
-/// Fragments of one packet: 65,535 bytes in the smallest pieces in use.
+/// Maximum fragments per packet: enough for 65,535 bytes in the smallest fragments in use.
 const FRAGMENTS_MAX: usize = 128;
 /// How long fragments wait (RFC 791's upper bound).
 const WAIT_NS_MAX: u64 = 15_000_000_000;
@@ -18,26 +17,26 @@ struct Partial {
     key: FragmentKey,
     since_ns: u64,
     bytes: Vec<u8>,
-    /// What is there, in order: from, to.
+    /// Received ranges, in order: from, to.
     ranges: Vec<(u32, u32)>,
     total: Option<u32>,
 }
 
-/// Packets that wait for their other fragments.
+/// Packets that wait for further fragments.
 #[derive(Debug, Default)]
 pub struct Defragmenter {
     partial: Vec<Partial>,
     spare: Vec<u8>,
 }
 
-/// What became of a fragment.
+/// The result of adding a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Defragmented {
-    /// Others are needed. So many older packets were given up on the way.
+    /// More fragments are needed. The number counts older packets dropped to make room.
     Waiting(u64),
-    /// The payload is whole.
+    /// The payload is complete.
     Whole(Vec<u8>),
-    /// The packet was given up.
+    /// The packet was dropped.
     Lost,
 }
 
@@ -76,7 +75,7 @@ impl Defragmenter {
         };
         let packet = &mut self.partial[index];
         if packet.ranges.contains(&(from, to)) {
-            // The same fragment again.
+            // A duplicate of an earlier fragment.
             return Defragmented::Waiting(dropped);
         }
         let overlaps = packet.ranges.iter().any(|&(f, t)| from < t && f < to);
@@ -108,13 +107,13 @@ impl Defragmenter {
         Defragmented::Waiting(dropped)
     }
 
-    /// Takes a buffer back.
+    /// Takes a buffer back for reuse.
     pub fn reuse(&mut self, mut bytes: Vec<u8>) {
         bytes.clear();
         self.spare = bytes;
     }
 
-    /// Packets that are still incomplete.
+    /// Number of incomplete packets.
     pub fn waiting(&self) -> usize {
         self.partial.len()
     }
@@ -150,7 +149,7 @@ mod tests {
         )
     }
 
-    /// Any order gives the packet; repeats are harmless; overlaps lose it.
+    /// Fragments in any order give the packet; duplicates are harmless; overlaps drop it.
     #[test]
     fn fragments() {
         let mut d = Defragmenter::default();
@@ -172,7 +171,7 @@ mod tests {
         assert_eq!(d.waiting(), 0);
     }
 
-    /// A flood of first fragments stays within its bound.
+    /// A flood of first fragments stays within the bound.
     #[test]
     fn flood() {
         let mut d = Defragmenter::default();

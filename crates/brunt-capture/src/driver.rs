@@ -1,5 +1,5 @@
-//! The simplest driver: one thread reads a file and feeds one pipeline. The one rule: whatever ends it, the
-//! results so far are returned.
+//! The simplest driver: one thread reads a file and feeds one pipeline. The one rule: the results so far are
+//! returned, however the run ends.
 
 use std::path::Path;
 
@@ -9,20 +9,20 @@ use crate::operation::Sink;
 use crate::pipeline::Pipeline;
 use crate::source::{FileSource, PacketBatch, SourceError};
 
-/// What came of a file.
+/// The result of processing a capture file.
 #[derive(Debug)]
 pub struct FileOutcome<S> {
-    /// The sink, with all operations.
+    /// The sink, which received all operations.
     pub sink: S,
-    /// What was seen and lost.
+    /// What was seen and what was lost.
     pub ledger: Ledger,
-    /// Set when the file ended in damage: the rest of it was not seen.
+    /// Set if the file is damaged: the rest of it was not read.
     pub damage: Option<SourceError>,
-    /// Bytes after the last whole packet: the file was cut while it was written.
+    /// Bytes after the last complete packet: the file was truncated while it was written.
     pub cut_bytes: usize,
 }
 
-/// Runs a capture file through a pipeline, until its end or until `stop` says so.
+/// Runs a capture file through a pipeline until the file ends or `stop` returns true.
 ///
 /// # Errors
 /// The file cannot be opened, or nothing in it can be read.

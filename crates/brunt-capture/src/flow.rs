@@ -1,6 +1,5 @@
-//! The table of connections. Called by the pipeline for each packet. The one rule: its capacity is fixed; a
-//! new connection replaces an old one that carried no data, or the one idle for the longest time, among a few
-//! candidates.
+//! The table of connections. The pipeline looks up each packet's connection here. The one rule: its capacity is fixed.
+//! A new connection replaces one of a few candidates: one that carried no data, otherwise the one idle longest.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -12,10 +11,10 @@ use crate::dissect::{Conversation, Flow};
 use crate::operation::Transport;
 use crate::reassembly::Reassembly;
 
-/// Connections looked at to find one that can go.
+/// Connections considered for eviction.
 const EVICTION_SAMPLE: usize = 16;
 
-/// A connection without its direction: the lower endpoint first.
+/// Identifies a connection regardless of direction: the lower endpoint comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowKey {
     low: Endpoint,
@@ -24,7 +23,7 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// The key, and which direction a packet from `source` has: 0 from the lower endpoint.
+    /// The key, and the direction of a packet from `source`: 0 if it comes from the lower endpoint.
     #[inline]
     pub fn new(source: Endpoint, destination: Endpoint, transport: Transport) -> (FlowKey, u8) {
         if source <= destination {
@@ -48,12 +47,12 @@ impl FlowKey {
         }
     }
 
-    /// What carries it.
+    /// The connection's transport.
     pub fn transport(&self) -> Transport {
         self.transport
     }
 
-    /// Who sends in `direction`, and who receives.
+    /// Sender and receiver in `direction`.
     pub fn ends(&self, direction: u8) -> (Endpoint, Endpoint) {
         if direction == 0 {
             (self.low, self.high)
@@ -62,7 +61,7 @@ impl FlowKey {
         }
     }
 
-    /// The same for both directions: chooses the pipeline of a connection.
+    /// A hash that is equal for both directions; selects a connection's pipeline.
     #[inline]
     pub fn symmetric_hash(&self, state: &RandomState) -> u64 {
         state.hash_one(self)
@@ -83,10 +82,10 @@ impl Hash for FlowKey {
     }
 }
 
-/// Places of the little table before the table: 80 KiB.
+/// Entries of the small lookup cache in front of the table: 80 KiB.
 const HINTS: usize = 1 << 10;
 
-/// Where the connection of these two ends is: found without putting them in order or hashing them well.
+/// Caches the connection of two endpoints: found without ordering them or a strong hash.
 #[derive(Clone, Copy, Debug)]
 struct Hint {
     source: Endpoint,
@@ -96,7 +95,7 @@ struct Hint {
 }
 
 impl Hint {
-    /// No connection has this one.
+    /// An entry that matches no connection.
     const NONE: Hint = Hint {
         source: Endpoint {
             address: IpAddress(0),
@@ -114,7 +113,7 @@ impl Hint {
     fn place(source: Endpoint, destination: Endpoint) -> usize {
         let ports = u64::from(source.port) << 16 | u64::from(destination.port);
         let addresses = source.address.0 as u64 ^ (destination.address.0 as u64).rotate_left(32);
-        // The golden ratio spreads over the upper bits.
+        // Multiplying by the golden ratio spreads the bits into the upper ones.
         ((addresses ^ ports << 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HINTS.ilog2()))
             as usize
     }
@@ -125,16 +124,16 @@ impl Hint {
 pub struct Connection {
     /// Its two ends.
     pub key: FlowKey,
-    /// Its directions, from the lower endpoint and to it, for whoever reads what they carry. Its number there is
-    /// never reused within a pipeline (until 2^31 connections were seen).
+    /// Its two directions, from the lower endpoint and to it, for the dissectors. The connection number in them
+    /// is not reused within a pipeline (until 2^31 connections were seen).
     pub flows: [Flow; 2],
     /// When its last packet was seen.
     pub last_ns: u64,
     /// Whether it carried anything but handshakes.
     pub carried_data: bool,
-    /// Segments to streams, from the lower endpoint and to it.
+    /// Reassembly of each direction: from the lower endpoint, and to it.
     pub streams: [Reassembly; 2],
-    /// Which protocol it is, and what is kept for it.
+    /// The connection's protocol and its state.
     pub conversation: Conversation,
 }
 
@@ -150,13 +149,13 @@ pub struct FlowTable {
     hints: Box<[Hint]>,
 }
 
-/// What [`FlowTable::find`] did to find a place.
+/// The result of [`FlowTable::find`].
 pub enum FlowLookup {
-    /// It was there.
+    /// The connection was in the table.
     Old(usize),
-    /// It is new and had room.
+    /// The connection is new, and there was room.
     New(usize),
-    /// It is new and took the place of this one, which has to be finished.
+    /// The connection is new and replaced this one, which has to be finished.
     Evicted(usize, Box<Connection>),
 }
 
@@ -174,8 +173,8 @@ impl FlowTable {
         }
     }
 
-    /// The place of a TCP connection that was looked for with [`FlowTable::find_tcp`] before, and which of its
-    /// directions goes from `source` to `destination`.
+    /// The index of a TCP connection that was looked up with [`FlowTable::find_tcp`] before, and the direction
+    /// from `source` to `destination`.
     #[inline(always)]
     pub fn known_tcp(&self, source: Endpoint, destination: Endpoint) -> Option<(usize, u8)> {
         let hint = &self.hints[Hint::place(source, destination)];
@@ -183,7 +182,7 @@ impl FlowTable {
             .then_some((hint.index as usize, hint.direction))
     }
 
-    /// The place of a TCP connection, made when it is not there, and the direction.
+    /// The index of a TCP connection, created if missing, and the direction.
     pub fn find_tcp(
         &mut self,
         source: Endpoint,
@@ -206,7 +205,7 @@ impl FlowTable {
         (found, direction)
     }
 
-    /// The place of a connection, made when it is not there.
+    /// Looks up a connection; creates it if missing.
     pub fn find(&mut self, key: FlowKey, now_ns: u64) -> FlowLookup {
         let hash = self.hasher.hash_one(key);
         if let Some(&index) = self
@@ -280,18 +279,18 @@ impl FlowTable {
         victim.expect("the table is not empty")
     }
 
-    /// The connection at a place.
+    /// The connection at an index.
     #[inline]
     pub fn at(&mut self, index: usize) -> &mut Connection {
         &mut self.connections[index]
     }
 
-    /// All of them.
+    /// All connections.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.connections.iter_mut()
     }
 
-    /// Gives a connection another number: its ports are used again.
+    /// Gives a connection a new number, since its ports are reused.
     pub fn renumber(&mut self, index: usize) {
         self.connections[index]
             .flows
@@ -313,7 +312,7 @@ mod tests {
         FlowKey::new(end(2, port), end(1, 2049), Transport::Tcp)
     }
 
-    /// Both directions find the same connection; a full table keeps those with data.
+    /// Both directions find the same connection; a full table keeps connections with data.
     #[test]
     fn finds_and_evicts() {
         let mut flows = FlowTable::new(4);
@@ -335,12 +334,12 @@ mod tests {
         assert!(matches!(flows.find(key(1).0, 2000), FlowLookup::Old(i) if i == first));
     }
 
-    /// What is known is what would be found, and nothing of it outlives its connection.
+    /// Cached lookups agree with the table, and no entry outlives its connection.
     #[test]
     fn known() {
         let mut flows = FlowTable::new(64);
         for round in 0..20_000u64 {
-            // Of 100 connections 64 have room.
+            // There is room for 64 of the 100 connections.
             let client = Endpoint {
                 address: IpAddress::v4([10, 0, 0, 2]),
                 port: (round * 37 % 100) as u16,

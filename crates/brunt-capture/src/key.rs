@@ -1,32 +1,32 @@
-//! Common identifiers: endpoints, files, messages and packets. Used by all stages, analyses and the trace.
-//! The one rule: nothing here depends on a protocol.
+//! Common identifiers: endpoints, files, messages and packets. Used by all stages, analyses and the trace. The
+//! one rule: nothing here depends on a protocol.
 
 use brunt_wire::net::{Endpoint, IpAddress, NextHeader};
 use brunt_wire::nfs::FileHandle;
 use serde::{Deserialize, Serialize};
 
-/// What carries messages.
+/// The transport that carries messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// A connection.
+    /// Over a TCP connection.
     #[default]
     Tcp,
-    /// One message, one datagram.
+    /// Over UDP: one message per datagram.
     Udp,
 }
 
-/// Who asked whom.
+/// The two sides of an exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Peers {
-    /// Who asked.
+    /// Sends requests.
     pub client: Endpoint,
-    /// Who was asked.
+    /// Answers them.
     pub server: Endpoint,
-    /// How.
+    /// The transport between them.
     pub transport: Transport,
 }
 
-/// A file of a server, as 64 bits: a hash of the server's address and the handle.
+/// Identifies a file on a server in 64 bits: a hash of the server's address and the file handle.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
@@ -36,14 +36,14 @@ impl FileKey {
     /// The key of `handle` on `server`.
     #[inline]
     pub fn new(server: IpAddress, handle: FileHandle<'_>) -> FileKey {
-        // The server is mixed in by SplitMix64's multiplier: a seeded XXH3 costs twice as much.
+        // SplitMix64's multiplier mixes in the server: a seeded XXH3 costs twice as much.
         let server = (server.0 as u64) ^ ((server.0 >> 64) as u64).rotate_left(32);
         let server = server.wrapping_mul(0xbf58_476d_1ce4_e5b9);
         FileKey(twox_hash::XxHash3_64::oneshot(handle.0) ^ server ^ (server >> 32))
     }
 }
 
-/// Which way data goes.
+/// Direction of the data transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferDirection {
     /// From the server.
@@ -52,65 +52,65 @@ pub enum TransferDirection {
     Write,
 }
 
-/// A request or its answer, as it went by.
+/// A request or reply as it was captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// When its first byte was seen: nanoseconds since 1970.
+    /// When its first byte was captured, in nanoseconds since 1970.
     pub first_ns: u64,
-    /// When its last byte was seen; `None` if it was not.
+    /// When its last byte was captured; `None` if that byte was missing.
     pub last_ns: Option<u64>,
-    /// Whether every byte was seen.
+    /// Whether every byte was captured.
     pub whole: bool,
-    /// Where it lay in the packets.
+    /// Its position in the packets.
     pub place: MessagePlace,
 }
 
-/// Where a message lay in the packets.
+/// The position of a message in the packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessagePlace {
-    /// Bytes of data in its first packet before its header.
+    /// Bytes of payload before its header in its first packet.
     pub at: u32,
-    /// Bytes of the message, file data included, as its framing says.
+    /// Bytes of the message according to its framing, file data included.
     pub len: u32,
 }
 
-/// A packet as a trace keeps it.
+/// A packet as recorded in a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
     /// When it was captured: nanoseconds since 1970.
     pub time_ns: u64,
-    /// Which interface of the capture.
+    /// Index of the capture interface.
     pub interface: u32,
     /// Its length on the wire, in bytes.
     pub wire_len: u32,
-    /// Bytes that a snap length cut.
+    /// Bytes cut off by the snap length.
     pub missing: u32,
-    /// Destination, then source, when the link has both; in a tunnel those of the innermost frame.
+    /// Destination and source MAC, if the link has both. In a tunnel, those of the innermost frame.
     pub macs: Option<[u8; 12]>,
-    /// The innermost VLAN.
+    /// The innermost VLAN ID.
     pub vlan: Option<u16>,
-    /// Sender and receiver, and the transport's number, when it is IP; in a tunnel those of the innermost
-    /// packet. Without ports (zero) when the transport has none, or they are in another fragment.
+    /// For IP: sender, receiver and the transport's protocol number; in a tunnel, those of the innermost
+    /// packet. Ports are zero if the transport has none, or if they are in another fragment.
     pub ends: Option<(Endpoint, Endpoint, u8)>,
     /// Whether it is a fragment.
     pub is_fragment: bool,
-    /// Sequence number and control bits, when it is TCP.
+    /// For TCP: sequence number and control bits.
     pub tcp: Option<(u32, u8)>,
-    /// Bytes of data above TCP or UDP, as sent.
+    /// Bytes of payload above TCP or UDP, as sent.
     pub payload_len: Option<u32>,
-    /// Whether its data belongs to a message whose header was found.
+    /// Whether its payload belongs to a message whose header was found.
     pub in_message: bool,
-    /// What it carries that is not understood, if so.
+    /// The payload's type, if it is not understood.
     pub not_understood: Option<NextHeader>,
 }
 
-/// Whether a name leads on: every directory calls itself and its parent so.
+/// Whether a name leads to another file: in every directory, `.` and `..` name the directory and its parent.
 #[inline]
 pub(crate) fn leads_on(name: &[u8]) -> bool {
     name != b"." && name != b".."
 }
 
-/// How an address is sent and kept: its upper and lower half.
+/// Serializes an address as its upper and lower half.
 pub(crate) mod address {
     use brunt_wire::net::IpAddress;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

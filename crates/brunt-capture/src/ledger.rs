@@ -1,15 +1,16 @@
-//! The loss ledger: what was seen, what was lost and where. Every stage counts into it; reports print it.
-//! Losses specific to a protocol are counted by its dissector under its own names (`dissect/counters.rs`).
-//! The one rule: the parts add up ([`Ledger::check`]).
+//! The loss ledger: what was seen, what was lost and where. Every stage updates it and reports print it. Losses
+//! specific to a protocol are counted by its dissector under its own names (`dissect/counters.rs`). The one
+//! rule: the parts add up ([`Ledger::check`]).
 
 use brunt_lake::Column;
 use brunt_wire::net::Tunnel;
 
-/// Counters that all protocols together may have of their own; the table of dissectors is held to it.
+/// Maximum number of protocol-specific counters, all protocols together. The table of dissectors is checked
+/// against it.
 pub(crate) const OWN_MAX: usize = 16;
 
-/// Declares the counters with what each counts: fields, and columns of a trace. Those after `later` came to the columns
-/// after traces had been written without them: there they are null.
+/// Declares the counters and their descriptions, as fields and as columns of a trace. Counters after `later`
+/// were added after traces had been written without them; in those traces, they are null.
 macro_rules! counters {
     ($(#[doc = $doc:literal] $name:ident,)* later: $(#[doc = $later_doc:literal] $later:ident,)*) => {
         /// Counters since the start of a capture.
@@ -17,12 +18,12 @@ macro_rules! counters {
         pub struct Ledger {
             $(#[doc = $doc] pub $name: u64,)*
             $(#[doc = $later_doc] pub $later: u64,)*
-            /// What protocols count apart.
+            /// Protocol-specific counters.
             pub own: [u64; OWN_MAX],
         }
 
         impl Ledger {
-            /// The counters of all protocols, as columns.
+            /// The counters shared by all protocols, as columns.
             pub(crate) const SHARED: [Column; [$(stringify!($name),)* $(stringify!($later),)*].len()] = [
                 $(Column::int(stringify!($name), $doc.split_at(1).1),)*
                 $(Column::int(stringify!($later), $later_doc.split_at(1).1).nullable(),)*
@@ -160,7 +161,7 @@ counters! {
     replies_lost,
 }
 
-/// A sum of a [`Ledger`] that doesn't hold.
+/// A sum in a [`Ledger`] that doesn't hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unbalanced {
     /// Calls are answered, repeated, timed out, evicted, aborted or open.
@@ -172,10 +173,10 @@ pub enum Unbalanced {
 }
 
 impl Ledger {
-    /// Whether the parts add up; the first that do not.
+    /// Checks that the parts add up and returns the first sum that doesn't.
     ///
     /// # Errors
-    /// Names the sum that is wrong: a bug of ours, the report is marked invalid.
+    /// Names the sum that is wrong. This is a bug in brunt, and the report is marked invalid.
     pub fn check(&self) -> Result<(), Unbalanced> {
         let calls = self.calls_answered
             + self.calls_timed_out
@@ -193,7 +194,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// How many headers of a tunnel were taken off.
+    /// The counter of stripped headers of this tunnel type.
     pub fn tunnel(&mut self, tunnel: Tunnel) -> &mut u64 {
         match tunnel {
             Tunnel::Vxlan => &mut self.tunnels_vxlan,
@@ -208,7 +209,7 @@ impl Ledger {
         }
     }
 
-    /// Takes in another pipeline's counters.
+    /// Adds another pipeline's counters.
     pub fn merge(&mut self, other: &Ledger) {
         let (mine, others) = (self.counters(), other.counters());
         *self = Ledger::from_counters(std::array::from_fn(|index| mine[index] + others[index]));

@@ -1,7 +1,7 @@
 //! Passive reconstruction of storage operations: turns packets from a tap or a capture file into operations
-//! (requests matched with their replies), checksums of the data, and analyses of both. Called by `brunt
-//! capture` and `brunt analyze`. The one rule: what was not seen is counted, never guessed; no operation is
-//! ever invented.
+//! (requests matched with their replies), checksums of the data, and analyses of both. Called by
+//! `brunt capture` and `brunt analyze`. The one rule: unseen data is counted, never guessed, and no operation
+//! is ever invented.
 //!
 //! ```text
 //!   source ──batches──► pipeline: frames → connections → reassembly → dissectors ──► sinks

@@ -1,24 +1,23 @@
-//! Limits of a pipeline's memory and time. Read by its stages when they are created. The one rule: everything
+//! Limits of a pipeline's memory and time. Its stages read them when they are created. The one rule: everything
 //! that a peer can make large has a limit here.
 
-/// What a pipeline may use. The defaults stay below 200 MB under any traffic.
+/// Resource limits of a pipeline. The defaults stay below 200 MB under any traffic.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections that are followed at a time.
+    /// Connections tracked at a time.
     pub connections: usize,
-    /// Calls that wait for their replies.
+    /// Calls waiting for their replies.
     pub calls_waiting: usize,
-    /// How long they wait, in nanoseconds of the capture's time.
+    /// How long calls wait, in nanoseconds of capture time.
     pub call_timeout_ns: u64,
-    /// Bytes kept of what is incomplete: segments out of order, heads of messages.
+    /// Bytes buffered for incomplete data: out-of-order segments, heads of messages.
     pub kept_bytes: usize,
-    /// The first record's number and the distance to the next: pipelines that work side by side give
-    /// out different ones.
+    /// The first record's number and the step to the next one: parallel pipelines assign distinct numbers.
     pub record_ids: (u64, u64),
 }
 
 impl Limits {
-    /// What pipeline `index` of `count` may use, so that all together keep to these limits.
+    /// The limits for pipeline `index` of `count`, so that all of them together keep within these.
     pub fn share(&self, index: usize, count: usize) -> Limits {
         let (first, step) = self.record_ids;
         Limits {

@@ -2,9 +2,9 @@
 //! fragments. Each pipeline has one. The one rule: if the budget is exhausted, the requester gives up what it
 //! was waiting for, and the ledger counts it.
 
-/// Buffers kept for reuse, so that a busy capture does not go to the allocator for each.
+/// Buffers kept for reuse, so that a busy capture doesn't call the allocator for each one.
 const SPARES_MAX: usize = 256;
-/// A buffer that grew beyond this is given back to the allocator.
+/// A buffer that grew beyond this is returned to the allocator.
 const SPARE_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes in use, their bound, and spare buffers.
@@ -69,7 +69,7 @@ impl Memory {
 mod tests {
     use super::*;
 
-    /// The bound holds and everything taken comes back.
+    /// The bound holds, and everything taken is returned.
     #[test]
     fn bound_holds() {
         let mut memory = Memory::new(10);

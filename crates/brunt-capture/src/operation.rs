@@ -12,59 +12,59 @@ pub(crate) use crate::key::leads_on;
 pub use crate::key::{FileKey, Message, MessagePlace, Packet, Peers, TransferDirection, Transport};
 use crate::ledger::Ledger;
 
-/// The kind of an operation, of all protocols: what it is called, and which counter is its own.
+/// The kind of an operation, across all protocols. It determines the operation's name and counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationKind(u16);
 
 impl OperationKind {
-    /// How many there are.
+    /// Number of kinds.
     pub const COUNT: usize = dissect::KIND_COUNT;
 
-    /// One of a dissector's kinds, by its place among them.
+    /// A dissector's kind, by its index among that dissector's kinds.
     pub(crate) const fn of<D: dissect::Registered>(place: u16) -> OperationKind {
         assert!((place as usize) < D::KINDS.len());
         OperationKind(D::FIRST_KIND + place)
     }
 
-    /// All of them, in the order of the table.
+    /// All kinds, in table order.
     pub fn all() -> impl Iterator<Item = OperationKind> {
         (0..Self::COUNT as u16).map(OperationKind)
     }
 
-    /// Its number: below [`OperationKind::COUNT`], and only good in this process.
+    /// Its index: below [`OperationKind::COUNT`], valid only in this process.
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// By its number.
+    /// The kind with this index.
     pub(crate) fn from_index(index: usize) -> OperationKind {
         assert!(index < Self::COUNT, "no kind {index}");
         OperationKind(index as u16)
     }
 
-    /// Its name, as the protocol's standard has it.
+    /// Its name in the protocol's standard.
     pub fn name(self) -> &'static str {
         dissect::kind_at(self.index()).1.name
     }
 
-    /// What loads and results call such an operation, if they have one.
+    /// The corresponding operation in workloads and results, if there is one.
     pub fn op(self) -> Option<OpKind> {
         dissect::kind_at(self.index()).1.op
     }
 
-    /// The kinds that loads and results call so, of all protocols.
+    /// The kinds of all protocols that correspond to this operation in workloads and results.
     pub fn of_op(op: OpKind) -> impl Iterator<Item = OperationKind> {
         OperationKind::all().filter(move |kind| kind.op() == Some(op))
     }
 
-    /// The dissector that makes such operations.
+    /// The name of the dissector that produces such operations.
     pub fn dissector(self) -> &'static str {
         dissect::kind_at(self.index()).0.name
     }
 }
 
-/// As it is sent and kept: the dissector's name and its own, since numbers are only good in one process.
+/// Serialized as the dissector's name and the kind's name: indexes are only valid in one process.
 impl Serialize for OperationKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (self.dissector(), self.name()).serialize(serializer)
@@ -96,32 +96,32 @@ impl<'de> Deserialize<'de> for Protocol {
     }
 }
 
-/// A protocol that operations belong to, such as NFSv3: says what statuses mean.
+/// A protocol that operations belong to, such as NFSv3; it defines the meaning of statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Protocol(u8);
 
 impl Protocol {
-    /// How many there are.
+    /// Number of protocols.
     pub const COUNT: usize = dissect::PROTOCOL_COUNT;
 
-    /// One of a dissector's protocols, by its place among them.
+    /// A dissector's protocol, by its index among that dissector's protocols.
     pub(crate) const fn of<D: dissect::Registered>(place: u8) -> Protocol {
         assert!((place as usize) < D::PROTOCOLS.len());
         Protocol(D::FIRST_PROTOCOL + place)
     }
 
-    /// All of them, in the order of the table.
+    /// All protocols, in table order.
     pub fn all() -> impl Iterator<Item = Protocol> {
         (0..Self::COUNT as u8).map(Protocol)
     }
 
-    /// Its number, only good in this process.
+    /// Its index, valid only in this process.
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// By its number.
+    /// The protocol with this index.
     pub(crate) fn from_index(index: usize) -> Protocol {
         assert!(index < Self::COUNT, "no protocol {index}");
         Protocol(index as u8)
@@ -132,41 +132,41 @@ impl Protocol {
         dissect::protocol_at(self.index()).1.name
     }
 
-    /// The dissector that knows it.
+    /// The name of the dissector that handles it.
     pub fn dissector(self) -> &'static str {
         dissect::protocol_at(self.index()).0.name
     }
 
-    /// What a status is called, or its number.
+    /// The name of a status, or its number.
     pub fn status_name(self, status: u32) -> String {
         let name = (dissect::protocol_at(self.index()).1.status_name)(status);
         name.map_or_else(|| status.to_string(), str::to_string)
     }
 }
 
-/// What an operation asked for and what came of it, in the words of all protocols.
+/// The protocol-independent part of an operation: what it requested, and the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationSummary {
-    /// What was asked for.
+    /// The kind of operation.
     pub kind: OperationKind,
-    /// In which protocol.
+    /// Its protocol.
     pub protocol: Protocol,
-    /// The protocol's status, when the operation has one and it was seen. Zero is success.
+    /// The protocol's status, if the operation has one and it was seen. Zero is success.
     pub status: Option<u32>,
-    /// What it works on: a file, or the directory of a name.
+    /// The file it works on, or the directory for operations on names.
     pub file: Option<FileKey>,
-    /// Which way data goes; `None` if none does.
+    /// Direction of the data; `None` if the operation moves none.
     pub direction: Option<TransferDirection>,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: Option<u64>,
-    /// How many bytes were asked for.
+    /// Bytes requested.
     pub asked_bytes: Option<u32>,
-    /// How many moved.
+    /// Bytes moved.
     pub moved_bytes: u32,
 }
 
 impl OperationSummary {
-    /// An operation of which nothing more is known.
+    /// An operation of which nothing else is known.
     #[inline]
     pub const fn of(kind: OperationKind, protocol: Protocol) -> OperationSummary {
         OperationSummary {
@@ -182,55 +182,55 @@ impl OperationSummary {
     }
 }
 
-/// A request with its answer, or without one when none came in time. What all protocols have is here; the
-/// rest is [`Operation::detail`].
+/// A request with its reply, or without one if none arrived in time. Holds the fields that all protocols have;
+/// the rest is in [`Operation::detail`].
 #[derive(Clone, Copy, Debug)]
 pub struct Operation<'a> {
-    /// Counts requests in the order in which they were seen; links the tables of a trace.
+    /// Numbers requests in the order in which they were seen; links the tables of a trace.
     pub record_id: u64,
-    /// What was asked for and what came of it.
+    /// The protocol-independent summary.
     pub summary: OperationSummary,
-    /// Who asked whom.
+    /// Client and server.
     pub peers: Peers,
-    /// What pairs request and answer: RPC's xid, an initiator task tag.
+    /// Pairs request and reply: the RPC xid or the initiator task tag.
     pub tag: u32,
     /// The request.
     pub request: Message,
-    /// The answer; `None` if none was seen.
+    /// The reply; `None` if none was seen.
     pub reply: Option<Message>,
-    /// Operations waiting for an answer when this one was asked for, itself included.
+    /// Operations outstanding when this one was requested, itself included.
     pub outstanding: u32,
-    /// Bytes of file data that lay in holes.
+    /// Bytes of its file data that lay in holes.
     pub data_missing: u32,
-    /// The capture's clock was set between request and answer: how long it took is not known.
+    /// The capture's clock was set between request and reply, so the latency is unknown.
     pub clock_was_set: bool,
-    /// The protocol's own part.
+    /// The protocol-specific part.
     pub detail: &'a Detail<'a>,
 }
 
 impl Operation<'_> {
-    /// From the request's first byte to the answer's, in nanoseconds; `None` without an answer, if the capture's clock
-    /// was set between the two, or if the answer's time is the earlier one.
+    /// Nanoseconds from the request's first byte to the reply's. `None` without a reply, if the capture's clock
+    /// was set between the two, or if the reply's time is the earlier one.
     #[inline]
     pub fn latency_ns(&self) -> Option<u64> {
         let reply = self.reply.filter(|_| !self.clock_was_set)?;
         reply.first_ns.checked_sub(self.request.first_ns)
     }
 
-    /// What became of it.
+    /// The outcome of the transfer.
     #[inline]
     pub fn outcome(&self) -> TransferOutcome {
         TransferOutcome::of(self.summary.status, self.reply.is_some())
     }
 
-    /// What it says of names: the file, the directory it is in, and its name there. Roots have no directory,
-    /// and a path as their name.
+    /// Passes on the names it reveals: the file, the directory it is in, and its name there. Roots have no
+    /// directory, and a path as their name.
     #[inline]
     pub(crate) fn each_name(&self, tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) {
         self.detail.each_name(self, tell);
     }
 
-    /// RPC's part, if it is RPC's.
+    /// The RPC-specific part, if this is an RPC operation.
     #[inline]
     pub fn rpc(&self) -> Option<&rpc::Exchange<'_>> {
         match self.detail {
@@ -240,10 +240,10 @@ impl Operation<'_> {
     }
 }
 
-/// Sums of consecutive blocks of a file.
+/// Checksums of consecutive blocks of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct ChecksumRun<'a> {
-    /// The operation that moved them.
+    /// The operation that moved the blocks.
     pub record_id: u64,
     /// The file.
     pub file: FileKey,
@@ -251,32 +251,32 @@ pub struct ChecksumRun<'a> {
     pub write: bool,
     /// File offset of the first block, a multiple of [`crate::checksum::BLOCK_BYTES`].
     pub offset: u64,
-    /// One sum for each block.
+    /// One checksum per block.
     pub sums: &'a [u64],
 }
 
-/// Takes what the pipeline finds.
+/// Receives the pipeline's results.
 pub trait Sink {
-    /// An operation is complete, or was given up.
+    /// An operation completed or was given up.
     fn on_operation(&mut self, operation: &Operation<'_>);
-    /// Data went by.
+    /// Checksums of data that was read or written.
     fn on_checksums(&mut self, run: &ChecksumRun<'_>);
-    /// A packet was seen.
+    /// A packet was captured.
     #[inline]
     fn on_packet(&mut self, _time_ns: u64, _wire_len: u32) {}
-    /// It carries something that is not understood.
+    /// The packet carries something that is not understood.
     fn on_not_understood(&mut self, _next: NextHeader, _wire_len: u32) {}
-    /// Everything that was at hand has been worked off: what was put by is due now.
+    /// All available packets have been processed: deferred work is due now.
     #[inline]
     fn on_batch_end(&mut self, _now_ns: u64, _ledger: &Ledger) {}
-    /// Whether the sink wants [`Sink::on_packet_parsed`]: it costs something.
+    /// Whether the sink wants [`Sink::on_packet_parsed`], which has a cost.
     const PACKETS: bool = false;
-    /// What a packet was.
+    /// The parsed properties of a packet.
     #[inline]
     fn on_packet_parsed(&mut self, _packet: &Packet) {}
 }
 
-/// A sink that may not be there.
+/// An optional sink.
 impl<S: Sink> Sink for Option<S> {
     #[inline]
     fn on_operation(&mut self, operation: &Operation<'_>) {

@@ -1,6 +1,6 @@
-//! Several parsers at once, each an actor of `brunt-actors` with its own pipeline. A reader
-//! (a thread) fills parcels and hands them to the parsers whose connections are in them. The one
-//! rule: parsers share nothing; what they found is merged when they are done.
+//! Runs several parsers at once, each an actor of `brunt-actors` with its own pipeline. A reader (a thread)
+//! fills parcels and passes them to the parsers whose connections are in them. The one rule: parsers share
+//! nothing; their results are merged when they are done.
 //!
 //! ```text
 //!   file or ring ──reader──► parcel ──┬─► parser 0: pipeline, sink ──┐
@@ -8,8 +8,8 @@
 //!        └────────── memory comes back when the last one is done ◄───
 //! ```
 //!
-//! When the parsers are behind, a file's reader waits for memory; a ring fills, and the kernel
-//! counts what it drops.
+//! If the parsers fall behind, a file's reader waits for memory; a live ring fills up, and the kernel counts
+//! the drops.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,39 +26,39 @@ use crate::pipeline::Pipeline;
 use crate::source::{CHUNK_BYTES, FileSource, SourceError};
 use crate::trace::pcap::PacketTap;
 
-/// Parcels of a file under way for each parser, and for the reader. With half a megabyte each they
-/// stay in the cache that cores share.
+/// Parcels of a file in flight for each parser, and for the reader. At half a megabyte each, they stay in the
+/// cache that the cores share.
 pub const PARCELS_EACH: usize = 4;
-/// How long the parsers may take to work off what is under way when a capture ends.
+/// How long the parsers may take to process what is in flight when a capture ends.
 const DRAIN_TIME: Duration = Duration::from_secs(120);
 
-/// What came of a capture that several parsers shared.
+/// The result of a capture shared by several parsers.
 #[derive(Debug)]
 pub struct Shares<S> {
     /// Each parser's sink.
     pub sinks: Vec<S>,
-    /// All counters together.
+    /// The counters of all parsers, merged.
     pub ledger: Ledger,
 }
 
 /// Why a capture by several parsers failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ParallelError {
-    /// The source.
+    /// The source failed.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// A parser ended before its time: a defect of brunt.
+    /// A parser ended early: a bug in brunt.
     #[error("a parser failed: {0}")]
     Parser(String),
 }
 
 type Question<S> = Box<dyn FnOnce(usize, &Pipeline<S>) + Send>;
 
-/// What a parser takes.
+/// Messages to a parser.
 pub enum PipelineMessage<S> {
-    /// Packets, perhaps of others too.
+    /// Packets, possibly including those of other parsers.
     Parcel(Arc<Parcel>),
-    /// Something somebody wants to know, with the parser's number.
+    /// A query, called with the parser's index.
     Look(Question<S>),
 }
 
@@ -82,7 +82,7 @@ impl<S: Sink + Send + 'static> Actor for Parser<S> {
 
     fn finish(&mut self, _: &mut Context<'_, PipelineMessage<S>>) {
         let (sink, ledger) = self.pipeline.take().expect("it is taken once").finish();
-        // Nobody listens when the capture was given up.
+        // The receiver is gone if the capture was abandoned.
         let _ = self.results.send((self.index, sink, ledger));
     }
 }
@@ -97,8 +97,8 @@ pub struct Parsers<S> {
 }
 
 impl<S: Sink + Send + 'static> Parsers<S> {
-    /// Starts one parser for each sink, on as many schedulers; each has its share of `limits`. At
-    /// most `parcels` are under way.
+    /// Starts one parser per sink, each on its own scheduler and with its share of `limits`. At most `parcels`
+    /// are in flight.
     pub fn start(sinks: Vec<S>, limits: Limits, parcels: usize) -> Parsers<S> {
         let count = sinks.len();
         let system = Builder::default().schedulers(count).start();
@@ -112,7 +112,7 @@ impl<S: Sink + Send + 'static> Parsers<S> {
                     pipeline: Some(pipeline),
                     results: sender.clone(),
                 };
-                // An inbox refuses from half its capacity on; the pool is what bounds it.
+                // An inbox refuses messages once it is half full; the pool is the actual bound.
                 let options = ActorOptions::named(format!("parser {index}")).on_scheduler(index);
                 system.spawn(parser, options.capacity(4 * parcels as u32))
             })
@@ -126,22 +126,22 @@ impl<S: Sink + Send + 'static> Parsers<S> {
         }
     }
 
-    /// Shows every parcel to a lane that keeps packets, too.
+    /// Also shows every parcel to a tap that stores packets.
     pub fn with_tap(self, tap: Option<PacketTap>) -> Parsers<S> {
         Parsers { tap, ..self }
     }
 
-    /// How many there are.
+    /// Number of parsers.
     pub fn count(&self) -> usize {
         self.addresses.len()
     }
 
-    /// Who gets which packet.
+    /// The router that assigns packets to parsers.
     pub fn router(&mut self) -> &mut Router {
         &mut self.router
     }
 
-    /// Hands a parcel to those who have packets in it. Waits while their inboxes are full.
+    /// Passes a parcel to the parsers that have packets in it. Waits while their inboxes are full.
     ///
     /// # Errors
     /// A parser is gone.
@@ -162,10 +162,10 @@ impl<S: Sink + Send + 'static> Parsers<S> {
         Ok(())
     }
 
-    /// Asks every parser something, in its turn; answers come by whatever the question holds.
+    /// Queues a query for every parser; the query delivers its own answer.
     pub fn look(&self, question: impl Fn(usize, &Pipeline<S>) + Clone + Send + 'static) {
         for address in &self.addresses {
-            // One that is behind is not asked: a picture is not worth waiting for.
+            // A parser that is behind is skipped: a view is not worth waiting for.
             let _ = address.try_send(PipelineMessage::Look(Box::new(question.clone())));
         }
     }
@@ -184,7 +184,7 @@ impl<S: Sink + Send + 'static> Parsers<S> {
         )
     }
 
-    /// Works off what is under way and ends.
+    /// Processes everything in flight, then ends.
     ///
     /// # Errors
     /// A parser failed.
@@ -207,19 +207,19 @@ impl<S: Sink + Send + 'static> Parsers<S> {
     }
 }
 
-/// What came of a file.
+/// The result of a capture file shared by several parsers.
 #[derive(Debug)]
 pub struct FileShares<S> {
     /// The sinks and counters.
     pub shares: Shares<S>,
-    /// Set when the file ended in damage: the rest of it was not seen.
+    /// Set if the file is damaged: the rest of it was not read.
     pub damage: Option<SourceError>,
-    /// Bytes after the last whole packet: the file was cut while it was written.
+    /// Bytes after the last complete packet: the file was truncated while it was written.
     pub cut_bytes: usize,
 }
 
-/// Runs a capture file through as many parsers as there are sinks, until its end or until `stop`
-/// says so. The calling thread reads; `tap` keeps the packets, too.
+/// Runs a capture file through one parser per sink until the file ends or `stop` returns true. The calling
+/// thread reads; `tap` also stores the packets.
 ///
 /// # Errors
 /// The file cannot be opened, nothing in it can be read, or a parser failed.
@@ -253,7 +253,7 @@ pub fn run_file_parallel<S: Sink + Send + 'static>(
             parsers.deliver(parcel)?;
             break;
         }
-        // The first part of the next packet goes along to the next chunk.
+        // The start of the next packet moves to the next chunk.
         let mut next = pool.take();
         source.carry(
             parcel.chunk().expect("as above"),

@@ -1,6 +1,6 @@
-//! What travels from a reader to the parsers: packets as places in shared memory. The memory is
-//! allocated when a capture starts; a parcel that nobody holds any more goes back to its pool, and
-//! blocks of a ring back to the kernel. The one rule: no packet's bytes are copied on the way.
+//! Carries packets from a reader to the parsers, as references into shared memory. The memory is allocated when
+//! a capture starts. When its last user drops it, a parcel returns to its pool, and the blocks of a ring return
+//! to the kernel. The one rule: no packet's bytes are copied on the way.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::live::LiveBlock;
 use crate::operation::Transport;
 use crate::source::PacketRef;
 
-/// Memory that packets lie in.
+/// Memory that holds packets.
 #[derive(Debug)]
 pub enum PacketMemory {
-    /// A piece of a file.
+    /// A chunk of a file.
     Chunk(Vec<u8>),
-    /// Memory of live packets; it goes back to the kernel when nobody holds it.
+    /// Memory of live packets; returns to the kernel when its last user drops it.
     Live(Arc<LiveBlock>),
 }
 
@@ -42,13 +42,13 @@ impl PacketMemory {
 #[derive(Debug, Default)]
 struct Parts {
     regions: Vec<PacketMemory>,
-    /// One list for each parser, in the order of capture.
+    /// One list per parser, in capture order.
     lists: Vec<Vec<PacketRef>>,
-    /// What of each list is out of order among all packets.
+    /// For each list, its out-of-order packets in the whole capture.
     out_of_order: Vec<OutOfOrder>,
 }
 
-/// Packets for all parsers, with the memory they lie in.
+/// Packets for all parsers, with the memory that holds them.
 #[derive(Debug)]
 pub struct Parcel {
     parts: Parts,
@@ -75,7 +75,7 @@ impl Parcel {
         }
     }
 
-    /// All packets, by time; those of one parser stay in the order of capture whatever their times are.
+    /// All packets, merged by time; those of one parser stay in capture order whatever their times are.
     pub fn in_order(&self) -> impl Iterator<Item = CapturedPacket<'_>> {
         let mut lists: Vec<_> = self
             .parts
@@ -92,28 +92,28 @@ impl Parcel {
         })
     }
 
-    /// How many packets there are.
+    /// Total number of packets.
     pub fn total(&self) -> usize {
         self.parts.lists.iter().map(Vec::len).sum()
     }
 
-    /// What of the packets of parser `index` is out of order among all packets.
+    /// The counts of parser `index`'s packets that are out of order in the whole capture.
     pub fn out_of_order(&self, index: usize) -> OutOfOrder {
         self.parts.out_of_order[index]
     }
 
-    /// How many packets parser `index` has.
+    /// Number of packets for parser `index`.
     pub fn count(&self, index: usize) -> usize {
         self.parts.lists[index].len()
     }
 
-    /// Takes in memory; packets refer to it by the number that this returns.
+    /// Adds memory; packets refer to it by the returned index.
     pub fn add_region(&mut self, region: PacketMemory) -> u16 {
         self.parts.regions.push(region);
         (self.parts.regions.len() - 1) as u16
     }
 
-    /// The piece of a file that this parcel owns, for a reader to fill.
+    /// The file chunk that this parcel owns, for a reader to fill.
     pub fn chunk(&mut self) -> Option<&mut Vec<u8>> {
         self.parts
             .regions
@@ -124,7 +124,7 @@ impl Parcel {
             })
     }
 
-    /// Puts a packet on the list of the parser that its connection belongs to.
+    /// Adds a packet to the list of the parser that its connection belongs to.
     #[inline]
     pub fn route(&mut self, router: &mut Router, packet: PacketRef) {
         let Parts {
@@ -161,7 +161,7 @@ impl Drop for Parcel {
     }
 }
 
-/// All parcels there are.
+/// All existing parcels.
 #[derive(Debug)]
 pub struct Pool {
     back: SyncSender<Parts>,
@@ -170,7 +170,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// `count` parcels for `parsers` parsers; with a chunk of `chunk_bytes` each, if that is not zero.
+    /// `count` parcels for `parsers` parsers, with a chunk of `chunk_bytes` each unless that is zero.
     pub fn new(count: usize, parsers: usize, chunk_bytes: usize) -> Pool {
         let (back, free) = sync_channel(count);
         for _ in 0..count {
@@ -189,12 +189,12 @@ impl Pool {
         Pool { back, free, count }
     }
 
-    /// How many there are.
+    /// Number of parcels.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// An empty parcel; waits while all are under way.
+    /// An empty parcel; waits while all are in use.
     pub fn take(&self) -> Parcel {
         let parts = self.free.recv().expect("the pool holds one end itself");
         Parcel {
@@ -212,7 +212,7 @@ impl Pool {
         })
     }
 
-    /// Waits until all parcels are back; `false` when they are not, in time.
+    /// Waits until all parcels are back; `false` if they are not back in time.
     pub fn wait_whole(&self, time: Duration) -> bool {
         let parcels: Vec<Parcel> = (0..self.count)
             .map_while(|_| self.take_within(time))
@@ -221,15 +221,15 @@ impl Pool {
     }
 }
 
-/// Fragmented tunnel packets whose first piece was seen, and of which others may come.
+/// Fragmented tunnel packets whose first fragment was seen and whose other fragments may follow.
 const FRAGMENTED_MAX: usize = 256;
 
-/// Chooses the parser of a packet: both directions of a connection have the same, in whatever tunnels.
+/// Chooses the parser for a packet: both directions of a connection get the same one, inside any tunnels.
 #[derive(Clone, Debug)]
 pub struct Router {
     hasher: RandomState,
     order: TimeOrder,
-    /// Which parser has the first piece of a fragmented packet with a tunnel in it, found by a hash of its key.
+    /// The parser that got the first fragment of a tunnel packet, indexed by a hash of the packet's key.
     fragmented: Box<[Option<(FragmentKey, u16)>]>,
 }
 
@@ -256,11 +256,11 @@ impl Router {
         }
     }
 
-    /// The parser of an IP packet that lies in `depth` tunnels.
+    /// The parser for an IP packet inside `depth` tunnels.
     #[inline]
     fn of_ip(&mut self, ip: &IpPacket<'_>, depth: usize, count: usize) -> usize {
-        // Fragments have no ports, but for the first; datagrams are what gets fragmented. So these
-        // go by their addresses alone, and pieces meet their whole.
+        // Only the first fragment has ports, and UDP is what gets fragmented. So UDP packets and fragments are
+        // routed by addresses alone, and fragments reach the same parser as unfragmented datagrams.
         let ports = match (&ip.fragment, parse_transport(ip.protocol, ip.payload)) {
             (None, Ok(IpPayload::Tcp(tcp))) => [tcp.source_port, tcp.destination_port],
             (None, Ok(IpPayload::Udp(udp))) => match open_udp(udp.destination_port, udp.payload) {
@@ -286,12 +286,12 @@ impl Router {
             port: ports[1],
         };
         let (key, _) = FlowKey::new(source, destination, Transport::Tcp);
-        // The upper half, as a share of the parsers.
+        // Scales the upper half of the hash to the number of parsers.
         let hash = key.symmetric_hash(&self.hasher);
         (((hash >> 32) * count as u64) >> 32) as usize
     }
 
-    /// The parser of what a tunnel holds, if it is IP.
+    /// The parser for the content of a tunnel, if it is IP.
     #[cold]
     fn of_inner(&mut self, inner: &TunnelPayload<'_>, depth: usize, count: usize) -> Option<usize> {
         if depth >= TUNNELS_MAX {
@@ -305,7 +305,7 @@ impl Router {
         }
     }
 
-    /// The parser of a piece of a packet that has a tunnel in it: the first piece says whose it is.
+    /// The parser for a fragment of a tunnel packet, determined by the first fragment.
     #[cold]
     fn of_fragment(
         &mut self,
@@ -325,7 +325,7 @@ impl Router {
             let (known, index) = self.fragmented[place]?;
             return (known == key).then_some(usize::from(index));
         }
-        // Its headers speak of the whole packet.
+        // The first fragment's headers give lengths of the whole packet.
         let payload = Payload {
             bytes: ip.payload.bytes,
             wire_len: usize::from(u16::MAX),

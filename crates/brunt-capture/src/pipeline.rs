@@ -1,6 +1,5 @@
-//! Frames in, operations out: the stages in a row, for the connections that belong to this
-//! pipeline. Driven with batches by one thread or one actor. The one rule: no packet's payload
-//! is copied on the way unless it has to wait for others.
+//! Turns frames into operations: runs the stages in order for the connections of this pipeline. One thread or
+//! actor feeds it batches. The one rule: a packet's payload is not copied unless it has to wait for other packets.
 
 use brunt_wire::ParseError;
 use brunt_wire::net::{
@@ -21,7 +20,7 @@ use crate::operation::{Packet, Sink, Transport};
 use crate::reassembly::{Piece, StreamContext, StreamSink};
 use crate::source::PacketBatch;
 
-/// The stages and what they share.
+/// The stages and their shared state.
 #[derive(Debug)]
 pub struct Pipeline<S> {
     flows: FlowTable,
@@ -37,7 +36,7 @@ struct Stages<S> {
     memory: Memory,
 }
 
-/// The last stage, and who takes what it finds.
+/// The last stage, and the sink for its findings.
 #[derive(Debug)]
 struct Protocols<S> {
     dissectors: Dissectors,
@@ -46,7 +45,7 @@ struct Protocols<S> {
     sink: S,
 }
 
-/// A direction's stream on its way to the dissector that has the connection.
+/// Passes one direction's stream to the dissector of the connection.
 struct DirectionStream<'a, S> {
     conversation: &'a mut Conversation,
     protocols: &'a mut Protocols<S>,
@@ -54,7 +53,7 @@ struct DirectionStream<'a, S> {
 }
 
 impl<S: Sink> StreamSink for DirectionStream<'_, S> {
-    // Inlined without exception: a segment in its place goes from here into its dissector's own code.
+    // Always inlined: an in-order segment goes from here straight into its dissector's code.
     #[inline(always)]
     fn piece(&mut self, piece: Piece<'_>, time_ns: u64, ledger: &mut Ledger, memory: &mut Memory) {
         let gap = match piece {
@@ -102,12 +101,12 @@ impl<S: Sink> DirectionStream<'_, S> {
 }
 
 impl<S: Sink> Pipeline<S> {
-    /// A pipeline that hands operations to `sink`.
+    /// A pipeline that passes operations to `sink`.
     pub fn new(sink: S, limits: Limits) -> Pipeline<S> {
         Pipeline::with_clock(sink, limits, CaptureClock::default())
     }
 
-    /// One of several that share a capture: [`Pipeline::on_some_packets`] gives it its packets.
+    /// One of several pipelines that share a capture; feed it with [`Pipeline::on_some_packets`].
     pub fn one_of_several(sink: S, limits: Limits) -> Pipeline<S> {
         Pipeline::with_clock(sink, limits, CaptureClock::of_one_of_several())
     }
@@ -135,22 +134,22 @@ impl<S: Sink> Pipeline<S> {
         &self.stages.ledger
     }
 
-    /// Bytes kept of what is incomplete now; never above [`Limits::kept_bytes`].
+    /// Bytes currently buffered for incomplete data; never above [`Limits::kept_bytes`].
     pub fn kept_bytes(&self) -> usize {
         self.stages.memory.used()
     }
 
-    /// Who takes the operations.
+    /// The sink that receives the operations.
     pub fn sink(&self) -> &S {
         &self.stages.protocols.sink
     }
 
-    /// Works on a batch.
+    /// Processes a batch.
     pub fn on_batch(&mut self, batch: &PacketBatch) {
         self.on_packets(batch.packets());
     }
 
-    /// Works on packets that were captured together.
+    /// Processes packets that were captured together.
     pub fn on_packets<'p>(&mut self, packets: impl Iterator<Item = CapturedPacket<'p>>) {
         for packet in packets {
             self.on_packet(&packet);
@@ -164,7 +163,8 @@ impl<S: Sink> Pipeline<S> {
             .on_batch_end(self.now_ns, &stages.ledger);
     }
 
-    /// The same of one of several pipelines; `out_of_order` says how these packets are among all of the capture.
+    /// Like `on_packets`, for one of several pipelines; `out_of_order` counts these packets' disorder in the
+    /// whole capture.
     pub fn on_some_packets<'p>(
         &mut self,
         out_of_order: OutOfOrder,
@@ -176,7 +176,7 @@ impl<S: Sink> Pipeline<S> {
         self.on_packets(packets);
     }
 
-    /// The capture is over: gives up what waits; hands back the sink and the counters.
+    /// Ends the capture: gives up incomplete data and open calls, and returns the sink and the counters.
     pub fn finish(mut self) -> (S, Ledger) {
         for connection in self.flows.iter_mut() {
             self.stages.finish_connection(connection);
@@ -192,7 +192,7 @@ impl<S: Sink> Pipeline<S> {
         (self.stages.protocols.sink, self.stages.ledger)
     }
 
-    /// Works on one packet.
+    /// Processes one packet.
     #[inline]
     pub fn on_packet(&mut self, packet: &CapturedPacket<'_>) {
         let Stages {
@@ -203,7 +203,7 @@ impl<S: Sink> Pipeline<S> {
             protocols
                 .clock
                 .on_packet(packet.time_ns, packet.interface, next_record, ledger);
-        // After a clock that was set back, nothing would expire for as long.
+        // If the clock was set back, a `now` from before the step would keep everything from expiring for that long.
         self.now_ns = match was_set {
             true => packet.time_ns,
             false => self.now_ns.max(packet.time_ns),
@@ -221,7 +221,7 @@ impl<S: Sink> Pipeline<S> {
         }
     }
 
-    /// Works on what almost all packets are.
+    /// The fast path that almost all packets take.
     #[inline(always)]
     fn on_plain_tcp(&mut self, packet: &CapturedPacket<'_>, plain: &PlainTcp<'_>) {
         let tcp = &plain.tcp;
@@ -275,8 +275,8 @@ impl<S: Sink> Pipeline<S> {
         }
     }
 
-    /// Works on a frame that lies in `depth` tunnels, and notes what it is. Calls itself for what it wraps, at most
-    /// [`TUNNELS_MAX`] times.
+    /// Processes a frame inside `depth` tunnels and records its properties in `seen`. Recurses into inner
+    /// frames, at most [`TUNNELS_MAX`] times.
     fn on_frame(&mut self, frame: Result<Frame<'_>, ParseError>, depth: usize, seen: &mut Packet) {
         match frame {
             Ok(Frame::Ip(ip)) => {
@@ -336,7 +336,7 @@ impl<S: Sink> Pipeline<S> {
                     bytes: &bytes,
                     wire_len: bytes.len(),
                 };
-                // The packet is a piece; what the whole is stands elsewhere.
+                // `seen` describes this fragment; the reassembled packet is parsed into a copy.
                 let mut whole = *seen;
                 self.on_ip(ip, payload, depth, &mut whole);
                 seen.not_understood = whole.not_understood;
@@ -493,7 +493,7 @@ impl<S: Sink> Pipeline<S> {
         if !connection.streams[mine].is_new_syn(tcp.seq) {
             return index;
         }
-        // A SYN without ACK opens; what was on these ports before is over. A SYN-ACK answers.
+        // A SYN without ACK opens a connection, and the earlier one on these ports is over. A SYN-ACK answers.
         if !tcp.flags.ack() && connection.carried_data {
             self.stages.finish_connection(connection);
             connection.streams = Default::default();
@@ -515,7 +515,7 @@ impl<S: Sink> Pipeline<S> {
     ) -> bool {
         let (key, direction) = FlowKey::new(source, destination, Transport::Udp);
         let mut flow = Flow::new(source, destination, Transport::Udp, 0, direction);
-        // Not worth a place in the table: DNS and the like.
+        // DNS and the like are not worth a place in the table.
         if !self
             .stages
             .protocols
@@ -542,7 +542,7 @@ impl<S: Sink> Pipeline<S> {
 }
 
 impl<S: Sink> Stages<S> {
-    /// The dissectors, and where their findings go.
+    /// Splits the borrow: the dissectors, and the context they write to.
     fn split(&mut self) -> (&mut Dissectors, Out<'_, S>) {
         let Stages {
             protocols:

@@ -1,9 +1,9 @@
-//! One direction of a TCP connection, watched from outside: segments in, an ordered stream of
-//! data and holes out. Fed by the pipeline, read by [`crate::dissect`]. The one rule: the
-//! receiver's acknowledgements decide. What it has acknowledged will not come again, so a
-//! gap below that is a hole (the watcher lost it); a gap above may still be filled, and waits
-//! in a small reorder buffer. Where no acknowledgement is ever seen (one port of a tap), gaps wait for some segments
-//! or milliseconds only. When there is no room, the oldest gap is given up, never the bytes that have just come.
+//! Reassembles one direction of a TCP connection from the outside: takes segments and emits an ordered stream
+//! of data and holes. Fed by the pipeline, read by [`crate::dissect`]. The one rule: the receiver's
+//! acknowledgements decide. Acknowledged data will not be sent again, so a gap below the acknowledgement is a
+//! hole (the capture lost it). A gap above it may still be filled and waits in a small reorder buffer. If no
+//! acknowledgement is ever seen (one port of a tap), gaps wait only for some segments or milliseconds. If there
+//! is no room, the oldest gap is given up, never the bytes that have just arrived.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,45 +13,45 @@ use brunt_wire::net::Payload;
 use crate::ledger::Ledger;
 use crate::memory::Memory;
 
-/// Segments that wait for a gap to be filled; more give the gap up.
+/// Maximum segments waiting for a gap to be filled; beyond this, the gap is given up.
 const SEGMENTS_WAITING_MAX: usize = 2048;
-/// Bytes that wait in one direction; a sender's window is rarely more.
+/// Maximum bytes waiting in one direction; a sender's window is rarely larger.
 const BYTES_WAITING_MAX: usize = 4 << 20;
-/// How long a gap may stay open, in the capture's time.
+/// How long a gap may stay open, in capture time.
 const GAP_NS_MAX: u64 = 3_000_000_000;
-/// Where the other direction was never seen: later segments, and their time, after which a gap is given up. A lost
-/// segment is sent again within about that, at the distances that storage is used over.
+/// If the other direction was never seen, a gap is given up after this many later segments or this much time. A
+/// lost segment is retransmitted within about that time over the distances at which storage is used.
 const ONE_SIDED_SEGMENTS_MAX: usize = 128;
 const ONE_SIDED_GAP_NS_MAX: u64 = 20_000_000;
-/// A sequence number this far off belongs to another connection with the same ports, or the
-/// capture was interrupted: nothing in between is known.
+/// A sequence number this far away belongs to another connection on the same ports, or the capture was
+/// interrupted: nothing in between is known.
 const JUMP_BYTES_MAX: u32 = 1 << 30;
 
 /// A part of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// These bytes come next.
+    /// The next bytes.
     Data(&'a [u8]),
-    /// So many bytes are missing.
+    /// The number of missing bytes.
     Hole(u32),
-    /// Nothing is known of what lies between.
+    /// An unknown amount of the stream is missing.
     Jump,
 }
 
-/// Who takes the stream.
+/// Receives the stream.
 pub trait StreamSink {
-    /// The next part, seen at `time_ns`.
+    /// Receives the next part, captured at `time_ns`.
     fn piece(&mut self, piece: Piece<'_>, time_ns: u64, ledger: &mut Ledger, memory: &mut Memory);
 }
 
-/// Where a direction's stream goes, and what it shares with all others.
+/// Where a direction's stream goes, and the state shared by all directions.
 #[derive(Debug)]
 pub struct StreamContext<'a, O> {
-    /// Takes the stream.
+    /// Receives the stream.
     pub out: &'a mut O,
-    /// What was lost, given up or sent again.
+    /// Counts data lost, given up or retransmitted.
     pub ledger: &'a mut Ledger,
-    /// What waits is kept in it.
+    /// Budget for the waiting data.
     pub memory: &'a mut Memory,
 }
 
@@ -62,7 +62,7 @@ impl<O: StreamSink> StreamContext<'_, O> {
     }
 }
 
-/// A sequence number. Those that are compared lie within half of all numbers (RFC 9293, 3.4).
+/// A sequence number. Numbers that are compared lie within half the number space of each other (RFC 9293, 3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seq(u32);
 
@@ -78,19 +78,19 @@ impl PartialOrd for Seq {
     }
 }
 
-/// Bytes of segments that wait as one run. Its buffer grows to less than twice that, and is still used again.
+/// Maximum bytes of the segments in one run. Its buffer grows to less than twice that, so it can still be reused.
 const RUN_BYTES_MAX: usize = 32 << 10;
 
-/// Segments that wait, each where the one before it ended: after a loss all of a window, and one place for them.
+/// Contiguous segments that wait. After a loss, they are the rest of the window and share one entry.
 #[derive(Debug)]
 struct Run {
-    /// Of all segments.
+    /// Length of all segments.
     wire_len: u32,
     bytes: Vec<u8>,
-    /// Of the first segment.
+    /// Length of the first segment.
     first_len: u32,
     first_ns: u64,
-    /// Where in the run each of the others ends, and when it was seen.
+    /// For each further segment, its end within the run and when it was captured.
     others: Vec<(u32, u64)>,
 }
 
@@ -105,7 +105,8 @@ impl Run {
             .map_or(self.first_ns, |(_, time_ns)| *time_ns)
     }
 
-    /// Whether this segment, so far from the run's beginning, can be its next one: nothing of either was cut.
+    /// Whether a segment at this distance from the run's start can extend the run: it is contiguous and neither
+    /// was cut.
     fn goes_on_with(&self, distance: u32, payload: Payload<'_>) -> bool {
         distance == self.wire_len
             && self.bytes.len() == self.wire_len as usize
@@ -114,36 +115,36 @@ impl Run {
     }
 }
 
-/// The state of one direction.
+/// The reassembly state of one direction.
 #[derive(Debug, Default)]
 pub struct Reassembly {
-    /// The sequence number that the stream's next byte has.
+    /// Sequence number of the stream's next byte.
     next: u32,
     /// The highest acknowledgement seen from the other side.
     acked: u32,
-    /// What `acked` was when the stream began: as long as it is, the other side was not seen.
+    /// The value of `acked` when the stream began; while they are equal, the other side was not seen.
     start: u32,
     synchronized: bool,
-    /// By the number of their first byte; almost always empty.
+    /// Keyed by the sequence number of their first byte; almost always empty.
     waiting: BTreeMap<Seq, Run>,
     waiting_segments: usize,
     waiting_bytes: usize,
 }
 
-/// `a - b` of sequence numbers (RFC 9293, 3.4).
+/// `a - b` for sequence numbers (RFC 9293, 3.4).
 #[inline]
 fn ahead(a: u32, b: u32) -> i32 {
     a.wrapping_sub(b) as i32
 }
 
 impl Reassembly {
-    /// Whether a SYN with this sequence number starts something new: another connection on
-    /// the same ports, rather than the same SYN again.
+    /// Whether a SYN with this sequence number opens another connection on the same ports, rather than being a
+    /// retransmission of the last SYN.
     pub fn is_new_syn(&self, seq: u32) -> bool {
         !self.synchronized || seq.wrapping_add(1) != self.next
     }
 
-    /// A connection opens here.
+    /// A SYN opens a connection.
     pub fn on_syn(&mut self, seq: u32, memory: &mut Memory) {
         self.clear(memory);
         self.begin(seq.wrapping_add(1));
@@ -159,8 +160,8 @@ impl Reassembly {
         self.acked != self.start && ahead(self.acked, seq) >= 0
     }
 
-    /// The other side has acknowledged everything before `ack`. `true`: something waits, and
-    /// [`Reassembly::settle`] may hand it on.
+    /// The other side has acknowledged everything before `ack`. Returns `true` if segments are waiting and
+    /// [`Reassembly::settle`] may deliver them.
     #[inline(always)]
     pub fn on_ack(&mut self, ack: u32) -> bool {
         if !self.synchronized
@@ -173,7 +174,7 @@ impl Reassembly {
         !self.waiting.is_empty()
     }
 
-    /// A segment was seen.
+    /// Processes a segment.
     #[inline]
     pub fn on_segment(
         &mut self,
@@ -189,7 +190,7 @@ impl Reassembly {
         }
     }
 
-    // Inlined without exception: so goes almost every segment.
+    // Always inlined: almost every segment takes this path.
     #[inline(always)]
     fn deliver(
         &mut self,
@@ -264,7 +265,7 @@ impl Reassembly {
         let wire_len = payload.wire_len as u32;
         if let Some((Seq(start), run)) = self.waiting.range_mut(..=Seq(seq)).next_back() {
             let distance = seq.wrapping_sub(*start);
-            // The same again; a shorter one that starts with it is settled by trimming.
+            // A retransmission of waiting bytes. Partial overlaps are trimmed on delivery.
             if distance.saturating_add(wire_len) <= run.wire_len {
                 to.ledger.bytes_retransmitted += u64::from(wire_len);
                 return;
@@ -292,7 +293,7 @@ impl Reassembly {
             self.give_up_for_room(until, time_ns, to);
             let known = ahead(self.next, seq);
             if known >= 0 {
-                // Its turn has come: it needs no room.
+                // The segment is next in the stream now and needs no room.
                 let known = (known as u32).min(wire_len);
                 let bytes = payload.bytes.get(known as usize..).unwrap_or(&[]);
                 return self.deliver(bytes, wire_len - known, time_ns, to);
@@ -315,7 +316,7 @@ impl Reassembly {
         }
     }
 
-    /// Gives up what is missing before `until`, and hands on what follows that.
+    /// Gives up the gap before `until` and delivers what follows it.
     #[cold]
     fn give_up_for_room(
         &mut self,
@@ -335,7 +336,7 @@ impl Reassembly {
         }
     }
 
-    /// Hands on what waits, as far as gaps are closed or given up.
+    /// Delivers waiting runs as far as gaps are closed or given up.
     pub fn settle(&mut self, to: &mut StreamContext<'_, impl StreamSink>) {
         while let Some((&Seq(seq), first)) = self.waiting.first_key_value() {
             if ahead(seq, self.next) > 0 {
@@ -358,7 +359,7 @@ impl Reassembly {
             || self.waiting_bytes > BYTES_WAITING_MAX - (1 << 16)
     }
 
-    /// Whether the first gap has been open for too long, when what follows it came at `since_ns`.
+    /// Whether the first gap has been open too long. The data after it arrived at `since_ns`.
     fn is_too_old(&self, since_ns: u64) -> bool {
         let last = self
             .waiting
@@ -371,7 +372,7 @@ impl Reassembly {
                 && (age_ns > ONE_SIDED_GAP_NS_MAX || self.waiting_segments > ONE_SIDED_SEGMENTS_MAX)
     }
 
-    /// Hands on the first run that waits, which begins where the stream is, or before.
+    /// Delivers the first waiting run, which starts at or before the stream's position.
     fn hand_on_first(&mut self, to: &mut StreamContext<'_, impl StreamSink>) {
         let Some((Seq(seq), run)) = self.waiting.pop_first() else {
             return;
@@ -380,7 +381,7 @@ impl Reassembly {
         self.waiting_segments -= run.segments();
         let mut begin = 0;
         for (end, time_ns) in std::iter::once((run.first_len, run.first_ns)).chain(run.others) {
-            // What of the segment came before, in others that overlap with it.
+            // The part of the segment that overlaps earlier data.
             let known = self
                 .next
                 .wrapping_sub(seq.wrapping_add(begin))
@@ -396,7 +397,7 @@ impl Reassembly {
         to.memory.release(run.bytes);
     }
 
-    /// The connection is over or the capture ends: gives up every gap.
+    /// Gives up every gap at the end of the connection or the capture.
     pub fn finish(&mut self, to: &mut StreamContext<'_, impl StreamSink>) {
         while let Some((&Seq(seq), first)) = self.waiting.first_key_value() {
             let since = first.first_ns;
@@ -415,7 +416,7 @@ impl Reassembly {
         self.synchronized = false;
     }
 
-    /// Gives all memory back, without handing anything on.
+    /// Releases all memory without delivering anything.
     pub fn release(&mut self, memory: &mut Memory) {
         self.clear(memory);
     }
@@ -458,7 +459,7 @@ mod tests {
     }
     use Step::*;
 
-    /// Plays the steps on a connection whose first byte has number `start`; joins what comes out.
+    /// Plays the steps on a connection whose first byte has sequence number `start`; joins the output.
     fn check(start: u32, steps: &[Step], expected: &str) -> Ledger {
         let (mut ledger, mut memory) = (Ledger::default(), Memory::new(1 << 20));
         let (mut tcp, mut out) = (Reassembly::default(), Collect::default());
@@ -491,7 +492,7 @@ mod tests {
         ledger
     }
 
-    /// Order, overlap, loss and wrap-around each give the stream the receiver had.
+    /// With reordering, overlap, loss and wrap-around, the stream is the one the receiver had.
     #[test]
     fn streams() {
         for start in [1, 0xffff_fffe] {
@@ -513,13 +514,13 @@ mod tests {
                 ],
                 "abcdef",
             );
-            // The receiver waits for the gap, so does the watcher; overlaps are trimmed.
+            // The reassembly waits for the gap, as the receiver does; overlaps are trimmed.
             check(
                 start,
                 &[Segment(2, "cde"), Segment(3, "def"), Segment(0, "abc")],
                 "abcdef",
             );
-            // Acknowledged and never seen: a hole, at once.
+            // Acknowledged but never seen: a hole, immediately.
             check(start, &[Segment(0, "a"), Ack(3), Segment(3, "d")], "a-2d");
             check(
                 start,
@@ -543,7 +544,7 @@ mod tests {
         }
     }
 
-    /// A gap that is never filled nor acknowledged costs a bounded buffer.
+    /// A gap that is neither filled nor acknowledged costs a bounded buffer.
     #[test]
     fn gap_is_bounded() {
         let (mut ledger, mut memory) = (Ledger::default(), Memory::new(64 << 20));
@@ -566,8 +567,8 @@ mod tests {
         assert_eq!(out.0[0], "-1");
     }
 
-    /// Where no acknowledgement is seen, a gap is given up after some segments: what was lost is missing and nothing
-    /// else, however little memory there is.
+    /// Without acknowledgements, a gap is given up after some segments: only the lost data is missing, however
+    /// little memory there is.
     #[test]
     fn one_direction_alone() {
         for memory_bytes in [64 << 20, 20_000, 0] {
@@ -605,7 +606,7 @@ mod tests {
         }
     }
 
-    /// Segments in any order, some of them twice, some in pieces, are the stream that they are in order.
+    /// Segments in any order, some repeated and some split, give the original stream.
     #[test]
     fn any_order() {
         use brunt_core::random::Random;
@@ -622,7 +623,7 @@ mod tests {
             let (mut ledger, mut memory) = (Ledger::default(), Memory::new(1 << 20));
             let (mut tcp, mut out) = (Reassembly::default(), Collect::default());
             tcp.on_syn(start.wrapping_sub(1), &mut memory);
-            // The other side is there, and has acknowledged nothing of this.
+            // The other side was seen, but has acknowledged nothing of this.
             tcp.acked = start.wrapping_sub(1);
             for (at, len) in &cuts {
                 let bytes = &text[*at as usize..*at as usize + len];
@@ -646,7 +647,7 @@ mod tests {
         }
     }
 
-    /// A jump beyond every window is a new start, not a hole of a gigabyte.
+    /// A jump beyond any window is a new start, not a hole of a gigabyte.
     #[test]
     fn jump() {
         let ledger = check(

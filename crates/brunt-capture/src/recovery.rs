@@ -1,8 +1,8 @@
-//! What a capture that lost packets still allows, and how much of it was found. Called by the tests of
-//! loss and by `brunt-bench capture --loss`. The one rule: possible is an operation when the packets in
-//! which its call's and its reply's headers began are both there; whatever else is missing.
+//! Determines which operations could still be found in a capture that lost packets, and how many were found.
+//! Called by the loss tests and by `brunt-bench capture --loss`. The one rule: an operation is possible if both
+//! packets in which its call's and its reply's headers began are present, whatever else is missing.
 //!
-//! Packets carry their number as their time ([`numbered`]): an operation's times then name packets.
+//! Each packet carries its number as its time ([`numbered`]), so an operation's times identify packets.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,19 +11,19 @@ use brunt_wire::pcap::CapturedPacket;
 
 use crate::operation::{ChecksumRun, FileKey, Operation, OperationKind, Sink};
 
-/// What names an operation: the client's address and port, and what pairs it with its reply.
+/// Identifies an operation: the client's address and port, and the tag that pairs it with its reply.
 pub type Id = (u128, u16, u32);
-/// Where a sum belongs: file, offset in bytes, whether it was written, and the sum.
+/// A block's checksum and its place: file, offset in bytes, whether it was written, and the checksum.
 pub type SumAt = (FileKey, u64, bool, u64);
 
-/// What was seen of an operation.
+/// An operation as it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenOperation {
-    /// What was asked for.
+    /// Its kind.
     pub kind: OperationKind,
     /// The packet in which the call's header began.
     pub call: u64,
-    /// The packet in which the reply's began, if there was one.
+    /// The packet in which the reply's header began, if there was a reply.
     pub reply: Option<u64>,
     /// The status.
     pub status: Option<u32>,
@@ -40,7 +40,7 @@ pub fn numbered<'a>(index: u64, packet: &CapturedPacket<'a>) -> CapturedPacket<'
     }
 }
 
-/// The packets that a tap loses: each with the same probability, the same ones for the same seed.
+/// Simulates packet loss at a tap: each packet has the same probability, and the same seed loses the same packets.
 #[derive(Clone, Debug)]
 pub struct Loss {
     random: Random,
@@ -48,7 +48,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// `share` of the packets go, from 0 to 1.
+    /// Loses a `share` of the packets, from 0 to 1.
     pub fn new(seed: u64, share: f64) -> Loss {
         Loss {
             random: Random::new(seed),
@@ -62,14 +62,14 @@ impl Loss {
     }
 }
 
-/// A sink that notes operations, and sums where they are wanted.
+/// A sink that records operations, and checksums if requested.
 #[derive(Debug, Default)]
 pub struct FoundOperations {
-    /// By what names them.
+    /// Operations by their id.
     pub operations: HashMap<Id, SeenOperation>,
-    /// Operations that came twice.
+    /// Operations reported twice.
     pub twice: Vec<Id>,
-    /// All sums of blocks; `None` when nobody asks for them: they are many.
+    /// All block checksums; `None` unless requested, since there are many.
     pub sums: Option<HashSet<SumAt>>,
 }
 
@@ -96,21 +96,21 @@ impl Sink for FoundOperations {
     }
 }
 
-/// How much of what was possible was found.
+/// How many of the possible operations were found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Operations with a reply in the whole capture.
     pub whole: u64,
-    /// Those that were possible.
+    /// Those that could be found with the packets that were kept.
     pub possible: u64,
-    /// Those that were found as they were.
+    /// Those that were found correctly.
     pub recovered: u64,
-    /// What was found and never was: should be empty.
+    /// Operations that were found but are wrong or never existed; should be empty.
     pub invented: Vec<String>,
 }
 
 impl Recovery {
-    /// Recovered of possible; 1 when nothing was possible.
+    /// Share of the possible operations that were recovered; 1 if none was possible.
     pub fn share(&self) -> f64 {
         if self.possible == 0 {
             1.0
@@ -121,8 +121,8 @@ impl Recovery {
 }
 
 impl FoundOperations {
-    /// The operations of the whole capture that were possible with the packets that were kept: those
-    /// with a reply before packet `end`, and how many there were at all before it.
+    /// The operations with a reply before packet `end` that could be found with the packets kept, and the
+    /// number of operations with a reply before `end`.
     pub fn possible(&self, kept: &[bool], end: u64) -> (Vec<Id>, u64) {
         let is_kept = |packet: u64| kept.get(packet as usize).copied().unwrap_or(false);
         let (mut possible, mut whole) = (Vec::new(), 0);
@@ -138,9 +138,8 @@ impl FoundOperations {
         (possible, whole)
     }
 
-    /// Holds what was found without the lost packets against the whole capture. `strictly` also wants
-    /// every operation's own call and own reply in the packets in which they were: true of captures in
-    /// which nothing was sent again.
+    /// Compares the operations found despite losses with those of the whole capture. `strictly` also requires
+    /// every call and reply to be in its original packet, which holds for captures without retransmissions.
     pub fn compare(&self, found: &FoundOperations, kept: &[bool], strictly: bool) -> Recovery {
         let (possible, whole) = self.possible(kept, u64::MAX);
         let mut recovery = Recovery {
@@ -192,7 +191,7 @@ mod tests {
         }
     }
 
-    /// What could be found is counted as possible, and what was not so is told.
+    /// Findable operations count as possible, and wrong findings are reported.
     #[test]
     fn possible_recovered_invented() {
         let seen = |call, reply| SeenOperation {
@@ -239,7 +238,7 @@ mod tests {
         assert_eq!(truth.possible(&kept, 5).0.len(), 1);
     }
 
-    /// The same seed loses the same packets, about as many as were asked for.
+    /// The same seed loses the same packets, about as many as requested.
     #[test]
     fn losses_repeat() {
         let draw = |seed| {

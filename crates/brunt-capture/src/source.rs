@@ -1,6 +1,6 @@
-//! Where packets come from. A source fills batches: one buffer and descriptors of the packets
-//! in it, so that the pipeline touches each byte once while it is in the cache. The one rule:
-//! a damaged file ends the capture with its place and reason, after all that came before.
+//! Sources of packets. A source fills batches: one buffer, and descriptors of the packets in it, so that the
+//! pipeline touches each byte once while it is in the cache. The one rule: a damaged file ends the capture with
+//! the place and reason of the damage, after all packets before it were delivered.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -9,39 +9,39 @@ use brunt_core::input::{InputFile, is_stopped};
 use brunt_wire::Malformed;
 use brunt_wire::pcap::{CapturedPacket, LinkType, PacketFile, PacketStep};
 
-/// Bytes read at a time. Half of a core's L2 cache: reading from the page cache then is a copy
-/// into the cache, and the parsers never wait for memory.
+/// Bytes per read. Half of a core's L2 cache: a read from the page cache is then a copy into the cache, and the
+/// parsers never wait for memory.
 pub(crate) const CHUNK_BYTES: usize = 512 << 10;
 
 /// Why a source stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The operating system said no.
+    /// The operating system refused.
     #[error("cannot read {path}: {source}")]
     Io {
         /// The file.
         path: String,
-        /// What it said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The file is no capture.
+    /// The file is not a capture.
     #[error(
         "{path} is not a readable capture: {reason}; pcap, pcapng and snoop are read, also in gzip, zstd or xz"
     )]
     NoCapture {
         /// The file.
         path: String,
-        /// What is wrong and where.
+        /// What is wrong, and where.
         reason: Damage,
     },
-    /// The file is a capture, and damaged: what comes before the damage was read.
+    /// The capture is damaged; the packets before the damage were read.
     #[error("{path} cannot be read beyond its packet {packets}: {reason}")]
     Damaged {
         /// The file.
         path: String,
-        /// How many packets were read.
+        /// Packets read before the damage.
         packets: u64,
-        /// What is wrong and where.
+        /// What is wrong, and where.
         reason: Damage,
     },
 }
@@ -49,24 +49,24 @@ pub enum SourceError {
 /// What is wrong with a capture file.
 #[derive(Debug, thiserror::Error)]
 pub enum Damage {
-    /// There is nothing in it.
+    /// The file is empty.
     #[error("it is empty")]
     Empty,
-    /// It ends before it shows to be a capture.
+    /// The file ends before it can be recognised as a capture.
     #[error("it ends after {bytes} bytes, within the header of a capture file")]
     CutInHeader {
-        /// Its length.
+        /// The file's length.
         bytes: usize,
     },
-    /// What is there is no capture.
+    /// The content is not a capture.
     #[error(transparent)]
     Malformed(Malformed),
-    /// It cannot be unpacked to its end: it was cut, or other bytes are in it than were written.
+    /// It cannot be decompressed to its end: it is truncated or corrupted.
     #[error("its compressed data is truncated or damaged ({0})")]
     Packed(io::Error),
 }
 
-/// Where a packet lies in a batch.
+/// The location of a packet in a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketRef {
     /// Nanoseconds since 1970.
@@ -77,15 +77,15 @@ pub struct PacketRef {
     pub len: u32,
     /// Bytes on the wire.
     pub wire_len: u32,
-    /// Which interface.
+    /// Index of the capture interface.
     pub interface: u32,
-    /// Which of a parcel's regions it lies in; zero where there is one.
+    /// Index of the parcel region it lies in; zero if there is only one.
     pub region: u16,
-    /// How its first bytes are to be read.
+    /// Link type, which determines how to parse its first bytes.
     pub link: LinkType,
 }
 
-/// Packets that lie in one buffer.
+/// Packets in one buffer.
 #[derive(Debug, Default)]
 pub struct PacketBatch {
     bytes: Vec<u8>,
@@ -105,33 +105,33 @@ impl PacketBatch {
         })
     }
 
-    /// How many there are.
+    /// Number of packets.
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Whether there are none.
+    /// Whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 }
 
-/// A capture file, or standard input: plain, gzip or zstd; told by its first bytes.
+/// A capture file or standard input, plain or compressed; the format is detected from the first bytes.
 pub struct FileSource {
     path: String,
     input: Box<dyn Read + Send>,
     format: PacketFile,
-    /// Bytes of the batch's buffer that are filled, and those already walked over.
+    /// Bytes of the batch's buffer that are filled, and those already parsed.
     filled: usize,
     used: usize,
     done: bool,
     cut_bytes: usize,
-    /// Packets that were listed before this batch.
+    /// Packets in all batches before this one.
     packets: u64,
 }
 
 impl FileSource {
-    /// Opens a file; `-` is standard input.
+    /// Opens a file; `-` means standard input.
     ///
     /// # Errors
     /// It cannot be opened or read.
@@ -149,10 +149,10 @@ impl FileSource {
         FileSource::from_reader(name.clone(), input)
     }
 
-    /// Reads from anything.
+    /// Reads from any reader.
     ///
     /// # Errors
-    /// The first bytes cannot be read, or a decompressor cannot be made.
+    /// The first bytes cannot be read, or a decompressor cannot be created.
     pub fn from_reader(
         path: String,
         input: Box<dyn Read + Send>,
@@ -181,22 +181,21 @@ impl FileSource {
         })
     }
 
-    /// Bytes after the last whole packet: the file was cut while it was written.
+    /// Bytes after the last complete packet: the file was truncated while it was written.
     pub fn cut_bytes(&self) -> usize {
         self.cut_bytes
     }
 
-    /// Fills `batch` with the next packets; `false` when there are no more. The same batch has
-    /// to come back each time: its buffer holds the start of the next packet.
+    /// Fills `batch` with the next packets; returns `false` at the end. Pass the same batch each time: its
+    /// buffer holds the start of the next packet.
     ///
     /// # Errors
-    /// The file cannot be read or is damaged; the batch then holds what came before.
+    /// The file cannot be read or is damaged; the batch then holds the packets before the damage.
     pub fn fill(&mut self, batch: &mut PacketBatch) -> Result<bool, SourceError> {
         self.fill_chunk(&mut batch.bytes, &mut batch.packets)
     }
 
-    /// Moves what was read of the next packet from the chunk that was filled last to the one that
-    /// will be filled next.
+    /// Moves the start of the next packet from the chunk filled last to the one filled next.
     pub fn carry(&mut self, from: &[u8], to: &mut Vec<u8>) {
         let tail = &from[self.used..self.filled];
         if to.len() < tail.len() {
@@ -207,11 +206,10 @@ impl FileSource {
         self.used = 0;
     }
 
-    /// As [`FileSource::fill`], with the parts of a batch; [`FileSource::carry`] lets another chunk
-    /// take over.
+    /// Like [`FileSource::fill`], but takes the parts of a batch; [`FileSource::carry`] switches to another chunk.
     ///
     /// # Errors
-    /// The file cannot be read or is damaged; the list then holds what came before.
+    /// The file cannot be read or is damaged; the list then holds the packets before the damage.
     pub fn fill_chunk(
         &mut self,
         bytes: &mut Vec<u8>,
@@ -231,7 +229,7 @@ impl FileSource {
             need = self.walk(bytes, packets)?;
             if self.done {
                 self.cut_bytes = self.filled - self.used;
-                // Said as what it is: whoever wrote into the pipe, say, failed before its first byte.
+                // A separate error: for example, the program that writes into the pipe failed before its first byte.
                 if !self.format.is_known() {
                     let reason = match self.cut_bytes {
                         0 => Damage::Empty,
@@ -245,7 +243,7 @@ impl FileSource {
         Ok(!packets.is_empty())
     }
 
-    /// Why there is no more: the file is none, or ends here.
+    /// The error that ends the file: it is not a capture, or is damaged here.
     fn damage(&self, reason: Damage) -> SourceError {
         let path = self.path.clone();
         match self.packets {
@@ -258,8 +256,8 @@ impl FileSource {
         }
     }
 
-    /// Reads until so many bytes are there, or the end: not until the buffer is full, since a pipe may be slow, and
-    /// its packets wait to be seen.
+    /// Reads until `need` bytes are available or the input ends. It doesn't wait for a full buffer: a pipe may
+    /// be slow, and the packets already read would be delayed.
     fn read_until(&mut self, bytes: &mut [u8], need: usize) -> Result<(), SourceError> {
         while self.filled < need {
             match self.input.read(&mut bytes[self.filled..]) {
@@ -269,7 +267,7 @@ impl FileSource {
                 }
                 Ok(count) => self.filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The user does not wait for more: what has come is the capture.
+                // The user stopped waiting: the packets so far are the capture.
                 Err(error) if is_stopped(&error) && self.format.is_known() => {
                     self.done = true;
                     break;
@@ -277,7 +275,7 @@ impl FileSource {
                 Err(source) => {
                     self.done = true;
                     return Err(match source.kind() {
-                        // Decompressors report damage so.
+                        // Decompressors report damage as these kinds.
                         io::ErrorKind::InvalidData
                         | io::ErrorKind::InvalidInput
                         | io::ErrorKind::UnexpectedEof
@@ -297,7 +295,7 @@ impl FileSource {
         Ok(())
     }
 
-    /// Lists the packets that were read as a whole; how many bytes the next one needs.
+    /// Lists the complete packets; returns how many bytes the next one needs.
     fn walk(
         &mut self,
         bytes: &mut [u8],
@@ -306,8 +304,8 @@ impl FileSource {
         loop {
             match self.format.next(&bytes[self.used..self.filled]) {
                 Ok(PacketStep::Packet(used, packet)) => {
-                    // All formats put the bytes before the packet's padding and trailer;
-                    // the distance from the buffer's end tells where.
+                    // In all formats, the packet's bytes come before its padding and trailer; the distance from
+                    // the start of the buffer gives their position.
                     let start = packet.bytes.as_ptr() as usize - bytes.as_ptr() as usize;
                     packets.push(PacketRef {
                         time_ns: packet.time_ns,
@@ -348,7 +346,7 @@ mod tests {
         source.fill(&mut PacketBatch::default())
     }
 
-    /// What ends before it shows to be a capture is not one; a capture without packets is.
+    /// Input that ends within its header is not a capture; a header without packets is one.
     #[test]
     fn ends_before_it_begins() {
         let header: &[u8; 24] =

@@ -1,7 +1,7 @@
-//! What a capture without any operation holds instead: protocols by their first bytes, otherwise by port, with packets and
-//! bytes. Asked by `brunt analyze` when it has nothing to report; it reads the file a second time.
+//! Lists the protocols in a capture that has no operations, with packets and bytes: recognised by their first
+//! bytes, otherwise by port. Called by `brunt analyze` when it has nothing to report; reads the file a second time.
 //!
-//! The rule: a name by bytes is evidence, a name by port is a guess, and the two are told apart.
+//! The rule: recognition by bytes is evidence, by port a guess, and the report distinguishes the two.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -20,31 +20,31 @@ use crate::flow::FlowKey;
 use crate::operation::Transport;
 use crate::source::{FileSource, PacketBatch, SourceError};
 
-/// Connections that are kept apart; packets of further ones are named by port alone.
+/// Connections tracked individually; packets of further ones are named by port alone.
 const FLOWS_MAX: usize = 1 << 16;
-/// Names that are kept apart; the rest is counted together.
+/// Distinct names; the rest is counted together.
 const NAMES_MAX: usize = 256;
-/// RPC procedures that are kept apart.
+/// Distinct RPC procedures.
 const PROCEDURES_MAX: usize = 256;
 
 /// How a protocol was recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evidence {
-    /// By what its messages begin with.
+    /// By the first bytes of its messages.
     Bytes,
-    /// By a port of either side, which may be used for something else.
+    /// By the port of either side, which may be used for something else.
     Port,
-    /// By the number in the header before it.
+    /// By the protocol number in the preceding header.
     Header,
-    /// Not at all.
+    /// Not recognised.
     None,
 }
 
 /// One protocol of a capture.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SurveyRow {
-    /// Such as `SMB 2 or 3`, or `TCP port 1234`.
+    /// For example `SMB 2 or 3` or `TCP port 1234`.
     pub name: String,
     /// How it was recognised.
     pub by: Evidence,
@@ -56,12 +56,12 @@ pub struct SurveyRow {
     pub share: f64,
 }
 
-/// What a capture holds.
+/// The protocols in a capture.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Survey {
-    /// Protocols, most bytes first.
+    /// Protocols, those with most bytes first.
     pub protocols: Vec<SurveyRow>,
-    /// Calls by RPC program, version and procedure, such as `NFSv2 READ`.
+    /// Calls per RPC program, version and procedure, such as `NFSv2 READ`.
     pub rpc_calls: BTreeMap<String, u64>,
 }
 
@@ -109,7 +109,7 @@ const PORTS: &[(u16, &str)] = &[
     (24_007, "GlusterFS"),
 ];
 
-/// Procedures of NFSv2, in their order (RFC 1094, 2.2).
+/// Procedures of NFSv2, by number (RFC 1094, 2.2).
 const NFS2: [&str; 18] = [
     "NULL",
     "GETATTR",
@@ -131,7 +131,7 @@ const NFS2: [&str; 18] = [
     "STATFS",
 ];
 
-/// An RPC call in words.
+/// A readable name for an RPC call.
 fn call_name(program: u32, version: u32, procedure: u32) -> String {
     let program = match program {
         rpc::PROGRAM_NFS if version == 2 => {
@@ -152,7 +152,7 @@ fn call_name(program: u32, version: u32, procedure: u32) -> String {
     format!("{program} version {version} procedure {procedure}")
 }
 
-/// The RPC program that a message calls, as a protocol.
+/// The protocol name of an RPC program and version.
 fn rpc_name(program: u32, version: u32) -> &'static str {
     match (program, version) {
         (rpc::PROGRAM_NFS, 2) => "NFSv2",
@@ -162,7 +162,7 @@ fn rpc_name(program: u32, version: u32) -> &'static str {
     }
 }
 
-/// What a TCP payload begins with, if that is known.
+/// Recognises a protocol by the start of a TCP payload.
 fn of_stream(bytes: &[u8]) -> Option<&'static str> {
     let at =
         |from: usize, what: &[u8]| bytes.get(from..).is_some_and(|rest| rest.starts_with(what));
@@ -170,7 +170,7 @@ fn of_stream(bytes: &[u8]) -> Option<&'static str> {
         let four = bytes.get(from..from + 4)?;
         Some(u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
     };
-    // A NetBIOS session message of less than 16 MiB, then the dialect's mark ([MS-SMB2], 2.1 and 2.2.1).
+    // A NetBIOS session message of less than 16 MiB, then the dialect's magic ([MS-SMB2], 2.1 and 2.2.1).
     if bytes.first() == Some(&0) {
         if at(4, b"\xfeSMB") || at(4, b"\xfcSMB") {
             return Some("SMB 2 or 3");
@@ -192,7 +192,8 @@ fn of_stream(bytes: &[u8]) -> Option<&'static str> {
     if nbd.iter().any(|magic| at(0, magic)) {
         return Some("NBD");
     }
-    // ICReq and ICResp have 128 bytes, a command's capsule at least 72, a response's 24 (NVMe/TCP transport, 3.6.2).
+    // ICReq and ICResp have 128 bytes, a command capsule at least 72, a response capsule 24 (NVMe/TCP
+    // transport, 3.6.2).
     let nvme = match bytes.get(..3) {
         Some([0 | 1, 0, 128]) => word(4) == Some(128),
         Some([4, flags, 72]) if *flags < 4 => {
@@ -315,9 +316,9 @@ impl Surveyor {
         sum.bytes += amount.bytes;
     }
 
-    /// What a payload is by its bytes; counts RPC calls.
+    /// Recognises a payload by its bytes; counts RPC calls.
     fn recognise(&mut self, is_tcp: bool, bytes: &[u8]) -> Option<&'static str> {
-        // Behind a record mark, on TCP.
+        // On TCP, a record mark comes first.
         let message = bytes.get(if is_tcp { 4 } else { 0 }..)?;
         let Ok(RpcMessage::Call(call)) = rpc::parse(message) else {
             return is_tcp.then(|| of_stream(bytes)).flatten();
@@ -351,7 +352,7 @@ impl Surveyor {
     }
 }
 
-/// The name of a flow: what its bytes showed, otherwise by the port that is known, otherwise the lower one.
+/// The name of a flow: by its bytes if recognised, otherwise by its well-known port, otherwise by its lower port.
 fn name_of(key: &FlowKey, found: Option<&'static str>) -> (String, Evidence) {
     if let Some(name) = found {
         return (name.to_string(), Evidence::Bytes);
@@ -372,7 +373,7 @@ fn name_of(key: &FlowKey, found: Option<&'static str>) -> (String, Evidence) {
     }
 }
 
-/// Reads a capture file and says what is in it, until its end, damage, or `stop`.
+/// Surveys a capture file until it ends, is damaged, or `stop` returns true.
 ///
 /// # Errors
 /// The file cannot be opened.
@@ -380,7 +381,7 @@ pub fn survey(path: &Path, mut stop: impl FnMut() -> bool) -> Result<Survey, Sou
     let mut source = FileSource::open(path)?;
     let (mut batch, mut surveyor) = (PacketBatch::default(), Surveyor::default());
     while !stop() {
-        // What is behind damage was reported already.
+        // Damage was reported by the first pass already.
         let more = source.fill(&mut batch).unwrap_or(false);
         for packet in batch.packets() {
             surveyor.packet(&packet);

@@ -1,6 +1,6 @@
-//! The interface of an analysis: it consumes events and reports its findings. Each analysis is one file,
-//! called through the table of all. The one rule: states of several pipelines, files or hosts can be merged,
-//! and the merged state equals that of a single pipeline; so a state can be sent and stored.
+//! The interface of an analysis: it consumes events and reports its findings. Each analysis is one file, called
+//! through the table of all. The one rule: states of several pipelines, files or hosts can be merged, and the
+//! merged state equals that of a single pipeline; so a state can be sent and stored.
 
 use std::fmt::Debug;
 
@@ -12,16 +12,16 @@ use super::event::OperationEvent;
 use crate::key::FileKey;
 use crate::operation::ChecksumRun;
 
-/// One analysis: looks at everything once and keeps a sketch of bounded size.
+/// One analysis: sees everything once and keeps a sketch of bounded size.
 pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
-    /// What it finds out, in a line.
+    /// One line of help: what it finds out.
     const HELP: &'static str;
 
-    /// These come next: whoever keeps tables may look their entries up at once.
+    /// Announces the next events, so that analyses with tables can look up their entries in one go.
     #[inline]
     fn look(&mut self, _events: &[OperationEvent]) {}
 
-    /// An operation, with its place among those that [`Analyse::look`] was shown.
+    /// An operation, with its index among the events passed to [`Analyse::look`].
     #[inline]
     fn on_event(&mut self, _event: &OperationEvent, _place: usize) {}
 
@@ -29,14 +29,14 @@ pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
     #[inline]
     fn on_packet(&mut self, _time_ns: u64, _wire_len: u32) {}
 
-    /// It carries something that is not understood.
+    /// The packet carries something that is not understood.
     fn on_not_understood(&mut self, _next: NextHeader, _wire_len: u32) {}
 
-    /// Sums of data.
+    /// Checksums of data.
     #[inline]
     fn on_checksums(&mut self, _run: &ChecksumRun<'_>) {}
 
-    /// A name of a file of `server`: the directory it is in, none for roots, whose name is a path.
+    /// A name of a file of `server`, with its directory; `None` for roots, whose name is a path.
     #[inline]
     fn on_name(
         &mut self,
@@ -47,14 +47,14 @@ pub trait Analyse: Default + Debug + Serialize + DeserializeOwned {
     ) {
     }
 
-    /// Works off what was put by, before events are looked at, and before the state is read, merged or sent.
+    /// Processes deferred work: before events are announced, and before the state is read, merged or sent.
     #[inline]
     fn settle(&mut self) {}
 
-    /// Takes in what another one saw of the same traffic; both have settled.
+    /// Merges another state of the same traffic; both have settled.
     fn merge(&mut self, other: Self);
 
-    /// What it adds to a report, under its name, where the report has no place of its own for it.
+    /// Rows that a report includes under the analysis's name, if the report has no dedicated field for them.
     fn rows(&self) -> Option<serde_json::Value> {
         None
     }

@@ -1,24 +1,24 @@
-//! A table of bounded size that keeps the heaviest entries. When it is full, a new entry replaces the
-//! lightest of a few candidates, and what is lost with it is counted. Heavy entries are updated often, so
-//! they stay; the counter bounds the error of the totals.
+//! A table of bounded size that keeps the heaviest entries. When it is full, a new entry replaces the lightest
+//! of a few candidates, and the lost weight is counted. Heavy entries are updated often, so they stay; the
+//! counter bounds the error of the totals.
 
 use brunt_core::prefetch;
 use hashbrown::HashTable;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The place of what is not there.
+/// The place of a missing entry.
 pub const NOWHERE: usize = usize::MAX;
-/// Entries looked at to find a light one.
+/// Entries considered for eviction.
 const SAMPLE: usize = 16;
 
-/// How much an entry matters.
+/// The importance of an entry.
 pub trait Weight {
-    /// Heavier ones stay.
+    /// Entries with a larger weight are kept.
     fn weight(&self) -> u64;
 }
 
-/// Begins with a cache line: looking at an entry is a wait for memory, and one is enough.
+/// Aligned to a cache line: an access costs a memory latency, and one per entry is enough.
 #[repr(C, align(64))]
 #[derive(Clone, Debug)]
 struct Slot<V> {
@@ -26,7 +26,7 @@ struct Slot<V> {
     value: V,
 }
 
-/// Entries by a 64-bit key whose bits are random.
+/// Entries by a 64-bit key with random bits.
 #[derive(Clone, Debug)]
 pub struct Bounded<V> {
     table: HashTable<u32>,
@@ -37,7 +37,7 @@ pub struct Bounded<V> {
     evicted_weight: u64,
 }
 
-/// As it is sent and kept: entries by key, so that equal tables are written equally.
+/// The serialized form: entries sorted by key, so that equal tables serialize equally.
 #[derive(Serialize, Deserialize)]
 struct Stored<V> {
     max: usize,
@@ -83,7 +83,7 @@ impl<'de, V: Deserialize<'de> + Weight + Default> Deserialize<'de> for Bounded<V
 }
 
 impl<V: Weight + Default> Bounded<V> {
-    /// At most `max` entries.
+    /// A table of at most `max` entries.
     pub fn new(max: usize) -> Bounded<V> {
         Bounded {
             table: HashTable::new(),
@@ -95,7 +95,7 @@ impl<V: Weight + Default> Bounded<V> {
         }
     }
 
-    /// The place of an entry, made when it is not there. It stays there until another is made.
+    /// The place of an entry, created if missing. Valid until another entry is created.
     #[inline]
     pub fn place(&mut self, key: u64) -> usize {
         match self.find(key) {
@@ -104,7 +104,7 @@ impl<V: Weight + Default> Bounded<V> {
         }
     }
 
-    /// The place of an entry, if it is there.
+    /// The place of an entry, if present.
     #[inline]
     pub fn find(&self, key: u64) -> Option<usize> {
         self.table
@@ -112,16 +112,16 @@ impl<V: Weight + Default> Bounded<V> {
             .map(|&i| i as usize)
     }
 
-    /// Where an entry is, most likely: told without looking at it. [`NOWHERE`] if it is not there.
+    /// The likely place of an entry, found without reading the entry. [`NOWHERE`] if it is missing.
     #[inline]
     pub fn guess(&self, key: u64) -> usize {
-        // Seven bits of the hash are compared in the table itself.
+        // The table itself compares seven bits of the hash.
         self.table
             .find(key, |_| true)
             .map_or(NOWHERE, |&i| i as usize)
     }
 
-    /// Asks for the entry at a place, if there is one, before it is needed.
+    /// Prefetches the entry at a place, if there is one.
     #[inline]
     pub fn prefetch(&self, place: usize) {
         if let Some(slot) = self.entries.get(place) {
@@ -129,7 +129,7 @@ impl<V: Weight + Default> Bounded<V> {
         }
     }
 
-    /// The place of an entry that may be at `guess`: then nothing is looked up.
+    /// The place of an entry; avoids the lookup if the entry is at `guess`.
     #[inline]
     pub fn place_near(&mut self, key: u64, guess: usize) -> usize {
         if self.entries.get(guess).is_some_and(|slot| slot.key == key) {
@@ -157,7 +157,7 @@ impl<V: Weight + Default> Bounded<V> {
         &mut self.entries[place].value
     }
 
-    /// The entry, made when it is not there.
+    /// The entry, created if missing.
     #[inline]
     pub fn entry(&mut self, key: u64) -> &mut V {
         let place = self.place(key);
@@ -192,7 +192,7 @@ impl<V: Weight + Default> Bounded<V> {
             index
         };
         if self.entries.len() == self.max {
-            // Those that the next newcomer is held against.
+            // Prefetch the candidates for the next eviction.
             (0..SAMPLE.min(self.max)).for_each(|i| self.prefetch((self.hand + i) % self.max));
         }
         let entries = &self.entries;
@@ -206,8 +206,8 @@ impl<V: Weight + Default> Bounded<V> {
         self.find(key).map(|place| self.at(place))
     }
 
-    /// Takes in another table: `add` adds an entry to the one of the same key; others are taken as they are.
-    /// Their bounds are the same, so what does not fit goes as a newcomer's place would: the lightest first.
+    /// Merges another table: `add` combines entries with the same key; the others are moved. The bounds are
+    /// equal, so entries that don't fit evict others as new entries do: the lightest candidate first.
     pub fn merge(&mut self, other: Bounded<V>, mut add: impl FnMut(&mut V, V)) {
         self.evicted += other.evicted;
         self.evicted_weight += other.evicted_weight;
@@ -219,17 +219,17 @@ impl<V: Weight + Default> Bounded<V> {
         }
     }
 
-    /// All entries, in the order of their places.
+    /// All entries, ordered by place.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
         self.entries.iter().map(|slot| (slot.key, &slot.value))
     }
 
-    /// All entries, to be changed.
+    /// All entries, mutable.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.entries.iter_mut().map(|slot| &mut slot.value)
     }
 
-    /// Entries that had to go, and their weight.
+    /// Number of evicted entries, and their total weight.
     pub fn evicted(&self) -> (u64, u64) {
         (self.evicted, self.evicted_weight)
     }
@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Among a flood of light ones the heavy ones stay, exactly counted.
+    /// In a flood of light entries, the heavy ones stay and are counted exactly.
     #[test]
     fn heavy_ones_stay() {
         let mut table = Bounded::<Count>::new(256);

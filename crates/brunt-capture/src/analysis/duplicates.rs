@@ -1,4 +1,4 @@
-//! How much of the data is the same, from the sums of its blocks.
+//! Measures duplicate data from block checksums.
 
 use brunt_core::HyperLogLog;
 use brunt_core::sketch::spread;
@@ -8,15 +8,15 @@ use super::analyse::Analyse;
 use crate::checksum::{BLOCK_BYTES, sum};
 use crate::operation::ChecksumRun;
 
-/// Blocks seen and sketches of what was different among them.
+/// Blocks seen, and sketches of the distinct ones.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Duplicates {
     zero: u64,
     blocks: [u64; 2],
     zeros: [u64; 2],
-    /// Different contents, of blocks read and written together.
+    /// Distinct contents, of blocks read and written together.
     contents: HyperLogLog,
-    /// Different pairs of place and content.
+    /// Distinct pairs of place and content.
     placed: HyperLogLog,
 }
 
@@ -62,19 +62,19 @@ impl Analyse for Duplicates {
 }
 
 impl Duplicates {
-    /// Blocks read and blocks written.
+    /// Number of blocks read and of blocks written.
     pub fn blocks(&self) -> [u64; 2] {
         self.blocks
     }
 
-    /// The share of blocks of zeros among those read and written.
+    /// Share of zero-filled blocks among those read and written.
     pub fn zero_share(&self) -> f64 {
         let blocks = self.blocks[0] + self.blocks[1];
         (self.zeros[0] + self.zeros[1]) as f64 / blocks.max(1) as f64
     }
 
-    /// Of the different blocks (place and content), the share whose content lies elsewhere
-    /// too: what deduplication would save.
+    /// Share of the distinct blocks (place and content) whose content also exists elsewhere: the
+    /// saving by deduplication.
     pub fn duplicate_share(&self) -> f64 {
         let (contents, placed) = (self.contents.count() as f64, self.placed.count() as f64);
         if placed == 0.0 {
@@ -84,8 +84,8 @@ impl Duplicates {
         }
     }
 
-    /// Standard error of [`Duplicates::duplicate_share`]; none without blocks. The two counts that it divides are
-    /// estimates, each with its own error.
+    /// Standard error of [`Duplicates::duplicate_share`]; `None` without blocks. The share is the quotient of
+    /// two estimated counts, each with its own error.
     pub fn duplicate_share_error(&self) -> Option<f64> {
         let has_blocks = self.blocks.iter().any(|blocks| *blocks > 0);
         let of_counts = self
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::operation::FileKey;
 
-    /// 30 % repeated contents are found as 30 %; re-reading the same place is no duplicate.
+    /// 30 % repeated contents are reported as 30 %; re-reading the same place is not a duplicate.
     #[test]
     fn share() {
         let mut duplicates = Duplicates::default();

@@ -11,15 +11,15 @@ use super::event::OperationEvent;
 use crate::key::address;
 use crate::operation::{OperationKind, Protocol};
 
-/// Combinations that are told apart; more are counted together.
+/// Combinations counted separately; further ones are counted together.
 const COMBINATIONS_MAX: usize = 8192;
 
-/// A status and whose it is: protocols share most numbers, not all, and not the names.
+/// A status with its protocol: protocols share most numbers, but not all, and not their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Status {
-    /// The number.
+    /// The status number.
     pub status: u32,
-    /// Who says it.
+    /// The protocol that defines it.
     pub protocol: Protocol,
 }
 
@@ -38,7 +38,7 @@ pub struct Errors {
     not_told_apart: u64,
 }
 
-/// As they are sent and kept: in order, so that equal ones are written equally.
+/// The serialized form: sorted, so that equal states serialize equally.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     by_client: Vec<StoredCount>,
@@ -87,18 +87,18 @@ impl From<Stored> for Errors {
     }
 }
 
-/// The clients that get one error.
+/// One error and the clients that get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storm {
-    /// What fails.
+    /// The failing operation.
     pub operation: OperationKind,
-    /// What it fails with.
+    /// Its status.
     pub status: Status,
-    /// How often.
+    /// Number of errors.
     pub count: u64,
-    /// How many clients.
+    /// Number of clients.
     pub clients: usize,
-    /// The one with the most, and its count.
+    /// The client with the most errors, and its count.
     pub first: (IpAddress, u64),
 }
 

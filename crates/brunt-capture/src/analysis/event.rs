@@ -5,39 +5,39 @@ use brunt_wire::net::IpAddress;
 
 use crate::operation::{FileKey, Operation, OperationKind, Protocol, TransferDirection};
 
-/// An operation reduced to what the analyses look at.
+/// An operation reduced to the fields that analyses use.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationEvent {
     /// Its number, in the order in which requests were seen.
     pub record_id: u64,
-    /// When the call was made: nanoseconds since 1970.
+    /// When the call was sent: nanoseconds since 1970.
     pub time_ns: u64,
     /// From call to reply, in nanoseconds; `None` without a reply.
     pub latency_ns: Option<u64>,
-    /// Who called.
+    /// The client.
     pub client: IpAddress,
-    /// What was asked for.
+    /// The kind of operation.
     pub kind: OperationKind,
-    /// In which protocol: says what `error` means.
+    /// Its protocol, which defines the meaning of `error`.
     pub protocol: Protocol,
-    /// Which way data was to go, if any.
+    /// Direction of the requested data, if any.
     pub direction: Option<TransferDirection>,
-    /// Whether it went.
+    /// Whether the data was moved.
     pub outcome: TransferOutcome,
     /// The file or directory.
     pub file: Option<FileKey>,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Bytes of file data that moved; none unless the operation succeeded.
+    /// Bytes of file data moved; zero unless the operation succeeded.
     pub bytes: u32,
-    /// What went wrong.
+    /// The status of a failed operation.
     pub error: Option<u32>,
-    /// Calls waiting when this one was made, itself included.
+    /// Calls outstanding when this one was sent, itself included.
     pub outstanding: u32,
 }
 
 impl OperationEvent {
-    /// An operation reduced to it.
+    /// Reduces an operation.
     #[inline]
     pub fn of(operation: &Operation<'_>) -> OperationEvent {
         let outcome = operation.outcome();
@@ -62,7 +62,7 @@ impl OperationEvent {
         }
     }
 
-    /// Which way data went, if this is a transfer.
+    /// Direction of the data, if this is a transfer.
     #[inline]
     pub fn transfer(&self) -> Option<TransferDirection> {
         self.direction.filter(|_| self.outcome.is_transfer())

@@ -1,5 +1,5 @@
 //! The live view of a capture: counters since its start, and the hottest entries. A pipeline creates one on
-//! request; those of several pipelines are added. Cheap enough for once per second.
+//! request; those of several pipelines are merged. Cheap enough for once per second.
 
 use brunt_wire::net::IpAddress;
 
@@ -9,10 +9,10 @@ use crate::ledger::Ledger;
 use crate::operation::{FileKey, Sink};
 use crate::pipeline::Pipeline;
 
-/// Entries of each list.
+/// Entries per list.
 const HOT: usize = 32;
 
-/// One operation since the start.
+/// One kind of operation since the start.
 #[derive(Clone, Debug)]
 pub struct OperationGlance {
     /// Its name.
@@ -23,7 +23,7 @@ pub struct OperationGlance {
     pub errors: u64,
     /// Bytes of file data.
     pub bytes: u64,
-    /// How long it took.
+    /// Its latency.
     pub latency: OperationLatency,
 }
 
@@ -32,9 +32,9 @@ pub struct OperationGlance {
 pub struct CaptureGlance {
     /// What was seen and lost.
     pub ledger: Ledger,
-    /// Bytes kept of what is incomplete.
+    /// Bytes buffered for incomplete data.
     pub kept_bytes: u64,
-    /// Operations of which there was at least one.
+    /// Kinds of operations seen at least once.
     pub operations: Vec<OperationGlance>,
     /// Bytes read and written.
     pub data_bytes: [u64; 2],
@@ -44,7 +44,7 @@ pub struct CaptureGlance {
     pub clients: Vec<(IpAddress, HotLoad)>,
 }
 
-/// A sink with analyses in it.
+/// A sink that contains analyses.
 pub trait Analysed {
     /// The analyses.
     fn analysis(&self) -> &Analysis;
@@ -62,7 +62,7 @@ impl<B> Analysed for (Analysis, B) {
     }
 }
 
-/// The heaviest of many, by operations.
+/// The entries with the most operations.
 fn heaviest<T>(mut all: Vec<(T, HotLoad)>) -> Vec<(T, HotLoad)> {
     let key = |entry: &(T, HotLoad)| std::cmp::Reverse(entry.1.operations);
     if all.len() > HOT {
@@ -74,7 +74,7 @@ fn heaviest<T>(mut all: Vec<(T, HotLoad)>) -> Vec<(T, HotLoad)> {
 }
 
 impl CaptureGlance {
-    /// What a pipeline has seen until now.
+    /// The view of a pipeline so far.
     pub fn of<S: Sink + Analysed>(pipeline: &Pipeline<S>) -> CaptureGlance {
         let analysis = pipeline.sink().analysis();
         let hot = &analysis.all.hot;
@@ -106,7 +106,7 @@ impl CaptureGlance {
         }
     }
 
-    /// Adds what another pipeline has seen.
+    /// Adds another pipeline's view.
     pub fn merge(&mut self, other: CaptureGlance) {
         self.ledger.merge(&other.ledger);
         self.kept_bytes += other.kept_bytes;
@@ -146,7 +146,7 @@ impl CaptureGlance {
             .sort_by_key(|client| std::cmp::Reverse(client.1.operations));
     }
 
-    /// Calls seen, by all operations.
+    /// Total calls of all operations.
     pub fn calls(&self) -> u64 {
         self.operations
             .iter()
@@ -154,7 +154,7 @@ impl CaptureGlance {
             .sum()
     }
 
-    /// Failures seen, by all operations.
+    /// Total failures of all operations.
     pub fn errors(&self) -> u64 {
         self.operations
             .iter()

@@ -1,11 +1,11 @@
-//! Operations and sums as a report that hides names, addresses and ids sees them.
+//! Operations and checksums with pseudonyms, for reports that hide names, addresses and ids.
 
 use super::OperationEvent;
 use crate::hide::Hide;
 use crate::operation::ChecksumRun;
 
 impl OperationEvent {
-    /// The same without what identifies anybody.
+    /// The event with identifying fields replaced.
     pub(super) fn hidden(self, hide: &dyn Hide) -> OperationEvent {
         OperationEvent {
             client: hide.address(self.client),
@@ -15,7 +15,7 @@ impl OperationEvent {
     }
 }
 
-/// Hands on a run of sums without what identifies their data.
+/// Passes on a run of checksums with its identifying fields replaced.
 pub(super) fn hidden_sums(
     run: &ChecksumRun<'_>,
     hide: &dyn Hide,

@@ -1,35 +1,35 @@
-//! How long a kind of operation took, in the histogram that results of runs have: percentiles at most 0.1 % too
-//! long. Kept by kind of operation, of which there are some dozens at most; files and clients, of which there
-//! are thousands, have a [`Latency`](super::Latency) of a 300th of the size.
+//! Latency of a kind of operation, in the same histogram as run results: percentiles are at most 0.1 % too
+//! long. Used per kind of operation, of which there are a few dozen at most; files and clients, of which there
+//! are thousands, use a [`Latency`](super::Latency) of a 300th of the size.
 
 use brunt_core::{Histogram, Nanos};
 use serde::{Deserialize, Serialize};
 
 use super::latency::Quantiles;
 
-/// A distribution of latencies. Takes 8 KiB for each octave of them.
+/// A latency distribution. Takes 8 KiB per octave.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OperationLatency(Histogram);
 
 impl OperationLatency {
-    /// Adds one.
+    /// Adds a latency.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         self.0.record(Nanos(ns));
     }
 
-    /// Asks for the counter that `ns` would change.
+    /// Prefetches the counter for a latency of `ns`.
     #[inline]
     pub fn prefetch(&self, ns: u64) {
         self.0.prefetch(Nanos(ns));
     }
 
-    /// Adds another's.
+    /// Adds another distribution.
     pub fn merge(&mut self, other: &OperationLatency) {
         self.0.merge(&other.0);
     }
 
-    /// How many took as long as each of `bounds`, which ascend and are powers of two, in nanoseconds, or less.
+    /// For each of `bounds` (ascending powers of two, in nanoseconds), the number of latencies not above it.
     pub fn counts_up_to(&self, bounds: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
         self.0.counts_up_to(bounds)
     }
@@ -59,8 +59,8 @@ impl Quantiles for OperationLatency {
 mod tests {
     use super::*;
 
-    /// Of requests of which one in ten is slow, every quantile is a time that a request had, to 0.1 %: that of the
-    /// quick ones up to 90 %, that of the slow ones beyond.
+    /// If one in ten requests is slow, every quantile is a latency that occurred, to 0.1 %: a fast one up to 90
+    /// %, a slow one above.
     #[test]
     fn quantiles_across_a_gap() {
         let (mut whole, mut halves) = (

@@ -1,5 +1,5 @@
-//! The hottest files, directories, clients, and pairs of client and file, by operations, bytes and time. One
-//! lookup per table and operation.
+//! The hottest files, directories, clients, and pairs of client and file, by operations, bytes and time. Costs
+//! one lookup per table and operation.
 
 use brunt_core::HyperLogLog;
 use brunt_core::sketch::spread;
@@ -19,20 +19,20 @@ use crate::operation::FileKey;
 const FILES_MAX: usize = 64 << 10;
 const CLIENTS_MAX: usize = 8 << 10;
 const PAIRS_MAX: usize = 64 << 10;
-/// A file's latencies are kept from its 32nd operation on: a quantile of fewer says little.
+/// A file's latencies are recorded from its 32nd operation on: a quantile of fewer says little.
 const LATENCY_FROM: u64 = 32;
-/// Files whose latencies are kept: 16 MiB of histograms.
+/// Files with recorded latencies: 16 MiB of histograms.
 const LATENCIES_MAX: usize = 16 << 10;
-/// Names that are put by; then all are learnt.
+/// Names deferred before a batched lookup.
 const TOLD_MAX: usize = 64;
-/// The block size that storage wants offsets to be multiples of.
+/// Storage expects offsets to be multiples of this.
 const ALIGNMENT: u64 = 4096;
-/// Places in `seen`.
+/// Indexes into `seen`.
 const FILES: usize = 0;
 const CLIENTS: usize = 1;
 const PAIRS: usize = 2;
 
-/// What everything hot is ranked by.
+/// The figures that entries are ranked by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotLoad {
     /// Operations.
@@ -51,7 +51,7 @@ impl HotLoad {
         self.time_ns += event.latency_ns.unwrap_or(0);
     }
 
-    /// Adds another's.
+    /// Adds another load.
     pub fn merge(&mut self, other: &HotLoad) {
         self.operations += other.operations;
         self.bytes += other.bytes;
@@ -59,27 +59,27 @@ impl HotLoad {
     }
 }
 
-/// One weight for eviction out of the three rankings: an operation counts as much as 16 KiB or
-/// as 64 us of waiting.
+/// A single weight for eviction across the three rankings: an operation counts as much as 16 KiB or as 64
+/// us of waiting.
 impl Weight for HotLoad {
     fn weight(&self) -> u64 {
         self.operations + (self.bytes >> 14) + (self.time_ns >> 16)
     }
 }
 
-/// A file or directory. With its key it fills a cache line.
+/// A file or directory. With its key, it fills a cache line.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// How much is done to it.
+    /// Operations on it.
     pub load: HotLoad,
-    /// How long that takes.
+    /// Latency of these operations.
     pub latency: Option<Latency>,
-    /// A hash of its name in [`Hot::names`]; zero while that was not seen. The same name comes again and
-    /// again, and need not be looked up to be known.
+    /// A hash of its name in [`Hot::names`]; zero until a name is seen. Names repeat often, and comparing the
+    /// hash avoids a lookup.
     name_hash: u64,
 }
 
-/// Where the entries of an operation are, most likely, and the key of its client.
+/// The likely places of an operation's entries, and the key of its client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     client_key: u64,
@@ -87,13 +87,13 @@ pub(super) struct Places {
     pair: usize,
 }
 
-/// A name that was told and is not yet learnt.
+/// A deferred name.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     file: FileKey,
     parent: FileKey,
     name_hash: u64,
-    /// Where it ends in `told_bytes`.
+    /// Its end in `told_bytes`.
     end: usize,
     place: usize,
 }
@@ -104,27 +104,27 @@ pub struct ClientEntry {
     /// Its address.
     #[serde(with = "address")]
     pub address: IpAddress,
-    /// How much it does.
+    /// Its operations.
     pub load: HotLoad,
-    /// How long that takes.
+    /// Latency of these operations.
     pub latency: Latency,
     /// READs and WRITEs.
     pub transfers: u64,
-    /// Those whose offset is no multiple of 4,096 bytes.
+    /// READs and WRITEs at offsets that are not a multiple of 4,096 bytes.
     pub misaligned: u64,
     /// Operations that failed.
     pub errors: u64,
 }
 
-/// A client's use of a file. With its key it fills a cache line.
+/// A client's use of a file. With its key, it fills a cache line.
 #[repr(C)]
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct PairEntry {
-    /// How much the one does to the other.
+    /// The client's operations on the file.
     pub load: HotLoad,
     /// The file.
     pub file: FileKey,
-    /// GETATTRs among them.
+    /// GETATTRs among these operations.
     pub getattrs: u32,
     /// The client.
     client: [u64; 2],
@@ -136,7 +136,7 @@ impl PairEntry {
         IpAddress(u128::from(self.client[0]) << 64 | u128::from(self.client[1]))
     }
 
-    /// The same client and file as `other`'s.
+    /// Copies client and file from `other`.
     fn name_as(&mut self, other: &PairEntry) {
         (self.client, self.file) = (other.client, other.file);
     }
@@ -150,7 +150,7 @@ impl PairEntry {
 
 impl Weight for FileEntry {
     fn weight(&self) -> u64 {
-        // A name alone keeps no place against one that is used.
+        // An entry with only a name gives way to one that is used.
         self.load.weight()
     }
 }
@@ -178,20 +178,20 @@ pub struct Hot {
     pub(super) clients: Bounded<ClientEntry>,
     pub(super) pairs: Bounded<PairEntry>,
     pub(super) total: HotLoad,
-    /// All files, clients and pairs that ever had an entry: tables forget.
+    /// Sketches of all files, clients and pairs that ever had an entry, since tables evict.
     seen: [HyperLogLog; 3],
     latencies: usize,
-    /// By the places of `files`: what their `name_hash` stands for.
+    /// Names for the `name_hash` values, by the places of `files`.
     names: Names,
     told: Vec<Told>,
     told_bytes: Vec<u8>,
-    /// Where the client of the last operation is.
+    /// Place of the last operation's client.
     last_client: usize,
-    /// Of the events that come next.
+    /// Places for the upcoming events.
     places: Vec<Places>,
 }
 
-/// As they are sent and kept: names by the files that have them.
+/// The serialized form: names by the files that have them.
 #[derive(Deserialize)]
 struct Stored {
     files: Bounded<FileEntry>,
@@ -296,7 +296,7 @@ impl Default for Hot {
 impl Analyse for Hot {
     const HELP: &'static str = "which files, clients and pairs of them are hot";
 
-    /// Finds the entries that these events will change, and asks for them and for the counters behind them.
+    /// Finds the entries that these events will update; prefetches them and their counters.
     fn look(&mut self, events: &[OperationEvent]) {
         let mut places = std::mem::take(&mut self.places);
         places.clear();
@@ -328,7 +328,7 @@ impl Analyse for Hot {
         self.places = places;
     }
 
-    /// Adds an operation that was looked at.
+    /// Adds an operation that was passed to `look`.
     #[inline]
     fn on_event(&mut self, event: &OperationEvent, place: usize) {
         let places = self.places[place];
@@ -405,7 +405,7 @@ impl Analyse for Hot {
                 Some((FileKey(key), file.name_hash, other.names.get(place)?))
             })
             .collect();
-        // Names go by places, which are others here.
+        // Names are stored by place, and places differ here.
         other.files.values_mut().for_each(|file| file.name_hash = 0);
         self.latencies += other.latencies;
         self.files.merge(other.files, |mine, theirs| {
@@ -426,13 +426,13 @@ impl Analyse for Hot {
 }
 
 impl Hot {
-    /// How many files or directories had an operation.
+    /// Number of files and directories with operations.
     pub(super) fn file_count(&self) -> (u64, CountKind) {
         let kept = self.files.iter().filter(|(_, f)| f.load.operations > 0);
         self.count(FILES, kept.count(), self.files.evicted().0)
     }
 
-    /// How many clients there were.
+    /// Number of clients.
     pub(super) fn client_count(&self) -> (u64, CountKind) {
         self.count(
             CLIENTS,
@@ -441,12 +441,12 @@ impl Hot {
         )
     }
 
-    /// How many pairs of a client and a file there were.
+    /// Number of pairs of client and file.
     pub(super) fn pair_count(&self) -> (u64, CountKind) {
         self.count(PAIRS, self.pairs.iter().count(), self.pairs.evicted().0)
     }
 
-    /// While a table has forgotten nothing it counts exactly; then a sketch estimates.
+    /// Exact while a table has evicted nothing; then estimated by a sketch.
     fn count(&self, which: usize, kept: usize, forgotten: u64) -> (u64, CountKind) {
         match forgotten {
             0 => (kept as u64, CountKind::Exact),
@@ -457,7 +457,7 @@ impl Hot {
         }
     }
 
-    /// Learns names of files that are in the table and have none.
+    /// Stores the names of files that are in the table without a name.
     fn take_names<'a>(&mut self, names: impl Iterator<Item = (FileKey, u64, Name<'a>)>) {
         for (file, hash, name) in names {
             if let Some(place) = self.files.find(file.0)
@@ -468,7 +468,7 @@ impl Hot {
         }
     }
 
-    /// Puts a name by. `hash` is of the name alone.
+    /// Defers a name. `hash` covers the name only.
     #[inline]
     pub(super) fn tell(&mut self, file: FileKey, parent: FileKey, hash: u64, name: &[u8]) {
         if self.told.len() >= TOLD_MAX {
@@ -485,7 +485,7 @@ impl Hot {
         });
     }
 
-    /// Learns the names that were put by, as [`Hot::look`] finds entries.
+    /// Stores the deferred names, prefetching entries like [`Hot::look`].
     pub(super) fn learn_told(&mut self) {
         for told in &mut self.told {
             told.place = self.files.guess(told.file.0);
@@ -508,7 +508,7 @@ impl Hot {
             }
             start = told.end;
         }
-        // They go back empty, with their memory.
+        // Clears the buffers and keeps their memory.
         (self.told, self.told_bytes) = (told, bytes);
         self.told.clear();
         self.told_bytes.clear();
@@ -520,7 +520,7 @@ impl Hot {
         self.files.at_mut(place).name_hash = name_hash;
     }
 
-    /// Places of files with what is done to them and how they are called, as far as that is known.
+    /// Files with their names, where known.
     pub(super) fn named_files(&self) -> impl Iterator<Item = (&FileEntry, Option<Name<'_>>)> {
         self.files
             .iter()
@@ -528,13 +528,13 @@ impl Hot {
             .map(|(place, (_, file))| (file, self.name_at(place)))
     }
 
-    /// How a file is called.
+    /// The name of a file.
     pub(super) fn name_of(&self, file: FileKey) -> Option<Name<'_>> {
         self.name_at(self.files.find(file.0)?)
     }
 
     fn name_at(&self, place: usize) -> Option<Name<'_>> {
-        // An entry that went has left its name behind.
+        // An evicted entry leaves its name behind.
         if self.files.at(place).name_hash == 0 {
             None
         } else {
@@ -547,15 +547,15 @@ impl Hot {
 mod tests {
     use super::*;
 
-    /// What an operation touches stays within the cache lines that it is meant for.
+    /// The entries that an operation updates keep to their cache lines.
     #[test]
     fn sizes() {
         assert_eq!(size_of::<FileEntry>() + 8, 64);
         assert_eq!(size_of::<PairEntry>() + 8, 64);
     }
 
-    /// A name is learnt once told and settled, replaced by another, kept apart from what a
-    /// newcomer in its place is called, and merged.
+    /// A name is stored once deferred and settled, replaced by another, not inherited by a new entry in the
+    /// same place, and merged.
     #[test]
     fn names() {
         let mut hot = Hot::default();
@@ -589,7 +589,7 @@ mod tests {
             (name(&hot, 3).as_deref(), name(&hot, 4).as_deref()),
             (Some("three"), Some("four"))
         );
-        // Entries without a load are the lightest: a flood takes their places.
+        // Entries without load are the lightest: a flood evicts them.
         for file in 0..2 * FILES_MAX as u64 {
             hot.files.entry(spread(1_000_000 + file)).load.operations = 5;
         }
@@ -599,7 +599,7 @@ mod tests {
         );
     }
 
-    /// The root of a server has a path to look at, and what is below it has one slash.
+    /// The root of a server has a readable path, and paths below it have a single slash.
     #[test]
     fn roots() {
         let server = IpAddress::v4([10, 0, 0, 1]);

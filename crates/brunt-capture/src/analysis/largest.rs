@@ -1,5 +1,5 @@
-//! A toy analysis that shows what the seam carries: the largest transfer of each kind of operation. Only in
-//! tests.
+//! A toy analysis that exercises the interface of analyses: the largest transfer of each kind of operation.
+//! Only in tests.
 
 use std::collections::BTreeMap;
 

@@ -1,29 +1,29 @@
-//! Latencies in a few hundred counters: logarithmic buckets with eight steps in each octave, so
-//! that a quantile is at most 6.25 % off (HdrHistogram's scheme with three bits), or half a microsecond. For files and
-//! clients, of which there are thousands; whoever shows a quantile shows its error ([`Quantiles::ERROR_PERCENT`]).
+//! Latencies in a few hundred counters: logarithmic buckets with eight steps per octave, so that a quantile is
+//! at most 6.25 % off (HdrHistogram's scheme with three bits), or half a microsecond. For files and clients, of
+//! which there are thousands. Anything that shows a quantile shows its error ([`Quantiles::ERROR_PERCENT`]).
 
 use brunt_core::{prefetch, rank};
 use serde::{Deserialize, Serialize};
 
 const STEP_BITS: u32 = 3;
 const STEPS: usize = 1 << STEP_BITS;
-/// Below a microsecond nothing is told apart; at 68 seconds everything ends.
+/// The resolution is about a microsecond; the range ends at 68 seconds.
 const UNIT_SHIFT: u32 = 10;
 const OCTAVES: usize = 27;
 const BUCKETS: usize = OCTAVES * STEPS;
 
-/// What reports show of a distribution of latencies.
+/// The figures of a latency distribution that reports show.
 pub trait Quantiles {
-    /// How far a quantile is off at most.
+    /// Maximum error of a quantile, in percent.
     const ERROR_PERCENT: f64;
 
-    /// How many latencies there are.
+    /// Number of latencies.
     fn count(&self) -> u64;
     /// Their sum, in nanoseconds.
     fn sum_ns(&self) -> u64;
     /// The largest, in nanoseconds.
     fn max_ns(&self) -> u64;
-    /// What the share `q` does not exceed, in nanoseconds; zero when there is none.
+    /// The latency that a share `q` does not exceed, in nanoseconds; zero if there are none.
     fn quantile_ns(&self, q: f64) -> u64;
 }
 
@@ -46,7 +46,7 @@ impl Default for Latency {
     }
 }
 
-/// As it is sent and kept: the buckets that count something.
+/// The serialized form: only non-zero buckets.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     counts: Vec<(u16, u32)>,
@@ -91,7 +91,7 @@ impl TryFrom<Stored> for Latency {
     }
 }
 
-/// The bucket of a latency. Stored in traces: it stays as it is.
+/// The bucket of a latency. Stored in traces, so it must not change.
 #[inline(always)]
 pub(crate) fn bucket(ns: u64) -> usize {
     let units = ns >> UNIT_SHIFT;
@@ -114,7 +114,7 @@ fn middle(bucket: usize) -> u64 {
 }
 
 impl Latency {
-    /// Adds one.
+    /// Adds a latency.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         let counter = &mut self.counts[bucket(ns)];
@@ -123,13 +123,13 @@ impl Latency {
         self.max_ns = self.max_ns.max(ns);
     }
 
-    /// Asks for the counter that such a latency would change.
+    /// Prefetches the counter for a latency.
     #[inline]
     pub(super) fn prefetch(&self, ns: u64) {
         prefetch(&self.counts[bucket(ns)]);
     }
 
-    /// Adds another's.
+    /// Adds another distribution.
     pub fn merge(&mut self, other: &Latency) {
         for (mine, theirs) in self.counts.iter_mut().zip(other.counts.iter()) {
             *mine = mine.saturating_add(*theirs);

@@ -1,4 +1,4 @@
-//! Which operations there are, how long each takes, how many fail.
+//! The mix of operations: how many of each kind, their latencies and failures.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::analyse::Analyse;
 use super::event::OperationEvent;
 use crate::operation::OperationKind;
 
-/// One operation's figures.
+/// The figures of one kind of operation.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OperationFigures {
     /// Calls.
@@ -18,11 +18,11 @@ pub struct OperationFigures {
     pub errors: u64,
     /// Bytes of file data.
     pub bytes: u64,
-    /// How long they took.
+    /// Their latency.
     pub latency: OperationLatency,
 }
 
-/// All operations.
+/// The figures of all kinds of operations.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(
     from = "Vec<(OperationKind, OperationFigures)>",
@@ -41,25 +41,25 @@ impl Default for Mix {
 }
 
 impl Mix {
-    /// Figures by kind, with its name.
+    /// Figures by kind, with the kind's name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &OperationFigures)> {
         OperationKind::all()
             .map(OperationKind::name)
             .zip(&self.by_kind)
     }
 
-    /// All calls.
+    /// Total number of calls.
     pub fn calls(&self) -> u64 {
         self.by_kind.iter().map(|o| o.calls).sum()
     }
 
-    /// One operation's figures.
+    /// The figures of one kind of operation.
     pub fn of(&self, kind: OperationKind) -> &OperationFigures {
         &self.by_kind[kind.index()]
     }
 }
 
-/// As it is sent and kept: the kinds of which there was one.
+/// The serialized form: only the kinds that occurred.
 impl From<Mix> for Vec<(OperationKind, OperationFigures)> {
     fn from(mix: Mix) -> Vec<(OperationKind, OperationFigures)> {
         OperationKind::all()
@@ -82,7 +82,7 @@ impl From<Vec<(OperationKind, OperationFigures)>> for Mix {
 impl Analyse for Mix {
     const HELP: &'static str = "which operations there are, how long each takes, how many fail";
 
-    /// Asks for the counters that these events will change.
+    /// Prefetches the counters that these events will update.
     fn look(&mut self, events: &[OperationEvent]) {
         for event in events {
             if let Some(ns) = event.latency_ns {

@@ -43,8 +43,7 @@ use crate::ledger::Ledger;
 use crate::operation::{ChecksumRun, FileKey, Operation, Sink};
 use table::Analyses;
 
-/// Events that are put by and then worked on in a row, so that the processor waits for the memory
-/// of many tables' entries at once instead of for one after the other.
+/// Events are deferred and then processed in batches, so that the memory accesses to many table entries overlap.
 const EVENTS_PENDING: usize = 64;
 
 /// All analyses.
@@ -52,7 +51,7 @@ const EVENTS_PENDING: usize = 64;
 pub struct Analysis {
     pub(crate) all: Analyses,
     pending: Vec<OperationEvent>,
-    /// What reports must not show is replaced before it is looked at.
+    /// Replaces identifying data before any analysis sees it.
     hide: Option<Box<dyn Hide>>,
 }
 
@@ -62,7 +61,7 @@ impl Default for Analysis {
     }
 }
 
-/// A state that is sent or kept: that of each analysis, by its name.
+/// The serialized state: that of each analysis, by name.
 impl Serialize for Analysis {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         assert!(
@@ -83,7 +82,7 @@ impl<'de> Deserialize<'de> for Analysis {
 }
 
 impl Analysis {
-    /// Nothing seen yet. All together keep below 60 MB, and at most 280 KiB for each kind of operation.
+    /// An empty state. All analyses together use less than 60 MB, plus at most 280 KiB per kind of operation.
     pub fn new() -> Analysis {
         Analysis {
             all: Analyses::default(),
@@ -92,7 +91,7 @@ impl Analysis {
         }
     }
 
-    /// The same, with something else in place of names, addresses and ids.
+    /// An empty state that replaces names, addresses and ids.
     pub fn hiding(hide: Box<dyn Hide>) -> Analysis {
         Analysis {
             hide: Some(hide),
@@ -100,14 +99,14 @@ impl Analysis {
         }
     }
 
-    /// Adds what another pipeline saw of the same traffic, or what was seen of another part of it.
+    /// Adds the state of another pipeline, or of another part of the traffic.
     pub fn merge(&mut self, mut other: Analysis) {
         self.settle();
         other.settle();
         self.all.merge(other.all);
     }
 
-    // A stored trace comes in through these: what `Sink` makes of operations is in its tables.
+    // A stored trace is fed through these: its tables contain what `Sink` derives from operations.
 
     pub(crate) fn feed_packet(&mut self, time_ns: u64, wire_len: u32) {
         self.all.on_packet(time_ns, wire_len);
@@ -141,7 +140,7 @@ impl Analysis {
         }
     }
 
-    /// Works off what was put by.
+    /// Processes deferred events.
     pub fn settle(&mut self) {
         let Analysis { all, pending, .. } = self;
         all.settle();

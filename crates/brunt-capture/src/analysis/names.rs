@@ -1,4 +1,4 @@
-//! Names of files by the places of a table, and paths from them.
+//! Names of files by their place in a table, and paths built from them.
 
 use std::collections::HashMap;
 
@@ -9,24 +9,24 @@ use serde::{Deserialize, Serialize};
 use super::hot::Hot;
 use crate::operation::FileKey;
 
-/// Directories above a file that are followed.
+/// Maximum depth of directories followed for a path.
 const DEPTH_MAX: usize = 64;
 
-/// Bytes of a name that are kept in its place.
+/// Bytes of a name that fit in its slot.
 const INLINE: usize = 54;
-/// Stands for the length of a longer one.
+/// The length value that marks a longer name.
 const LONG: u8 = u8::MAX;
 
-/// How a file is called.
+/// A file's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Name<'a> {
-    /// The directory it is in; none for the root of an export, whose name is its path.
+    /// Its directory; `None` for the root of an export, whose name is its path.
     pub parent: Option<FileKey>,
     /// The name, or the path of an export.
     pub name: &'a [u8],
 }
 
-/// The same as it is read.
+/// The deserialized form.
 #[derive(Debug, Deserialize)]
 pub struct StoredName {
     parent: Option<FileKey>,
@@ -34,7 +34,7 @@ pub struct StoredName {
 }
 
 impl StoredName {
-    /// How the file is called.
+    /// The name of the file.
     pub fn as_name(&self) -> Name<'_> {
         Name {
             parent: self.parent,
@@ -51,8 +51,8 @@ enum Kind {
     Child,
 }
 
-/// One cache line. Nothing of it needs to be freed: a name is replaced without a look at the one before, which
-/// matters where more files than the table holds take turns in it.
+/// One cache line. It owns no heap memory, so replacing a name doesn't read the old one. This matters when more
+/// files are in use than the table holds.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 struct Slot {
@@ -73,12 +73,12 @@ const UNKNOWN: Slot = Slot {
 #[derive(Debug, Default)]
 pub struct Names {
     slots: Vec<Slot>,
-    /// Those that do not fit, of places whose slot says so; one is left behind where a shorter name came.
+    /// Names that don't fit, for slots marked `LONG`; stale if a shorter name replaced one.
     long: HashMap<usize, Box<[u8]>>,
 }
 
 impl Names {
-    /// Puts a name into a place, instead of the one that is there.
+    /// Sets the name at a place.
     #[inline]
     pub fn set(&mut self, place: usize, name: &Name<'_>) {
         if self.slots.len() <= place {
@@ -100,7 +100,7 @@ impl Names {
         }
     }
 
-    /// The name in a place.
+    /// The name at a place.
     pub fn get(&self, place: usize) -> Option<Name<'_>> {
         let slot = self.slots.get(place)?;
         let parent = match slot.kind {
@@ -115,7 +115,7 @@ impl Names {
         Some(Name { parent, name })
     }
 
-    /// Asks for a place before it is needed.
+    /// Prefetches a place.
     #[inline]
     pub fn prefetch(&self, place: usize) {
         if let Some(slot) = self.slots.get(place) {
@@ -125,7 +125,7 @@ impl Names {
 }
 
 impl Hot {
-    /// What an operation told of a file of `server`.
+    /// Learns a name that an operation revealed about a file of `server`.
     #[inline]
     pub(super) fn learn_of(
         &mut self,
@@ -137,9 +137,9 @@ impl Hot {
         if let Some(parent) = parent {
             return self.tell(file, parent, twox_hash::XxHash3_64::oneshot(name), name);
         }
-        // With the server before it, as `mount` shows it.
+        // Prefixed with the server, as `mount` shows it.
         let mut export = format!("{server}:").into_bytes();
-        // The root's slash comes back in `path`, where nothing follows it.
+        // `path` adds the root's slash again if nothing follows it.
         export.extend_from_slice(name.strip_suffix(b"/").unwrap_or(name));
         self.learn_told();
         let place = self.files.place(file.0);
@@ -154,7 +154,7 @@ impl Hot {
         );
     }
 
-    /// The path as far as it is known; what is not is shown as `…`.
+    /// The path as far as it is known; unknown parts are shown as `…`.
     pub(super) fn path(&self, file: FileKey) -> String {
         let mut parts: Vec<String> = Vec::new();
         let mut at = Some(file);
@@ -164,7 +164,7 @@ impl Hot {
                 parts.push("…".into());
                 break;
             };
-            // Names are a peer's bytes: nothing of them may reach a terminal's control codes.
+            // Names are untrusted bytes: control characters must not reach a terminal.
             let text = String::from_utf8_lossy(name.name);
             parts.push(
                 text.chars()
@@ -188,7 +188,7 @@ impl Hot {
 mod tests {
     use super::*;
 
-    /// Short and long names replace each other; a place without one, or behind the last, has none.
+    /// Short and long names replace each other; an empty place, or one past the end, has none.
     #[test]
     fn names_by_place() {
         let mut names = Names::default();

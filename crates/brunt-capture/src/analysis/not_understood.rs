@@ -1,5 +1,5 @@
-//! What packets carried that is not understood: protocols below TCP and UDP that are not looked into. Said in every
-//! report, since a capture of something else looks like an idle one without it.
+//! Counts packets that are not understood: protocols below TCP and UDP that are not dissected. Included in
+//! every report, because a capture of other traffic would otherwise look like an idle one.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::analyse::Analyse;
 
-/// Protocols that are counted apart; what comes after that many is counted together.
+/// Protocols counted separately; further ones are counted together.
 const KINDS_MAX: usize = 256;
 
-/// How much of something.
+/// Number of packets and bytes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Amount {
     /// Packets.
@@ -27,7 +27,7 @@ impl Amount {
     }
 }
 
-/// What was not understood, by what it is called.
+/// The amounts that were not understood, by protocol name.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NotUnderstood {
     by_name: BTreeMap<String, Amount>,
@@ -35,7 +35,7 @@ pub struct NotUnderstood {
 }
 
 impl NotUnderstood {
-    /// All of it, what there was most of first.
+    /// All amounts, largest first.
     pub fn amounts(&self) -> Vec<(String, Amount)> {
         let mut rows: Vec<_> = self
             .by_name
@@ -83,7 +83,7 @@ impl Analyse for NotUnderstood {
 mod tests {
     use super::*;
 
-    /// However many kinds there are, all packets are counted, and the table stays small.
+    /// However many kinds there are, all packets are counted and the table stays small.
     #[test]
     fn many_kinds() {
         let (mut one, mut other) = (NotUnderstood::default(), NotUnderstood::default());

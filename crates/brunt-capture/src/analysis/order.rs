@@ -1,9 +1,8 @@
-//! Whether a client reads and writes a file in order: a READ or WRITE is sequential if it begins where the one of
-//! its direction that the same client asked of the file before had ended. `profile` asks.
+//! Detects whether a client accesses a file sequentially: a READ or WRITE is sequential if it begins where the
+//! same client's previous one in this direction on the file had ended. Used by `profile`.
 //!
-//! The one rule: requests count in the order in which clients made them. Answers overtake each other, and analyses
-//! see operations when they are answered; so transfers wait here until those asked for before them are likely to
-//! have come.
+//! The one rule: requests count in the order in which clients sent them. Replies overtake each other, and
+//! analyses see operations on completion, so transfers wait here until earlier requests have likely completed.
 
 use std::collections::VecDeque;
 
@@ -12,31 +11,32 @@ use super::event::OperationEvent;
 use super::hot::client_key;
 use crate::operation::{FileKey, TransferDirection};
 
-/// Pairs of client and file that are followed.
+/// Maximum number of tracked pairs of client and file.
 const PAIRS_MAX: usize = 64 << 10;
-/// Transfers that wait. One whose answer comes when more of those after it were answered counts as asked for then.
+/// Maximum number of waiting transfers. If more later ones than this completed before a transfer, it counts at
+/// the time of its reply.
 const WAITING_MAX: usize = 1024;
-/// So many before it is judged, a transfer's entry is asked for: memory is that slow.
+/// A transfer's entry is prefetched this many transfers before it is judged, to hide the memory latency.
 const PREFETCH_AHEAD: usize = 8;
 
 /// A READ or WRITE of a known file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileTransfer {
-    /// Which way.
+    /// Read or write.
     pub direction: TransferDirection,
     /// The file.
     pub file: FileKey,
-    /// Where in it, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Bytes that moved.
+    /// Bytes moved.
     pub bytes: u32,
     record_id: u64,
     pair: u64,
-    /// Where the pair's entry is, most likely.
+    /// The likely place of the pair's entry.
     place: usize,
 }
 
-/// Where a client's last transfers of a file ended.
+/// Where a client's last transfers of a file ended, per direction.
 #[derive(Clone, Debug, Default)]
 struct Ends {
     transfers: u64,
@@ -49,10 +49,10 @@ impl Weight for Ends {
     }
 }
 
-/// Puts transfers in order.
+/// Puts transfers in request order.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// By `record_id`.
+    /// Sorted by `record_id`.
     waiting: VecDeque<FileTransfer>,
     pairs: Bounded<Ends>,
 }
@@ -67,8 +67,8 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Adds an operation; `None` unless it transfers data of a known file and another one's turn has come: that
-    /// one, and whether it is sequential.
+    /// Adds an operation. If it is a transfer on a known file and the queue is full, returns the transfer that
+    /// is due, and whether that one is sequential.
     #[inline]
     pub fn add(&mut self, event: &OperationEvent) -> Option<(FileTransfer, bool)> {
         let (direction, file) = (event.transfer()?, event.file?);
@@ -97,7 +97,7 @@ impl Order {
     }
 
     fn insert(&mut self, transfer: FileTransfer) {
-        // Most answers come in order, and those that do not are a few places off.
+        // Most replies arrive in order, and the others are only a few places off.
         let later = self
             .waiting
             .iter()
@@ -107,7 +107,7 @@ impl Order {
         self.waiting.insert(self.waiting.len() - later, transfer);
     }
 
-    /// The first of those that wait, and whether it is sequential.
+    /// The first waiting transfer, and whether it is sequential.
     pub fn next(&mut self) -> Option<(FileTransfer, bool)> {
         if let Some(soon) = self.waiting.get(PREFETCH_AHEAD) {
             self.pairs.prefetch(soon.place);
@@ -122,7 +122,7 @@ impl Order {
         Some((transfer, expected == Some(transfer.offset)))
     }
 
-    /// Whether none waits.
+    /// Whether no transfer is waiting.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -168,7 +168,7 @@ mod tests {
             .collect()
     }
 
-    /// The first has nothing before it; a transfer that moved nothing ends where it began.
+    /// The first transfer has no predecessor; a transfer that moved nothing ends where it began.
     #[test]
     fn answers_that_overtake_each_other_change_nothing() {
         let asked = [
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// Other clients, other files, the other direction, and what names no file come in between.
+    /// Other clients, files and directions, and operations without a file come in between.
     #[test]
     fn each_client_file_and_direction_has_its_order() {
         let mut between = [read(1, 7, 7); 4];
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(judged.len(), 5);
     }
 
-    /// A stream with any number of requests waiting at a time is sequential, and little waits here.
+    /// A stream with any number of outstanding requests is sequential, and few of its transfers wait here.
     #[test]
     fn a_deep_stream_is_sequential() {
         for depth in [1_u64, 2, 64, 1000] {
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    /// An answer that is very late, or that never comes, breaks the order at its place, and holds nothing up.
+    /// A reply that is very late or missing breaks the sequence at its place, and delays nothing.
     #[test]
     fn late_answers_hold_nothing_up() {
         let stream = (0..5000).filter(|id| *id != 100).chain([100]);
@@ -238,7 +238,7 @@ mod tests {
             .into_iter()
             .filter_map(|(id, sequential)| (!sequential).then_some(id))
             .collect();
-        // The late one stands before those that still waited when it came.
+        // The late one precedes those still waiting when it arrived.
         assert_eq!(broken, [0, 101, 100, 5000 - WAITING_MAX as u64]);
         let mut order = Order::default();
         assert!(order.is_empty());

@@ -1,5 +1,5 @@
-//! What a sizing of the storage needs to know of the workload: how much is read and written,
-//! in which sizes, in order or at random, over how large a set, and with how much at a time.
+//! The workload profile needed for sizing storage: how much is read and written, in which sizes, sequentially
+//! or randomly, over how large a working set, and at which queue depth.
 
 use std::borrow::Cow;
 
@@ -14,19 +14,19 @@ use crate::operation::{FileKey, TransferDirection};
 
 /// The granularity of working sets.
 pub const WORKING_SET_BLOCK_BYTES: u64 = 4096;
-/// Blocks of one operation that go into the working set: 16 MiB of data.
+/// Maximum blocks of one operation that are added to the working set: 16 MiB of data.
 const BLOCKS_MAX: u64 = 4096;
 
 /// READs or WRITEs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Transfers {
-    /// How many.
+    /// Number of operations.
     pub operations: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Those that began where the one that the client asked of the file before had ended.
+    /// Operations that began where the client's previous one of this kind on the file had ended.
     pub sequential: u64,
-    /// By size: index `i` counts those of at most `2^i` bytes that are no smaller class's.
+    /// By size: index `i` counts those of at most `2^i` bytes that don't fit a smaller class.
     pub by_size: [u64; 32],
 }
 
@@ -34,24 +34,24 @@ pub struct Transfers {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(from = "ProfileFigures")]
 pub struct Profile {
-    /// All that does not depend on order, and the rest of what had its turn.
+    /// Everything that doesn't depend on order, and the order-dependent figures of transfers already judged.
     figures: ProfileFigures,
     order: Order,
 }
 
-/// What the profile has counted.
+/// The figures of the profile.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ProfileFigures {
     /// Read, then written.
     pub transfers: [Transfers; 2],
     /// Operations that don't read or write data.
     pub metadata: u64,
-    /// READs and WRITEs that are no transfers.
+    /// READs and WRITEs that don't count as transfers.
     pub left_out: LeftOutTransfers,
     random_reads: HyperLogLog,
     all: HyperLogLog,
     outstanding_max: u32,
-    /// All latencies together.
+    /// Sum of all latencies.
     waited_ns: u64,
     operations: u64,
 }
@@ -65,7 +65,7 @@ impl From<ProfileFigures> for Profile {
     }
 }
 
-/// As it is sent and kept: whoever gets it has nothing to wait for.
+/// Serialized with all waiting transfers judged, so that the receiver has nothing pending.
 impl Serialize for Profile {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.figures().serialize(serializer)
@@ -73,7 +73,7 @@ impl Serialize for Profile {
 }
 
 impl Profile {
-    /// What was counted, as if nothing came any more.
+    /// The figures, including transfers still waiting, as if the input had ended.
     pub fn figures(&self) -> Cow<'_, ProfileFigures> {
         if self.order.is_empty() {
             return Cow::Borrowed(&self.figures);
@@ -91,7 +91,7 @@ impl Profile {
             .map(|transfers| transfers.bytes)
     }
 
-    /// Judges what waits for its turn.
+    /// Judges the transfers that are still waiting.
     fn finish(&mut self) {
         while let Some((transfer, sequential)) = self.order.next() {
             self.figures.judge(&transfer, sequential);
@@ -99,14 +99,14 @@ impl Profile {
     }
 }
 
-/// Numbers of the blocks that a transfer touches.
+/// The block numbers that a transfer touches.
 pub fn working_set_blocks(offset: u64, bytes: u32) -> impl Iterator<Item = u64> {
     let first = offset / WORKING_SET_BLOCK_BYTES;
     let last = offset.saturating_add(u64::from(bytes).saturating_sub(1)) / WORKING_SET_BLOCK_BYTES;
     (first..=last.min(first.saturating_add(BLOCKS_MAX))).filter(move |_| bytes > 0)
 }
 
-/// The same, of its file, as hashes.
+/// Hashes of the blocks that a transfer touches, mixed with the file.
 fn blocks(file: FileKey, offset: u64, bytes: u32) -> impl Iterator<Item = u64> {
     let hash = move |block: u64| {
         spread(
@@ -128,7 +128,7 @@ impl ProfileFigures {
         }
     }
 
-    /// Bytes touched by READs that were not sequential: what a cache would have to hold.
+    /// Bytes touched by non-sequential READs: what a cache would have to hold.
     pub fn random_read_working_set_bytes(&self) -> u64 {
         self.random_reads.count() * WORKING_SET_BLOCK_BYTES
     }
@@ -138,13 +138,13 @@ impl ProfileFigures {
         100.0 * self.all.standard_error()
     }
 
-    /// Bytes touched at all.
+    /// Total bytes touched.
     pub fn working_set_bytes(&self) -> u64 {
         self.all.count() * WORKING_SET_BLOCK_BYTES
     }
 
-    /// Calls that waited at a time: the mean over `duration_s` (Little's law: the time that all of them
-    /// waited, by the time there was), and the most that a call found (with several pipelines: in its own).
+    /// Outstanding calls: the mean over `duration_s` (Little's law: total waiting time divided by the
+    /// duration), and the maximum that a call found (with several pipelines, within its own).
     pub fn outstanding(&self, duration_s: f64) -> (f64, u32) {
         let mean = if duration_s > 0.0 {
             self.waited_ns as f64 * 1e-9 / duration_s
@@ -213,12 +213,12 @@ impl ProfileFigures {
 }
 
 impl Transfers {
-    /// The share that was sequential.
+    /// Share of sequential transfers.
     pub fn sequential_share(&self) -> f64 {
         self.sequential as f64 / self.operations.max(1) as f64
     }
 
-    /// The size that the share `q` does not exceed, as a power of two.
+    /// The size that a share `q` of the transfers does not exceed, as a power of two.
     pub fn size_quantile(&self, q: f64) -> u64 {
         let rank = rank(100.0 * q, self.operations);
         let mut below = 0;
@@ -259,7 +259,7 @@ mod tests {
         let mut profile = Profile::default();
         for pass in 0..3u64 {
             for i in 0..1000u64 {
-                // Backwards, but for the last time.
+                // Backwards, except for the last pass.
                 let block = if pass < 2 { 999 - i } else { i };
                 let event = OperationEvent {
                     record_id: pass * 1000 + i,

@@ -1,4 +1,4 @@
-//! Rates over time, at a width that doubles as the capture grows: at most 512 intervals.
+//! Rates over time. The interval width doubles as the capture grows, so there are at most 512 intervals.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::operation::TransferDirection;
 const INTERVALS_MAX: usize = 512;
 const WIDTH_NS_MIN: u64 = 10_000_000;
 
-/// What happened in one interval.
+/// The counts of one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateInterval {
     /// Bytes on the wire.
@@ -34,19 +34,18 @@ impl RateInterval {
     }
 }
 
-/// All intervals. They begin at multiples of their width since 1970, so that those of several
-/// pipelines can be added.
+/// All intervals. They begin at multiples of their width since 1970, so that those of several pipelines can be added.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Rates {
-    /// The first and the last time of all; the first is above the last when there was none.
+    /// The first and the last time seen; `start_ns` is larger if there was none.
     start_ns: u64,
     end_ns: u64,
     width_ns: u64,
-    /// When the first interval begins, in widths.
+    /// Start of the first interval, in widths.
     first: u64,
     intervals: Vec<RateInterval>,
-    /// The interval looked at last and where it begins: times come in rows, divisions cost.
+    /// The interval accessed last and its start: avoids a division, since consecutive times are close.
     last: usize,
     last_from_ns: u64,
 }
@@ -65,7 +64,7 @@ impl Default for Rates {
     }
 }
 
-/// As they are sent and kept: intervals from the first in which there was something to the last.
+/// The serialized form: intervals from the first to the last non-empty one.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     start_ns: u64,
@@ -107,7 +106,7 @@ impl From<Rates> for Stored {
     }
 }
 
-/// Stored rates have too many intervals, or intervals of a width or time that can't be.
+/// Stored rates have too many intervals, or an impossible width or time.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid intervals of rates")]
 struct StoredRatesError;
@@ -160,7 +159,7 @@ impl Rates {
         &mut self.intervals[index]
     }
 
-    /// The interval of a time, with all between it and those that are there.
+    /// The index of the interval for a time; adds it and any between it and the existing ones.
     fn make_room(&mut self, time_ns: u64) -> usize {
         if self.intervals.is_empty() {
             self.first = time_ns / self.width_ns;
@@ -173,7 +172,7 @@ impl Rates {
                 self.fold();
                 continue;
             }
-            // Packets of several interfaces may come a little before the first.
+            // Packets of several interfaces may arrive slightly earlier than the first.
             let before = (self.first - first) as usize;
             self.intervals
                 .splice(0..0, std::iter::repeat_n(RateInterval::default(), before));
@@ -184,7 +183,7 @@ impl Rates {
         }
     }
 
-    /// Makes pairs of intervals one.
+    /// Merges pairs of intervals.
     fn fold(&mut self) {
         if !self.first.is_multiple_of(2) {
             self.first -= 1;
@@ -207,12 +206,12 @@ impl Rates {
         self.end_ns = self.end_ns.max(time_ns);
     }
 
-    /// From the first packet to the last, in seconds.
+    /// Time from the first packet to the last, in seconds.
     pub fn duration_s(&self) -> f64 {
         self.end_ns.saturating_sub(self.start_ns) as f64 / 1e9
     }
 
-    /// Whether times are known: a file without any has zeros for all packets.
+    /// Whether there are timestamps: in a file without them, all are zero.
     pub fn is_timed(&self) -> bool {
         self.intervals.is_empty() || self.end_ns > 0
     }
@@ -226,12 +225,12 @@ impl Rates {
         }
     }
 
-    /// What happened when: from and until, in nanoseconds since 1970, and how much. The first begins with
-    /// the first packet, the last ends with the last one; those between are equally long.
+    /// The intervals: start and end, in nanoseconds since 1970, and counts. The first starts with the first
+    /// packet, the last ends with the last one; those between have equal lengths.
     pub fn intervals(&self) -> impl Iterator<Item = (u64, u64, RateInterval)> {
         let ends = (self.first + 1..).map(|index| index * self.width_ns);
         let mut count = self.intervals.len();
-        // One that begins with the last packet has no length, and what is in it no rate.
+        // An interval that begins with the last packet has no length and so no rate; its counts go to the one before.
         let mut rest = None;
         if count > 1 && (self.first + count as u64 - 1) * self.width_ns == self.end_ns {
             count -= 1;
@@ -260,7 +259,7 @@ impl Analyse for Rates {
 
     #[inline]
     fn on_event(&mut self, event: &OperationEvent, _: usize) {
-        // Of a trace whose packets were deleted, calls tell how long it is.
+        // If a trace's packets were deleted, calls determine its duration.
         self.reach(event.time_ns);
         let interval = self.at(event.time_ns);
         interval.operations += 1;
@@ -293,7 +292,7 @@ impl Analyse for Rates {
 mod tests {
     use super::*;
 
-    /// However long it takes, nothing is lost and the table stays small.
+    /// However long the capture is, nothing is lost and the table stays small.
     #[test]
     fn folds() {
         let mut rates = Rates::default();
@@ -308,14 +307,14 @@ mod tests {
         assert_eq!(rates.duration_s(), 99_999.0);
     }
 
-    /// A steady stream has the same rate in every interval, in those at both ends too, wherever
-    /// it begins and in whatever order its packets come; a single instant has no length.
+    /// A steady stream has the same rate in every interval, including those at both ends, wherever it begins
+    /// and in whatever order its packets arrive; a single instant has no length.
     #[test]
     fn edges_are_exact() {
         const SPACING_NS: u64 = 1_000_000;
         for (start, count, backwards) in [
             (1_700_000_000_000_000_000, 5000, false),
-            // Ends where an interval begins: 4 packets before the first boundary.
+            // Ends at an interval's start: 4 packets before the first boundary.
             (1_700_000_000_006_000_000, 105, false),
             (1_700_000_000_123_456_789, 100_000, false),
             (1_700_000_000_123_456_789, 100_000, true),
@@ -339,7 +338,7 @@ mod tests {
             );
             for (from, until, interval) in rows {
                 let expected = (until - from) as f64 / SPACING_NS as f64 * 100.0;
-                // One packet more or less: an interval's first and last may both be in it.
+                // One packet of tolerance: an interval's first and last may both be in it.
                 assert!(
                     (interval.wire_bytes as f64 - expected).abs() <= 100.0,
                     "{interval:?}, {expected}"
@@ -349,7 +348,7 @@ mod tests {
         }
     }
 
-    /// What two pipelines saw adds up to what one would have seen, whoever began first.
+    /// The states of two pipelines add up to that of one, whichever began first.
     #[test]
     fn merges() {
         let start = 1_700_000_000_123_456_789u64;

@@ -12,13 +12,13 @@ use crate::operation::ChecksumRun;
 
 macro_rules! analyses {
     ($($(#[$attribute:meta])* $name:ident: $analysis:ty,)*) => {
-        /// All of them.
+        /// The state of all analyses.
         #[derive(Debug, Default, Serialize, Deserialize)]
         pub struct Analyses {
             $($(#[$attribute])* pub $name: $analysis,)*
         }
 
-        /// Names and help of all.
+        /// Names and help of all analyses.
         pub const ANALYSES: [(&str, &str); [$($(#[$attribute])* stringify!($name)),*].len()] =
             [$($(#[$attribute])* (stringify!($name), <$analysis>::HELP)),*];
 

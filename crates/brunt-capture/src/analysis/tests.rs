@@ -1,5 +1,5 @@
-//! Every analysis of the table: what is merged is what one would have seen, and a state comes back as it was
-//! sent.
+//! Tests of every analysis in the table: merged states equal that of a single pipeline, and a
+//! state survives serialization.
 
 use brunt_core::random::Random;
 use brunt_core::sketch::spread;
@@ -11,12 +11,12 @@ use crate::operation::{OperationKind, Protocol, TransferDirection};
 
 const START_NS: u64 = 1_700_000_000_123_456_789;
 
-/// Feeds one made-up operation of a client with what goes with it.
+/// Feeds one generated operation of a client, with its checksums and names.
 fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random) {
-    // Answers come a little out of order.
+    // Replies arrive slightly out of order.
     let record_id = (time_ns - START_NS) * 16 + random.below(1 << 9);
     let address = IpAddress::v4([10, 0, 0, client as u8]);
-    // A file belongs to one client: who works side by side shares connections, not files.
+    // A file belongs to one client: parallel pipelines share connections, not files.
     let file = FileKey(spread(client << 32 | random.below(50)));
     let kinds: Vec<_> = OperationKind::all().collect();
     let protocols: Vec<_> = Protocol::all().collect();
@@ -72,7 +72,7 @@ fn feed(analysis: &mut Analysis, client: u64, time_ns: u64, random: &mut Random)
     analysis.settle_if_full();
 }
 
-/// The state of each analysis, by its name.
+/// The state of each analysis, by name.
 fn states(analysis: &mut Analysis) -> Value {
     analysis.settle();
     serde_json::to_value(&*analysis).unwrap()
@@ -86,7 +86,7 @@ fn every_analysis_has_its_own_name_and_help() {
     assert!(ANALYSES.iter().any(|(name, _)| *name == "largest"));
 }
 
-/// However traffic is shared among pipelines by its clients, and in whatever order they are merged.
+/// Holds however clients are distributed over pipelines, and in whatever order the states are merged.
 #[test]
 fn merged_equals_whole() {
     for seed in 0..12 {
@@ -108,7 +108,7 @@ fn merged_equals_whole() {
         let expected = states(&mut whole);
         let mut merged = Analysis::new();
         while !parts.is_empty() {
-            // One that was sent is as good as one that stayed.
+            // A serialized state is as good as the original.
             let mut part = parts.swap_remove(random.below(parts.len() as u64) as usize);
             let sent = states(&mut part);
             merged.merge(if random.chance(0.5) {
@@ -147,7 +147,7 @@ fn states_and_reports_survive_being_sent() {
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
 }
 
-/// A state that nobody made is refused, and nothing of its size is believed.
+/// An inconsistent state is rejected, and its claimed sizes are not trusted.
 #[test]
 fn nonsense_states_are_refused() {
     let mut sent = states(&mut Analysis::new());
@@ -169,7 +169,7 @@ fn nonsense_states_are_refused() {
     }
 }
 
-/// The tables keep the heaviest; how many there were is estimated once they forget.
+/// The tables keep the heaviest entries; once they evict, the number of entries is estimated.
 #[test]
 fn forgotten_files_and_clients_are_still_counted() {
     let event = |index: u64, client: u64| OperationEvent {

@@ -1,4 +1,4 @@
-//! The loss ledger including the protocols' own counters, all by name. Read by reports, metrics and traces.
+//! The loss ledger including the protocol-specific counters, all by name. Read by reports, metrics and traces.
 //! The one rule: the table of dissectors defines the counters; the ledger only stores them.
 
 use brunt_lake::Column;
@@ -13,10 +13,10 @@ const _: () = assert!(
 );
 
 impl Ledger {
-    /// How many counters there are.
+    /// Number of counters.
     pub const COUNT: usize = Ledger::SHARED.len() + COUNTER_COUNT;
 
-    /// The columns that keep them: a time, then each counter.
+    /// The columns that store them: a time, then each counter.
     pub const COLUMNS: [Column; Ledger::COUNT + 1] = {
         let mut own = [Column::int("", ""); COUNTER_COUNT];
         let mut at = 0;
@@ -27,7 +27,7 @@ impl Ledger {
         brunt_lake::columns(&[&[Column::time("time", "When.")], &Ledger::SHARED, &own])
     };
 
-    /// One of a protocol's own counters, by its place among [`Dissector::COUNTERS`](crate::dissect::Dissector::COUNTERS).
+    /// A protocol's own counter, by its index in [`Dissector::COUNTERS`](crate::dissect::Dissector::COUNTERS).
     #[inline]
     pub fn own<D: Registered>(&mut self, place: usize) -> &mut u64 {
         assert!(place < D::COUNTERS.len());
@@ -50,7 +50,7 @@ impl Ledger {
             .zip(self.counters())
     }
 
-    /// From all counters.
+    /// Creates a ledger from all counters.
     pub fn from_counters(counters: [u64; Ledger::COUNT]) -> Ledger {
         let own = |index: usize| {
             counters
@@ -65,7 +65,7 @@ impl Ledger {
     }
 }
 
-/// An object of all counters, by name.
+/// Serialized as an object with all counters by name.
 impl Serialize for Ledger {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.named())

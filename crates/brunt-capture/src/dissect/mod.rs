@@ -1,23 +1,23 @@
-//! What a protocol has to do to become operations: the seam between TCP streams (or datagrams) and
-//! everything that asks what was done, how long it took and what it moved.
+//! The interface of protocols: turns TCP streams (or datagrams) into operations, so that analyses and the trace
+//! can tell what was requested, how long it took and how much it moved.
 //!
 //! ```text
 //!   packets ─► connections ─► reassembly ─► dissector ─► operations ─► analyses, trace
 //! ```
 //!
-//! A protocol is one file or folder beside this one with a type that implements [`Dissector`], and one line
-//! in the table (`table.rs`). The type itself is what a pipeline keeps for the protocol: requests
-//! that wait for their answers, buffers that are used again. `Dissector::Connection` is what is kept for
-//! each connection, both directions together: how far each is framed, what was negotiated when it opened.
+//! A protocol is a file or folder in this module with a type that implements [`Dissector`], and one line in the
+//! table (`table.rs`). The type itself is a pipeline's state for the protocol: requests waiting for their
+//! replies, reusable buffers. `Dissector::Connection` is the state of one connection, for both directions:
+//! their framing, and the parameters negotiated when it opened.
 //!
-//! What spans connections (an iSCSI session has several, and they may belong to different pipelines) is no
-//! dissector's: it says of each operation what it belongs to, and analyses and tables join on that.
+//! A dissector does not track anything across connections (an iSCSI session has several, and they may belong to
+//! different pipelines). It marks each operation with what it belongs to, and analyses and tables join on that.
 //!
-//! The one rule: a dissector never makes anything up. After a gap it finds its way back by what the bytes
-//! show, and counts what it passed over until then.
+//! The one rule: a dissector never makes anything up. After a gap, it resynchronises from the bytes alone, and
+//! counts what it skipped.
 //!
-//! The table makes an enum of the protocols, so that a chunk of a stream costs one predictable branch and
-//! everything behind it is called directly.
+//! The table generates an enum of the protocols, so that a chunk of a stream costs one predictable branch and
+//! everything after it is called directly.
 
 mod counters;
 pub mod iscsi;
@@ -50,17 +50,17 @@ pub(crate) use table::{OWN_COUNTERS, Registered, kind_at, protocol_at};
 /// One direction of a connection, or of datagrams between two endpoints.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
-    /// Who sends in this direction, as the client, and who receives, as the server: whoever asks is known
-    /// only when a message is.
+    /// The sender in this direction as the client, and the receiver as the server. Which side sends requests is
+    /// known only once a message is.
     pub forward: Peers,
-    /// The connection's number: never that of another one of its pipeline at about the same time.
+    /// The connection's number, unique within a pipeline among connections of about the same time.
     pub connection: u32,
-    /// Which of its two directions: 0 or 1.
+    /// The direction: 0 or 1.
     pub direction: u8,
 }
 
 impl Flow {
-    /// From `source` to `destination`.
+    /// The flow from `source` to `destination`.
     #[inline(always)]
     pub fn new(
         source: Endpoint,
@@ -86,52 +86,52 @@ impl Flow {
     }
 }
 
-/// How much speaks for a protocol. Of several that claim a flow the strongest gets it, and of equal ones
-/// the first in the table.
+/// The strength of the evidence for a protocol. If several claim a flow, the strongest gets it, and of equal
+/// ones the first in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
-    /// It is something else.
+    /// It is another protocol.
     No,
-    /// Nothing speaks against it: it may begin in the middle of a message.
+    /// No evidence against it: it may begin in the middle of a message.
     Perhaps,
     /// One side has the protocol's port.
     Port,
-    /// The bytes are this protocol's.
+    /// The bytes match this protocol.
     Bytes,
 }
 
-/// Bytes of a stream that were not seen.
+/// Bytes of a stream that were not captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gap {
-    /// So many.
+    /// A known number of bytes.
     Hole(u32),
-    /// Nobody knows how many; what follows has nothing to do with what came before.
+    /// An unknown number; what follows is unrelated to what came before.
     Jump,
 }
 
-/// How a dissector stands to one direction of a connection.
+/// The state of a dissector for one direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It knows where messages begin and end.
+    /// It knows the message boundaries.
     Framed,
-    /// It looks for the next message, or has seen too little.
+    /// It is searching for the next message, or has seen too little.
     Searching,
-    /// It has looked for long and found nothing: another protocol may have the connection.
+    /// A long search found nothing: another protocol may claim the connection.
     GaveUp,
 }
 
 /// A datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// What was captured of it.
+    /// The bytes captured.
     pub bytes: &'a [u8],
-    /// How long it was on the wire, in bytes.
+    /// Length on the wire, in bytes.
     pub wire_len: u32,
     /// When it was captured: nanoseconds since 1970.
     pub time_ns: u64,
 }
 
-/// Gives out the numbers of records: pipelines that work side by side give out different ones.
+/// Assigns record numbers; parallel pipelines assign distinct ones.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordIds {
     next: u64,
@@ -139,18 +139,18 @@ pub struct RecordIds {
 }
 
 impl RecordIds {
-    /// The first, and the distance from one to the next.
+    /// Starts with the first number and uses the given step.
     pub fn new((first, step): (u64, u64)) -> RecordIds {
         RecordIds { next: first, step }
     }
 
-    /// The number that the next one will have.
+    /// The number that will be assigned next.
     #[inline]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The next one.
+    /// Assigns the next number.
     #[inline]
     pub fn take(&mut self) -> u64 {
         let id = self.next;
@@ -159,23 +159,23 @@ impl RecordIds {
     }
 }
 
-/// Where a dissector's findings go, and what it shares with the other stages of its pipeline.
+/// Where a dissector's results go, and the state it shares with the other stages of its pipeline.
 #[derive(Debug)]
 pub struct Out<'a, S> {
-    /// Takes operations and sums.
+    /// Receives operations and checksums.
     pub sink: &'a mut S,
-    /// Numbers for operations.
+    /// Assigns numbers to operations.
     pub ids: &'a mut RecordIds,
     /// Knows where the capture's clock was set.
     pub clock: &'a mut CaptureClock,
     /// Counts what is seen and lost.
     pub ledger: &'a mut Ledger,
-    /// Grants memory for what is incomplete.
+    /// Grants memory for incomplete data.
     pub memory: &'a mut Memory,
 }
 
 impl<S> Out<'_, S> {
-    /// A request is over, answered or given up; whether the capture's clock was set meanwhile.
+    /// Ends a request that was answered or given up; returns whether the capture's clock was set meanwhile.
     #[inline]
     pub fn on_complete(&mut self, record_id: u64, request_ns: u64, reply_ns: Option<u64>) -> bool {
         let was_set = self.clock.was_set_since(record_id);
@@ -188,9 +188,9 @@ impl<S> Out<'_, S> {
     }
 }
 
-/// A protocol's own part of an operation.
+/// The protocol-specific part of an operation.
 pub trait OwnPart {
-    /// Tells the names that go with files.
+    /// Passes on the names that it reveals, with their files.
     fn each_name(
         &self,
         _operation: &Operation<'_>,
@@ -201,10 +201,10 @@ pub trait OwnPart {
 
 /// A protocol's own tables in a trace.
 pub trait OwnTables<D: Dissector>: Sized {
-    /// With their places.
+    /// Creates the tables and registers them.
     fn register(registry: &mut Registry) -> Self;
 
-    /// An operation, after its row in the table of all protocols.
+    /// Records an operation, after its row in `operations`.
     fn record(
         &mut self,
         operation: &Operation<'_>,
@@ -213,10 +213,10 @@ pub trait OwnTables<D: Dissector>: Sized {
         common: &mut Common,
     );
 
-    /// Writes rows that were put by; called before rows are sent.
+    /// Writes deferred rows; called before rows are sent.
     fn settle(&mut self, _: &mut Common) {}
 
-    /// What was told may have been deleted: whatever later rows refer to has to be told again.
+    /// The rows written so far may be deleted: everything that later rows refer to has to be written again.
     fn forget(&mut self) {}
 }
 
@@ -225,65 +225,64 @@ pub trait OwnTables<D: Dissector>: Sized {
 pub struct ProtocolInfo {
     /// Its name, as users know it.
     pub name: &'static str,
-    /// What its statuses are called.
+    /// The name of a status.
     pub status_name: fn(u32) -> Option<&'static str>,
 }
 
-/// A kind of operation that a protocol has.
+/// A kind of operation of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationInfo {
-    /// Its name, as the protocol's standard has it.
+    /// Its name in the protocol's standard.
     pub name: &'static str,
-    /// What loads and results call it, if they have such an operation.
+    /// The corresponding operation in workloads and results, if there is one.
     pub op: Option<OpKind>,
 }
 
 impl OperationInfo {
-    /// One that results call so.
+    /// A kind that corresponds to an operation in results.
     pub const fn of(name: &'static str, op: OpKind) -> OperationInfo {
         OperationInfo { name, op: Some(op) }
     }
 }
 
-/// Something that a protocol loses, or does not understand, and counts apart.
+/// A protocol-specific counter of something lost or not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// Its name in ledgers and tables: different from all others.
+    /// Its name in ledgers and tables; unique.
     pub name: &'static str,
-    /// What it counts, after a number: "lines cut in two".
+    /// What it counts, as a phrase after a number: "lines cut in two".
     pub told: &'static str,
-    /// The same in a sentence, for the page of tables.
+    /// The same as a sentence, for the documentation of the tables.
     pub doc: &'static str,
 }
 
 /// Turns a protocol's bytes into operations.
 pub trait Dissector: Sized + Debug {
-    /// What is kept of a connection; both directions have one together.
+    /// The state of a connection, shared by both directions.
     type Connection: Default + Debug;
-    /// The protocol's own part of an operation.
+    /// The protocol-specific part of an operation.
     type Detail<'a>: OwnPart + Copy + Debug;
-    /// Its own tables in a trace.
+    /// The protocol's own tables in a trace.
     type Tables: OwnTables<Self>;
-    /// What the protocol is called.
+    /// The protocol's name.
     const NAME: &'static str;
-    /// What it is, in a line.
+    /// One line of help: what it is.
     const HELP: &'static str;
     /// The kinds of its operations: [`OperationKind`](crate::operation::OperationKind) numbers them.
     const KINDS: &'static [OperationInfo];
     /// The families of messages in it: [`Protocol`](crate::operation::Protocol) numbers them.
     const PROTOCOLS: &'static [ProtocolInfo];
-    /// What it counts beyond the counters of all protocols: [`Ledger::own`] has them, and so have reports
-    /// and traces.
+    /// Its counters beyond those of all protocols. They are stored in [`Ledger::own`] and appear in reports and traces.
     const COUNTERS: &'static [Counter] = &[];
 
-    /// With what a pipeline may use.
+    /// Creates the dissector with a pipeline's limits.
     fn new(limits: &Limits) -> Self;
 
-    /// Whether a connection is this protocol's, by its ports and by its first bytes in one direction (the
-    /// first that were seen: it may have begun before the capture).
+    /// Whether a connection belongs to this protocol, by its ports and by its first bytes in one direction (the
+    /// first captured: it may have begun before the capture).
     fn claim(&self, flow: &Flow, bytes: &[u8]) -> Claim;
 
-    /// The next bytes of a direction, captured at `time_ns`. They follow what came before, or a gap.
+    /// Processes the next bytes of a direction, captured at `time_ns`. They follow the previous ones, or a gap.
     fn on_bytes<S: Sink>(
         &mut self,
         connection: &mut Self::Connection,
@@ -293,7 +292,7 @@ pub trait Dissector: Sized + Debug {
         out: &mut Out<'_, S>,
     );
 
-    /// Bytes of a direction were not seen: the next ones come after the gap.
+    /// Bytes of a direction are missing: the next ones come after the gap.
     fn on_gap<S: Sink>(
         &mut self,
         connection: &mut Self::Connection,
@@ -302,10 +301,10 @@ pub trait Dissector: Sized + Debug {
         out: &mut Out<'_, S>,
     );
 
-    /// How it stands to a direction.
+    /// Its state for a direction.
     fn standing(connection: &Self::Connection, direction: u8) -> Standing;
 
-    /// A direction is over: the connection ended, was pushed out by another, or the capture ends.
+    /// Ends a direction: the connection ended or was evicted, or the capture ended.
     fn on_end<S: Sink>(
         &mut self,
         connection: &mut Self::Connection,
@@ -313,12 +312,12 @@ pub trait Dissector: Sized + Debug {
         out: &mut Out<'_, S>,
     );
 
-    /// Whether a datagram is this protocol's. Only then its endpoints get a place in the table.
+    /// Whether a datagram belongs to this protocol. Only then do its endpoints get an entry in the connection table.
     fn claims_datagram(&self, _flow: &Flow, _bytes: &[u8]) -> bool {
         false
     }
 
-    /// A datagram that was claimed. `false`: it was no message after all.
+    /// Processes a claimed datagram. Returns `false` if it was not a message after all.
     fn on_datagram<S: Sink>(
         &mut self,
         _flow: &Flow,
@@ -328,9 +327,9 @@ pub trait Dissector: Sized + Debug {
         false
     }
 
-    /// Time goes by: gives up what has waited for too long.
+    /// Advances the time: gives up requests that have waited too long.
     fn expire<S: Sink>(&mut self, _now_ns: u64, _out: &mut Out<'_, S>) {}
 
-    /// The capture is over: hands on what still waits.
+    /// Ends the capture: passes on the requests still waiting.
     fn finish<S: Sink>(&mut self, _out: &mut Out<'_, S>) {}
 }

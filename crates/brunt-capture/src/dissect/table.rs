@@ -1,5 +1,5 @@
-//! The table of dissectors and everything derived from it: the protocol of a connection, the origin of an
-//! operation's data, the numbers of kinds and protocols. Used by the pipeline and wherever operations are
+//! The table of dissectors and everything derived from it: the protocol of a connection, the protocol-specific
+//! part of an operation, the numbers of kinds and protocols. Used by the pipeline and wherever operations are
 //! named. The one rule: everything here is derived from the table's lines; no protocol is named elsewhere in
 //! this file.
 
@@ -13,7 +13,7 @@ use crate::trace::common::Common;
 use crate::trace::files::Files;
 use crate::trace::rows::Registry;
 
-/// What of a dissector depends on its place in the table.
+/// The constants of a dissector that depend on its position in the table.
 pub trait Registered: Dissector {
     /// The number of its first kind of operation.
     const FIRST_KIND: u16;
@@ -26,15 +26,15 @@ pub trait Registered: Dissector {
 /// A line of the table, for help and tests.
 #[derive(Clone, Copy, Debug)]
 pub struct DissectorEntry {
-    /// What the protocol is called.
+    /// The protocol's name.
     pub name: &'static str,
-    /// What it is.
+    /// One line of help.
     pub help: &'static str,
     /// The kinds of its operations.
     pub kinds: &'static [OperationInfo],
     /// The families of messages in it.
     pub protocols: &'static [ProtocolInfo],
-    /// What it counts apart.
+    /// Its own counters.
     pub counters: &'static [Counter],
 }
 
@@ -65,10 +65,10 @@ const fn counters_before(index: usize) -> usize {
     sum
 }
 
-/// How many counters protocols have of their own.
+/// Number of protocol-specific counters.
 pub const COUNTER_COUNT: usize = counters_before(DISSECTORS.len());
 
-/// The protocols' own counters, each with its dissector's name.
+/// The protocol-specific counters, each with its dissector's name.
 pub(crate) const OWN_COUNTERS: [(&str, Counter); COUNTER_COUNT] = {
     let mut counters = [(
         "",
@@ -90,12 +90,12 @@ pub(crate) const OWN_COUNTERS: [(&str, Counter); COUNTER_COUNT] = {
     counters
 };
 
-/// How many kinds of operations there are.
+/// Number of kinds of operations.
 pub const KIND_COUNT: usize = kinds_before(DISSECTORS.len());
-/// How many protocols there are.
+/// Number of protocols.
 pub const PROTOCOL_COUNT: usize = protocols_before(DISSECTORS.len());
 
-/// The dissector of each kind, and the kind.
+/// Each kind with the index of its dissector.
 static KINDS: [(usize, OperationInfo); KIND_COUNT] = {
     let mut kinds = [(0, OperationInfo { name: "", op: None }); KIND_COUNT];
     let (mut entry, mut at) = (0, 0);
@@ -110,17 +110,17 @@ static KINDS: [(usize, OperationInfo); KIND_COUNT] = {
     kinds
 };
 
-/// The dissector of a kind and the kind, by its number.
+/// The dissector and the kind for a kind's number.
 #[inline]
 pub(crate) fn kind_at(number: usize) -> (&'static DissectorEntry, &'static OperationInfo) {
     let (dissector, kind) = &KINDS[number];
     (&ENTRIES[*dissector], kind)
 }
 
-/// The same as [`DISSECTORS`], at its own place.
+/// [`DISSECTORS`] as a static.
 static ENTRIES: [DissectorEntry; DISSECTORS.len()] = DISSECTORS;
 
-/// The dissector of a protocol and the protocol, by its number.
+/// The dissector and the protocol for a protocol's number.
 pub(crate) fn protocol_at(mut number: usize) -> (&'static DissectorEntry, &'static ProtocolInfo) {
     for entry in &ENTRIES {
         match entry.protocols.get(number) {
@@ -133,7 +133,7 @@ pub(crate) fn protocol_at(mut number: usize) -> (&'static DissectorEntry, &'stat
 
 macro_rules! dissectors {
     ($($(#[$attribute:meta])* $variant:ident $field:ident: $dissector:ty,)*) => {
-        /// All protocols, in the order in which equal claims are decided.
+        /// All protocols; of equal claims, the first one wins.
         pub const DISSECTORS: [DissectorEntry; [$($(#[$attribute])* stringify!($variant)),*].len()] = [$(
             $(#[$attribute])*
             DissectorEntry {
@@ -155,30 +155,30 @@ macro_rules! dissectors {
             const FIRST_COUNTER: usize = counters_before(Index::$variant as usize);
         })*
 
-        /// What a pipeline keeps for each protocol.
+        /// A pipeline's state for each protocol.
         #[derive(Debug)]
         pub struct Dissectors {
             $($(#[$attribute])* $field: $dissector,)*
         }
 
-        /// Whose a connection is, and what is kept of it.
+        /// The protocol of a connection, and its state.
         #[derive(Debug, Default)]
-        #[allow(clippy::large_enum_variant)] // almost all connections are of some protocol soon
-        #[repr(u8)] // a tag of its own, which every segment looks at, is read sooner than one hidden in a field
+        #[allow(clippy::large_enum_variant)] // almost all connections soon belong to a protocol
+        #[repr(u8)] // every segment reads the tag, and an explicit one is faster to read than a niche in a field
         pub enum Conversation {
-            /// Nothing was seen of it yet.
+            /// Nothing was captured of it yet.
             #[default]
             Undecided,
-            /// Nobody's.
+            /// Claimed by no protocol.
             Unclaimed,
             $($(#[$attribute])*
             #[doc = concat!("That of [`", stringify!($dissector), "`].")]
             $variant(<$dissector as Dissector>::Connection),)*
         }
 
-        /// A protocol's own part of an operation.
+        /// The protocol-specific part of an operation.
         #[derive(Clone, Copy, Debug)]
-        #[allow(clippy::large_enum_variant)] // on the stack, once an operation
+        #[allow(clippy::large_enum_variant)] // on the stack, one per operation
         pub enum Detail<'a> {
             $($(#[$attribute])*
             #[doc = concat!("That of [`", stringify!($dissector), "`].")]
@@ -186,8 +186,8 @@ macro_rules! dissectors {
         }
 
         impl Detail<'_> {
-            /// Tells the names that go with files: the file, the directory it is in, and its name there.
-            /// Roots have no directory, and a path as their name.
+            /// Passes on the names it reveals: the file, the directory it is in, and its name there. Roots have
+            /// no directory, and a path as their name.
             #[inline]
             pub(crate) fn each_name(
                 &self,
@@ -229,12 +229,12 @@ macro_rules! dissectors {
         }
 
         impl Dissectors {
-            /// All of them.
+            /// Creates all dissectors.
             pub fn new(limits: &Limits) -> Dissectors {
                 Dissectors { $($(#[$attribute])* $field: <$dissector>::new(limits),)* }
             }
 
-            /// The next bytes of a direction.
+            /// Processes the next bytes of a direction.
             #[inline(always)]
             pub fn on_bytes<S: Sink>(
                 &mut self,
@@ -257,7 +257,8 @@ macro_rules! dissectors {
                 }
             }
 
-            /// Whose a connection is that begins so: the strongest claim, if it is as strong as that.
+            /// The protocol of a connection that begins with these bytes: the strongest claim, if it is at
+            /// least `least`.
             #[cold]
             fn claimed(&self, flow: &Flow, bytes: &[u8], least: Claim) -> Conversation {
                 let (mut strongest, mut conversation) = (Claim::No, Conversation::Unclaimed);
@@ -272,8 +273,7 @@ macro_rules! dissectors {
                 conversation
             }
 
-            /// A connection was given up by whoever had claimed it: another may have it whose these bytes are,
-            /// and looks at those that come next.
+            /// The dissector gave up the connection. Another may claim it by these bytes, and gets those that follow.
             #[cold]
             pub fn claim_again(&self, conversation: &mut Conversation, flow: &Flow, bytes: &[u8]) {
                 match self.claimed(flow, bytes, Claim::Bytes) {
@@ -283,7 +283,7 @@ macro_rules! dissectors {
                 }
             }
 
-            /// Bytes of a direction were not seen.
+            /// Handles missing bytes of a direction.
             #[inline]
             pub fn on_gap<S: Sink>(
                 &mut self,
@@ -300,7 +300,7 @@ macro_rules! dissectors {
                 }
             }
 
-            /// A direction is over.
+            /// Ends a direction.
             pub fn on_end<S: Sink>(
                 &mut self,
                 conversation: &mut Conversation,
@@ -315,7 +315,7 @@ macro_rules! dissectors {
                 }
             }
 
-            /// Whether a datagram is anybody's.
+            /// Whether any protocol claims a datagram.
             pub fn claims_datagram(&self, flow: &Flow, bytes: &[u8]) -> bool {
                 $($(#[$attribute])* {
                     if self.$field.claims_datagram(flow, bytes) {
@@ -325,7 +325,7 @@ macro_rules! dissectors {
                 false
             }
 
-            /// A datagram that was claimed; whether it was a message.
+            /// Processes a claimed datagram; returns whether it was a message.
             pub fn on_datagram<S: Sink>(
                 &mut self,
                 flow: &Flow,
@@ -340,19 +340,19 @@ macro_rules! dissectors {
                 false
             }
 
-            /// Time goes by.
+            /// Advances the time.
             pub fn expire<S: Sink>(&mut self, now_ns: u64, out: &mut Out<'_, S>) {
                 $($(#[$attribute])* self.$field.expire(now_ns, out);)*
             }
 
-            /// The capture is over.
+            /// Ends the capture.
             pub fn finish<S: Sink>(&mut self, out: &mut Out<'_, S>) {
                 $($(#[$attribute])* self.$field.finish(out);)*
             }
         }
 
         impl Conversation {
-            /// How its dissector stands to a direction.
+            /// The state of its dissector for a direction.
             #[inline]
             pub fn standing(&self, direction: u8) -> Standing {
                 match self {
@@ -426,7 +426,7 @@ mod tests {
         }
     }
 
-    /// What a capture and a load call by different names is one operation, found from either side.
+    /// An operation with different names in captures and workloads is the same one, mapped in both directions.
     #[test]
     fn kinds_are_mapped_both_ways() {
         for kind in OperationKind::all() {
@@ -438,7 +438,7 @@ mod tests {
         for op in brunt_result::op::TABLE {
             let kinds: Vec<_> = OperationKind::of_op(op.kind).collect();
             assert!(kinds.iter().all(|kind| kind.op() == Some(op.kind)));
-            // NFS has no kind that only truncates: it is a SETATTR.
+            // NFS has no operation that only truncates: it uses SETATTR.
             let has = !matches!(op.kind, OpKind::Truncate | OpKind::WriteZeroes);
             assert_eq!(
                 kinds.iter().any(|kind| kind.dissector() == "rpc"),

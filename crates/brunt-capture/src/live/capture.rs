@@ -1,4 +1,4 @@
-//! A live capture from its first packet to its last: rings in, parcels out.
+//! Runs a live capture from its first packet to its last: reads rings, emits parcels.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -11,17 +11,17 @@ use crate::operation::Sink;
 use crate::parallel::{ParallelError, Parsers, Shares};
 use crate::parcel::Pool;
 
-/// How long to wait for packets before looking whether it is time to stop.
+/// Maximum wait for packets before checking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// A ring that had no block is complete up to this long ago: twice a block's age, and as much again
-/// for a kernel whose timer is late.
+/// A ring without a ready block is complete up to this long ago: twice a block's age, doubled for a kernel
+/// whose timer is late.
 pub(super) const LATE: Duration = Duration::from_millis(4 * BLOCK_AGE.as_millis() as u64);
-/// Parcels under way for each queue of `AF_XDP`, where a parcel may have one packet.
+/// Parcels in flight per `AF_XDP` queue, where a parcel may hold a single packet.
 const XDP_PARCELS: usize = 256;
-/// How often the kernel is asked what it dropped.
+/// Interval for querying the kernel's drop counters.
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
-/// Where packets come from: rings of either kind.
+/// A source of packets: a ring of either kind.
 enum Source {
     Packet(PacketRing),
     Xdp(XdpQueue),
@@ -57,32 +57,32 @@ impl Source {
     }
 }
 
-/// Rings on interfaces, ready to be read.
+/// Rings on interfaces, ready for reading.
 pub struct LiveCapture {
     rings: Vec<Source>,
-    /// Interfaces whose packets are diverted.
+    /// Interfaces whose packets are redirected.
     taps: Vec<Tap>,
     pool: Pool,
-    /// Times that no parcel was free: the parsers were behind.
+    /// Times that no parcel was free because the parsers were behind.
     pool_waits: u64,
     names: Vec<String>,
-    /// What the interfaces had lost before the capture began.
+    /// Losses of the interfaces before the capture began.
     card_losses: u64,
 }
 
-/// What a capture's reader has to say.
+/// The report of a capture's reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveReport {
-    /// All rings together.
+    /// The counters of all rings, merged.
     pub counters: RingCounters,
-    /// Times that no parcel was free: the parsers were behind.
+    /// Times that no parcel was free because the parsers were behind.
     pub pool_waits: u64,
-    /// Packets that the interfaces lost before the ring could see them; whether they would have passed
-    /// the filter nobody knows.
+    /// Packets that the interfaces lost before the ring could see them; whether they would have passed the
+    /// filter is unknown.
     pub card_losses: u64,
 }
 
-/// What the interfaces say that they lost since they were made: dropped and overrun.
+/// Losses that the interfaces have reported since they were created: dropped and overrun.
 fn card_losses(names: &[String]) -> u64 {
     let Ok(text) = std::fs::read_to_string("/proc/self/net/dev") else {
         return 0;
@@ -103,7 +103,7 @@ impl LiveCapture {
     /// Opens all interfaces for `parsers` parsers. Packets are captured from now on.
     ///
     /// # Errors
-    /// An interface is not there or not to be had; says what to do.
+    /// An interface is missing or unavailable; the message says what to do.
     pub fn open(
         interfaces: &[String],
         options: &LiveOptions,
@@ -169,7 +169,7 @@ impl LiveCapture {
                 source,
             })?;
         }
-        // A parcel holds a block at least, so more parcels than blocks are never under way.
+        // Each parcel holds at least one block, so there are never more parcels in flight than blocks.
         let blocks = RingShape::of(options.ring_bytes).block_count * rings.len();
         let pool = Pool::new(blocks + 1, parsers, 0);
         let rings = rings.into_iter().map(Source::Packet).collect();
@@ -183,12 +183,12 @@ impl LiveCapture {
         })
     }
 
-    /// Parcels there are: what [`Parsers::start`] wants to know.
+    /// Number of parcels, for [`Parsers::start`].
     pub fn parcels(&self) -> usize {
         self.pool.count()
     }
 
-    /// Bytes of all rings: the memory that packets are captured into.
+    /// Bytes of all rings, which packets are captured into.
     pub fn ring_bytes(&self, options: &LiveOptions) -> usize {
         let of = |source: &Source| match source {
             Source::Packet(_) => RingShape::of(options.ring_bytes).bytes(),
@@ -197,12 +197,12 @@ impl LiveCapture {
         self.rings.iter().map(of).sum()
     }
 
-    /// Packets that the rings had no room for, as far as the kernel was asked.
+    /// Packets that the rings dropped, as of the last query.
     pub fn packets_dropped(&self) -> u64 {
         self.rings.iter().map(|ring| ring.counters().dropped).sum()
     }
 
-    /// What was counted until now.
+    /// The counters so far.
     pub fn report(&self) -> LiveReport {
         let card_losses = card_losses(&self.names).saturating_sub(self.card_losses);
         let mut report = LiveReport {
@@ -220,11 +220,12 @@ impl LiveCapture {
         report
     }
 
-    /// Reads until `go_on` says no; then what is still in the rings, so that everything until then is
-    /// analysed. `go_on` is called a few times a second at least, with the capture and its parsers.
+    /// Reads until `go_on` returns false, then drains the rings, so that everything captured until then is
+    /// analysed. Calls `go_on` at least a few times a second, with the capture and its parsers.
     ///
     /// # Errors
-    /// An interface went away, or a parser failed. What was captured until then is lost to neither.
+    /// A parser failed. If an interface goes away, the capture ends, and the results so far are returned with
+    /// the error.
     pub fn run<S: Sink + Send + 'static>(
         mut self,
         mut parsers: Parsers<S>,
@@ -255,7 +256,7 @@ impl LiveCapture {
             }
         }
         self.taps.iter_mut().for_each(Tap::stop);
-        // The last blocks are handed over when they are old enough.
+        // The kernel hands over the last blocks when they reach their age limit.
         let end = Instant::now() + 2 * LATE;
         while self.read_round(&mut merge, &mut parsers)? || Instant::now() < end {
             let _ = ring::wait(self.rings.iter().map(Source::fd), BLOCK_AGE);
@@ -279,12 +280,12 @@ impl LiveCapture {
 
     fn count_drops(&mut self) {
         for ring in &mut self.rings {
-            // An interface that is gone has been noticed by the wait.
+            // The wait has already detected a removed interface.
             let _ = ring.count_drops();
         }
     }
 
-    /// Reads what the rings have now; `false` when that was nothing.
+    /// Reads what is ready in the rings; `false` if nothing was.
     fn read_round<S: Sink + Send + 'static>(
         &mut self,
         merge: &mut Merge,

@@ -1,29 +1,28 @@
-//! Filters that run in the kernel (classic BPF): ports, and a snap length. What they leave out is
-//! neither copied nor counted.
+//! Kernel filters (classic BPF) for ports and a snap length. Packets that they reject are neither copied nor counted.
 
 use libc::sock_filter;
 
-/// Ports of one filter: each costs two comparisons a packet.
+/// Maximum ports per filter: each costs two comparisons per packet.
 pub const PORTS_MAX: usize = 32;
 
-// Offsets that the kernel knows: the packet's protocol, and the network header whatever the link.
+// Special offsets of the kernel: the packet's protocol, and the network header regardless of the link type.
 const PROTOCOL: u32 = 0xffff_f000;
 const NETWORK: u32 = 0xfff0_0000;
 
 const LOAD_HALF: u16 = 0x28;
 const LOAD_BYTE: u16 = 0x30;
 const LOAD_HALF_INDEXED: u16 = 0x48;
-/// X = 4 * (byte & 15): an IPv4 header's length.
+/// X = 4 * (byte & 15): the length of an IPv4 header.
 const LOAD_HEADER_LENGTH: u16 = 0xb1;
 const JUMP_EQUAL: u16 = 0x15;
 const JUMP_SET: u16 = 0x45;
 const RETURN: u16 = 0x06;
 
-/// MPLS, and PPPoE in a session.
+/// MPLS, and PPPoE session packets.
 const TUNNEL_ETHER_TYPES: [u32; 3] = [0x8847, 0x8848, 0x8864];
 /// IP in IP, IPv6 in IP, GRE, MPLS in IP.
 const TUNNEL_PROTOCOLS: [u32; 4] = [4, 41, 47, 137];
-/// VXLAN, its old port, GENEVE, MPLS in UDP.
+/// VXLAN, its legacy port, GENEVE, MPLS in UDP.
 const TUNNEL_PORTS: [u16; 4] = [4789, 8472, 6081, 6635];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,11 +33,11 @@ enum Label {
     Ports6,
     Accept,
     Reject,
-    /// The instruction that follows.
+    /// The following instruction.
     Next,
 }
 
-/// An instruction whose jumps are not resolved yet.
+/// An instruction with unresolved jumps.
 struct Step {
     code: u16,
     k: u32,
@@ -46,9 +45,9 @@ struct Step {
     no: Label,
 }
 
-/// A program that passes the first `snap` bytes of packets from or to one of `ports`; of all packets,
-/// when there are none. Fragments pass whatever their ports, and so does what is tagged twice or lies in a tunnel,
-/// where the kernel does not look.
+/// A program that passes the first `snap` bytes of packets from or to one of `ports`, or of all packets if
+/// there are none. Fragments pass whatever their ports, and so do double-tagged and tunneled packets, which the
+/// kernel does not look into.
 ///
 /// # Panics
 /// With more than [`PORTS_MAX`] ports.
@@ -129,7 +128,7 @@ fn resolve(steps: Vec<Step>, marks: &[(Label, usize)], accept: sock_filter) -> V
         .iter()
         .enumerate()
         .map(|(at, step)| {
-            // 36 ports take 170 steps: every jump fits in a byte.
+            // 36 ports (32 and 4 of tunnels) take 170 steps: every jump fits in a byte.
             let distance = |label| u8::try_from(place(label, at) - at - 1).expect("a short jump");
             sock_filter {
                 code: step.code,
@@ -153,7 +152,7 @@ fn resolve(steps: Vec<Step>, marks: &[(Label, usize)], accept: sock_filter) -> V
 mod tests {
     use super::*;
 
-    /// Runs a program as the kernel would, on a packet without a link header.
+    /// Interprets a program as the kernel would, on a packet without a link header.
     fn run(program: &[sock_filter], protocol: u32, packet: &[u8]) -> u32 {
         let (mut a, mut x, mut at) = (0u32, 0u32, 0usize);
         loop {
@@ -185,14 +184,14 @@ mod tests {
                 LOAD_BYTE => packet.get(place(step.k)).map(|b| u32::from(*b)),
                 code => panic!("instruction {code:#x}"),
             };
-            // A load beyond the packet's end drops it.
+            // A load beyond the packet's end drops the packet.
             let Some(value) = loaded else { return 0 };
             a = value;
         }
     }
 
-    /// Ports pass in either direction, with options, by TCP and UDP, in both versions;
-    /// fragments and tagged packets pass; nothing else does.
+    /// Packets pass if either port matches, with IP options, over TCP and UDP, in IPv4 and IPv6; fragments and
+    /// tagged packets pass; nothing else does.
     #[test]
     fn what_passes() {
         let v4 = |protocol: u8, words: u8, fragment: u16, ports: [u16; 2]| {
@@ -236,7 +235,7 @@ mod tests {
             check(ports, 0x86dd, &v6(58, [2049, 10]), false);
             check(ports, 0x88a8, &[], true);
             check(ports, 0x0806, &[0; 28], false);
-            // Tunnels, whatever is in them.
+            // Tunnels, whatever their content.
             check(ports, 0x0800, &v4(17, 5, 0, [40000, 4789]), true);
             check(ports, 0x86dd, &v6(17, [40000, 6081]), true);
             check(ports, 0x0800, &v4(47, 5, 0, [1, 2]), true);

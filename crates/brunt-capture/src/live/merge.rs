@@ -1,6 +1,6 @@
 //! Merges the packets of several rings into one order. A tap delivers the two directions of a link on two
 //! interfaces: a reply must not be processed before its call just because its ring was read first. The one
-//! rule: a packet is passed on when no other ring can still deliver an older one.
+//! rule: a packet is passed on only when no other ring can still deliver an older one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use crate::source::PacketRef;
 #[derive(Debug, Default)]
 struct Queue {
     blocks: VecDeque<(Arc<LiveBlock>, VecDeque<PacketRef>)>,
-    /// Nothing older than this will come.
+    /// No packet older than this will arrive.
     complete_ns: u64,
 }
 
-/// The blocks of all rings that are not worked off.
+/// The unprocessed blocks of all rings.
 #[derive(Debug)]
 pub struct Merge {
     queues: Vec<Queue>,
 }
 
 impl Merge {
-    /// For so many rings.
+    /// A merge of `rings` rings.
     pub fn new(rings: usize) -> Merge {
         Merge {
             queues: (0..rings).map(|_| Queue::default()).collect(),
         }
     }
 
-    /// Takes in a block of ring `ring`.
+    /// Adds a block of ring `ring`.
     pub fn push(&mut self, ring: usize, read: ReadBlock) {
         let queue = &mut self.queues[ring];
         if let Some(last) = read.packets.last() {
@@ -42,13 +42,13 @@ impl Merge {
         }
     }
 
-    /// Ring `ring` had nothing to read at a time when all packets until `time_ns` would have been there.
+    /// Ring `ring` was empty at a time when all packets until `time_ns` would have been in it.
     pub fn quiet_until(&mut self, ring: usize, time_ns: u64) {
         let queue = &mut self.queues[ring];
         queue.complete_ns = queue.complete_ns.max(time_ns);
     }
 
-    /// Puts all packets that can go on into a parcel, the oldest first. Returns the time of the last.
+    /// Moves all packets that are safe to pass on into a parcel, oldest first. Returns the time of the last.
     pub fn drain(&mut self, parcel: &mut Parcel, router: &mut Router) -> Option<u64> {
         let until = self.queues.iter().map(|queue| queue.complete_ns).min()?;
         let mut regions: Vec<Option<u16>> = vec![None; self.queues.len()];

@@ -1,6 +1,6 @@
-//! Live interfaces: rings of packets that the kernel fills (`AF_PACKET`, `TPACKET_V3`; or `AF_XDP`), read by one
-//! thread, handed to the parsers as they lie. Needs the capability `CAP_NET_RAW`. The one rule:
-//! packets seen and packets dropped are all the packets that passed the filter.
+//! Live interfaces: packet rings filled by the kernel (`AF_PACKET` with `TPACKET_V3`, or `AF_XDP`), read by one
+//! thread and passed to the parsers in place. Needs the capability `CAP_NET_RAW`. The one rule: packets seen
+//! and packets dropped add up to all packets that passed the filter.
 
 mod capture;
 mod filter;
@@ -22,34 +22,34 @@ pub use send::Transmitter;
 pub use sys::RingBlock;
 pub use xdp::FrameBatch;
 
-/// How packets come from an interface.
+/// How packets are taken from an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// `AF_PACKET`: copies of what the host receives and sends.
+    /// `AF_PACKET`: copies of the packets that the host receives and sends.
     #[default]
     Packet,
-    /// `AF_XDP`: what the interface receives, in place of the host.
+    /// `AF_XDP`: the packets that the interface receives, which the host then doesn't get.
     Xdp,
 }
 
-/// How to capture.
+/// Options of a live capture.
 #[derive(Clone, Debug)]
 pub struct LiveOptions {
-    /// How packets come; `rings`, `ports` and `hardware_times` are for `AF_PACKET` only.
+    /// How packets are taken; `rings`, `ports` and `hardware_times` are for `AF_PACKET` only.
     pub origin: Origin,
-    /// Bytes of each ring; rounded down to whole blocks, at least 2 MiB. Of several rings, each holds its packets for up to
-    /// 40 ms, until none of the others can have an older one.
+    /// Bytes of each ring; rounded down to whole blocks, at least 2 MiB. With several rings, each holds its
+    /// packets for up to 40 ms, until none of the others can have an older one.
     pub ring_bytes: usize,
-    /// Rings that share each interface.
+    /// Number of rings that share each interface.
     pub rings: usize,
-    /// Bytes of each packet that are captured.
+    /// Maximum bytes captured of each packet.
     pub snap_bytes: u32,
-    /// Whether packets to other hosts are wanted: a mirror port shows nothing else.
+    /// Whether to capture packets to other hosts: a mirror port shows nothing else.
     pub promiscuous: bool,
-    /// Whether times are the network card's, where its clock is turned on; the kernel's otherwise. Its
-    /// clock need not agree with the host's, so this is for one interface at a time.
+    /// Use the network card's timestamps if its clock is enabled, otherwise the kernel's. The card's clock may
+    /// differ from the host's, so this is for one interface at a time.
     pub hardware_times: bool,
-    /// Only packets from or to these ports; all, when there are none. At most [`PORTS_MAX`].
+    /// Capture only packets from or to these ports; if empty, all. At most [`PORTS_MAX`].
     pub ports: Vec<u16>,
 }
 
@@ -70,7 +70,7 @@ impl Default for LiveOptions {
 /// Why a live capture stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// The right to see packets is missing.
+    /// The permission to capture packets is missing.
     #[error(
         "capturing on {interface} needs the capability CAP_NET_RAW: run as root, or give it to the program once \
          with `sudo setcap cap_net_raw,cap_net_admin+ep $(command -v brunt)`"
@@ -79,7 +79,7 @@ pub enum LiveError {
         /// The interface.
         interface: String,
     },
-    /// The right to divert packets is missing.
+    /// The permission to redirect packets is missing.
     #[error(
         "cannot {what} on {interface}: that needs the capabilities CAP_BPF and CAP_NET_ADMIN of the machine itself, which \
          a container or user namespace does not give; capture without --source xdp, or as root"
@@ -87,30 +87,30 @@ pub enum LiveError {
     NoXdp {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// The operation attempted.
         what: &'static str,
     },
     /// There is no such interface.
     #[error("unknown interface {0}; `ip link` lists all")]
     NoInterface(String),
-    /// An interface whose packets nobody here can read.
+    /// An interface with an unsupported link type.
     #[error(
         "{interface} is neither Ethernet nor a tunnel of IP packets (hardware type {kind}): its packets cannot be read"
     )]
     Link {
         /// The interface.
         interface: String,
-        /// What the kernel says that it is (`ARPHRD_*`).
+        /// The kernel's type of the interface (`ARPHRD_*`).
         kind: u16,
     },
-    /// The operating system said no.
+    /// The operating system refused.
     #[error("cannot {what} on {interface}: {source}")]
     Io {
         /// The interface.
         interface: String,
-        /// What was tried.
+        /// The operation attempted.
         what: &'static str,
-        /// What it said.
+        /// The operating system's error.
         source: io::Error,
     },
 }

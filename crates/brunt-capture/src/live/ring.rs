@@ -1,6 +1,6 @@
 //! A packet ring (AF_PACKET, TPACKET_V3): the kernel writes packets into blocks and hands them over when they
-//! are full or 10 ms old. Driven by the capture's reader thread. The one rule: packets for which the kernel
-//! had no room are queried and counted.
+//! are full or 10 ms old. Driven by the capture's reader thread. The one rule: packets that the kernel dropped
+//! for lack of room are queried and counted.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,20 +15,20 @@ use super::xdp::FrameBatch;
 use super::{LiveError, LiveOptions, filter};
 use crate::source::PacketRef;
 
-/// A block is handed over when it is this old, full or not.
+/// The kernel hands a block over at this age, even if it is not full.
 pub const BLOCK_AGE: Duration = Duration::from_millis(10);
-/// Bytes of a block at most: small enough that one is worked off in the cache.
+/// Maximum bytes of a block: small enough to be processed in the cache.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a block at least: with headers, more than a packet of 64 KiB, which is what offloads make of many. Longer
-/// packets are cut.
+/// Minimum bytes of a block: with headers, more than a packet of 64 KiB, to which offloads merge many packets.
+/// Longer packets are cut.
 const BLOCK_BYTES_MIN: usize = 128 << 10;
-/// Blocks of a ring at least. A block is in use for 10 ms however few packets come, and packets of several rings wait for
-/// up to 40 ms to be put in order: with 16 blocks, another 120 ms are left for the parsers.
+/// Minimum blocks per ring. A block is in use for 10 ms however few packets arrive, and packets of several
+/// rings wait for up to 40 ms to be put in order. With 16 blocks, that leaves another 120 ms for the parsers.
 const BLOCKS_MIN: usize = 16;
-/// Room for a VLAN tag before each packet, where it is put back.
+/// Room before each packet for a VLAN tag to be restored.
 const TAG_BYTES: usize = 4;
 const ETH_P_ALL: u16 = 0x0003;
-/// A filter that nothing passes.
+/// A filter that rejects everything.
 const NOTHING: [libc::sock_filter; 1] = [libc::sock_filter {
     code: 0x06,
     jt: 0,
@@ -36,17 +36,17 @@ const NOTHING: [libc::sock_filter; 1] = [libc::sock_filter {
     k: 0,
 }];
 
-/// How a ring of some size is divided.
+/// The division of a ring into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RingShape {
     /// Bytes of each block.
     pub block_bytes: usize,
-    /// How many there are.
+    /// Number of blocks.
     pub block_count: usize,
 }
 
 impl RingShape {
-    /// For a ring of so many bytes, rounded down to whole blocks, or the least that there can be.
+    /// The shape for a ring of `ring_bytes`, rounded down to whole blocks, or the smallest possible ring.
     pub fn of(ring_bytes: usize) -> RingShape {
         let wanted = (ring_bytes / BLOCKS_MIN).max(1);
         // The largest power of two that leaves enough blocks.
@@ -62,7 +62,7 @@ impl RingShape {
         self.block_bytes * self.block_count
     }
 
-    /// What the kernel is asked for.
+    /// The request for the kernel.
     fn request(self) -> libc::tpacket_req3 {
         libc::tpacket_req3 {
             tp_block_size: self.block_bytes as u32,
@@ -76,7 +76,7 @@ impl RingShape {
     }
 }
 
-/// A live interface's ring.
+/// The ring of a live interface.
 #[derive(Debug)]
 pub struct PacketRing {
     fd: OwnedFd,
@@ -85,45 +85,45 @@ pub struct PacketRing {
     next: usize,
     interface: u32,
     link: LinkType,
-    /// Counted since the ring was opened.
+    /// Counts since the ring was opened.
     pub counters: RingCounters,
 }
 
-/// Whether a ring has its interface to itself.
+/// Whether a ring shares its interface with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fanout {
     Alone,
-    /// It begins a group. The kernel numbers these from zero.
+    /// Starts a group. The kernel numbers groups from zero.
     Begin,
     Join(u16),
 }
 
-/// What a ring has seen.
+/// A ring's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounters {
-    /// Packets that passed the filter, as the kernel counts them: those dropped included.
+    /// Packets that passed the filter according to the kernel, including dropped ones.
     pub offered: u64,
-    /// Packets that the ring had no room for.
+    /// Packets dropped because the ring was full.
     pub dropped: u64,
     /// Packets that were read from the ring.
     pub seen: u64,
-    /// Packets whose time is the network card's.
+    /// Packets with a timestamp from the network card.
     pub hardware_times: u64,
-    /// Packets whose VLAN tag was put back.
+    /// Packets whose VLAN tag was restored.
     pub tags_restored: u64,
 }
 
-/// Memory of live packets. Dropped, it goes back to the kernel.
+/// Memory of live packets. On drop, it returns to the kernel.
 #[derive(Debug)]
 pub enum LiveBlock {
-    /// A block of a ring of `AF_PACKET`.
+    /// A block of an `AF_PACKET` ring.
     Ring(RingBlock),
     /// Frames of `AF_XDP`.
     Frames(FrameBatch),
 }
 
 impl LiveBlock {
-    /// A packet's bytes.
+    /// The bytes of a packet.
     #[inline]
     pub(crate) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         match self {
@@ -133,17 +133,17 @@ impl LiveBlock {
     }
 }
 
-/// Packets of a block, and the block.
+/// A block and its packets.
 #[derive(Debug)]
 pub struct ReadBlock {
     /// The memory.
     pub block: LiveBlock,
-    /// Where in it; regions are the caller's to number.
+    /// The packets' locations; the caller assigns their regions.
     pub packets: Vec<PacketRef>,
 }
 
 impl PacketRing {
-    /// Opens a ring on `name`, the capture's interface number `interface`.
+    /// Opens a ring on `name`, which has number `interface` in the capture.
     pub(super) fn open(
         name: &str,
         interface: u32,
@@ -176,7 +176,7 @@ impl PacketRing {
             )
             .map_err(fail("take the network card's times"))?;
         }
-        // On the loopback every packet goes out and comes in: seen once is enough.
+        // On the loopback, every packet is both outgoing and incoming: capture it once.
         if kind == LOOPBACK {
             set(libc::PACKET_IGNORE_OUTGOING, 1).map_err(fail("leave out outgoing packets"))?;
         }
@@ -190,7 +190,7 @@ impl PacketRing {
         .map_err(fail("allocate the ring (is there enough memory?)"))?;
         let map = RingMap::new(&fd, shape.block_bytes, shape.block_count)
             .map_err(fail("map the ring"))?;
-        // Nothing yet: what came before a ring joins its group would be seen by each of them.
+        // Reject everything for now: packets that arrive before a ring joins its group would be seen by all rings.
         sys::attach_filter(&fd, &NOTHING).map_err(fail("attach a filter"))?;
         if options.promiscuous {
             sys::make_promiscuous(&fd, index).map_err(fail("make the interface promiscuous"))?;
@@ -212,8 +212,8 @@ impl PacketRing {
         Ok(ring)
     }
 
-    /// Shares the interface's packets with the other rings of a group. The kernel's hash is the same for
-    /// both directions of a connection; fragments are put together before.
+    /// Shares the interface's packets with the other rings of a group. The kernel's hash is the same for both
+    /// directions of a connection; fragments are reassembled first.
     fn join(&mut self, fanout: Fanout) -> io::Result<()> {
         let mut flags = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_DEFRAG;
         let group = match fanout {
@@ -227,7 +227,7 @@ impl PacketRing {
         sys::set_option(&self.fd, libc::SOL_PACKET, libc::PACKET_FANOUT, &value)
     }
 
-    /// The fan-out group that this ring is in.
+    /// The fan-out group of this ring.
     pub(super) fn group(&self) -> io::Result<u16> {
         sys::fanout_id(&self.fd)
     }
@@ -246,7 +246,7 @@ impl PacketRing {
 
     fn walk(&mut self, taken: &mut TakenBlock) -> Vec<PacketRef> {
         let bytes = taken.bytes_mut();
-        // Behind version, private offset and status: how many packets, and where the first begins.
+        // After version, private offset and status: the number of packets, and the offset of the first.
         let (count, mut at) = (word(bytes, 12), word(bytes, 16) as usize);
         let mut packets = Vec::with_capacity(count as usize);
         for _ in 0..count {
@@ -284,7 +284,7 @@ impl PacketRing {
         packets
     }
 
-    /// Asks the kernel what it had no room for.
+    /// Queries the kernel for dropped packets.
     ///
     /// # Errors
     /// The interface is gone.
@@ -295,7 +295,7 @@ impl PacketRing {
         Ok(())
     }
 
-    /// Receives packets from now on.
+    /// Starts receiving packets.
     pub(super) fn start(&self, options: &LiveOptions) -> io::Result<()> {
         sys::attach_filter(
             &self.fd,
@@ -307,13 +307,13 @@ impl PacketRing {
         &self.fd
     }
 
-    /// Receives nothing more; what is in the ring can still be read.
+    /// Stops receiving; packets in the ring can still be read.
     pub(super) fn stop(&self) -> io::Result<()> {
         sys::attach_filter(&self.fd, &NOTHING)
     }
 }
 
-/// Waits until one of the sockets has packets; `false` when none had in time.
+/// Waits until one of the sockets has packets; `false` on timeout.
 pub(super) fn wait<'a>(
     sockets: impl Iterator<Item = &'a OwnedFd>,
     time: Duration,
@@ -357,8 +357,8 @@ fn half(bytes: &[u8], at: usize) -> u16 {
     )
 }
 
-/// Puts a VLAN tag back where the card or the kernel took it out: the addresses move into the room
-/// before the frame. Returns where it begins now.
+/// Restores a VLAN tag that the card or the kernel stripped: moves the addresses into the room before the
+/// frame. Returns the frame's new start.
 fn restore_tag(bytes: &mut [u8], frame: usize, protocol: u16, tag: u16) -> usize {
     let start = frame - TAG_BYTES;
     bytes.copy_within(frame..frame + 12, start);
@@ -369,10 +369,10 @@ fn restore_tag(bytes: &mut [u8], frame: usize, protocol: u16, tag: u16) -> usize
 
 const LOOPBACK: u16 = 772;
 
-/// How an interface's packets begin.
+/// The link type of an interface.
 pub(super) fn link_type(interface: &str, kind: u16) -> Result<LinkType, LiveError> {
     match kind {
-        // Ethernet; the loopback, whose addresses are zero.
+        // Ethernet, and the loopback, whose addresses are zero.
         1 | LOOPBACK => Ok(LinkType::Ethernet),
         // tun and other tunnels without a link header.
         65534 | 768 | 776 | 778 => Ok(LinkType::Raw),
@@ -387,7 +387,7 @@ pub(super) fn link_type(interface: &str, kind: u16) -> Result<LinkType, LiveErro
 mod tests {
     use super::*;
 
-    /// However small a ring is, it has room for packets that wait for those of other rings.
+    /// Even the smallest ring has room for packets that wait for those of other rings.
     #[test]
     fn every_ring_outlasts_the_wait_for_others() {
         for mib in [0, 1, 2, 3, 4, 8, 15, 16, 17, 128, 1 << 12] {
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!((large.block_bytes, large.block_count), (1 << 20, 128));
     }
 
-    /// The tag stands behind the addresses, and the frame begins four bytes earlier.
+    /// The tag follows the addresses, and the frame begins four bytes earlier.
     #[test]
     fn tags() {
         let mut bytes = vec![0xee; 4];
@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(bytes[12..], [0x81, 0x00, 0x20, 0x64, 0x08, 0x00, 0x45]);
     }
 
-    /// The layout that is read by offsets is the kernel's.
+    /// The offsets used for reading match the kernel's layout.
     #[test]
     fn layout() {
         assert_eq!(std::mem::offset_of!(libc::tpacket3_hdr, tp_status), 20);

@@ -1,5 +1,4 @@
-//! Sends frames out of an interface as they are, as fast as it takes them: the other end of a test
-//! of live capture.
+//! Sends raw frames out of an interface as fast as it accepts them: the sender for tests of live capture.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,7 +6,7 @@ use std::os::fd::OwnedFd;
 use super::LiveError;
 use super::sys;
 
-/// An interface that frames go out of.
+/// An interface for sending frames.
 #[derive(Debug)]
 pub struct Transmitter {
     fd: OwnedFd,
@@ -17,7 +16,7 @@ impl Transmitter {
     /// Opens an interface for sending.
     ///
     /// # Errors
-    /// There is no such interface, or the right to do so is missing.
+    /// The interface doesn't exist, or the permission is missing.
     pub fn open(name: &str) -> Result<Transmitter, LiveError> {
         let fail = |what: &'static str| {
             move |source: io::Error| LiveError::Io {
@@ -29,17 +28,17 @@ impl Transmitter {
         let fd = sys::socket().map_err(|error| LiveError::of_socket(name, error))?;
         let index =
             sys::interface_index(name).map_err(|_| LiveError::NoInterface(name.to_string()))?;
-        // Straight to the driver: no queueing discipline reorders or drops on the way.
+        // Straight to the driver, so that no queueing discipline reorders or drops frames.
         sys::set_option(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
             .map_err(fail("bypass the queueing discipline"))?;
         sys::bind(&fd, index, 0).map_err(fail("bind to the interface"))?;
         Ok(Transmitter { fd })
     }
 
-    /// Sends frames, link header first; all of them. Returns how many times the interface had no room.
+    /// Sends all frames, each with its link header. Returns how many times the interface had no room.
     ///
     /// # Errors
-    /// A frame is larger than the interface's MTU allows, or the interface is gone.
+    /// A frame exceeds the interface's MTU, or the interface is gone.
     pub fn send(&self, frames: &[&[u8]]) -> io::Result<u64> {
         let (mut rest, mut full) = (frames, 0);
         while !rest.is_empty() {

@@ -1,8 +1,7 @@
-//! The kernel's side of packet sockets: the ring that it shares with us, socket options, sending
-//! many frames at once. With `live::xsk` the only module of this crate
-//! with unsafe code. The one rule: a block of the
-//! ring is looked at between the kernel's handing it over and our giving it back, and its bytes are
-//! changed only before they are shared.
+//! The kernel interface of packet sockets: the shared ring, socket options, sending many frames at once. Apart
+//! from `live::xsk`, the only module of this crate with unsafe code. The one rule: a block of the ring is
+//! accessed only between the kernel's handing it over and our giving it back, and its bytes are changed only
+//! before they are shared.
 
 use std::ffi::CString;
 use std::io;
@@ -12,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Where the status word lies in a block's description (`tpacket_hdr_v1`).
+/// Offset of the status word in a block's description (`tpacket_hdr_v1`).
 const STATUS_AT: usize = 8;
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -36,14 +35,14 @@ pub(super) fn socket() -> io::Result<OwnedFd> {
     }
 }
 
-/// Sets an option of `SOL_PACKET` or `SOL_SOCKET`; `T` has the layout that the kernel wants.
+/// Sets an option of `SOL_PACKET` or `SOL_SOCKET`; `T` has the layout that the kernel expects.
 pub(super) fn set_option<T: Copy>(
     fd: &OwnedFd,
     level: i32,
     name: i32,
     value: &T,
 ) -> io::Result<()> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes of a living value.
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of a live value.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -56,7 +55,7 @@ pub(super) fn set_option<T: Copy>(
     check(result).map(|_| ())
 }
 
-/// Packets that came since the last time this was asked, and those of them that were dropped.
+/// Packets received since the last query, and how many of them were dropped.
 pub(super) fn statistics(fd: &OwnedFd) -> io::Result<(u64, u64)> {
     // SAFETY: plain integers, for which zero is a value; the kernel writes at most `len` bytes.
     unsafe {
@@ -73,11 +72,11 @@ pub(super) fn statistics(fd: &OwnedFd) -> io::Result<(u64, u64)> {
     }
 }
 
-/// Which fan-out group the kernel chose for this socket.
+/// The fan-out group that the kernel chose for this socket.
 pub(super) fn fanout_id(fd: &OwnedFd) -> io::Result<u16> {
     let mut value: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into a living integer.
+    // SAFETY: the kernel writes at most `len` bytes into a live integer.
     let result = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
@@ -90,20 +89,20 @@ pub(super) fn fanout_id(fd: &OwnedFd) -> io::Result<u16> {
     check(result).map(|_| value as u16)
 }
 
-/// Attaches a filter: only what it lets through, and as much of it as it says, reaches the socket.
+/// Attaches a filter: only packets that it passes, cut to the length it returns, reach the socket.
 pub(super) fn attach_filter(fd: &OwnedFd, program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: program.len() as u16,
         filter: program.as_ptr().cast_mut(),
     };
-    // The kernel copies the instructions while it is called, and does not change them.
+    // The kernel copies the instructions during the call and does not change them.
     set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
-/// The number of an interface.
+/// The index of an interface.
 pub(super) fn interface_index(name: &str) -> io::Result<i32> {
     let name = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    // SAFETY: the name is a living string that ends with a zero.
+    // SAFETY: the name is a live string that ends with a zero.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
     if index == 0 {
         Err(io::Error::last_os_error())
@@ -112,24 +111,25 @@ pub(super) fn interface_index(name: &str) -> io::Result<i32> {
     }
 }
 
-/// What an interface is (`ARPHRD_*`). Asked of the socket: sysfs shows the namespace it was mounted in.
+/// The type of an interface (`ARPHRD_*`). Queried through the socket, because sysfs shows the network namespace
+/// that it was mounted in.
 pub(super) fn hardware_type(fd: &OwnedFd, name: &str) -> io::Result<u16> {
     // SAFETY: plain integers, for which zero is a value.
     let mut request: libc::ifreq = unsafe { zeroed() };
-    // One byte is left for the zero at the end.
+    // Leaves one byte for the terminating zero.
     if name.len() >= request.ifr_name.len() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    // SAFETY: the kernel reads the name and writes an address into a living request.
+    // SAFETY: the kernel reads the name and writes an address into a live request.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) })?;
-    // SAFETY: the call that succeeded filled in this member.
+    // SAFETY: the successful call has filled in this member.
     Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
 }
 
-/// Makes an interface receive packets to other hosts too, as long as the socket is open.
+/// Makes an interface receive packets to other hosts too, while the socket is open.
 pub(super) fn make_promiscuous(fd: &OwnedFd, interface: i32) -> io::Result<()> {
     let request = libc::packet_mreq {
         mr_ifindex: interface,
@@ -140,14 +140,14 @@ pub(super) fn make_promiscuous(fd: &OwnedFd, interface: i32) -> io::Result<()> {
     set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
 }
 
-/// Binds a socket to an interface: packets come from now on (and with protocol zero, never).
+/// Binds a socket to an interface: packets arrive from now on (with protocol zero, never).
 pub(super) fn bind(fd: &OwnedFd, interface: i32, protocol: u16) -> io::Result<()> {
     // SAFETY: plain integers, for which zero is a value.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = protocol.to_be();
     address.sll_ifindex = interface;
-    // SAFETY: the kernel reads as many bytes as the address has.
+    // SAFETY: the kernel reads only as many bytes as the address has.
     let result = unsafe {
         libc::bind(
             fd.as_raw_fd(),
@@ -164,12 +164,12 @@ pub(super) struct RingMap {
     start: NonNull<u8>,
     block_bytes: usize,
     block_count: usize,
-    /// Blocks that were taken and not given back.
+    /// Blocks that were taken and not given back yet.
     taken: Box<[AtomicBool]>,
 }
 
-// SAFETY: the memory belongs to the process until the map is dropped; the kernel's and our turns at
-// a block are told apart by its status word, which is accessed atomically, and ours by `taken`.
+// SAFETY: the memory belongs to the process until the map is dropped. A block's status word, accessed
+// atomically, tells the kernel's turn from ours, and `taken` tells our own users apart.
 unsafe impl Send for RingMap {}
 // SAFETY: as above: `take` gives out each block once until it comes back.
 unsafe impl Sync for RingMap {}
@@ -177,7 +177,7 @@ unsafe impl Sync for RingMap {}
 impl RingMap {
     /// Maps the ring of a socket that `PACKET_RX_RING` was set on.
     pub(super) fn new(fd: &OwnedFd, block_bytes: usize, block_count: usize) -> io::Result<RingMap> {
-        // SAFETY: the kernel chooses the place; nothing of ours is replaced.
+        // SAFETY: the kernel chooses the address; no mapping of ours is replaced.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -213,7 +213,7 @@ impl RingMap {
         unsafe { AtomicU32::from_ptr(self.block(index).add(STATUS_AT).cast().as_ptr()) }
     }
 
-    /// Takes block `index` if the kernel has handed it over and nobody has it.
+    /// Takes block `index` if the kernel has handed it over and it is not taken already.
     pub(super) fn take(self: &Arc<Self>, index: usize) -> Option<TakenBlock> {
         if self.taken[index].load(Ordering::Acquire)
             || self.status(index).load(Ordering::Acquire) & libc::TP_STATUS_USER == 0
@@ -230,7 +230,7 @@ impl RingMap {
 
 impl Drop for RingMap {
     fn drop(&mut self) {
-        // SAFETY: the map is ours, and blocks that were taken hold the map, so none is left.
+        // SAFETY: the map is ours, and taken blocks hold a reference to it, so none is left.
         unsafe {
             libc::munmap(
                 self.start.as_ptr().cast(),
@@ -240,14 +240,14 @@ impl Drop for RingMap {
     }
 }
 
-/// A block that only its taker has yet: its bytes may be changed.
+/// A block that only its taker holds so far: its bytes may be changed.
 pub(super) struct TakenBlock(RingBlock);
 
 impl TakenBlock {
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         let map = &self.0.map;
-        // SAFETY: the kernel has handed the block over, `take` gave it to nobody else, and `self`
-        // is borrowed for as long as the bytes are.
+        // SAFETY: the kernel has handed the block over, `take` gave it to nothing else, and `self` is borrowed
+        // for as long as the bytes are.
         unsafe { std::slice::from_raw_parts_mut(map.block(self.0.index).as_ptr(), map.block_bytes) }
     }
 
@@ -256,7 +256,7 @@ impl TakenBlock {
     }
 }
 
-/// A block of packets. Dropped, it goes back to the kernel.
+/// A block of packets. On drop, it returns to the kernel.
 #[derive(Debug)]
 pub struct RingBlock {
     map: Arc<RingMap>,
@@ -264,11 +264,11 @@ pub struct RingBlock {
 }
 
 impl RingBlock {
-    /// All its bytes.
+    /// All bytes of the block.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the kernel does not touch the block until it is given back, which takes this value;
-        // nobody changes it any more.
+        // SAFETY: the kernel does not touch the block until it is given back, which takes this value; nothing
+        // changes it any more.
         unsafe {
             std::slice::from_raw_parts(self.map.block(self.index).as_ptr(), self.map.block_bytes)
         }
@@ -284,10 +284,10 @@ impl Drop for RingBlock {
     }
 }
 
-/// Frames sent by one call at most.
+/// Maximum frames per call.
 pub(super) const SENT_AT_ONCE_MAX: usize = 64;
 
-/// Sends frames; returns how many went out. Fewer: the next one had no room or was refused.
+/// Sends frames; returns how many were sent. If fewer, the next one had no room or was refused.
 pub(super) fn send_many(fd: &OwnedFd, frames: &[&[u8]]) -> io::Result<usize> {
     let frames = &frames[..frames.len().min(SENT_AT_ONCE_MAX)];
     // SAFETY: plain pointers and integers, for which zero is a value.
@@ -303,7 +303,7 @@ pub(super) fn send_many(fd: &OwnedFd, frames: &[&[u8]]) -> io::Result<usize> {
         message.msg_hdr.msg_iov = part;
         message.msg_hdr.msg_iovlen = 1;
     }
-    // SAFETY: each message points to its part, each part to a living frame that is only read.
+    // SAFETY: each message points to its part, and each part to a live frame that is only read.
     let sent = unsafe {
         libc::sendmmsg(
             fd.as_raw_fd(),

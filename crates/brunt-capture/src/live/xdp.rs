@@ -1,10 +1,10 @@
-//! A queue of an interface through `AF_XDP`: a program in the driver (or, where that cannot, right behind it)
-//! sends every packet into frames that we share with the kernel, past its network stack. Driven by the
-//! capture's reader thread like [`super::ring`]. The one rule: the host itself no longer gets these packets,
-//! so this is for mirror ports; the program goes when its descriptor does, whatever ends the process.
+//! A queue of an interface through `AF_XDP`: a program in the driver (or, if the driver can't, right behind it)
+//! redirects every packet into frames shared with the kernel, bypassing its network stack. Driven by the
+//! capture's reader thread like [`super::ring`]. The one rule: the host no longer receives these packets, so
+//! this is for mirror ports. The program is detached when its descriptor is closed, however the process ends.
 //!
-//! What `AF_PACKET` has and this has not: a kernel's time stamp (packets get the time at which the reader
-//! takes them), a filter, VLAN tags that the card took out.
+//! Unlike `AF_PACKET`, there are no kernel timestamps (packets get the time at which the reader takes them), no
+//! filter, and no VLAN tags that the card stripped.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,54 +19,54 @@ use super::xsk::{self, CONTINUED, FRAME_BYTES, Frames, Socket};
 use super::{LiveError, LiveOptions, sys};
 use crate::source::PacketRef;
 
-/// Packets taken at a time.
+/// Packets taken per read.
 const BATCH: usize = 256;
-/// Bytes of a packet in parts: more is none that a link carries.
+/// Maximum bytes of a packet in several frames: more than any link carries.
 const JOINED_BYTES_MAX: usize = 64 << 10;
 // linux/if_link.h
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// An interface whose packets come to us.
+/// An interface whose packets are redirected to us.
 #[derive(Debug)]
 pub struct Tap {
     program: OwnedFd,
     interface: i32,
-    /// Closing it ends the diversion.
+    /// Closing it ends the redirection.
     link: Option<OwnedFd>,
-    /// Holds the interface promiscuous.
+    /// Keeps the interface in promiscuous mode.
     _watch: OwnedFd,
 }
 
-/// A queue of it.
+/// A queue of the interface.
 #[derive(Debug)]
 pub struct XdpQueue {
     socket: Socket,
     frames: Arc<Frames>,
-    /// Frames come back by this when nobody looks at them any more.
+    /// Returns frames that are no longer in use.
     back: Sender<Vec<u32>>,
     returned: Receiver<Vec<u32>>,
     interface: u32,
     link: LinkType,
     snap_bytes: u32,
-    /// The packet in parts that is under way, and whether it is too long.
+    /// The multi-frame packet being joined.
     joining: Vec<u8>,
-    /// Counted since it was opened.
+    /// Counts since the queue was opened.
     pub counters: RingCounters,
 }
 
-/// Packets in frames. Dropped, the frames go back to the kernel.
+/// Packets in frames. On drop, the frames return to the kernel.
 #[derive(Debug)]
 pub struct FrameBatch {
     frames: Arc<Frames>,
     taken: Vec<u32>,
-    /// Packets of several frames, put together: their places lie behind those of all frames.
+    /// Joined copies of multi-frame packets: their offsets follow those of all frames.
     joined: Vec<u8>,
     back: Sender<Vec<u32>>,
 }
 
 impl FrameBatch {
-    /// A packet's bytes.
+    /// The bytes of a packet.
     #[inline]
     pub(crate) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         match at.checked_sub(self.frames.count() * FRAME_BYTES) {
@@ -81,12 +81,12 @@ impl Drop for FrameBatch {
         self.taken
             .iter()
             .for_each(|index| self.frames.give_back(*index));
-        // When the capture is over nobody wants them.
+        // Fails only after the capture has ended, when the frames are not needed.
         let _ = self.back.send(std::mem::take(&mut self.taken));
     }
 }
 
-/// Opens all queues of interface `name`, the capture's number `interface`. Nothing comes until
+/// Opens all queues of interface `name`, which has number `interface` in the capture. Packets arrive only after
 /// [`Tap::start`].
 pub(super) fn open(
     name: &str,
@@ -139,7 +139,7 @@ pub(super) fn open(
             counters: RingCounters::default(),
         });
     }
-    // The program holds the table from here on.
+    // From here on, the program keeps the table alive.
     let program = xsk::load_program(&map, true).map_err(fail("load an XDP program"))?;
     Ok((
         Tap {
@@ -153,11 +153,11 @@ pub(super) fn open(
 }
 
 impl Tap {
-    /// Diverts the interface's packets from now on: in its driver if that can, or else behind it.
+    /// Redirects the interface's packets from now on: in the driver if possible, otherwise behind it.
     pub(super) fn start(&mut self) -> io::Result<()> {
         let attach = |flags| xsk::attach(&self.program, self.interface, flags);
         let link = attach(XDP_FLAGS_DRV_MODE).or_else(|error| match error.raw_os_error() {
-            // Somebody else's program is there, or the right is missing: not to be got round.
+            // Another program is attached, or the permission is missing: the other mode must not bypass that.
             Some(libc::EBUSY | libc::EPERM | libc::EEXIST) => Err(error),
             _ => attach(XDP_FLAGS_SKB_MODE),
         });
@@ -165,14 +165,14 @@ impl Tap {
         Ok(())
     }
 
-    /// The host has its packets again; what is in the rings can still be read.
+    /// Returns the packets to the host; packets in the rings can still be read.
     pub(super) fn stop(&mut self) {
         self.link = None;
     }
 }
 
 impl XdpQueue {
-    /// Takes the packets that are there.
+    /// Takes the available packets.
     pub(super) fn read(&mut self) -> Option<ReadBlock> {
         let XdpQueue {
             socket,
@@ -194,7 +194,7 @@ impl XdpQueue {
             let is_continued = options & CONTINUED != 0;
             let (mut place, mut wire_len) = (at, len);
             if is_continued || !self.joining.is_empty() {
-                // The one case of a copy: parsers want a packet in one piece.
+                // The only copy: parsers need a packet in one piece.
                 if self.joining.len() < JOINED_BYTES_MAX {
                     self.joining
                         .extend_from_slice(frames.bytes(at, len as usize));
@@ -234,7 +234,7 @@ impl XdpQueue {
         })
     }
 
-    /// Asks the kernel what found no frame.
+    /// Queries the kernel for packets dropped for lack of a frame.
     pub(super) fn count_drops(&mut self) -> io::Result<()> {
         self.counters.dropped = self.socket.dropped()?;
         self.counters.offered = self.counters.seen + self.counters.dropped;

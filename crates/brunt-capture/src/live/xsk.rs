@@ -1,6 +1,7 @@
-//! The kernel's side of `AF_XDP`: packet memory and rings that it shares with us, and the program that sends
-//! packets there. Owns the unsafe code of [`super::xdp`]. The one rule: a frame is the kernel's from when it
-//! is put into the fill ring until it comes out of the receive ring, and ours until it is put back.
+//! The kernel interface of `AF_XDP`: packet memory and rings shared with the kernel, and the program that
+//! redirects packets to them. Contains the unsafe code of [`super::xdp`]. The one rule: a frame belongs to the
+//! kernel from when it is put into the fill ring until it comes out of the receive ring, and to us until it is
+//! put back.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -8,9 +9,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Bytes of a frame: a page, which every driver takes.
+/// Bytes of a frame: one page, which every driver supports.
 pub(super) const FRAME_BYTES: usize = 4096;
-/// What a descriptor says when its packet goes on in the next one.
+/// Set in a descriptor whose packet continues in the next one.
 pub(super) const CONTINUED: u32 = 1; // XDP_PKT_CONTD
 
 // linux/bpf.h
@@ -37,12 +38,12 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 /// Calls `bpf`; the attributes begin with `words`, the rest is zero.
 ///
 /// # Safety
-/// Addresses among the words are of living memory that the command only reads.
+/// Addresses in `words` must point to live memory that the command only reads.
 unsafe fn bpf(command: i64, words: &[u32]) -> io::Result<libc::c_int> {
-    // Larger than what any of the commands knows: the kernel wants what it does not know to be zero.
+    // Larger than any of the commands needs: the kernel requires unknown fields to be zero.
     let mut attributes = [0u32; 32];
     attributes[..words.len()].copy_from_slice(words);
-    // SAFETY: the kernel reads `size_of_val(&attributes)` bytes of a living array; the caller answers for
+    // SAFETY: the kernel reads `size_of_val(&attributes)` bytes of a live array; the caller is responsible for
     // the addresses in it.
     let result = unsafe {
         libc::syscall(
@@ -55,29 +56,29 @@ unsafe fn bpf(command: i64, words: &[u32]) -> io::Result<libc::c_int> {
     check(result as libc::c_int)
 }
 
-/// The halves of an address, as they lie in memory.
+/// The halves of an address, in memory order.
 fn halves<T>(of: *const T) -> [u32; 2] {
     let bytes = (of as u64).to_ne_bytes();
     [0, 4].map(|at| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
 }
 
-/// Takes a descriptor that `bpf` has returned.
+/// Takes ownership of a descriptor returned by `bpf`.
 fn owned(fd: libc::c_int) -> OwnedFd {
-    // SAFETY: the kernel has just made it, for us alone.
+    // SAFETY: the kernel has just created it for us alone.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// A table from a queue's number to the socket that takes its packets.
+/// A map from queue number to the socket that receives its packets.
 pub(super) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
     // SAFETY: no addresses are passed.
     unsafe { bpf(BPF_MAP_CREATE, &[BPF_MAP_TYPE_XSKMAP, 4, 4, queues]) }.map(owned)
 }
 
-/// Puts a socket into the table.
+/// Adds a socket to the map.
 pub(super) fn set_socket(map: &OwnedFd, queue: u32, socket: &OwnedFd) -> io::Result<()> {
     let value = socket.as_raw_fd();
     let (k, v) = (halves(&raw const queue), halves(&raw const value));
-    // SAFETY: key and value are living integers of four bytes, as the map was made for.
+    // SAFETY: key and value are live four-byte integers, the sizes that the map was created with.
     unsafe {
         bpf(
             BPF_MAP_UPDATE_ELEM,
@@ -87,8 +88,8 @@ pub(super) fn set_socket(map: &OwnedFd, queue: u32, socket: &OwnedFd) -> io::Res
     .map(drop)
 }
 
-/// Loads the program: packets of a queue go to its socket, and to the kernel if there is none. `frags` says
-/// that it is run for packets of several buffers too.
+/// Loads the program: it passes a queue's packets to its socket, and to the kernel if there is none. With
+/// `frags`, it also handles packets in several buffers.
 pub(super) fn load_program(map: &OwnedFd, frags: bool) -> io::Result<OwnedFd> {
     let instruction = |code: u8, registers: u8, offset: i16, value: u32| {
         u64::from_ne_bytes({
@@ -96,7 +97,7 @@ pub(super) fn load_program(map: &OwnedFd, frags: bool) -> io::Result<OwnedFd> {
             [code, registers, o[0], o[1], v[0], v[1], v[2], v[3]]
         })
     };
-    // The second register, of the source, is the upper half of a byte on little-endian machines.
+    // The source register is in the upper half of the byte on little-endian machines.
     let registers = |to: u8, from: u8| {
         if cfg!(target_endian = "little") {
             to | from << 4
@@ -107,10 +108,10 @@ pub(super) fn load_program(map: &OwnedFd, frags: bool) -> io::Result<OwnedFd> {
     let program = [
         // r2 = context->rx_queue_index
         instruction(0x61, registers(2, 1), 16, 0),
-        // r1 = map, by its descriptor: an instruction of two places
+        // r1 = map, by its descriptor: an instruction with two slots
         instruction(0x18, registers(1, 1), 0, map.as_raw_fd() as u32),
         instruction(0, 0, 0, 0),
-        // r3 = what becomes of packets without a socket
+        // r3 = action for packets without a socket
         instruction(0xb7, registers(3, 0), 0, XDP_PASS),
         instruction(0x85, 0, 0, BPF_FUNC_REDIRECT_MAP),
         instruction(0x95, 0, 0, 0),
@@ -126,15 +127,15 @@ pub(super) fn load_program(map: &OwnedFd, frags: bool) -> io::Result<OwnedFd> {
         license[0],
         license[1],
     ]);
-    // Behind the log and the kernel's version: flags, a name, a device, how it will be attached.
+    // After the log and the kernel version: flags, a name, a device, the attach type.
     words[11] = if frags { BPF_F_XDP_HAS_FRAGS } else { 0 };
     words[17] = BPF_ATTACH_XDP;
     // SAFETY: program and license live until the kernel has copied them.
     unsafe { bpf(BPF_PROG_LOAD, &words) }.map(owned)
 }
 
-/// Runs a program for an interface's packets until the descriptor is closed, by whomever or by the end of
-/// the process. `flags` are `XDP_FLAGS_*`.
+/// Attaches a program to an interface until the descriptor is closed, explicitly or at the end of the process.
+/// `flags` are `XDP_FLAGS_*`.
 pub(super) fn attach(program: &OwnedFd, interface: i32, flags: u32) -> io::Result<OwnedFd> {
     // SAFETY: no addresses are passed.
     unsafe {
@@ -151,7 +152,7 @@ pub(super) fn attach(program: &OwnedFd, interface: i32, flags: u32) -> io::Resul
     .map(owned)
 }
 
-/// An interface's queues that packets come in by; one where it does not say.
+/// Number of receive queues of an interface; one if it doesn't report them.
 pub(super) fn queue_count(fd: &OwnedFd, name: &str) -> u32 {
     const SIOCETHTOOL: libc::Ioctl = 0x8946;
     // struct ethtool_channels: command, four maxima, then rx, tx, other and combined.
@@ -163,14 +164,14 @@ pub(super) fn queue_count(fd: &OwnedFd, name: &str) -> u32 {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = channels.as_mut_ptr().cast();
-    // SAFETY: the kernel writes as many words as the structure that the command names has.
+    // SAFETY: the kernel writes only as many words as the command's structure has.
     match check(unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL, &raw mut request) }) {
         Ok(_) => (channels[5] + channels[8]).max(1),
         Err(_) => 1,
     }
 }
 
-/// Memory that packets lie in, in frames.
+/// A shared memory mapping.
 #[derive(Debug)]
 struct Mapping {
     start: NonNull<u8>,
@@ -184,7 +185,7 @@ impl Mapping {
             Some((fd, at)) => (libc::MAP_SHARED, fd.as_raw_fd(), at),
         };
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the kernel chooses the place; nothing of ours is replaced.
+        // SAFETY: the kernel chooses the address; no mapping of ours is replaced.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -214,7 +215,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the map is ours, and whoever has bytes of it holds it.
+        // SAFETY: the map is ours, and anything that uses its bytes keeps it alive.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -223,12 +224,12 @@ impl Drop for Mapping {
 #[derive(Debug)]
 pub(super) struct Frames {
     memory: Mapping,
-    /// Which are ours.
+    /// Frames that currently belong to us.
     taken: Box<[AtomicBool]>,
 }
 
-// SAFETY: the memory belongs to the process until it is dropped; turns at a frame are told apart by `taken`,
-// and the bytes of one that is taken only read.
+// SAFETY: the memory belongs to the process until it is dropped; `taken` tracks whose turn a frame is, and the
+// bytes of a taken frame are only read.
 unsafe impl Send for Frames {}
 // SAFETY: as above.
 unsafe impl Sync for Frames {}
@@ -246,17 +247,17 @@ impl Frames {
         self.taken.len()
     }
 
-    /// Bytes of a frame that was taken, by their place in the memory.
+    /// Bytes of a taken frame, by their offset in the memory.
     #[inline]
     pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         let frame = at / FRAME_BYTES;
         assert!(at % FRAME_BYTES + len <= FRAME_BYTES && self.taken[frame].load(Ordering::Relaxed));
         // SAFETY: within a frame of the memory, by the assertion; the frame is ours, so the kernel does not
-        // write to it, and it is not given back while somebody holds the batch that it came in.
+        // write to it, and it is not given back while the batch that it came in is held.
         unsafe { std::slice::from_raw_parts(self.memory.start.as_ptr().add(at), len) }
     }
 
-    /// Frame `index` is the kernel's from when it is in the fill ring.
+    /// Marks frame `index` as the kernel's; call it when putting the frame into the fill ring.
     pub(super) fn give_back(&self, index: u32) {
         self.taken[index as usize].store(false, Ordering::Release);
     }
@@ -270,8 +271,8 @@ struct Descriptors {
     size: u32,
 }
 
-// SAFETY: the memory belongs to the process; its words are accessed atomically, its descriptors by the one
-// owner of the socket and in turns with the kernel.
+// SAFETY: the memory belongs to the process; its words are accessed atomically, its descriptors only by the
+// owner of the socket, in turns with the kernel.
 unsafe impl Send for Descriptors {}
 
 impl Descriptors {
@@ -302,7 +303,7 @@ impl Descriptors {
     }
 }
 
-/// A socket that takes a queue's packets.
+/// A socket that receives a queue's packets.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
@@ -311,7 +312,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Makes a socket with rings for all frames. Packets come when it is bound and in the program's table.
+    /// Creates a socket with rings for all frames. Packets arrive once it is bound and in the program's map.
     pub(super) fn new(frames: &Frames) -> io::Result<Socket> {
         // SAFETY: no memory is passed.
         let fd = owned(check(unsafe {
@@ -327,7 +328,7 @@ impl Socket {
         let set = |name, value: &u32| super::sys::set_option(&fd, libc::SOL_XDP, name, value);
         super::sys::set_option(&fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &area)?;
         set(libc::XDP_UMEM_FILL_RING, &size)?;
-        // Nothing is sent, but a socket without it cannot be bound.
+        // Nothing is sent, but a socket without this ring cannot be bound.
         set(libc::XDP_UMEM_COMPLETION_RING, &2)?;
         set(libc::XDP_RX_RING, &size)?;
         // SAFETY: plain integers, for which zero is a value.
@@ -346,7 +347,7 @@ impl Socket {
         Ok(Socket { fd, fill, receive })
     }
 
-    /// Binds it to a queue; with `frags`, packets of several frames come too.
+    /// Binds the socket to a queue; with `frags`, multi-frame packets arrive too.
     pub(super) fn bind(&self, interface: i32, queue: u32, frags: bool) -> io::Result<()> {
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
@@ -365,27 +366,27 @@ impl Socket {
         &self.fd
     }
 
-    /// Gives frames to the kernel. There is room for all frames that there are.
+    /// Gives frames to the kernel. The ring has room for all existing frames.
     pub(super) fn fill(&mut self, indexes: impl Iterator<Item = u32>) {
         let mut at = self.fill.producer().load(Ordering::Relaxed);
         for index in indexes {
             let address = u64::from(index) * FRAME_BYTES as u64;
-            // SAFETY: `slot` is within the ring and aligned, and the kernel does not look at it until the
-            // producer has passed it.
+            // SAFETY: `slot` is within the ring and aligned, and the kernel does not read it until the producer
+            // has passed it.
             unsafe { self.fill.slot::<u64>(at).write(address) };
             at = at.wrapping_add(1);
         }
         self.fill.producer().store(at, Ordering::Release);
     }
 
-    /// Takes the next packet, or part of one: place, length and options.
+    /// Takes the next packet or part of one: offset, length and options.
     pub(super) fn receive(&mut self, frames: &Frames) -> Option<(usize, u32, u32)> {
         let at = self.receive.consumer().load(Ordering::Relaxed);
         if self.receive.producer().load(Ordering::Acquire) == at {
             return None;
         }
-        // SAFETY: `slot` is within the ring and aligned, and the kernel has written it before it moved the
-        // producer on; it writes there again when the consumer has passed it.
+        // SAFETY: `slot` is within the ring and aligned, and the kernel wrote it before it advanced the
+        // producer; it writes there again only after the consumer has passed it.
         let found: libc::xdp_desc = unsafe { self.receive.slot::<libc::xdp_desc>(at).read() };
         self.receive
             .consumer()
@@ -394,7 +395,7 @@ impl Socket {
         Some((found.addr as usize, found.len, found.options))
     }
 
-    /// Packets that found no frame or no room in the ring, since the socket was made.
+    /// Packets dropped for lack of a frame or room in the ring, since the socket was created.
     pub(super) fn dropped(&self) -> io::Result<u64> {
         // SAFETY: plain integers, for which zero is a value.
         let mut counters: libc::xdp_statistics = unsafe { zeroed() };
@@ -403,11 +404,11 @@ impl Socket {
     }
 }
 
-/// Asks for an option of `SOL_XDP`; `T` consists of integers.
+/// Reads an option of `SOL_XDP`; `T` consists of integers.
 fn option<T: Copy>(fd: &OwnedFd, name: i32, value: &mut T) -> io::Result<()> {
     let mut len = size_of::<T>() as libc::socklen_t;
     let value = std::ptr::from_mut(value).cast();
-    // SAFETY: the kernel writes at most `len` bytes into a living value, for which any bits will do.
+    // SAFETY: the kernel writes at most `len` bytes into a live value, for which any bits are valid.
     check(unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, name, value, &raw mut len) })
         .map(drop)
 }

@@ -1,6 +1,6 @@
-//! Pseudonyms for names, addresses and ids: a hash with a key that stays with its owner. Called by the
-//! recorder for all identifying data. The rules: the same key gives the same pseudonyms, in every capture;
-//! without the key none can be reversed or guessed (SipHash-2-4 is unpredictable without its key).
+//! Pseudonyms for names, addresses and ids: a hash with a secret key. Called by the recorder for all
+//! identifying data. The rules: the same key gives the same pseudonyms in every capture; without the key, none
+//! can be reversed or guessed (SipHash-2-4 is unpredictable without its key).
 
 use std::fs;
 use std::hash::Hasher;
@@ -11,12 +11,12 @@ use brunt_wire::net::IpAddress;
 use sha2::{Digest, Sha256};
 use siphasher::sip::SipHasher24;
 
-/// A key that is shorter can be tried out.
+/// A shorter key could be found by brute force.
 const KEY_BYTES_MIN: usize = 16;
-/// What no key file needs.
+/// More than any key file needs.
 const KEY_BYTES_MAX: u64 = 1 << 20;
 
-/// Why there are no pseudonyms.
+/// Why there is no anonymizer.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The key's file cannot be read.
@@ -24,7 +24,7 @@ pub enum KeyError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is too large to be a key.
@@ -35,7 +35,7 @@ pub enum KeyError {
         /// Its length.
         bytes: u64,
     },
-    /// The key can be tried out.
+    /// The key could be found by brute force.
     #[error(
         "a key of {bytes} bytes is too short: it has at least {}, such as \
          `head -c 32 /dev/urandom > FILE` makes",
@@ -47,7 +47,7 @@ pub enum KeyError {
     },
 }
 
-/// Makes pseudonyms.
+/// Computes pseudonyms.
 #[derive(Clone)]
 pub struct Anonymizer {
     hasher: SipHasher24,
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Anonymizer {
     }
 }
 
-/// What is hashed, so that a name and an address never have the same pseudonym.
+/// What kind of data is hashed, so that a name and an address never have the same pseudonym.
 #[derive(Clone, Copy)]
 enum Domain {
     Address = 1,
@@ -71,7 +71,7 @@ enum Domain {
 }
 
 impl Anonymizer {
-    /// With the key in a file: at least 16 bytes that nobody guesses.
+    /// Reads the key from a file: at least 16 unguessable bytes.
     ///
     /// # Errors
     /// The file cannot be read, or is too short or too long for a key.
@@ -90,10 +90,10 @@ impl Anonymizer {
         Anonymizer::new(&brunt_core::input::read(path).map_err(io)?)
     }
 
-    /// With this key.
+    /// An anonymizer with this key.
     ///
     /// # Errors
-    /// It is too short.
+    /// The key is too short.
     pub fn new(key: &[u8]) -> Result<Anonymizer, KeyError> {
         if key.len() < KEY_BYTES_MIN {
             return Err(KeyError::TooShort { bytes: key.len() });
@@ -110,25 +110,25 @@ impl Anonymizer {
         hasher.finish()
     }
 
-    /// An address, as one of `fd62::/16`, a range that is nobody's.
+    /// Maps an address into `fd62::/16`, an unassigned range.
     pub fn address(&self, address: IpAddress) -> IpAddress {
         IpAddress(
             0xfd62_u128 << 112 | u128::from(self.hash(Domain::Address, &address.0.to_be_bytes())),
         )
     }
 
-    /// A MAC address of 48 bits, as one that is locally administered.
+    /// Maps a 48-bit MAC address to a locally administered one.
     pub fn mac(&self, mac: u64) -> u64 {
         (self.hash(Domain::Mac, &mac.to_be_bytes()) & 0x00ff_ffff_ffff) | 0x0200_0000_0000
     }
 
-    /// A name, path or link: 16 hexadecimal digits.
+    /// Maps a name, path or link target to 16 hexadecimal digits.
     pub fn name(&self, name: &[u8]) -> String {
         format!("{:016x}", self.hash(Domain::Name, name))
     }
 
-    /// A number that stands for a user, a group, a file, a file system, a cookie or a verifier. Zero
-    /// stays zero: it is root, or the start, everywhere.
+    /// Maps the number of a user, group, file, file system, cookie or verifier. Zero stays zero: it means root,
+    /// or the start, everywhere.
     pub fn number(&self, number: u64) -> u64 {
         if number == 0 {
             0
@@ -137,12 +137,12 @@ impl Anonymizer {
         }
     }
 
-    /// A key that stands for a handle.
+    /// Maps the key of a file handle.
     pub fn file(&self, file: u64) -> u64 {
         self.hash(Domain::Handle, &file.to_be_bytes())
     }
 
-    /// The sum of a block. That of zeros stays: everybody knows zeros.
+    /// Maps the checksum of a block. The caller leaves the well-known checksum of zeros as it is.
     pub fn sum(&self, sum: u64) -> u64 {
         self.hash(Domain::Sum, &sum.to_be_bytes())
     }

@@ -1,14 +1,14 @@
-//! Keeps a trace within the room it was given: which parts go, and when rows have to be told anew so that
-//! what is left can be understood. Shared by all lanes of all pipelines.
+//! Keeps a trace within its size limit: decides which parts to delete, and when rows have to be written again
+//! so that the remaining parts can be understood. Shared by all lanes of all pipelines.
 //!
-//! The trace is cut into *generations* of an eighth of its room. Whoever writes begins a new one when it is
-//! told to and then forgets which flows and handles are known, so that each generation tells those that
-//! its own rows refer to. The oldest parts go first; of a generation those that others refer to go last,
-//! and not before their pipeline has left it.
+//! The trace is divided into *generations*, each an eighth of the limit. On a new generation, a writer forgets
+//! which flows and handles are known, so that each generation contains the rows that its other rows refer to.
+//! The oldest parts are deleted first. Within a generation, parts that others refer to are deleted last, and
+//! not before their pipeline has left the generation.
 //!
-//! Closed parts can also leave for another place ([`TraceParts`]): whoever moves them claims one at a time, which is
-//! then not deleted under its hands. The one rule: what is being written is never deleted or moved, and what is
-//! deleted is counted.
+//! Closed parts can also be moved elsewhere ([`TraceParts`]): the mover claims one part at a time, which is
+//! then not deleted meanwhile. The one rule: parts being written are never deleted or moved, and every deletion
+//! is counted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ use brunt_lake::{ClosedPart, catalog};
 use super::rows::LANES;
 use super::store::Shared;
 
-/// A generation takes this share of the room.
+/// A generation takes this fraction of the limit.
 const GENERATIONS: u64 = 8;
 
-/// What was deleted.
+/// Totals of what was deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Deleted {
     pub parts: u64,
@@ -31,7 +31,7 @@ pub(super) struct Deleted {
     pub bytes: u64,
 }
 
-/// When a closed part goes: by generation, then whether others refer to it, then by age.
+/// Deletion order of closed parts: by generation, then those that others refer to last, then by age.
 type Rank = (u64, bool, u64);
 
 pub(super) struct Budget {
@@ -42,28 +42,28 @@ pub(super) struct Budget {
 
 #[derive(Default)]
 struct State {
-    /// Closed parts with the lane that wrote them.
+    /// Closed parts, each with the lane that wrote it.
     closed: BTreeMap<Rank, (usize, ClosedPart)>,
     closed_count: u64,
-    /// Bytes of all parts, open ones too.
+    /// Bytes of all parts, including open ones.
     total_bytes: u64,
-    /// Bytes that were ever written, and how many there were when the generation began.
+    /// Total bytes written so far, and that total when the generation began.
     written_bytes: u64,
     generation_from: u64,
-    /// The generation that each lane writes.
+    /// The generation that each lane is writing.
     lanes: Vec<u64>,
     deleted: Deleted,
-    /// Closed parts that may be moved, oldest first: all but the newest of each lane and table.
+    /// Closed parts that may be moved, oldest first: all except the newest of each lane and table.
     movable: BTreeMap<u64, Rank>,
     newest: HashMap<(usize, PathBuf), Rank>,
-    /// The part that is being moved.
+    /// The part being moved.
     claimed: Option<Rank>,
     /// Bytes of the parts in `movable`.
     movable_bytes: u64,
 }
 
 impl State {
-    /// Forgets a closed part whose file is gone or goes.
+    /// Removes a closed part whose file is deleted or about to be.
     fn forget(&mut self, rank: Rank) -> Option<ClosedPart> {
         let (_, part) = self.closed.remove(&rank)?;
         self.unlist(rank, part.bytes);
@@ -71,7 +71,7 @@ impl State {
         Some(part)
     }
 
-    /// The part will not be given out to be moved.
+    /// Removes the part from the movable ones.
     fn unlist(&mut self, rank: Rank, bytes: u64) {
         if self.movable.remove(&rank.2).is_some() {
             self.movable_bytes -= bytes;
@@ -79,8 +79,8 @@ impl State {
     }
 }
 
-/// The closed parts of a trace that is being written, for whoever moves them to another place: one at a time, oldest
-/// first, and never the newest of a table.
+/// The closed parts of a trace that is being written, for moving them elsewhere: one at a time, oldest first,
+/// and never the newest of a table.
 #[derive(Clone)]
 pub struct TraceParts(Arc<Shared>);
 
@@ -95,16 +95,16 @@ impl TraceParts {
         TraceParts(shared)
     }
 
-    /// The part to be moved next: the same one until it is deleted or passed over. It stays even when the trace's size
-    /// is exceeded.
+    /// The next part to move: the same one until it is deleted or passed over. It is kept even if the trace
+    /// exceeds its size limit.
     pub fn claim(&self) -> Option<ClosedPart> {
         self.0.budget.as_ref()?.claim()
     }
 
-    /// Deletes the file of the claimed part, which is elsewhere now.
+    /// Deletes the file of the claimed part after it was moved.
     ///
     /// # Errors
-    /// The operating system refuses; the part stays claimed.
+    /// The operating system refused; the part stays claimed.
     pub fn delete_claimed(&self) -> std::io::Result<()> {
         self.0
             .budget
@@ -112,19 +112,19 @@ impl TraceParts {
             .map_or(Ok(()), Budget::delete_claimed)
     }
 
-    /// The claimed part stays and is not given out again.
+    /// Keeps the claimed part and does not offer it again.
     pub fn pass_over_claimed(&self) {
         self.0.budget.iter().for_each(Budget::pass_over_claimed);
     }
 
-    /// Parts that may be moved now, and their bytes.
+    /// Number of parts that may be moved now, and their bytes.
     pub fn movable(&self) -> (u64, u64) {
         self.0.budget.as_ref().map_or((0, 0), Budget::movable)
     }
 }
 
 impl Budget {
-    /// Room for `keep_bytes`, shared by so many lanes.
+    /// A limit of `keep_bytes`, shared by `lanes` lanes.
     pub fn new(keep_bytes: u64, lanes: usize) -> Budget {
         let state = State {
             lanes: vec![0; lanes],
@@ -141,7 +141,7 @@ impl Budget {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which generation rows belong to from now on.
+    /// The generation for new rows.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
@@ -151,14 +151,14 @@ impl Budget {
         self.state().deleted
     }
 
-    /// Lane `lane` has closed all parts of older generations.
+    /// Lane `lane` has closed all its parts of older generations.
     pub fn begin(&self, lane: usize, generation: u64) {
         let mut state = self.state();
         state.lanes[lane] = generation;
         self.make_room(&mut state);
     }
 
-    /// An open part has grown, or was begun.
+    /// An open part has grown or was created.
     pub fn on_grown(&self, bytes_before: u64, bytes: u64) {
         if bytes_before == bytes {
             return;
@@ -169,7 +169,7 @@ impl Budget {
         self.make_room(&mut state);
     }
 
-    /// A part of which `open_bytes` were known is closed.
+    /// A part was closed, `open_bytes` of which were already counted.
     pub fn on_closed(
         &self,
         lane: usize,
@@ -244,7 +244,7 @@ impl Budget {
             self.generation.fetch_add(1, Ordering::Relaxed);
         }
         while state.total_bytes > self.keep_bytes {
-            // A pipeline's rows refer to what the same pipeline told in the same generation.
+            // A pipeline's rows refer to rows of the same pipeline and generation.
             let has_left = |lane: usize, generation: u64| {
                 let first = lane / LANES * LANES;
                 state.lanes[first..first + LANES]
@@ -261,11 +261,11 @@ impl Budget {
             let Some(part) = state.forget(rank) else {
                 return;
             };
-            // A lake has its rows, and will delete it.
+            // A lake contains its rows and will delete the file.
             if is_in_lake(&part) {
                 continue;
             }
-            // Somebody else may have deleted it: the budget is kept all the same.
+            // If someone else deleted it already, the budget still holds.
             let _ = std::fs::remove_file(&part.path);
             state.deleted.parts += 1;
             state.deleted.rows += part.rows;
@@ -274,7 +274,7 @@ impl Budget {
     }
 }
 
-/// Whether a part was compacted.
+/// Whether a part was compacted into the lake.
 fn is_in_lake(part: &ClosedPart) -> bool {
     let table = part.path.parent();
     let root = table.and_then(|table| table.parent());
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    /// Oldest first; the newest of each table stays; what is moved is not counted as deleted.
+    /// Oldest first; the newest part of each table stays; moved parts don't count as deleted.
     #[test]
     fn closed_parts_leave_one_at_a_time_but_for_the_newest_of_each_table() {
         let (budget, parts) = (Budget::new(u64::MAX, LANES), Parts(TempDir::new().unwrap()));
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(budget.deleted(), Deleted::default());
     }
 
-    /// A part on its way to another place is not deleted for lack of room; others are, and counted.
+    /// A part being moved is not deleted for lack of space; others are deleted and counted.
     #[test]
     fn what_is_being_moved_is_not_deleted_for_lack_of_room() {
         let (budget, parts) = (Budget::new(25, LANES), Parts(TempDir::new().unwrap()));
@@ -355,13 +355,13 @@ mod tests {
                 bytes: 10
             }
         );
-        // One that was deleted is not given out.
+        // A deleted part is not offered again.
         budget.delete_claimed().unwrap();
         assert_eq!((budget.claim(), budget.movable()), (None, (0, 0)));
         let fourth = parts.close(&budget, "a", 3);
         assert!(third.exists() && fourth.exists());
         assert_eq!(budget.claim().unwrap().path, third);
-        // One that stays may go again.
+        // A part that was passed over may be deleted again.
         parts.close(&budget, "a", 4);
         assert!(third.exists() && !fourth.exists());
         budget.pass_over_claimed();

@@ -1,4 +1,4 @@
-//! Sums of data blocks: the table `checksums`.
+//! Checksums of data blocks: the table `checksums`.
 
 use brunt_lake::{Coding, Column, Table};
 
@@ -7,7 +7,7 @@ use super::rows::{Handle, Registry, Tabled, WrittenBy};
 use crate::checksum::BLOCK_BYTES;
 use crate::operation::ChecksumRun;
 
-/// Sums of blocks.
+/// Checksums of blocks.
 pub const CHECKSUMS: Table = Table {
     name: "checksums",
     doc: "One row for each block of 512 bytes at a multiple of 512 in its file that was read or written as a whole.",
@@ -31,7 +31,7 @@ impl Tabled for ChecksumsTable {
     const BY: WrittenBy = WrittenBy::Bulk;
 }
 
-/// The sums of a pipeline.
+/// The checksums of a pipeline.
 pub struct Checksums {
     table: Handle<ChecksumsTable>,
 }

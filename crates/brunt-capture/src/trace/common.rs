@@ -1,39 +1,39 @@
-//! State shared by all table writers: the rows, pseudonyms, and the numbers that distinguish pipelines. The
-//! one rule: everything that pipelines number from zero goes through [`Common::number`], so that a number has
-//! one meaning.
+//! State shared by all table writers: the rows, pseudonyms, and the numbers that distinguish pipelines. The one
+//! rule: everything that pipelines number from zero goes through [`Common::number`], so that numbers are unique
+//! in the trace.
 
 use brunt_lake::{Coding, Column};
 
 use super::pseudonyms::Pseudonyms;
 use super::rows::Rows;
 
-/// What links a row to its operation.
+/// Links a row to its operation.
 pub const RECORD: Column = Column::int(
     "record_id",
     "The operation it belongs to: `operations.record_id`.",
 );
-/// What stands for a file.
+/// Identifies a file.
 pub const FILE: Column =
     Column::int("file", "The file or directory: `handles.file`.").coded(Coding::Dictionary);
 
-/// Pipelines number what they find from zero: the number of the pipeline goes above.
+/// Pipelines number their findings from zero; the pipeline's own number goes into the bits above.
 const PIPELINE_SHIFT: u32 = 48;
 
-/// What all groups of tables share.
+/// State shared by all groups of tables.
 #[derive(Debug)]
 pub struct Common {
-    /// Rows that were not sent yet.
+    /// Rows not sent yet.
     pub rows: Rows,
-    /// What stands for names and ids.
+    /// Pseudonyms for names and ids.
     pub hide: Pseudonyms,
     /// The pipeline's number.
     pub pipeline: u64,
-    /// Attributes are stored with every reply, and not only when they change.
+    /// Store attributes with every reply, not only when they change.
     pub repeats_attributes: bool,
 }
 
 impl Common {
-    /// A number of this pipeline as one of all.
+    /// Makes a pipeline's number unique among all pipelines.
     #[inline]
     pub fn number(&self, number: u64) -> i64 {
         (number | self.pipeline << PIPELINE_SHIFT) as i64

@@ -1,7 +1,7 @@
-//! How much room each kind of a trace's content takes, as the Chronicle paper divides it (Figure 9): network headers,
-//! checksums of data, RPC, the protocol above. For benches; a capture does not count while it goes on.
+//! Disk space per kind of content in a trace, divided as in the Chronicle paper (Figure 9): network headers,
+//! checksums of data, RPC, the protocol above. For benchmarks; nothing is counted during a capture.
 //!
-//! The rule: every table is of one kind, and a new one of a protocol unless it is named here.
+//! The rule: every table has one kind; a new table counts as the protocol's unless it is named here.
 
 use std::path::Path;
 
@@ -12,20 +12,20 @@ use super::tables;
 /// A kind of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceExtent {
-    /// Each packet: when, from whom to whom, how long.
+    /// Each packet: time, endpoints, length.
     Network,
-    /// Of the data that was read and written.
+    /// Checksums of the data read and written.
     Checksums,
-    /// Requests and their times, callers.
+    /// Requests with their times, and callers.
     Rpc,
-    /// What the protocol above says: files, names, attributes, ranges.
+    /// Content of the protocol above: files, names, attributes, ranges.
     Protocol,
-    /// What the capture says of itself.
+    /// The capture's own statistics.
     Ledger,
 }
 
 impl TraceExtent {
-    /// All of them, in the paper's order.
+    /// All kinds, in the paper's order.
     pub const ALL: [TraceExtent; 5] = [
         TraceExtent::Network,
         TraceExtent::Checksums,
@@ -34,7 +34,7 @@ impl TraceExtent {
         TraceExtent::Ledger,
     ];
 
-    /// For people.
+    /// The name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             TraceExtent::Network => "network headers",
@@ -45,7 +45,7 @@ impl TraceExtent {
         }
     }
 
-    /// That of a table.
+    /// The kind of a table.
     fn of(table: &Table) -> TraceExtent {
         let any = |tables: &[&Table]| tables.iter().any(|one| one.name == table.name);
         if any(&[&tables::PACKETS, &tables::FLOWS]) {
@@ -67,16 +67,16 @@ impl TraceExtent {
     }
 }
 
-/// What one kind takes.
+/// The disk space of one kind of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentSizes {
     /// The kind.
     pub extent: TraceExtent,
-    /// Of all its tables.
+    /// The total of all its tables.
     pub sizes: TableSizes,
 }
 
-/// Each kind of a trace's content, also those of which it has none.
+/// The size of each kind of content in a trace, including kinds that are empty.
 ///
 /// # Errors
 /// A part cannot be read.
@@ -102,7 +102,7 @@ pub fn sizes(trace: &Path) -> Result<Vec<ExtentSizes>, LakeError> {
 mod tests {
     use super::*;
 
-    /// Each kind has tables, and those that most rows go to are where a reader of the paper looks for them.
+    /// Each kind has tables, and the largest tables are in the kinds where a reader of the paper expects them.
     #[test]
     fn tables_have_their_kind() {
         let all = tables::all();

@@ -1,4 +1,4 @@
-//! Files and their names: the tables `handles` and `names`, of all protocols. The one rule: a handle is
+//! Files and their names: the tables `handles` and `names`, for all protocols. The one rule: a handle is
 //! written before the first row that refers to it.
 
 use brunt_lake::{Coding, Column, Table};
@@ -12,7 +12,7 @@ use super::rows::{Handle, Registry, Tabled};
 use super::text;
 use crate::key::FileKey;
 
-/// Handles.
+/// File handles.
 pub const HANDLES: Table = Table {
     name: "handles",
     doc: "One row for each file handle of a server when it is first seen; in long captures some reappear.",
@@ -50,9 +50,9 @@ pub const NAMES: Table = Table {
     ],
 };
 
-/// Handles that are known to be in the trace: beyond it all are told again.
+/// Handles known to be in the trace; beyond this, all are written again.
 const HANDLES_MAX: usize = 1 << 20;
-/// Handles that are put by.
+/// Handles deferred before a batched lookup.
 const SEEN_MAX: usize = 64;
 
 struct Handles;
@@ -76,7 +76,7 @@ pub struct Named<'a> {
     pub directory: Option<i64>,
     pub name: Option<&'a [u8]>,
     pub leads_to: Option<i64>,
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     pub target: Option<&'a [u8]>,
 }
 
@@ -85,14 +85,14 @@ pub struct Files {
     handles: Handle<Handles>,
     names: Handle<NamesTable>,
     known: HashSet<u64, FixedState>,
-    /// The server of the handle that was told last, and its address as it stands in the table.
+    /// The server of the handle written last, and its address as it appears in the table.
     server: Option<(IpAddress, String)>,
-    /// Handles that were put by: whether they are new is looked up for many at once.
+    /// Deferred handles: whether they are new is looked up for many at once.
     seen: Vec<Seen>,
     seen_bytes: Vec<u8>,
 }
 
-/// A handle that was put by.
+/// A deferred handle.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     file: FileKey,
@@ -114,12 +114,12 @@ impl Files {
         }
     }
 
-    /// What was told may be gone: all are told again.
+    /// The rows written so far may be deleted: forgets all handles, so that they are written again.
     pub fn forget(&mut self) {
         self.known.clear();
     }
 
-    /// What stands for a handle, which is told if it turns out to be new.
+    /// The number of a handle; its row is written later if the handle is new.
     #[inline]
     pub fn handle(
         &mut self,
@@ -130,7 +130,7 @@ impl Files {
         self.handle_of(FileKey::new(server, handle), server, handle, common)
     }
 
-    /// The same when its key is known.
+    /// Like `handle`, if the key is known already.
     #[inline]
     pub fn handle_of(
         &mut self,
@@ -152,9 +152,9 @@ impl Files {
         common.hide.file(file)
     }
 
-    /// Tells those of the handles put by that are new. To be called before rows are sent.
+    /// Writes rows for the deferred handles that are new. Must be called before rows are sent.
     pub fn settle(&mut self, common: &mut Common) {
-        // Lookups without anything between them wait for memory together.
+        // Back-to-back lookups overlap their memory latency.
         for seen in &mut self.seen {
             seen.is_told = self.known.contains(&seen.file.0);
         }
@@ -169,7 +169,7 @@ impl Files {
             }
             start = seen.end;
         }
-        // They go back empty, with their memory.
+        // Clears the buffers and keeps their memory.
         (self.seen, self.seen_bytes) = (seen, bytes);
         self.seen.clear();
         self.seen_bytes.clear();
@@ -180,12 +180,12 @@ impl Files {
         if self.known.len() >= HANDLES_MAX {
             self.known.clear();
         }
-        // One before it may have been of the same file.
+        // An earlier deferred handle may be of the same file.
         if !self.known.insert(seen.file.0) {
             return;
         }
         let (server, known) = (seen.server, common.hide.file(seen.file));
-        // A capture has few servers.
+        // A capture has few servers, so caching the last one is enough.
         if self
             .server
             .as_ref()
@@ -213,7 +213,7 @@ impl Files {
             .end();
     }
 
-    /// A name.
+    /// Writes a row for a name.
     pub fn name(&mut self, named: &Named<'_>, common: &mut Common) {
         let Common { rows, hide, .. } = common;
         let words = rows.words(self.names);

@@ -1,5 +1,5 @@
-//! Flows between endpoints: the table `flows`, and the numbers that refer to its rows. The one rule: a flow
-//! is written before the first row that refers to it.
+//! Flows between endpoints: the table `flows`, and the numbers that refer to its rows. The one rule: a flow is
+//! written before the first row that refers to it.
 
 use brunt_lake::{Column, Table};
 use brunt_wire::net::Endpoint;
@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use super::common::Common;
 use super::rows::{Handle, Registry, Tabled};
 
-/// Who sends to whom.
+/// Flows: sender and receiver.
 pub const FLOWS: Table = Table {
     name: "flows",
     doc: "One row for each pair of endpoints and direction, when it is first seen. A flow that was idle for long may reappear under another number.",
@@ -33,9 +33,9 @@ pub const FLOWS: Table = Table {
     ],
 };
 
-/// Flows that are known to be in the trace: beyond it all are told again.
+/// Flows known to be in the trace; beyond this, all are written again.
 pub(super) const FLOWS_MAX: usize = 64 << 10;
-/// Flows that are found without their table.
+/// Recent flows that are found without the hash map.
 const LAST_FLOWS: usize = 64;
 
 struct FlowsTable;
@@ -56,7 +56,7 @@ struct FlowEnds {
 pub struct Flows {
     table: Handle<FlowsTable>,
     known: HashMap<FlowEnds, i64, FixedState>,
-    /// Flows seen a moment ago, by a little of what they are.
+    /// Recently seen flows, indexed by a few of their bits.
     last: Box<[Option<(FlowEnds, i64)>; LAST_FLOWS]>,
     next: u64,
 }
@@ -71,13 +71,13 @@ impl Flows {
         }
     }
 
-    /// What was told may be gone: all are told again.
+    /// The rows written so far may be deleted: forgets all flows, so that they are written again.
     pub fn forget(&mut self) {
         self.known.clear();
         *self.last = [None; LAST_FLOWS];
     }
 
-    /// What stands for a flow; tells it when it is new.
+    /// The number of a flow; writes its row if it is new.
     #[inline]
     pub fn number(
         &mut self,

@@ -1,11 +1,12 @@
-//! Traces in a lake: how their tables lie there, and what `brunt lake compact` and `brunt lake add` do. `brunt-lake` has
-//! the means; `docs/lake.md` tells users.
+//! Traces in a lake: the layout of their tables, and the implementation of `brunt lake compact` and
+//! `brunt lake add`. `brunt-lake` provides the mechanisms; `docs/lake.md` is the user documentation.
 //!
-//! A lake of many taps is a trace of many pipelines: each trace that is added gets a range of numbers of its own, which is
-//! put in place of its pipelines' numbers in [`IDS`] and `packets.pipeline`. So ids are unique in the lake, and every
-//! analysis takes it for one trace. What counts a whole capture (`statistics`) says whose it is in a column `tap`.
+//! A lake of many taps looks like a trace of many pipelines: each added trace gets a range of pipeline numbers,
+//! which replace its own in [`IDS`] and `packets.pipeline`. So ids are unique in the lake, and every analysis
+//! treats it as one trace. The table of whole-capture counters (`statistics`) has a column `tap` that says
+//! which capture a row belongs to.
 //!
-//! The rule: nothing but those numbers changes, and no row is told apart from another by where it lies.
+//! The rule: nothing but those numbers changes, and the meaning of a row never depends on its location.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,57 +23,57 @@ use brunt_lake::{
 use super::replay::{ReplayError, is_trace, notes};
 use super::{recorder, tables};
 
-/// Columns of ids that pipelines give: their numbers are above the lower 48 bits.
+/// Columns of ids that pipelines assign: the pipeline number is above the lower 48 bits.
 pub const IDS: [&str; 5] = ["completion_id", "record_id", "flow", "caller", "aborted_by"];
-/// Columns of files: what is asked for by value.
+/// Columns with files: queries look them up by value.
 const FILES: [&str; 2] = ["file", "leads_to"];
-/// Parts of a capture are taken in until they are so many times the size of a part; then a version is committed.
+/// Parts of a capture are taken in up to this multiple of the part size; then a version is committed.
 const TURN_PARTS: u64 = 4;
 const NANOS_OF_HOUR: i64 = 3_600_000_000_000;
 
-/// Why traces cannot be gathered.
+/// Why traces cannot be gathered in a lake.
 #[derive(Debug, thiserror::Error)]
 pub enum GatherError {
-    /// What should be gathered is no trace, or none of this version.
+    /// The source is not a trace, or has an unsupported version.
     #[error(transparent)]
     Trace(#[from] ReplayError),
-    /// The disk, or somebody else is at it.
+    /// An I/O error, or another process is using the lake.
     #[error(transparent)]
     Lake(#[from] LakeError),
-    /// The lake is divided otherwise.
+    /// The lake is partitioned differently.
     #[error("{} is divided by {is:?} already, which cannot be changed", path.display())]
     Grain {
         /// The lake.
         path: PathBuf,
-        /// How.
+        /// Its partitioning.
         is: Grain,
     },
-    /// A lake is to be added to itself.
+    /// The lake would be added to itself.
     #[error("{}: a trace cannot be added to itself", .0.display())]
     Itself(PathBuf),
-    /// What is to be added is a lake of several taps.
+    /// The source is a lake of several taps.
     #[error("{} is a lake with taps of its own; add their traces instead", .0.display())]
     Nested(PathBuf),
-    /// A lake is to be added while a capture writes to it.
+    /// The source is a lake that a capture is still writing to.
     #[error("{} was compacted, and its capture is still running: add it when the capture has ended", .0.display())]
     Running(PathBuf),
-    /// How many pipelines a trace has is not known yet.
+    /// The number of pipelines of the trace is not known yet.
     #[error("{}: the capture is just starting; try again in a second", .0.display())]
     Starting(PathBuf),
     /// The trace is in the lake already, under another name.
     #[error("this trace is in the lake already, as tap {0}: its rows would be there twice")]
     Known(String),
-    /// The tap is known as another trace.
+    /// The tap's name belongs to another trace.
     #[error("tap {0} is another trace: give this one another name")]
     OtherTrace(String),
-    /// The numbers of pipelines have run out.
+    /// There are no pipeline numbers left.
     #[error(
         "the lake has {taken} pipelines and can have {PIPELINES_MAX}: there is no room for {more} more"
     )]
     TooMany {
-        /// Numbers that are taken.
+        /// Numbers in use.
         taken: u32,
-        /// How many are wanted.
+        /// Numbers needed.
         more: u32,
     },
 }
@@ -80,26 +81,26 @@ pub enum GatherError {
 /// How traces are gathered.
 #[derive(Clone, Copy, Debug)]
 pub struct GatherOptions {
-    /// Size of a part.
+    /// Target size of a part.
     pub part_bytes: u64,
-    /// How a new lake is divided by time; `None`: by what an hour takes.
+    /// Time partitioning of a new lake; `None`: chosen by the size of an hour.
     pub grain: Option<Grain>,
-    /// Old parts stay for so long, even if no reader holds them.
+    /// Old parts are kept for this long, even if no reader holds them.
     pub keep_old: Duration,
 }
 
-/// What came of it.
+/// The result of gathering.
 #[derive(Debug)]
 pub struct Gathered {
-    /// What was done.
+    /// Totals of the work done.
     pub counts: CompactCounts,
-    /// Damaged parts, which were left out and are still there.
+    /// Damaged parts, which were left out and still exist.
     pub damaged: Vec<LakeError>,
-    /// Whether a capture is still writing, so that more will come.
+    /// Whether a capture is still writing, so that more parts will follow.
     pub is_running: bool,
 }
 
-/// How a table lies in a lake.
+/// The layout of a table in a lake.
 fn layout(table: &'static Table, order: Option<&'static str>) -> LakeLayout {
     let has = |name: &&'static str| table.columns.iter().any(|column| column.name == *name);
     let is = |other: &Table| table.name == other.name;
@@ -118,11 +119,11 @@ fn layout(table: &'static Table, order: Option<&'static str>) -> LakeLayout {
         Placing::Nowhere
     };
     let blooms = match placing {
-        // By server and client there, as they have no flows.
+        // These tables have server and client columns instead of flows.
         Placing::Second(_) | Placing::Minute(_) => vec!["server", "client"],
         _ => FILES.into_iter().filter(has).collect(),
     };
-    // As captured, or in the order of the ids that others refer to.
+    // In capture order, or by the id that others refer to.
     let others = [
         "completion_id",
         "record_id",
@@ -146,7 +147,7 @@ fn layout(table: &'static Table, order: Option<&'static str>) -> LakeLayout {
     }
 }
 
-/// Those of all tables of a trace; operations come first, as their times place what belongs to them.
+/// The layouts of all tables of a trace. Operations come first, since their times determine where related rows go.
 pub fn layouts() -> Vec<LakeLayout> {
     let registry = recorder::registry();
     let entries = registry
@@ -157,10 +158,11 @@ pub fn layouts() -> Vec<LakeLayout> {
     layouts
 }
 
-/// Compacts the trace or lake in `root`, also while a capture writes to it.
+/// Compacts the trace or lake in `root`, even while a capture writes to it.
 ///
 /// # Errors
-/// There is none, or the disk. What was committed until then is complete, and the next call goes on from there.
+/// There is no trace in `root`, or the disk failed. Earlier commits are complete, and the next call continues
+/// from there.
 pub fn compact(root: &Path, options: &GatherOptions) -> Result<Gathered, GatherError> {
     notes(root)?;
     let mut compaction = begin(root, root, options)?;
@@ -176,7 +178,7 @@ fn compact_all(
     let layouts = layouts();
     let writer = WriterState::of(root)?;
     if writer.is_starting() {
-        // How many pipelines there will be is not known yet.
+        // The number of pipelines is not known yet.
         return Ok(true);
     }
     let own = own_tap(compaction, root)?;
@@ -220,7 +222,7 @@ fn compact_all(
     Ok(writer.is_running)
 }
 
-/// What was written and is not committed.
+/// Output that is not committed yet.
 struct Turn {
     written: u64,
     is_open: bool,
@@ -247,19 +249,19 @@ impl Turn {
 
 pub(super) const PROGRAM: &str = concat!("brunt ", env!("CARGO_PKG_VERSION"));
 
-/// Looks for what is missing or damaged in the trace or lake in `root`.
+/// Checks the trace or lake in `root` for missing or damaged files.
 ///
 /// # Errors
-/// There is none, or the folder cannot be read.
+/// There is no trace in `root`, or the folder cannot be read.
 pub fn check(root: &Path) -> Result<Checked, GatherError> {
     is_any(root)?;
     Ok(check::check(root, &all_layouts())?)
 }
 
-/// Brings back the catalog of the lake in `root`; see [`check::repair`].
+/// Restores the catalog of the lake in `root`; see [`check::repair`].
 ///
 /// # Errors
-/// There is none, or it cannot be repaired.
+/// There is no lake in `root`, or it cannot be repaired.
 pub fn repair(root: &Path, without_lost: bool) -> Result<Repaired, GatherError> {
     is_any(root)?;
     Ok(check::repair(root, &all_layouts(), PROGRAM, without_lost)?)
@@ -272,18 +274,20 @@ fn is_any(root: &Path) -> Result<(), ReplayError> {
     }
 }
 
-/// Those of a trace's tables and of `taps`.
+/// The layouts of a trace's tables and of `taps`.
 fn all_layouts() -> Vec<LakeLayout> {
     let mut layouts = layouts();
     layouts.push(layout(&tables::TAPS, None));
     layouts
 }
 
-/// Adds a trace to the lake in `root`, which is made if there is none, or what came to it since it was added. All at once:
-/// a reader sees all of it or nothing. A trace that is there as another tap is added only if `is_duplicate_meant`.
+/// Adds a trace to the lake in `root` (created if missing), or the parts written since it was last
+/// added. Atomic: a reader sees all of it or nothing. A trace that is already there as another tap is
+/// added only if `is_duplicate_meant`.
 ///
 /// # Errors
-/// It is no trace, the name is another's, there are no numbers left, or the disk. The lake is as it was then.
+/// It is not a trace, the name belongs to another one, no numbers are left, or the disk failed. The lake is
+/// then unchanged.
 pub fn add(
     root: &Path,
     trace: &Path,
@@ -335,12 +339,12 @@ fn add_all(
             if about.trace_name.is_none() || about.trace_name != writer.trace_name {
                 return Err(GatherError::OtherTrace(name.into()));
             }
-            // Nothing can come any more.
+            // A complete tap gets no more parts.
             if about.is_complete {
                 return Ok(false);
             }
             if source.catalog().is_some() {
-                // Its parts since the last time may be in that catalog, where their numbers are not known.
+                // Parts written since the last time may be in that catalog, whose numbering is unknown here.
                 return Err(GatherError::OtherTrace(name.into()));
             }
             tap
@@ -379,7 +383,7 @@ fn add_all(
     Ok(writer.is_running)
 }
 
-/// A new tap behind all others.
+/// Appends a new tap.
 fn new_tap(
     compaction: &mut Compaction,
     trace: &Path,
@@ -421,7 +425,7 @@ fn new_tap(
     Ok(compaction.draft().taps.len() - 1)
 }
 
-/// A row of the table `taps` for the last one.
+/// Writes a row of the table `taps` for the last tap.
 pub(super) fn tell_tap(compaction: &mut Compaction) -> Result<(), LakeError> {
     let mut rows = Batch::new(&tables::TAPS);
     if let Some(tap) = compaction.draft().taps.last() {
@@ -431,7 +435,7 @@ pub(super) fn tell_tap(compaction: &mut Compaction) -> Result<(), LakeError> {
     compaction.put(&layout(&tables::TAPS, None), &rows)
 }
 
-/// The tap that is the lake's own folder, if something was captured there.
+/// The tap for captures into the lake's own folder, if there are any.
 fn own_tap(compaction: &mut Compaction, root: &Path) -> Result<Option<usize>, LakeError> {
     let pipelines = pipelines_of(root)?;
     if let Some(place) = compaction
@@ -442,7 +446,7 @@ fn own_tap(compaction: &mut Compaction, root: &Path) -> Result<Option<usize>, La
     {
         return Ok(Some(place));
     }
-    // Only the first one has numbers from zero.
+    // Only the first tap has numbers from zero.
     if pipelines == 0 || !compaction.draft().taps.is_empty() {
         return Ok(None);
     }
@@ -454,7 +458,7 @@ fn own_tap(compaction: &mut Compaction, root: &Path) -> Result<Option<usize>, La
     Ok(Some(0))
 }
 
-/// How many pipelines wrote the parts in a folder.
+/// The number of pipelines that wrote the parts in a folder.
 pub(super) fn pipelines_of(folder: &Path) -> Result<u32, LakeError> {
     let mut pipelines = 0;
     for table in tables::all() {
@@ -493,7 +497,7 @@ fn begin(root: &Path, trace: &Path, options: &GatherOptions) -> Result<Compactio
     }
 }
 
-/// By hours where an hour of the trace would fill half of a part, by days otherwise.
+/// Hourly if an hour of the trace would fill half of a part, otherwise daily.
 fn choose_grain(trace: &Path, part_bytes: u64) -> Result<Grain, LakeError> {
     let snapshot = LakeSnapshot::open_whole(trace)?;
     let mut bytes = 0;
@@ -525,14 +529,14 @@ fn finish(
             damaged: compaction.into_damaged(),
         }),
         Err(error) => {
-            // What is half written takes room that others need. The error says more than another one here.
+            // Half-written files take space that others need. The original error says more than one from here.
             let _ = compaction.sweep();
             Err(error)
         }
     }
 }
 
-/// Whether parts of a table and pipeline are there from the first one on, in the lake or as captured.
+/// Whether the parts of a table and pipeline are present from the first one on, in the lake or as captured.
 pub(super) fn begins(tap: &LakeTap, table: &Table, series: u16) -> Option<bool> {
     tap.absorbed(table.name, series)
         .map(|Absorbed { first, .. }| first == 0)
@@ -542,7 +546,7 @@ pub(super) fn begins(tap: &LakeTap, table: &Table, series: u16) -> Option<bool> 
 mod tests {
     use super::*;
 
-    /// Each table has its layout: columns of ids are all known, and what is asked for is where engines look for it.
+    /// Each table has a layout: all id columns are known, and the queried columns are where engines look for them.
     #[test]
     fn layouts_of_all_tables() {
         let layouts = layouts();
@@ -559,7 +563,7 @@ mod tests {
             {
                 table.index_of(column);
             }
-            // Whatever is called an id, or refers to one by its documentation, is renumbered.
+            // Every column that is named an id, or refers to one in its documentation, is renumbered.
             for column in table.columns {
                 let refers = [
                     "`flows.flow`",

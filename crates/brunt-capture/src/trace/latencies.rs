@@ -1,7 +1,7 @@
-//! Latency histograms that add up: the table `latency_histograms`, which is small where `operations` is large. Counts are
-//! kept for a second of the capture and then written; a request that was sent in an earlier second adds a row to
-//! that one. The one rule: rows are only ever added up, so what several parsers, captures and traces counted is
-//! the sum of their rows.
+//! Latency histograms that add up: the table `latency_histograms`, which is small where `operations` is large.
+//! Counts are collected for a second of the capture and then written; a late reply to a request from an earlier
+//! second adds another row for that second. The one rule: rows are only ever added up, so the totals of several
+//! parsers, captures and traces are the sums of their rows.
 
 use brunt_lake::{Coding, Column, Table};
 use brunt_wire::net::IpAddress;
@@ -13,7 +13,7 @@ use super::rows::{Handle, Registry, Tabled};
 use crate::analysis::latency_bucket;
 use crate::operation::{Operation, OperationKind, Protocol};
 
-/// How many requests took how long.
+/// Number of requests per latency.
 pub const LATENCY_HISTOGRAMS: Table = Table {
     name: "latency_histograms",
     doc: "How many answered requests had which latency, by second, server, client and operation. The same combination may have several rows; their sum is its count. Rows of several parsers, captures and traces add up likewise.",
@@ -35,7 +35,7 @@ pub const LATENCY_HISTOGRAMS: Table = Table {
     ],
 };
 
-/// Combinations whose counts are kept; then all are written.
+/// Combinations counted in memory; beyond this, all counts are written.
 const COUNTS_MAX: usize = 64 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -55,11 +55,11 @@ struct Counted {
     bucket: usize,
 }
 
-/// The latencies that a pipeline has counted and not yet written.
+/// A pipeline's latency counts that are not yet written.
 pub struct LatencyHistograms {
     table: Handle<LatencyHistogramsTable>,
     counts: HashMap<Counted, u64, FixedState>,
-    /// The second of the capture up to which they were written.
+    /// The capture second up to which counts were written.
     second: u64,
 }
 
@@ -92,7 +92,7 @@ impl LatencyHistograms {
         }
     }
 
-    /// It is so late now: writes the counts once a second.
+    /// Advances the time: writes the counts once a second.
     #[inline]
     pub fn on_time(&mut self, now_ns: u64, common: &mut Common) {
         let second = now_ns / SECOND_NS;
@@ -102,7 +102,7 @@ impl LatencyHistograms {
         }
     }
 
-    /// Writes what was counted.
+    /// Writes the pending counts.
     #[cold]
     pub fn write(&mut self, common: &mut Common) {
         let mut counts: Vec<_> = self.counts.drain().collect();

@@ -1,5 +1,5 @@
-//! The tables of a lake for engines that know table formats: each version of its catalog as a version of a Delta Lake log
-//! of each table ([`brunt_lake::delta`]). docs/table-formats.md tells users.
+//! Publishes the tables of a lake to engines that read table formats: each version of its catalog becomes a version
+//! of each table's Delta Lake log ([`brunt_lake::delta`]). `docs/table-formats.md` is the user documentation.
 
 use std::path::{Path, PathBuf};
 
@@ -11,38 +11,38 @@ use super::tables;
 /// Why a lake's tables cannot be published.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// It is none, or none of this version.
+    /// It is not a trace, or has an unsupported version.
     #[error(transparent)]
     Trace(#[from] ReplayError),
-    /// It cannot be read.
+    /// The lake cannot be read.
     #[error(transparent)]
     Lake(#[from] LakeError),
     /// A log cannot be continued.
     #[error(transparent)]
     Delta(#[from] DeltaError),
-    /// A trace as it was captured: its parts are small, and the last ones still change.
+    /// The trace was not compacted: its parts are small, and the last ones still change.
     #[error("{} has not been compacted", .0.display())]
     NotCompacted(PathBuf),
 }
 
-/// What became of a table.
+/// The result for one table.
 #[derive(Clone, Copy, Debug)]
 pub struct ManifestTable {
     /// Its name.
     pub name: &'static str,
-    /// Its parts in the newest version of the catalog.
+    /// Parts in the newest version of the catalog.
     pub parts: usize,
-    /// Their rows.
+    /// Rows in those parts.
     pub rows: u64,
-    /// The version of its log that was written; none if nothing has changed.
+    /// The log version written; `None` if nothing has changed.
     pub written: Option<DeltaVersion>,
 }
 
-/// Brings the log of each table up to the newest version of the lake's catalog. Rows that were captured since are in no
-/// log: they come with the next compaction.
+/// Updates the log of each table to the newest version of the lake's catalog. Rows captured since then appear
+/// in the logs after the next compaction.
 ///
 /// # Errors
-/// See [`ManifestError`]. Logs of other tables may have been continued; the next call does the rest.
+/// See [`ManifestError`]. Logs of other tables may already be updated; the next call does the rest.
 pub fn write_manifest(root: &Path) -> Result<Vec<ManifestTable>, ManifestError> {
     notes(root)?;
     let snapshot = LakeSnapshot::open_whole(root)?;

@@ -1,13 +1,13 @@
-//! A capture as tables, kept for long and read by every data tool: `brunt capture --out DIR` writes
-//! one, `brunt analyze DIR` finds in it what it would have found in the packets.
+//! A capture as tables for long-term storage, readable by every data tool: `brunt capture --out DIR` writes
+//! one, and `brunt analyze DIR` reports the same findings from it as from the packets.
 //!
 //! ```text
 //!   pipeline ──► recorder ──rows──► lanes (threads) ──► DIR/operations/part-000000.parquet, …
 //! ```
 //!
-//! [`tables`] says what there is; a file for each group of tables describes and fills it, `recorder` calls
-//! them, `store` writes it, [`replay`] reads it. The
-//! rule: what the packets told is there once, and what is not there was counted.
+//! [`tables`] lists the tables; a file for each group of tables describes and fills it, `recorder` calls them,
+//! `store` writes the rows, [`replay`] reads them. The rule: information from packets is stored once, and
+//! whatever is missing was counted.
 
 mod anonymize;
 mod budget;

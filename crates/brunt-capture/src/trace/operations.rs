@@ -7,7 +7,7 @@ use super::common::{Common, FILE};
 use super::rows::{Handle, Registry, Tabled};
 use crate::operation::{Message, Operation, OperationKind, Protocol, TransferDirection};
 
-/// Requests with their answers.
+/// Requests with their replies.
 pub const OPERATIONS: Table = Table {
     name: "operations",
     doc: "One row for each request with its reply, in the order of completion. Fields that only some protocols or operations have are in the other tables.",
@@ -101,7 +101,7 @@ pub const OPERATIONS: Table = Table {
     ],
 };
 
-/// Kinds come first, protocols after them.
+/// The name for a code: kinds come first, then protocols.
 fn name(code: i64) -> &'static str {
     let code = code as usize;
     match code.checked_sub(OperationKind::COUNT) {
@@ -148,7 +148,7 @@ impl Operations {
             });
         let (request, reply) = (&operation.request, operation.reply.as_ref());
         let time = |ns: Option<u64>| ns.map(|ns| ns as i64);
-        // Mostly zero, as most messages lie in one packet: that takes no room, where a separate time would.
+        // Mostly zero, since most messages fit in one packet: that takes no space, unlike a separate time.
         let span = |of: &Message| {
             of.last_ns
                 .map(|last| last.saturating_sub(of.first_ns) as i64)

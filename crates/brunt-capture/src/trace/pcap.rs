@@ -1,8 +1,7 @@
-//! The packets themselves as files that every packet tool reads: classic pcap with nanoseconds, or pcapng where a packet is to
-//! say by which interface it came.
-//! `brunt capture --pcap` writes them, batch by batch, or through their own thread ([`PacketLane`]) so
-//! that a slow disk does not hold up the parsers. The one rule: a file has one kind of link; a packet of
-//! another kind ends it with an error instead of being written wrong.
+//! Writes captured packets to files that every packet tool reads: classic pcap with nanoseconds, or pcapng if
+//! packets record their interface. `brunt capture --pcap` uses it, either batch by batch, or through a
+//! dedicated thread ([`PacketLane`]) so that a slow disk does not hold up the parsers. The one rule: a file has
+//! one link type; a packet of another type ends it with an error instead of being written wrong.
 
 mod blocks;
 mod feed;
@@ -29,38 +28,38 @@ pub use feed::PacketFeed;
 
 /// Times in nanoseconds, in this machine's byte order.
 const MAGIC: u32 = 0xa1b2_3c4d;
-/// Bytes of a file's and of a packet's header.
+/// Bytes of the file header and of a packet header.
 const FILE_HEADER_BYTES: usize = 24;
 const PACKET_HEADER_BYTES: usize = 16;
-/// Packets are put together to so many bytes before they are written.
+/// Packets are buffered up to this size before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Where packets go.
+/// Where and how packets are written.
 #[derive(Clone)]
 pub struct PcapOptions {
-    /// The file; with `size_max` or `age_max` there are several, numbered before its extension.
+    /// The file; with `size_max` or `age_max`, several files with a number before the extension.
     pub path: PathBuf,
-    /// Bytes of a file; beyond it another one is begun. `None`: one file for all.
+    /// Maximum bytes per file; beyond it, the next file begins. `None`: no limit.
     pub size_max: Option<u64>,
-    /// From a file's first packet to its last, by the packets' times.
+    /// Maximum time from a file's first packet to its last, by packet times.
     pub age_max: Option<Duration>,
-    /// Bytes of all files; beyond it the oldest closed ones go. `None`: keep all.
+    /// Maximum bytes of all files; beyond it, the oldest closed ones are deleted. `None`: keep all.
     pub keep_bytes: Option<u64>,
-    /// Bytes of a packet that are captured at most: what a file's header says.
+    /// Maximum captured bytes per packet, as stated in the file header.
     pub snap_bytes: u32,
-    /// Names of the interfaces that packets come by, which number them from 0: the files are pcapng. None: classic pcap, which
-    /// does not know them.
+    /// Names of the capture interfaces, numbered from 0; the files are then pcapng. Empty: classic pcap, which
+    /// has no interfaces.
     pub interfaces: Vec<String>,
-    /// When the disk is full.
+    /// What to do when the disk is full.
     pub on_full: OnFull,
-    /// Takes what the user should know.
+    /// Receives messages for the user.
     pub tell: Tell,
-    /// Ends a wait for room.
+    /// Returns true to end a wait for disk space.
     pub stop: Stop,
 }
 
 impl PcapOptions {
-    /// One file, for packets of any length.
+    /// Options for a single file with packets of any length.
     pub fn new(path: PathBuf) -> PcapOptions {
         PcapOptions {
             path,
@@ -75,7 +74,7 @@ impl PcapOptions {
         }
     }
 
-    /// What a packet takes in a file.
+    /// Bytes that a packet takes in a file.
     fn stored_bytes(&self, packet: &CapturedPacket<'_>) -> u64 {
         let bytes = packet.bytes.len();
         (if self.interfaces.is_empty() {
@@ -101,7 +100,7 @@ impl PcapOptions {
     }
 }
 
-/// What was written.
+/// Totals of the written files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PcapSummary {
     /// Packets in all files, deleted ones included.
@@ -110,13 +109,13 @@ pub struct PcapSummary {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files deleted to keep within the size that was asked for.
+    /// Files deleted to keep within the requested size.
     pub files_deleted: u64,
-    /// Packets that found no room, on the disk or on the way to it.
+    /// Packets lost because the disk or the queue to it was full.
     pub packets_lost: u64,
 }
 
-/// Writes packets into a file, or into one after the other.
+/// Writes packets into one file, or into a series of files.
 pub struct PacketFiles {
     options: PcapOptions,
     open: OpenFile,
@@ -125,13 +124,13 @@ pub struct PacketFiles {
     summary: PcapSummary,
 }
 
-/// The file that is being written.
+/// The file being written.
 struct OpenFile {
     path: PathBuf,
     file: File,
     link: Option<LinkType>,
     first_ns: u64,
-    /// Bytes that are in the file for certain; what is behind it is written over.
+    /// Bytes known to be in the file; anything after them is overwritten.
     written: u64,
     buffer: Vec<u8>,
     /// Packets in the buffer.
@@ -173,10 +172,10 @@ impl OpenFile {
         (self.link, self.first_ns) = (Some(link), first_ns);
     }
 
-    /// Writes the buffer; when that fails it can be tried again.
+    /// Writes the buffer; can be retried after a failure.
     fn flush(&mut self) -> io::Result<()> {
         if let Err(error) = self.file.write_all_at(&self.buffer, self.written) {
-            // Half a packet at the end is of no use to anybody.
+            // Half a packet at the end is useless.
             let _ = self.file.set_len(self.written);
             return Err(error);
         }
@@ -188,10 +187,10 @@ impl OpenFile {
 }
 
 impl PacketFiles {
-    /// Begins the first file.
+    /// Creates the first file.
     ///
     /// # Errors
-    /// It is there already, or cannot be made.
+    /// The file already exists or cannot be created.
     pub fn create(options: PcapOptions) -> io::Result<PacketFiles> {
         let room = BUFFER_BYTES + blocks::packet_bytes(PACKET_BYTES_MAX as usize);
         let open = OpenFile::create(options.path_of(0), Vec::with_capacity(room))?;
@@ -211,7 +210,7 @@ impl PacketFiles {
     /// Adds a packet.
     ///
     /// # Errors
-    /// The file cannot be written, or holds packets of another kind of link.
+    /// The file cannot be written, or has a different link type.
     pub fn write(&mut self, packet: &CapturedPacket<'_>) -> io::Result<()> {
         if self.is_over(packet) {
             self.next_file()?;
@@ -259,11 +258,11 @@ impl PacketFiles {
         }
     }
 
-    /// Whether another file has to be begun for a packet.
+    /// Whether a packet needs the next file.
     fn is_over(&self, packet: &CapturedPacket<'_>) -> bool {
         let OpenFile { link, first_ns, .. } = &self.open;
         let more = self.options.stored_bytes(packet);
-        // A file has a packet at least, whatever it is asked to be.
+        // A file has at least one packet, whatever its limits.
         self.open.bytes() > FILE_HEADER_BYTES as u64
             && link.is_some()
             && (self
@@ -287,8 +286,7 @@ impl PacketFiles {
         Ok(())
     }
 
-    /// Deletes the oldest files for which there is no budget, or will not be once the open one has what
-    /// was put by for it.
+    /// Deletes the oldest files that exceed the budget, counting the buffered bytes of the open file.
     fn trim(&mut self) {
         let open = self.open.bytes();
         while self
@@ -299,7 +297,7 @@ impl PacketFiles {
             let Some((oldest, bytes)) = self.closed.pop_front() else {
                 break;
             };
-            // Somebody else may have deleted it: the budget is kept all the same.
+            // If someone else deleted it already, the budget still holds.
             let _ = std::fs::remove_file(oldest);
             self.summary.files -= 1;
             self.summary.bytes -= bytes;
@@ -307,10 +305,10 @@ impl PacketFiles {
         }
     }
 
-    /// Writes what was put by; waits for room if told to.
+    /// Writes the buffered packets; waits for disk space if configured.
     ///
     /// # Errors
-    /// The file cannot be written. What it held before is kept.
+    /// The file cannot be written. Earlier content is kept.
     pub fn flush(&mut self) -> io::Result<()> {
         self.trim();
         let mut told = false;
@@ -341,10 +339,11 @@ impl PacketFiles {
         }
     }
 
-    /// Everything is in the files when this returns, or was counted as lost, with the reason.
+    /// Writes all remaining packets. On return, every packet is in the files or counted as lost, with the error
+    /// that caused it.
     pub fn finish(mut self) -> (PcapSummary, Option<io::Error>) {
         if self.open.link.is_none() {
-            // A file without a header is none.
+            // A file without a header is not a capture.
             self.open.begin(LinkType::Ethernet, 0, &self.options);
         }
         let error = self.flush().err();
@@ -355,7 +354,7 @@ impl PacketFiles {
     }
 }
 
-/// What lane, taps and user know of one another.
+/// State shared between lane, taps and user.
 #[derive(Debug, Default)]
 struct LaneState {
     packets_written: AtomicU64,
@@ -363,13 +362,13 @@ struct LaneState {
     failed: AtomicBool,
 }
 
-/// A thread that writes packets, fed with parcels.
+/// A thread that writes packets from parcels.
 pub struct PacketLane {
     tap: PacketTap,
     thread: JoinHandle<(PcapSummary, Option<io::Error>)>,
 }
 
-/// The feeder's end of a lane.
+/// The sending side of a lane.
 #[derive(Clone, Debug)]
 pub struct PacketTap {
     to: SyncSender<Arc<Parcel>>,
@@ -378,8 +377,7 @@ pub struct PacketTap {
 }
 
 impl PacketTap {
-    /// Hands packets over. When the lane is behind by as many parcels as it may be, they wait, or are
-    /// counted and not written, as told.
+    /// Passes packets to the lane. If the lane's queue is full, waits, or drops and counts them, depending on `OnLag`.
     pub fn offer(&self, parcel: &Arc<Parcel>) {
         let refused = match self.on_lag {
             OnLag::Wait => self.to.send(parcel.clone()).is_err(),
@@ -396,17 +394,17 @@ impl PacketTap {
     }
 }
 
-/// Tells from elsewhere how a lane is doing.
+/// Reports the state of a lane to other threads.
 #[derive(Clone, Debug)]
 pub struct PcapStatus(Arc<LaneState>);
 
 impl PcapStatus {
-    /// Whether writing has ended with an error; [`PacketLane::finish`] says with which.
+    /// Whether writing has ended with an error; [`PacketLane::finish`] returns that error.
     pub fn has_failed(&self) -> bool {
         self.0.failed.load(Ordering::Acquire)
     }
 
-    /// Packets that were written so far, and those for which there was no room.
+    /// Packets written and packets lost so far.
     pub fn packets(&self) -> (u64, u64) {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (of(&self.0.packets_written), of(&self.0.packets_lost))
@@ -414,10 +412,10 @@ impl PcapStatus {
 }
 
 impl PacketLane {
-    /// Starts the thread; at most `parcels` wait for it.
+    /// Starts the thread with a queue of at most `parcels`.
     ///
     /// # Errors
-    /// The first file is there already or cannot be made; there is no thread to be had.
+    /// The first file already exists or cannot be created, or the thread cannot be started.
     pub fn start(options: PcapOptions, on_lag: OnLag, parcels: usize) -> io::Result<PacketLane> {
         let files = PacketFiles::create(options)?;
         let (to, from) = sync_channel(parcels);
@@ -433,18 +431,17 @@ impl PacketLane {
         Ok(PacketLane { tap, thread })
     }
 
-    /// Another end to feed it by.
+    /// Another sender to the lane.
     pub fn tap(&self) -> PacketTap {
         self.tap.clone()
     }
 
-    /// How it is doing, for another thread.
+    /// The lane's status, for another thread.
     pub fn status(&self) -> PcapStatus {
         PcapStatus(self.tap.state.clone())
     }
 
-    /// No more packets come, as all taps that were given out are gone: waits until all are written, and counts into
-    /// the ledger what was lost.
+    /// Waits until all packets are written, and adds the losses to the ledger. Call it after all taps were dropped.
     pub fn finish(self, ledger: &mut Ledger) -> (PcapSummary, Option<io::Error>) {
         let PacketLane { tap, thread } = self;
         let state = tap.state.clone();
@@ -477,7 +474,7 @@ fn write_parcels(
                 let result = parcel
                     .in_order()
                     .try_for_each(|packet| files.write(&packet));
-                // Those in the buffer count for themselves.
+                // Packets still in the buffer are accounted for separately.
                 let refused = parcel.total() as u64 - (files.summary.packets - before);
                 state.packets_lost.fetch_add(refused, Ordering::Relaxed);
                 state
@@ -485,7 +482,7 @@ fn write_parcels(
                     .store(files.summary.packets, Ordering::Relaxed);
                 result
             }
-            // Whoever looks at the file meanwhile finds what there is.
+            // Flush while idle, so that readers of the file see all packets so far.
             Err(RecvTimeoutError::Timeout) if trouble.is_none() => files.flush(),
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => break,
@@ -527,7 +524,7 @@ mod tests {
         }
     }
 
-    /// Time, length on the wire, link and bytes of each packet of a file.
+    /// Time, wire length, link type and bytes of each packet in a file.
     fn read(path: &Path) -> Vec<(u64, u32, LinkType, Vec<u8>)> {
         let mut source = FileSource::open(path).unwrap();
         let (mut batch, mut seen) = (PacketBatch::default(), Vec::new());
@@ -542,7 +539,7 @@ mod tests {
         seen
     }
 
-    /// What is written is what our reader reads, and links do not mix.
+    /// Our reader reads what was written, and link types do not mix.
     #[test]
     fn written_and_read() {
         let folder = TempDir::new().unwrap();
@@ -570,7 +567,7 @@ mod tests {
         );
     }
 
-    /// With interfaces that have names the file says of each packet by which it came, and is read by our reader.
+    /// With named interfaces, the file records each packet's interface, and our reader reads it.
     #[test]
     fn interfaces_are_kept() {
         let folder = TempDir::new().unwrap();
@@ -611,8 +608,8 @@ mod tests {
         assert_eq!((seen, source.cut_bytes()), (10, 0));
     }
 
-    /// Files end by size and by time, none is larger than told, a budget keeps the newest, and no
-    /// packet is lost or there twice.
+    /// Files end by size and by time, none exceeds its limit, a budget keeps the newest, and no packet is lost
+    /// or duplicated.
     #[test]
     fn files_follow_one_another() {
         let check = |name: &str, size_max, age_max, keep_bytes, expected_files: u64| {
@@ -664,7 +661,7 @@ mod tests {
                 "{name}: {summary:?}"
             );
         };
-        // 100 bytes a packet, 24 a file.
+        // 100 bytes per packet, 24 per file.
         check("size", Some(10_024), None, None, 10);
         check("odd", Some(10_023), None, None, 11);
         check("tiny", Some(1), None, None, 1000);
@@ -672,7 +669,7 @@ mod tests {
         check("keep", Some(10_024), None, Some(30_072), 10);
     }
 
-    /// A capture of nothing is a capture file.
+    /// An empty capture is still a valid capture file.
     #[test]
     fn nothing_is_readable() {
         let folder = TempDir::new().unwrap();

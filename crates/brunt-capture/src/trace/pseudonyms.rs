@@ -9,7 +9,7 @@ use crate::checksum::{BLOCK_BYTES, sum};
 use crate::hide::Hide;
 use crate::key::{FileKey, leads_on};
 
-/// What stands in the tables for names, addresses and ids: themselves, or pseudonyms.
+/// Writes names, addresses and ids to the tables: plain, or as pseudonyms.
 #[derive(Clone, Debug)]
 pub struct Pseudonyms {
     pub(super) key: Option<Anonymizer>,
@@ -17,7 +17,7 @@ pub struct Pseudonyms {
 }
 
 impl Pseudonyms {
-    /// Under this key; without one everything stands for itself.
+    /// Pseudonyms under this key; without a key, everything is written as it is.
     pub fn new(key: Option<Anonymizer>) -> Pseudonyms {
         Pseudonyms {
             key,
@@ -74,14 +74,14 @@ impl Pseudonyms {
     #[inline]
     pub fn name<R>(&self, name: &[u8], with: impl FnOnce(&str) -> R) -> R {
         match &self.key {
-            // `.` and `..` are no names of anybody's.
+            // `.` and `..` don't identify anything and stay as they are.
             Some(key) if leads_on(name) && !name.is_empty() => with(&key.name(name)),
             _ => with(&text::from_bytes(name)),
         }
     }
 }
 
-/// A report shows what the tables have.
+/// A report shows what the tables contain.
 impl Hide for Pseudonyms {
     fn address(&self, address: IpAddress) -> IpAddress {
         self.key

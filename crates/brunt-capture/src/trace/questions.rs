@@ -1,21 +1,21 @@
-//! Analyses as questions to the tables of a trace, in SQL that DuckDB and Spark share: `brunt sql` asks them. Each is
-//! one file in `sql/` and one line here; its first line says in a comment what it answers.
+//! Analyses as queries on the tables of a trace, in SQL that DuckDB and Spark share: run by `brunt sql`. Each
+//! is one file in `sql/` and one line here; the file's first line is a comment that says what it answers.
 //!
-//! The one rule: where [`crate::analysis`] answers the same question, both give the same answer, or an exact one where the
-//! report estimates, and then within the error that the report states; tests hold them to it. A question has no order but
-//! the one it asks for and adds no floating-point numbers, so that every engine answers the same.
+//! The one rule: where [`crate::analysis`] answers the same question, both give the same answer. If the report
+//! estimates, the query is exact and the estimate is within its stated error. Tests check this. A query sorts
+//! only by what it orders by and adds no floating-point numbers, so that every engine gives the same answer.
 
-/// A question.
+/// A query with a name.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceQuestion {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// The statement, with its comments.
+    /// The SQL statement, with its comments.
     pub sql: &'static str,
 }
 
 impl TraceQuestion {
-    /// What it answers, in a line.
+    /// One line of help.
     pub fn help(&self) -> &'static str {
         self.sql
             .lines()
@@ -27,7 +27,7 @@ impl TraceQuestion {
 
 macro_rules! questions {
     ($($name:ident)*) => {
-        /// All of them.
+        /// All queries.
         pub const QUESTIONS: &[TraceQuestion] = &[$(TraceQuestion {
             name: stringify!($name),
             sql: include_str!(concat!("../../sql/", stringify!($name), ".sql")),
@@ -65,7 +65,7 @@ questions! {
 mod tests {
     use super::*;
 
-    /// Every question says what it answers and is in the table; what engines would answer differently is not in it.
+    /// Every query states what it answers and is in the table, and none uses SQL on which engines differ.
     #[test]
     fn every_question_is_portable() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/sql");
@@ -91,7 +91,7 @@ mod tests {
                 .lines()
                 .filter(|line| !line.trim_start().starts_with("--"))
                 .collect();
-            // Approximate functions differ, one engine hangs on the second, and shifts and `//` are not shared.
+            // Approximate functions differ, one engine hangs on the second, and shifts and `//` are not portable.
             for foreign in [
                 "approx",
                 "count(distinct",

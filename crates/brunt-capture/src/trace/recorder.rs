@@ -1,7 +1,7 @@
-//! Turns what the pipeline finds into rows. A sink of the pipeline, beside the analyses; works on
-//! the parser's thread, so it only appends to columns. Each group of tables has its own file that says
-//! what they are and fills them; the protocols' groups are theirs. The one rule: everything that could tell
-//! who or what it was goes through [`Pseudonyms`], so that nothing is forgotten there.
+//! Turns the pipeline's results into rows. A sink of the pipeline, next to the analyses. It runs on the
+//! parser's thread, so it only appends to columns. Each group of tables has a file that describes and fills
+//! them; the groups of a protocol belong to the protocol. The one rule: everything that could identify people
+//! or machines goes through [`Pseudonyms`], so that nothing escapes anonymization.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,52 +28,52 @@ use crate::dissect::ProtocolTables;
 use crate::ledger::Ledger;
 use crate::operation::{ChecksumRun, Operation, Packet, Sink, Transport};
 
-/// Rows are sent after so much time, however few they are.
+/// Rows are sent after this time, however few they are.
 const CHUNK_AGE: Duration = Duration::from_millis(500);
 /// Time between rows of `statistics`.
 const STATISTICS_NS: u64 = 1_000_000_000;
-/// The last row of `statistics`, in its own part, takes less than this.
+/// The last row of `statistics`, in a separate part, takes less than this.
 const LAST_ROW_BYTES: u64 = 16 << 10;
 /// IANA's numbers of the transports.
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// What was written.
+/// Totals of a written trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TraceSummary {
-    /// Rows in all tables, on disk or moved from there.
+    /// Rows in all tables, on disk or moved elsewhere.
     pub rows: u64,
-    /// Bytes of all parts, on disk or moved from there.
+    /// Bytes of all parts, on disk or moved elsewhere.
     pub bytes: u64,
-    /// Parts on disk or moved from there.
+    /// Parts on disk or moved elsewhere.
     pub parts: u64,
-    /// Rows that found no room, on the disk or on the way to it.
+    /// Rows lost because the disk or the queue to it was full.
     pub rows_lost: u64,
-    /// Parts deleted to keep within the size that was asked for.
+    /// Parts deleted to keep within the requested size.
     pub parts_deleted: u64,
-    /// Rows that were in them.
+    /// Rows in the deleted parts.
     pub rows_deleted: u64,
-    /// Their bytes.
+    /// Bytes of the deleted parts.
     pub bytes_deleted: u64,
 }
 
-/// Tells from elsewhere how a trace is doing.
+/// Reports the state of a trace to other threads.
 #[derive(Clone)]
 pub struct TraceStatus(Arc<Shared>);
 
 impl TraceStatus {
-    /// Whether writing has ended with an error; [`TraceRecorder::finish`] says with which.
+    /// Whether writing has ended with an error; [`TraceRecorder::finish`] returns that error.
     pub fn has_failed(&self) -> bool {
         self.0.has_failed()
     }
 
-    /// Rows lost and parts deleted up to now, into a ledger.
+    /// Copies the counts of lost rows and deleted parts so far into a ledger.
     pub fn count_into(&self, ledger: &mut Ledger) {
         self.0.count_into(ledger);
     }
 
-    /// Takes in how many packets the rings had no room for, so that `statistics` has it while the capture
-    /// goes on.
+    /// Sets the number of packets that the rings dropped, so that `statistics` includes it while the
+    /// capture is running.
     pub fn set_packets_dropped(&self, dropped: u64) {
         self.0.packets_dropped.store(dropped, Ordering::Relaxed);
     }
@@ -108,7 +108,7 @@ impl Groups {
     }
 }
 
-/// All tables with their places.
+/// All tables with their assigned lanes.
 pub(super) fn registry() -> Registry {
     let mut registry = Registry::default();
     Groups::register(&mut registry);
@@ -125,7 +125,7 @@ pub struct TraceRecorder {
     generation: u64,
     chunk_bytes: usize,
     sent: Instant,
-    /// When this pipeline tells its counters again; it has not before its first packet.
+    /// When this pipeline reports its counters next; `None` before its first packet.
     statistics_ns: Option<u64>,
     now_ns: u64,
 }
@@ -139,11 +139,11 @@ impl std::fmt::Debug for TraceRecorder {
 }
 
 impl TraceRecorder {
-    /// A new trace in `folder`, made if it is missing, for `count` pipelines that work side by side: each
-    /// has a series of parts of its own.
+    /// Creates a trace in `folder` (created if missing) for `count` parallel pipelines; each writes a separate
+    /// series of parts.
     ///
     /// # Errors
-    /// There is a trace in it, or it cannot be written to.
+    /// The folder already contains a trace, or cannot be written to.
     pub fn create_shared(
         folder: &Path,
         options: &TraceOptions,
@@ -174,7 +174,7 @@ impl TraceRecorder {
         Ok(recorders)
     }
 
-    /// A new trace in `folder` for one pipeline.
+    /// Creates a trace in `folder` for one pipeline.
     ///
     /// # Errors
     /// As [`TraceRecorder::create_shared`].
@@ -219,32 +219,32 @@ impl TraceRecorder {
         })
     }
 
-    /// How the trace is doing, for another thread.
+    /// The trace's status, for another thread.
     pub fn status(&self) -> TraceStatus {
         TraceStatus(Arc::clone(&self.shared))
     }
 
-    /// The closed parts, for whoever moves them while others are written. There are some only if the options say so.
+    /// The closed parts, for moving them elsewhere during the capture. Empty unless the options enable it.
     pub fn parts(&self) -> TraceParts {
         TraceParts::new(Arc::clone(&self.shared))
     }
 
-    /// The capture is over: writes what is left, and `ledger` as the last row of `statistics`. Counts
-    /// what was lost into the ledger.
+    /// Ends the capture: writes the remaining rows, and `ledger` as the last row of `statistics`. Adds the
+    /// losses to the ledger.
     ///
     /// # Errors
-    /// What went wrong first, with what there is all the same.
+    /// The first error; the totals of what was written are returned in any case.
     pub fn finish(self, ledger: &mut Ledger) -> (TraceSummary, Option<LakeError>) {
         TraceRecorder::finish_shared(vec![self], ledger)
     }
 
-    /// The same of all pipelines that write one trace; `ledger` is of all of them together.
+    /// Like [`TraceRecorder::finish`], for all pipelines that write one trace; `ledger` is their merged ledger.
     ///
     /// # Errors
     /// As [`TraceRecorder::finish`].
     ///
     /// # Panics
-    /// There is none.
+    /// `recorders` is empty.
     pub fn finish_shared(
         mut recorders: Vec<TraceRecorder>,
         ledger: &mut Ledger,
@@ -258,7 +258,7 @@ impl TraceRecorder {
             .flat_map(|recorder| recorder.lanes.iter_mut().map(Lane::finish))
             .collect();
         let shared = Arc::clone(&recorders[0].shared);
-        // Room for the last row first: it tells what was deleted.
+        // Makes room for the last row first, since it reports what was deleted.
         shared
             .budget
             .iter()
@@ -289,7 +289,7 @@ impl TraceRecorder {
             summary.parts += written.parts;
             summary.bytes += written.bytes;
         }
-        // Writers do not know what was deleted behind them.
+        // Writers don't know about deletions.
         summary.rows -= summary.rows_deleted;
         summary.parts -= summary.parts_deleted;
         summary.bytes -= summary.bytes_deleted;
@@ -303,7 +303,7 @@ impl TraceRecorder {
         }
     }
 
-    /// Writes the rows that were put by.
+    /// Writes the deferred rows.
     fn settle(&mut self) {
         self.groups.files.settle(&mut self.common);
         self.groups.protocols.settle(&mut self.common);
@@ -314,7 +314,7 @@ impl TraceRecorder {
         (0..LANES).for_each(|lane| self.send(lane));
     }
 
-    /// What was told before may be deleted: whatever the rows from now on refer to is told again.
+    /// Rows written so far may be deleted, so everything that later rows refer to is written again.
     #[cold]
     fn begin_generation(&mut self) {
         self.groups.latencies.write(&mut self.common);
@@ -325,7 +325,7 @@ impl TraceRecorder {
         self.groups.protocols.forget();
     }
 
-    /// Tells this pipeline's counters, and writes those of all if it is the one whose turn it is.
+    /// Reports this pipeline's counters; writes a row with those of all pipelines if one is due.
     #[cold]
     fn tell_statistics(&mut self, now_ns: u64, ledger: &Ledger) {
         let pipeline = self.common.pipeline as usize;
@@ -338,7 +338,8 @@ impl TraceRecorder {
 }
 
 impl TraceRecorder {
-    /// Analyses of the same operations that show no more than the trace: with an anonymizer, its pseudonyms.
+    /// Analyses of the same operations that reveal no more than the trace: with an anonymizer, they
+    /// show its pseudonyms.
     pub fn analysis(&self) -> Analysis {
         match self.common.hide.key {
             Some(_) => Analysis::hiding(Box::new(self.common.hide.clone())),
@@ -381,7 +382,7 @@ impl Sink for TraceRecorder {
 
     fn on_packet_parsed(&mut self, packet: &Packet) {
         if self.statistics_ns.is_none() {
-            // The first packet's time is when the capture began.
+            // The capture begins with the first packet's time.
             self.statistics_ns = Some(packet.time_ns + STATISTICS_NS);
             self.tell_statistics(packet.time_ns, &Ledger::default());
         }

@@ -1,7 +1,7 @@
-//! A lake of any size from a small trace, to measure what questions cost as it grows: [`brunt_lake::repeat`] with what is
-//! known of a trace's tables.
+//! Builds a lake of any size from a small trace, to measure how the cost of queries grows:
+//! [`brunt_lake::repeat`] with knowledge of a trace's tables.
 //!
-//! The rule: servers, clients, files and names are those of the trace, once; requests are others in each copy.
+//! The rule: servers, clients, files and names exist once, as in the trace; each copy has distinct requests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use super::lake::{GatherOptions, PROGRAM, layouts, pipelines_of, tell_tap};
 use super::replay::{ReplayError, is_trace, notes};
 use super::tables;
 
-/// Columns of ids that each copy has its own of; flows and callers stay.
+/// Id columns that are renumbered in each copy; flows and callers are shared.
 const REPEATED_IDS: [&str; 3] = ["completion_id", "record_id", "aborted_by"];
 const SECONDS_OF_HOUR: i64 = 3600;
 const SECOND_NS: i64 = 1_000_000_000;
@@ -27,54 +27,54 @@ const SECOND_NS: i64 = 1_000_000_000;
 /// Why a trace cannot be repeated.
 #[derive(Debug, thiserror::Error)]
 pub enum RepeatError {
-    /// It is none, or none of this version.
+    /// It is not a trace, or has an unsupported version.
     #[error(transparent)]
     Trace(#[from] ReplayError),
-    /// It cannot be read, or the lake cannot be written.
+    /// The trace cannot be read, or the lake cannot be written.
     #[error(transparent)]
     Lake(#[from] LakeError),
-    /// There is nothing in it.
+    /// The trace is empty.
     #[error("{} has no operations", .0.display())]
     Empty(PathBuf),
-    /// Copies would not fit into hours.
+    /// Copies would not align with hours.
     #[error("{} takes {seconds} s, and only a trace of an hour at most can be repeated", path.display())]
     TooLong {
         /// The trace.
         path: PathBuf,
-        /// What it takes.
+        /// Its duration.
         seconds: i64,
     },
-    /// It was stopped.
+    /// The run was interrupted.
     #[error("interrupted: nothing was written")]
     Stopped,
-    /// Ids run out.
+    /// There are not enough ids.
     #[error("{copies} copies have more operations than there are numbers for")]
     TooMany {
-        /// How many were asked for.
+        /// Copies requested.
         copies: u64,
     },
 }
 
-/// What was written.
+/// Totals of the written lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct RepeatCounts {
-    /// How often the trace is in the lake.
+    /// Copies of the trace in the lake.
     pub copies: u64,
-    /// From one copy to the next.
+    /// Time from one copy to the next.
     pub period_seconds: i64,
     /// Rows of all tables.
     pub rows: u64,
     /// Parts.
     pub parts: u64,
-    /// Their size.
+    /// Bytes of the parts.
     pub bytes: u64,
 }
 
-/// Makes a new lake in `root` that has a trace so often that its tables have at least `rows` rows together, unless `stop` is
-/// set before.
+/// Creates a lake in `root` with as many copies of a trace as needed for at least `rows` rows over all tables,
+/// unless `stop` is set earlier.
 ///
 /// # Errors
-/// See [`RepeatError`]; nothing is in the lake then.
+/// See [`RepeatError`]; nothing is committed then.
 pub fn repeat(
     root: &Path,
     trace: &Path,
@@ -111,7 +111,7 @@ pub fn repeat(
     compaction.taps_mut().push(whole_tap(trace)?);
     let done = fill(&mut compaction, &layouts, &source, &repeat, stop);
     if let Err(error) = done {
-        // What is half written takes room that others need.
+        // Half-written files take space that others need.
         let _ = compaction.sweep();
         return Err(error);
     }
@@ -132,7 +132,7 @@ pub fn repeat(
     })
 }
 
-/// Puts all copies into a draft, and makes it the lake.
+/// Writes all copies into a draft and commits it as the lake.
 fn fill(
     compaction: &mut Compaction,
     layouts: &[LakeLayout],
@@ -150,7 +150,7 @@ fn fill(
     Ok(compaction.commit(PROGRAM)?)
 }
 
-/// Rows of a trace's tables that are in a lake once, and of those that are in each copy.
+/// Rows of the tables stored once, and rows of the tables stored in each copy.
 fn rows_of(trace: &Path, layouts: &[LakeLayout]) -> Result<(u64, u64), LakeError> {
     let (mut once, mut each) = (0, 0);
     for layout in layouts {
@@ -163,7 +163,7 @@ fn rows_of(trace: &Path, layouts: &[LakeLayout]) -> Result<(u64, u64), LakeError
     Ok((once, each))
 }
 
-/// The first and the last second of a trace; none if there are no times.
+/// The first and last second of a trace; `None` if it has no times.
 fn seconds_of(
     source: &LakeSnapshot,
     layouts: &[LakeLayout],
@@ -173,7 +173,7 @@ fn seconds_of(
         let (column, unit) = match layout.placing {
             Placing::Time(column) => (column, SECOND_NS),
             Placing::Second(column) => (column, 1),
-            // Too coarse to say it.
+            // Too coarse to determine a second.
             Placing::Minute(_) | Placing::Id(_) | Placing::Nowhere => continue,
         };
         if let Some((min, max)) = runs::extremes(source, layout.table, column)? {
@@ -223,7 +223,7 @@ fn plan(
     })
 }
 
-/// A tap to which nothing more will come.
+/// A complete tap, which gets no more rows.
 fn whole_tap(trace: &Path) -> Result<LakeTap, LakeError> {
     let pipelines = pipelines_of(trace)?;
     let of_all = || (0..pipelines as u16).map(|series| (series, Absorbed::default()));

@@ -1,6 +1,6 @@
-//! A stored trace through the analyses: `brunt analyze DIR`. Rows become the events that the packets
-//! were, in their order, so that the same findings come out. The one rule: what a trace does not
-//! have any more (parts deleted to save room, rows lost, parts that are damaged) is reported, not made up.
+//! Runs a stored trace through the analyses: `brunt analyze DIR`. Rows become the events that the packets
+//! produced, in their order, so that the findings are the same. The one rule: data that the trace has lost
+//! (parts deleted to save space, lost rows, damaged parts) is reported, not made up.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -21,16 +21,16 @@ use crate::operation::{
     ChecksumRun, FileKey, OperationKind, Protocol, TransferDirection, leads_on,
 };
 
-/// Rows that belong to a call stand at most so many calls from it: that many may wait for replies.
+/// Rows that belong to a call are at most this many calls away from it: the maximum number of outstanding calls.
 const CALLS_APART_MAX: i64 = 1 << 17;
 
 /// Why a trace cannot be analysed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// There is none in the folder.
+    /// The folder contains no trace.
     #[error("{0} contains no trace; `brunt capture --out` writes one")]
     NoTrace(String),
-    /// Another version wrote it.
+    /// The trace was written by an incompatible version.
     #[error(
         "the trace is of version {found}, this program reads version {}: capture again, or analyze it with the \
          program that wrote it, {program}; other tools read its tables as before",
@@ -39,24 +39,24 @@ pub enum ReplayError {
     Version {
         /// Its version.
         found: i64,
-        /// What wrote it.
+        /// The program that wrote it.
         program: String,
     },
-    /// Several versions wrote it.
+    /// The parts were written by several versions.
     #[error(
         "{folder} has parts of version {one} (by {one_program}) and of version {other} (by {other_program}): keep the \
          traces of different versions in folders of their own"
     )]
     Mixed {
-        /// Where it is.
+        /// The trace's folder.
         folder: String,
-        /// The one version.
+        /// One of the versions.
         one: i64,
-        /// What wrote that.
+        /// The program that wrote that version.
         one_program: String,
         /// The other version.
         other: i64,
-        /// What wrote that.
+        /// The program that wrote that version.
         other_program: String,
     },
     /// A table cannot be read.
@@ -64,20 +64,20 @@ pub enum ReplayError {
     Lake(#[from] LakeError),
 }
 
-/// What came of a trace.
+/// The result of replaying a trace.
 #[derive(Debug)]
 pub struct Replayed {
-    /// The analyses, with all operations.
+    /// The analyses, fed with all operations.
     pub analysis: Analysis,
     /// The loss ledger as the capture wrote it.
     pub ledger: Ledger,
-    /// What cannot be known from this trace, in sentences.
+    /// What this trace cannot tell, as sentences.
     pub notes: Vec<String>,
-    /// Damaged parts, which were left out from the damage on, each named.
+    /// Damaged parts by name; rows after the damage were left out.
     pub damaged: Vec<String>,
 }
 
-/// The trace that is read, and what is found to be damaged on the way.
+/// The trace being read, and the damage found while reading.
 struct Source {
     snapshot: LakeSnapshot,
     damaged: BTreeSet<String>,
@@ -89,7 +89,7 @@ impl Source {
             .extend(damaged.iter().map(LakeError::to_string));
     }
 
-    /// All rows of a table.
+    /// Reads all rows of a table.
     fn read(
         &mut self,
         table: &'static Table,
@@ -103,7 +103,7 @@ impl Source {
         Ok(())
     }
 
-    /// Rows by pipeline, in the order of a column of ids.
+    /// Rows by pipeline, ordered by an id column.
     fn runs(
         &mut self,
         table: &'static Table,
@@ -115,7 +115,7 @@ impl Source {
     }
 }
 
-/// Some columns of a table: what is not named is not read.
+/// A column of a table by name; other columns are not read.
 const fn column(table: &Table, name: &str) -> Column {
     let mut index = 0;
     loop {
@@ -146,26 +146,26 @@ view!(PACKETS of PACKETS: "time" "wire_bytes" "not_understood");
 view!(NAMES of NAMES: "record_id" "position" "file" "name" "leads_to");
 view!(ENTRIES of ENTRIES: "record_id" "entry" "name" "file");
 
-/// Whether a folder holds a trace.
+/// Whether a folder contains a trace.
 pub fn is_trace(folder: &Path) -> bool {
     reader::parts(folder, &tables::NOTES).is_ok_and(|parts| !parts.is_empty())
 }
 
-/// What a trace says of itself.
+/// A trace's own description.
 #[derive(Debug)]
 pub struct TraceNotes {
     /// Whether names, addresses and ids are pseudonyms.
     pub is_anonymous: bool,
-    /// Parts of the table that says so and cannot be read.
+    /// Damaged parts of the table that holds this description.
     pub damaged: Vec<LakeError>,
 }
 
-/// Reads what a trace says of itself.
+/// Reads a trace's own description.
 ///
 /// # Errors
-/// The folder holds none, or another version wrote it or a part of it.
+/// The folder contains no trace, or an incompatible version wrote it or a part of it.
 pub fn notes(folder: &Path) -> Result<TraceNotes, ReplayError> {
-    // Of a lake that this program does not know, it could not be told whether it is a trace.
+    // Reports an unsupported lake first: otherwise it could look like a folder without a trace.
     LakeSnapshot::open_whole(folder)?;
     if !is_trace(folder) {
         return Err(ReplayError::NoTrace(folder.display().to_string()));
@@ -201,7 +201,7 @@ pub fn notes(folder: &Path) -> Result<TraceNotes, ReplayError> {
 /// Runs a trace through the analyses.
 ///
 /// # Errors
-/// The folder holds none, or one that cannot be read.
+/// The folder contains no trace, or one that cannot be read.
 pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
     let TraceNotes {
         is_anonymous,
@@ -229,11 +229,11 @@ pub fn replay(folder: &Path) -> Result<Replayed, ReplayError> {
         source.runs(&NAMES, "record_id")?,
         source.runs(&ENTRIES, "record_id")?,
     ];
-    // What is the same in whatever order it comes is looked at once, for all pipelines.
+    // Order-independent data is processed once, for all pipelines.
     let mut all = Analysis::new();
     packets(&mut source, &mut all)?;
     checksums(&mut source, &mut all)?;
-    // As when they were captured: what a pipeline saw is looked at alone, then all is added.
+    // As during the capture: each pipeline is analysed alone, then the results are merged.
     for pipeline in pipelines(&source.snapshot)? {
         let mut analysis = Analysis::new();
         let beside = beside.each_ref().map(|runs| runs.of_pipeline(pipeline));
@@ -284,7 +284,7 @@ fn pipelines(snapshot: &LakeSnapshot) -> Result<BTreeSet<u16>, ReplayError> {
     Ok(pipelines)
 }
 
-/// Which tables do not begin with their first part any more.
+/// The tables whose first parts are missing.
 fn missing_parts(snapshot: &LakeSnapshot) -> Result<Vec<String>, ReplayError> {
     let mut gone = Vec::new();
     let taps = snapshot.catalog().map_or(&[][..], |catalog| &catalog.taps);
@@ -292,7 +292,7 @@ fn missing_parts(snapshot: &LakeSnapshot) -> Result<Vec<String>, ReplayError> {
     for table in tables::all() {
         let parts = snapshot.parts(table)?;
         let first_captured = |series| parts.iter().any(|part| part.captured == Some((series, 0)));
-        // Of the taps; without any, of the trace.
+        // Per tap; without taps, for the trace.
         let of_taps = taps
             .iter()
             .flat_map(|tap| (0..tap.pipelines).map(move |series| (Some(tap), series)));
@@ -321,8 +321,7 @@ fn missing_parts(snapshot: &LakeSnapshot) -> Result<Vec<String>, ReplayError> {
     })
 }
 
-/// The capture's last word on what was seen and lost: each row counts all pipelines, whoever wrote it. Of a lake, the sum of
-/// its taps'.
+/// The capture's last counters: each row counts all pipelines, whichever wrote it. For a lake, the sum over its taps.
 fn statistics(source: &mut Source) -> Result<Ledger, ReplayError> {
     let mut last: BTreeMap<i64, ((i64, i64), Ledger)> = BTreeMap::new();
     source.read(&tables::STATISTICS, |batch| {
@@ -343,7 +342,7 @@ fn statistics(source: &mut Source) -> Result<Ledger, ReplayError> {
                 .entry(tap)
                 .or_insert(((i64::MIN, 0), Ledger::default()));
             if key >= known.0 {
-                // What an older program did not count yet is null.
+                // A counter that an older program didn't have is null.
                 let counter = |index: usize| {
                     let name = columns[index].name;
                     match batch.is_null(name, row) {
@@ -412,21 +411,21 @@ fn address(text: &str) -> IpAddress {
     }
 }
 
-/// What a row says of a name.
+/// A row that names a file.
 struct NameRow {
     parent: Option<FileKey>,
     name: String,
     file: Option<FileKey>,
 }
 
-/// Its operation, and its place there.
+/// The operation, and the position within it.
 type NamePlace = (i64, i64);
 
-/// The rows of a table beside those of `operations`, none or some for each: by ids, in the order of requests, where
-/// operations come in the order of completion.
+/// Rows of a table that belong to operations, any number for each. They are ordered by id, in the order of
+/// requests; operations come in the order of completion.
 struct Beside {
     reader: OrderedReader,
-    /// Rows of operations that have not come yet; those of one place in the order in which they stand.
+    /// Rows of operations not reached yet; rows with equal positions keep their order.
     waiting: BTreeMap<(NamePlace, u64), NameRow>,
     count: u64,
     /// All rows up to this operation were read.
@@ -445,7 +444,7 @@ impl Beside {
         }
     }
 
-    /// The rows of this operation.
+    /// The rows of an operation.
     fn of(&mut self, id: i64) -> Result<Vec<NameRow>, ReplayError> {
         while self.read_to < id {
             let Some(batch) = self.reader.next_batch()? else {
@@ -453,7 +452,7 @@ impl Beside {
                 break;
             };
             let rows = (self.take)(batch);
-            // The next batch may have more of the last one.
+            // The next batch may have more rows of the last operation.
             self.read_to = rows
                 .last()
                 .map_or(i64::MIN, |((last, _), _)| last.saturating_sub(1));
@@ -462,7 +461,7 @@ impl Beside {
                 self.waiting.insert((place, self.count), row);
             }
         }
-        // Of operations that are not there any more.
+        // Rows of operations that are no longer in the trace.
         let is_over =
             |((first, _), _): &(NamePlace, u64)| *first < id.saturating_sub(CALLS_APART_MAX);
         while self
@@ -521,8 +520,8 @@ fn take_entries(batch: &Batch) -> Vec<(NamePlace, NameRow)> {
     rows.collect()
 }
 
-/// Kinds and protocols by the names that stand in the table. What another program of this version wrote and
-/// this one does not know is other RPC.
+/// Kinds and protocols by their names in the table. Names that this program doesn't know, written by another
+/// program of this version, count as other RPC.
 struct Known {
     kinds: HashMap<(&'static str, &'static str), OperationKind>,
     protocols: HashMap<&'static str, Protocol>,
@@ -551,7 +550,7 @@ impl Known {
     }
 }
 
-/// The operations of a batch as events, each with its record and its server.
+/// The operations of a batch as events, each with its record id and server.
 fn events<'b>(
     batch: &'b Batch,
     known: &'b Known,
@@ -603,7 +602,7 @@ fn events<'b>(
         })
 }
 
-/// The operations of a pipeline, each with its names and entries.
+/// Feeds the operations of a pipeline, each with its names and entries.
 fn feed(
     source: &mut Source,
     mut operations: OrderedReader,

@@ -1,9 +1,8 @@
-//! Rows on their way to the threads that write them, and the places of their tables. A table is described
-//! beside the code that fills it; registering it gives the handle with which rows are begun, and nothing
-//! else does. Used by the recorder, the groups of tables, and `store`.
+//! Rows on their way to the writer threads, and the assignment of tables to threads. A table is described next
+//! to the code that fills it. Registering it gives the handle for adding rows, and nothing else does. Used by
+//! the recorder, the groups of tables, and `store`.
 //!
-//! The one rule: a handle is typed by its table, so that a row has the columns of the table it goes to, and
-//! the compiler knows them.
+//! The one rule: a handle is typed by its table, so that a row has the columns of its table, known at compile time.
 
 use std::marker::PhantomData;
 
@@ -12,30 +11,30 @@ use brunt_lake::{Batch, Row, Table, WordRow, Words, text_at};
 /// Which of a pipeline's threads writes a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrittenBy {
-    /// That for packets, sums and attributes: half of the work.
+    /// The thread for packets, checksums and attributes: half of the work.
     Bulk,
-    /// That for everything else.
+    /// The thread for everything else.
     Rest,
 }
 
-/// Threads that write, for each pipeline.
+/// Writer threads per pipeline.
 pub const LANES: usize = 2;
 
-/// A table with its place.
+/// A table and how it is written.
 pub trait Tabled {
-    /// What it is.
+    /// The table's definition.
     const TABLE: &'static Table;
-    /// Who writes it.
+    /// The thread that writes it.
     const BY: WrittenBy = WrittenBy::Rest;
-    /// By which column its parts are sorted: what is alike then lies next to each other.
+    /// The column that parts are sorted by, which places similar rows next to each other.
     const ORDER: Option<&'static str> = None;
-    /// Whether other tables refer to it, or it counts the capture itself: of a generation it goes last.
+    /// Whether other tables refer to it, or it describes the capture itself: deleted last within a generation.
     const REFERRED_TO: bool = false;
-    /// What a word in a text column stands for, where it is a code and not a text of the row's own.
+    /// Decodes a word in a text column, if words are codes rather than texts stored with the row.
     const CODES: Option<fn(i64) -> &'static str> = None;
 }
 
-/// The same as a value, for those who write.
+/// The same as a value, for the writers.
 #[derive(Clone, Copy, Debug)]
 pub struct TableEntry {
     pub table: &'static Table,
@@ -44,7 +43,7 @@ pub struct TableEntry {
     codes: Option<fn(i64) -> &'static str>,
 }
 
-/// The place of a table.
+/// The location of a table's rows: lane and index.
 #[derive(Debug)]
 pub struct Handle<T> {
     lane: usize,
@@ -61,23 +60,23 @@ impl<T> Clone for Handle<T> {
 impl<T> Copy for Handle<T> {}
 
 impl<T> Handle<T> {
-    /// The lane, and the table's place there.
+    /// The lane, and the table's index there.
     pub fn place(self) -> (usize, usize) {
         (self.lane, self.index)
     }
 }
 
-/// Gives tables their places.
+/// Assigns tables to lanes.
 #[derive(Debug, Default)]
 pub struct Registry {
     lanes: [Vec<TableEntry>; LANES],
 }
 
 impl Registry {
-    /// A place for a table.
+    /// Adds a table and returns its handle.
     ///
     /// # Panics
-    /// It has one, or another table has its name: our own mistake.
+    /// The table is registered already, or another one has the same name: a bug in brunt.
     pub fn add<T: Tabled>(&mut self) -> Handle<T> {
         let table = T::TABLE;
         assert!(
@@ -111,7 +110,7 @@ impl Registry {
     }
 }
 
-/// A table's rows on their way to a lane: as columns, or as words where the feeder has no time.
+/// A table's rows on their way to a lane: as columns, or as words, which are faster to add.
 #[derive(Debug)]
 pub struct Chunk {
     rows: Batch,
@@ -132,12 +131,12 @@ impl Chunk {
         self.rows.is_empty() && self.words.rows() == 0
     }
 
-    /// The rows that came as columns.
+    /// The rows stored as columns.
     pub fn rows(&self) -> &Batch {
         &self.rows
     }
 
-    /// Some columns of the rows that came as words.
+    /// Some columns of the rows stored as words.
     pub fn words<const N: usize>(
         &self,
         columns: [usize; N],
@@ -145,7 +144,7 @@ impl Chunk {
         self.words.columns(self.rows.table(), columns)
     }
 
-    /// What it takes in memory.
+    /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         self.rows.bytes() + self.words.bytes(self.rows.table().columns.len())
     }
@@ -159,7 +158,7 @@ impl Chunk {
         self.words.clear();
     }
 
-    /// Adds the rows to those of its table.
+    /// Appends the rows to a batch of the same table.
     pub fn append_to(&self, rows: &mut Batch) {
         rows.append(&self.rows);
         match self.codes {
@@ -172,37 +171,37 @@ impl Chunk {
     }
 }
 
-/// The rows that a pipeline has and has not yet sent, of all its tables.
+/// A pipeline's unsent rows of all tables.
 #[derive(Debug)]
 pub struct Rows {
     lanes: [Vec<Chunk>; LANES],
 }
 
 impl Rows {
-    /// In these chunks, for each lane.
+    /// Rows stored in these chunks, per lane.
     pub fn new(lanes: [Vec<Chunk>; LANES]) -> Rows {
         Rows { lanes }
     }
 
-    /// Begins a row, column by column.
+    /// Starts a row, to be filled column by column.
     #[inline]
     pub fn row<T: Tabled>(&mut self, handle: Handle<T>) -> Row<'_> {
         self.lanes[handle.lane][handle.index].rows.row()
     }
 
-    /// Begins a row as words: the faster way, for what comes often.
+    /// Starts a row of words: faster, for frequent rows.
     #[inline(always)]
     pub fn line<T: Tabled>(&mut self, handle: Handle<T>) -> WordRow<'_> {
         self.words(handle).line(T::TABLE)
     }
 
-    /// Where texts of such rows go.
+    /// Stores the texts of rows of words.
     #[inline]
     pub fn words<T: Tabled>(&mut self, handle: Handle<T>) -> &mut Words {
         &mut self.lanes[handle.lane][handle.index].words
     }
 
-    /// What the rows of a lane take in memory.
+    /// Bytes of a lane's rows in memory.
     pub fn bytes(&self, lane: usize) -> usize {
         self.lanes[lane].iter().map(Chunk::bytes).sum()
     }
@@ -212,7 +211,7 @@ impl Rows {
         self.lanes[lane].iter().all(Chunk::is_empty)
     }
 
-    /// Takes a lane's rows out, and puts empty chunks in their place.
+    /// Removes a lane's rows and replaces them with empty chunks.
     pub fn take(&mut self, lane: usize, empty: Vec<Chunk>) -> Vec<Chunk> {
         assert_eq!(self.lanes[lane].len(), empty.len());
         std::mem::replace(&mut self.lanes[lane], empty)

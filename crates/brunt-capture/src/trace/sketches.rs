@@ -1,15 +1,17 @@
-//! Sketches that merge: the table `sketches` says about how many different blocks a client read and wrote in a minute,
-//! and of how many files, in bytes that Spark, Sail and every library of Apache DataSketches understand. Where
-//! `operations` has become too many rows to read, the working set of any hours and clients is a merge of a few rows.
+//! Sketches that merge: the table `sketches` estimates how many different blocks a client read and wrote in a
+//! minute, and in how many files, in a format that Spark, Sail and every library of Apache DataSketches
+//! understand. When `operations` has too many rows to read, the working set of any hours and clients is a merge
+//! of a few rows.
 //!
 //! ```text
 //!   parser ──rows of `operations` and `flows`──► lane: SketchMaker ──► rows of `sketches`
 //! ```
 //!
-//! The parsers know nothing of it: a lane, which writes `operations` anyway, makes the sketches from the rows that go by.
+//! The parsers are not involved: a lane, which writes `operations` anyway, builds the sketches from the rows
+//! passing through.
 //!
-//! The one rule: a sketch says what could be computed from `operations` joined with `flows`, and what SQL would have put
-//! into it: an engine's own sketch over these rows has the same registers.
+//! The one rule: a sketch contains only what SQL could compute from `operations` joined with `flows`: an
+//! engine's own sketch over these rows has the same registers.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +26,7 @@ use super::operations::OPERATIONS;
 use super::rows::{Chunk, Registry, TableEntry, Tabled};
 use crate::analysis::working_set_blocks;
 
-/// About how many different things there were.
+/// Estimated counts of distinct blocks and files.
 pub const SKETCHES: Table = Table {
     name: "sketches",
     doc: "About how many different blocks and files a client used, by minute: sketches that merge. The same combination may have several rows; merged they are its sketch. Rows of several parsers, captures and traces merge likewise.",
@@ -49,14 +51,14 @@ pub const SKETCHES: Table = Table {
     ],
 };
 
-/// Registers of a sketch, as a power of two: Spark's default. They are bytes, as Spark's are: of two with registers of 4 bits,
-/// pysail 0.7.2 makes a merge that is wrong, without a word.
+/// Registers of a sketch, as a power of two: Spark's default. Registers have 8 bits, like Spark's: pysail 0.7.2
+/// silently merges two sketches with 4-bit registers wrongly.
 const LOG_REGISTERS: u8 = 12;
-/// Hashes of a theta sketch, as a power of two. They do not compress: 2^12, which is Spark's default, would be 32 KiB.
+/// Hashes of a theta sketch, as a power of two. They don't compress: 2^12, Spark's default, would be 32 KiB.
 const LOG_HASHES: u8 = 10;
-/// Sketches that are kept, of 4 KiB and of up to 16 KiB each; then all are written.
+/// Sketches in memory, of 4 KiB and of up to 16 KiB each; beyond this, all are written.
 const SKETCHES_MAX: usize = 4 << 10;
-/// A capture in which nothing happens any more writes them all the same.
+/// Sketches are written after this time even if the capture is idle.
 const AGE_MAX: Duration = Duration::from_secs(60);
 const MINUTE_NS: i64 = 60_000_000_000;
 
@@ -66,7 +68,7 @@ impl Tabled for SketchesTable {
     const TABLE: &'static Table = &SKETCHES;
 }
 
-/// Gives the table its place.
+/// Registers the table.
 pub fn register(registry: &mut Registry) {
     registry.add::<SketchesTable>();
 }
@@ -91,23 +93,23 @@ impl Counted {
 /// Server and client.
 type Pair = [Box<str>; 2];
 
-/// What a flow stands for.
+/// The endpoints of a flow.
 struct KnownFlow {
     ends: Pair,
-    /// The place of its pair, and since which writing it has been there.
+    /// The index of its pair in `pairs`, and the value of `writings` for which it is valid.
     pair: Option<(u64, usize)>,
 }
 
-/// A pair's sketch of a minute.
+/// Identifies a sketch: minute, pair and what is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Place {
     minute: i64,
-    /// The pair's place in `pairs`.
+    /// The pair's index in `pairs`.
     pair: usize,
     counted: Counted,
 }
 
-/// What there was in a place, in both kinds of sketch.
+/// Both kinds of sketch for one key.
 struct Sketches {
     registers: HllSketch,
     hashes: ThetaSketch,
@@ -136,21 +138,21 @@ pub struct SketchMaker {
     operations: usize,
     flows: usize,
     sketches: usize,
-    /// Columns of `operations`: when, flow, file, direction, offset, bytes.
+    /// Columns of `operations`: time, flow, file, direction, offset, bytes.
     columns: [usize; 6],
     known: HashMap<i64, KnownFlow, FixedState>,
-    /// Pairs that have sketches, and where they are.
+    /// Pairs that have sketches, and their indexes.
     pairs: Vec<Pair>,
     pair_at: HashMap<Pair, usize, FixedState>,
     kept: HashMap<Place, Sketches, FixedState>,
     minute: i64,
-    /// When all were written last, and how often.
+    /// When all sketches were last written, and how many times that has happened.
     written: Instant,
     writings: u64,
 }
 
 impl SketchMaker {
-    /// For the lane that writes these tables, if the operations are among them.
+    /// A maker for the lane that writes these tables; `None` if `operations` is not among them.
     pub fn of(tables: &[TableEntry]) -> Option<SketchMaker> {
         let place = |table: &Table| {
             tables
@@ -180,12 +182,12 @@ impl SketchMaker {
         })
     }
 
-    /// The place of the table of sketches.
+    /// The index of the `sketches` table.
     pub fn place(&self) -> usize {
         self.sketches
     }
 
-    /// Takes in the lane's rows, one chunk for each table, and writes what is due into `rows`.
+    /// Processes the lane's rows, one chunk per table, and writes due sketches into `rows`.
     pub fn take(&mut self, chunks: &[Chunk], rows: &mut Batch) {
         self.learn(chunks[self.flows].rows());
         let columns = self.columns;
@@ -224,7 +226,7 @@ impl SketchMaker {
         }
     }
 
-    /// Some time has passed: writes what has waited for long.
+    /// Called periodically: writes the sketches if the last write is long ago.
     pub fn on_time(&mut self, rows: &mut Batch) {
         if self.written.elapsed() >= AGE_MAX {
             self.write(rows);
@@ -272,7 +274,7 @@ impl SketchMaker {
         self.kept.entry(place).or_insert_with(Sketches::new)
     }
 
-    /// The place of a flow's pair; `None` if the flow's row was lost.
+    /// The index of a flow's pair; `None` if the flow's row was lost.
     fn pair(&mut self, flow: i64) -> Option<usize> {
         let flow = self.known.get_mut(&flow)?;
         match flow.pair {
@@ -288,7 +290,7 @@ impl SketchMaker {
         }
     }
 
-    /// Learns which pairs flows stand for. A flow that is used was told among the last [`FLOWS_MAX`]: older ones go.
+    /// Learns the endpoints of flows. A flow in use is among the last [`FLOWS_MAX`] written; older ones are dropped.
     fn learn(&mut self, flows: &Batch) {
         let ends = flows.texts("destination").zip(flows.texts("source"));
         for (flow, (server, client)) in flows.ints("flow").iter().zip(ends) {
@@ -330,7 +332,7 @@ mod tests {
         const TABLE: &'static Table = &FLOWS;
     }
 
-    /// A maker, with what a parser would have filled.
+    /// A maker with a parser's chunks.
     struct Lane {
         maker: SketchMaker,
         tables: Vec<TableEntry>,
@@ -397,7 +399,7 @@ mod tests {
             self.maker.take(&chunks, &mut self.out);
         }
 
-        /// Of the rows that count this, both kinds of sketch, in order.
+        /// Both kinds of sketch from the rows that count this, in order.
         fn pairs(&self, counted: &str) -> Vec<(HllSketch, CompactThetaSketch)> {
             let both = self
                 .out
@@ -418,7 +420,7 @@ mod tests {
             read.collect()
         }
 
-        /// Rows by minute, client and what; several of one are merged.
+        /// Sketches by minute, client and what they count; several rows of one key are merged.
         fn sketches(&mut self) -> BTreeMap<(i64, String, String), HllUnion> {
             self.take();
             self.maker.write(&mut self.out);
@@ -440,7 +442,7 @@ mod tests {
         (minute, client.to_string(), what.to_string())
     }
 
-    /// What is merged is about the number of different blocks: of minutes, of all, and of clients that share some.
+    /// Merged sketches estimate the number of distinct blocks: per minute, in total, and of clients that share some.
     #[test]
     fn merged_sketches_count() {
         let mut lane = Lane::new();
@@ -449,7 +451,7 @@ mod tests {
         lane.flow(3, "s", "two");
         let mut exact: BTreeMap<_, BTreeSet<i64>> = BTreeMap::new();
         for number in 0..30_000i64 {
-            // Three minutes, the last of which also has what was asked for in the first and answered late.
+            // Three minutes. The last one also has late replies to requests of the first one.
             let (second, flow) = (
                 number / 100 - if number % 1000 == 999 { 100 } else { 0 },
                 1 + number % 3,
@@ -504,12 +506,13 @@ mod tests {
         close(&all, union.len(), "all blocks");
     }
 
-    /// What two minutes have in common, of few blocks exactly and of many about; and no sketch is larger than is said.
+    /// Intersections of two minutes are exact for few blocks and estimates for many; no sketch exceeds its
+    /// stated size.
     #[test]
     fn theta_sketches_intersect() {
         let mut lane = Lane::new();
         lane.flow(1, "s", "c");
-        // Each minute has the second half of the one before it.
+        // Each minute shares half of its blocks with the one before.
         for (minute, blocks) in [0..40_000i64, 20_000..60_000, 59_990..60_100]
             .into_iter()
             .enumerate()
@@ -544,12 +547,12 @@ mod tests {
         assert_eq!(minutes[2].1.estimate(), 110.0, "few are exact");
     }
 
-    /// A hash, as files are.
+    /// A file key spread like a hash, as real ones are.
     fn spread_file(number: i64) -> i64 {
         brunt_core::sketch::spread(number as u64 + 1) as i64
     }
 
-    /// Of many flows the latest are known, and what belongs to a flow that was lost is left out as a join leaves it out.
+    /// Only the latest flows are remembered, and operations of a lost flow are left out, as by a join.
     #[test]
     fn flows_are_forgotten() {
         let mut lane = Lane::new();
@@ -563,7 +566,7 @@ mod tests {
         assert!(lane.maker.known.len() <= 2 * FLOWS_MAX);
     }
 
-    /// All are written when there are many, and when another minute begins; not because a moment has passed.
+    /// Sketches are written when there are many and when another minute begins, not after a short pause.
     #[test]
     fn sketches_are_written_by_minutes_and_size() {
         let mut lane = Lane::new();
@@ -572,7 +575,7 @@ mod tests {
             lane.operation(0, client, 5, 0, 4096);
         }
         lane.take();
-        // Two sketches for each client: half way, all were written.
+        // Two sketches per client: all were written halfway.
         assert!(
             (SKETCHES_MAX..2 * SKETCHES_MAX).contains(&lane.out.rows()),
             "{}",

@@ -14,14 +14,14 @@ pub const STATISTICS: Table = Table {
     columns: &columns::<{ Ledger::COLUMNS.len() + 1 }>(&[&Ledger::COLUMNS, &[TAP]]),
 };
 
-/// Whose counters these are.
+/// The tap that the counters belong to.
 const TAP: Column = Column::int(
     "tap",
     "In a lake, which tap's capture: `taps.tap`. Null in a trace as it was captured, which has one.",
 )
 .nullable();
 
-/// The captures that were added to a lake; a trace does not have it.
+/// The captures that were added to a lake. Only lakes have this table.
 pub const TAPS: Table = Table {
     name: "taps",
     doc: "One row for each capture that was added to a lake; a trace as it was captured does not have this table.",
@@ -41,10 +41,10 @@ pub const TAPS: Table = Table {
     ],
 };
 
-/// What [`NOTES`] says of the order of tables and columns.
+/// Version of the order of tables and columns, as recorded in [`NOTES`].
 pub const VERSION: i64 = 4;
 
-/// What a trace is.
+/// General facts about the trace.
 pub const NOTES: Table = Table {
     name: "trace",
     doc: "One row with general facts about the trace.",
@@ -80,7 +80,7 @@ impl Statistics {
         }
     }
 
-    /// The lane that writes the table, and its place there.
+    /// The lane that writes the table, and the table's index there.
     pub fn place(&self) -> (usize, usize) {
         self.table.place()
     }
@@ -90,7 +90,7 @@ impl Statistics {
     }
 }
 
-/// The last row, straight into its table.
+/// Writes the last row directly into its table.
 pub fn record_last(rows: &mut Batch, now_ns: u64, ledger: &Ledger) {
     end_row(rows.row(), now_ns, ledger);
 }

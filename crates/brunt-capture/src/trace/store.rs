@@ -1,13 +1,13 @@
-//! Rows on their way to disk: threads of their own lay out, compress and write, so that whoever
-//! parses packets never does. Fed by [`super::recorder`] with batches of rows.
+//! Writes rows to disk: separate threads lay out, compress and write, so that parsers never do. Fed by
+//! [`super::recorder`] with batches of rows.
 //!
-//! Each thread (a *lane*) owns some of the tables; what is on the way to it is bounded. When the
-//! disk is full the lane tries again or gives up, as told.
+//! Each thread (a *lane*) owns some of the tables and has a bounded queue. When the disk is full, the lane
+//! retries or gives up, as configured.
 //!
-//! A trace that may take so much room only is written in *generations*: each tells anew whatever its rows
-//! refer to, so that older ones can go without leaving riddles behind (see `budget`).
+//! A trace with a size limit is written in *generations*: each contains every row that its other rows refer to,
+//! so older ones can be deleted without leaving dangling references (see `budget`).
 //!
-//! The one rule: a row that is lost is counted, wherever it is lost.
+//! The one rule: every lost row is counted, wherever it is lost.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,69 +24,70 @@ use super::rows::{Chunk, LANES, TableEntry};
 use super::sketches::SketchMaker;
 use crate::ledger::Ledger;
 
-/// Chunks on the way to a lane: what a parser makes while the lane writes a part, which takes it some 20 ms.
+/// Chunks queued for a lane: what a parser produces while the lane writes a part, which takes about 20 ms.
 const QUEUE_CHUNKS: usize = 12;
-/// How often a full disk is tried again, and waiting rows are looked at.
+/// Interval for retrying on a full disk and for checking waiting rows.
 pub(super) const RETRY: Duration = Duration::from_millis(500);
 
 /// What to do when the disk is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFull {
-    /// Stop with an error; what was written before is kept.
+    /// Stop with an error; earlier output is kept.
     #[default]
     Stop,
-    /// Wait for room, and go on when there is some.
+    /// Wait for space, then continue.
     Wait,
 }
 
-/// What to do when the packets come faster than rows can be written.
+/// What to do when packets arrive faster than rows can be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLag {
-    /// Let whoever parses wait: for files.
+    /// Block the parser: for files.
     #[default]
     Wait,
-    /// Give rows up and count them: for live traffic.
+    /// Drop rows and count them: for live traffic.
     Drop,
 }
 
-/// Tells a user something while the capture goes on.
+/// Reports a message to the user during the capture.
 pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
-/// Says whether the user wants an end.
+/// Whether the user wants to stop.
 pub type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// How a trace is written.
 #[derive(Clone)]
 pub struct TraceOptions {
-    /// Rows of a part.
+    /// Maximum rows per part.
     pub rows_max: usize,
-    /// Bytes of a part in memory.
+    /// Maximum bytes per part in memory.
     pub bytes_max: usize,
-    /// Rows wait no longer than this for a file.
+    /// Maximum time before rows are written to a file.
     pub age_max: Duration,
     /// A part is closed when its first row is this old.
     pub part_age_max: Duration,
-    /// Rows on the way to a thread that writes take so much memory before they are sent.
+    /// Rows for a writer thread are sent once they take this much memory.
     pub chunk_bytes: usize,
-    /// Bytes of the trace on disk; beyond it the oldest parts go. `None`: keep all. Parts that were moved take none.
+    /// Maximum bytes of the trace on disk; beyond it, the oldest parts are deleted. `None`: keep all. Moved
+    /// parts don't count.
     pub keep_bytes: Option<u64>,
-    /// Closed parts are listed for whoever moves them to another place ([`super::TraceParts`]).
+    /// List closed parts so that they can be moved elsewhere ([`super::TraceParts`]).
     pub lists_parts: bool,
-    /// When the disk is full.
+    /// What to do when the disk is full.
     pub on_full: OnFull,
-    /// When writing is slower than parsing.
+    /// What to do when writing is slower than parsing.
     pub on_lag: OnLag,
-    /// Pseudonyms instead of names.
+    /// Write pseudonyms instead of names.
     pub anonymizer: Option<super::Anonymizer>,
-    /// Attributes are stored with every reply, not only when they are not what was told of the file last: a larger
-    /// trace that says which reply had which.
+    /// Store attributes with every reply, not only when they differ from the file's last ones: a larger trace
+    /// that shows which reply had which attributes.
     pub repeats_attributes: bool,
-    /// The table `latency_histograms` is written; otherwise it is empty.
+    /// Write the table `latency_histograms`; otherwise it is empty.
     pub latency_histograms: bool,
-    /// The table `sketches` is written; otherwise it is empty.
+    /// Write the table `sketches`; otherwise it is empty.
     pub sketches: bool,
-    /// Takes what the user should know.
+    /// Receives messages for the user.
     pub tell: Tell,
-    /// Ends a wait for room.
+    /// Returns true to end a wait for disk space.
     pub stop: Stop,
 }
 
@@ -112,12 +113,12 @@ impl Default for TraceOptions {
     }
 }
 
-/// Pipelines that write side by side share the memory for open parts; less than this is none of theirs.
+/// Parallel pipelines share the memory for open parts, but each gets at least this much.
 const ROWS_SHARE_MIN: usize = 1 << 14;
 const BYTES_SHARE_MIN: usize = 2 << 20;
 
 impl TraceOptions {
-    /// What one of `count` pipelines goes by.
+    /// The options for one of `count` pipelines.
     pub(super) fn share(&self, count: usize) -> TraceOptions {
         TraceOptions {
             rows_max: (self.rows_max / count).max(self.rows_max.min(ROWS_SHARE_MIN)),
@@ -149,17 +150,17 @@ impl std::fmt::Debug for TraceOptions {
     }
 }
 
-/// What all lanes and their feeders know of one another.
+/// State shared by all lanes and their feeders.
 pub(super) struct Shared {
     pub rows_lost: AtomicU64,
-    /// What the rings had no room for: the pipelines do not know.
+    /// Packets that the rings dropped; the pipelines don't know about them.
     pub packets_dropped: AtomicU64,
     failed: AtomicBool,
-    /// Each pipeline's counters as it told them last, and when the next row of their sum is due.
+    /// The counters that each pipeline reported last, and when the next row of their sum is due.
     ledgers: Mutex<(Vec<Ledger>, u64)>,
     error: Mutex<Option<LakeError>>,
     pub budget: Option<Budget>,
-    /// Says that parts may still come.
+    /// Signals to other programs that parts may still be added.
     pub lock: WriterLock,
 }
 
@@ -179,8 +180,7 @@ impl Shared {
         }
     }
 
-    /// Takes in a pipeline's counters. Returns those of all when it is time for a row of them, to the
-    /// first that asks.
+    /// Stores a pipeline's counters. If a row is due, returns the sum over all pipelines to the first caller.
     pub fn add_up(
         &self,
         pipeline: usize,
@@ -202,7 +202,7 @@ impl Shared {
         Some(all)
     }
 
-    /// Rows lost and parts deleted up to now, into a ledger.
+    /// Copies the counts of lost rows and deleted parts so far into a ledger.
     pub fn count_into(&self, ledger: &mut Ledger) {
         ledger.trace_rows_lost = self.rows_lost.load(Ordering::Relaxed);
         if let Some(budget) = &self.budget {
@@ -232,17 +232,17 @@ impl Shared {
         self.failed.store(true, Ordering::Release);
     }
 
-    /// Which generation rows belong to from now on.
+    /// The generation for new rows.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.budget.as_ref().map_or(0, Budget::generation)
     }
 }
 
-/// Rows of all tables of a lane, and the generation that they belong to.
+/// Rows for all tables of a lane, and their generation.
 type LaneRows = (u64, Vec<Chunk>);
 
-/// The feeder's end of a lane.
+/// The feeder's side of a lane.
 pub(super) struct Lane {
     to: Option<SyncSender<LaneRows>>,
     back: Receiver<Vec<Chunk>>,
@@ -253,7 +253,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Makes the tables in `folder` for a pipeline and starts the thread.
+    /// Creates the tables in `folder` for a pipeline and starts the thread.
     pub fn start(
         number: usize,
         tables: Vec<TableEntry>,
@@ -308,14 +308,14 @@ impl Lane {
         })
     }
 
-    /// Empty batches: used ones, if some came back.
+    /// Empty batches, reused if some were returned.
     pub fn empty(&self) -> Vec<Chunk> {
         self.back
             .try_recv()
             .unwrap_or_else(|_| self.tables.iter().map(Chunk::new).collect())
     }
 
-    /// Hands rows of a generation on.
+    /// Sends rows of a generation to the thread.
     pub fn send(&mut self, generation: u64, batches: Vec<Chunk>) {
         let Some(to) = &self.to else { return };
         let load = (generation, batches);
@@ -332,7 +332,7 @@ impl Lane {
         }
     }
 
-    /// No more rows will come: waits until all are written; the tables' writers, finished.
+    /// Waits until all rows are written; returns the finished writers of the tables.
     pub fn finish(&mut self) -> Vec<TableWriter> {
         self.to = None;
         let Some(thread) = self.thread.take() else {
@@ -346,7 +346,7 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // Whoever forgets to finish loses nothing but the figures.
+        // Without `finish`, only the totals are lost.
         self.to = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -356,13 +356,13 @@ impl Drop for Lane {
 
 struct Worker {
     tables: Vec<TableEntry>,
-    /// Its number among the lanes of all pipelines.
+    /// Index among the lanes of all pipelines.
     number: usize,
     generation: u64,
-    /// Bytes of the writers' open parts, as the budget knows them.
+    /// Bytes of the writers' open parts, as reported to the budget.
     open_bytes: Vec<u64>,
     writers: Vec<TableWriter>,
-    /// In the lane that writes the operations.
+    /// Only in the lane that writes `operations`.
     sketches: Option<SketchMaker>,
     options: TraceOptions,
     shared: Arc<Shared>,
@@ -385,7 +385,7 @@ impl Worker {
                     self.sketch(|sketches, rows| sketches.take(&batches, rows));
                     for (index, batch) in batches.iter_mut().enumerate() {
                         if batch.is_empty() {
-                            // Its earlier rows may have waited long enough.
+                            // Its earlier rows may be due.
                             self.write(index, TableWriter::commit);
                             continue;
                         }
@@ -416,7 +416,7 @@ impl Worker {
         self.writers
     }
 
-    /// What comes belongs to another generation: no part has rows of two.
+    /// Starts another generation: no part has rows of two.
     fn begin(&mut self, generation: u64) {
         self.sketch(SketchMaker::write);
         for index in 0..self.writers.len() {
@@ -428,14 +428,14 @@ impl Worker {
         }
     }
 
-    /// Has the sketches add rows of theirs, unless nothing is written any more.
+    /// Lets the sketches add their rows, unless writing has failed.
     fn sketch(&mut self, act: impl FnOnce(&mut SketchMaker, &mut Batch)) {
         if let Some(sketches) = self.sketches.as_mut().filter(|_| !self.shared.has_failed()) {
             act(sketches, self.writers[sketches.place()].rows());
         }
     }
 
-    /// Tells the budget what became of a table's parts.
+    /// Reports changes of a table's parts to the budget.
     fn account(&mut self, index: usize, closed_before: Option<&ClosedPart>) {
         let Some(budget) = &self.shared.budget else {
             return;
@@ -459,7 +459,7 @@ impl Worker {
         budget.on_grown(open_before, writer.open_bytes());
     }
 
-    /// Commits, and again until it succeeds, if a full disk is to be waited for.
+    /// Runs `act`, and retries until it succeeds if configured to wait for a full disk.
     fn write(
         &mut self,
         index: usize,
@@ -499,7 +499,7 @@ impl Worker {
                 Err(error) => self.shared.fail(error),
             }
         }
-        // One lane's trouble ends the other too. What was not written is not in the trace.
+        // An error in one lane stops the others too. Unwritten rows are not in the trace.
         let writer = &mut self.writers[index];
         let before = writer.written().rows_lost;
         writer.give_up_rows();

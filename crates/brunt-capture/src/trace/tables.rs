@@ -1,9 +1,9 @@
-//! The tables of a trace: what `docs/trace.md` shows and the files hold. Each is described beside the code
-//! that fills it; here they are together for readers ([`super::replay`], tests, the documentation).
+//! The tables of a trace, as documented in `docs/trace.md` and stored in the files. Each is defined next to the
+//! code that fills it; this module collects them for readers ([`super::replay`], tests, the documentation).
 //!
-//! The one rule: nothing is stored twice, but for `latency_histograms` and `sketches`, which still add up where
-//! `operations` has become too many rows to read. `record_id` links what belongs to an operation, `flow` says who
-//! spoke to whom, `file` stands for a server's handle.
+//! The one rule: nothing is stored twice, except in `latency_histograms` and `sketches`, which can still be
+//! added up when `operations` has too many rows to read. `record_id` links the rows of an operation, `flow`
+//! identifies sender and receiver, `file` identifies a file handle of a server.
 
 use brunt_lake::Table;
 
@@ -21,14 +21,14 @@ pub use crate::dissect::rpc::tables::{
     FILESYSTEMS, LISTINGS, PRE_OP_ATTRIBUTES, RPC_CALLS, SETATTRS, TRANSFERS,
 };
 
-/// All tables of a trace, and the one that only a lake has.
+/// All tables of a trace, and `taps`, which only a lake has.
 pub fn of_lake() -> Vec<&'static Table> {
     let mut tables = all();
     tables.push(&TAPS);
     tables
 }
 
-/// All of them, as they are registered, and the note.
+/// All tables in registration order, then the table `trace`.
 pub fn all() -> Vec<&'static Table> {
     let registry = super::recorder::registry();
     let mut tables: Vec<_> = registry.entries().map(|entry| entry.table).collect();

@@ -1,10 +1,10 @@
-//! Names are bytes, texts are UTF-8. Called by the recorder and by whoever reads a trace. The one
-//! rule: what is written can be turned back into the very bytes.
+//! Converts between names, which are bytes, and texts, which are UTF-8. Called by the recorder and by readers
+//! of a trace. The one rule: the conversion is lossless.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Bytes as a text: a backslash is doubled, and a byte that is no UTF-8 becomes `\xNN`.
+/// Bytes as text: a backslash is doubled, and a byte that is not UTF-8 becomes `\xNN`.
 pub fn from_bytes(bytes: &[u8]) -> Cow<'_, str> {
     if memchr::memchr(b'\\', bytes).is_none()
         && let Ok(text) = std::str::from_utf8(bytes)
@@ -21,13 +21,14 @@ pub fn from_bytes(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether bytes are ASCII and their own text, as almost all names are. Told without a branch for a byte.
+/// Whether the bytes are ASCII without a backslash and so equal their text, as almost all names do. No branch
+/// per byte.
 #[inline]
 pub fn is_plain(bytes: &[u8]) -> bool {
     const HIGH: u64 = 0x8080_8080_8080_8080;
     const ONES: u64 = 0x0101_0101_0101_0101;
     const BACKSLASHES: u64 = ONES * b'\\' as u64;
-    // The high bit of each byte that is no ASCII, or that is a backslash (and perhaps of those above it).
+    // Sets the high bit of each byte that is not ASCII or is a backslash (and possibly of bytes above a backslash).
     let odd = |word: u64| {
         let other = word ^ BACKSLASHES;
         (word | (other.wrapping_sub(ONES) & !other)) & HIGH
@@ -53,7 +54,7 @@ pub fn hexadecimal(bytes: &[u8], out: &mut String) {
     }
 }
 
-/// The bytes that such a text stands for; what was not written so stands for itself.
+/// Converts a text back to bytes; text without escapes is returned as it is.
 pub fn to_bytes(text: &str) -> Cow<'_, [u8]> {
     if !text.contains('\\') {
         return Cow::Borrowed(text.as_bytes());
@@ -83,7 +84,7 @@ pub fn to_bytes(text: &str) -> Cow<'_, [u8]> {
 mod tests {
     use super::*;
 
-    /// Ordinary names are themselves, and every other comes back as it was.
+    /// Ordinary names are unchanged, and all others survive the round trip.
     #[test]
     fn there_and_back() {
         let check = |bytes: &[u8], text: &str| {

@@ -1,4 +1,4 @@
-//! Traffic made to hurt: memory stays bounded, nothing panics, nothing hangs.
+//! Hostile traffic: memory stays bounded, nothing panics, nothing hangs.
 
 use crate::common;
 use brunt_capture::{Analysis, Ledger, Limits, Pipeline};
@@ -34,7 +34,7 @@ fn tcp(port: u32, back: bool, seq: u32, ack: u32, flags: u8, payload: &[u8]) -> 
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 
-/// Feeds packets a microsecond apart; the ledger has to add up.
+/// Feeds packets one microsecond apart; the ledger has to add up.
 fn run(packets: impl Iterator<Item = Vec<u8>>) -> (Ledger, Pipeline<Analysis>) {
     let mut pipeline = Pipeline::new(Analysis::new(), Limits::default());
     for (index, bytes) in packets.enumerate() {
@@ -51,7 +51,7 @@ fn run(packets: impl Iterator<Item = Vec<u8>>) -> (Ledger, Pipeline<Analysis>) {
     (ledger, pipeline)
 }
 
-/// A million half-open connections push each other out, and never one that carries data.
+/// A million half-open connections evict each other, but never one that carries data.
 #[test]
 fn half_open_flood() {
     let syns = (0..1_000_000u32).map(|i| tcp(i.wrapping_mul(65_537), false, i, 0, SYN, &[]));
@@ -64,7 +64,7 @@ fn half_open_flood() {
     assert_eq!(pipeline.kept_bytes(), 0);
 }
 
-/// One-byte segments with gaps that are never filled cost the reorder buffers only.
+/// One-byte segments with gaps that are never filled cost only the reorder buffers.
 #[test]
 fn one_byte_segments() {
     let bytes = (0..300_000u32).map(|i| tcp(i % 64, false, 10 + 2 * (i / 64), 0, ACK, &[0x80]));
@@ -73,7 +73,7 @@ fn one_byte_segments() {
     assert!(pipeline.kept_bytes() <= Limits::default().kept_bytes);
 }
 
-/// Record marks of 2 GiB, and of anything else, followed by noise.
+/// Record marks of 2 GiB and of any other value, followed by noise.
 #[test]
 fn nonsense_marks() {
     let mut random = Random::new(11);
@@ -92,7 +92,7 @@ fn nonsense_marks() {
                 0x0100_0000,
             ][random.below(6) as usize];
             payload[..4].copy_from_slice(&u32::to_be_bytes(mark));
-            // Now and then a call that looks right up to its credentials.
+            // Occasionally, a call that looks right up to its credentials.
             payload[8..28].copy_from_slice(&[
                 0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x86, 0xa3, 0, 0, 0, 3, 0, 0, 0, 7,
             ]);
@@ -105,7 +105,7 @@ fn nonsense_marks() {
     assert!(pipeline.kept_bytes() <= Limits::default().kept_bytes);
 }
 
-/// A real capture with damaged bytes, cut packets, repeats and swaps anywhere.
+/// A real capture with damaged bytes, cut packets, duplicates and swaps anywhere.
 #[test]
 fn damaged_capture() {
     let packets = common::packets(&common::small_piece());
@@ -146,8 +146,8 @@ fn damaged_capture() {
     }
 }
 
-/// The same bytes in other segments are the same operations: a segment for each byte,
-/// and all of a connection's bytes in segments of the largest size.
+/// The same bytes in other segments give the same operations: with one segment per byte, and with all of a
+/// connection's bytes in segments of the largest size.
 #[test]
 fn segmentation_does_not_matter() {
     let packets = common::packets(&common::small_piece());
@@ -184,8 +184,8 @@ fn segmentation_does_not_matter() {
             }
         }
         let (_, ledger) = pipeline.finish();
-        // Not `replies`: the capture starts in the middle of connections, and how many replies
-        // without calls are passed over before the first record is found depends on segments.
+        // Not `replies`: the capture starts in the middle of connections, and the number of replies without
+        // calls that are skipped before the first record is found depends on the segments.
         [
             ledger.calls,
             ledger.calls_answered,

@@ -1,4 +1,4 @@
-//! iSCSI in captures: tasks that others end, sessions that began before the capture, floods.
+//! iSCSI in captures: aborted tasks, sessions that began before the capture, floods.
 
 use crate::common;
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 
 const SIMPLE: u8 = 1;
 
-/// A header with data behind it.
+/// A header followed by data.
 fn pdu(header: impl Into<Bhs>, data: &[u8]) -> Vec<u8> {
     let mut bhs: Bhs = header.into();
     bhs.data_segment_length = U24::new(data.len() as u32);
@@ -105,7 +105,7 @@ fn login(tag: u32, cid: u16) -> [Vec<u8>; 2] {
     [pdu(request, text), pdu(response, b"HeaderDigest=None\0")]
 }
 
-/// A capture that is made PDU by PDU, a microsecond apart.
+/// A capture built PDU by PDU, one microsecond apart.
 struct Tap {
     pipeline: Pipeline<FoundOperations>,
     sent: Vec<[u32; 2]>,
@@ -179,8 +179,8 @@ fn packet(connection: u16, from_target: bool, sent: &mut [u32; 2], payload: &[u8
     packet
 }
 
-/// What a function of task management ends waits no longer, and is counted apart from what timed out; other units, and
-/// what came later, go on. A function that failed ends nothing.
+/// Tasks aborted by a task management function no longer wait, and are counted separately from timeouts. Tasks
+/// of other units and later ones continue. A failed function aborts nothing.
 #[test]
 fn ended_tasks_are_counted_and_have_no_latency() {
     use code::task_management as function;
@@ -193,7 +193,7 @@ fn ended_tasks_are_counted_and_have_no_latency() {
             tap.asks(0, &read(tag, lun));
         }
         tap.asks(0, &manage(20, asked, 0, 11));
-        // Immediate functions overtake: this one was sent after it.
+        // Immediate functions overtake: this task was sent after the function.
         tap.asks(0, &read(13, 0));
         tap.answers(0, &managed(20, answer));
         for tag in [10, 11, 12, 13]
@@ -244,8 +244,8 @@ fn ended_tasks_are_counted_and_have_no_latency() {
     check(function::CLEAR_ACA, function::FUNCTION_COMPLETE, &[]);
 }
 
-/// A reset ends tasks on all connections of its session, and leaves those of other sessions; ABORT TASK means a tag of
-/// its own connection.
+/// A reset aborts tasks on all connections of its session, and none of other sessions; ABORT TASK refers to a
+/// tag on its own connection.
 #[test]
 fn resets_reach_the_session() {
     use code::task_management as function;
@@ -255,7 +255,7 @@ fn resets_reach_the_session() {
         tap.asks(connection, &request);
         tap.answers(connection, &reply);
     }
-    // The third is a session whose login was not seen.
+    // The third connection belongs to a session whose login was not captured.
     for connection in 0..3 {
         tap.asks(connection, &read(10, 0));
     }
@@ -302,7 +302,8 @@ fn run(packets: &[common::Packet], keeps: impl Fn(usize) -> bool) -> (FoundOpera
     (found, ledger)
 }
 
-/// The kernel's initiator resets a unit and a target that work on a READ each: the only commands without an answer.
+/// The Linux initiator resets a unit and a target while each has a READ outstanding: the only commands without
+/// a response.
 #[test]
 fn resets_of_a_real_initiator() {
     let path = stored()
@@ -322,8 +323,8 @@ fn resets_of_a_real_initiator() {
     );
 }
 
-/// Without its beginning a capture has the commands that came after it, but for one of a connection at most, until it is
-/// clear where PDUs begin; none is made up, and it is counted that there were others before.
+/// If its beginning is missing, a capture still yields the later commands, except at most one per connection
+/// until the PDU boundaries are known. None is made up, and the earlier ones are counted as missing.
 #[test]
 fn captures_begun_in_the_middle() {
     for path in stored() {
@@ -368,8 +369,8 @@ fn captures_begun_in_the_middle() {
     }
 }
 
-/// Nonsense on iSCSI's port, headers among it, resets without end: memory stays bounded, and so does the time that a
-/// reset takes.
+/// Garbage on iSCSI's port, including headers and endless resets: memory stays bounded, and so does the time of
+/// a reset.
 #[test]
 fn floods() {
     let mut random = Random::new(12);
@@ -387,12 +388,12 @@ fn floods() {
             bytes: &packet,
         });
     };
-    // More tasks than are kept, then resets of another unit: each would look at all of them.
+    // More tasks than the limit, then resets of another unit: each would examine all of them.
     for tag in 0..100_000 {
         feed(0, false, &read(tag, 0));
     }
     for tag in 200_000..300_000 {
-        // The last is of the unit with the tasks: too many were looked at before it.
+        // The last reset is for the unit with the tasks: too many were examined before it.
         let unit = u8::from(tag != 299_999);
         feed(
             0,
@@ -408,7 +409,7 @@ fn floods() {
     let mut payload = [0; 1400];
     for round in 0..20_000usize {
         random.fill(&mut payload);
-        // What headers begin with, everywhere.
+        // Header-like byte sequences everywhere.
         let [opcode, flags] = [[0x01, 0xc1], [0x25, 0x81], [0x05, 0x80]][round % 3];
         for at in (0..payload.len() - 8).step_by(1 + round % 9) {
             payload[at..at + 8].copy_from_slice(&[opcode, flags, 0, 0, 0, 0x40, 0, 0]);

@@ -1,4 +1,4 @@
-//! Lakes with lost and damaged files: each is refused or named, nothing is deleted, and a lost catalog comes back.
+//! Lakes with lost and damaged files: each is rejected or named, nothing is deleted, and a lost catalog is restored.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ fn problems(lake: &Path) -> String {
     problems.collect::<Vec<_>>().join("\n")
 }
 
-/// What adding, compacting and publishing say of a lake that is not whole; all of them must refuse.
+/// The errors of adding, compacting and publishing for an incomplete lake; all of them must refuse.
 fn refusals(lake: &Path, trace: &Path) -> Vec<String> {
     let refused = |what: &str, done: Result<Gathered, GatherError>| match done {
         Ok(_) => panic!("{what} takes a lake that is not whole"),
@@ -88,7 +88,7 @@ fn refusals(lake: &Path, trace: &Path) -> Vec<String> {
     ]
 }
 
-/// Each file of a lake in turn is removed, cut and changed: it is named, and no part is deleted.
+/// Each file of a lake in turn is removed, truncated and changed: it is named, and no part is deleted.
 #[test]
 fn every_lost_or_damaged_file_is_named_and_nothing_is_deleted() {
     let folder = tempdir().unwrap();
@@ -115,7 +115,7 @@ fn every_lost_or_damaged_file_is_named_and_nothing_is_deleted() {
             let named = problems(&lake);
             let is_named = named.contains(name) || named.contains("catalog is missing");
             assert!(is_named, "{name}, damage {number}: {named}");
-            // A part of the right size with other bytes is named by whatever reads it.
+            // A part of the right size with other bytes is named when it is read.
             if !is_parquet(path) || number < 2 {
                 for refusal in refusals(&lake, &trace) {
                     let is_named = refusal.contains(name) || refusal.contains("is missing");
@@ -147,7 +147,8 @@ fn parts(catalog: &Catalog) -> BTreeMap<String, Vec<LakePart>> {
     parts
 }
 
-/// A lost catalog comes back from its copy with the same bytes, and without a copy from the parts, with the same parts.
+/// A lost catalog is restored from its copy with the same bytes and, without a copy, from the parts, with the
+/// same parts.
 #[test]
 fn a_lost_catalog_comes_back() {
     let folder = tempdir().unwrap();
@@ -191,13 +192,13 @@ fn a_lost_catalog_comes_back() {
     assert_eq!(taps(&after), taps(&before));
     assert_eq!(problems(&lake), "");
     assert_eq!(rows(&lake), before_rows);
-    // What the traces have is known to be there.
+    // The traces' rows are known to be in the lake.
     add(&lake, &trace, "one", false, &OPTIONS).unwrap();
     compact(&lake, &OPTIONS).unwrap();
     assert_eq!(rows(&lake), before_rows);
 }
 
-/// Where parts that were replaced and captured parts that were taken in are still there, each row counts once.
+/// If replaced parts, and captured parts that were already taken in, still exist, each row counts once.
 #[test]
 fn a_rebuilt_catalog_counts_each_row_once() {
     let folder = tempdir().unwrap();
@@ -253,7 +254,7 @@ fn lost_parts_are_given_up_on_request() {
     assert_eq!(problems(&trace), "");
 }
 
-/// A rebuilt catalog doesn't leave out silently what a copy of the lost one lists.
+/// A rebuilt catalog doesn't silently omit parts that a copy of the lost one lists.
 #[test]
 fn a_part_that_was_lost_with_the_catalog_is_named() {
     let folder = tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is recovered when the tap loses packets.
+//! Tests what is recovered when the tap loses packets.
 
 use crate::common;
 use std::collections::HashSet;
@@ -28,8 +28,8 @@ fn is_to_server(packet: &common::Packet) -> bool {
     packet.3.get(36..38) == Some(&2049u16.to_be_bytes())
 }
 
-/// Of one direction alone, with packets lost, as much is found as of both: gaps do not wait for acknowledgements that
-/// never come, nor do they fill the memory.
+/// With packets lost, one direction alone yields as much as both: gaps neither wait for acknowledgements that
+/// never come nor fill the memory.
 #[test]
 fn one_direction_with_losses() {
     let all = common::packets(&common::small_piece());
@@ -73,7 +73,7 @@ fn one_direction_with_losses() {
     }
 }
 
-/// Replies alone are no operations, but the report says what they are.
+/// Replies alone give no operations, but the report names them.
 #[test]
 fn replies_alone_are_named() {
     let all = common::packets(&common::small_piece());
@@ -98,7 +98,7 @@ fn replies_alone_are_named() {
     );
 }
 
-/// Calls alone have no latencies, errors or numbers at a time: the text shows no zeros for them.
+/// Calls alone have no latencies, errors or queue depths: the text shows no zeros for them.
 #[test]
 fn calls_alone_have_no_latency() {
     let all = common::packets(&common::small_piece());
@@ -126,7 +126,7 @@ fn calls_alone_have_no_latency() {
     assert_eq!(cells[3..], ["-"; 5], "{getattr}");
 }
 
-/// Removes packets at random and holds what is found against the whole capture.
+/// Removes packets at random and compares the findings with the whole capture.
 fn check(path: &Path, recovered_min: f64, exact: bool) {
     let packets = common::packets(path);
     let (truth, _) = run(&packets, |_| true);
@@ -136,8 +136,8 @@ fn check(path: &Path, recovered_min: f64, exact: bool) {
         let kept: Vec<bool> = packets.iter().map(|_| losing.keeps()).collect();
         let (found, ledger) = run(&packets, |index| kept[index]);
         let recovery = truth.compare(&found, &kept, exact);
-        // Nothing is invented, nothing mismatched: every operation is one of the truth's, with
-        // its own call and its own reply.
+        // Nothing is invented or mismatched: every operation is one of the whole capture's, with its own call
+        // and its own reply.
         assert_eq!(recovery.invented, Vec::<String>::new());
         let sums = |of: &FoundOperations| of.sums.clone().expect("they are collected");
         let had = sums(&truth);
@@ -157,13 +157,13 @@ fn check(path: &Path, recovered_min: f64, exact: bool) {
     }
 }
 
-/// With up to 5 % of the packets gone, what can be recovered is, and nothing else.
+/// With up to 5 % of the packets lost, what can be recovered is recovered, and nothing else.
 #[test]
 fn small_piece() {
     check(&common::small_piece(), 0.985, false);
 }
 
-/// The same on small operations, to the figure that is promised.
+/// The same for small operations, up to the promised share.
 #[test]
 fn small_operations() {
     if let Some(path) = common::shared("small-1500.pcap.zst") {
@@ -171,7 +171,7 @@ fn small_operations() {
     }
 }
 
-/// The same when each operation spans many packets.
+/// The same if each operation spans many packets.
 #[test]
 fn large_operations() {
     if let Some(path) = common::shared("tput-9000.pcap.zst") {
@@ -179,7 +179,7 @@ fn large_operations() {
     }
 }
 
-/// Loss at the tap on top of loss, reordering and duplication in the network.
+/// Loss at the tap in addition to loss, reordering and duplication in the network.
 #[test]
 fn lossy_network() {
     for name in ["retx-small.pcap.zst", "retx-tput.pcap.zst"] {
@@ -189,7 +189,7 @@ fn lossy_network() {
     }
 }
 
-/// The report of packets at these times.
+/// The report of packets with these times.
 fn report_at(packets: &[common::Packet], time: impl Fn(usize, u64) -> u64) -> (Report, Ledger) {
     let mut pipeline = Pipeline::new(Analysis::new(), Limits::default());
     for (index, (time_ns, wire_len, link, bytes)) in packets.iter().enumerate() {
@@ -206,7 +206,7 @@ fn report_at(packets: &[common::Packet], time: impl Fn(usize, u64) -> u64) -> (R
     (analysis.report(&ledger), ledger)
 }
 
-/// A clock that is set while requests wait makes no latency, forwards or backwards; the rest is as it was.
+/// If the clock is set while requests wait, forwards or backwards, they have no latency; all others are unchanged.
 #[test]
 fn latencies_across_a_clock_step_are_left_out_and_counted() {
     const HOUR_NS: u64 = 3_600_000_000_000;
@@ -250,7 +250,8 @@ fn latencies_across_a_clock_step_are_left_out_and_counted() {
     assert!(across > 10, "{across} requests waited");
 }
 
-/// Operations are lost with their calls, their replies, or both; the finding says what share, to within a quarter of it.
+/// Operations are lost with their calls, their replies, or both; the finding states the share, to within a
+/// quarter of it.
 #[test]
 fn the_share_that_was_lost_has_calls_and_replies() {
     let packets = common::packets(&common::small_piece());

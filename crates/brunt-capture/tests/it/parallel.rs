@@ -6,7 +6,7 @@ use std::path::Path;
 use brunt_capture::{Analysis, Limits, run_file, run_file_parallel};
 use serde_json::Value;
 
-/// The report of all parsers together, as programs see it.
+/// The merged report of all parsers, as programs see it.
 fn report(path: &Path, parsers: usize) -> Value {
     let sinks = (0..parsers).map(|_| Analysis::new()).collect();
     let outcome = run_file_parallel(path, sinks, Limits::default(), None, || false).unwrap();
@@ -18,8 +18,8 @@ fn report(path: &Path, parsers: usize) -> Value {
     serde_json::to_value(all.report(&outcome.shares.ledger)).unwrap()
 }
 
-/// Takes out what depends on who was looked at together: the most calls that waited at a time, and a
-/// file's latencies, which each parser keeps from the file's 32nd operation on.
+/// Removes what depends on which connections were analysed together: the maximum of outstanding calls, and a
+/// file's latencies, which each parser records from the file's 32nd operation on.
 fn without_concurrency(mut report: Value) -> Value {
     let profile = report["profile"].as_object_mut().unwrap();
     profile.remove("outstanding_max").unwrap();
@@ -53,7 +53,7 @@ fn reports_are_equal() {
     check(&common::small_compounds());
 }
 
-/// The same over tens of thousands of operations, with losses and retransmissions.
+/// The same for tens of thousands of operations, with losses and retransmissions.
 #[test]
 fn reports_are_equal_on_more() {
     for name in ["retx-small.pcap.zst", "retx-tput.pcap.zst"] {
@@ -63,7 +63,7 @@ fn reports_are_equal_on_more() {
     }
 }
 
-/// Told to stop, everything read until then is worked off and its parts add up.
+/// When stopped, everything read until then is processed, and the counters add up.
 #[test]
 fn stopped_early() {
     let path = common::small_compounds();

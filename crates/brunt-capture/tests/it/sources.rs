@@ -1,4 +1,4 @@
-//! Capture files of all kinds, whole and cut.
+//! Capture files of all kinds, complete and truncated.
 
 use crate::common;
 use std::io::Write;
@@ -12,7 +12,7 @@ fn plain_bytes() -> Vec<u8> {
     zstd::decode_all(std::fs::File::open(common::small_piece()).unwrap()).unwrap()
 }
 
-/// Packets of a file up to its end or its damage.
+/// Reads a file's packets up to its end or its damage.
 fn read(path: &Path) -> (usize, Option<SourceError>) {
     let mut source = match FileSource::open(path) {
         Ok(source) => source,
@@ -28,7 +28,7 @@ fn read(path: &Path) -> (usize, Option<SourceError>) {
     }
 }
 
-/// A packed capture that was cut is one that ends early, and not one that is none.
+/// A truncated compressed capture is reported as truncated, not as something other than a capture.
 #[test]
 fn cut_while_packed() {
     let plain = plain_bytes();
@@ -61,7 +61,7 @@ fn cut_while_packed() {
     ));
 }
 
-/// What Wireshark's editcap writes in other formats is read as the same packets, or refused by name.
+/// Files in other formats written by Wireshark's editcap give the same packets, or are rejected by name.
 #[test]
 fn formats_of_editcap() {
     let folder = tempdir().unwrap();
@@ -70,7 +70,7 @@ fn formats_of_editcap() {
         folder.path().join("other"),
     );
     std::fs::write(&plain, plain_bytes()).unwrap();
-    // Most of these have microseconds.
+    // Most of these formats store microseconds.
     let without_nanoseconds = |packets: Vec<common::Packet>| {
         packets
             .into_iter()

@@ -1,4 +1,4 @@
-//! A trace holds what the packets told, and nothing it should not.
+//! A trace contains what the packets contained, and nothing it should not.
 
 use crate::common;
 use std::collections::{BTreeMap, HashSet};
@@ -13,7 +13,7 @@ use brunt_lake::{Table, TableWriter, WriterOptions, read_table, reader};
 use brunt_wire::pcap::CapturedPacket;
 use tempfile::{TempDir, tempdir};
 
-/// Writes a capture's trace; the report on the packets, as JSON, and what was written.
+/// Writes a capture's trace; returns the report on the packets as JSON, and the totals written.
 fn record(
     capture: &Path,
     folder: &Path,
@@ -52,8 +52,8 @@ fn captures() -> Vec<PathBuf> {
     all
 }
 
-/// The analyses find in the tables what they found in the packets, to the last digit, and
-/// the tables have a row for each packet, call and block that the ledger counts.
+/// The analyses report the same from the tables as from the packets, to the last digit, and the tables have a
+/// row for each packet, call and block that the ledger counts.
 #[test]
 fn analyses_agree() {
     for capture in captures() {
@@ -80,7 +80,7 @@ fn analyses_agree() {
     }
 }
 
-/// The same by several parsers side by side.
+/// Like `record`, by several parallel parsers.
 fn record_by(
     workers: usize,
     capture: &Path,
@@ -109,7 +109,7 @@ fn record_by(
     )
 }
 
-/// A trace of the last version is refused by its name, with who can read it.
+/// A trace of the previous version is rejected by name, with the program that can read it.
 #[test]
 fn another_version_is_refused_with_advice() {
     let folder = tempdir().unwrap();
@@ -133,7 +133,7 @@ fn another_version_is_refused_with_advice() {
     );
 }
 
-/// Each operation has the times of its first and last byte each way, as far as they were seen.
+/// Each operation has the times of its first and last byte in each direction, as far as they were captured.
 #[test]
 fn times_of_first_and_last_byte() {
     let folder = tempdir().unwrap();
@@ -179,7 +179,7 @@ fn ints(folder: &Path, table: &'static Table, column: &str) -> Vec<i64> {
     all
 }
 
-/// No id stands for two calls or two flows, and what is referred to is there.
+/// No id identifies two calls or two flows, and all references resolve.
 fn rows_refer_to_what_is_there(folder: &Path) {
     let ids = ints(folder, &tables::OPERATIONS, "record_id");
     let known: HashSet<i64> = ids.iter().copied().collect();
@@ -213,8 +213,8 @@ fn rows_refer_to_what_is_there(folder: &Path) {
     );
 }
 
-/// A trace by several parsers has the rows of a trace by one, told apart and linked; and what is
-/// found in it is what the parsers found, and what one would have.
+/// A trace written by several parsers has the same rows as a trace written by one, distinguished and linked.
+/// Its report equals that of the parsers, and that of a single one.
 #[test]
 fn several_parsers_write_one_trace() {
     for capture in captures() {
@@ -222,7 +222,7 @@ fn several_parsers_write_one_trace() {
         let (expected, ..) = record(&capture, alone.path(), &TraceOptions::default());
         let replayed = replay(alone.path()).unwrap();
         let from_one = serde_json::to_value(replayed.analysis.report(&replayed.ledger)).unwrap();
-        // Connections fall to parsers by a hash that differs each time: all may fall to one.
+        // Connections are assigned to parsers by a hash that differs each time: one parser may get all of them.
         let rings_of = |folder: &TempDir| {
             let ids = ints(folder.path(), &tables::OPERATIONS, "record_id");
             ids.iter()
@@ -268,7 +268,7 @@ fn several_parsers_write_one_trace() {
             read_table(folder.path(), table, |batch| rows += batch.rows()).unwrap();
             rows
         };
-        // What more than one parser tells.
+        // Tables with rows that more than one parser writes.
         let told_again = [
             tables::HANDLES,
             tables::CALLERS,
@@ -278,8 +278,8 @@ fn several_parsers_write_one_trace() {
             tables::SKETCHES,
         ];
         assert_eq!(latencies(together.path()), latencies(alone.path()));
-        // Each parser leaves out what it told itself: more rows than one has, or fewer where attributes
-        // go back and forth between connections of different parsers. Statistics come as time passes.
+        // Each parser omits only what it wrote itself: more rows than with one parser, or fewer if attributes
+        // alternate between connections of different parsers. Statistics depend on the time.
         let not_compared = [
             tables::ATTRIBUTES,
             tables::PRE_OP_ATTRIBUTES,
@@ -295,7 +295,7 @@ fn several_parsers_write_one_trace() {
             }
         }
         rows_refer_to_what_is_there(together.path());
-        // Their sum was written while the capture went on, and at its end.
+        // Their sum was written during the capture and at its end.
         let totals = ints(together.path(), &tables::STATISTICS, "packets");
         assert!(
             totals
@@ -306,7 +306,7 @@ fn several_parsers_write_one_trace() {
     }
 }
 
-/// What the rows of `latency_histograms` add up to.
+/// The sums over the rows of `latency_histograms`.
 fn latencies(folder: &Path) -> BTreeMap<(i64, String, i64), i64> {
     let mut sums = BTreeMap::new();
     read_table(folder, &tables::LATENCY_HISTOGRAMS, |batch| {
@@ -326,7 +326,7 @@ fn latencies(folder: &Path) -> BTreeMap<(i64, String, i64), i64> {
     sums
 }
 
-/// A part of a report without what depends on who was looked at together.
+/// A part of a report without the figures that depend on which connections were analysed together.
 fn without_concurrency(part: &str, value: &serde_json::Value) -> serde_json::Value {
     let mut value = value.clone();
     match part {
@@ -347,8 +347,7 @@ fn without_concurrency(part: &str, value: &serde_json::Value) -> serde_json::Val
     value
 }
 
-/// Writes what a capture says again and again, each time later and by new connections, by `workers` that
-/// take turns.
+/// Writes a capture repeatedly, each time later and on new connections, by `workers` in turn.
 fn record_rounds(
     workers: usize,
     rounds: u64,
@@ -386,8 +385,8 @@ fn record_rounds(
     (ledger, summary)
 }
 
-/// With a budget the oldest parts of every table go, all of them counted; what is left is within
-/// it, refers to nothing that went, and can still be analysed, with a note of what is missing.
+/// With a budget, the oldest parts of every table are deleted, and all of them counted. The rest is within the
+/// budget, refers to nothing deleted, and can still be analysed, with a note of what is missing.
 #[test]
 fn the_oldest_parts_go() {
     for workers in [1, 2] {
@@ -396,7 +395,7 @@ fn the_oldest_parts_go() {
         let (_, whole) = record_rounds(workers, rounds, folder.path(), &TraceOptions::default());
         std::fs::remove_dir_all(folder.path()).unwrap();
         let keep = whole.bytes * 3 / 4;
-        // Parts that are still open come on top where there is nothing else left to delete: small ones.
+        // If nothing else is left to delete, open parts exceed the budget: keep them small.
         let options = TraceOptions {
             rows_max: 1000,
             chunk_bytes: 32 << 10,
@@ -430,7 +429,7 @@ fn the_oldest_parts_go() {
                 read_table(folder.path(), table, |batch| rows += batch.rows() as u64).unwrap();
             }
         }
-        // The last row of `statistics` is written when the rest is accounted for.
+        // The last row of `statistics` is written after everything else was counted, and the total includes it.
         assert_eq!(rows, summary.rows);
         for table in [
             &tables::FLOWS,
@@ -445,7 +444,7 @@ fn the_oldest_parts_go() {
                     .find_map(|part| part.captured.filter(|(series, _)| series == ring));
                 first.is_some_and(|(_, number)| number > 0)
             });
-            // Whoever's turn it is writes the row of `statistics`: that need not be all of them.
+            // One worker at a time writes the row of `statistics`, so some may write none.
             let expected = if *table == tables::STATISTICS {
                 1
             } else {
@@ -499,7 +498,7 @@ fn the_oldest_parts_go() {
     }
 }
 
-/// All files below a folder, as bytes.
+/// All files in a folder, as bytes.
 fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -514,7 +513,7 @@ fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     all
 }
 
-/// Every text of every table, and every integer of those columns that stand for somebody.
+/// Every text of every table, and every integer in columns that identify people or machines.
 fn contents(folder: &Path) -> (Vec<String>, Vec<(String, i64)>) {
     let (mut texts, mut numbers) = (Vec::new(), Vec::new());
     for table in tables::all() {
@@ -559,8 +558,8 @@ fn contents(folder: &Path) -> (Vec<String>, Vec<(String, i64)>) {
     (texts, numbers)
 }
 
-/// In an anonymous trace stands no name, address, handle or id of the capture, in no column
-/// and in no byte of its files; the same key gives the same pseudonyms; the figures are the same.
+/// An anonymous trace contains no name, address, handle or id of the capture, in any column or any byte of its
+/// files. The same key gives the same pseudonyms, and the figures are unchanged.
 #[test]
 fn anonymous() {
     let (clear, hidden, again) = (tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap());
@@ -617,7 +616,7 @@ fn anonymous() {
     }
 }
 
-/// A trace whose files are damaged is read as far as it goes, and what is damaged is named; nothing panics.
+/// A trace with damaged files is read as far as possible, and the damage is named; nothing panics.
 #[test]
 fn damage_is_noted() {
     let folder = tempdir().unwrap();
@@ -648,8 +647,8 @@ fn damage_is_noted() {
     assert!(replay(folder.path()).unwrap().damaged.is_empty());
 }
 
-/// A disk that is full ends the trace with an error that says so, what was closed before is
-/// readable, and every row that is not there is counted. (A folder that is taken away stands for it.)
+/// A full disk ends the trace with an error that says so; closed parts are readable, and every missing row is
+/// counted. (A removed folder stands in for the full disk.)
 #[test]
 fn trouble_is_told_and_counted() {
     let folder = tempdir().unwrap();
@@ -690,7 +689,7 @@ fn trouble_is_told_and_counted() {
     );
 }
 
-/// A damaged part costs its own rows only: it is left out, counted and named, and the rest is read.
+/// A damaged part costs only its own rows: it is left out, counted and named, and the rest is read.
 #[test]
 fn damaged_parts_are_left_out() {
     let folder = tempdir().unwrap();
@@ -743,8 +742,7 @@ fn damaged_parts_are_left_out() {
     }
 }
 
-/// `docs/trace.md` shows the tables as they are. With `BRUNT_WRITE_DOCS=1` the page is put
-/// right instead.
+/// `docs/trace.md` shows the tables as they are. With `BRUNT_WRITE_DOCS=1`, the test rewrites the page instead.
 #[test]
 fn the_page_has_all_tables() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/trace.md");

@@ -1,4 +1,4 @@
-//! What a trace's tables say of NFSv4's attributes and of callers, against tshark's fields.
+//! Compares a trace's tables of NFSv4 attributes and of callers with tshark's fields.
 
 use crate::common;
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ fn rows(folder: &Path, table: &'static Table) -> Vec<Cells> {
     all
 }
 
-/// Of each call, its client's port and xid, by its record.
+/// The client's port and xid of each call, by record id.
 fn calls(folder: &Path) -> BTreeMap<String, (String, u32)> {
     let ports: BTreeMap<String, String> = rows(folder, &tables::FLOWS)
         .into_iter()
@@ -78,10 +78,10 @@ fn calls(folder: &Path) -> BTreeMap<String, (String, u32)> {
         .collect()
 }
 
-/// tshark's name of a field, and the columns that it shows in this order.
+/// tshark's name of a field, and the columns that correspond to its values, in order.
 type Field = (&'static str, &'static [&'static str]);
 
-/// Each list is shown once for each attribute list.
+/// tshark prints each of these once per attribute list.
 const ATTRIBUTES: [Field; 15] = [
     ("nfs.nfs_ftype4", &["file_type"]),
     ("nfs.changeid4", &["change"]),
@@ -100,7 +100,7 @@ const ATTRIBUTES: [Field; 15] = [
     ("nfs.nfstime4.nseconds", &["atime", "ctime", "mtime"]),
 ];
 
-/// Every attribute of every compound that tshark shows alone in its frame stands in the table.
+/// Every attribute of every compound that tshark shows alone in its frame is in the table.
 #[test]
 fn attributes_equal_tsharks() {
     let capture = common::small_compounds();
@@ -131,7 +131,7 @@ fn attributes_equal_tsharks() {
         };
         let (mut compared, mut values) = (0, 0);
         for row in shown {
-            // A frame with several messages prints their fields together: not told apart.
+            // For a frame with several messages, tshark prints their fields together; they can't be told apart.
             let Ok(xid) = u32::from_str_radix(row[1].trim_start_matches("0x"), 16) else {
                 continue;
             };
@@ -160,7 +160,7 @@ fn attributes_equal_tsharks() {
                     .collect();
                 let place = format!("{field} of port {} xid {xid:#x}", row[0]);
                 if field.starts_with("nfs.nfstime4") {
-                    // It shows times of other kinds as well: how fine they are, when a server was built.
+                    // tshark also shows other kinds of times: the time granularity, or when a server was built.
                     let mut rest = theirs.iter();
                     let all = mine.iter().all(|value| rest.any(|other| other == value));
                     assert!(all, "{place}: ours {mine:?}, tshark's {theirs:?}");
@@ -179,8 +179,8 @@ fn attributes_equal_tsharks() {
     }
 }
 
-/// A trace has a set of attributes only when it is not what was told of the file last: filling in what is left out
-/// gives the attributes of every reply. Both versions of NFS.
+/// A trace stores a set of attributes only if it differs from the last one stored for the file: filling in the
+/// omitted ones gives the attributes of every reply. For both versions of NFS.
 #[test]
 fn attributes_are_stored_when_they_change() {
     for (capture, table, is_told) in [
@@ -208,7 +208,7 @@ fn attributes_are_stored_when_they_change() {
             }
             of_files
         };
-        // What is told of a file, without who tells it.
+        // The attributes stored for a file, without the operation that reported them.
         let told = |row: &Cells| {
             let mut row = row.clone();
             row.retain(|column, _| {
@@ -235,7 +235,7 @@ fn attributes_are_stored_when_they_change() {
     }
 }
 
-/// What an operation found is what was told last, unless it is in `pre_op_attributes`.
+/// The attributes before an operation are those stored last, unless they are in `pre_op_attributes`.
 #[test]
 fn attributes_before_an_operation_are_stored_when_they_surprise() {
     let folder = tempdir().unwrap();
@@ -249,7 +249,7 @@ fn attributes_before_an_operation_are_stored_when_they_surprise() {
     assert!(stored.len() < all.len() && stored.iter().all(|row| all.contains(row)));
 }
 
-/// One UDP datagram with a NULL call of NFSv3, whose caller has three further groups.
+/// One UDP datagram with a NULL call of NFSv3 whose caller has three additional groups.
 fn a_caller_with_groups() -> Vec<u8> {
     let words =
         |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|word| word.to_be_bytes()).collect() };
@@ -270,7 +270,7 @@ fn a_caller_with_groups() -> Vec<u8> {
     frame
 }
 
-/// Each call's caller is the one that tshark shows, machine, user and all groups.
+/// Each call's caller is the one that tshark shows: machine, user and all groups.
 #[test]
 fn callers_equal_tsharks() {
     let folder = tempdir().unwrap();
@@ -289,7 +289,7 @@ fn callers_equal_tsharks() {
         })
         .unwrap();
     assert!(writer.finish().1.is_none());
-    // `tshark` unpacks what it is given.
+    // `tshark` decompresses its input.
     let packed = folder.path().join("crafted.pcap.zst");
     std::fs::write(
         &packed,

@@ -1,4 +1,4 @@
-//! Operations against what tshark counted in the same captures.
+//! Compares operations with tshark's counts for the same captures.
 
 mod fields;
 
@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::common::tshark;
 use brunt_capture::{Body, ChecksumRun, Limits, Operation, Sink, run_file};
 
-/// Calls and replies that were there as a whole, by procedure and by status.
+/// Complete calls and replies, by procedure and by status.
 #[derive(Default)]
 struct Counts {
     by_procedure: BTreeMap<String, [u64; 2]>,
@@ -48,8 +48,8 @@ fn counts(path: &Path) -> Counts {
     outcome.sink
 }
 
-/// Calls and replies of every procedure are as many as tshark counts. (It counts
-/// messages that are there to their end, so those cut by the capture's end are left out.)
+/// The counts of calls and replies of every procedure equal tshark's. (It counts messages that are complete, so
+/// those cut by the capture's end are left out.)
 #[test]
 fn counts_equal_tsharks() {
     for name in ["small-1500", "tput-9000", "retx-small", "retx-tput"] {
@@ -73,7 +73,7 @@ fn counts_equal_tsharks() {
     }
 }
 
-/// What both sides say of a call or a reply: each field as tshark prints it.
+/// The fields that both sides report for a call or a reply, as tshark prints them.
 type Fields = BTreeMap<&'static str, String>;
 
 /// The fields of calls by client address, port and xid, and those of replies.
@@ -156,7 +156,7 @@ fn check_fields(path: &Path, sample_min: usize) {
         let rows = tshark(path, filter, &asked)?;
         let mut compared = 0;
         for row in rows {
-            // A frame with several messages prints their fields together: not told apart.
+            // For a frame with several messages, tshark prints their fields together; they can't be told apart.
             let [address, port, xid] = &row[..3] else {
                 continue;
             };
@@ -209,7 +209,7 @@ fn fields_equal_tsharks_on_the_small_piece() {
     check_fields(&common::small_piece(), 200);
 }
 
-/// The same over tens of thousands of operations.
+/// The same for tens of thousands of operations.
 #[test]
 fn fields_equal_tsharks() {
     if let Some(path) = common::shared("retx-small.pcap.zst") {
@@ -217,7 +217,7 @@ fn fields_equal_tsharks() {
     }
 }
 
-/// Statuses by procedure are as many as tshark counts.
+/// The counts of statuses by procedure equal tshark's.
 #[test]
 fn statuses_equal_tsharks() {
     let path = common::small_piece();
@@ -236,12 +236,12 @@ fn statuses_equal_tsharks() {
                 .collect::<Vec<u32>>()
         };
         let (procedures, statuses) = (list(&row[0]), list(&row[1]));
-        // NULL has no status; the small piece has none of it.
+        // NULL has no status; the small piece contains none.
         assert_eq!(procedures.len(), statuses.len(), "{row:?}");
         for pair in procedures.into_iter().zip(statuses) {
             *theirs.entry(pair).or_default() += 1;
         }
     }
-    // tshark also shows replies whose calls came before the capture, without their procedure.
+    // tshark also shows replies whose calls were before the capture, without their procedure.
     assert_eq!(counts(&path).by_status, theirs);
 }

@@ -1,4 +1,4 @@
-//! NFSv4's compounds against what tshark says of the same capture.
+//! Compares NFSv4 compounds with tshark's output for the same capture.
 
 use crate::common;
 use std::collections::BTreeMap;
@@ -7,15 +7,15 @@ use crate::common::tshark;
 use brunt_capture::{Analysis, Body, ChecksumRun, Limits, Operation, Sink, run_file};
 use brunt_wire::nfs::v4;
 
-/// Each field as tshark prints it, by its name.
+/// Each field as tshark prints it, by name.
 type Fields = BTreeMap<&'static str, String>;
 
 #[derive(Default)]
 struct Collect {
-    /// By the client's port and xid.
+    /// Keyed by the client's port and xid.
     calls: BTreeMap<(String, u32), Fields>,
     replies: BTreeMap<(String, u32), Fields>,
-    /// Operations asked and answered, by number.
+    /// Operations requested and answered, by number.
     counts: BTreeMap<u32, [u64; 2]>,
 }
 
@@ -180,7 +180,7 @@ fn collect() -> Collect {
     outcome.sink
 }
 
-/// Operations asked and answered are as many as tshark counted.
+/// The counts of operations requested and answered equal tshark's.
 #[test]
 fn counts_equal_tsharks() {
     let truth = include_str!("../../../../testdata/nfs4-small.truth.tsv");
@@ -207,7 +207,7 @@ fn fields_equal_tsharks() {
         asked.extend(names);
         let mut compared = 0;
         for row in tshark(&common::small_compounds(), filter, &asked)? {
-            // A frame with several messages prints their fields together: not told apart.
+            // For a frame with several messages, tshark prints their fields together; they can't be told apart.
             let Ok(xid) = u32::from_str_radix(row[1].trim_start_matches("0x"), 16) else {
                 continue;
             };
@@ -252,7 +252,7 @@ fn fields_equal_tsharks() {
     }
 }
 
-/// Files have the paths that their names led to, and READs and WRITEs their bytes.
+/// Files have the paths that their names led to, and their bytes of READs and WRITEs.
 #[test]
 fn names_and_bytes() {
     let path = common::small_compounds();

@@ -1,4 +1,4 @@
-//! Traffic in tunnels: the operations are those of the same packets without them, for us and for tshark.
+//! Traffic in tunnels: the operations equal those of the same packets without tunnels, for us and for tshark.
 
 use crate::common;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use tempfile::{TempDir, tempdir};
 /// An operation without its addresses: client's port, tag and kind.
 type Key = (u16, u32, &'static str);
 
-/// What operations there were: whether call and reply were whole, and the status.
+/// Operations seen: whether call and reply were complete, and the status.
 #[derive(Default)]
 struct Seen(BTreeMap<Key, (bool, bool, Option<u32>)>);
 
@@ -34,7 +34,7 @@ impl Sink for Seen {
     fn on_checksums(&mut self, _: &ChecksumRun<'_>) {}
 }
 
-/// Both MAC addresses and an EtherType; the first byte is none that an IP packet or a control word could have.
+/// Both MAC addresses and an EtherType. No IP packet or control word can start with the first byte.
 fn ethernet(ether_type: u16) -> Vec<u8> {
     let mut frame = vec![0x2a, 0, 0, 0, 0, 1, 0x2a, 0, 0, 0, 0, 2];
     frame.extend(ether_type.to_be_bytes());
@@ -100,7 +100,7 @@ fn as_ipv6(frame: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A frame's IPv4 packet in two pieces, the first with `at` bytes of its payload.
+/// A frame's IPv4 packet in two fragments, the first with `at` bytes of its payload.
 fn in_pieces(frame: &[u8], at: usize, id: u16) -> Vec<Vec<u8>> {
     let total = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
     let payload = &frame[14 + 20..14 + total];
@@ -126,7 +126,7 @@ fn in_pieces(frame: &[u8], at: usize, id: u16) -> Vec<Vec<u8>> {
 
 type Wrap = fn(&[u8], u16) -> Vec<Vec<u8>>;
 
-/// Each with its name, the counter that has to count every packet, and how a frame is wrapped.
+/// Each tunnel with its name, the counter that must count every packet, and how a frame is wrapped.
 const TUNNELS: &[(&str, &str, Wrap)] = &[
     ("vxlan", "tunnels_vxlan", |frame, _| {
         vec![joined(&[
@@ -298,7 +298,7 @@ const TUNNELS: &[(&str, &str, Wrap)] = &[
     }),
 ];
 
-/// tshark looks for frames below labels behind a control word only, unless it is told of each label.
+/// After MPLS labels, tshark looks for Ethernet frames only behind a control word, unless each label is configured.
 const NOT_FOR_TSHARK: [&str; 1] = ["mpls with Ethernet"];
 
 fn wrapped(packets: &[Packet], wrap: Wrap) -> Vec<Packet> {
@@ -331,7 +331,7 @@ fn seen(packets: &[Packet]) -> (Seen, Ledger) {
     (seen, ledger)
 }
 
-/// A pcap file in zstd.
+/// A pcap file compressed with zstd.
 fn file_of(packets: &[Packet], folder: &TempDir) -> PathBuf {
     let mut file = Vec::new();
     for word in [0xa1b2_3c4du32, 2 | 4 << 16, 0, 0, 1 << 18, 1] {
@@ -350,7 +350,7 @@ fn file_of(packets: &[Packet], folder: &TempDir) -> PathBuf {
     path
 }
 
-/// The numbers of all calls and replies that tshark sees.
+/// The xids and message types of all calls and replies that tshark sees.
 fn tshark_sees(path: &Path) -> Option<Vec<String>> {
     let rows = common::tshark(path, "rpc", &["rpc.xid", "rpc.msgtyp"])?;
     let both = |row: &Vec<String>| {
@@ -364,7 +364,7 @@ fn tshark_sees(path: &Path) -> Option<Vec<String>> {
     Some(all)
 }
 
-/// Frames that tunnels can take: what a capture on the sending host shows is longer than any.
+/// Frames short enough for tunnels: those captured on the sending host can be longer than any tunnel takes.
 fn plain() -> Vec<Packet> {
     let packets = common::packets(&common::small_piece());
     assert!(
@@ -375,7 +375,7 @@ fn plain() -> Vec<Packet> {
     packets
 }
 
-/// Every tunnel shows the operations of the packets without it, and is counted.
+/// With every tunnel, the operations are those of the packets without it, and the tunnel is counted.
 #[test]
 fn operations_are_those_without_tunnels() {
     let plain = plain();
@@ -420,7 +420,7 @@ fn tshark_sees_the_same() {
     }
 }
 
-/// Several parsers find what one does: packets go by what is in the tunnel, and pieces to their first.
+/// Several parsers find what one does: packets are routed by the tunnel's content, and fragments follow their first.
 #[test]
 fn several_parsers() {
     let plain = plain();
@@ -443,7 +443,7 @@ fn several_parsers() {
     }
 }
 
-/// What is nested deeper than the limit is counted, and not looked into.
+/// Packets nested deeper than the limit are counted, but not looked into.
 #[test]
 fn too_deep() {
     let (_, _, link, frame) = &plain()[0];
@@ -460,7 +460,7 @@ fn too_deep() {
     check(60, 1);
 }
 
-/// Wherever a snap length or a damage hits a tunnel's headers, nothing panics and every packet is counted once.
+/// Wherever a snap length or damage hits a tunnel's headers, nothing panics and every packet is counted once.
 #[test]
 fn cut_and_damaged() {
     let plain = plain();
@@ -479,7 +479,7 @@ fn cut_and_damaged() {
     }
 }
 
-/// What is not understood is said by name in the report, wherever it lies, and a stored trace says the same.
+/// Content that is not understood is named in the report, wherever it lies, and a stored trace reports the same.
 #[test]
 fn not_understood() {
     let (folder, trace) = (tempdir().unwrap(), tempdir().unwrap());

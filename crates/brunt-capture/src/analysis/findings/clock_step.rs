@@ -1,4 +1,4 @@
-//! The capture's clock was set while it ran.
+//! Reports that the capture's clock was set during the capture.
 
 use brunt_core::units::counted;
 

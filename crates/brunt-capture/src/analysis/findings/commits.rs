@@ -1,4 +1,4 @@
-//! Data that is flushed after every write or two.
+//! Finds data that is flushed after every write or two.
 
 use super::Rule;
 use crate::analysis::Analysis;

@@ -1,4 +1,4 @@
-//! Duplicate data, or zeros.
+//! Finds duplicate data and zeros.
 
 use super::Rule;
 use crate::analysis::Analysis;

@@ -1,5 +1,5 @@
-//! Operations that keep failing in the same way. Every path search looks up names that do not exist, so only
-//! many such errors are a finding.
+//! Finds operations that keep failing in the same way. Every path search looks up names that do not exist, so
+//! only many such errors are a finding.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
         let of_all = percent(storm.count, calls);
         let of_these = percent(storm.count, analysis.all.mix.of(storm.operation).calls);
         let name = storm.operation.name();
-        // Looking for names that are not there is how programs search their paths.
+        // Programs search their paths by looking up names that don't exist.
         let ordinary = matches!(
             (name, storm.status.status),
             ("LOOKUP" | "ACCESS" | "OPEN", 2)
@@ -55,7 +55,7 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     }
 }
 
-/// What to do about a status of SCSI (SAM-5, 5.3.1).
+/// Advice for a SCSI status (SAM-5, 5.3.1).
 fn scsi_advice(status: u32) -> &'static str {
     let status = u8::try_from(status).map(ScsiStatus::from_byte);
     match status {

@@ -1,4 +1,4 @@
-//! A few files that take much of the load.
+//! Finds a few files that take much of the load.
 
 use super::{Rule, percent};
 use crate::analysis::Analysis;
@@ -25,7 +25,7 @@ fn find(analysis: &Analysis, _: &Ledger, findings: &mut Vec<Finding>) {
     }
     let (count, kind) = analysis.all.hot.file_count();
     let count = kind.show(count.to_string());
-    // The first 25 are enough, and the first of all.
+    // Only the first 25 and the very first are needed.
     let order = |(key, f): &(u64, &crate::analysis::hot::FileEntry)| {
         (std::cmp::Reverse(f.load.operations), *key)
     };

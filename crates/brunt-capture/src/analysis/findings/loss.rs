@@ -1,4 +1,4 @@
-//! Losses of the capture and their cause; reported however few operations remain. Operations cut off at the
+//! Reports losses of the capture and their cause, however few operations remain. Operations cut off at the
 //! start and end of the capture do not count as losses.
 
 use std::borrow::Cow;
@@ -17,15 +17,15 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
-    // Of some the call is missing, of others the reply, and of some a part with what it is.
+    // Either the call is missing, or the reply, or the part that identifies the record.
     let lost = ledger.replies_unmatched + ledger.records_lost + ledger.replies_lost;
     let operations = ledger.calls + ledger.replies_unmatched + ledger.records_lost;
     let holes = format_size(ledger.hole_bytes);
-    // A snap length takes from most packets that carry data, a tap from some packets all.
+    // A snap length cuts most packets that carry data; a tap loses some packets entirely.
     let cut = percent(ledger.packets_cut, ledger.packets) >= 1.0;
-    // One or two of a handful are those that the capture's start and end cut in two.
+    // One or two of a handful were just cut by the capture's start and end.
     let counts = lost >= 10 || operations >= 100;
-    // Without any call, and with messages that are whole, the other direction is missing, which is said elsewhere.
+    // Complete messages without any call mean that the other direction is missing; `one_sided` reports that.
     let counts = counts && (ledger.calls > 0 || ledger.records_lost >= 10);
     if counts && percent(lost, operations) >= 0.1 || ledger.packets_dropped > 0 {
         findings.push(Finding {

@@ -1,4 +1,4 @@
-//! Clients that read and write at offsets that are no multiple of 4,096 bytes.
+//! Finds clients that read and write at offsets that are not a multiple of 4,096 bytes.
 
 use brunt_core::units::counted;
 

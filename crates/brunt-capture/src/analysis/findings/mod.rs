@@ -1,6 +1,5 @@
-//! Findings for an administrator, in words, with their evidence. A rule is one file here and one line in
-//! [`RULES`]. The one rule: a finding is reported only above its threshold, and states the figures it is
-//! based on.
+//! Findings for an administrator: a text with its evidence. A rule is one file here and one line in [`RULES`].
+//! The one rule: a finding is reported only above its threshold, and states the figures it is based on.
 
 mod clock_step;
 mod commits;
@@ -18,15 +17,15 @@ use super::Analysis;
 use super::report::Finding;
 use crate::ledger::Ledger;
 
-/// A rule that may make findings.
+/// A rule that may report findings.
 struct Rule {
     find: fn(&Analysis, &Ledger, &mut Vec<Finding>),
-    /// Whether it says nothing of a handful of operations.
+    /// Whether it needs more than a handful of operations.
     needs_operations: bool,
 }
 
-/// All rules, in the order of their findings. What is missing comes first: where that is most, the few operations that
-/// are left say nothing else.
+/// All rules, in the order of their findings. Losses come first: if most data is missing, the few remaining
+/// operations prove nothing else.
 const RULES: &[Rule] = &[
     clock_step::RULE,
     loss::RULE,
@@ -44,7 +43,7 @@ const RULES: &[Rule] = &[
 /// A handful of operations proves nothing.
 const OPERATIONS_MIN: u64 = 100;
 
-/// All that is found.
+/// All findings.
 pub(super) fn find(analysis: &Analysis, ledger: &Ledger) -> Vec<Finding> {
     let mut findings = Vec::new();
     let enough = analysis.all.mix.calls() >= OPERATIONS_MIN;
@@ -65,7 +64,7 @@ mod tests {
     use super::*;
     use crate::operation::Sink;
 
-    /// A capture of something else is told from an idle one; a little ARP is not worth a word.
+    /// A capture of other traffic is distinguished from an idle one; a little ARP is not reported.
     #[test]
     fn something_else() {
         let mut analysis = Analysis::new();
@@ -94,8 +93,8 @@ mod tests {
         assert!(found(1000).is_empty());
     }
 
-    /// What a capture lacks is said however few operations are left of it, with its cause; what
-    /// its start and end cut is not.
+    /// Missing data is reported with its cause however few operations remain; operations cut by the capture's
+    /// start and end are not.
     #[test]
     fn what_is_missing_is_said() {
         let check = |ledger: Ledger, expected: Option<(&str, &str)>| {
@@ -142,7 +141,7 @@ mod tests {
             },
             Some(("capture-loss", "snap length")),
         );
-        // So short that no message is whole.
+        // Cut so short that no message is complete.
         let cut = Ledger {
             packets: 600,
             packets_cut: 600,
@@ -157,7 +156,7 @@ mod tests {
             },
             Some(("capture-loss", "--ring")),
         );
-        // Every header seen, and two thirds of the data not.
+        // Every header was seen, but two thirds of the data were not.
         let damaged = Ledger {
             records_damaged: 49,
             data_bytes: 1 << 20,

@@ -1,4 +1,5 @@
-//! Captures of something else: said however few operations there are, since there may be none for this reason.
+//! Detects captures of other traffic; reported however few operations there are, since this may be why there
+//! are none.
 
 use super::{Rule, percent};
 use crate::analysis::Analysis;
@@ -11,7 +12,7 @@ pub(super) const RULE: Rule = Rule {
     needs_operations: false,
 };
 
-/// ARP, ICMP and the like are never that much of a capture of storage.
+/// ARP, ICMP and the like never make up this share of a storage capture.
 const SHARE_MIN_PERCENT: f64 = 20.0;
 const PACKETS_MIN: u64 = 10;
 

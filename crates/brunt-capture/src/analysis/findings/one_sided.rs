@@ -12,11 +12,11 @@ pub(super) const RULE: Rule = Rule {
     needs_operations: false,
 };
 
-/// Fewer are what a capture's start leaves of a connection.
+/// Fewer can be the rest of a connection that was cut by the capture's start.
 const MESSAGES_MIN: u64 = 10;
 
 fn find(_: &Analysis, ledger: &Ledger, findings: &mut Vec<Finding>) {
-    // RPC counts replies that name no operation apart; those of iSCSI are answers without their commands.
+    // RPC counts replies that name no operation separately; for iSCSI, they are responses without their commands.
     let alone = ledger
         .named()
         .find(|(name, _)| *name == "replies_alone")

@@ -1,4 +1,4 @@
-//! Operations of which some take far longer than the usual one.
+//! Finds operations with a tail latency far above the typical one.
 
 use super::Rule;
 use crate::analysis::report::{Finding, time};

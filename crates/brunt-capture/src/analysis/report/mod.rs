@@ -1,5 +1,5 @@
-//! The report: one structure for programs (JSON), printed for people in 80 columns. Built from the states of
-//! the analyses. The one rule: all figures are computed here; the rows (`brunt_result::capture`) only carry
+//! The report: one structure for programs (JSON), also printed for people in 80 columns. Built from the states
+//! of the analyses. The one rule: all figures are computed here; the rows (`brunt_result::capture`) only carry
 //! them.
 
 mod text;
@@ -23,10 +23,10 @@ use crate::dissect::rpc::OTHER;
 use crate::ledger::Ledger;
 use crate::operation::FileKey;
 
-/// Entries of each ranking.
+/// Entries per ranking.
 const RANKED: usize = 25;
 
-/// `None` of nothing: no reply was seen.
+/// `None` if there are no latencies because no reply was seen.
 fn latency_row<L: Quantiles>(latency: &L) -> Option<LatencyRow> {
     (latency.count() > 0).then(|| LatencyRow {
         mean_ns: latency.sum_ns() / latency.count(),
@@ -39,7 +39,7 @@ fn latency_row<L: Quantiles>(latency: &L) -> Option<LatencyRow> {
     })
 }
 
-/// Ranks `all` by operations, bytes and time; `name` is asked for the top only.
+/// Ranks `all` by operations, bytes and time; `name` is called only for the top entries.
 fn rank<T: Copy + Ord>(
     all: Vec<(T, HotLoad, Option<&Latency>)>,
     (count, count_kind): (u64, CountKind),
@@ -82,8 +82,9 @@ fn rank<T: Copy + Ord>(
     }
 }
 
-/// The places of the `RANKED` entries with the largest `key`, largest first; equal ones by what they are, so that
-/// the order does not depend on who was seen first. One pass: most entries are smaller than the last of the few.
+/// Indexes of the `RANKED` entries with the largest `key`, largest first. Ties are broken by the entry's
+/// identity, so that the order doesn't depend on which was seen first. One pass: most entries are smaller than
+/// the last of these.
 fn first_by<T: Copy + Ord>(
     all: &[(T, HotLoad, Option<&Latency>)],
     key: impl Fn(&HotLoad) -> u64,
@@ -100,14 +101,14 @@ fn first_by<T: Copy + Ord>(
     first.into_iter().map(|(.., index)| index).collect()
 }
 
-/// Whether any operation of a report is one of a protocol that is looked into.
+/// Whether a report has operations of a protocol that is dissected.
 pub fn is_understood(report: &Report) -> bool {
     let is_other = |row: &OperationRow| row.name == OTHER.name();
     report.by_operation.iter().any(|row| !is_other(row))
 }
 
 impl Analysis {
-    /// What was found, with the counters of the pipeline that fed this.
+    /// Builds the report, with the counters of the pipeline that fed this.
     pub fn report(&self, ledger: &Ledger) -> Report {
         let (all, hot) = (&self.all, &self.all.hot);
         let used = hot.files.iter().filter(|(_, f)| f.load.operations > 0);
@@ -175,7 +176,7 @@ impl Analysis {
     }
 }
 
-/// A rate; zero of no time.
+/// A rate; zero if the duration is zero.
 fn per_second(amount: f64, duration_s: f64) -> f64 {
     if duration_s > 0.0 {
         amount / duration_s
@@ -184,7 +185,7 @@ fn per_second(amount: f64, duration_s: f64) -> f64 {
     }
 }
 
-/// How many directories there are; files that were forgotten may have been in others.
+/// Number of directories; evicted files may have been in others.
 fn directory_count(hot: &Hot) -> (u64, CountKind) {
     let kind = match hot.files.evicted().0 {
         0 => CountKind::Exact,
@@ -193,7 +194,7 @@ fn directory_count(hot: &Hot) -> (u64, CountKind) {
     (directories(hot).len() as u64, kind)
 }
 
-/// Directories with what is done to the files directly in them.
+/// Directories with the load of the files directly in them.
 fn directories(hot: &Hot) -> Vec<(FileKey, HotLoad, Option<&Latency>)> {
     let mut directories: HashMap<FileKey, HotLoad> = HashMap::new();
     for (file, name) in hot.named_files() {
@@ -210,7 +211,7 @@ fn directories(hot: &Hot) -> Vec<(FileKey, HotLoad, Option<&Latency>)> {
     directories
 }
 
-/// A latency, if the capture has times.
+/// A latency, if the capture has timestamps.
 fn known<'a, L>(latency: Option<&'a L>, rates: &Rates) -> Option<&'a L> {
     latency.filter(|_| rates.is_timed())
 }

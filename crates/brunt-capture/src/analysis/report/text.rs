@@ -1,5 +1,5 @@
-//! A report for people: at most 80 columns wide. Printed by `brunt analyze` and `brunt capture`. The one
-//! rule: it knows the rows of a report, and what its counters are called.
+//! Formats a report for people, at most 80 columns wide. Printed by `brunt analyze` and `brunt capture`. The
+//! one rule: it uses only the rows of a report and the names of its counters.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use brunt_wire::net::TUNNELS_MAX;
 
 use crate::dissect::OWN_COUNTERS;
 
-/// Counters of tunnels, and what these are called.
+/// Tunnel counters and their display names.
 const TUNNELS: [(&str, &str); 9] = [
     ("tunnels_vxlan", "VXLAN"),
     ("tunnels_geneve", "GENEVE"),
@@ -22,10 +22,10 @@ const TUNNELS: [(&str, &str); 9] = [
     ("tunnels_mpls", "MPLS"),
     ("tunnels_pppoe", "PPPoE"),
 ];
-/// Lines of each ranking.
+/// Lines per ranking.
 const PRINTED: usize = 5;
 
-/// A time for people: three figures and a unit.
+/// Formats a time with three digits and a unit.
 pub(in crate::analysis) fn time(ns: u64) -> String {
     let (value, unit) = match ns {
         0..1_000 => return format!("{ns} ns"),
@@ -41,7 +41,7 @@ pub(in crate::analysis) fn time(ns: u64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// Cuts a name in its middle so that it has at most `width` characters.
+/// Shortens a name in the middle to at most `width` characters.
 fn shorten(name: &str, width: usize) -> String {
     let count = name.chars().count();
     if count <= width {
@@ -54,7 +54,7 @@ fn shorten(name: &str, width: usize) -> String {
     format!("{start}…{end}")
 }
 
-/// Breaks text into lines of at most 78 characters, indented by two.
+/// Wraps text into lines of at most 78 characters, indented by two.
 fn wrap(out: &mut String, bullet: &str, text: &str) {
     let mut line = bullet.to_string();
     for word in text.split_whitespace() {
@@ -68,7 +68,7 @@ fn wrap(out: &mut String, bullet: &str, text: &str) {
     let _ = writeln!(out, "{line}");
 }
 
-/// The report for people, at most 80 columns wide.
+/// Formats a report, at most 80 columns wide.
 pub fn text(report: &Report) -> String {
     let mut out = String::new();
     let o = &mut out;
@@ -125,7 +125,7 @@ fn write_operations(report: &Report, o: &mut String) {
     let mut rows: Vec<_> = report.by_operation.iter().collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
     for row in rows {
-        // Without a reply nothing is known of errors and latencies: no zeros.
+        // Without replies, errors and latencies are unknown, not zero.
         let known = |text: String| {
             if row.replies > 0 {
                 text

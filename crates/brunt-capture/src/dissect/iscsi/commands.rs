@@ -1,5 +1,5 @@
-//! What SCSI commands are called here, and what their CDBs say: kinds of operations, blocks, statuses. The one rule: a
-//! command that is not in the table is still an operation, of kind "SCSI OTHER".
+//! SCSI commands: names, and the fields of their CDBs that determine kinds, blocks and statuses. The one rule:
+//! a command that is not in the table is still an operation, of kind "SCSI OTHER".
 
 use brunt_result::OpKind;
 use brunt_wire::scsi::cdb::{Cdb, Transfer, op};
@@ -74,9 +74,9 @@ pub const KINDS: [OperationInfo; 17] = [
         op: None,
     },
 ];
-/// Data to a logical unit.
+/// Writes to a logical unit.
 pub const SCSI_WRITE: OperationKind = OperationKind::of::<Iscsi>(1);
-/// What makes it durable.
+/// Makes written data durable.
 pub const SCSI_SYNCHRONIZE_CACHE: OperationKind = OperationKind::of::<Iscsi>(2);
 const OTHER: u16 = 15;
 const TASK_MANAGEMENT: u16 = 16;
@@ -104,12 +104,12 @@ const fn place(cdb: &Cdb) -> u16 {
     }
 }
 
-/// What a command is; `None` is task management.
+/// The kind of a command; `None` stands for task management.
 pub fn kind(cdb: Option<&Cdb>) -> OperationKind {
     OperationKind::of::<Iscsi>(cdb.map_or(TASK_MANAGEMENT, place))
 }
 
-/// Which way a command moves data of blocks, if it does.
+/// Direction in which a command moves block data, if it does.
 pub fn direction(cdb: &Cdb) -> Option<TransferDirection> {
     match place(cdb) {
         0 => Some(TransferDirection::Read),
@@ -118,22 +118,22 @@ pub fn direction(cdb: &Cdb) -> Option<TransferDirection> {
     }
 }
 
-/// Whether a command is UNMAP, whose blocks its data tells.
+/// Whether a command is UNMAP, whose blocks are listed in its data.
 pub fn is_unmap(cdb: &Cdb) -> bool {
     cdb[0] == op::UNMAP
 }
 
-/// Whether the data of a command is wanted: the list of UNMAP, and a capacity.
+/// Whether the data of a command is parsed: UNMAP's list, or a capacity.
 pub fn is_told_by_data(cdb: &Cdb) -> bool {
     matches!(place(cdb), 3 | 9)
 }
 
-/// Whether a command is WRITE SAME, which sends one block at the most.
+/// Whether a command is WRITE SAME, which sends at most one block.
 pub fn is_write_same(cdb: &Cdb) -> bool {
     place(cdb) == 4
 }
 
-/// Bytes of a block of the logical unit, where `data` is a target's answer to READ CAPACITY (SBC-4, 5.15 and 5.16).
+/// The logical unit's block size, where `data` is a target's response to READ CAPACITY (SBC-4, 5.15 and 5.16).
 pub fn capacity_block_bytes(cdb: &Cdb, data: &[u8]) -> Option<u32> {
     let at = match (place(cdb), cdb[0]) {
         (9, op::READ_CAPACITY_10) => 4,
@@ -148,7 +148,7 @@ pub fn capacity_block_bytes(cdb: &Cdb, data: &[u8]) -> Option<u32> {
     (512..=1 << 20).contains(&bytes).then_some(bytes)
 }
 
-/// Which blocks a command is about, if its CDB says so.
+/// The blocks that a command addresses, if its CDB contains them.
 pub fn blocks(cdb: &Cdb) -> Option<(u64, u32)> {
     match place(cdb) {
         5 => Some((Transfer::decode(cdb).lba, u32::from(cdb[13]))),
@@ -160,7 +160,7 @@ pub fn blocks(cdb: &Cdb) -> Option<(u64, u32)> {
     }
 }
 
-/// What a status is called (SAM-5, 5.3.1).
+/// The name of a status (SAM-5, 5.3.1).
 pub fn status_name(status: u32) -> Option<&'static str> {
     Some(match ScsiStatus::from_byte(u8::try_from(status).ok()?) {
         ScsiStatus::Good => "GOOD",

@@ -1,23 +1,23 @@
-//! Which digests follow headers and data: what the login said or, in a session that began before the capture, what the
-//! bytes show. Used by [`super::frames`]. The one rule: what a login agreed on holds; what was found out is forgotten
-//! when no header is where it led to.
+//! Tracks which digests follow headers and data: as agreed in the login or, in a session that began before the
+//! capture, as inferred from the bytes. Used by [`super::frames`]. The one rule: digests agreed in a login stay
+//! in effect; inferred ones are forgotten if they lead to no header.
 
 use brunt_wire::iscsi::digest::RunningDigest;
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES};
 
-/// Which digests there are; `None` while it is not known.
+/// The digests in use; `None` while unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
     /// After headers.
     pub header: Option<bool>,
     /// After data.
     pub data: Option<bool>,
-    /// A login said so.
+    /// Whether they were agreed in a login.
     pub agreed: bool,
 }
 
 impl Digests {
-    /// None at all, as during a login.
+    /// No digests, as during a login.
     pub const NONE: Digests = Digests {
         header: Some(false),
         data: Some(false),
@@ -29,7 +29,7 @@ impl Digests {
         self.header.is_some() && self.data.is_some()
     }
 
-    /// There was no header where they led to.
+    /// There was no header where these digests led to.
     pub fn led_astray(&mut self) {
         if !self.agreed {
             *self = Digests::default();
@@ -44,7 +44,7 @@ impl Digests {
     }
 }
 
-/// What a digest is of.
+/// The part that a digest covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A header and its additional segments.
@@ -53,18 +53,18 @@ pub enum Part {
     Data,
 }
 
-/// What would be next if a digest were.
+/// The bytes expected if a digest comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     /// These bytes.
     Sum([u8; DIGEST_BYTES]),
-    /// Nobody knows: not all bytes that it is computed of were seen.
+    /// Unknown: not all covered bytes were captured.
     Unknown,
-    /// Others were there.
+    /// Other bytes were found.
     Refuted,
 }
 
-/// A place in the stream where a digest is, if there are any of its kind.
+/// A position in the stream where a digest is, if digests of its kind are in use.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenDigest {
     part: Part,
@@ -72,7 +72,7 @@ pub struct OpenDigest {
 }
 
 impl OpenDigest {
-    /// Of a part, all of which was seen if `sum` is there.
+    /// A digest of a part; `sum` is present if all of the part was captured.
     pub fn new(part: Part, sum: Option<[u8; DIGEST_BYTES]>) -> OpenDigest {
         OpenDigest {
             part,
@@ -80,8 +80,8 @@ impl OpenDigest {
         }
     }
 
-    /// Takes the digest out of `rest`, which begins at its place, and settles that there are some; `false` if it is not
-    /// there. Fewer bytes than a digest has say nothing. One that cannot be computed is there when others are.
+    /// Takes the digest from the start of `rest` and so settles that digests are in use; `false` if it is not
+    /// there. Too few bytes decide nothing. A digest that can't be computed is taken if others are in use.
     pub fn take(&mut self, rest: &mut &[u8], digests: &mut Digests) -> bool {
         let Some((found, behind)) = rest.split_first_chunk::<DIGEST_BYTES>() else {
             return false;
@@ -102,18 +102,19 @@ impl OpenDigest {
         is_there
     }
 
-    /// Whether other bytes were at its place.
+    /// Whether other bytes were found at its position.
     pub fn is_refuted(&self) -> bool {
         self.expected == Expected::Refuted
     }
 
-    /// A header was found behind a digest or, with `follows` false, where the digest would have begun.
+    /// Settles whether digests are in use: a header was found after the digest or, with `follows` false, where
+    /// the digest would have begun.
     pub fn settle(&self, follows: bool, digests: &mut Digests) {
         digests.of(self.part).get_or_insert(follows);
     }
 }
 
-/// Whether the digest of a header is what follows it, if enough is at hand to tell.
+/// Whether a header is followed by its digest, if there are enough bytes to tell.
 pub fn header_digest(window: &[u8; BHS_BYTES], bhs: &Bhs, rest: &[u8]) -> Option<bool> {
     let (segments, behind) = rest.split_at_checked(bhs.ahs_len())?;
     let found = behind.first_chunk::<DIGEST_BYTES>()?;

@@ -1,7 +1,8 @@
-//! One direction of an iSCSI connection as PDUs (RFC 7143, 11.2): where headers are, which bytes are data, and the way
-//! back after a gap or into a session that began before the capture. Fed by [`super::Iscsi`] with bytes, asked for one
-//! event after another. The one rule: after a search a PDU counts only when something else speaks for it: a task that
-//! waits, the beginning of its segment (of a command whose lengths agree), its end, a digest, or a header right behind it.
+//! Splits one direction of an iSCSI connection into PDUs (RFC 7143, 11.2): locates headers and data, and
+//! resynchronises after a gap or in a session that began before the capture. [`super::Iscsi`] feeds it bytes
+//! and takes one event after another. The one rule: after a search, a PDU counts only with further evidence: a
+//! waiting task, the beginning of its segment (for a command whose lengths agree), its end, a digest, or a
+//! header right after it.
 
 use brunt_wire::iscsi::digest::{RunningDigest, digest};
 use brunt_wire::iscsi::pdu::{BHS_BYTES, Bhs, DIGEST_BYTES, Opcode, padded};
@@ -11,91 +12,91 @@ use super::headers::{
     self, is_consistent, is_credible, is_credible_but_for_cdb, is_possible, is_search_worthy,
 };
 
-/// Bytes that are searched before the connection is anybody's who wants it.
+/// Bytes searched before other dissectors may claim the connection.
 const SEARCH_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of one search after which nothing is believed of where PDUs can begin: what was read before was none.
+/// Bytes of one search after which the PDU alignment is dropped: what it was derived from was apparently not a PDU.
 const ALIGNED_SEARCH_BYTES_MAX: u64 = 256 << 10;
-/// All parts of a PDU are as long as some words (RFC 7143, 11.2), so that each begins at the same place in a word of
+/// All parts of a PDU are whole words (RFC 7143, 11.2), so every PDU begins at the same offset within a word of
 /// its stream.
 const WORD_BYTES: usize = 4;
 
-/// What comes next in a direction.
+/// The next event in a direction.
 #[derive(Clone, Copy, Debug)]
 pub enum PduEvent<'a> {
-    /// A header is there: [`Half::pdu`].
+    /// A header was read: [`Half::pdu`].
     Begin,
-    /// Bytes of its data segment, this far from its start.
+    /// Bytes of its data segment, at this offset from its start.
     Data(u32, &'a [u8]),
-    /// The PDU is over.
+    /// The end of the PDU.
     End,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
-    /// A header comes.
+    /// Expects a header.
     #[default]
     Header,
-    /// Additional headers and their digest; then data, then padding and digest.
+    /// Reads additional headers and their digest, then data, then padding and digest.
     Body,
-    /// Nobody knows where the next header is.
+    /// The position of the next header is unknown.
     Search,
 }
 
-/// A PDU under way.
+/// A PDU being read.
 #[derive(Clone, Copy, Debug)]
 pub struct Pdu {
     /// Its header.
     pub bhs: Bhs,
-    /// When its first byte was seen.
+    /// When its first byte was captured.
     pub first_ns: u64,
-    /// When the last packet of it was: not that of its last byte where packets came out of order.
+    /// The latest time of its packets. If packets were reordered, this is not the time of its last byte.
     pub last_ns: u64,
-    /// Bytes before it in its first packet's data.
+    /// Bytes of payload before it in its first packet.
     pub at: u32,
-    /// All of it was seen so far.
+    /// Whether all of it was captured so far.
     pub whole: bool,
-    /// What is needed to be sure that it is one was seen.
+    /// Whether there is enough evidence that it is a PDU.
     pub counts: bool,
     /// Its length on the wire.
     pub len: u32,
 }
 
-/// What bytes that were not seen mean for the PDU under way.
+/// The effect of missing bytes on the PDU being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GapInPdu {
-    /// Bytes of its data among them.
+    /// Missing bytes of its data.
     pub data_missing: u32,
-    /// It counts from here on: it, or its header, ends where the gap does, as those do whose segment was cut by the snap
-    /// length.
+    /// It counts from here on, because it or its header ends where the gap does, as happens if the snap length
+    /// cut the segment.
     pub begins: bool,
     /// It cannot be read to its end.
     pub ended: bool,
 }
 
-/// How far a direction is read.
+/// The reading state of a direction.
 #[derive(Debug)]
 pub struct Half {
     phase: Phase,
     window: [u8; BHS_BYTES],
     have: usize,
     pdu: Pdu,
-    /// Bytes of the three parts of the body that are still to come.
+    /// Remaining bytes of the three parts of the body.
     before_data: usize,
     data: usize,
     after_data: usize,
     data_at: u32,
-    /// Bytes searched through since the last PDU that counted, and all.
+    /// Bytes searched since the last PDU that counted, and in total.
     searched: u64,
     searched_all: u64,
-    /// Whether a search, and nothing since, says where PDUs begin.
+    /// Whether the PDU boundaries are only known from a search.
     doubtful: bool,
-    /// What the next bytes may be, of a header or of data that are over.
+    /// A possible digest at the next bytes, of a header or of data that ended.
     open: Option<OpenDigest>,
-    /// What the digest of the data so far is, where nobody knows whether one will follow.
+    /// The running digest of the data, while it is unknown whether one follows.
     sum: Option<RunningDigest>,
-    /// A PDU was where one ended: whatever is lost, others begin whole words from there.
+    /// A PDU began where another one ended, so all others begin at a multiple of a word from there.
     aligned: bool,
-    /// Bytes until the next place in a search where a PDU can begin.
+    /// Bytes until the next offset in a search where a PDU can begin.
     skip: usize,
 }
 
@@ -131,28 +132,28 @@ impl Default for Half {
 }
 
 impl Half {
-    /// The PDU under way, or the last one.
+    /// The PDU being read, or the last one.
     pub fn pdu(&self) -> &Pdu {
         &self.pdu
     }
 
-    /// Whether it is known where PDUs begin.
+    /// Whether the PDU boundaries are known.
     pub fn is_framed(&self) -> bool {
         self.phase != Phase::Search && !self.doubtful
     }
 
-    /// Whether it was searched for long and in vain.
+    /// Whether a long search found nothing.
     pub fn gave_up(&self) -> bool {
         self.searched > SEARCH_BYTES_MAX
     }
 
-    /// All bytes that were searched through.
+    /// Total bytes searched.
     pub fn searched_all(&self) -> u64 {
         self.searched_all
     }
 
-    /// The next event in `rest`, out of which it takes what it has read; `None` when nothing more is in it. `all` is
-    /// the segment that `rest` is the end of; `waits` says whether a task with that tag does.
+    /// Takes the next event out of `rest`; `None` if it has no further one. `all` is the segment that ends with
+    /// `rest`; `waits` returns whether a task with that tag is waiting.
     pub fn next<'a>(
         &mut self,
         all: &'a [u8],
@@ -178,7 +179,7 @@ impl Half {
                         return Some(PduEvent::Begin);
                     }
                 }
-                // So it is asked after each segment of a long one.
+                // Shortcut for the call after each segment of a long PDU.
                 Phase::Body if rest.is_empty() && self.data > 0 => return None,
                 Phase::Body => {
                     let event = self.go_on(rest, time_ns, digests);
@@ -190,7 +191,7 @@ impl Half {
         }
     }
 
-    /// The next event of the PDU under way; `None` when more of it is needed, or it is over and does not count.
+    /// The next event of the PDU being read; `None` if more bytes are needed, or if it ended and does not count.
     #[inline]
     fn go_on<'a>(
         &mut self,
@@ -243,7 +244,8 @@ impl Half {
         self.pdu.counts.then_some(PduEvent::End)
     }
 
-    /// Data comes. Where its header ended with a segment, it is now that it shows whether a digest follows headers.
+    /// Handles the start of the data. If the header ended with its segment, these bytes show whether a digest
+    /// follows headers.
     fn settle_header(&mut self, rest: &mut &[u8], digests: &mut Digests) {
         if rest.is_empty() {
             return;
@@ -256,20 +258,21 @@ impl Half {
         } else if open.is_refuted() && self.pdu.counts {
             open.settle(false, digests);
         } else {
-            // Nobody knows where its data begins.
+            // The start of its data is unknown.
             return;
         }
-        // Also where the other direction has shown that one follows data: this one's end was computed without.
+        // This also applies if the other direction has shown that a digest follows data: this PDU's end was
+        // computed without one.
         let is_open = digests.data != Some(false) && self.after_data < DIGEST_BYTES;
         self.sum = is_open.then(RunningDigest::default);
     }
 
-    /// From one place in a search where a PDU can begin to the next, in bytes.
+    /// Distance in bytes between possible PDU starts in a search.
     fn step(&self) -> usize {
         if self.aligned { WORD_BYTES } else { 1 }
     }
 
-    /// Goes on with a search to the next place in `rest` where a header may begin, or to its end.
+    /// Continues a search to the next offset in `rest` where a header may begin, or to its end.
     fn pass_over(&mut self, rest: &mut &[u8]) {
         let skipped = self.skip.min(rest.len());
         let place = headers::find(&rest[skipped..], self.step()) + skipped;
@@ -286,11 +289,11 @@ impl Half {
     fn count_searched(&mut self, passed: usize) {
         self.searched += passed as u64;
         self.searched_all += passed as u64;
-        // Beyond that every place is looked at, and where the next gap leaves the search says nothing of words.
+        // Beyond this, every offset is searched, and gaps no longer preserve an alignment.
         self.aligned &= self.searched <= ALIGNED_SEARCH_BYTES_MAX;
     }
 
-    /// Gathers the 48 bytes of a header, or the next ones of a search; `false` when more are needed.
+    /// Collects the 48 bytes of a header, or the next ones of a search; `false` if more are needed.
     fn fill_window(&mut self, all: &[u8], rest: &mut &[u8], time_ns: u64) -> bool {
         if rest.is_empty() {
             return false;
@@ -303,7 +306,7 @@ impl Half {
         self.window[self.have..self.have + taken].copy_from_slice(&rest[..taken]);
         self.have += taken;
         *rest = &rest[taken..];
-        // In a search the window moves; one that begins in the segment before keeps that one's time.
+        // In a search, the window moves. If it begins in the previous segment, it keeps that segment's time.
         let read = all.len() - rest.len();
         if self.phase == Phase::Search && read >= BHS_BYTES {
             (self.pdu.first_ns, self.pdu.at) = (time_ns, (read - BHS_BYTES) as u32);
@@ -313,11 +316,11 @@ impl Half {
         self.have == BHS_BYTES
     }
 
-    /// What was gathered is no header: on to the next place where one can be, which may be in `rest` again.
+    /// The window is not a header: moves to the next possible one, which may be in `rest` again.
     fn pass_window<'a>(&mut self, all: &'a [u8], rest: &mut &'a [u8]) {
         let (step, read) = (self.step(), all.len() - rest.len());
         let passed = if let Some(at) = read.checked_sub(BHS_BYTES) {
-            // It lies in this segment, which is searched without gathering.
+            // The window lies within this segment, which is searched in place.
             *rest = &all[at + step..];
             self.have = 0;
             step
@@ -332,7 +335,7 @@ impl Half {
         self.count_searched(passed);
     }
 
-    /// Looks at the header that was gathered; whether it is one.
+    /// Checks the header in the window and starts its PDU; returns whether it is a header.
     fn begin<'a>(
         &mut self,
         all: &'a [u8],
@@ -342,7 +345,7 @@ impl Half {
     ) -> bool {
         let bhs = *Bhs::peek(&self.window).expect("48 bytes");
         let is_due = self.phase == Phase::Header && !self.doubtful && digests.are_known();
-        // Where digests were only found out, what is due has to look like a header too.
+        // If the digests were only inferred, a due header has to look like one too.
         let is_due = is_due
             && if digests.agreed {
                 is_possible(&bhs)
@@ -351,7 +354,7 @@ impl Half {
             };
         let is_likely =
             is_credible(&bhs) && (self.phase == Phase::Header || is_search_worthy(&bhs));
-        // Where digests follow headers, what a search has found is none without one that fits.
+        // If digests follow headers, a header found by a search needs a matching digest.
         let is_judged =
             digests.header.is_none() || digests.header == Some(true) && !self.is_framed();
         let has_digest = if is_likely && is_judged {
@@ -365,7 +368,7 @@ impl Half {
             self.pass_window(all, rest);
             return false;
         }
-        // Where a header is now says what was between the last data and it.
+        // A header here shows what lay between it and the preceding data.
         let is_next = self.phase == Phase::Search && self.searched == DIGEST_BYTES as u64;
         let is_behind_digest = is_next && self.open.is_some_and(|open| !open.is_refuted());
         if let Some(open) = self.open.take()
@@ -381,7 +384,7 @@ impl Half {
         self.after_data = padded(data) - data + if with_digest { DIGEST_BYTES } else { 0 };
         let left = self.before_data + self.data + self.after_data;
         let may_have_digest = data > 0 && digests.data.is_none();
-        // The PDU, or its header, which initiators send on its own, is all of its segment's end.
+        // The PDU, or its header if the initiator sent it separately, extends exactly to the end of the segment.
         let ends_here = left == rest.len()
             || may_have_digest && left + DIGEST_BYTES == rest.len()
             || self.pdu.at == 0 && self.before_data == rest.len();
@@ -389,7 +392,7 @@ impl Half {
             bhs.kind(),
             Opcode::DataIn | Opcode::DataOut | Opcode::R2t | Opcode::ScsiResponse
         ) && waits(bhs.initiator_task_tag.get());
-        // A command that begins with its segment, and asks for as many bytes as it has blocks of.
+        // A command at the start of its segment whose length matches its block count.
         let begins_here =
             self.pdu.at == 0 && bhs.kind() == Opcode::ScsiCommand && is_consistent(&bhs);
         let fits_digest = has_digest == Some(true) || is_behind_digest;
@@ -401,7 +404,7 @@ impl Half {
         if digests.header.is_none() && bhs.ahs_len() == 0 && (rest.is_empty() || data == 0) {
             self.open = Some(OpenDigest::new(Part::Header, Some(digest(&self.window))));
         }
-        // Of data whose beginning is not certain no digest can be computed.
+        // A digest can't be computed for data whose start is uncertain.
         self.sum = (may_have_digest && digests.header.is_some()).then(RunningDigest::default);
         self.pdu = Pdu {
             bhs,
@@ -420,7 +423,7 @@ impl Half {
         true
     }
 
-    /// What was gathered is no header. Where one had to be, a search begins.
+    /// The window is not a header. Starts a search if one was due.
     fn refuse(&mut self, digests: &mut Digests) {
         if self.phase != Phase::Header {
             return;
@@ -433,7 +436,7 @@ impl Half {
         self.searched = 0;
     }
 
-    /// So many bytes were not seen (`None`: nobody knows how many).
+    /// Handles missing bytes (`None`: an unknown number).
     pub fn on_gap(&mut self, len: Option<u32>) -> GapInPdu {
         let left = self.before_data + self.data + self.after_data;
         self.open = None;
@@ -462,7 +465,7 @@ impl Half {
             }
             len => {
                 let (under_way, data) = (self.phase == Phase::Body, self.data as u32);
-                // The next place behind the gap that is words away from where a PDU begins.
+                // The next offset after the gap that is a multiple of a word from a PDU's start.
                 let ahead = if under_way {
                     left
                 } else {
@@ -495,8 +498,8 @@ mod tests {
 
     use super::*;
 
-    /// What a target sends with these digests, `pdus` PDUs, and where their headers end: R2Ts, answers, and data of any
-    /// length that `fill` makes.
+    /// `pdus` PDUs as a target sends them with these digests, and where their headers end: R2Ts, responses, and
+    /// data of any length from `fill`.
     fn stream(
         random: &mut Random,
         digests: [bool; 2],
@@ -548,8 +551,8 @@ mod tests {
         }
     }
 
-    /// Wherever a capture begins and however its segments are cut, also behind each header: both digests are found out,
-    /// and nothing wrong is believed on the way.
+    /// Wherever a capture begins and however its segments are cut, even after each header, both digests are
+    /// inferred and nothing wrong is accepted on the way.
     #[test]
     fn digests_are_found_out() {
         let mut random = Random::new(21);
@@ -585,14 +588,14 @@ mod tests {
         }
     }
 
-    /// Where a logical unit holds what looks like PDUs, and a capture begins among them, what they show of digests is
-    /// forgotten when it leads to no header.
+    /// If a logical unit contains bytes that look like PDUs, and a capture begins among them, digests inferred
+    /// from them are forgotten when they lead to no header.
     #[test]
     fn what_led_astray_is_forgotten() {
         let mut random = Random::new(22);
         for round in 0..64 {
             let truth = ALL[1 + round % 3];
-            // The data of a PDU that was under way.
+            // The data of the PDU being sent when the capture begins.
             let (held, ends) = stream(&mut random, [false; 2], 40, |random, data| {
                 random.fill(data)
             });
@@ -610,7 +613,7 @@ mod tests {
         }
     }
 
-    /// What a login agreed on holds, also where no header follows.
+    /// Digests agreed in a login stay in effect, even if no header follows.
     #[test]
     fn agreed_digests_hold() {
         let mut digests = Digests {

@@ -1,19 +1,19 @@
-//! Which bytes can be the 48 of a header, and where in data that is searched one may begin. Asked by
-//! [`super::frames`]. The one rule: whatever [`is_search_worthy`] accepts too [`find`] stops at; what speaks for a header beyond
-//! its own bytes is judged elsewhere.
+//! Decides which 48 bytes can be a header, and finds candidates in a search. Called by [`super::frames`]. The
+//! one rule: [`find`] stops at everything that [`is_search_worthy`] accepts; evidence beyond the header's own
+//! bytes is judged elsewhere.
 
 use brunt_wire::iscsi::pdu::{self, Bhs, FLAG_FINAL, Opcode, RESERVED_TAG};
 use brunt_wire::scsi::cdb::{Transfer, op};
 
-/// The longest data segment that is believed: targets and initiators announce 256 KiB, and seldom 1 MiB or more.
+/// The longest plausible data segment: targets and initiators announce 256 KiB, and seldom 1 MiB or more.
 const DATA_BYTES_MAX: usize = 8 << 20;
 /// Additional header segments in four-byte words: a CDB of 260 bytes and a bidirectional length (11.2.2).
 const AHS_WORDS_MAX: u8 = 66;
-/// The longest data segment of other PDUs in a search: MaxRecvDataSegmentLength where nothing was said (13.12).
+/// The longest data segment of non-I/O PDUs in a search: the default of MaxRecvDataSegmentLength (13.12).
 const TEXT_BYTES_MAX: usize = 8 << 10;
 
-/// Whether these can be the first 48 bytes of a PDU where one has to begin. What is reserved is not looked at:
-/// libiscsi 1.19 leaves bytes of an earlier CDB behind a shorter one.
+/// Whether these can be the first 48 bytes of a PDU where one is due. Reserved fields are not checked: libiscsi
+/// 1.19 leaves bytes of an earlier CDB after a shorter one.
 pub fn is_possible(bhs: &Bhs) -> bool {
     bhs.opcode & 0x80 == 0
         && !matches!(bhs.kind(), Opcode::Other(_))
@@ -21,7 +21,7 @@ pub fn is_possible(bhs: &Bhs) -> bool {
         && bhs.data_len() <= DATA_BYTES_MAX
 }
 
-/// Whether these may be the first 48 bytes of a PDU: what the RFC reserves is zero, and lengths make sense.
+/// Whether these may be the first 48 bytes of a PDU: reserved fields are zero, and lengths are plausible.
 pub fn is_credible(bhs: &Bhs) -> bool {
     let tail_is_zero = || {
         let cdb = pdu::ScsiCommand::view(bhs).cdb;
@@ -31,7 +31,7 @@ pub fn is_credible(bhs: &Bhs) -> bool {
     is_credible_but_for_cdb(bhs) && (bhs.kind() != Opcode::ScsiCommand || tail_is_zero())
 }
 
-/// The same, whatever a command's CDB is.
+/// Like [`is_credible`], but doesn't check the bytes after a command's CDB.
 pub fn is_credible_but_for_cdb(bhs: &Bhs) -> bool {
     if !is_possible(bhs) {
         return false;
@@ -60,7 +60,7 @@ pub fn is_credible_but_for_cdb(bhs: &Bhs) -> bool {
                 && (data.reserved2, data.reserved3, data.reserved4) == ([0; 4], [0; 4], [0; 4])
         }
         Opcode::DataIn => {
-            // Linux' target has no unit there.
+            // The Linux target sets no unit there.
             let lun = lun || bhs.lun == [0xff; 8];
             no_ahs && tagged && b & 0x38 == 0 && bhs.specific[0] == 0 && lun
         }
@@ -91,9 +91,10 @@ pub fn is_credible_but_for_cdb(bhs: &Bhs) -> bool {
     }
 }
 
-/// Whether a search may stop at a credible header. Little of text, logins and NOPs is reserved, and they are short: what
-/// looks like a long one in data would have megabytes passed over. Commands with additional headers (a CDB of more than
-/// 16 bytes, data both ways) are found where one is due only: to look for them would make a search cost a third more.
+/// Whether a search may stop at a credible header. Text, login and NOP PDUs have few reserved fields, and they
+/// are short: accepting a long one in data could skip megabytes. Commands with additional headers (a CDB of
+/// more than 16 bytes, bidirectional data) are accepted only where one is due: searching for them would cost a
+/// third more.
 pub fn is_search_worthy(bhs: &Bhs) -> bool {
     let is_io = matches!(
         bhs.kind(),
@@ -102,7 +103,7 @@ pub fn is_search_worthy(bhs: &Bhs) -> bool {
     bhs.total_ahs_length == 0 && (is_io || bhs.data_len() <= TEXT_BYTES_MAX)
 }
 
-/// Whether a command reads or writes blocks of a length that blocks have.
+/// Whether a command reads or writes blocks of a usual block size.
 pub fn is_consistent(bhs: &Bhs) -> bool {
     let command = pdu::ScsiCommand::view(bhs);
     let blocks = match command.cdb[0] {
@@ -116,13 +117,13 @@ pub fn is_consistent(bhs: &Bhs) -> bool {
     blocks > 0 && bytes.is_multiple_of(blocks) && is_length(bytes / blocks)
 }
 
-/// Bytes that are passed over together where no header begins in them, and those behind them that are looked at for it.
+/// Bytes skipped together if no header begins in them, and the bytes after them that are needed to decide.
 const BLOCK_BYTES: usize = 64;
 const AHEAD_BYTES: usize = 4;
 
-/// Whether a header may begin at one of the words of a block, by the first two bytes and the fifth; some that do not are
-/// let through. None that is searched has additional headers, and what a NOP begins with is not zero. Written so that a
-/// compiler compares several words at once.
+/// Whether a header may begin at one of the words of a block, judging by its first two bytes and the fifth;
+/// false positives are possible. Headers accepted in a search have no additional headers, and a NOP's first
+/// bytes are not zero. Written so that the compiler compares several words at once.
 #[inline]
 fn any_word_may_begin(block: &[u8; BLOCK_BYTES + AHEAD_BYTES]) -> bool {
     let (firsts, seconds) = (
@@ -131,14 +132,14 @@ fn any_word_may_begin(block: &[u8; BLOCK_BYTES + AHEAD_BYTES]) -> bool {
     );
     let mut any = 0;
     for (first, second) in firsts.iter().zip(seconds) {
-        // The opcode is the lowest byte, the flags are the next.
+        // The opcode is the lowest byte, the flags the next.
         let (first, second) = (u32::from_le_bytes(*first), u32::from_le_bytes(*second));
         any |= u32::from((first & 0x80) | (second & 0xff) == 0) & u32::from(first & 0xffff != 0);
     }
     any != 0
 }
 
-/// The same for each byte of a block.
+/// Like [`any_word_may_begin`], for each byte of a block.
 #[inline]
 fn any_byte_may_begin(block: &[u8; BLOCK_BYTES + AHEAD_BYTES]) -> bool {
     let mut any = 0;
@@ -149,7 +150,7 @@ fn any_byte_may_begin(block: &[u8; BLOCK_BYTES + AHEAD_BYTES]) -> bool {
     any != 0
 }
 
-/// Whether a header may begin with these bytes, as far as they are there.
+/// Whether a header may begin with these bytes, as far as they are present.
 pub fn may_begin(bytes: &[u8]) -> bool {
     let opcode = Opcode::from_byte(bytes[0]);
     if bytes[0] & 0x80 != 0 || matches!(opcode, Opcode::Other(_)) {
@@ -163,8 +164,8 @@ pub fn may_begin(bytes: &[u8]) -> bool {
     flags && bytes.get(4).is_none_or(|words| *words == 0)
 }
 
-/// The first place in `bytes` where a header may begin, of those that are multiples of `step`, which is 4 or 1; the
-/// first of them behind `bytes` if there is none.
+/// The first offset in `bytes` where a header may begin, of the multiples of `step`, which is 4 or 1; if there
+/// is none, the first multiple after `bytes`.
 pub fn find(bytes: &[u8], step: usize) -> usize {
     assert!(
         matches!(step, 1 | 4),
@@ -172,7 +173,7 @@ pub fn find(bytes: &[u8], step: usize) -> usize {
     );
     let mut at = 0;
     while at < bytes.len() {
-        // Of random data one block in 32 is looked at closely: 1.4 instructions a byte, all that is searched together.
+        // In random data, one block in 32 is examined closely: 1.4 instructions per byte for the whole search.
         if let Some(block) = bytes[at..].first_chunk() {
             let any = if step == 4 {
                 any_word_may_begin(block)
@@ -203,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    /// A header with these bytes, and a task's tag.
+    /// A header with these bytes and a task tag.
     fn header(parts: &[(usize, &[u8])]) -> [u8; BHS_BYTES] {
         let mut bytes = [0; BHS_BYTES];
         bytes[16..20].copy_from_slice(&[0, 0, 1, 2]);
@@ -231,7 +232,7 @@ mod tests {
         ]
     }
 
-    /// A header is found wherever it lies, and before it only what may be one.
+    /// A header is found wherever it lies, and only possible headers before it.
     #[test]
     fn no_credible_header_is_passed_over() {
         let mut random = Random::new(7);
@@ -266,14 +267,14 @@ mod tests {
         }
     }
 
-    /// What blocks are passed over by is what places are: nothing is found later than by looking at each.
+    /// Skipping by blocks finds the same offsets as checking each offset.
     #[test]
     fn blocks_and_places_agree() {
         let mut random = Random::new(8);
         for round in 0..2000 {
             let mut bytes = vec![0; random.below(300) as usize];
             random.fill(&mut bytes);
-            // Bytes that headers have, so that some are found.
+            // Byte values as in headers, so that some are found.
             bytes
                 .iter_mut()
                 .for_each(|byte| *byte &= [0xff, 0x3f, 0x81, 0x47][round % 4]);

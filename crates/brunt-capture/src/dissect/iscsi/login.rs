@@ -1,40 +1,41 @@
-//! What a login says that the rest of a connection depends on: who speaks to which target, and whether digests follow
-//! headers and data (RFC 7143, 6 and 13). Fed by [`super::Iscsi`] with the data of login PDUs. The one rule: what was
-//! not agreed on is none, and takes effect with the response that ends the login.
+//! Extracts from a login what the rest of a connection depends on: initiator, target, and whether digests
+//! follow headers and data (RFC 7143, 6 and 13). [`super::Iscsi`] feeds it the data of login PDUs. The one
+//! rule: digests are in use only if agreed on, and only from the response that ends the login.
 
 use brunt_wire::iscsi::pdu::{LoginRequest, LoginResponse, code};
 use brunt_wire::iscsi::text::parse_pairs;
 
 use super::digests::Digests;
 
-/// Text of one side's login that is kept: keys take a few hundred bytes.
+/// Maximum login text kept per side: keys take a few hundred bytes.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// A login under way, or over.
+/// A login in progress or completed.
 #[derive(Debug, Default)]
 pub struct CapturedLogin {
-    /// What was said and is not read yet, by the initiator and by the target.
+    /// Text not parsed yet, from the initiator and from the target.
     said: [Vec<u8>; 2],
-    /// The last word on each digest, and whether it is the target's.
+    /// The latest value of each digest key, an offer or the choice.
     header: Option<bool>,
     data: Option<bool>,
-    /// The target's name, as the initiator asked for it.
+    /// The target's name, as requested by the initiator.
     pub target: Option<String>,
-    /// Which session: the initiator's part of its number, and its name.
+    /// A hash of the initiator's name, its part of the session id (ISID), and the target's name; set when the
+    /// login ends.
     pub session: Option<u64>,
     initiator: Option<String>,
     isid: [u8; 6],
 }
 
 impl CapturedLogin {
-    /// Text of a request (0) or of a response (1).
+    /// Adds text of a request (0) or of a response (1).
     pub fn on_text(&mut self, side: usize, bytes: &[u8]) {
         let said = &mut self.said[side];
         let room = TEXT_BYTES_MAX.saturating_sub(said.len());
         said.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    /// A request is over.
+    /// Ends a request.
     pub fn on_request(&mut self, request: &LoginRequest) {
         self.isid = request.isid;
         if request.flags & code::login::CONTINUE == 0 {
@@ -42,7 +43,7 @@ impl CapturedLogin {
         }
     }
 
-    /// A response is over; the digests that hold from here on if it ended the login.
+    /// Ends a response; returns the digests in use from here on if it ended the login.
     pub fn on_response(&mut self, response: &LoginResponse) -> Option<Digests> {
         if response.flags & code::login::CONTINUE == 0 {
             self.read(1);
@@ -71,7 +72,7 @@ impl CapturedLogin {
             return;
         };
         for (key, value) in pairs {
-            // Of an offer the first is wanted most; what is agreed on is one.
+            // An offer lists the preferred value first; the choice is a single value.
             let crc = || Some(value.split(',').next() == Some("CRC32C"));
             match key {
                 "HeaderDigest" => self.header = crc(),
@@ -88,7 +89,7 @@ impl CapturedLogin {
 mod tests {
     use super::*;
 
-    /// The target's choice of what was offered holds, and only from the end of the login on.
+    /// The target's choice takes effect, and only from the end of the login on.
     #[test]
     fn digests_are_agreed_on() {
         let check = |offers: &str, chosen: &str, expected: Digests| {

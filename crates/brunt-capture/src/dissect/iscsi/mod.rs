@@ -1,13 +1,13 @@
-//! iSCSI (RFC 7143): commands, R2Ts, data both ways, status and sense, task management, on any port.
+//! iSCSI (RFC 7143): commands, R2Ts, data in both directions, status and sense, task management, on any port.
 //!
 //! ```text
 //!   bytes ─► PDUs (framing, digests, search) ─┬─► login: digests, names
 //!                                             └─► tasks: commands and their answers ─► operations
 //! ```
 //!
-//! What a session's connections have in common is the session's number in table `scsi_commands`: commands belong to one
-//! connection each, and connections may belong to different pipelines. The one rule: a PDU is believed when something
-//! beyond its own bytes speaks for it (`frames.rs`), and an answer belongs to a task of its own connection only.
+//! The connections of a session share the session number in table `scsi_commands`: each command belongs to one
+//! connection, and the connections may belong to different pipelines. The one rule: a PDU is accepted only with
+//! evidence beyond its own bytes (`frames.rs`), and a response belongs only to a task of its own connection.
 
 pub mod commands;
 mod digests;
@@ -32,30 +32,30 @@ use frames::{GapInPdu, Half, PduEvent};
 use login::CapturedLogin;
 use tasks::{ScsiSession, ScsiTask, ScsiTasks, TaskAnswer, file_of, name_of};
 
-/// Where targets listen.
+/// The port that targets listen on.
 const PORT: u16 = 3260;
-/// Sense data that is kept: 252 bytes and its length.
+/// Maximum sense data kept: 252 bytes and its length.
 const SENSE_BYTES_MAX: usize = 254;
-/// Logical units of a connection whose names are told, and whose blocks are known.
+/// Logical units per connection whose names and block sizes are tracked.
 const NAMED_MAX: usize = 1024;
-/// What is kept of a PDU's data that is a list of UNMAP, or a capacity: 1,024 extents.
+/// Maximum data kept for an UNMAP list or a capacity: 1,024 extents.
 const LIST_BYTES_MAX: usize = 8 + 16 * 1024;
 
 /// The protocol of all operations here.
 pub const SCSI: Protocol = Protocol::of::<Iscsi>(0);
 
-/// Places of the counters.
+/// Indexes of the counters.
 const PDUS_REJECTED: usize = 0;
 const DATA_WITHOUT_TASK: usize = 1;
 
-/// A task with its answer: iSCSI's own part of an operation.
+/// A task with its response: the iSCSI-specific part of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Scsi<'a> {
-    /// What was asked, and the data that moved.
+    /// The request, and the data that moved.
     pub task: &'a ScsiTask,
-    /// How it ended; `None` when no answer was seen.
+    /// The response; `None` if none was captured.
     pub answer: Option<&'a TaskAnswer>,
-    /// Whose it is.
+    /// Its session.
     pub session: ScsiSession<'a>,
 }
 
@@ -75,19 +75,19 @@ impl OwnPart for Scsi<'_> {
     }
 }
 
-/// One connection: how far each direction is framed, and what was agreed on.
+/// One connection: the framing state of each direction, and the login parameters.
 #[derive(Debug, Default)]
 pub struct IscsiConnection {
     halves: [Half; 2],
     digests: Digests,
     login: CapturedLogin,
-    /// Which direction is the initiator's, once a PDU has shown it.
+    /// The initiator's direction, once a PDU has shown it.
     initiator: Option<u8>,
-    /// Data of the PDU under way that is read when it is over: sense, or text of a login.
+    /// Data of the current PDU that is parsed at its end: sense data, an UNMAP list or a capacity.
     kept: [Vec<u8>; 2],
-    /// Logical units whose names were told.
+    /// Logical units whose names were reported.
     named: Vec<[u8; 8]>,
-    /// Bytes of a block by logical unit.
+    /// Block size by logical unit.
     block_bytes: Vec<([u8; 8], u32)>,
 }
 
@@ -106,7 +106,7 @@ impl IscsiConnection {
             .map(|(_, bytes)| *bytes)
     }
 
-    /// A command or a capacity has shown how long a block is.
+    /// Stores a block size shown by a command or a capacity.
     fn set_block_bytes(&mut self, lun: [u8; 8], bytes: u32) {
         if let Some((_, known)) = self.block_bytes.iter_mut().find(|(unit, _)| *unit == lun) {
             *known = bytes;
@@ -116,7 +116,7 @@ impl IscsiConnection {
     }
 }
 
-/// The dissector.
+/// The iSCSI dissector.
 #[derive(Debug)]
 pub struct Iscsi {
     tasks: ScsiTasks,
@@ -144,7 +144,7 @@ impl Iscsi {
         }
     }
 
-    /// A header was read.
+    /// Handles a header.
     fn on_begin<S: Sink>(
         &mut self,
         connection: &mut IscsiConnection,
@@ -184,7 +184,7 @@ impl Iscsi {
                 *out.ledger.own::<Iscsi>(DATA_WITHOUT_TASK) += counted;
             }
             Opcode::Reject => *out.ledger.own::<Iscsi>(PDUS_REJECTED) += 1,
-            // A login has no digests, and what was agreed on before is over.
+            // A login uses no digests, and earlier agreements are void.
             Opcode::LoginRequest | Opcode::LoginResponse => connection.digests = Digests::NONE,
             _ => {}
         }
@@ -250,7 +250,7 @@ impl Iscsi {
         }
     }
 
-    /// Bytes of a data segment.
+    /// Handles bytes of a data segment.
     fn on_data<S: Sink>(
         &mut self,
         connection: &mut IscsiConnection,
@@ -298,7 +298,7 @@ impl Iscsi {
         let Some(place) = place.filter(|_| bytes.len() >= BLOCK_BYTES) else {
             return;
         };
-        // A block that lies in two segments of the stream is not summed: tasks take turns within a stream.
+        // Blocks that straddle two segments are not summed, since tasks interleave within a stream.
         let (record_id, file) = (task.record_id, task.file);
         let Out { sink, ledger, .. } = out;
         let mut emit = |offset: u64, sums: &[u64]| {
@@ -316,7 +316,7 @@ impl Iscsi {
         self.sums.finish(&mut emit);
     }
 
-    /// A PDU is over; `None`: its end was not seen.
+    /// Ends a PDU; `None` if its end was not captured.
     fn on_pdu_end<S: Sink>(
         &mut self,
         connection: &mut IscsiConnection,
@@ -361,7 +361,7 @@ impl Iscsi {
             }
             Opcode::ScsiResponse => {
                 let response = pdu::ScsiResponse::view(bhs);
-                // Two bytes of length, then sense (11.4.7.2).
+                // Two bytes of length, then sense data (11.4.7.2).
                 let sense = connection.kept[side].get(2..).and_then(Sense::parse);
                 let answer = TaskAnswer {
                     message,
@@ -395,7 +395,7 @@ impl Iscsi {
         }
     }
 
-    /// A PDU is over whose data says what a command is about, or how long blocks are.
+    /// Ends a PDU whose data describes the command's blocks or the block size.
     fn on_told(&mut self, connection: &mut IscsiConnection, flow: &Flow) {
         let side = usize::from(flow.direction & 1);
         let (bhs, data) = (connection.halves[side].pdu().bhs, &connection.kept[side]);
@@ -409,7 +409,7 @@ impl Iscsi {
         if !begins {
             return;
         }
-        // A list that goes on in another PDU, or is too long to keep, is not known.
+        // A list that continues in another PDU, or is too long to keep, is ignored.
         let len = data
             .get(2..4)
             .and_then(|len| len.try_into().ok())
@@ -431,7 +431,7 @@ impl Iscsi {
         }
     }
 
-    /// Bytes of a direction were not seen.
+    /// Handles missing bytes of a direction.
     fn pass_over<S: Sink>(
         &mut self,
         connection: &mut IscsiConnection,
@@ -478,13 +478,13 @@ impl Iscsi {
         }
         if ended {
             out.ledger.records_damaged += 1;
-            // The header says what a PDU means: a status that came with data, say.
+            // The header alone has meaning, for example a status that came with data.
             self.on_pdu_end(connection, flow, None, out);
         }
     }
 }
 
-/// What did not move, or would have beyond what was asked for (RFC 7143, 11.4.5).
+/// The residual: bytes not moved, or needed beyond the expected length (RFC 7143, 11.4.5).
 fn residual(flags: u8, count: u32) -> Option<i64> {
     match (
         flags & code::response::UNDERFLOW != 0,
@@ -528,8 +528,8 @@ impl Dissector for Iscsi {
         }
     }
 
-    /// A login is certain, and so is a credible header on iSCSI's port; anything else there may begin in the middle
-    /// of a PDU.
+    /// A login is certain, and so is a credible header on iSCSI's port; other bytes there may begin in the
+    /// middle of a PDU.
     fn claim(&self, flow: &Flow, bytes: &[u8]) -> Claim {
         let bhs = pdu::Bhs::peek(bytes).filter(|bhs| headers::is_credible(bhs));
         let is_login =

@@ -1,5 +1,5 @@
-//! iSCSI's own table in a trace: what SCSI commands asked for, and when their data moved. Called by the recorder for
-//! each of its operations, after the row of `operations`.
+//! iSCSI's own tables in a trace: the requests of SCSI commands, and when their data moved. Called by the
+//! recorder for each iSCSI operation, after the row of `operations`.
 
 use brunt_lake::{Coding, Column, Table};
 use brunt_wire::iscsi::pdu::{code, lun_number};
@@ -67,7 +67,7 @@ pub const SCSI_COMMANDS: Table = Table {
     ],
 };
 
-/// What UNMAP gives back.
+/// Extents freed by UNMAP.
 pub const SCSI_EXTENTS: Table = Table {
     name: "scsi_extents",
     doc: "One row for each extent of an UNMAP. `scsi_commands` has the bytes of a block.",
@@ -90,7 +90,7 @@ impl Tabled for CommandsTable {
     const TABLE: &'static Table = &SCSI_COMMANDS;
 }
 
-/// Both.
+/// Both tables.
 pub struct IscsiTables {
     commands: Handle<CommandsTable>,
     extents: Handle<ExtentsTable>,

@@ -1,6 +1,6 @@
-//! Commands and task management functions that wait for their answers. Fed by [`super::Iscsi`] with the PDUs of each
-//! connection; hands on an operation for each task. The one rule: an answer belongs to a task only on the same
-//! connection with the same tag (connection allegiance, RFC 7143, 4.2.2), and every task is handed on once.
+//! Commands and task management functions that wait for their responses. [`super::Iscsi`] feeds it the PDUs of
+//! each connection; it emits an operation for each task. The one rule: a response belongs to a task only on the
+//! same connection with the same tag (connection allegiance, RFC 7143, 4.2.2), and every task is emitted once.
 
 use brunt_wire::iscsi::pdu::{ScsiCommand, code, lun_number};
 use brunt_wire::nfs::FileHandle;
@@ -13,28 +13,28 @@ use super::{SCSI, Scsi, commands};
 use crate::dissect::{Detail, Out};
 use crate::operation::{FileKey, Message, Operation, OperationSummary, Peers, Sink};
 
-/// Tasks that have waited too long are looked for this often.
+/// Interval of checks for tasks that have waited too long.
 const EXPIRE_EVERY_NS: u64 = 1_000_000_000;
-/// Extents of all UNMAPs that wait, at the most: 4 MiB of them. Those of one beyond are not known.
+/// Maximum extents of all waiting UNMAPs: 4 MiB of them. Beyond that, an UNMAP's extents are unknown.
 const EXTENTS_MAX: usize = 1 << 18;
 
-/// Data of a task, in one direction.
+/// Data of a task in one direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TaskData {
-    /// When the first and the last PDU with data were seen, or bytes of them.
+    /// When the first and the last PDU with data, or bytes of them, were captured.
     pub first_ns: Option<u64>,
     /// As above.
     pub last_ns: Option<u64>,
-    /// Bytes that were seen.
+    /// Bytes captured.
     pub bytes: u32,
-    /// Bytes that lay in gaps.
+    /// Bytes in gaps.
     pub missing: u32,
 }
 
 impl TaskData {
-    /// Some more bytes.
+    /// Adds bytes.
     pub fn add(&mut self, bytes: usize, time_ns: u64) {
-        // Packets out of order come here in their place, with later times than what follows.
+        // Reordered packets arrive here in stream order, with later times than what follows.
         self.first_ns = Some(self.first_ns.map_or(time_ns, |first| first.min(time_ns)));
         self.last_ns = self.last_ns.max(Some(time_ns));
         self.bytes = self.bytes.saturating_add(bytes as u32);
@@ -46,50 +46,50 @@ impl TaskData {
 pub struct ScsiTask {
     /// Its number among all operations.
     pub record_id: u64,
-    /// Who asked whom.
+    /// Initiator and target.
     pub peers: Peers,
-    /// The initiator's tag.
+    /// The initiator task tag.
     pub tag: u32,
     /// The request's PDU.
     pub request: Message,
-    /// The logical unit's field.
+    /// The LUN field.
     pub lun: [u8; 8],
-    /// Flags and CDB; `None` is task management.
+    /// Flags and CDB; `None` for task management.
     pub command: Option<ScsiCommand>,
-    /// The function of task management, and the tag it is about.
+    /// The task management function, and the referenced task tag.
     pub function: Option<(u8, u32)>,
-    /// What stands for the logical unit.
+    /// The key of the logical unit.
     pub file: FileKey,
-    /// Whether the target's name is told with it.
+    /// Whether it reveals the logical unit's name.
     pub tells_name: bool,
-    /// From the initiator.
+    /// Data from the initiator.
     pub out: TaskData,
-    /// To the initiator.
+    /// Data to the initiator.
     pub into: TaskData,
-    /// R2Ts, and when the first was seen.
+    /// Number of R2Ts, and when the first was captured.
     pub r2ts: u32,
     /// As above.
     pub first_r2t_ns: Option<u64>,
-    /// Bytes of a block of the logical unit, where commands before or its capacity have shown it.
+    /// The logical unit's block size, if earlier commands or its capacity showed it.
     pub unit_block_bytes: Option<u32>,
-    /// What UNMAP gives back; `None` while its list was not seen as a whole, and of other commands.
+    /// The extents that UNMAP frees; `None` until its whole list was captured, and for other commands.
     pub extents: Option<Vec<UnmapDescriptor>>,
-    /// Tasks that waited when it came, itself included.
+    /// Tasks outstanding when it arrived, itself included.
     pub outstanding: u32,
-    /// Its session, as [`ScsiSession::number`] has it.
+    /// Its session: [`ScsiSession::number`].
     pub session: Option<u64>,
-    /// The record of the task management function that ended it.
+    /// The record of the task management function that aborted it.
     pub aborted_by: Option<u64>,
 }
 
-/// Which tasks a task management function ends (RFC 7143, 11.5.1).
+/// The tasks that a task management function aborts (RFC 7143, 11.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AbortScope {
-    /// The one with this tag, on the same connection.
+    /// The task with this tag on the same connection.
     Task(u32),
-    /// All of a logical unit.
+    /// All tasks of a logical unit.
     Unit([u8; 8]),
-    /// All of the target.
+    /// All tasks of the target.
     Target,
 }
 
@@ -110,8 +110,8 @@ impl AbortScope {
 }
 
 impl ScsiTask {
-    /// Bytes of a block: what was asked for in bytes by what was asked for in blocks. WRITE SAME sends one block, and
-    /// of UNMAP the logical unit says it.
+    /// The block size: the requested bytes divided by the requested blocks. WRITE SAME sends one block; for
+    /// UNMAP, it is the logical unit's.
     pub fn block_bytes(&self) -> Option<u32> {
         let command = self.command.as_ref()?;
         let bytes = command.expected_data_transfer_length.get();
@@ -130,7 +130,7 @@ impl ScsiTask {
             .filter(|bytes| *bytes >= 512)
     }
 
-    /// Where its data begins on the logical unit, in bytes.
+    /// Offset of its data on the logical unit, in bytes.
     pub fn offset(&self) -> Option<u64> {
         let command = self.command.as_ref()?;
         commands::direction(&command.cdb)?;
@@ -139,35 +139,35 @@ impl ScsiTask {
     }
 }
 
-/// How a task ended.
+/// The response to a task.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TaskAnswer {
     /// The PDU with the status.
     pub message: Message,
-    /// SCSI's status; `None` of task management and of commands that did not get there.
+    /// The SCSI status; `None` for task management and for commands that did not complete at the target.
     pub status: Option<u8>,
-    /// iSCSI's response code.
+    /// The iSCSI response code.
     pub response: u8,
-    /// What went wrong.
+    /// Sense data, which describes the error.
     pub sense: Option<Sense>,
-    /// Bytes that did not move of those that were expected; negative: more than expected would have.
+    /// Expected bytes that were not moved; negative if the command would have moved more than expected.
     pub residual: Option<i64>,
 }
 
-/// All that wait, of all connections.
+/// All waiting tasks of all connections.
 #[derive(Debug)]
 pub struct ScsiTasks {
     waiting: HashMap<u64, ScsiTask, FixedState>,
     max: usize,
-    /// Extents that they have together.
+    /// Total extents of the waiting tasks.
     extents: usize,
     timeout_ns: u64,
     expired_ns: u64,
-    /// How many tasks may still be looked at to find those that a reset ends.
+    /// Number of tasks that resets may still examine.
     looks_left: u64,
 }
 
-/// Each task that begins allows so many looks: a reset looks at all that wait, and a flood of resets must not.
+/// Budget that each new task adds: a reset examines all waiting tasks, which a flood of resets must not exploit.
 const LOOKS_EACH: u64 = 64;
 
 fn key(connection: u32, tag: u32) -> u64 {
@@ -175,7 +175,7 @@ fn key(connection: u32, tag: u32) -> u64 {
 }
 
 impl ScsiTasks {
-    /// At most `max`, for at most `timeout_ns`.
+    /// At most `max` tasks wait, each for at most `timeout_ns`.
     pub fn new(max: usize, timeout_ns: u64) -> ScsiTasks {
         ScsiTasks {
             waiting: HashMap::with_hasher(FixedState::default()),
@@ -187,12 +187,12 @@ impl ScsiTasks {
         }
     }
 
-    /// The task with that tag.
+    /// The task with this tag.
     pub fn of(&mut self, connection: u32, tag: u32) -> Option<&mut ScsiTask> {
         self.waiting.get_mut(&key(connection, tag))
     }
 
-    /// What the UNMAP with that tag gives back.
+    /// Sets the extents of the UNMAP with this tag.
     pub fn unmaps(
         &mut self,
         connection: u32,
@@ -217,22 +217,22 @@ impl ScsiTasks {
         }
     }
 
-    /// A task waits no longer.
+    /// Releases the extents of a task that is no longer waiting.
     fn left(&mut self, task: &ScsiTask) {
         self.extents -= task.extents.as_ref().map_or(0, Vec::len);
     }
 
-    /// Whether there is one.
+    /// Whether a task with this tag is waiting.
     pub fn waits(&self, connection: u32, tag: u32) -> bool {
         self.waiting.contains_key(&key(connection, tag))
     }
 
-    /// How many there are.
+    /// Number of waiting tasks.
     pub fn count(&self) -> usize {
         self.waiting.len()
     }
 
-    /// A task begins. What waits with the same tag has lost its answer.
+    /// Starts a task. A waiting one with the same tag has lost its response.
     pub fn begin<S: Sink>(
         &mut self,
         connection: u32,
@@ -244,7 +244,7 @@ impl ScsiTasks {
         out.ledger.calls_open += 1;
         self.looks_left = self.looks_left.saturating_add(LOOKS_EACH);
         if self.waiting.len() >= self.max {
-            // Whichever comes first: finding the oldest would cost more than it is worth.
+            // An arbitrary one: finding the oldest would cost more than it is worth.
             let any = self.waiting.keys().next().copied();
             if let Some(task) = any.and_then(|key| self.waiting.remove(&key)) {
                 out.ledger.calls_evicted += 1;
@@ -259,7 +259,7 @@ impl ScsiTasks {
         }
     }
 
-    /// A task is answered.
+    /// Completes a task with its response.
     pub fn answer<S: Sink>(
         &mut self,
         connection: u32,
@@ -286,8 +286,9 @@ impl ScsiTasks {
         }
     }
 
-    /// A task management function was carried out: the tasks that it ended get no answer, and their tags are free. Of
-    /// other sessions nothing is known: with TAS their tasks are answered (SAM-5, 5.3.1), and else they time out.
+    /// Applies a completed task management function: the tasks that it aborted get no response, and their tags
+    /// are free. Whether it aborted tasks of other sessions too is unknown: with TAS, those get a response
+    /// (SAM-5, 5.3.1), otherwise they time out.
     #[cold]
     fn abort<S: Sink>(
         &mut self,
@@ -320,7 +321,7 @@ impl ScsiTasks {
                     .collect()
             }
             AbortScope::Unit(_) | AbortScope::Target => {
-                // Empty places are passed over 16 at a time.
+                // Empty buckets are skipped 16 at a time.
                 let looks = (self.waiting.len() + self.waiting.capacity() / 16) as u64;
                 if looks > self.looks_left {
                     return;
@@ -341,7 +342,7 @@ impl ScsiTasks {
         }
     }
 
-    /// Gives up what has waited for too long.
+    /// Gives up tasks that have waited too long.
     pub fn expire<S: Sink>(&mut self, now_ns: u64, out: &mut Out<'_, S>) {
         if now_ns.saturating_sub(self.expired_ns) < EXPIRE_EVERY_NS {
             return;
@@ -360,7 +361,7 @@ impl ScsiTasks {
             .for_each(|task| give_up(task, &ScsiSession::default(), out));
     }
 
-    /// The capture is over.
+    /// Ends the capture: gives up all waiting tasks.
     pub fn finish<S: Sink>(&mut self, out: &mut Out<'_, S>) {
         let mut left: Vec<ScsiTask> = self.waiting.drain().map(|(_, task)| task).collect();
         left.sort_unstable_by_key(|task| task.record_id);
@@ -374,25 +375,25 @@ impl ScsiTasks {
 /// What is known of a connection's session.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScsiSession<'a> {
-    /// A hash of the initiator's name, its part of the session's number, and the target's name.
+    /// A hash of the initiator's name, its part of the session id (ISID), and the target's name.
     pub number: Option<u64>,
     /// The target's name.
     pub target: Option<&'a str>,
 }
 
-/// What stands for a logical unit of a server.
+/// The file handle that stands for a logical unit.
 pub fn handle_of(lun: [u8; 8], target: Option<&str>) -> Vec<u8> {
     let mut handle = target.unwrap_or_default().as_bytes().to_vec();
     handle.extend(lun);
     handle
 }
 
-/// Its key.
+/// The file key of a logical unit.
 pub fn file_of(peers: &Peers, lun: [u8; 8], target: Option<&str>) -> FileKey {
     FileKey::new(peers.server.address, FileHandle(&handle_of(lun, target)))
 }
 
-/// What a logical unit is called.
+/// The name of a logical unit.
 pub fn name_of(lun: [u8; 8], target: Option<&str>) -> String {
     let target = target.unwrap_or("unknown target");
     match lun_number(lun) {
@@ -420,7 +421,7 @@ fn hand_on<S: Sink>(
     let summary = OperationSummary {
         kind: commands::kind(cdb),
         protocol: SCSI,
-        // A response code that is not "completed" is a failure, whatever the status would say.
+        // A response code other than "completed" is a failure, whatever the status is.
         status: answer.and_then(|answer| match (answer.response, answer.status) {
             (0, status) => status.map(u32::from),
             (response, _) => Some(0x100 | u32::from(response)),

@@ -1,23 +1,23 @@
 //! NFSv4 compounds as the pipeline and the analyses need them: the position of file data, and the main
-//! operation. Called by NFSv4's program. The one rule: everything after an unknown operation is ignored.
+//! operation. Called by the NFSv4 program. The one rule: everything after an unknown operation is ignored.
 
 use brunt_wire::nfs::{FileHandle, v4};
 use brunt_wire::{Cursor, FileData, ParseError, rpc};
 
 use crate::operation::TransferDirection;
 
-/// A WRITE or the answer to a READ within a compound.
+/// A WRITE or the reply to a READ within a compound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MovedData<'a> {
-    /// Which file; `None` when the compound got there by names only.
+    /// The file; `None` if the compound reached it by names only.
     pub file: Option<FileHandle<'a>>,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// The data; its place counts from where the cursor began.
+    /// The data; its offset is relative to the cursor's start.
     pub data: FileData<'a>,
 }
 
-/// Whether a call is one of NFSv4's COMPOUND.
+/// Whether a call is an NFSv4 COMPOUND.
 #[inline]
 pub fn is_compound(call: &rpc::RpcCall<'_>) -> bool {
     call.program == rpc::PROGRAM_NFS
@@ -25,7 +25,7 @@ pub fn is_compound(call: &rpc::RpcCall<'_>) -> bool {
         && call.procedure == v4::PROCEDURE_COMPOUND
 }
 
-/// Whether a call may be a server's to its client: the client chose the program's number.
+/// Whether a call may be a callback from a server to its client: the client chose the program number.
 #[inline]
 pub fn may_be_callback(call: &rpc::RpcCall<'_>) -> bool {
     let transient = rpc::PROGRAM_TRANSIENT_FIRST..=rpc::PROGRAM_TRANSIENT_LAST;
@@ -35,7 +35,7 @@ pub fn may_be_callback(call: &rpc::RpcCall<'_>) -> bool {
 /// The first WRITE of a call that begins at `cur`.
 ///
 /// # Errors
-/// Cut short before its data, or malformed.
+/// The call is cut short before the data, or malformed.
 #[inline]
 pub fn written<'a>(mut cur: Cursor<'a>) -> Result<Option<MovedData<'a>>, ParseError> {
     let call = v4::CompoundArgs::parse(&mut cur)?;
@@ -55,7 +55,7 @@ pub fn written<'a>(mut cur: Cursor<'a>) -> Result<Option<MovedData<'a>>, ParseEr
     }
 }
 
-/// The first READ of a call that its reply answers with data.
+/// The first READ of a call whose reply has data.
 ///
 /// # Errors
 /// The reply is cut short before the data, or malformed.
@@ -86,7 +86,7 @@ pub fn answered<'a>(
     }
 }
 
-/// The data that a step read, if it is a READ that went well.
+/// The data of a step, if it is a successful READ.
 #[inline]
 pub fn read_step<'a>(step: &v4::CompoundStep<'a>) -> Option<MovedData<'a>> {
     let v4::Args::Read { offset, .. } = step.args else {
@@ -102,25 +102,25 @@ pub fn read_step<'a>(step: &v4::CompoundStep<'a>) -> Option<MovedData<'a>> {
     })
 }
 
-/// A compound reduced to the operation that it is about.
+/// A compound reduced to its main operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gist<'a> {
-    /// The operation: that which moves data; else the one the others prepare or follow.
+    /// The main operation: the one that moves data, otherwise the one that the others prepare or follow.
     pub op: Option<v4::Op>,
     /// The file or directory it works on.
     pub file: Option<FileHandle<'a>>,
-    /// Whether it moves data.
+    /// Direction of the data; `None` if it moves none.
     pub direction: Option<TransferDirection>,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// How many bytes were asked for.
+    /// Bytes requested.
     pub asked: u32,
     /// Bytes of file data that the whole compound moved.
     pub bytes: u32,
 }
 
-/// How much an operation says about what the client wanted: handles are moved about and attributes
-/// asked for along with nearly everything.
+/// How much an operation shows of the client's intent: nearly every compound also moves handles
+/// and requests attributes.
 fn importance(op: v4::Op) -> u8 {
     use v4::Op::*;
     match op {
@@ -149,12 +149,12 @@ pub fn gist<'a>(call: &v4::CompoundArgs<'a>, reply: Option<&v4::CompoundResults<
                 })
             }
             (v4::Args::Write { .. }, Some(v4::ResultBody::Write { count, .. })) => count,
-            // Without a reply, what was sent.
+            // Without a reply: the bytes sent.
             (v4::Args::Write { data, .. }, None) if reply.is_none() => data.len,
             _ => 0,
         };
         gist.bytes = gist.bytes.saturating_add(moved);
-        // The first of its kind; of LOOKUPs in a row the last, which names the file.
+        // The first of its kind; but of consecutive LOOKUPs the last, which names the file.
         let importance = importance(op);
         if importance < best || (importance == best && op != v4::Op::Lookup) {
             continue;
@@ -183,7 +183,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_be_bytes()).collect()
     }
 
-    /// A compound is counted as what the client wanted of it.
+    /// A compound is counted as its main operation.
     #[test]
     fn gists() {
         let sequence = [53, 1, 2, 3, 4, 5, 0, 7, 0];

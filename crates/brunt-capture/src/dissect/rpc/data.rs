@@ -10,7 +10,7 @@ use crate::dissect::Out;
 use crate::ledger::Ledger;
 use crate::operation::{ChecksumRun, FileKey, Peers, Sink};
 
-/// Which operation's data goes by.
+/// The operation that passing data belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct DataTarget {
     pub(super) record_id: u64,
@@ -32,7 +32,7 @@ impl DataTarget {
         }
     }
 
-    /// Data that was read. What belongs to no known file has no place.
+    /// The target of data that was read. Without a known file, it has no place.
     pub(super) fn at(
         record_id: u64,
         peers: &Peers,
@@ -49,7 +49,7 @@ impl DataTarget {
     }
 }
 
-/// Sums data that is there as a whole.
+/// Sums data that is present as a whole.
 pub fn sum_whole<S: Sink>(
     sums: &mut BlockSums,
     target: &DataTarget,
@@ -66,7 +66,7 @@ pub fn sum_whole<S: Sink>(
     sums.finish(|at, run| emit_run(*sink, ledger, target, at, run));
 }
 
-/// Hands sums of blocks on.
+/// Passes checksums of blocks to the sink.
 #[inline]
 pub fn emit_run<S: Sink>(
     sink: &mut S,
@@ -75,7 +75,7 @@ pub fn emit_run<S: Sink>(
     offset: u64,
     sums: &[u64],
 ) {
-    // An unknown place: no block of it is anybody's.
+    // The place is unknown, so the blocks can't be attributed.
     if target.file == FileKey(0) {
         return;
     }

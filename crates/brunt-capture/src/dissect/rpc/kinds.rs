@@ -1,6 +1,6 @@
-//! The kinds of operations of RPC programs: NFSv3's procedures, MOUNT, everything else, and NFSv4's
-//! operations. Operations with the same name in both versions of NFS are one kind. The one rule: kinds are
-//! never numbered by hand; names are resolved at compile time.
+//! The kinds of operations of RPC programs: NFSv3 procedures, MOUNT, everything else, and NFSv4 operations.
+//! Operations with the same name in both versions of NFS share a kind. The one rule: kinds are never numbered
+//! by hand; names are resolved at compile time.
 
 use brunt_result::OpKind;
 use brunt_wire::nfs::{v3, v4};
@@ -10,10 +10,10 @@ use crate::dissect::OperationInfo;
 use crate::operation::OperationKind;
 
 const NFS3: usize = v3::Procedure::ALL.len();
-/// MOUNT's procedures, other programs, NFSv4's callbacks.
+/// MOUNT procedures, other programs, NFSv4 callbacks.
 const OTHERS: [&str; 3] = ["MOUNT", "other RPC", "CALLBACK"];
 const V4_FROM: usize = NFS3 + OTHERS.len();
-/// ILLEGAL has a number far above all others: it comes last.
+/// The number of ILLEGAL is far above all others, so it comes last.
 const V4_NUMBERS: usize = 77;
 
 const fn is_same(one: &str, other: &str) -> bool {
@@ -25,7 +25,7 @@ const fn is_same(one: &str, other: &str) -> bool {
     at == one.len() && at == other.len()
 }
 
-/// NFSv3's procedure of that name, if it has one.
+/// The NFSv3 procedure with that name, if there is one.
 const fn in_nfs3(name: &str) -> Option<usize> {
     let mut at = 0;
     while at < NFS3 {
@@ -46,7 +46,7 @@ const fn v4_only() -> usize {
     count
 }
 
-/// Their names, by number.
+/// Names of the kinds, by number.
 const NAMES: [&str; V4_FROM + v4_only()] = {
     let mut names = [""; V4_FROM + v4_only()];
     let mut at = 0;
@@ -70,7 +70,7 @@ const NAMES: [&str; V4_FROM + v4_only()] = {
     names
 };
 
-/// What loads and results call them, where they have such an operation.
+/// The corresponding operations in workloads and results.
 const OPS: [OperationInfo; 21] = [
     OperationInfo::of("READ", OpKind::Read),
     OperationInfo::of("READ_PLUS", OpKind::Read),
@@ -95,7 +95,7 @@ const OPS: [OperationInfo; 21] = [
     OperationInfo::of("ACCESS", OpKind::Access),
 ];
 
-/// All of them, by number.
+/// All kinds, by number.
 pub const KINDS: [OperationInfo; NAMES.len()] = {
     let mut kinds = [OperationInfo { name: "", op: None }; NAMES.len()];
     let mut at = 0;
@@ -128,7 +128,7 @@ const fn place(op: v4::Op) -> usize {
     }
 }
 
-/// NFSv4's operations by their numbers.
+/// Kinds of the NFSv4 operations, by operation number.
 const V4: [u16; V4_NUMBERS] = {
     let mut kinds = [0; V4_NUMBERS];
     let mut op = 0;
@@ -149,22 +149,22 @@ pub const GETATTR: OperationKind = kind("GETATTR");
 pub const WRITE: OperationKind = kind("WRITE");
 /// COMMIT, of any version.
 pub const COMMIT: OperationKind = kind("COMMIT");
-/// A call that does nothing.
+/// The NULL procedure.
 pub const NULL: OperationKind = kind("NULL");
-/// All of MOUNT's procedures.
+/// All procedures of MOUNT.
 pub const MOUNT: OperationKind = kind("MOUNT");
-/// Calls of programs that are not looked into.
+/// Calls of programs that are not dissected.
 pub const OTHER: OperationKind = kind("other RPC");
-/// An NFSv4 server calls its client.
+/// A call from an NFSv4 server to its client.
 pub const CALLBACK: OperationKind = kind("CALLBACK");
 
-/// That of a procedure of NFSv3.
+/// The kind of an NFSv3 procedure.
 #[inline]
 pub const fn of_v3(procedure: v3::Procedure) -> OperationKind {
     OperationKind::of::<Rpc>(procedure as u16)
 }
 
-/// That of an operation of NFSv4.
+/// The kind of an NFSv4 operation.
 #[inline]
 pub const fn of_v4(op: v4::Op) -> OperationKind {
     OperationKind::of::<Rpc>(V4[place(op)])

@@ -1,6 +1,6 @@
-//! Matches replies with their calls. Fed with messages by [`super::records`] and, for UDP, by
-//! [`super::Rpc`]; hands complete exchanges to [`super::programs`]. The one rule: a reply belongs to a call
-//! only on the same connection, in the other direction, with the same xid.
+//! Matches replies to their calls. Gets messages from [`super::records`] and, for UDP, from [`super::Rpc`];
+//! passes complete exchanges to [`super::programs`]. The one rule: a reply belongs to a call only on the same
+//! connection, in the other direction, with the same xid.
 
 use brunt_wire::cursor::padding;
 use brunt_wire::{Cursor, ParseError, rpc};
@@ -14,81 +14,80 @@ use crate::checksum::BlockSums;
 use crate::dissect::{Flow, Out};
 use crate::operation::{MessagePlace, Peers, Sink};
 
-/// Bytes of a call's head that are kept until its reply comes. SYMLINK with two long names
-/// and a path stays below it.
+/// Maximum bytes of a call kept until its reply arrives. A SYMLINK with two long names and a path fits.
 const CALL_BYTES_KEPT_MAX: usize = 8 << 10;
-/// A slot's buffer that grew beyond this is given back when the call is done.
+/// A slot's buffer that grew beyond this is shrunk when the call is done.
 const SLOT_BYTES_MAX: usize = 1 << 10;
-/// Sums that are kept for the next READ or WRITE.
+/// Spare checksum states kept for further READs and WRITEs.
 const SPARE_SUMS_MAX: usize = 256;
 const NONE: u32 = u32::MAX;
 
-/// Names a call: the connection, the direction in which it went, and its xid.
+/// Identifies a call: the connection, the call's direction, and its xid.
 #[inline]
 fn key(flow: &Flow, direction: u8, xid: rpc::Xid) -> u64 {
     (u64::from(flow.connection << 1 | u32::from(direction)) << 32) | u64::from(xid.0)
 }
 
-/// A call that was registered before it had arrived as a whole.
+/// A call that was registered before all of it had arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
     slot: u32,
     record_id: u64,
 }
 
-/// What the first bytes of a message say about the rest of it.
+/// The result of parsing the first bytes of a message.
 #[derive(Debug)]
 pub enum Begun {
-    /// At least so many bytes are needed to say.
+    /// At least this many bytes are needed.
     Need(usize),
-    /// This is no RPC message.
+    /// It is not an RPC message.
     NotRpc,
-    /// All of it is wanted.
+    /// The whole message is needed.
     Whole(Option<Token>),
-    /// A reply to a call that was not seen: nothing of it is wanted.
+    /// A reply without a known call: the rest is skipped.
     Skip,
     /// File data follows.
     Data {
-        /// The call's, when this is a call.
+        /// The call's token, if this is a call.
         token: Option<Token>,
         /// Where the data starts, in bytes from the start of the message.
         at: usize,
-        /// Its bytes.
+        /// Bytes of file data.
         len: u32,
-        /// Whose it is.
+        /// The operation that the data belongs to.
         target: DataTarget,
     },
 }
 
-/// When and where a call was seen.
+/// When and where a call was captured.
 struct Seen {
     first_ns: u64,
     last_ns: Option<u64>,
     place: MessagePlace,
 }
 
-/// A message that is over.
+/// A message that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageEnd<'a> {
-    /// Its bytes, without the file data when that was elided.
+    /// Its bytes, without any file data that was elided.
     pub bytes: &'a [u8],
-    /// Where file data was left out.
+    /// The offset at which file data was elided.
     pub elided_at: Option<usize>,
-    /// Its end, or a part of it, was not seen.
+    /// Whether its end or another part of it was not captured.
     pub damaged: bool,
-    /// Bytes of file data not seen.
+    /// Bytes of file data that were not captured.
     pub data_missing: u32,
-    /// When its first byte was seen.
+    /// When its first byte was captured.
     pub first_ns: u64,
-    /// When its last byte was seen, if it was.
+    /// When its last byte was captured, if it was.
     pub last_ns: Option<u64>,
-    /// Where it lay.
+    /// Its position in the packets.
     pub place: MessagePlace,
-    /// Set when [`Matcher::begin`] registered it.
+    /// Set if [`Matcher::begin`] registered it.
     pub token: Option<Token>,
 }
 
-/// A call that waits for its reply.
+/// A call waiting for its reply.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     key: u64,
@@ -97,19 +96,19 @@ pub(super) struct Slot {
     pub last_ns: Option<u64>,
     pub place: MessagePlace,
     pub peers: Peers,
-    /// The header in `message`, read when the call was registered.
+    /// Layout of the header in `message`, parsed when the call was registered.
     header: rpc::CallLayout,
     message: Vec<u8>,
     elided_at: Option<usize>,
     pub damaged: bool,
     pub data_missing: u32,
     pub outstanding: u32,
-    /// Neighbours in the order of arrival; `next` also chains free slots.
+    /// Neighbours in the order of arrival; `next` also links the free slots.
     previous: u32,
     next: u32,
 }
 
-/// Calls that wait.
+/// The waiting calls.
 #[derive(Debug)]
 pub struct Matcher {
     by_key: HashMap<u64, u32, FixedState>,
@@ -124,8 +123,8 @@ pub struct Matcher {
     spare_sums: Vec<Box<BlockSums>>,
 }
 
-/// Where the arguments or results proper start: RPCSEC_GSS with integrity puts a length and
-/// a sequence number before them; with privacy, and in its own exchanges, there are none.
+/// The offset of the actual arguments or results. RPCSEC_GSS with integrity puts a length and a sequence number
+/// before them; with privacy, and in its own exchanges, there are none.
 fn body_at(call: &rpc::RpcCall<'_>, header_end: usize) -> Option<usize> {
     match call.credentials.flavor {
         rpc::AuthFlavor::Gss => {
@@ -148,7 +147,7 @@ fn cursor(bytes: &[u8], at: usize, elided_at: Option<usize>) -> Cursor<'_> {
     }
 }
 
-/// The data that a call carries; its place counts from the start of the message.
+/// The data in a call, with its offset from the start of the message.
 #[inline]
 fn written<'a>(
     call: &rpc::RpcCall<'_>,
@@ -163,7 +162,7 @@ fn written<'a>(
     place(programs::written(call, cursor(message, at, None)), at)
 }
 
-/// Counts from the start of the message what counted from the start of its body.
+/// Converts an offset within the body into one within the message.
 #[inline]
 fn place(
     moved: Result<Option<MovedData<'_>>, ParseError>,
@@ -179,7 +178,7 @@ fn place(
     }
 }
 
-/// The data that a reply carries: whose it is, its place in the message, and its length.
+/// The data in a reply: its operation, its offset in the message, and its length.
 #[inline]
 fn read(
     slot: &Slot,
@@ -203,7 +202,7 @@ fn read(
 }
 
 impl Matcher {
-    /// At most `waiting_max` calls wait, each at most `timeout_ns`.
+    /// At most `waiting_max` calls wait, each for at most `timeout_ns`.
     pub fn new(waiting_max: usize, timeout_ns: u64) -> Matcher {
         Matcher {
             by_key: HashMap::with_hasher(FixedState::default()),
@@ -218,13 +217,13 @@ impl Matcher {
         }
     }
 
-    /// Whether a call with this xid waits for a reply that would come on `flow`.
+    /// Whether a call with this xid is waiting for a reply on `flow`.
     pub fn awaits(&self, flow: &Flow, xid: rpc::Xid) -> bool {
         self.by_key
             .contains_key(&key(flow, flow.direction ^ 1, xid))
     }
 
-    /// Looks at the first bytes of a message that is not yet there as a whole.
+    /// Parses the first bytes of a message that has not fully arrived.
     pub fn begin<S: Sink>(
         &mut self,
         flow: &Flow,
@@ -240,7 +239,7 @@ impl Matcher {
         };
         match header {
             rpc::RpcMessage::Call(call) => {
-                // Registered now: its last packets may be lost and its reply come all the same.
+                // Registered early: its last packets may be lost, and its reply arrive anyway.
                 let mut register = |elided_at, end: usize| {
                     let bytes = &prefix[..end];
                     match token {
@@ -298,7 +297,7 @@ impl Matcher {
         }
     }
 
-    /// A message is over. `false`: it is no RPC message.
+    /// Ends a message. Returns `false` if it is not an RPC message.
     pub fn end<S: Sink>(
         &mut self,
         flow: &Flow,
@@ -347,7 +346,7 @@ impl Matcher {
             }
             return;
         }
-        // What came as a whole is kept without its data, too.
+        // A message that arrived whole is also kept without its data.
         let found = match message.elided_at {
             None => written(call, message.bytes).ok().flatten(),
             Some(_) => None,
@@ -404,7 +403,7 @@ impl Matcher {
         self.put_back(index);
     }
 
-    /// Hands the operation on.
+    /// Passes the operation to the sink.
     fn emit<S: Sink>(
         &mut self,
         index: u32,
@@ -442,14 +441,14 @@ impl Matcher {
         );
     }
 
-    /// Sums for data that comes in pieces.
+    /// A checksum state for data that arrives in pieces.
     pub fn start_sums(&mut self, target: &DataTarget) -> Box<BlockSums> {
         let mut sums = self.spare_sums.pop().unwrap_or_default();
         sums.start(target.offset);
         sums
     }
 
-    /// A piece of data.
+    /// Adds a piece of data.
     #[inline]
     pub fn data<S: Sink>(
         &mut self,
@@ -463,7 +462,7 @@ impl Matcher {
         sums.update(bytes, |at, run| emit_run(sink, ledger, target, at, run));
     }
 
-    /// A piece of data that was not seen.
+    /// Adds a hole in the data.
     pub fn data_hole<S: Sink>(
         &mut self,
         target: &DataTarget,
@@ -477,7 +476,7 @@ impl Matcher {
         });
     }
 
-    /// The data is over.
+    /// Ends the data.
     pub fn finish_sums<S: Sink>(
         &mut self,
         target: &DataTarget,
@@ -507,7 +506,7 @@ impl Matcher {
             out.ledger.calls_evicted += 1;
             self.give_up(self.oldest, out);
         }
-        // The place is reserved first: one look into the table for the common case.
+        // Reserves the slot first: one table lookup in the common case.
         let index = self.next_free();
         if let Some(other) = self.by_key.insert(key, index) {
             self.by_key.insert(key, other);
@@ -517,7 +516,7 @@ impl Matcher {
                 out.ledger.calls_repeated += 1;
                 return None;
             }
-            // The number was used again: the first call's reply was lost.
+            // The xid was reused: the first call's reply was lost.
             out.ledger.calls_timed_out += 1;
             self.give_up(other, out);
             self.by_key.insert(key, self.next_free());
@@ -560,7 +559,7 @@ impl Matcher {
         })
     }
 
-    /// The slot that the next call will have.
+    /// The slot for the next call.
     fn next_free(&self) -> u32 {
         if self.free == NONE {
             self.slots.len() as u32
@@ -570,7 +569,7 @@ impl Matcher {
     }
 
     fn slot_of(&mut self, token: Token) -> Option<&mut Slot> {
-        // Answered, given up, and perhaps used for another call by now.
+        // The call may be answered or given up by now, and its slot reused.
         let slot = self.slots.get_mut(token.slot as usize)?;
         (slot.record_id == token.record_id && self.by_key.get(&slot.key) == Some(&token.slot))
             .then_some(slot)
@@ -611,7 +610,7 @@ impl Matcher {
         self.free = index;
     }
 
-    /// Hands a call on without its reply. The caller has counted why.
+    /// Passes on a call without its reply. The caller has counted the reason.
     fn give_up<S: Sink>(&mut self, index: u32, out: &mut Out<'_, S>) {
         out.ledger.calls_open -= 1;
         self.unlink(index);
@@ -631,7 +630,7 @@ impl Matcher {
         }
     }
 
-    /// The capture is over: hands on what still waits.
+    /// Ends the capture: passes on the calls still waiting.
     pub fn finish<S: Sink>(&mut self, out: &mut Out<'_, S>) {
         while self.oldest != NONE {
             out.ledger.calls_open_at_end += 1;

@@ -1,12 +1,12 @@
-//! ONC RPC (RFC 5531) with the storage programs on it: NFSv3, NFSv4 with its callbacks, and MOUNT, over
-//! TCP with record marks and over UDP.
+//! ONC RPC (RFC 5531) with its storage programs: NFSv3, NFSv4 with callbacks, and MOUNT, over TCP with record
+//! marks and over UDP.
 //!
 //! ```text
 //!   bytes ─► records (framing, search after a loss) ─► matcher (calls and replies) ─► programs ─► operations
 //! ```
 //!
-//! A program is one file in `programs` and one line in its table. The one rule: a reply belongs to a call
-//! only on the same connection, in the other direction, with the same xid.
+//! A program is one file in `programs` and one line in its table. The one rule: a reply belongs to a call only
+//! on the same connection, in the other direction, with the same xid.
 
 pub mod compound;
 mod data;
@@ -32,14 +32,14 @@ use crate::operation::{FileKey, MessagePlace, Operation, Sink};
 use matcher::{Matcher, MessageEnd};
 use records::{RecordContext, Records};
 
-/// A call with its reply: RPC's own part of an operation.
+/// A call with its reply: the RPC-specific part of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange<'a> {
     /// The call's header.
     pub call: &'a rpc::RpcCall<'a>,
     /// The reply's header.
     pub reply: Option<&'a rpc::RpcReply<'a>>,
-    /// What was asked and answered.
+    /// The arguments and results.
     pub body: &'a Body<'a>,
 }
 
@@ -54,7 +54,7 @@ impl OwnPart for Exchange<'_> {
     }
 }
 
-/// One connection: how far each direction is framed.
+/// One connection: the framing state of each direction.
 #[derive(Debug, Default)]
 pub struct RpcConnection {
     records: [Records; 2],
@@ -67,12 +67,12 @@ impl RpcConnection {
     }
 }
 
-/// Places of the counters.
+/// Indexes of the counters.
 const COMPOUNDS_UNPARSED: usize = 0;
 const ATTRIBUTES_UNPARSED: usize = 1;
 const REPLIES_ALONE: usize = 2;
 
-/// The dissector.
+/// The RPC dissector.
 #[derive(Debug)]
 pub struct Rpc {
     matcher: Matcher,
@@ -111,7 +111,7 @@ impl Dissector for Rpc {
         }
     }
 
-    /// RPC is recognised on any port, and what begins in the middle of a record is searched.
+    /// Recognises RPC on any port; a stream that begins mid-record is searched.
     fn claim(&self, flow: &Flow, bytes: &[u8]) -> Claim {
         match records::credible(bytes, &self.matcher, flow) {
             Some(true) => Claim::Bytes,
@@ -161,7 +161,7 @@ impl Dissector for Rpc {
     #[inline]
     fn standing(connection: &RpcConnection, direction: u8) -> Standing {
         match connection.records[usize::from(direction & 1)].standing() {
-            // The other direction may show that it is RPC all the same.
+            // The other direction may still show that it is RPC.
             Standing::GaveUp if connection.is_framed_back(direction) => Standing::Searching,
             standing => standing,
         }

@@ -8,16 +8,16 @@ use brunt_wire::nfs::{FileHandle, mount, v3, v4};
 use super::Body;
 use crate::operation::{FileKey, Operation, leads_on};
 
-/// Where a compound is, as its operations lead it.
+/// The current object while walking a compound.
 #[derive(Clone, Copy)]
 enum At<'a> {
     Nowhere,
     File(FileKey),
-    /// What this name in this directory led to.
+    /// The object that this name in this directory led to.
     Below(FileKey, &'a [u8]),
 }
 
-/// Tells what an operation says of names: the file, the directory it is in, and its name there. Roots
+/// Passes on the names that an operation reveals: the file, the directory it is in, and its name there. Roots
 /// of exports have no directory and the server's path as their name.
 #[inline]
 pub fn each_name(
@@ -87,7 +87,7 @@ fn each_nfs3(
     }
 }
 
-/// Names lead from handle to handle: what a name led to is known by its handle once GETFH asked.
+/// Names lead from handle to handle: GETFH shows the handle that a name led to.
 fn each_nfs4(
     server: IpAddress,
     call: &v4::CompoundArgs<'_>,
@@ -95,7 +95,7 @@ fn each_nfs4(
     tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8]),
 ) {
     let key = |handle: FileHandle<'_>| FileKey::new(server, handle);
-    // Stands for the root's handle until that is seen.
+    // Stands for the root's handle until it is seen.
     let root = key(FileHandle(b""));
     let (mut at, mut saved) = (At::Nowhere, At::Nowhere);
     for step in v4::Walk::new(call, Some(reply)) {
@@ -151,7 +151,7 @@ fn down<'n>(
     place(at, tell).map_or(At::Nowhere, |parent| At::Below(parent, name))
 }
 
-/// The key of where a compound is; made up from the name when no handle is known.
+/// The key of the current object; derived from the name if its handle is unknown.
 fn place(at: At<'_>, tell: &mut impl FnMut(FileKey, Option<FileKey>, &[u8])) -> Option<FileKey> {
     match at {
         At::Nowhere => None,

@@ -1,7 +1,7 @@
-//! One direction of a connection as RPC records. In *fast mode* record marks lead from header to header and
-//! file data is only summed; a hole inside a record of known length is skipped. If a header was lost, *slow
-//! mode* searches for the next plausible one. Fed by [`super::Rpc`], feeds [`super::matcher`]. The one rule:
-//! a mark is accepted only if an RPC header follows it.
+//! Splits one direction of a connection into RPC records. In *fast mode*, record marks lead from header to
+//! header and file data is only summed; a hole inside a record of known length is skipped. If a header was
+//! lost, *slow mode* searches for the next plausible one. Fed by [`super::Rpc`], feeds [`super::matcher`]. The
+//! one rule: a mark is accepted only if an RPC header follows it.
 
 use brunt_wire::cursor::padding;
 use brunt_wire::rpc::{self, MARK_BYTES, RecordMark};
@@ -14,19 +14,18 @@ use crate::checksum::BlockSums;
 use crate::dissect::{Flow, Gap, Out, Standing};
 use crate::operation::{MessagePlace, Sink};
 
-/// The longest fragment that is believed: 16 MiB of data and its head.
+/// The longest plausible fragment: 16 MiB of data and its head.
 const FRAGMENT_BYTES_MAX: u32 = (16 << 20) + (64 << 10);
-/// Bytes of a message that are gathered when it does not lie in one segment; a READDIRPLUS
-/// reply has at most 1 MiB on every server known.
+/// Maximum bytes buffered for a message that spans segments; a READDIRPLUS reply has at most 1 MiB on every
+/// server known.
 const HEAD_BYTES_MAX: usize = (1 << 20) + (64 << 10);
-/// A connection in which so many bytes showed no RPC header carries something else.
+/// A connection with this many bytes without an RPC header carries something else.
 const SEARCH_BYTES_MAX: u64 = 256 << 10;
 /// The shortest call: header with two empty credentials.
 const CALL_BYTES_MIN: u32 = 40;
 /// The shortest reply: a refusal.
 const REPLY_BYTES_MIN: u32 = 20;
-/// Bytes of a record that are looked at to believe in it: its mark, and a call's header up to
-/// the length of the credentials.
+/// Bytes needed to accept a record: its mark, and a call's header up to the length of the credentials.
 const EVIDENCE_BYTES: usize = MARK_BYTES + 32;
 /// "Call, RPC version 2, a program numbered 1000xx to 1003xx", eight bytes into a record.
 const CALL_PATTERN: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x86];
@@ -36,7 +35,7 @@ const PATTERN_AT: usize = MARK_BYTES + 4;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// Nothing seen: believes the first bytes if they are credible.
+    /// Nothing seen yet: accepts the first bytes if they are plausible.
     #[default]
     Start,
     /// At a record mark, or within one.
@@ -54,13 +53,13 @@ enum Phase {
     /// No message is open.
     #[default]
     Closed,
-    /// Gathering until the message's first bytes say what it is.
+    /// Buffering until the message's first bytes show what it is.
     Opening,
-    /// Gathering all of it.
+    /// Buffering the whole message.
     Gathering,
-    /// File data goes by.
+    /// Passing file data on.
     Data,
-    /// Passing over the rest.
+    /// Skipping the rest.
     Skipping,
 }
 
@@ -68,7 +67,7 @@ enum Phase {
 struct Open {
     phase: Phase,
     head: Vec<u8>,
-    /// How long `head` has to be before it is looked at again.
+    /// Length of `head` at which it is parsed again.
     want: usize,
     first_ns: u64,
     place: MessagePlace,
@@ -89,28 +88,28 @@ pub struct Records {
     mark_len: u8,
     fragment_left: u32,
     fragment_last: bool,
-    /// Bytes of the piece that is worked on: tells where in it a message begins; and when it was seen.
+    /// Bytes of the current piece, used to locate messages in it, and when it was captured.
     piece_len: usize,
     piece_ns: u64,
     open: Open,
-    /// The end of what was searched: a header may begin in it.
+    /// The end of the bytes searched: a header may begin in it.
     tail: Vec<u8>,
     searched: u64,
     found: bool,
 }
 
-/// What the stages share while a chunk is worked on.
+/// State shared by the stages while a chunk is processed.
 pub struct RecordContext<'a, 'o, S> {
     /// The next stage.
     pub matcher: &'a mut Matcher,
-    /// Which connection and direction.
+    /// The connection and direction.
     pub flow: &'a Flow,
-    /// Where findings go.
+    /// Where results go.
     pub out: &'a mut Out<'o, S>,
 }
 
 impl Records {
-    /// Bytes were not seen.
+    /// Handles bytes that were not captured.
     pub fn on_gap<S: Sink>(&mut self, gap: Gap, step: &mut RecordContext<'_, '_, S>) {
         match gap {
             Gap::Hole(len) => self.on_hole(len, step),
@@ -128,7 +127,7 @@ impl Records {
         self.tail.clear();
     }
 
-    /// Whether record marks lead from header to header now.
+    /// Whether record marks currently lead from header to header.
     #[inline]
     pub fn standing(&self) -> Standing {
         if self.found && matches!(self.state, State::Mark | State::Fragment) {
@@ -141,7 +140,7 @@ impl Records {
         }
     }
 
-    /// The next bytes.
+    /// Processes the next bytes.
     #[inline]
     pub fn on_data<S: Sink>(
         &mut self,
@@ -156,7 +155,8 @@ impl Records {
                 State::Fragment => self.in_fragment(bytes, step),
                 State::Mark => self.at_mark(bytes, time_ns, step),
                 State::Start => {
-                    // A new connection begins with a record; in the middle of one that is luck.
+                    // A new connection begins with a record. If the capture began mid-connection, finding one
+                    // here is luck.
                     let lucky = credible(bytes, step.matcher, step.flow) != Some(false);
                     self.state = if lucky { State::Mark } else { State::Search };
                     step.out.ledger.slow_mode_entries += u64::from(!lucky);
@@ -171,7 +171,7 @@ impl Records {
         }
     }
 
-    /// Takes a record mark; gives back what follows it.
+    /// Processes a record mark; returns the bytes after it.
     #[inline]
     fn at_mark<'a, S: Sink>(
         &mut self,
@@ -207,7 +207,7 @@ impl Records {
             return rest;
         }
         if first && mark.last && rest.len() >= mark.len as usize {
-            // The common case: a message within a segment, looked at where it lies.
+            // The common case: a message within one segment, parsed in place.
             let (message, after) = rest.split_at(mark.len as usize);
             let end = MessageEnd {
                 bytes: message,
@@ -243,7 +243,7 @@ impl Records {
         rest
     }
 
-    /// Takes the bytes of the fragment; gives back what follows it.
+    /// Processes the bytes of the fragment; returns the bytes after it.
     #[inline]
     fn in_fragment<'a, S: Sink>(
         &mut self,
@@ -261,7 +261,7 @@ impl Records {
                     &[]
                 }
                 Phase::Skipping => &[],
-                // A header that was none: slow mode began within the fragment.
+                // The header was not one: slow mode began within the fragment.
                 Phase::Closed => return &bytes[bytes.len() - after.len() - mine.len()..],
             };
         }
@@ -271,7 +271,7 @@ impl Records {
         after
     }
 
-    /// The fragment is over; `last_ns` is when its last byte was seen.
+    /// Ends the fragment; `last_ns` is when its last byte was captured.
     fn end_fragment<S: Sink>(&mut self, last_ns: Option<u64>, step: &mut RecordContext<'_, '_, S>) {
         self.state = State::Mark;
         if self.fragment_last && !self.end_message(last_ns, step) {
@@ -286,7 +286,7 @@ impl Records {
     ) -> &'a [u8] {
         let open = &mut self.open;
         let had = open.head.len();
-        // Looked at where it lies as long as nothing was gathered before.
+        // Parsed in place unless earlier bytes were buffered.
         let begun = if had == 0 {
             step.matcher
                 .begin(step.flow, bytes, open.first_ns, open.token, step.out)
@@ -444,7 +444,7 @@ impl Records {
         }
     }
 
-    /// The message is over, seen as a whole or not. `false`: it was no RPC.
+    /// Ends the message, whether it was complete or not. Returns `false` if it was not RPC.
     fn end_message<S: Sink>(
         &mut self,
         last_ns: Option<u64>,
@@ -474,7 +474,7 @@ impl Records {
         rpc
     }
 
-    /// Ends a message of which nothing more will come.
+    /// Ends a message that will not be completed.
     fn abandon<S: Sink>(&mut self, step: &mut RecordContext<'_, '_, S>) {
         if self.open.phase == Phase::Opening && self.open.head.is_empty() {
             self.open = Open::default();
@@ -488,14 +488,14 @@ impl Records {
         self.end_message(None, step);
     }
 
-    /// The next record's start is not known: slow mode.
+    /// Enters slow mode: the next record's start is unknown.
     fn lose<S: Sink>(&mut self, step: &mut RecordContext<'_, '_, S>) {
         self.abandon(step);
         self.reset(State::Search);
         step.out.ledger.slow_mode_entries += 1;
     }
 
-    /// Searches for a record; gives back what starts with one.
+    /// Searches for a record; returns the bytes from its start.
     fn search<'a, S: Sink>(
         &mut self,
         bytes: &'a [u8],
@@ -540,7 +540,7 @@ impl Records {
         &[]
     }
 
-    /// The stream is over.
+    /// Ends the stream.
     pub fn finish<S: Sink>(&mut self, step: &mut RecordContext<'_, '_, S>) {
         if self.open.phase != Phase::Closed {
             self.abandon(step);
@@ -549,7 +549,7 @@ impl Records {
     }
 }
 
-/// The first credible record that starts before `end`.
+/// The first plausible record that starts before `end`.
 fn find<S: Sink>(bytes: &[u8], end: usize, step: &RecordContext<'_, '_, S>) -> Option<usize> {
     let first = |pattern: &'static [u8]| {
         let from = bytes.get(PATTERN_AT..)?;
@@ -563,7 +563,8 @@ fn find<S: Sink>(bytes: &[u8], end: usize, step: &RecordContext<'_, '_, S>) -> O
     }
 }
 
-/// Whether these bytes are the head of a reply, whoever asked: a whole record, accepted, with an empty verifier.
+/// Whether these bytes start like a reply, even without a matching call: a whole record, accepted, with an
+/// empty verifier.
 #[cold]
 fn is_like_a_reply(bytes: &[u8]) -> bool {
     let word = |at: usize| {
@@ -587,7 +588,7 @@ fn is_like_a_reply(bytes: &[u8]) -> bool {
         && word(24) <= Some(5)
 }
 
-/// The first bytes of a message that begins at a record mark, where its fragments are small: without their marks.
+/// The first bytes of a message with small fragments, starting at a record mark: later marks are removed.
 fn across_fragments(bytes: &[u8]) -> ([u8; MARK_BYTES + CALL_BYTES_MIN as usize], usize) {
     let mut head = [0; MARK_BYTES + CALL_BYTES_MIN as usize];
     let (mut len, mut rest) = (MARK_BYTES, bytes);
@@ -605,11 +606,11 @@ fn across_fragments(bytes: &[u8]) -> ([u8; MARK_BYTES + CALL_BYTES_MIN as usize]
     (head, len)
 }
 
-/// Whether a record starts here; `None` when there are too few bytes to say.
+/// Whether a record starts here; `None` if there are too few bytes to decide.
 pub fn credible(bytes: &[u8], matcher: &Matcher, flow: &Flow) -> Option<bool> {
     let mark = RecordMark::from_bytes(*bytes.first_chunk()?);
     if mark.len > 0 && mark.len < CALL_BYTES_MIN && !mark.last {
-        // A record may come in fragments of any size (RFC 5531, 11).
+        // A record may consist of fragments of any size (RFC 5531, 11).
         let (head, len) = across_fragments(bytes);
         return begins_message(&head[..len], FRAGMENT_BYTES_MAX, false, matcher, flow);
     }
@@ -619,7 +620,8 @@ pub fn credible(bytes: &[u8], matcher: &Matcher, flow: &Flow) -> Option<bool> {
     begins_message(bytes, mark.len, mark.last, matcher, flow)
 }
 
-/// Whether a message of so many bytes begins behind a record mark; if it is `last`, whether another one follows.
+/// Whether a message of `message_len` bytes starts after a record mark and, if this is the `last` fragment,
+/// another one follows.
 fn begins_message(
     bytes: &[u8],
     message_len: u32,
@@ -669,6 +671,6 @@ fn begins_message(
     if !good {
         return Some(false);
     }
-    // Where this record ends the next one starts: calls and replies only.
+    // The next record starts where this one ends, and must be a call or a reply.
     Some(!last || word(MARK_BYTES + message_len as usize + 8).is_none_or(|kind| kind <= 1))
 }

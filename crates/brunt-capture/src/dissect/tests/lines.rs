@@ -1,7 +1,7 @@
-//! A toy protocol that shows what the seam carries: clients ask with a line, `get NAME` or `put NAME BYTES`,
-//! servers answer in order with `ok BYTES` or `no STATUS`; several lines in a segment, lines over several
-//! segments, data both ways. Only in tests. After a gap a line may be cut: the rest of it is passed over, and
-//! since answers have no tag, what waited is given up.
+//! A toy protocol that exercises the dissector interface: clients request with a line, `get NAME` or
+//! `put NAME BYTES`, and servers reply in order with `ok BYTES` or `no STATUS`. There are several lines per
+//! segment, lines across segments, and data in both directions. Only in tests. After a gap, the rest of a line
+//! that may be cut is skipped and, since replies have no tag, waiting requests are given up.
 
 use std::collections::VecDeque;
 
@@ -22,22 +22,22 @@ use crate::trace::common::{Common, RECORD};
 use crate::trace::files::Files;
 use crate::trace::rows::{Handle, Registry, Tabled};
 
-/// Where servers listen.
+/// The port that servers listen on.
 pub const PORT: u16 = 7;
-/// A longer line is none.
+/// A longer line is invalid.
 const LINE_BYTES_MAX: usize = 256;
-/// Requests that wait on one connection.
+/// Maximum requests waiting on one connection.
 const WAITING_MAX: usize = 1024;
 
 const GET: OperationKind = OperationKind::of::<Lines>(0);
 const PUT: OperationKind = OperationKind::of::<Lines>(1);
 const LINES: Protocol = Protocol::of::<Lines>(0);
 
-/// The dissector.
+/// The toy dissector.
 #[derive(Debug)]
 pub struct Lines;
 
-/// The name that was asked for: the protocol's own part of an operation.
+/// The requested name: the protocol-specific part of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     pub name: &'a str,
@@ -98,17 +98,17 @@ struct Request {
     outstanding: u32,
 }
 
-/// How far one direction is read.
+/// The reading state of one direction.
 #[derive(Debug, Default)]
 struct Half {
     line: Vec<u8>,
     first_ns: u64,
-    /// A gap cut the line that comes next.
+    /// A gap cut the next line.
     is_cut: bool,
     gave_up: bool,
 }
 
-/// Both directions, and what was asked and not yet answered.
+/// Both directions, and the requests not answered yet.
 #[derive(Debug, Default)]
 pub struct LinesConnection {
     halves: [Half; 2],
@@ -349,7 +349,7 @@ mod tests {
     use brunt_lake::read_table;
     use brunt_wire::pcap::{CapturedPacket, LinkType};
 
-    /// What an operation was, in a line: easier to compare.
+    /// Describes operations as lines, which are easy to compare.
     #[derive(Default)]
     struct Collect {
         operations: Vec<String>,
@@ -411,7 +411,7 @@ mod tests {
         packet
     }
 
-    /// Feeds segments, a microsecond apart; `None` stands for one that the tap lost.
+    /// Feeds segments one microsecond apart; `None` stands for one lost by the tap.
     fn run(segments: &[Option<Vec<u8>>]) -> (Collect, Ledger) {
         let mut pipeline = Pipeline::new(Collect::default(), Limits::default());
         for (index, bytes) in segments.iter().enumerate() {
@@ -458,7 +458,7 @@ mod tests {
         );
     }
 
-    /// Its operations stand beside all others, its part in its own table, and a reader finds both.
+    /// Its operations are listed with all others, its own part is in its table, and a reader finds both.
     #[test]
     fn a_second_protocol_has_tables_of_its_own() {
         let folder = tempfile::tempdir().unwrap();
@@ -502,7 +502,7 @@ mod tests {
         );
     }
 
-    /// Its bytes are enough on another port, and nothing of RPC's is claimed.
+    /// Its bytes suffice on another port, and it claims nothing of RPC's.
     #[test]
     fn the_strongest_claim_wins() {
         let (found, ledger) = run(&[Some(segment(999, 2049, false, 1, b"get a\n"))]);
@@ -522,7 +522,7 @@ mod tests {
         assert_eq!((ledger.slow_mode_entries, ledger.calls), (1, 0));
     }
 
-    /// A connection that its first claimant gave up goes to the protocol whose bytes come next.
+    /// A connection given up by its first dissector goes to the protocol that recognises the next bytes.
     #[test]
     fn a_connection_changes_hands() {
         let mut noise = Random::new(3);
@@ -540,12 +540,12 @@ mod tests {
             at += line.len() as u32;
         }
         let (found, ledger) = run(&segments);
-        // The first line showed whose it is; those after it are read.
+        // The first line identified the protocol; the lines after it are parsed.
         assert_eq!(found.operations.len(), 2, "{:?}", found.operations);
         assert!(ledger.bytes_unclaimed >= 256 << 10);
     }
 
-    /// With losses, whatever is found was there, and what follows the next line after a gap is found again.
+    /// With losses, everything found existed, and operations after the first line following a gap are found again.
     #[test]
     fn losses_invent_nothing() {
         let mut whole = Vec::new();
@@ -572,7 +572,7 @@ mod tests {
         assert_eq!(truth.operations.len(), 400);
         for seed in 0..20 {
             let mut random = Random::new(seed);
-            // Two in a hundred, and never the last: acknowledgements tell what is missing.
+            // Two in a hundred, and never the last: acknowledgements reveal what is missing.
             let some: Vec<_> = whole
                 .iter()
                 .map(|bytes| (!random.chance(0.02)).then(|| bytes.clone()))
@@ -582,7 +582,7 @@ mod tests {
                 ledger.holes > 0 && ledger.slow_mode_entries > 0,
                 "seed {seed}: {ledger:?}"
             );
-            // Its own counter is a line of the report, and a column of the trace.
+            // The toy's counter appears as a line of the report and a column of the trace.
             let (_, cut) = ledger
                 .named()
                 .find(|(name, _)| *name == "lines_cut")

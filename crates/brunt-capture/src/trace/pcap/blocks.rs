@@ -1,7 +1,7 @@
-//! Blocks of pcapng (draft-ietf-opsawg-pcapng) as they are written: a section, its interfaces by name, and packets that say by
-//! which of them they came.
+//! Writes pcapng blocks (draft-ietf-opsawg-pcapng): a section, its interfaces by name, and packets
+//! with their interface.
 //!
-//! The rule: times are nanoseconds, and everything is in this machine's byte order, which the section says.
+//! The rule: times are nanoseconds, and everything is in this machine's byte order, which the section header states.
 
 use brunt_wire::pcap::LinkType;
 
@@ -11,19 +11,19 @@ const INTERFACE: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 const OPTION_NAME: u16 = 2;
 const OPTION_RESOLUTION: u16 = 9;
-/// A packet's block without the packet.
+/// Size of a packet block without the packet.
 const PACKET_BLOCK_BYTES: usize = 32;
 
-/// Length of the block of a packet of which so many bytes were captured.
+/// Size of a packet block with `captured` bytes of the packet.
 pub(super) fn packet_bytes(captured: usize) -> usize {
     PACKET_BLOCK_BYTES + captured.next_multiple_of(4)
 }
 
-/// Begins a section whose packets all have the same kind of link.
+/// Starts a section whose packets all have the same link type.
 pub(super) fn begin(into: &mut Vec<u8>, link: LinkType, snap_bytes: u32, interfaces: &[String]) {
     block(into, SECTION, |into| {
         words(into, [BYTE_ORDER, 1]);
-        // How long the section is shows at its end.
+        // The section's length is unknown until it ends.
         into.extend_from_slice(&u64::MAX.to_ne_bytes());
     });
     for name in interfaces {
@@ -51,7 +51,7 @@ pub(super) fn packet(
     });
 }
 
-/// A block: its length stands at both ends.
+/// Writes a block with its length at both ends.
 fn block(into: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = into.len();
     words(into, [kind, 0]);
@@ -82,7 +82,7 @@ fn words<const N: usize>(into: &mut Vec<u8>, words: [u32; N]) {
 mod tests {
     use super::*;
 
-    /// What a block is said to have is what it has, whatever the packet's length.
+    /// A block has its stated length, whatever the length of the packet.
     #[test]
     fn lengths() {
         for length in 0..9 {

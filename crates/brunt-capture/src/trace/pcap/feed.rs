@@ -1,6 +1,6 @@
-//! Feeds a packet lane with packets that come one by one, from a thread that waits for nobody: `brunt bridge --capture`.
+//! Feeds packets one by one to a packet lane from a thread that must not block: `brunt bridge --capture`.
 //!
-//! The rule: what finds no room is counted with what the lane lost, and the feeder goes on.
+//! The rule: packets without room are counted with the lane's losses, and the feeder continues.
 
 use std::io;
 use std::sync::Arc;
@@ -13,28 +13,29 @@ use super::{OnLag, PacketLane, PacketTap, PcapOptions};
 use crate::parcel::{Parcel, Pool, Router};
 use crate::source::PacketRef;
 
-/// Packets are handed over in pieces of so many bytes at most, of which so many may be under way: 64 MiB.
+/// Packets are passed on in pieces of at most this many bytes, with at most this many pieces in flight: 64 MiB.
 const PIECE_BYTES: usize = 1 << 20;
 const PIECES: usize = 64;
-/// So many of them are kept for when a piece is full: pauses, each of which hands over what little there is, do not use them up.
+/// Pieces reserved for when the current piece is full, so that pauses, each of which passes on a small piece,
+/// can't use up all of them.
 const RESERVED: usize = PIECES / 2;
 
-/// The end of a lane that takes Ethernet packets one by one.
+/// The sending side of a lane for single Ethernet packets.
 #[derive(Debug)]
 pub struct PacketFeed {
     tap: PacketTap,
     pool: Pool,
     reserved: Vec<Parcel>,
     router: Router,
-    /// What is being filled, and how far; there until the end.
+    /// The piece being filled, and its filled bytes; `None` only after the end.
     piece: Option<(Parcel, usize)>,
 }
 
 impl PacketLane {
-    /// Starts the thread with an end for packets that come one by one.
+    /// Starts the thread, with a feed for single packets.
     ///
     /// # Errors
-    /// As [`PacketLane::start`].
+    /// Same as [`PacketLane::start`].
     pub fn with_feed(options: PcapOptions) -> io::Result<(PacketLane, PacketFeed)> {
         let lane = PacketLane::start(options, OnLag::Drop, PIECES)?;
         let feed = PacketFeed::new(lane.tap());
@@ -56,7 +57,7 @@ impl PacketFeed {
         }
     }
 
-    /// Takes a packet of Ethernet that came at a time since 1970.
+    /// Adds an Ethernet packet captured at a time since 1970.
     pub fn put(&mut self, since_1970: Duration, interface: u32, packet: &[u8]) {
         if self
             .piece
@@ -94,7 +95,7 @@ impl PacketFeed {
         parcel.route(&mut self.router, packet);
     }
 
-    /// Hands over what there is, if there is another piece to fill that is not reserved.
+    /// Passes on the current piece if there is another one to fill that is not reserved.
     pub fn pass_on(&mut self) {
         if self.piece.as_ref().is_none_or(|(_, filled)| *filled == 0) {
             return;
@@ -108,7 +109,7 @@ impl PacketFeed {
         self.hand_over(next);
     }
 
-    /// Hands over what there is, if there is something else to fill.
+    /// Passes on the current piece if there is another one to fill.
     fn hand_over(&mut self, next: Option<Parcel>) {
         if let Some(next) = next
             && let Some((parcel, _)) = self.piece.replace((next, 0))
@@ -132,7 +133,7 @@ mod tests {
     use crate::ledger::Ledger;
     use crate::source::FileSource;
 
-    /// Many pauses while nobody writes leave room for what comes then: half of all there is.
+    /// Many pauses while nothing is written leave room for later packets: half of all pieces.
     #[test]
     fn pauses_use_up_no_room() {
         let (to, from) = std::sync::mpsc::sync_channel(PIECES);
@@ -161,7 +162,7 @@ mod tests {
         drop(from);
     }
 
-    /// What is put in one by one is in the file, in order and to the last byte, however it fell into pieces.
+    /// Packets added one by one are in the file, in order and complete, however they were split into pieces.
     #[test]
     fn packets_arrive_in_the_file() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Where the captures are: a small piece in the repository, larger ones beside it.
+//! Locates the captures: a small piece in the repository, larger ones in a shared folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,10 +7,10 @@ use brunt_capture::{FileSource, PacketBatch};
 use brunt_wire::pcap::{CapturedPacket, LinkType};
 use tempfile::{NamedTempFile, TempDir, tempdir, tempdir_in};
 
-/// Time, length on the wire, link, bytes.
+/// Time, wire length, link type, bytes.
 pub type Packet = (u64, u32, LinkType, Vec<u8>);
 
-/// The piece that is always there: a thousand packets out of the middle of `retx-small`.
+/// The piece that is always available: a thousand packets from the middle of `retx-small`.
 pub fn small_piece() -> PathBuf {
     repository().join("testdata/nfs3-small.pcap.zst")
 }
@@ -27,8 +27,8 @@ fn repository() -> &'static Path {
         .expect("crates/brunt-capture")
 }
 
-/// One of the larger captures that may lie beside the project, or `None` with a note where they do not: what a test
-/// has to show it shows with the small pieces too.
+/// One of the larger captures in the shared folder, or `None` with a note if they are missing. Tests must also
+/// prove their point with the small pieces.
 pub fn shared(name: &str) -> Option<PathBuf> {
     let folder = match std::env::var_os("BRUNT_SHARED_DATA") {
         Some(folder) => PathBuf::from(folder),
@@ -45,7 +45,7 @@ pub fn shared(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// A folder in memory where the system has one: for many small parts, each of which is waited for.
+/// A folder in memory if the system has one: for many small parts, each of which is synced.
 pub fn folder_in_memory() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
@@ -55,7 +55,7 @@ pub fn folder_in_memory() -> TempDir {
     }
 }
 
-/// All packets of a capture, for tests that go through it several times.
+/// All packets of a capture, for tests that iterate over it several times.
 pub fn packets(path: &Path) -> Vec<Packet> {
     let mut source = FileSource::open(path).unwrap();
     let mut batch = PacketBatch::default();
@@ -70,8 +70,8 @@ pub fn packets(path: &Path) -> Vec<Packet> {
     all
 }
 
-/// Packet `index` of such a list, with its index as its time: an operation's times then name
-/// the packets in which its headers began.
+/// Packet `index` of such a list, with its index as its time: an operation's times then identify the packets in
+/// which its headers began.
 pub fn numbered(index: usize, packet: &Packet) -> CapturedPacket<'_> {
     let (_, wire_len, link, bytes) = packet;
     let packet = CapturedPacket {
@@ -84,7 +84,7 @@ pub fn numbered(index: usize, packet: &Packet) -> CapturedPacket<'_> {
     brunt_capture::recovery::numbered(index as u64, &packet)
 }
 
-/// Runs tshark on a capture; lines of tab-separated fields.
+/// Runs tshark on a capture; returns lines of tab-separated fields.
 pub fn tshark(path: &Path, filter: &str, fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let mut plain = NamedTempFile::new().unwrap();
     let mut input = zstd::Decoder::new(std::fs::File::open(path).unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! NFSv4's callbacks (RFC 7530, 16; RFC 8881, 20): a server calls its client, at a program number that the
-//! client chose. The one rule: what does not read as a callback is some other program.
+//! NFSv4 callbacks (RFC 7530, 16; RFC 8881, 20): calls from a server to its client, at a program number that
+//! the client chose. The one rule: a call that doesn't parse as a callback belongs to another program.
 
 use brunt_wire::nfs::v4;
 use brunt_wire::rpc;

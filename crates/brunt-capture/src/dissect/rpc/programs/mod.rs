@@ -1,6 +1,6 @@
 //! RPC programs: how a call and its reply are parsed, which data they carry, and which operation they are.
 //! Called by [`super::matcher`]. A program is one file and one line in the table below; a call goes to the
-//! first whose `is_of` accepts it. The one rule: unparsable messages are `None` and counted.
+//! first program whose `is_of` accepts it. The one rule: unparsable messages are `None` and counted.
 
 mod callback;
 mod mount;
@@ -18,45 +18,45 @@ use crate::dissect::{Detail, Out, ProtocolInfo};
 use crate::ledger::Ledger;
 use crate::operation::{Message, Operation, OperationSummary, Protocol, Sink};
 
-/// What was asked and answered. A part that was not seen, or could not be read, is `None`.
+/// The arguments and results of a call. A part that was not seen, or could not be parsed, is `None`.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::large_enum_variant)] // borrowed views on the stack, once an operation
+#[allow(clippy::large_enum_variant)] // borrowed views on the stack, one per operation
 pub enum Body<'a> {
     /// NFSv3.
     Nfs3 {
-        /// Which procedure.
+        /// The procedure.
         procedure: v3::Procedure,
-        /// What was asked.
+        /// The arguments.
         args: Option<&'a v3::Args<'a>>,
-        /// What was answered.
+        /// The results.
         results: Option<&'a v3::Results<'a>>,
     },
     /// MOUNT version 3.
     Mount {
-        /// Its number.
+        /// The procedure number.
         procedure: u32,
-        /// What was asked.
+        /// The arguments.
         args: Option<mount3::Args<'a>>,
-        /// What was answered.
+        /// The results.
         results: Option<mount3::Results<'a>>,
     },
-    /// A compound of NFSv4.0, 4.1 or 4.2: [`v4::Walk`] goes through its operations. NULL has neither.
+    /// A compound of NFSv4.0, 4.1 or 4.2: [`v4::Walk`] iterates over its operations. NULL has neither.
     Nfs4 {
-        /// What was asked.
+        /// The arguments.
         call: Option<v4::CompoundArgs<'a>>,
-        /// What was answered.
+        /// The results.
         reply: Option<v4::CompoundResults<'a>>,
     },
-    /// An NFSv4 server calls its client: here the client of the operation is the server.
+    /// A call from an NFSv4 server to its client: the NFSv4 server is the client of this operation.
     Nfs4Callback {
-        /// What is asked.
+        /// The arguments.
         call: v4::CallbackCompound<'a>,
     },
-    /// A program or version that is not looked into, or encrypted.
+    /// A program or version that is not dissected, or encrypted.
     Opaque,
 }
 
-/// Programs with statuses of their own, and the rest.
+/// The programs with their own statuses, and all others.
 pub const PROTOCOLS: &[ProtocolInfo] = &[
     ProtocolInfo {
         name: "NFSv3",
@@ -78,36 +78,36 @@ pub const PROTOCOLS: &[ProtocolInfo] = &[
 const NFS3: Protocol = Protocol::of::<Rpc>(0);
 const NFS4: Protocol = Protocol::of::<Rpc>(1);
 const MOUNT: Protocol = Protocol::of::<Rpc>(2);
-/// Programs that are not looked into.
+/// Programs that are not dissected.
 pub const OTHER: Protocol = Protocol::of::<Rpc>(3);
 
-/// A call that is complete, or was given up, and its reply. Handed on by value: its parts then stay in registers.
+/// A call that completed or was given up, and its reply. Passed by value so that its parts stay in registers.
 #[derive(Clone, Copy)]
 pub(super) struct Received<'a> {
     pub slot: &'a Slot,
     pub call: &'a rpc::RpcCall<'a>,
-    /// At the arguments, unless they are encrypted.
+    /// At the arguments; `None` if they are encrypted.
     pub args: Option<Cursor<'a>>,
-    /// At the results, and whether they are damaged; `None` also when the call was not run.
+    /// At the results, and whether they are damaged; `None` also if the call was not executed.
     pub results: Option<(Cursor<'a>, bool)>,
     pub reply: Option<(&'a MessageEnd<'a>, &'a rpc::RpcReply<'a>)>,
 }
 
 impl Received<'_> {
-    /// The status that results of most procedures begin with.
+    /// The status at the start of most procedures' results.
     #[inline]
     fn leading_status(&self) -> Option<u32> {
         self.results.and_then(|(mut cur, _)| cur.u32().ok())
     }
 
-    /// Counts what could not be read although it was there.
+    /// Counts a part that was captured but could not be parsed.
     fn malformed(error: ParseError, damaged: bool, ledger: &mut Ledger) {
         if !damaged || matches!(error, ParseError::Malformed(_)) {
             ledger.bodies_malformed += 1;
         }
     }
 
-    /// Reads what was asked and what was answered with these, and counts what is malformed.
+    /// Parses arguments and results with these functions, and counts malformed ones.
     #[inline]
     fn parse<'a, A, R>(
         &self,
@@ -130,8 +130,8 @@ impl Received<'_> {
         (args, results)
     }
 
-    /// Hands the operation on.
-    // Inlined without exception: the parts of an operation are then stored once, where they are looked at.
+    /// Passes the operation to the sink.
+    // Always inlined: the fields of the operation are then stored only once, where the sink reads them.
     #[inline(always)]
     fn hand_on<S: Sink>(&self, summary: &OperationSummary, body: &Body<'_>, out: &mut Out<'_, S>) {
         let slot = self.slot;
@@ -171,12 +171,12 @@ impl Received<'_> {
     }
 }
 
-/// A program, or a version of one.
+/// A program or one of its versions.
 pub(super) trait Program {
-    /// Whether a call is one of its.
+    /// Whether a call belongs to it.
     fn is_of(call: &rpc::RpcCall<'_>) -> bool;
 
-    /// Whether a call of any program can carry file data, or ask for some. Told from its header alone.
+    /// Whether a call of any program can carry or request file data, judging by its header alone.
     #[inline]
     fn moves_data(_call: &rpc::RpcCall<'_>) -> bool {
         false
@@ -206,11 +206,11 @@ pub(super) trait Program {
         Ok(None)
     }
 
-    /// Reads both sides, sums the data that came within them, and hands the operation on.
+    /// Parses both sides, sums the data within them, and passes the operation to the sink.
     fn complete<S: Sink>(received: Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>);
 }
 
-/// Everything else.
+/// All other programs.
 struct Opaque;
 
 impl Program for Opaque {
@@ -230,7 +230,7 @@ impl Program for Opaque {
 
 macro_rules! programs {
     ($($variant:ident: $program:ty,)*) => {
-        /// Which program a call is of.
+        /// The program of a call.
         #[derive(Clone, Copy)]
         enum Which { $($variant),* }
 
@@ -242,16 +242,16 @@ macro_rules! programs {
             unreachable!("the last program takes every call")
         }
 
-        /// Whether a call can carry file data, or ask for some.
+        /// Whether a call can carry or request file data.
         #[inline(always)]
         pub(super) fn moves_data(call: &rpc::RpcCall<'_>) -> bool {
             $(<$program>::moves_data(call))||*
         }
 
-        /// The data that a call carries.
+        /// The data in a call.
         ///
         /// # Errors
-        /// Cut short before it, or malformed.
+        /// The call is cut short before the data, or malformed.
         #[inline]
         pub(super) fn written<'a>(
             call: &rpc::RpcCall<'_>,
@@ -262,10 +262,10 @@ macro_rules! programs {
             }
         }
 
-        /// The data that a reply carries.
+        /// The data in a reply.
         ///
         /// # Errors
-        /// Cut short before it, or malformed.
+        /// The reply is cut short before the data, or malformed.
         #[inline]
         pub(super) fn read<'a>(
             call: &rpc::RpcCall<'_>,
@@ -277,7 +277,7 @@ macro_rules! programs {
             }
         }
 
-        /// Parses both sides and hands the operation on.
+        /// Parses both sides and passes the operation to the sink.
         #[inline]
         pub(super) fn complete<S: Sink>(received: Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
             match which(received.call) {
@@ -287,7 +287,7 @@ macro_rules! programs {
     };
 }
 
-// What most calls are of stands first.
+// The most frequent programs come first.
 programs! {
     Nfs3: nfs3::Nfs3,
     Nfs4: nfs4::Nfs4,

@@ -1,4 +1,4 @@
-//! MOUNT version 3 (RFC 1813, appendix I): where clients of NFSv3 learn a file system's first handle.
+//! MOUNT version 3 (RFC 1813, appendix I): gives NFSv3 clients the first handle of a file system.
 
 use brunt_wire::nfs::mount;
 use brunt_wire::rpc;
@@ -9,7 +9,7 @@ use crate::dissect::Out;
 use crate::dissect::rpc::kinds;
 use crate::operation::{OperationSummary, Sink};
 
-/// The procedure that mounts: the only one with a status.
+/// The procedure that mounts; the only one with a status.
 const MNT: u32 = 1;
 
 /// MOUNT.

@@ -1,4 +1,4 @@
-//! NFSv3 (RFC 1813). The one rule: arguments and results are read where they lie, once.
+//! NFSv3 (RFC 1813). The one rule: arguments and results are parsed in place, once.
 
 use brunt_wire::nfs::v3;
 use brunt_wire::{Cursor, ParseError, rpc};
@@ -11,8 +11,8 @@ use crate::dissect::rpc::data::{DataTarget, sum_whole};
 use crate::dissect::rpc::kinds;
 use crate::operation::{FileKey, OperationSummary, Sink, TransferDirection};
 
-/// Of a call cut short by a hole: where the data lies in its file is not known, and an offset that is never
-/// aligned within the data keeps it from being summed.
+/// For a call cut short by a hole, the file offset of the data is unknown. This offset is never aligned within
+/// the data, so the data is not summed.
 const OFFSET_UNKNOWN: u64 = u64::MAX;
 
 /// NFS version 3.
@@ -80,7 +80,7 @@ impl Program for Nfs3 {
         Ok(Some(MovedData { file, offset, data }))
     }
 
-    // Inlined where the reply was matched: what it needs is at hand there.
+    // Inlined into the matcher, where the reply's fields are at hand.
     #[inline(always)]
     fn complete<S: Sink>(mut received: Received<'_>, sums: &mut BlockSums, out: &mut Out<'_, S>) {
         let slot = received.slot;
@@ -111,7 +111,7 @@ impl Program for Nfs3 {
         if has_args {
             say(&args, answer, &mut summary);
         }
-        // The data of a small READ came with its message.
+        // The data of a small READ arrived within its message.
         if let Some((message, _)) = received.reply
             && let Some(v3::Results {
                 body: v3::ResultBody::Read { data, .. },
@@ -141,7 +141,7 @@ impl Program for Nfs3 {
     }
 }
 
-/// What of the arguments and results all protocols have.
+/// Fills the protocol-independent summary from the arguments and results.
 #[inline]
 fn say(args: &v3::Args<'_>, results: Option<&v3::Results<'_>>, summary: &mut OperationSummary) {
     match args {
@@ -165,7 +165,7 @@ fn say(args: &v3::Args<'_>, results: Option<&v3::Results<'_>>, summary: &mut Ope
                     ..
                 }) => *count,
                 Some(_) => 0,
-                // Without a reply, what was sent.
+                // Without a reply: the bytes sent.
                 None => *count,
             };
         }

@@ -18,7 +18,7 @@ pub struct Nfs4;
 impl Program for Nfs4 {
     #[inline]
     fn is_of(call: &rpc::RpcCall<'_>) -> bool {
-        // Version 3's other procedures do not exist here, and are nobody's.
+        // NFSv3's other procedures don't exist in version 4, so such calls belong to no program here.
         call.program == rpc::PROGRAM_NFS && call.version == 4 && !(2..22).contains(&call.procedure)
     }
 
@@ -92,7 +92,7 @@ impl Program for Nfs4 {
     }
 }
 
-/// Sums the data that came within a compound's messages, and counts what could not be read.
+/// Sums the data within a compound's messages, and counts what could not be parsed.
 fn walk<S: Sink>(
     received: &Received<'_>,
     call: &v4::CompoundArgs<'_>,
@@ -106,7 +106,7 @@ fn walk<S: Sink>(
     let mut streamed = message.is_some_and(|message| message.elided_at.is_some());
     for step in walk.by_ref() {
         if let Some(moved) = compound::read_step(&step) {
-            // The first READ's data went by in pieces, when any did.
+            // Data that arrived in pieces is the first READ's, and was summed already.
             if !std::mem::take(&mut streamed) && !moved.data.bytes.is_empty() {
                 let target = DataTarget::new(slot.record_id, &slot.peers, &moved, false);
                 sum_whole(sums, &target, moved.data.bytes, out);

@@ -1,5 +1,5 @@
-//! NFSv3's file attributes: the tables `attributes` and `pre_op_attributes`. The one rule: attributes equal
-//! to those last reported for the file are omitted.
+//! NFSv3 file attributes: the tables `attributes` and `pre_op_attributes`. The one rule: attributes equal to
+//! those last reported for the file are omitted.
 
 use brunt_lake::{Column, Table};
 use brunt_wire::nfs::v3::{self, Wcc};
@@ -78,7 +78,7 @@ impl Tabled for PreOpAttributesTable {
     const BY: WrittenBy = WrittenBy::Bulk;
 }
 
-/// Whose attributes: the values of `role`.
+/// The object that attributes belong to: the values of `role`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttributesOf {
     Object = 0,
@@ -87,7 +87,7 @@ pub enum AttributesOf {
     Entry = 3,
 }
 
-/// Attributes that are put by.
+/// Attributes deferred before they are checked.
 const SEEN_MAX: usize = 64;
 
 /// Attributes in a reply, before and after its operation.
@@ -101,8 +101,8 @@ struct Seen {
     after: Option<v3::Attributes>,
 }
 
-/// The attributes of a pipeline. Whether they are news depends on what was last told of the file: that is asked
-/// for when they are put by, and there when it is needed.
+/// The attributes of a pipeline. Whether they are written depends on the last ones of the file; these are
+/// prefetched when a row is deferred.
 pub struct Attributes {
     attributes: Handle<AttributesTable>,
     pre_op: Handle<PreOpAttributesTable>,
@@ -120,12 +120,12 @@ impl Attributes {
         }
     }
 
-    /// What was told may be gone: all is told again.
+    /// The rows written so far may be deleted: forgets everything, so that it is written again.
     pub fn forget(&mut self) {
         self.told.forget();
     }
 
-    /// Those of an object, if the reply has them. Of a file that is not known all are told.
+    /// Records an object's attributes, if the reply has them. For an unknown file, all are written.
     #[inline]
     pub fn record(
         &mut self,
@@ -151,7 +151,7 @@ impl Attributes {
         }
     }
 
-    /// Those before an operation and after it.
+    /// Records attributes from before and after an operation.
     #[inline]
     pub fn record_wcc(
         &mut self,
@@ -188,7 +188,7 @@ impl Attributes {
         self.seen.push(seen);
     }
 
-    /// Writes rows of those put by that are news. To be called before rows are sent.
+    /// Writes rows for the deferred attributes that changed. Must be called before rows are sent.
     pub fn settle(&mut self, common: &mut Common) {
         let mut seen = std::mem::take(&mut self.seen);
         for seen in &seen {
@@ -203,7 +203,7 @@ impl Attributes {
                 self.row(seen, after, common);
             }
         }
-        // They go back empty, with their memory.
+        // Clears the buffer and keeps its memory.
         seen.clear();
         self.seen = seen;
     }
@@ -254,7 +254,7 @@ impl Attributes {
             .end();
     }
 
-    /// Whether a file was like that when it was told of last.
+    /// Whether these equal the attributes last written for the file.
     #[inline]
     fn is_told(&self, file: Option<i64>, before: &v3::PreOpAttributes) -> bool {
         let last = file.and_then(|file| self.told.of(file));

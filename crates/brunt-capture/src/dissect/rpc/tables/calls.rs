@@ -48,7 +48,7 @@ pub const RPC_CALLS: Table = Table {
     ],
 };
 
-/// Who called.
+/// Callers.
 pub const CALLERS: Table = Table {
     name: "callers",
     doc: "One row for each set of AUTH_SYS credentials when a parser first sees it; in long captures some reappear.",
@@ -67,7 +67,7 @@ pub const CALLERS: Table = Table {
     ],
 };
 
-/// The further groups of who called.
+/// Additional groups of callers.
 pub const CALLER_GROUPS: Table = Table {
     name: "caller_groups",
     doc: "One row for each further group of AUTH_SYS credentials.",
@@ -78,7 +78,7 @@ pub const CALLER_GROUPS: Table = Table {
     ],
 };
 
-/// Credentials that are known to be in the trace: beyond it all are told again.
+/// Credentials known to be in the trace; beyond this, all are written again.
 const CALLERS_MAX: usize = 64 << 10;
 
 struct CallsTable;
@@ -101,7 +101,7 @@ impl Tabled for GroupsTable {
     const REFERRED_TO: bool = true;
 }
 
-/// A caller, as its columns say it.
+/// A caller, as stored in the columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Caller {
     number: i64,
@@ -109,12 +109,12 @@ struct Caller {
     gid: i64,
 }
 
-/// The calls of a pipeline, and who made them.
+/// The calls of a pipeline, and their callers.
 pub struct Calls {
     calls: Handle<CallsTable>,
     callers: Handle<CallersTable>,
     groups: Handle<GroupsTable>,
-    /// Callers that are known to be in the trace, by a hash of their credentials.
+    /// Callers known to be in the trace, by a hash of their credentials.
     known: HashMap<u64, Option<Caller>, FixedState>,
     next: u64,
 }
@@ -130,7 +130,7 @@ impl Calls {
         }
     }
 
-    /// What was told may be gone: all are told again.
+    /// The rows written so far may be deleted: forgets all callers, so that they are written again.
     pub fn forget(&mut self) {
         self.known.clear();
     }
@@ -156,14 +156,13 @@ impl Calls {
             .end();
     }
 
-    /// Who called, if AUTH_SYS says so; tells of who is new.
+    /// The caller, if the credentials are AUTH_SYS; writes a row if it is new.
     #[inline]
     fn caller(&mut self, credentials: &rpc::OpaqueAuth<'_>, common: &mut Common) -> Option<Caller> {
         if credentials.flavor != rpc::AuthFlavor::Sys {
             return None;
         }
-        // Without the stamp before it, which may be another one for each call. To look the rest up costs
-        // less than to read it.
+        // Skips the stamp at the start, which may differ per call. A lookup costs less than parsing the rest.
         let key = twox_hash::XxHash3_64::oneshot(credentials.body.get(4..).unwrap_or_default());
         match self.known.get(&key) {
             Some(known) => *known,

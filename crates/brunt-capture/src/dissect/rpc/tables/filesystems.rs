@@ -7,7 +7,7 @@ use super::nanos;
 use crate::trace::common::{Common, RECORD};
 use crate::trace::rows::{Handle, Registry, Tabled};
 
-/// FSSTAT, FSINFO, PATHCONF.
+/// Results of FSSTAT, FSINFO and PATHCONF.
 pub const FILESYSTEMS: Table = Table {
     name: "filesystems",
     doc: "One row for each FSSTAT, FSINFO and PATHCONF of NFSv3 that succeeded; fields of other procedures are null.",
@@ -49,10 +49,10 @@ impl Tabled for FilesystemsTable {
     const TABLE: &'static Table = &FILESYSTEMS;
 }
 
-/// The columns behind the record: numbers, then truth values; each procedure fills its own.
+/// The columns after the record id: numbers, then flags; each procedure fills its own.
 type Columns = ([Option<u64>; 19], [Option<bool>; 4]);
 
-/// FSSTAT's numbers come first, then FSINFO's, then PATHCONF's.
+/// FSSTAT's columns come first, then FSINFO's, then PATHCONF's.
 const FSINFO_AT: usize = 7;
 const PATHCONF_AT: usize = 17;
 
@@ -68,7 +68,7 @@ impl Filesystems {
         }
     }
 
-    /// What FSSTAT, FSINFO and PATHCONF answered; nothing of other procedures.
+    /// Writes a row for the results of FSSTAT, FSINFO and PATHCONF; ignores other procedures.
     pub fn record(&mut self, id: i64, results: &ResultBody<'_>, common: &mut Common) {
         let (ints, flags) = match results {
             ResultBody::Fsstat { .. } => fsstat(results),

@@ -1,5 +1,5 @@
-//! RPC's own tables in a trace, a file for each group. Called by the recorder for each of RPC's operations,
-//! after the row of `operations`.
+//! RPC's own tables in a trace, one file per group. Called by the recorder for each RPC operation, after the
+//! row of `operations`.
 
 mod attributes;
 mod calls;
@@ -27,7 +27,7 @@ fn nanos(time: &v3::NfsTime) -> i64 {
     i64::from(time.seconds.get()) * 1_000_000_000 + i64::from(time.nseconds.get())
 }
 
-/// All of them.
+/// All tables of RPC.
 pub struct RpcTables {
     calls: calls::Calls,
     nfs3: nfs3::Nfs3Tables,

@@ -1,5 +1,5 @@
-//! NFSv3's calls and replies beyond `operations`: the tables `setattrs`, `transfers`, `accesses`, `listings`
-//! and `entries`, with their rows of `names` and of attributes.
+//! NFSv3 calls and replies beyond `operations`: the tables `setattrs`, `transfers`, `accesses`, `listings` and
+//! `entries`, and rows of `names` and of attributes.
 
 use brunt_lake::{Coding, Column, Table};
 use brunt_wire::net::IpAddress;
@@ -13,7 +13,7 @@ use crate::trace::common::{Common, FILE, RECORD};
 use crate::trace::files::{Files, Named};
 use crate::trace::rows::{Handle, Registry, Tabled};
 
-/// What is set.
+/// Attributes set by calls.
 pub const SETATTRS: Table = Table {
     name: "setattrs",
     doc: "One row for each call that sets attributes: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD. Null: not changed.",
@@ -52,7 +52,7 @@ pub const SETATTRS: Table = Table {
     ],
 };
 
-/// READ, WRITE, COMMIT.
+/// Details of READ, WRITE and COMMIT.
 pub const TRANSFERS: Table = Table {
     name: "transfers",
     doc: "One row for each READ, WRITE and COMMIT of NFSv3, with fields that `operations` lacks.",
@@ -72,7 +72,7 @@ pub const TRANSFERS: Table = Table {
     ],
 };
 
-/// ACCESS.
+/// ACCESS calls.
 pub const ACCESSES: Table = Table {
     name: "accesses",
     doc: "One row for each ACCESS of NFSv3. Bits: 1 read, 2 lookup, 4 modify, 8 extend, 16 delete, 32 execute.",
@@ -83,7 +83,7 @@ pub const ACCESSES: Table = Table {
     ],
 };
 
-/// READDIR, READDIRPLUS.
+/// READDIR and READDIRPLUS calls.
 pub const LISTINGS: Table = Table {
     name: "listings",
     doc: "One row for each READDIR and READDIRPLUS of NFSv3.",
@@ -153,7 +153,7 @@ impl Tabled for EntriesTable {
     const TABLE: &'static Table = &ENTRIES;
 }
 
-/// What a call sets: a row of `setattrs` but for the attributes themselves.
+/// What a call sets: a row of `setattrs` without the attributes themselves.
 #[derive(Clone, Copy, Default)]
 struct Setting<'a> {
     how: Option<i64>,
@@ -163,7 +163,7 @@ struct Setting<'a> {
     device: Option<[u32; 2]>,
 }
 
-/// A row of `transfers` behind its record.
+/// A row of `transfers` after its record id.
 #[derive(Clone, Copy, Default)]
 struct Transferred {
     stable: Option<i64>,
@@ -181,18 +181,18 @@ pub struct Nfs3Exchange<'a> {
     pub results: Option<&'a ResultBody<'a>>,
 }
 
-/// The files that a call and its reply are about, as the tables have them.
+/// The files that a call and its reply refer to, as numbered in the tables.
 #[derive(Clone, Copy, Default)]
 struct Subjects {
-    /// What the call's first handle stands for: a file, or the directory of a name.
+    /// The call's first handle: a file, or the directory of a name.
     file: Option<i64>,
-    /// What a name led to, or what was made.
+    /// The file that a name led to, or that was created.
     found: Option<i64>,
-    /// RENAME's and LINK's other directory.
+    /// The second directory of RENAME and LINK.
     second: Option<i64>,
 }
 
-/// The calls of NFSv3 of a pipeline.
+/// The NFSv3 calls of a pipeline.
 pub struct Nfs3Tables {
     setattrs: Handle<SetattrsTable>,
     transfers: Handle<TransfersTable>,
@@ -216,12 +216,12 @@ impl Nfs3Tables {
         }
     }
 
-    /// What was told may be gone: all is told again.
+    /// The rows written so far may be deleted: forgets everything, so that it is written again.
     pub fn forget(&mut self) {
         self.attributes.forget();
     }
 
-    /// Writes what was put by.
+    /// Writes deferred rows.
     pub fn settle(&mut self, common: &mut Common) {
         self.attributes.settle(common);
     }
@@ -239,7 +239,7 @@ impl Nfs3Tables {
         }
     }
 
-    /// The attributes and entries in a reply.
+    /// Records the attributes and entries in a reply.
     fn record_results(
         &mut self,
         of: &Nfs3Exchange<'_>,
@@ -330,7 +330,8 @@ impl Nfs3Tables {
         }
     }
 
-    /// What a call that failed says of LINK's object and directory, of RENAME's two directories, or of what one there is.
+    /// Records a failed call's attributes: of LINK's file and directory, of RENAME's two directories, or of the
+    /// single object.
     fn record_failed(
         &mut self,
         of: &Nfs3Exchange<'_>,
@@ -386,7 +387,7 @@ impl Nfs3Tables {
         line.int(cookie).int_or_null(file).end();
     }
 
-    /// What a call says that is about no name.
+    /// Records the arguments of calls without names.
     fn record_args(
         &mut self,
         of: &Nfs3Exchange<'_>,
@@ -470,7 +471,7 @@ impl Nfs3Tables {
         }
     }
 
-    /// What a call says of names, and what it sets of what it makes.
+    /// Records the names in a call, and the attributes it sets on what it creates.
     fn record_names(
         &mut self,
         of: &Nfs3Exchange<'_>,
@@ -713,7 +714,7 @@ impl Nfs3Tables {
     }
 }
 
-/// The files of a call; tells the handles that are new.
+/// The files of a call; records the handles that are new.
 fn subjects(
     of: &Nfs3Exchange<'_>,
     args: &v3::Args<'_>,
@@ -744,7 +745,7 @@ fn subjects(
     }
 }
 
-/// What READ, WRITE and COMMIT say of how the data went.
+/// The transfer properties of READ, WRITE and COMMIT.
 fn transferred(args: &v3::Args<'_>, results: Option<&ResultBody<'_>>) -> Transferred {
     let mut row = Transferred::default();
     if let v3::Args::Write { stable, .. } = args {

@@ -1,4 +1,4 @@
-//! What is in NFSv4's compounds: the tables `compounds` and `compound_attributes`.
+//! The content of NFSv4 compounds: the tables `compounds` and `compound_attributes`.
 
 use brunt_lake::{Column, Table};
 use brunt_wire::nfs::v4;
@@ -128,14 +128,14 @@ impl Tabled for AttributesTable {
     const BY: WrittenBy = WrittenBy::Bulk;
 }
 
-/// Whose a list of attributes is, in which operation of which compound.
+/// The object that a list of attributes belongs to, and its operation and compound.
 #[derive(Clone, Copy)]
 struct ListOf<'a> {
     id: i64,
     position: i64,
-    /// READDIR's entry: its place and its name.
+    /// For a READDIR entry: its position and its name.
     entry: Option<(i64, &'a [u8])>,
-    /// What CREATE makes.
+    /// The kind of object that CREATE creates.
     made: Option<v4::CreateKind<'a>>,
     /// Whether the client sets them.
     set: bool,
@@ -146,7 +146,7 @@ struct ListOf<'a> {
 pub struct Nfs4Tables {
     compounds: Handle<CompoundsTable>,
     attributes: Handle<AttributesTable>,
-    /// A hash of the list that was told last.
+    /// A hash of the list last written for each file.
     told: LastTold<u64>,
 }
 
@@ -156,7 +156,7 @@ fn nanos(time: &v4::NfsTime) -> i64 {
         .saturating_add(time.nseconds.into())
 }
 
-/// The parts of a `settime4`'s columns: how, and the time.
+/// The columns of a `settime4`: how it is set, and the time.
 fn set_time(set: Option<v4::SetTime>) -> (Option<i64>, Option<i64>) {
     match set {
         None => (None, None),
@@ -174,12 +174,12 @@ impl Nfs4Tables {
         }
     }
 
-    /// What was told may be gone: all is told again.
+    /// The rows written so far may be deleted: forgets everything, so that it is written again.
     pub fn forget(&mut self) {
         self.told.forget();
     }
 
-    /// Whether a list has to be stored. What a client sets always is, and so are entries: they are the directory.
+    /// Whether to store a list. Lists set by a client always are, and so are entries, since they make up the directory.
     fn is_stored(
         &mut self,
         of: &ListOf<'_>,
@@ -241,7 +241,7 @@ impl Nfs4Tables {
                 _ => {}
             }
         }
-        // What it says of names.
+        // The names that the operation reveals.
         let mut position = 0;
         operation.each_name(&mut |file, parent, name| {
             let leads_to = Some(common.hide.file(file));
@@ -294,7 +294,7 @@ impl Nfs4Tables {
             .end();
     }
 
-    /// What the client sets.
+    /// Records the attributes that the client sets.
     fn record_set(&mut self, of: &ListOf<'_>, args: &v4::Args<'_>, common: &mut Common) {
         match args {
             v4::Args::Create {

@@ -6,16 +6,17 @@
 
 use brunt_core::prefetch;
 
-/// Files that are remembered, each in the one place that its number leaves it: 16,384 of 104 bytes.
+/// Files that are remembered, each in the one place determined by its number: 16,384 of 104 bytes.
 const FILES_MAX: usize = SHELVES * SHELF_PLACES;
-/// Shelves of places. One has memory once a file is remembered on it: a capture of a few files touches little.
+/// Shelves of places. A shelf is allocated when its first file is remembered, so that a capture of a few files
+/// uses little memory.
 const SHELVES: usize = 64;
 const SHELF_PLACES: usize = 256;
 
-/// What is remembered of a file, and of which.
+/// A file's number and what is remembered for it.
 type Place<T> = Option<(i64, T)>;
 
-/// The last of each file.
+/// The last value written for each file.
 pub struct LastTold<T> {
     shelves: [Box<[Place<T>]>; SHELVES],
 }
@@ -27,19 +28,19 @@ impl<T: Copy + PartialEq> LastTold<T> {
         }
     }
 
-    /// What was told may be gone: all is told again.
+    /// The rows written so far may be deleted: forgets everything, so that it is written again.
     pub fn forget(&mut self) {
         self.shelves.iter_mut().for_each(|shelf| shelf.fill(None));
     }
 
-    /// A file's shelf and its place there. `file` is a hash, so that its low bits are as good as any.
+    /// A file's shelf and its place there. `file` is a hash, so its low bits are evenly distributed.
     #[inline]
     fn place(file: i64) -> (usize, usize) {
         let place = file as usize % FILES_MAX;
         (place / SHELF_PLACES, place % SHELF_PLACES)
     }
 
-    /// The last of a file, if it is remembered.
+    /// The last value of a file, if remembered.
     #[inline]
     pub fn of(&self, file: i64) -> Option<&T> {
         let (shelf, place) = LastTold::<T>::place(file);
@@ -47,17 +48,17 @@ impl<T: Copy + PartialEq> LastTold<T> {
         last.filter(|(told, _)| *told == file).map(|(_, last)| last)
     }
 
-    /// Asks for what is remembered in a file's place, before it is needed.
+    /// Prefetches a file's place.
     #[inline]
     pub fn prefetch(&self, file: i64) {
         let (shelf, place) = LastTold::<T>::place(file);
-        // It ends in another cache line than it begins in, which is most of the time the one where the next begins.
+        // A place spans two cache lines. The second is usually the one in which the next place begins.
         for place in self.shelves[shelf].iter().skip(place).take(2) {
             prefetch(place);
         }
     }
 
-    /// Whether this has to be told of a file; it is remembered then.
+    /// Whether the value must be written for a file; if so, remembers it.
     #[inline]
     pub fn is_news(&mut self, file: i64, now: &T) -> bool {
         if self.of(file).is_some_and(|last| last == now) {
@@ -86,7 +87,7 @@ mod tests {
             [true, false, true, true, true, false]
         );
         assert_eq!((told.of(1), told.of(3)), (Some(&'a'), None));
-        // Another file in the same place: both are told each time.
+        // Another file in the same place: both are written each time.
         let rows = [1, 1 + FILES_MAX as i64, 1, 1].map(|file| told.is_news(file, &'a'));
         assert_eq!(rows, [false, true, true, false]);
         told.forget();
