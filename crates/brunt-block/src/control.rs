@@ -44,8 +44,8 @@ pub trait Controllable: Any + fmt::Debug + Send + Sync {
     /// The commands it accepts.
     fn commands(&self) -> &'static [CommandEntry];
 
-    /// Carries out one of [`Controllable::commands`], with exactly that command's arguments. Call [`dyn
-    /// Controllable::carry_out`] instead, which ensures this.
+    /// Carries out one of [`Controllable::commands`], with exactly that command's arguments. Call
+    /// [`dyn Controllable::carry_out`] instead, which ensures this.
     ///
     /// # Errors
     /// An argument is wrong, or the part cannot do this now.

@@ -19,8 +19,8 @@ pub enum Op {
     Read,
     /// Put `buf[..len]` on the medium.
     Write,
-    /// Make all writes completed so far stable. Where the device can, `offset` and `len` narrow this; `len ==
-    /// 0` means the whole device.
+    /// Make all writes completed so far stable. Where the device can, `offset` and `len` narrow this;
+    /// `len == 0` means the whole device.
     Flush,
     /// Deallocate these blocks; they read as zeros afterwards.
     Unmap,

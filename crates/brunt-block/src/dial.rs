@@ -19,10 +19,10 @@ const TRY_EVERY: Duration = Duration::from_millis(2);
 /// Why no connection was made.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// The name has no address, or couldn't be resolved in time.
+    /// The name has no address, or can't be resolved.
     #[error("{0}")]
     Resolve(#[source] io::Error),
-    /// No address accepted the connection in time.
+    /// Every address refused the connection or didn't answer in time.
     #[error("{0}")]
     Connect(#[source] io::Error),
 }
@@ -37,7 +37,7 @@ pub fn left(deadline: Instant) -> Duration {
 /// Resolves a host's addresses.
 ///
 /// # Errors
-/// The host has no address, or resolution took too long.
+/// The host has no address, or can't be resolved in time.
 pub fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -68,7 +68,7 @@ pub fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<Socke
 /// Connects to one of a host's addresses.
 ///
 /// # Errors
-/// No address answers in time.
+/// No address accepts the connection in time.
 pub fn tcp(host: &str, port: u16, deadline: Instant) -> Result<TcpStream, DialError> {
     let addresses = resolve(host, port, deadline).map_err(DialError::Resolve)?;
     tcp_to(&addresses, deadline).map_err(DialError::Connect)
@@ -77,7 +77,7 @@ pub fn tcp(host: &str, port: u16, deadline: Instant) -> Result<TcpStream, DialEr
 /// Connects to one of these addresses. The remaining time is shared among those not tried yet.
 ///
 /// # Errors
-/// No address answers in time; returns the last one's error.
+/// No address accepts the connection in time; returns the last one's error.
 pub fn tcp_to(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for (index, address) in addresses.iter().enumerate() {

@@ -198,7 +198,7 @@ pub enum Said {
     /// The first affected logical block.
     Block(u64),
     /// The three numbers by which disks identify conditions: sense key, additional sense code, qualifier. Those of an
-    /// injected fault come from the user and are passed on unchecked.
+    /// injected fault come from the user and are passed on as they are.
     Code([u8; 3]),
     /// A protocol's original error, as received.
     Words {

@@ -13,7 +13,7 @@ pub(super) enum At {
     Start(u64),
     /// Bytes back from the end, then forward from there.
     End(u64, u64),
-    /// Like [`At::End`], but back from the end of the last whole unit of this many bytes.
+    /// A unit and a distance in bytes: back from the end of the last whole unit.
     EndOf(u64, u64),
 }
 

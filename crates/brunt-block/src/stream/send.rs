@@ -16,8 +16,8 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// Maximum pieces in one call (the kernel's UIO_MAXIOV).
 const PIECES_MAX: usize = 1024;
 /// A call with this many bytes gets no further piece. The kernel locks the socket for the whole call and processes the
-/// peer's acknowledgements only at its end: `brunt-bench iscsi --row "1m read"` with libiscsi's client measured 5.5
-/// GB/s with 8 MiB per call, 7.7 with 1 MiB, and 4.5 with 128 KiB.
+/// peer's acknowledgements only at its end: `brunt-bench iscsi --row "1m read"` with libiscsi's client measured
+/// 5.5 GB/s with 8 MiB per call, 7.7 with 1 MiB, and 4.5 with 128 KiB.
 const CALL_BYTES_MAX: usize = 1 << 20;
 /// A buffer from which several segments are sent before it is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
