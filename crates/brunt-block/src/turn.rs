@@ -18,7 +18,7 @@ use crate::ring::Ring;
 /// the completions to `done`.
 ///
 /// # Errors
-/// The ring's.
+/// The ring's error.
 #[inline]
 pub fn turn(
     ring: &Ring,
@@ -32,7 +32,7 @@ pub fn turn(
 /// Like [`turn`], but waits no longer than until `until`.
 ///
 /// # Errors
-/// The ring's.
+/// The ring's error.
 #[inline]
 pub fn turn_until(
     ring: &Ring,
@@ -63,7 +63,7 @@ pub fn turn_until(
 /// Runs one request to completion on a device with no other requests outstanding.
 ///
 /// # Errors
-/// The ring's; the request's own are in its completion.
+/// The ring's error; the request's own is in its completion.
 ///
 /// # Panics
 /// The device has requests outstanding, or doesn't accept this one.

@@ -229,7 +229,7 @@ impl Threads {
             1.. => {}
             _ => {
                 let error = io::Error::last_os_error();
-                // A signal ends the wait.
+                // A signal ended the wait.
                 return match error.kind() {
                     io::ErrorKind::Interrupted => Ok(()),
                     _ => Err(error),

@@ -33,7 +33,7 @@ pub(super) struct Batch {
     pub segments: VecDeque<Segment>,
     /// The data of `Segment::Bytes`, back to back.
     bytes: Vec<u8>,
-    /// How much of `bytes` the segments before the current front had.
+    /// Bytes of all segments that are not sent yet.
     pub queued: usize,
     call: Box<Vector>,
 }

@@ -32,7 +32,7 @@ const EXCLUSIVE: u32 = 1 << 31;
 pub enum ArraySlot {
     /// The device with this index, consistent.
     Good(usize),
-    /// Nothing.
+    /// No device.
     Failed,
     /// The device with this index; stripes below the watermark are consistent.
     Rebuilding(usize),
@@ -49,7 +49,7 @@ pub(super) struct Work {
 /// A copy of the state, valid until the generation changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayView {
-    /// By slot.
+    /// The content of each slot.
     pub slots: Vec<ArraySlot>,
 }
 
@@ -183,7 +183,7 @@ pub struct ArrayControl {
 struct State {
     slots: Vec<ArraySlot>,
     spares: Vec<usize>,
-    /// By device.
+    /// Errors of each device, by its index.
     errors: Vec<u32>,
     /// Start a rebuild as soon as a member fails.
     automatic: bool,
