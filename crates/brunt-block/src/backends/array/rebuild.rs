@@ -51,7 +51,8 @@ pub(super) fn run(control: &Arc<ArrayControl>, layout: Layout, members: &[Arc<dy
     }
 }
 
-/// Returns `Err` if the rebuild can't start or continue; `Ok` if it finished, was superseded, or its spare failed.
+/// Returns `Err` if the rebuild can't start, and `Ok` once it is over: finished, superseded, its spare failed, or stopped,
+/// which is reported to `control` here.
 fn rebuild(
     control: &ArrayControl,
     layout: Layout,
